@@ -1,0 +1,1 @@
+"""Which to choose: from measured records to a recommendation."""

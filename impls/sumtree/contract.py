@@ -1,0 +1,400 @@
+"""The sum-tree contract: what every contestant does, and the checks they all share.
+
+Glossary: K *fanout*, N *capacity* (leaves), B *batch*, p_i *priority* of leaf i, *mass* a value in [0, total).
+
+Interval rule. Seed 0's Eq. 4 picks the smallest i with p_0 + .. + p_i >= mass, which returns leaf 0 at mass 0 even when
+p_0 = 0. Here the inequality is strict, so a leaf of priority 0 is never drawn. The two differ only where the mass
+equals a prefix sum.
+
+Writing a contestant: put one public subclass of :class:`SumTree` into ``impls/sumtree/<name>_tree.py`` and give it
+``_set``, ``_get``, ``_find``, ``total``, ``check``, ``rebuild`` and ``nbytes``. Arguments reach the underscored methods
+checked and converted; batches are never empty there.
+"""
+
+import difflib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from operator import index
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from .levels import level_sizes
+
+Indices = NDArray[np.int64]
+Reals = NDArray[np.float64]
+Priorities = NDArray[np.floating[Any]]
+
+LEAF_DTYPES = ("float32", "float64")
+BELOW_ONE = math.nextafter(1.0, 0.0)
+
+
+class SumTree(ABC):
+    """N priorities >= 0 with their prefix sums kept searchable.
+
+    Sums are float64 whatever the leaf dtype. The tree stores final values (no alpha, epsilon or beta), draws no random
+    numbers and takes no locks: at most one thread may update, and none may read meanwhile.
+
+    Parameters: ``capacity`` N >= 1; ``fanout`` K >= 2; ``dtype`` of the leaves, "float32" or "float64"; ``threads``
+    that may share one batch (1 unless the contestant is ``threaded``); ``validate=False`` skips checks and
+    conversions, after which the caller passes int64 and float64 arrays ``[B]``, C-contiguous and in range, or gets
+    undefined results.
+    """
+
+    threaded: ClassVar[bool] = False
+    device: str = "cpu"
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        fanout: int = 16,
+        dtype: DTypeLike = "float32",
+        threads: int = 1,
+        validate: bool = True,
+    ) -> None:
+        self._capacity = integer_at_least("capacity", capacity, 1)
+        self._fanout = integer_at_least("fanout", fanout, 2)
+        self._dtype = leaf_dtype(dtype)
+        self._threads = integer_at_least("threads", threads, 1)
+        if self._threads != 1 and not self.threaded:
+            raise ValueError(f"{type(self).__name__} works on one thread: threads must be 1, not {threads}")
+        self._validate = bool(validate)
+        self._sizes = level_sizes(self._capacity, self._fanout)
+        # The whole tree must have a finite sum, whichever leaves are full.
+        self._max_priority = min(float(np.finfo(self._dtype).max), float(np.finfo(np.float64).max) / self._capacity)
+
+    # What a contestant provides ---------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _set(self, indices: Indices, priorities: Reals) -> None:
+        """Store priorities ``[B]`` (float64, rounding to the leaf dtype is exact or wanted); the last duplicate
+        wins."""
+
+    @abstractmethod
+    def _get(self, indices: Indices) -> Priorities:
+        """Leaves ``[B]`` as stored."""
+
+    @abstractmethod
+    def _find(self, mass: Reals) -> Indices:
+        """Leaves ``[B]`` for masses below the total. RuntimeError when every leaf is 0."""
+
+    @abstractmethod
+    def total(self) -> float:
+        """The root the descent uses."""
+
+    @abstractmethod
+    def check(self) -> float:
+        """Largest abs(node - sum of its children); 0.0 for an exact tree."""
+
+    @abstractmethod
+    def rebuild(self) -> None:
+        """Recompute every inner node from the leaves."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes the tree occupies, padding included."""
+
+    # What a caller uses -----------------------------------------------------------------------------------------
+
+    def update(self, indices: ArrayLike, priorities: ArrayLike) -> None:
+        """Set the leaves ``indices [B]`` to ``priorities`` (``[B]``, or one scalar for all), then every ancestor.
+
+        Of equal indices in one batch the last in input order wins. Raises, before anything is written: IndexError
+        (index outside [0, N)), TypeError (indices that are not integers), ValueError (NaN, negative, infinite or
+        overflowing priority; shapes that do not match).
+        """
+        if self._validate:
+            indices = index_batch(indices, self._capacity)
+            priorities = priority_batch(priorities, indices.size, self._dtype, self._max_priority)
+        if np.size(indices):
+            self._set(indices, priorities)  # type: ignore[arg-type]  # unchecked by request when validate is False
+
+    def get(self, indices: ArrayLike) -> Priorities:
+        """Priorities ``[B]`` of ``indices [B]``, exactly as stored. Raises IndexError, TypeError, ValueError."""
+        if self._validate:
+            indices = index_batch(indices, self._capacity)
+        if not np.size(indices):
+            return np.empty(0, self._dtype)
+        return self._get(indices)  # type: ignore[arg-type]  # see update
+
+    def prefix_sum_index(self, mass: ArrayLike) -> Indices:
+        """The smallest i with p_0 + .. + p_i > mass, ``[B]`` int64, for masses ``[B]`` in [0, total).
+
+        Raises ValueError (mass outside [0, total), NaN) and RuntimeError (total is 0).
+        """
+        if self._validate:
+            mass = real_batch("mass", mass)
+            if mass.size:
+                mass = mass_batch(mass, self.total())
+        if not np.size(mass):
+            return np.empty(0, np.int64)
+        return self._find(mass)  # type: ignore[arg-type]  # see update
+
+    def sample(self, uniforms: ArrayLike) -> tuple[Indices, Priorities]:
+        """Indices ``[B]`` and their priorities ``[B]`` for uniforms ``[B]`` in [0, 1): mass = u * total().
+
+        Raises ValueError (uniform outside [0, 1), NaN) and RuntimeError (every priority is 0).
+        """
+        if self._validate:
+            uniforms = uniform_batch(uniforms)
+        if not np.size(uniforms):
+            return np.empty(0, np.int64), np.empty(0, self._dtype)
+        return self._sample(uniforms)  # type: ignore[arg-type]  # see update
+
+    def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
+        indices = self._find(masses(uniforms, self.total()))
+        return indices, self._get(indices)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Leaves ``[N]`` (a copy), capacity and dtype, in host memory: all that survives a change of contestant."""
+        leaves = to_numpy(self._get(np.arange(self._capacity)))
+        return {"leaves": leaves, "capacity": self._capacity, "dtype": self._dtype.name}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the leaves of any contestant's state, at any fanout; another dtype rounds.
+
+        Raises ValueError, before anything is written, for another capacity or leaves that :meth:`update` would refuse.
+        """
+        missing = {"leaves", "capacity", "dtype"} - set(state)
+        if missing:
+            raise ValueError(f"the state lacks {', '.join(sorted(missing))}")
+        if int(state["capacity"]) != self._capacity:
+            raise ValueError(f"the state holds {int(state['capacity'])} leaves, this tree {self._capacity}")
+        leaves = priority_batch(state["leaves"], self._capacity, self._dtype, self._max_priority)
+        self._set(np.arange(self._capacity), leaves)
+        self.rebuild()
+
+    def modeled_seconds(self, op: str, batch: int) -> float | None:
+        """None: take a stopwatch. A performance model returns the seconds one call of ``op`` takes."""
+        return None
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished; nothing on a CPU."""
+        return
+
+    @classmethod
+    def unavailable(cls) -> str | None:
+        """None if a tree can be made here with default options, else one sentence saying why not (a missing device)."""
+        return None
+
+    # Facts ------------------------------------------------------------------------------------------------------
+
+    @property
+    def capacity(self) -> int:
+        """N, the number of leaves."""
+        return self._capacity
+
+    @property
+    def fanout(self) -> int:
+        """K, the children of a node."""
+        return self._fanout
+
+    @property
+    def height(self) -> int:
+        """Levels below the root: max(1, the least h with K**h >= N)."""
+        return len(self._sizes) - 1
+
+    @property
+    def num_nodes(self) -> int:
+        """Leaves and inner nodes, padding excluded."""
+        return sum(self._sizes)
+
+    @property
+    def dtype(self) -> np.dtype[np.floating[Any]]:
+        """Format of the leaves."""
+        return self._dtype
+
+    @property
+    def threads(self) -> int:
+        """Threads that may share one batch."""
+        return self._threads
+
+    # Copying ----------------------------------------------------------------------------------------------------
+
+    def _options(self) -> dict[str, Any]:
+        """Constructor options beyond those of every contestant, so that a copy is built like its original."""
+        return {}
+
+    def __reduce__(self) -> tuple[Callable[..., "SumTree"], tuple[Any, ...]]:
+        """Pickles and copies carry the leaves, not the sums: a copy is a freshly built tree."""
+        settings = {
+            "fanout": self._fanout,
+            "dtype": self._dtype.name,
+            "threads": self._threads,
+            "validate": self._validate,
+        }
+        return _restore, (type(self), self._capacity, settings | self._options(), self.state_dict())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(capacity={self._capacity}, fanout={self._fanout}, dtype={self._dtype.name!r})"
+
+
+def _restore(kind: type[SumTree], capacity: int, settings: dict[str, Any], state: dict[str, Any]) -> SumTree:
+    tree = kind(capacity, **settings)
+    tree.load_state_dict(state)
+    return tree
+
+
+# Uniforms -----------------------------------------------------------------------------------------------------------
+
+
+def uniforms(rng: np.random.Generator, batch: int) -> Reals:
+    """``[B]`` independent float64 in [0, 1)."""
+    return rng.random(batch)
+
+
+def stratified_uniforms(rng: np.random.Generator, batch: int) -> Reals:
+    """``[B]`` float64 in [0, 1), one in each of B equal intervals, in order."""
+    return np.minimum((np.arange(batch) + rng.random(batch)) / max(batch, 1), BELOW_ONE)
+
+
+def to_numpy(array: Any) -> NDArray[Any]:
+    """The array in host memory, from whatever device it is on."""
+    if hasattr(array, "__cuda_array_interface__") and hasattr(array, "get"):
+        array = array.get()
+    return np.asarray(array)
+
+
+# Checks: each returns the converted batch or raises with the value and the bound --------------------------------------
+
+
+def integer_at_least(what: str, value: int, least: int) -> int:
+    """The value as int. TypeError if it is no integer, ValueError if it is below ``least``."""
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{what} must be an integer, not {value}")
+    try:
+        number = index(value)
+    except TypeError:
+        raise TypeError(f"{what} must be an integer, not {value!r}") from None
+    if number < least:
+        raise ValueError(f"{what} must be at least {least}, not {number}")
+    return number
+
+
+def leaf_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """float32 or float64 as a NumPy dtype; ValueError for anything else."""
+    try:
+        result = np.dtype(dtype)
+    except TypeError:
+        result = None
+    if dtype is None or result is None or result.name not in LEAF_DTYPES or not result.isnative:
+        raise ValueError(f"dtype must be one of {', '.join(LEAF_DTYPES)}, not {dtype!r}")
+    return result
+
+
+def one_of(what: str, value: Any, allowed: tuple[Any, ...]) -> Any:
+    """The value if it is among ``allowed``, else ValueError with the nearest match."""
+    for candidate in allowed:
+        if value is candidate or (isinstance(value, str) and value == candidate):
+            return candidate
+    near = difflib.get_close_matches(str(value), [str(a) for a in allowed], n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"{what} must be one of {', '.join(map(repr, allowed))}, not {value!r}{hint}")
+
+
+def vector(what: str, values: ArrayLike) -> NDArray[Any]:
+    """The values as ``[B]``; a scalar is B = 1, any other rank a ValueError."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{what} must be a scalar or of shape [B]: {error}") from None
+    if array.ndim > 1:
+        raise ValueError(f"{what} must be a scalar or of shape [B], not of shape {list(array.shape)}")
+    return array.reshape(-1)
+
+
+def index_batch(values: ArrayLike, capacity: int) -> Indices:
+    """Indices ``[B]`` as int64, all in [0, capacity). TypeError, ValueError, IndexError."""
+    array = vector("indices", values)
+    if array.size == 0:
+        return np.empty(0, np.int64)
+    if array.dtype == object:  # Python integers beyond every integer dtype are still indices, and out of range
+        _refuse_index(array, np.array([type(i) is int and not 0 <= i < capacity for i in array]), capacity)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"indices must be integers, not {array.dtype}")
+    _refuse_index(array, (array < 0) | (array >= capacity), capacity)
+    return np.require(array, np.int64, ["C", "A"])
+
+
+def _refuse_index(array: NDArray[Any], bad: NDArray[np.bool_], capacity: int) -> None:
+    if bad.any():
+        at = int(bad.argmax())
+        raise IndexError(f"index {array[at]} at position {at} is outside [0, {capacity})")
+
+
+def real_batch(what: str, values: ArrayLike) -> NDArray[Any]:
+    """Real numbers ``[B]`` in the caller's own dtype. TypeError, ValueError."""
+    array = vector(what, values)
+    if array.size == 0:
+        return np.empty(0, np.float64)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{what} must be real numbers, not {array.dtype}")
+    return array
+
+
+def _refuse_real(what: str, array: NDArray[Any], good: NDArray[np.bool_], bounds: str) -> None:
+    if not good.all():
+        at = int(good.argmin())
+        raise ValueError(f"{what} {array[at]} at position {at} is outside {bounds}")
+
+
+def priority_batch(values: ArrayLike, batch: int, dtype: np.dtype[Any], highest: float) -> Reals:
+    """Priorities ``[B]`` float64, each exactly as a leaf of ``dtype`` stores it, in [0, highest].
+
+    TypeError, ValueError.
+    """
+    scalar = np.ndim(values) == 0
+    array = real_batch("priority", values)
+    if array.size != batch and not scalar:
+        raise ValueError(f"priorities must be one scalar or [{batch}] like the indices, not [{array.size}]")
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        stored = array.astype(dtype).astype(np.float64)
+    # The sign is the caller's: a negative value must not slip through by rounding to -0.0.
+    _refuse_real("priority", array, (array >= 0) & (stored <= highest), f"[0, {highest:.8g}]")
+    return np.full(batch, stored[0]) if scalar else stored
+
+
+def uniform_batch(values: ArrayLike) -> Reals:
+    """Uniforms ``[B]`` float64 in [0, 1), judged before rounding. TypeError, ValueError."""
+    array = real_batch("uniform", values)
+    _refuse_real("uniform", array, (array >= 0) & (array < 1), "[0, 1)")
+    rounded: Reals = np.require(array, np.float64, ["C", "A"])
+    return np.minimum(rounded, BELOW_ONE)
+
+
+def mass_batch(array: NDArray[Any], total: float) -> Reals:
+    """Masses ``[B]`` float64 in [0, total), judged before rounding. ValueError; RuntimeError when the total is 0."""
+    if total <= 0.0:
+        raise RuntimeError(nothing_to_sample(total))
+    below = array < (total if array.dtype.kind == "f" else math.ceil(total))  # integers compare exactly
+    _refuse_real("mass", array, (array >= 0) & below, f"[0, {total!r})")
+    rounded: Reals = np.require(array, np.float64, ["C", "A"])
+    return np.minimum(rounded, math.nextafter(total, 0.0))
+
+
+# Arithmetic shared by contestants -------------------------------------------------------------------------------------
+
+
+def masses(uniforms: Reals, total: float) -> Reals:
+    """u * total, kept in [0, total); 0 where delta updates have left a total below 0."""
+    return np.maximum(np.minimum(uniforms * total, math.nextafter(total, -math.inf)), 0.0)
+
+
+def nothing_to_sample(total: float) -> str:
+    """Message of the RuntimeError for a tree that has no mass."""
+    return f"nothing to sample: no leaf has a priority above 0 (the root reads {total!r})"
+
+
+def nearest_positive(leaves: Priorities, indices: Indices) -> Indices:
+    """For each index the nearest leaf to its left (itself included) with priority > 0, else the first to its right.
+
+    RuntimeError if there is none. ``leaves [N]``, ``indices [B]`` -> ``[B]``.
+    """
+    positive = np.flatnonzero(leaves > 0)
+    if positive.size == 0:
+        raise RuntimeError(nothing_to_sample(0.0))
+    return positive[np.maximum(np.searchsorted(positive, indices, side="right") - 1, 0)]

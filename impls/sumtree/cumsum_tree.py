@@ -1,0 +1,58 @@
+"""Baseline of seed 0's section IV-B: an array of prefix sums. Sampling is O(log N), an update O(N) a batch."""
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from .contract import Indices, Priorities, Reals, SumTree, nothing_to_sample
+
+
+class CumsumTree(SumTree):
+    """Priorities and their prefix sums; an update sums again from the first leaf it changed. Ignores ``fanout``."""
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        fanout: int = 16,
+        dtype: DTypeLike = "float32",
+        threads: int = 1,
+        validate: bool = True,
+    ) -> None:
+        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
+        self._leaves: Priorities = np.zeros(self._capacity, self._dtype)
+        # Entry i is p_0 + .. + p_(i-1), summed from left to right, so that summing from any point gives the same bits.
+        self._prefix_sums: Reals = np.zeros(self._capacity + 1)
+
+    def _set(self, indices: Indices, priorities: Reals) -> None:
+        self._leaves[indices] = priorities  # NumPy assigns in order: the last duplicate wins
+        self._sum_from(int(indices.min()))
+
+    def _sum_from(self, start: int) -> None:
+        sums = self._prefix_sums[start:]
+        sums[1:] = self._leaves[start:]
+        np.cumsum(sums, out=sums)
+
+    def _get(self, indices: Indices) -> Priorities:
+        return self._leaves[indices]
+
+    def _find(self, mass: Reals) -> Indices:
+        if self.total() <= 0.0:
+            raise RuntimeError(nothing_to_sample(0.0))
+        return self._prefix_sums[1:].searchsorted(mass, side="right")
+
+    def total(self) -> float:
+        return float(self._prefix_sums[-1])
+
+    def check(self) -> float:
+        return 0.0
+
+    def rebuild(self) -> None:
+        self._sum_from(0)
+
+    @property
+    def num_nodes(self) -> int:
+        return self._capacity
+
+    @property
+    def nbytes(self) -> int:
+        return self._leaves.nbytes + self._prefix_sums.nbytes

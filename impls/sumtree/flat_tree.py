@@ -1,0 +1,63 @@
+"""Baseline of seed 0's section IV-B: an array of priorities. Sampling is O(N) a batch, an update O(1)."""
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from .contract import Indices, Priorities, Reals, SumTree, masses, nothing_to_sample
+
+
+class FlatTree(SumTree):
+    """Priorities alone; every draw sums them anew. Ignores ``fanout``."""
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        fanout: int = 16,
+        dtype: DTypeLike = "float32",
+        threads: int = 1,
+        validate: bool = True,
+    ) -> None:
+        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
+        self._leaves: Priorities = np.zeros(self._capacity, self._dtype)
+
+    def _set(self, indices: Indices, priorities: Reals) -> None:
+        self._leaves[indices] = priorities  # NumPy assigns in order: the last duplicate wins
+
+    def _get(self, indices: Indices) -> Priorities:
+        return self._leaves[indices]
+
+    def _prefix_sums(self) -> Reals:
+        return np.cumsum(self._leaves, dtype=np.float64)
+
+    def _find(self, mass: Reals) -> Indices:
+        return _search(self._prefix_sums(), mass)
+
+    def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
+        prefix_sums = self._prefix_sums()
+        indices = _search(prefix_sums, masses(uniforms, float(prefix_sums[-1])))
+        return indices, self._leaves[indices]
+
+    def total(self) -> float:
+        return float(self._prefix_sums()[-1])
+
+    def check(self) -> float:
+        return 0.0
+
+    def rebuild(self) -> None:
+        """Nothing: there are no sums."""
+
+    @property
+    def num_nodes(self) -> int:
+        return self._capacity
+
+    @property
+    def nbytes(self) -> int:
+        return self._leaves.nbytes
+
+
+def _search(prefix_sums: Reals, mass: Reals) -> Indices:
+    """Invariant: every mass is below prefix_sums[-1], so there is an entry above it, and its leaf is positive."""
+    if prefix_sums[-1] <= 0.0:
+        raise RuntimeError(nothing_to_sample(0.0))
+    return prefix_sums.searchsorted(mass, side="right")

@@ -1,0 +1,311 @@
+"""Vector lanes for numba kernels: loads, prefix scans and counts over a few neighbors in memory, as LLVM IR.
+
+Numba's auto-vectorizer does not turn a loop over siblings into vector code; written as IR, LLVM lowers the same text to
+AVX-512, AVX2, SSE2 or NEON. Addresses are int64; ``lanes`` is a literal power of two. Intrinsics live at module level
+because a closure over one never hits numba's disk cache.
+
+The scan adds in Sklansky's order: at step d every lane with bit d set adds the last lane of the d-block to its left.
+Each prefix is then its predecessor plus something >= 0 rounded monotonically, so prefixes never decrease, and equal
+their predecessor where a lane is 0: a child of sum 0 is never the first whose prefix exceeds the mass.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_I8, _I32, _I64, _F32, _F64 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.DoubleType()
+_LINE = 64  # bytes
+
+
+def _pointer(builder: Any, address: Any, kind: Any) -> Any:
+    return builder.inttoptr(address, kind.as_pointer())
+
+
+def _load_lanes(builder: Any, address: Any, kind: Any, lanes: int) -> Any:
+    """``lanes`` numbers, aligned no better than one of them, as float64."""
+    size = 4 if kind is _F32 else 8
+    loaded = builder.load(_pointer(builder, address, ir.VectorType(kind, lanes)), align=size)
+    return builder.fpext(loaded, ir.VectorType(_F64, lanes)) if kind is _F32 else loaded
+
+
+def _store_lanes(builder: Any, value: Any, address: Any) -> None:
+    builder.store(value, _pointer(builder, address, value.type), align=8)
+
+
+def _lane_numbers(numbers: list[int]) -> Any:
+    return ir.Constant(ir.VectorType(_I32, len(numbers)), numbers)
+
+
+def _splat(builder: Any, value: Any, lanes: int) -> Any:
+    undefined = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
+    single = builder.insert_element(undefined, value, ir.Constant(_I32, 0))
+    return builder.shuffle_vector(single, undefined, _lane_numbers([0] * lanes))
+
+
+def _zeros(lanes: int) -> Any:
+    return ir.Constant(ir.VectorType(_F64, lanes), [0.0] * lanes)
+
+
+def _scan(builder: Any, values: Any, lanes: int) -> Any:
+    """Inclusive prefix sums in Sklansky's order."""
+    step = 1
+    while step < lanes:
+        sources = [lane // step * step - 1 if lane & step else lanes for lane in range(lanes)]  # lanes means 0.0
+        values = builder.fadd(values, builder.shuffle_vector(values, _zeros(lanes), _lane_numbers(sources)))
+        step *= 2
+    return values
+
+
+def _count_at_most(builder: Any, values: Any, bound: Any, lanes: int) -> tuple[Any, Any]:
+    """(how many lanes are <= bound, the mask of those lanes)"""
+    mask = builder.fcmp_ordered("<=", values, _splat(builder, bound, lanes))
+    bits = builder.bitcast(mask, ir.IntType(lanes))
+    return builder.ctpop(builder.zext(bits, _I64)), mask
+
+
+def _last_lane(builder: Any, values: Any, lanes: int) -> Any:
+    return builder.extract_element(values, ir.Constant(_I32, lanes - 1))
+
+
+@intrinsic
+def count_at_most(typingctx: Any, address: Any, mass: Any, lanes: Any) -> Any:
+    """How many of the float64 lanes are <= mass."""
+    if not isinstance(lanes, types.IntegerLiteral):
+        return None
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        width = lanes.literal_value
+        return _count_at_most(builder, _load_lanes(builder, arguments[0], _F64, width), arguments[1], width)[0]
+
+    return types.int64(types.int64, types.float64, lanes), emit
+
+
+@intrinsic
+def scan_group(typingctx: Any, address: Any, carry: Any, mass: Any, like: Any, lanes: Any) -> Any:
+    """(how many prefix sums ``carry + x_0 + .. + x_i`` are <= mass, the largest of those or 0, the last prefix sum).
+
+    ``like`` is any number of the type the lanes are stored in, float32 or float64.
+    """
+    if not isinstance(lanes, types.IntegerLiteral):
+        return None
+    kind = _F32 if like == types.float32 else _F64
+    result = types.Tuple((types.int64, types.float64, types.float64))
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        width = lanes.literal_value
+        address, carry, mass = arguments[:3]
+        prefixes = _scan(builder, _load_lanes(builder, address, kind, width), width)
+        prefixes = builder.fadd(prefixes, _splat(builder, carry, width))
+        count, mask = _count_at_most(builder, prefixes, mass, width)
+        kept = builder.select(mask, prefixes, _zeros(width))
+        largest = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(_F64, [kept.type]), f"llvm.vector.reduce.fmax.v{width}f64"
+        )
+        left = builder.call(largest, [kept], fastmath=("nnan", "nsz"))
+        return context.make_tuple(builder, result, (count, left, _last_lane(builder, prefixes, width)))
+
+    return result(types.int64, types.float64, types.float64, like, lanes), emit
+
+
+@intrinsic
+def store_prefixes(typingctx: Any, source: Any, target: Any, carry: Any, lanes: Any) -> Any:
+    """Write what lies left of each float64 lane of ``source``: carry, carry + x_0, ..; returns carry + all of them."""
+    if not isinstance(lanes, types.IntegerLiteral):
+        return None
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        width = lanes.literal_value
+        source, target, carry = arguments[:3]
+        carried = _splat(builder, carry, width)
+        prefixes = builder.fadd(_scan(builder, _load_lanes(builder, source, _F64, width), width), carried)
+        shifted = builder.shuffle_vector(prefixes, carried, _lane_numbers([width, *range(width - 1)]))
+        _store_lanes(builder, shifted, target)
+        return _last_lane(builder, prefixes, width)
+
+    return types.float64(types.int64, types.int64, types.float64, lanes), emit
+
+
+@intrinsic
+def add_delta(typingctx: Any, address: Any, first: Any, child: Any, delta: Any, lanes: Any) -> Any:
+    """Add delta to the float64 lanes, numbered from ``first``, that lie right of ``child``, and to lane 0."""
+    if not isinstance(lanes, types.IntegerLiteral):
+        return None
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        width = lanes.literal_value
+        address, first, child, delta = arguments[:4]
+        before_first = builder.sub(builder.trunc(first, _I32), ir.Constant(_I32, 1))
+        # Unsigned, lane 0 less 1 is the largest number of all.
+        ranks = builder.add(_lane_numbers(list(range(width))), _splat(builder, before_first, width))
+        chosen = builder.icmp_unsigned(">=", ranks, _splat(builder, builder.trunc(child, _I32), width))
+        added = builder.select(chosen, _splat(builder, delta, width), _zeros(width))
+        _store_lanes(builder, builder.fadd(_load_lanes(builder, address, _F64, width), added), address)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.int64, types.float64, lanes), emit
+
+
+@intrinsic
+def load_i64(typingctx: Any, address: Any) -> Any:
+    """The int64 at an address."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(_pointer(builder, arguments[0], _I64))
+
+    return types.int64(types.int64), emit
+
+
+@intrinsic
+def store_i64(typingctx: Any, address: Any, value: Any) -> Any:
+    """Write an int64 to an address."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[1], _pointer(builder, arguments[0], _I64))
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64), emit
+
+
+@intrinsic
+def load_real(typingctx: Any, address: Any, like: Any) -> Any:
+    """The number at an address, of the type of ``like``: float32 or float64."""
+    kind = _F32 if like == types.float32 else _F64
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(_pointer(builder, arguments[0], kind))
+
+    return like(types.int64, like), emit
+
+
+@intrinsic
+def store_real(typingctx: Any, address: Any, value: Any) -> Any:
+    """Write a float32 or float64, whichever ``value`` is, to an address."""
+    kind = _F32 if value == types.float32 else _F64
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[1], _pointer(builder, arguments[0], kind))
+        return context.get_dummy_value()
+
+    return types.none(types.int64, value), emit
+
+
+@intrinsic
+def rounded(typingctx: Any, value: Any, like: Any) -> Any:
+    """A float64 rounded to the type of ``like``."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fptrunc(arguments[0], _F32) if like == types.float32 else arguments[0]
+
+    return like(types.float64, like), emit
+
+
+@intrinsic
+def bytes_of(typingctx: Any, like: Any) -> Any:
+    """Bytes of a number of the type of ``like``."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.Constant(_I64, 4 if like == types.float32 else 8)
+
+    return types.int64(like), emit
+
+
+@intrinsic
+def take_mark(typingctx: Any, address: Any) -> Any:
+    """Set the mark (a byte) at an address; returns 1 if it was clear, else 0."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        mark = _pointer(builder, arguments[0], _I8)
+        before = builder.load(mark)
+        builder.store(ir.Constant(_I8, 1), mark)
+        return builder.zext(builder.sub(ir.Constant(_I8, 1), before), _I64)
+
+    return types.int64(types.int64), emit
+
+
+@intrinsic
+def clear_mark(typingctx: Any, address: Any) -> Any:
+    """Clear the mark at an address."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(ir.Constant(_I8, 0), _pointer(builder, arguments[0], _I8))
+        return context.get_dummy_value()
+
+    return types.none(types.int64), emit
+
+
+@intrinsic
+def prefetch(typingctx: Any, address: Any) -> Any:
+    """Ask for the cache line at an address; any address is allowed."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _prefetch(builder, arguments[0], 0)
+        return context.get_dummy_value()
+
+    return types.none(types.int64), emit
+
+
+@intrinsic
+def prefetch_row(typingctx: Any, address: Any, like: Any, lanes: Any, chunks: Any) -> Any:
+    """Ask for the lines of a row of ``lanes * chunks`` numbers; the hardware follows rows of more than four itself."""
+    if not (isinstance(lanes, types.IntegerLiteral) and isinstance(chunks, types.IntegerLiteral)):
+        return None
+    row_bytes = lanes.literal_value * chunks.literal_value * (4 if like == types.float32 else 8)
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        for offset in range(0, min(row_bytes, 4 * _LINE), _LINE):
+            _prefetch(builder, arguments[0], offset)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, like, lanes, chunks), emit
+
+
+def _prefetch(builder: Any, address: Any, offset: int) -> None:
+    pointer = _pointer(builder, builder.add(address, ir.Constant(_I64, offset)), _I8)
+    kind = ir.FunctionType(ir.VoidType(), [pointer.type, _I32, _I32, _I32])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    read, keep, data = (ir.Constant(_I32, value) for value in (0, 3, 1))
+    builder.call(function, [pointer, read, keep, data])
+
+
+@intrinsic
+def just_below(typingctx: Any, number: Any) -> Any:
+    """The next float64 towards minus infinity, without a call that would spill every vector register."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        zero, one = ir.Constant(_F64, 0.0), ir.Constant(_I64, 1)
+        bits = builder.bitcast(arguments[0], _I64)
+        stepped = builder.select(
+            builder.fcmp_ordered(">", arguments[0], zero), builder.sub(bits, one), builder.add(bits, one)
+        )
+        least_negative = ir.Constant(_I64, (1 << 63) + 1)
+        is_zero = builder.fcmp_ordered("==", arguments[0], zero)
+        return builder.bitcast(builder.select(is_zero, least_negative, stepped), _F64)
+
+    return types.float64(types.float64), emit
+
+
+@intrinsic
+def unsigned_divide(typingctx: Any, number: Any, divisor: Any) -> Any:
+    """number // divisor for a number >= 0 and a literal divisor: a shift or a multiplication."""
+    if not isinstance(divisor, types.IntegerLiteral):
+        return None
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.udiv(arguments[0], ir.Constant(_I64, divisor.literal_value))
+
+    return types.int64(types.int64, divisor), emit
+
+
+@intrinsic
+def stack_words(typingctx: Any, count: Any) -> Any:
+    """Address of ``count`` 8-byte words of the kernel's own stack frame."""
+    if not isinstance(count, types.IntegerLiteral):
+        return None
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ptrtoint(cgutils.alloca_once(builder, _I64, size=count.literal_value), _I64)
+
+    return types.int64(count), emit

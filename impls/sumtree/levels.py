@@ -1,0 +1,72 @@
+"""Level arithmetic of a ragged K-ary tree, in integers, and where its levels lie in memory.
+
+Levels are counted from the leaves: level 0 holds the N leaves, the last level the root. Node n of level l + 1 is the
+parent of nodes n*K .. n*K + K-1 of level l: its *sibling group* n. The last group of a level may be short.
+
+Five leaves at K = 2, node numbers per level:
+
+    level 3            0
+    level 2        0       1
+    level 1      0   1   2
+    level 0     0 1 2 3 4
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+CACHE_LINE = 64
+"""Bytes of one cache line."""
+
+
+def level_sizes(capacity: int, fanout: int) -> tuple[int, ...]:
+    """Nodes per level, leaves first and root last; there is always a root above the leaves.
+
+    >>> level_sizes(5, 2)
+    (5, 3, 2, 1)
+    >>> level_sizes(1, 16)
+    (1, 1)
+    """
+    sizes = [capacity]
+    while len(sizes) == 1 or sizes[-1] > 1:
+        sizes.append(-(-sizes[-1] // fanout))
+    return tuple(sizes)
+
+
+def full_level_sizes(capacity: int, fanout: int) -> tuple[int, ...]:
+    """Nodes per level when every group is filled up: K**h leaves, the layout of seed 0.
+
+    >>> full_level_sizes(5, 2)
+    (8, 4, 2, 1)
+    """
+    height = len(level_sizes(capacity, fanout)) - 1
+    return tuple(fanout**level for level in range(height, -1, -1))
+
+
+def fits_lines(group_bytes: int) -> bool:
+    """Whether groups of this many bytes, laid end to end from a line's start, never straddle a line needlessly."""
+    return CACHE_LINE % group_bytes == 0 or group_bytes % CACHE_LINE == 0
+
+
+def allocate(shapes: Sequence[tuple[int, DTypeLike]], *, aligned: bool = True) -> list[NDArray[np.generic]]:
+    """Zeroed arrays, one for each (length, dtype), one after the other in a single buffer.
+
+    Each begins on a cache line; with ``aligned=False`` each begins one element past one, so that groups straddle lines.
+
+    >>> [array.ctypes.data % 64 for array in allocate([(3, "float32"), (5, "float64")])]
+    [0, 0]
+    >>> [array.ctypes.data % 64 for array in allocate([(3, "float32"), (5, "float64")], aligned=False)]
+    [4, 8]
+    """
+    starts, end = [], 0
+    for length, dtype in shapes:
+        start = end if aligned else end + np.dtype(dtype).itemsize
+        starts.append(start)
+        end = -(-(start + length * np.dtype(dtype).itemsize) // CACHE_LINE) * CACHE_LINE
+    raw = np.zeros(end + CACHE_LINE, np.uint8)
+    base = -raw.ctypes.data % CACHE_LINE
+    return [
+        raw[base + start : base + start + length * np.dtype(dtype).itemsize].view(dtype)
+        for start, (length, dtype) in zip(starts, shapes, strict=True)
+    ]

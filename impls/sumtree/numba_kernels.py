@@ -1,0 +1,430 @@
+"""The compiled kernels of ``numba_tree.py``; its docstring draws the memory they work on.
+
+A kernel takes the address of the tree's header, then what it is compiled for (``like``: a number of the leaf's type;
+``fanout`` K; ``lanes`` of one vector; ``chunks`` vectors to a row; ``prefix``: whether there are prefix rows; the
+last four are literals), then its arguments. Nodes are numbered as in ``levels.py``. Types are numba's to infer.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit, prange
+
+from .contract import Indices, Priorities, Reals
+from .lanes import (
+    add_delta,
+    bytes_of,
+    clear_mark,
+    count_at_most,
+    just_below,
+    load_i64,
+    load_real,
+    prefetch,
+    prefetch_row,
+    rounded,
+    scan_group,
+    stack_words,
+    store_i64,
+    store_prefixes,
+    store_real,
+    take_mark,
+    unsigned_divide,
+)
+
+_WORD = 8  # bytes of an address, an index, a float64
+_BLOCK = 64  # elements that descend together: one phase outlasts an L3 miss
+_AHEAD = 16  # elements the update prefetches ahead
+MOST_LANES = 16
+
+# The header a kernel gets the address of: int64 words.
+CAPACITY, HEIGHT, LEAVES = 0, 1, 2
+SUMS = 8  # + level 1..height: address of the level's node sums
+PREFIX = 72  # + level 1..height-1: address of its prefix rows
+MARKS = 136  # + level 0..height-1: address of a byte for each of its groups
+HEADER_WORDS = 200
+
+DONE, REFUSED, EMPTY = 0, 1, 2  # what a kernel returns
+
+_kernel = njit(nogil=True, cache=True, error_model="numpy")
+
+
+@_kernel
+def _word(tree: int, field: int) -> int:
+    return load_i64(tree + _WORD * field)
+
+
+@_kernel
+def _offset(node: int, fanout: int, width: int) -> int:
+    """Element of a node in its level's rows."""
+    group = unsigned_divide(node, fanout)
+    return group * width + (node - group * fanout)
+
+
+# Search ---------------------------------------------------------------------------------------------------------------
+
+
+@_kernel
+def _child_in_prefix_row(row: int, mass: float, lanes: int, chunks: int) -> tuple[int, float]:
+    """(child, mass within it)"""
+    total = load_real(row, 0.0)
+    if mass >= total:  # rounding: just under the total lies the last child with a positive sum
+        mass = just_below(total)
+    child = 0
+    for chunk in range(chunks):
+        child += count_at_most(row + _WORD * lanes * chunk, mass, lanes)
+    left = load_real(row + _WORD * child, 0.0)
+    return child, mass - (left if child > 0 else 0.0)
+
+
+@_kernel
+def _scan_row(row: int, mass: float, like: Any, lanes: int, chunks: int) -> tuple[int, float, float]:
+    """(how many prefix sums of a row of plain numbers are <= mass, the largest of those or 0, the sum of the row)"""
+    size = bytes_of(like)
+    count, left, total = 0, 0.0, 0.0
+    for chunk in range(chunks):
+        more, largest, total = scan_group(row + size * lanes * chunk, total, mass, like, lanes)
+        count += more
+        left = max(left, largest)
+    return count, left, total
+
+
+@_kernel
+def _child_in_plain_row(row: int, mass: float, like: Any, lanes: int, chunks: int) -> tuple[int, float]:
+    """(child, mass within it)"""
+    child, left, total = _scan_row(row, mass, like, lanes, chunks)
+    if mass >= total:  # rounding: just under the total lies the last child with a positive sum
+        mass = just_below(total)
+        child, left, total = _scan_row(row, mass, like, lanes, chunks)
+    return child, mass - left
+
+
+@_kernel
+def _nearest_positive(tree: int, like: Any, fanout: int, width: int, leaf: int) -> int:
+    """The nearest leaf to the left with a positive priority, else the first to the right, else -1."""
+    leaves, size = _word(tree, LEAVES), bytes_of(like)
+    for candidate in range(leaf, -1, -1):
+        if load_real(leaves + size * _offset(candidate, fanout, width), like) > 0:
+            return candidate
+    for candidate in range(leaf + 1, _word(tree, CAPACITY)):
+        if load_real(leaves + size * _offset(candidate, fanout, width), like) > 0:
+            return candidate
+    return -1
+
+
+@_kernel
+def _leaf_in_group(
+    tree: int, like: Any, fanout: int, lanes: int, chunks: int, group: int, mass: float
+) -> tuple[int, Any]:
+    """(leaf, its priority); leaf -1 if no leaf of the tree has a positive one"""
+    leaves, size, width = _word(tree, LEAVES), bytes_of(like), lanes * chunks
+    row = leaves + size * width * group
+    child, _ = _child_in_plain_row(row, mass, like, lanes, chunks)
+    leaf = group * fanout + child
+    priority = load_real(row + size * child, like)
+    if not priority > 0:  # delta updates can leave a sum above a group of zeros
+        leaf = _nearest_positive(tree, like, fanout, width, leaf)
+        priority = load_real(leaves + size * _offset(max(leaf, 0), fanout, width), like)
+    return leaf, priority
+
+
+@_kernel
+def _start_block(values: Reals, start: int, block: int, scale: float, bound: float, masses: int, nodes: int) -> bool:
+    """Put a block at the root; False if a value is outside [0, bound)."""
+    for j in range(block):
+        value = values[start + j]
+        if not (value >= 0.0 and value < bound):
+            return False
+        store_real(masses + _WORD * j, value * scale)
+        store_i64(nodes + _WORD * j, 0)
+    return True
+
+
+@_kernel
+def search(
+    tree: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    values: Reals,
+    uniform: bool,
+    indices: Indices,
+    priorities: Priorities,
+) -> int:
+    """Leaves and their priorities for ``values [B]``: uniforms in [0, 1) if ``uniform`` else masses in [0, total)."""
+    if values.size == 0:
+        return DONE
+    height = _word(tree, HEIGHT)
+    leaves = _word(tree, LEAVES)
+    width = lanes * chunks
+    size = bytes_of(like)
+    total = load_real(_word(tree, SUMS + height), 0.0)
+    scale, bound = (total, 1.0) if uniform else (1.0, total)
+    if total <= 0.0 and not uniform:
+        return EMPTY
+    masses = stack_words(_BLOCK)
+    nodes = stack_words(_BLOCK)
+    for start in range(0, values.size, _BLOCK):
+        block = min(_BLOCK, values.size - start)
+        if not _start_block(values, start, block, scale, bound, masses, nodes):
+            return REFUSED
+        for level in range(height - 1, 0, -1):
+            rows = _word(tree, PREFIX + level) if prefix else _word(tree, SUMS + level)
+            below = _word(tree, PREFIX + level - 1) if prefix else _word(tree, SUMS + level - 1)
+            for j in range(block):
+                node, mass = load_i64(nodes + _WORD * j), load_real(masses + _WORD * j, 0.0)
+                row = rows + _WORD * width * node
+                if prefix:
+                    child, mass = _child_in_prefix_row(row, mass, lanes, chunks)
+                else:
+                    child, mass = _child_in_plain_row(row, mass, 0.0, lanes, chunks)
+                # Invariant: mass is what remains within the child.
+                node = node * fanout + child
+                store_real(masses + _WORD * j, mass)
+                store_i64(nodes + _WORD * j, node)
+                if level > 1:
+                    prefetch_row(below + _WORD * width * node, 0.0, lanes, chunks)
+                else:
+                    prefetch_row(leaves + size * width * node, like, lanes, chunks)
+        for j in range(block):
+            node, mass = load_i64(nodes + _WORD * j), load_real(masses + _WORD * j, 0.0)
+            leaf, priority = _leaf_in_group(tree, like, fanout, lanes, chunks, node, mass)
+            if leaf < 0:
+                return EMPTY
+            indices[start + j] = leaf
+            priorities[start + j] = priority
+    return DONE
+
+
+@njit(nogil=True, cache=True, error_model="numpy", parallel=True)
+def search_in_parts(
+    tree: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    parts: int,
+    values: Reals,
+    uniform: bool,
+    indices: Indices,
+    priorities: Priorities,
+) -> int:
+    """:func:`search` over ``parts`` equal parts of the batch, each on a thread of its own."""
+    batch = values.size
+    worst = 0
+    for part in prange(parts):
+        low, high = batch * part // parts, batch * (part + 1) // parts
+        status = search(
+            tree,
+            like,
+            fanout,
+            lanes,
+            chunks,
+            prefix,
+            values[low:high],
+            uniform,
+            indices[low:high],
+            priorities[low:high],
+        )
+        worst = max(worst, status)
+    return worst
+
+
+@_kernel
+def gather(
+    tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, indices: Indices, priorities: Priorities
+) -> int:
+    """Leaves at ``indices [B]``."""
+    capacity, leaves = _word(tree, CAPACITY), _word(tree, LEAVES)
+    size = bytes_of(like)
+    for j in range(indices.size):
+        leaf = indices[j]
+        if not (leaf >= 0 and leaf < capacity):
+            return REFUSED
+        priorities[j] = load_real(leaves + size * _offset(leaf, fanout, lanes * chunks), like)
+    return DONE
+
+
+# Update ---------------------------------------------------------------------------------------------------------------
+
+
+@_kernel
+def _refuses(tree: int, indices: Indices, priorities: Reals, like: Any, highest: float) -> bool:
+    """Whether an index is outside [0, N) or a priority outside [0, highest] once rounded to a leaf."""
+    capacity = np.uint64(_word(tree, CAPACITY))
+    bad = 0
+    for j in range(indices.size):
+        stored = np.float64(rounded(priorities[j], like))
+        good = (np.uint64(indices[j]) < capacity) & (priorities[j] >= 0.0) & (stored <= highest)
+        bad += not good
+    return bad > 0
+
+
+@_kernel
+def _refresh(
+    tree: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    level: int,
+    children: int,
+    groups: Indices,
+    count: int,
+) -> int:
+    """Sum ``count`` distinct groups of a level into their parents; ``groups`` then lists the groups of those
+    parents."""
+    width, size = lanes * chunks, bytes_of(like)
+    above = level + 1
+    is_root = above == _word(tree, HEIGHT)
+    parents = _word(tree, SUMS + above)
+    parent_prefixes = _word(tree, PREFIX + above)
+    marks = _word(tree, MARKS + level)
+    parent_marks = _word(tree, MARKS + above)
+    prefixes = _word(tree, PREFIX + level)
+    listed = 0
+    for j in range(count):
+        group = groups[j]
+        clear_mark(marks + group)
+        row = children + size * width * group
+        total = 0.0
+        for chunk in range(chunks):
+            if prefix and level > 0:
+                target = prefixes + _WORD * (width * group + lanes * chunk)
+                total = store_prefixes(row + _WORD * lanes * chunk, target, total, lanes)
+            else:
+                _, _, total = scan_group(row + size * lanes * chunk, total, 0.0, like, lanes)
+        if prefix and level > 0:
+            store_real(prefixes + _WORD * width * group, total)
+        parent_group = unsigned_divide(group, fanout)
+        store_real(parents + _WORD * _offset(group, fanout, width), total)
+        if not is_root:
+            # Invariant: listed <= j, so the entry overwritten has been read.
+            groups[listed] = parent_group
+            listed += take_mark(parent_marks + parent_group)
+            prefetch_row(parents + _WORD * width * parent_group, 0.0, lanes, chunks)
+            if prefix:
+                prefetch_row(parent_prefixes + _WORD * width * parent_group, 0.0, lanes, chunks)
+    return listed
+
+
+@_kernel
+def update_by_recompute(
+    tree: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    highest: float,
+    indices: Indices,
+    priorities: Reals,
+    groups: Indices,
+) -> int:
+    if _refuses(tree, indices, priorities, like, highest):
+        return REFUSED
+    leaves = _word(tree, LEAVES)
+    parents = _word(tree, SUMS + 1)
+    marks = _word(tree, MARKS)
+    width, size = lanes * chunks, bytes_of(like)
+    batch = indices.size
+    for j in range(min(_AHEAD, batch)):
+        prefetch(leaves + size * _offset(indices[j], fanout, width))
+    count = 0
+    for j in range(batch):
+        if j + _AHEAD < batch:
+            prefetch(leaves + size * _offset(indices[j + _AHEAD], fanout, width))
+        store_real(leaves + size * _offset(indices[j], fanout, width), rounded(priorities[j], like))
+        group = unsigned_divide(indices[j], fanout)
+        groups[count] = group
+        count += take_mark(marks + group)
+        prefetch(parents + _WORD * _offset(group, fanout, width))
+    count = _refresh(tree, like, fanout, lanes, chunks, prefix, 0, leaves, groups, count)
+    for level in range(1, _word(tree, HEIGHT)):
+        children = _word(tree, SUMS + level)
+        count = _refresh(tree, 0.0, fanout, lanes, chunks, prefix, level, children, groups, count)
+    return DONE
+
+
+@_kernel
+def update_by_delta(
+    tree: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    highest: float,
+    indices: Indices,
+    priorities: Reals,
+    groups: Indices,
+) -> int:
+    if _refuses(tree, indices, priorities, like, highest):
+        return REFUSED
+    leaves = _word(tree, LEAVES)
+    height = _word(tree, HEIGHT)
+    width, size = lanes * chunks, bytes_of(like)
+    batch = indices.size
+    for j in range(batch):
+        if j + _AHEAD < batch:
+            ahead = indices[j + _AHEAD]
+            prefetch(leaves + size * _offset(ahead, fanout, width))
+            ahead = unsigned_divide(ahead, fanout)
+            prefetch(_word(tree, SUMS + 1) + _WORD * _offset(ahead, fanout, width))
+            if prefix and height > 1:
+                prefetch_row(
+                    _word(tree, PREFIX + 1) + _WORD * width * unsigned_divide(ahead, fanout), 0.0, lanes, chunks
+                )
+        leaf = leaves + size * _offset(indices[j], fanout, width)
+        stored = rounded(priorities[j], like)
+        delta = np.float64(stored) - np.float64(load_real(leaf, like))
+        store_real(leaf, stored)
+        node = indices[j]
+        for level in range(1, height + 1):
+            node = unsigned_divide(node, fanout)
+            total = _word(tree, SUMS + level) + _WORD * _offset(node, fanout, width)
+            store_real(total, load_real(total, 0.0) + delta)
+            if prefix and level < height:
+                group = unsigned_divide(node, fanout)
+                row = _word(tree, PREFIX + level) + _WORD * width * group
+                for chunk in range(chunks):
+                    add_delta(row + _WORD * lanes * chunk, lanes * chunk, node - group * fanout, delta, lanes)
+    return DONE
+
+
+@_kernel
+def audit(tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, repair: bool) -> float:
+    """Largest difference between a stored sum and its children's, from the leaves up; ``repair`` stores the latter."""
+    width, size = lanes * chunks, bytes_of(like)
+    nodes = _word(tree, CAPACITY)
+    fresh_row = np.empty(width)
+    fresh = fresh_row.ctypes.data
+    largest = 0.0
+    for level in range(_word(tree, HEIGHT)):
+        groups = unsigned_divide(nodes + fanout - 1, fanout)
+        for group in range(groups):
+            total = 0.0
+            if level == 0:
+                row = _word(tree, LEAVES) + size * width * group
+                for chunk in range(chunks):
+                    _, _, total = scan_group(row + size * lanes * chunk, total, 0.0, like, lanes)
+            else:
+                row = _word(tree, SUMS + level) + _WORD * width * group
+                for chunk in range(chunks):
+                    total = store_prefixes(row + _WORD * lanes * chunk, fresh + _WORD * lanes * chunk, total, lanes)
+                if prefix:
+                    fresh_row[0] = total
+                    stored_row = _word(tree, PREFIX + level) + _WORD * width * group
+                    for lane in range(width):
+                        largest = max(largest, abs(load_real(stored_row + _WORD * lane, 0.0) - fresh_row[lane]))
+                        if repair:
+                            store_real(stored_row + _WORD * lane, fresh_row[lane])
+            stored = _word(tree, SUMS + level + 1) + _WORD * _offset(group, fanout, width)
+            largest = max(largest, abs(load_real(stored, 0.0) - total))
+            if repair:
+                store_real(stored, total)
+        nodes = groups
+    return largest

@@ -1,0 +1,258 @@
+"""The flagship: kernels compiled by numba, vector instructions over each sibling group, misses overlapped.
+
+Memory. Leaves are plain numbers, a group of them one row of ``width`` lanes (K rounded up to whole vectors, the rest
+zeros). Each inner level holds its float64 node sums in such rows and, under ``layout="prefix"``, a second row of each
+group with what the search needs ready-made:
+
+    sums of 4 children      1    0    2    5
+    prefix row              8    1    1    3        lane 0: the group's total; lane i > 0: what lies left of child i
+
+One level of the descent is then: load the row, compare every lane with the mass, count. Lane 0 is above any mass within
+the group, so the count is the child; what lies left of the child is in its lane.
+
+A batch of 64 descends level by level together, each element prefetching its next row, so that cache misses overlap.
+An update writes all leaves of the batch, then sums each touched group once, level by level: exact, and duplicates share
+the work. The kernels check their arguments themselves, before they write.
+"""
+
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from . import numba_kernels as kernels
+from .contract import Indices, Priorities, Reals, SumTree, nothing_to_sample, one_of
+from .levels import allocate
+
+_FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
+_EXACT = {  # dtypes every value of which converts unchanged
+    _FLOAT64: frozenset(map(np.dtype, ("float16", "float32", "float64"))),
+    _INT64: frozenset(map(np.dtype, ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"))),
+}
+_LEAST_PART = 512  # elements below which a part of a batch is not worth a thread
+
+# numba's workqueue layer aborts the process when two Python threads enter parallel kernels at once: one lock for all.
+_parallel_entry = threading.Lock()
+_parallel_pids: set[int] = set()
+
+
+class NumbaTree(SumTree):
+    """Compiled tree; the GIL is released while a kernel runs.
+
+    Options:
+
+    * ``layout="prefix"`` (default: fastest to sample) keeps in-group prefix sums beside the sums; ``"plain"`` keeps
+      sums only and scans them in registers: faster to update, slower to sample.
+    * ``propagate="recompute"`` (default: exact, and for batches also the faster one) sums each touched group once a
+      batch; ``"delta"``, the seeds' method, adds each leaf's change to its ancestors and drifts by rounding.
+    * ``aligned=False`` shifts every level by one element, so that groups straddle cache lines; None and True align
+      them.
+
+    ``threads`` share the search of a batch in parts of at least 512; an update runs on the calling thread, for it is
+    bound by the same cache lines on every thread. The threads are numba's (``numba.threading_layer()`` names them), at
+    most ``numba.config.NUMBA_NUM_THREADS``. They do not survive a fork: RuntimeError in the child.
+    """
+
+    threaded = True
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        fanout: int = 16,
+        dtype: DTypeLike = "float32",
+        threads: int = 1,
+        validate: bool = True,
+        propagate: str = "recompute",
+        layout: str = "prefix",
+        aligned: bool | None = None,
+    ) -> None:
+        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
+        self._propagate = one_of("propagate", propagate, ("recompute", "delta"))
+        self._layout = one_of("layout", layout, ("prefix", "plain"))
+        self._aligned = one_of("aligned", aligned, (None, True, False))
+        self._lanes = min(kernels.MOST_LANES, 1 << (self._fanout - 1).bit_length())
+        self._chunks = -(-self._fanout // self._lanes)
+        self._allocate()
+
+    def _allocate(self) -> None:
+        width, height = self._lanes * self._chunks, self.height
+        rows = [-(-size // self._fanout) for size in self._sizes]
+        shapes: list[tuple[int, DTypeLike]] = [(rows[0] * width, self._dtype)]
+        shapes += [(rows[level] * width, _FLOAT64) for level in range(1, height + 1)]
+        shapes += [(rows[level] * width, _FLOAT64) for level in range(1, height) if self._layout == "prefix"]
+        self._arrays: list[NDArray[Any]] = list(allocate(shapes, aligned=self._aligned is not False))
+        self._marks = [np.zeros(rows[level], np.uint8) for level in range(height)]
+        self._leaves, self._root = self._arrays[0], self._arrays[height]
+        self._groups = np.empty(1024, np.int64)  # the update's list of touched groups, grown to the largest batch
+        header = np.zeros(kernels.HEADER_WORDS, np.int64)
+        header[[kernels.CAPACITY, kernels.HEIGHT, kernels.LEAVES]] = self._capacity, height, self._leaves.ctypes.data
+        header[kernels.SUMS + 1 : kernels.SUMS + height + 1] = [
+            array.ctypes.data for array in self._arrays[1 : height + 1]
+        ]
+        prefixes = self._arrays[height + 1 :]
+        header[kernels.PREFIX + 1 : kernels.PREFIX + 1 + len(prefixes)] = [array.ctypes.data for array in prefixes]
+        header[kernels.MARKS : kernels.MARKS + height] = [marks.ctypes.data for marks in self._marks]
+        self._header = header
+        self._address = int(header.ctypes.data)
+
+    def _options(self) -> dict[str, Any]:
+        return {"propagate": self._propagate, "layout": self._layout, "aligned": self._aligned}
+
+    # Kernels are compiled, or loaded from disk, at their first use; calling the entry itself spares numba's dispatch.
+
+    def _compiled(self, kernel: Any, *arguments: Any) -> Callable[..., Any]:
+        leaf = types.float32 if self._dtype.itemsize == 4 else types.float64
+        constants = (self._fanout, self._lanes, self._chunks, int(self._layout == "prefix"))
+        signature = (types.int64, leaf, *map(types.literal, constants), *arguments)
+        kernel.compile(signature)
+        return functools.partial(kernel.overloads[signature].entry_point, self._address, 0.0, *constants)
+
+    @functools.cached_property
+    def _search_kernel(self) -> Callable[..., int]:
+        return self._compiled(kernels.search, *self._search_arguments())
+
+    @functools.cached_property
+    def _parallel_search_kernel(self) -> Callable[..., int]:
+        return self._compiled(kernels.search_in_parts, types.int64, *self._search_arguments())
+
+    def _search_arguments(self) -> tuple[Any, ...]:
+        return types.float64[::1], types.boolean, types.int64[::1], numba.typeof(self._leaves)
+
+    @functools.cached_property
+    def _gather_kernel(self) -> Callable[..., int]:
+        return self._compiled(kernels.gather, types.int64[::1], numba.typeof(self._leaves))
+
+    @functools.cached_property
+    def _update_kernel(self) -> Callable[..., int]:
+        kernel = kernels.update_by_recompute if self._propagate == "recompute" else kernels.update_by_delta
+        update = self._compiled(kernel, types.float64, types.int64[::1], types.float64[::1], types.int64[::1])
+        return functools.partial(update, self._max_priority)
+
+    @functools.cached_property
+    def _audit_kernel(self) -> Callable[..., float]:
+        return self._compiled(kernels.audit, types.boolean)
+
+    # The contract. Batches that need no conversion go straight to a kernel, which checks them; what it refuses, and all
+    # else, takes the road of the base class, whose checks name the value and the bound.
+
+    def update(self, indices: ArrayLike, priorities: ArrayLike) -> None:
+        where: Any = _as_batch(indices, _INT64) if self._validate else indices
+        values: Any = _as_batch(priorities, _FLOAT64) if self._validate else priorities
+        if where is not None and isinstance(priorities, float):
+            values = np.full(where.size, priorities)
+        if where is None or values is None or where.size != values.size or not self._write(where, values):
+            super().update(indices, priorities)
+
+    def get(self, indices: ArrayLike) -> Priorities:
+        where: Any = _as_batch(indices, _INT64) if self._validate else indices
+        if where is not None:
+            priorities = np.empty(where.size, self._dtype)
+            if self._gather_kernel(where, priorities) == kernels.DONE:
+                return priorities
+        return super().get(indices)
+
+    def prefix_sum_index(self, mass: ArrayLike) -> Indices:
+        batch: Any = _as_batch(mass, _FLOAT64) if self._validate else mass
+        found = None if batch is None else self._search(batch, False)
+        return super().prefix_sum_index(mass) if found is None else found[0]
+
+    def sample(self, uniforms: ArrayLike) -> tuple[Indices, Priorities]:
+        batch: Any = _as_batch(uniforms, _FLOAT64) if self._validate else uniforms
+        found = None if batch is None else self._search(batch, True)
+        return super().sample(uniforms) if found is None else found
+
+    def _set(self, indices: Indices, priorities: Reals) -> None:
+        if not self._write(indices, priorities):
+            raise ValueError(
+                f"an index is outside [0, {self._capacity}) or a priority outside [0, {self._max_priority}]"
+            )
+
+    def _find(self, mass: Reals) -> Indices:
+        return self._found(mass, False)[0]
+
+    def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
+        return self._found(uniforms, True)
+
+    def _found(self, values: Reals, uniform: bool) -> tuple[Indices, Priorities]:
+        found = self._search(values, uniform)
+        if found is None:
+            raise ValueError(f"a {'uniform is outside [0, 1)' if uniform else 'mass is outside [0, total)'}")
+        return found
+
+    def _search(self, values: Reals, uniform: bool) -> tuple[Indices, Priorities] | None:
+        """None if the kernel refused a value."""
+        batch = values.size
+        indices = np.empty(batch, _INT64)
+        priorities = np.empty(batch, self._dtype)
+        if self._threads == 1 or batch < 2 * _LEAST_PART:
+            status = self._search_kernel(values, uniform, indices, priorities)
+        else:
+            parts = min(self._threads, batch // _LEAST_PART)
+            with _numba_threads(parts):
+                status = self._parallel_search_kernel(parts, values, uniform, indices, priorities)
+        if status == kernels.DONE:
+            return indices, priorities
+        if status == kernels.EMPTY and uniform:
+            raise RuntimeError(nothing_to_sample(self.total()))
+        return None
+
+    def _write(self, indices: Indices, priorities: Reals) -> bool:
+        """False, with nothing written, if the kernel refused a value."""
+        if indices.size > self._groups.size:
+            self._groups = np.empty(2 * indices.size, np.int64)
+        return self._update_kernel(indices, priorities, self._groups) == kernels.DONE
+
+    def _get(self, indices: Indices) -> Priorities:
+        priorities = np.empty(indices.size, self._dtype)
+        if self._gather_kernel(indices, priorities) != kernels.DONE:
+            raise ValueError(f"an index is outside [0, {self._capacity})")
+        return priorities
+
+    def total(self) -> float:
+        return float(self._root[0])
+
+    def check(self) -> float:
+        return self._audit_kernel(False)
+
+    def rebuild(self) -> None:
+        self._audit_kernel(True)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in (*self._arrays, *self._marks))
+
+
+def _as_batch(values: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    """The values as C-contiguous ``[B]`` of a dtype that holds each of them exactly; None if they are anything else."""
+    if type(values) is np.ndarray and values.ndim == 1:
+        if values.dtype is dtype and values.flags.carray:  # the usual case, hence first: a call of B = 1 is mostly this
+            return values
+        if values.dtype in _EXACT[dtype]:
+            return values.astype(dtype)
+    return None
+
+
+@contextlib.contextmanager
+def _numba_threads(count: int) -> Iterator[None]:
+    """Sole use of numba's thread pool, ``count`` threads of it at most."""
+    with _parallel_entry:
+        _parallel_pids.add(os.getpid())
+        if len(_parallel_pids) > 1:
+            raise RuntimeError(
+                "numba's threads do not survive a fork: start this process with the 'spawn' or 'forkserver' method, or "
+                "make the tree with threads=1"
+            )
+        before = numba.get_num_threads()
+        numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
+        try:
+            yield
+        finally:
+            numba.set_num_threads(before)

@@ -1,0 +1,127 @@
+"""The cache-aligned implicit array of seed 0's Fig. 6; whole batches go down level by level in array operations.
+
+A sibling group is K neighbors in memory and starts on a cache line where its size allows; the root is padded to a group
+of its own. Padding holds zeros, and a sum of zeros is never entered.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from .contract import Indices, Priorities, Reals, SumTree, nearest_positive, one_of
+from .levels import allocate, fits_lines, full_level_sizes
+
+
+class NumpyTree(SumTree):
+    """One buffer, root first; float64 inner levels, leaves in their own dtype.
+
+    Options:
+
+    * ``aligned=None`` puts groups on 64-byte lines where K * itemsize divides or is a multiple of 64, ``True`` insists,
+      ``False`` shifts every level by one element, so that groups straddle lines.
+    * ``padding="ragged"`` rounds each level up to whole groups; ``"full"`` fills up to K**height leaves, as seed 0's
+      code.
+    * ``propagate="recompute"`` (default, because it is exact and a batch shares its upper levels) sums touched groups
+      again; ``"delta"`` adds the leaf's change to every ancestor and drifts by rounding.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        fanout: int = 16,
+        dtype: DTypeLike = "float32",
+        threads: int = 1,
+        validate: bool = True,
+        aligned: bool | None = None,
+        padding: str = "ragged",
+        propagate: str = "recompute",
+    ) -> None:
+        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
+        self._aligned = one_of("aligned", aligned, (None, True, False))
+        self._padding = one_of("padding", padding, ("ragged", "full"))
+        self._propagate = one_of("propagate", propagate, ("recompute", "delta"))
+        group_bytes = self._fanout * self._dtype.itemsize
+        if aligned and not fits_lines(group_bytes):
+            raise ValueError(
+                f"aligned=True cannot be done: a group of {group_bytes} bytes neither divides 64 nor fills lines"
+            )
+        sizes = self._sizes if padding == "ragged" else full_level_sizes(self._capacity, self._fanout)
+        shapes = [
+            (-(-size // self._fanout) * self._fanout, self._dtype if level == 0 else np.float64)
+            for level, size in enumerate(sizes)
+        ]
+        buffers = allocate(shapes[::-1], aligned=aligned is not False)[::-1]
+        # Invariant: row g of a level is the sibling group under node g of the level above.
+        self._groups: list[NDArray[Any]] = [level.reshape(-1, self._fanout) for level in buffers]
+        self._nodes: list[NDArray[Any]] = [group.reshape(-1) for group in self._groups]
+
+    def _options(self) -> dict[str, Any]:
+        return {"aligned": self._aligned, "padding": self._padding, "propagate": self._propagate}
+
+    @property
+    def _leaves(self) -> Priorities:
+        return self._nodes[0][: self._capacity]
+
+    def _set(self, indices: Indices, priorities: Reals) -> None:
+        if self._propagate == "recompute":
+            self._leaves[indices] = priorities  # NumPy assigns in order: the last duplicate wins
+            self._refresh(np.unique(indices // self._fanout))
+        else:
+            self._add_deltas(indices, priorities)
+
+    def _refresh(self, parents: Indices) -> None:
+        """Sum the groups under ``parents`` (sorted, distinct nodes of level 1) again, then those above them."""
+        for level in range(self.height):
+            self._nodes[level + 1][parents] = _sums(self._groups[level][parents])
+            above = parents // self._fanout
+            parents = above[np.diff(above, prepend=-1) > 0]
+
+    def _add_deltas(self, indices: Indices, priorities: Reals) -> None:
+        nodes, last = np.unique(indices[::-1], return_index=True)
+        values = priorities[::-1][last].astype(self._dtype)
+        deltas = values.astype(np.float64) - self._leaves[nodes]
+        self._leaves[nodes] = values
+        for level in self._nodes[1:]:
+            nodes = nodes // self._fanout
+            np.add.at(level, nodes, deltas)
+
+    def _get(self, indices: Indices) -> Priorities:
+        return self._leaves[indices]
+
+    def _find(self, mass: Reals) -> Indices:
+        mass, nodes = mass.copy(), np.zeros(mass.size, np.int64)
+        rows = np.arange(mass.size)
+        for level in range(self.height - 1, -1, -1):
+            ends = self._groups[level][nodes].cumsum(axis=1, dtype=np.float64)  # [B, K]
+            over = mass >= ends[:, -1]
+            if over.any():  # rounding pushed the mass past the group: just under its sum lies the last positive child
+                mass[over] = np.nextafter(ends[over, -1], -np.inf)
+            child = (ends > mass[:, None]).argmax(axis=1)
+            # Invariant: mass is what remains within the child; ends[child - 1] lies left of it.
+            mass -= np.where(child > 0, ends[rows, child - 1], 0.0)
+            nodes = nodes * self._fanout + child
+        empty = self._leaves[nodes] <= 0
+        if empty.any():
+            nodes[empty] = nearest_positive(self._leaves, nodes[empty])
+        return nodes
+
+    def total(self) -> float:
+        return float(self._nodes[-1][0])
+
+    def check(self) -> float:
+        pairs = ((self._nodes[level + 1], _sums(self._groups[level])) for level in range(self.height))
+        return max(float(np.abs(node[: sums.size] - sums).max()) for node, sums in pairs)
+
+    def rebuild(self) -> None:
+        self._refresh(np.arange(self._sizes[1]))
+
+    @property
+    def nbytes(self) -> int:
+        return sum(level.nbytes for level in self._nodes)
+
+
+def _sums(groups: NDArray[Any]) -> Reals:
+    """Sums ``[G]`` of groups ``[G, K]`` from left to right, as the descent adds, so that both read the same total."""
+    return groups.cumsum(axis=1, dtype=np.float64)[:, -1]

@@ -1,0 +1,43 @@
+"""The naive float64 twin that every contestant is held to: an array, and sums made anew for each question."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .contract import Indices, Reals
+
+
+class Oracle:
+    """N priorities, rounded to the leaf dtype, summed in float64 from left to right."""
+
+    def __init__(self, capacity: int, dtype: str = "float32") -> None:
+        self.dtype = np.dtype(dtype)
+        self.leaves: Reals = np.zeros(capacity)
+
+    def update(self, indices: ArrayLike, priorities: ArrayLike) -> None:
+        """Set leaves ``[B]``, one after the other."""
+        where = np.atleast_1d(np.asarray(indices))
+        for index, priority in zip(where, np.broadcast_to(np.asarray(priorities), where.shape), strict=True):
+            self.leaves[int(index)] = float(self.dtype.type(priority))
+
+    def get(self, indices: ArrayLike) -> Reals:
+        """Leaves ``[B]``."""
+        return self.leaves[np.atleast_1d(np.asarray(indices, dtype=np.int64))]
+
+    def total(self) -> float:
+        """Sum of all leaves."""
+        return float(self.leaves.cumsum()[-1])
+
+    def prefix_sum_index(self, mass: ArrayLike) -> Indices:
+        """The smallest i with p_0 + .. + p_i > mass, ``[B]``; N where there is none."""
+        return np.searchsorted(self.leaves.cumsum(), np.atleast_1d(np.asarray(mass)), side="right")
+
+    def misses(self, indices: ArrayLike, mass: ArrayLike, tolerance: float = 1e-9) -> Indices:
+        """Positions ``[<= B]`` of answers that are wrong: out of range, of priority 0, or with a mass further than
+        ``tolerance * total`` outside the leaf's interval [p_0 + .. + p_(i-1), p_0 + .. + p_i)."""
+        chosen, wanted = np.atleast_1d(np.asarray(indices)), np.atleast_1d(np.asarray(mass, dtype=np.float64))
+        ends = np.concatenate([[0.0], self.leaves.cumsum()])
+        slack = tolerance * ends[-1]
+        in_range = (chosen >= 0) & (chosen < self.leaves.size)
+        safe = np.where(in_range, chosen, 0)
+        right = in_range & (self.leaves[safe] > 0) & (ends[safe] - slack <= wanted) & (wanted < ends[safe + 1] + slack)
+        return np.flatnonzero(~right)

@@ -1,0 +1,137 @@
+"""The reference to learn from: plain lists and loops, seed 0's Algorithm 2 with its errors corrected.
+
+As printed, Algorithm 2 leaves its update loop before the root, so the root sum is never updated, and its search
+compares with >=, which returns a leaf of priority 0 at mass 0. Here both go through to the root and the inequality is
+strict.
+"""
+
+import itertools
+import math
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from .contract import Indices, Priorities, Reals, SumTree, nothing_to_sample, one_of
+
+
+class PythonTree(SumTree):
+    """Lists of levels, leaves first.
+
+    Options: ``propagate="recompute"`` (default, because it is exact) sums each group on the way up again;
+    ``"delta"``, the seeds' method, adds the change of the leaf to every ancestor, which is shorter and drifts by
+    rounding.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        fanout: int = 16,
+        dtype: DTypeLike = "float32",
+        threads: int = 1,
+        validate: bool = True,
+        propagate: str = "recompute",
+    ) -> None:
+        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
+        self._propagate = one_of("propagate", propagate, ("recompute", "delta"))
+        self._levels = [[0.0] * size for size in self._sizes]
+
+    def _options(self) -> dict[str, Any]:
+        return {"propagate": self._propagate}
+
+    def _set(self, indices: Indices, priorities: Reals) -> None:
+        set_leaf = self._set_by_recompute if self._propagate == "recompute" else self._set_by_delta
+        for leaf, priority in zip(indices.tolist(), priorities.astype(self._dtype).tolist(), strict=True):
+            set_leaf(leaf, priority)
+
+    def _set_by_recompute(self, leaf: int, priority: float) -> None:
+        self._levels[0][leaf] = priority
+        node = leaf
+        for level in range(self.height):
+            node //= self._fanout
+            self._levels[level + 1][node] = self._sum_of_children(level, node)
+
+    def _set_by_delta(self, leaf: int, priority: float) -> None:
+        delta = priority - self._levels[0][leaf]
+        self._levels[0][leaf] = priority
+        node = leaf
+        for level in self._levels[1:]:
+            node //= self._fanout
+            level[node] += delta
+
+    def _children(self, level: int, parent: int) -> list[float]:
+        """The sibling group at ``level`` under node ``parent`` one level up; the last one of a level may be short."""
+        return self._levels[level][parent * self._fanout : (parent + 1) * self._fanout]
+
+    def _sum_of_children(self, level: int, parent: int) -> float:
+        total = 0.0
+        for value in self._children(level, parent):  # not sum(): since Python 3.12 it rounds otherwise than the descent
+            total += value
+        return total
+
+    def _get(self, indices: Indices) -> Priorities:
+        return np.array([self._levels[0][leaf] for leaf in indices.tolist()], self._dtype)
+
+    def _find(self, mass: Reals) -> Indices:
+        return np.array([self.cutoff_path(m)[-1] for m in mass.tolist()], np.int64)
+
+    def cutoff_path(self, mass: float) -> list[int]:
+        """The cut-off node of every level from the root (node 0) down to the leaf drawn: ``[height + 1]`` node numbers.
+
+        The cut-off node of a level is its smallest j with P_0 + .. + P_j > mass (Lemma 1 says there is one); by
+        Theorem 2 each is the parent of the next, so only its children need be searched. RuntimeError when every leaf
+        is 0.
+        """
+        node, path = 0, [0]
+        for level in range(self.height - 1, -1, -1):
+            left_of_child, last_positive, last_left = 0.0, 0, 0.0
+            for child, value in enumerate(self._children(level, node)):
+                if left_of_child + value > mass:
+                    break
+                if value > 0.0:
+                    last_positive, last_left = child, left_of_child
+                left_of_child += value
+            else:  # rounding pushed the mass past the group: its last positive child is as close as any
+                child, left_of_child = last_positive, last_left
+            # Invariant: left_of_child is the sum of the siblings left of child.
+            mass -= left_of_child
+            node = node * self._fanout + child
+            path.append(node)
+        if self._levels[0][node] <= 0.0:  # delta updates can leave a sum above a group of zeros
+            path = self._path_to(self._nearest_positive(node))
+        return path
+
+    def _nearest_positive(self, leaf: int) -> int:
+        leaves = self._levels[0]
+        for candidate in itertools.chain(range(leaf, -1, -1), range(leaf + 1, self._capacity)):
+            if leaves[candidate] > 0.0:
+                return candidate
+        raise RuntimeError(nothing_to_sample(self.total()))
+
+    def _path_to(self, leaf: int) -> list[int]:
+        path = [leaf]
+        for _ in range(self.height):
+            path.append(path[-1] // self._fanout)
+        return path[::-1]
+
+    def total(self) -> float:
+        return self._levels[-1][0]
+
+    def check(self) -> float:
+        return max(
+            math.fabs(value - self._sum_of_children(level, parent))
+            for level in range(self.height)
+            for parent, value in enumerate(self._levels[level + 1])
+        )
+
+    def rebuild(self) -> None:
+        for level in range(self.height):
+            for parent in range(self._sizes[level + 1]):
+                self._levels[level + 1][parent] = self._sum_of_children(level, parent)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the lists and the float objects they hold, as CPython counts them."""
+        return sum(sys.getsizeof(level) + len(level) * sys.getsizeof(0.0) for level in self._levels)

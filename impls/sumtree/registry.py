@@ -1,0 +1,92 @@
+"""The registry is the folder: contestant ``x`` is the one public sum-tree class of ``impls/sumtree/x_tree.py``."""
+
+import difflib
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import DTypeLike
+
+from .contract import SumTree
+
+_PACKAGE = __name__.rpartition(".")[0]
+_MEMBERS = frozenset(name for name in vars(SumTree) if not name.startswith("_"))
+
+
+def names() -> tuple[str, ...]:
+    """Every contestant in the checkout, whether or not what it needs is installed."""
+    modules = pkgutil.iter_modules([str(Path(__file__).parent)])
+    return tuple(sorted(module.name.removesuffix("_tree") for module in modules if module.name.endswith("_tree")))
+
+
+def why_not(name: str) -> str | None:
+    """None if the contestant can be made here with default options, else one sentence saying why not."""
+    try:
+        return _contestant(name).unavailable()
+    except _NotHereError as reason:
+        return str(reason)
+
+
+def make(
+    name: str,
+    capacity: int,
+    *,
+    fanout: int = 16,
+    dtype: DTypeLike = "float32",
+    threads: int = 1,
+    validate: bool = True,
+    **options: Any,
+) -> SumTree:
+    """A sum tree of ``capacity`` leaves, all of priority 0.
+
+    ``options`` are the contestant's own, named in its class's docstring. Raises RuntimeError (contestant not available,
+    with :func:`why_not`'s sentence), ValueError (capacity < 1, fanout < 2, unknown dtype or option), TypeError.
+
+    >>> make("numpy", 1000, fanout=32)
+    NumpyTree(capacity=1000, fanout=32, dtype='float32')
+    """
+    kind = _contestant(name)
+    common: dict[str, Any] = {"fanout": fanout, "dtype": dtype, "threads": threads, "validate": validate}
+    known = [option for option in inspect.signature(kind).parameters if option != "capacity" and option not in common]
+    for option in options:
+        if option not in known:
+            alternatives = ", ".join(known) or "none"
+            raise ValueError(f"{name!r} has no option {option!r}; it has {alternatives}.{_near(option, known)}")
+    return kind(capacity, **common, **options)
+
+
+class _NotHereError(RuntimeError):
+    """The contestant cannot be made on this machine; the message is why_not's sentence."""
+
+
+def _contestant(name: str) -> type[SumTree]:
+    """The contestant's class. An ImportError of our own code is a bug and is raised as it is."""
+    if name not in names():
+        raise _NotHereError(f"There is no contestant {name!r}; there are {', '.join(names())}.{_near(name, names())}")
+    try:
+        module = importlib.import_module(f"{_PACKAGE}.{name}_tree")
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if not missing or missing.partition(".")[0] == _PACKAGE.partition(".")[0]:
+            raise
+        raise _NotHereError(f"Contestant {name!r} needs the module {missing!r}, which is not installed.") from error
+    kinds: list[Any] = [
+        value
+        for key, value in vars(module).items()
+        if inspect.isclass(value)
+        and not key.startswith("_")
+        and value.__module__ == module.__name__
+        and _MEMBERS <= set(dir(value))
+    ]
+    if len(kinds) != 1:
+        raise ImportError(f"{module.__name__} must define exactly one public sum tree, not {len(kinds)}")
+    kind: type[SumTree] = kinds[0]
+    return kind
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    match = difflib.get_close_matches(str(word), list(known), n=1)
+    return f" Did you mean {match[0]!r}?" if match else ""

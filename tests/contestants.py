@@ -1,0 +1,60 @@
+"""The contestants under test: every name in the registry with its defaults, and the options worth a run of their own."""
+
+import struct
+from typing import Any
+
+import impls
+import numpy as np
+import pytest
+from impls import SumTree
+
+CAPACITIES = (1, 2, 3, 1000)  # beside K-1 .. K*K+1, which depend on K
+FANOUTS = (2, 3, 4, 7, 8, 16, 32, 64)
+
+_OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "python": [{"propagate": "delta"}],
+    "numpy": [{"propagate": "delta"}, {"padding": "full"}, {"aligned": False}],
+    "numba": [
+        {"propagate": "delta"},
+        {"layout": "plain"},
+        {"layout": "plain", "propagate": "delta"},
+        {"aligned": False},
+        {"threads": 2},
+    ],
+}
+
+
+def _label(name: str, options: dict[str, Any]) -> str:
+    return "-".join([name, *(f"{key}={value}" for key, value in options.items())])
+
+
+def _case(name: str, options: dict[str, Any]) -> Any:
+    reason = impls.why_not(name)
+    marks = [pytest.mark.skip(reason=reason)] if reason else []
+    return pytest.param(name, options, id=_label(name, options), marks=marks)
+
+
+NAMES = [_case(name, {}).values[0] for name in impls.names() if impls.why_not(name) is None]
+DEFAULTS = [_case(name, {}) for name in impls.names()]
+VARIANTS = [_case(name, options) for name in impls.names() for options in [{}, *_OPTIONS.get(name, [])]]
+
+
+def capacities(fanout: int) -> list[int]:
+    """Where levels fill up and begin: around K and K*K."""
+    around = [fanout - 1, fanout, fanout + 1, fanout**2 - 1, fanout**2, fanout**2 + 1]
+    return sorted({*CAPACITIES, *around})
+
+
+def contents(tree: SumTree) -> bytes:
+    """Every bit the tree holds: the arrays and lists among its attributes."""
+    return b"".join(_bits(value) for _, value in sorted(vars(tree).items()))
+
+
+def _bits(value: Any) -> bytes:
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    if isinstance(value, (list, tuple)):
+        return b"".join(map(_bits, value))
+    if isinstance(value, (int, float)):
+        return struct.pack("d", value)
+    return b""

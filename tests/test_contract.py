@@ -1,0 +1,487 @@
+"""The twelve rules of the contract, for every contestant in the registry."""
+
+import copy
+import pickle
+
+import impls
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from impls.sumtree.levels import level_sizes
+from impls.sumtree.oracle import Oracle
+
+from tests.contestants import DEFAULTS, FANOUTS, NAMES, VARIANTS, capacities, contents
+
+every_contestant = pytest.mark.parametrize(("name", "options"), DEFAULTS)
+every_variant = pytest.mark.parametrize(("name", "options"), VARIANTS)
+
+
+def filled(name, options, capacity=10, **settings):
+    """Leaf i has priority i."""
+    tree = impls.make(name, capacity, **settings, **options)
+    tree.update(np.arange(capacity), np.arange(capacity, dtype=float))
+    return tree
+
+
+# Rule 1 and equality: integer priorities, every integer mass, every listed capacity -------------------------------------
+
+
+@pytest.mark.parametrize("fanout", FANOUTS)
+@every_contestant
+def test_integer_priorities_give_the_oracles_bits(name, options, fanout):
+    rng = np.random.default_rng(fanout)
+    for capacity in capacities(fanout):
+        tree, oracle = impls.make(name, capacity, fanout=fanout, **options), Oracle(capacity)
+        for _ in range(3):
+            where = rng.integers(0, capacity, min(capacity, 500))
+            values = rng.integers(0, 4, where.size)
+            tree.update(where, values)
+            oracle.update(where, values)
+            assert tree.total() == oracle.total()
+            assert tree.check() == 0.0
+            if oracle.total() == 0:
+                continue
+            ends = np.unique(oracle.leaves.cumsum())
+            # Both sides of every boundary, and between.
+            mass = np.concatenate([[0.0], ends, ends - 1, ends - 0.5, np.nextafter(ends, 0)])
+            mass = mass[(mass >= 0) & (mass < oracle.total())]
+            assert np.array_equal(tree.prefix_sum_index(mass), oracle.prefix_sum_index(mass))
+
+
+@every_contestant
+def test_a_million_leaves(name, options):
+    capacity = 1_000_000
+    rng = np.random.default_rng(6)
+    values = rng.integers(0, 8, capacity)
+    tree, oracle = impls.make(name, capacity, **options), Oracle(capacity)
+    tree.update(np.arange(capacity), values)
+    oracle.leaves[:] = values
+    mass = rng.integers(0, int(oracle.total()), 2_000).astype(float)
+    assert tree.total() == oracle.total()
+    assert np.array_equal(tree.prefix_sum_index(mass), oracle.prefix_sum_index(mass))
+
+
+@every_variant
+def test_mass_zero_skips_a_zero_leaf(name, options):
+    tree = filled(name, options)
+    assert tree.prefix_sum_index(0.0).tolist() == [1]
+    assert tree.sample(0.0)[0].tolist() == [1]
+    assert tree.prefix_sum_index([0.0, 0.999, 1.0, 2.999, 3.0, 44.999]).tolist() == [1, 1, 2, 2, 3, 9]
+
+
+# Rule 2: the fall-off guard --------------------------------------------------------------------------------------------
+
+
+@every_variant
+def test_rounding_past_the_last_child(name, options):
+    epsilon = 2.0**-52
+    tree = impls.make(name, 4, fanout=4, dtype="float64", **options)
+    tree.update([0, 1], [1.5 * epsilon, 1 + 2 * epsilon])
+    assert tree.prefix_sum_index(np.nextafter(tree.total(), 0)).tolist() == [1]
+    assert tree.sample(np.nextafter(1.0, 0))[0].tolist() == [1]
+
+
+@every_variant
+def test_an_emptied_tree_has_nothing_to_sample_whatever_its_root_says(name, options):
+    tree = impls.make(name, 20, fanout=2, **options)
+    tree.update([3, 4, 5], [0.1, 0.2, 0.3])
+    tree.update([3, 4, 5], 0.0)
+    with pytest.raises(RuntimeError, match="nothing to sample"):
+        tree.sample(0.5)
+
+
+@every_variant
+def test_draws_in_a_group_that_deltas_left_empty(name, options):
+    tree = impls.make(name, 64, fanout=4, dtype="float64", **options)
+    for leaf in (8, 9, 10):
+        tree.update(leaf, (leaf - 7) / 10)
+    tree.update(1, 1e-20)
+    tree.update([8, 9, 10], 0.0)
+    indices, priorities = tree.sample(np.linspace(0, 1, 101)[:-1])
+    assert set(indices) == {1}
+    assert set(priorities) == {1e-20}
+
+
+@every_variant
+@pytest.mark.parametrize("capacity", [37, 1000])
+def test_draws_next_to_one_on_a_partly_filled_tree(name, options, capacity):
+    tree = impls.make(name, capacity, **options)
+    rng = np.random.default_rng(1)
+    filled_leaves = capacity // 3
+    tree.update(np.arange(filled_leaves), rng.random(filled_leaves) + 1e-3)
+    draws = 20_000 if name == "python" else 1_000_000
+    indices, priorities = tree.sample(1.0 - np.arange(1, draws + 1) * 2.0**-53)
+    assert indices.max() < filled_leaves
+    assert indices.min() >= 0
+    assert priorities.min() > 0
+
+
+# Rule 3: duplicates; rule 4: threads -----------------------------------------------------------------------------------
+
+
+@every_variant
+def test_the_last_duplicate_wins(name, options):
+    tree = impls.make(name, 50, fanout=4, **options)
+    tree.update([7, 7, 3, 7, 3], [1.0, 2.0, 3.0, 4.0, 5.0])
+    assert tree.get([7, 3]).tolist() == [4.0, 5.0]
+    assert tree.total() == 9.0
+    tree.update(np.full(1000, 7), np.arange(1000.0))
+    assert tree.total() == 999.0 + 5.0
+    assert tree.check() == 0.0
+
+
+@every_contestant
+def test_contestants_without_threads_say_so(name, options):
+    if type(impls.make(name, 1)).threaded:
+        assert impls.make(name, 10, threads=2, **options).threads == 2
+    else:
+        with pytest.raises(ValueError, match="threads must be 1, not 2"):
+            impls.make(name, 10, threads=2, **options)
+
+
+# Rule 5 and 6: sums are float64, priorities are rounded first -------------------------------------------------------------
+
+
+@every_variant
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_priorities_are_rounded_to_the_leaf_and_summed_as_stored(name, options, dtype):
+    values = np.array([0.1, 1e-50, 1 / 3, 123456.789, 5e-324])
+    tree = impls.make(name, 5, dtype=dtype, **options)
+    tree.update(np.arange(5), values)
+    stored = values.astype(dtype)
+    assert tree.get(np.arange(5)).dtype == tree.dtype == np.dtype(dtype)
+    assert np.array_equal(tree.get(np.arange(5)), stored)
+    assert tree.total() == pytest.approx(stored.astype(np.float64).sum(), rel=1e-15)
+
+
+@every_variant
+def test_overflow_of_the_leaf_is_refused(name, options):
+    highest = float(np.finfo(np.float32).max)
+    tree = impls.make(name, 3, **options)
+    tree.update(0, highest)
+    assert tree.total() == highest
+    with pytest.raises(ValueError, match=r"1e\+39 at position 1 .*3\.4028"):
+        tree.update([0, 1], [1.0, 1e39])
+    wide = impls.make(name, 3, dtype="float64", **options)
+    with pytest.raises(ValueError, match=r"1e\+308"):  # three of these have no finite sum
+        wide.update(0, 1e308)
+
+
+# Rule 7: any capacity, any fanout ----------------------------------------------------------------------------------------
+
+
+@every_variant
+@pytest.mark.parametrize(("capacity", "fanout"), [(1, 2), (1, 300), (5, 2), (300, 300), (301, 300), (1000, 20)])
+def test_odd_shapes(name, options, capacity, fanout):
+    tree = filled(name, options, capacity=capacity, fanout=fanout)
+    total = capacity * (capacity - 1) / 2
+    assert tree.total() == total
+    assert (tree.capacity, tree.fanout) == (capacity, fanout)
+    assert tree.height == len(level_sizes(capacity, fanout)) - 1
+    if total:
+        assert tree.prefix_sum_index(total - 1).tolist() == [capacity - 1]
+
+
+@every_variant
+def test_facts(name, options):
+    tree = filled(name, options, capacity=1000)
+    assert tree.device == "cpu"
+    assert tree.modeled_seconds("sample", 64) is None
+    assert tree.synchronize() is None
+    assert tree.nbytes >= 4 * tree.num_nodes >= 4000
+    for fact in ("capacity", "fanout", "height", "num_nodes", "nbytes", "dtype", "threads"):
+        with pytest.raises(AttributeError):
+            setattr(tree, fact, 1)
+
+
+# Rule 9: types -----------------------------------------------------------------------------------------------------------
+
+
+@every_variant
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", ">i4"])
+def test_any_integer_dtype_is_an_index(name, options, dtype):
+    tree = filled(name, options)
+    assert tree.get(np.array([3, 9], dtype)).tolist() == [3.0, 9.0]
+    tree.update(np.array([3], dtype), 30.0)
+    assert tree.get(3).tolist() == [30.0]
+
+
+@every_variant
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "longdouble", ">f8", "int32", "uint8"])
+def test_any_real_dtype_is_a_number(name, options, dtype):
+    tree = filled(name, options)
+    assert tree.prefix_sum_index(np.array([0, 1, 3], dtype)).tolist() == [1, 2, 3]
+    assert tree.sample(np.array([0, 0], dtype))[0].tolist() == [1, 1]
+    tree.update([0], np.array([2], dtype))
+    assert tree.total() == 47.0
+
+
+@every_variant
+def test_scalars_lists_slices_and_read_only_arrays(name, options):
+    tree = filled(name, options)
+    for batch in (3, np.int32(3), [3], (3,), np.array(3), np.arange(4)[3:], np.arange(10)[::-1][6:7]):
+        assert tree.get(batch).tolist() == [3.0]
+    strided = np.arange(20.0)[::5] / 20
+    strided.setflags(write=False)
+    assert tree.sample(strided)[0].tolist() == tree.sample(strided.tolist())[0].tolist()
+    frozen = np.array([1, 2])
+    frozen.setflags(write=False)
+    tree.update(frozen, strided[:2])
+    assert np.array_equal(tree.get(frozen), strided[:2].astype("float32"))
+
+
+@every_variant
+def test_empty_batches_do_nothing(name, options):
+    tree = impls.make(name, 5, **options)
+    for empty in ([], np.empty(0), np.empty(0, np.int32), np.empty(0, bool), ()):
+        assert tree.update(empty, empty) is None
+        assert tree.update(empty, 1.0) is None
+        assert tree.get(empty).shape == (0,)
+        assert tree.prefix_sum_index(empty).dtype == np.int64
+        indices, priorities = tree.sample(empty)
+        assert (indices.dtype, priorities.dtype) == (np.int64, tree.dtype)
+        assert indices.shape == priorities.shape == (0,)
+    assert tree.total() == 0.0
+
+
+@every_variant
+def test_inputs_are_never_modified_and_results_never_reused(name, options):
+    tree = filled(name, options)
+    uniforms, mass = np.array([0.1, 0.9]), np.array([3.0, 40.0])
+    indices, priorities = np.array([1, 2]), np.array([1.5, 2.5])
+    before = [array.copy() for array in (uniforms, mass, indices, priorities)]
+    first = tree.sample(uniforms)
+    kept = [array.copy() for array in first]
+    tree.prefix_sum_index(mass)
+    tree.sample(uniforms[::-1])
+    tree.update(indices, priorities)
+    tree.get(indices)
+    assert all(np.array_equal(a, b) for a, b in zip((uniforms, mass, indices, priorities), before, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(first, kept, strict=True))
+    got = tree.get([1])
+    got[0] = 99
+    assert tree.get(1).tolist() == [1.5]
+
+
+# Rule 10: errors come before any write, and name the value and the bound -----------------------------------------------------
+
+INF, NAN = float("inf"), float("nan")
+REFUSALS = {
+    "NaN priority": (ValueError, "update", ([1, 2], [1.0, NAN]), ["nan", "position 1", "[0, "]),
+    "infinite priority": (ValueError, "update", ([1, 2], [INF, 1.0]), ["inf", "position 0", "[0, "]),
+    "negative priority": (ValueError, "update", ([1], [-0.5]), ["-0.5", "[0, "]),
+    "negative scalar": (ValueError, "update", ([1, 2], -2.0), ["-2.0", "[0, "]),
+    "negative below rounding": (ValueError, "update", ([1], [-1e-300]), ["-1e-300", "[0, "]),
+    "text as priority": (TypeError, "update", ([1], ["high"]), ["real numbers", "<U4"]),
+    "complex priority": (TypeError, "update", ([1], [1j]), ["real numbers", "complex128"]),
+    "index at capacity": (IndexError, "update", ([1, 10], [1.0, 1.0]), ["10", "position 1", "[0, 10)"]),
+    "negative index": (IndexError, "update", ([-1], [1.0]), ["-1", "[0, 10)"]),
+    "unsigned index": (IndexError, "update", (np.array([2**63], np.uint64), [1.0]), [str(2**63), "[0, 10)"]),
+    "huge index": (IndexError, "get", ([2**70],), [str(2**70), "[0, 10)"]),
+    "index to get": (IndexError, "get", ([0, 3, 12],), ["12", "position 2", "[0, 10)"]),
+    "float index": (TypeError, "get", ([1.0],), ["integers", "float64"]),
+    "bool index": (TypeError, "update", ([True], [1.0]), ["integers", "bool"]),
+    "too few priorities": (ValueError, "update", ([1, 2], [1.0]), ["[2]", "[1]"]),
+    "priorities for no index": (ValueError, "update", ([], [1.0, 2.0]), ["[0]", "[2]"]),
+    "rank 2 indices": (ValueError, "update", ([[1, 2]], 1.0), ["[B]", "[1, 2]"]),
+    "rank 2 uniforms": (ValueError, "sample", (np.zeros((2, 0)),), ["[B]", "[2, 0]"]),
+    "ragged mass": (ValueError, "prefix_sum_index", ([[1.0], [1.0, 2.0]],), ["mass", "[B]"]),
+    "uniform one": (ValueError, "sample", ([0.5, 1.0],), ["1.0", "position 1", "[0, 1)"]),
+    "uniform below zero": (ValueError, "sample", ([-1e-9],), ["-1e-09", "[0, 1)"]),
+    "NaN uniform": (ValueError, "sample", ([NAN],), ["nan", "[0, 1)"]),
+    "mass at the total": (ValueError, "prefix_sum_index", ([45.0],), ["45.0", "[0, 45.0)"]),
+    "integer mass at the total": (ValueError, "prefix_sum_index", ([45],), ["45", "[0, 45.0)"]),
+    "mass below zero": (ValueError, "prefix_sum_index", ([1.0, -1.0],), ["-1.0", "position 1", "[0, 45.0)"]),
+    "NaN mass": (ValueError, "prefix_sum_index", ([NAN],), ["nan", "[0, 45.0)"]),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+@every_variant
+def test_refused_calls_say_why_and_change_nothing(name, options, case):
+    kind, method, arguments, words = REFUSALS[case]
+    tree = filled(name, options)
+    tree.sample(0.5)
+    tree.get(0)
+    before = contents(tree)
+    with pytest.raises(kind) as refusal:
+        getattr(tree, method)(*arguments)
+    for word in words:
+        assert word in str(refusal.value)
+    assert contents(tree) == before
+    tree.update([0], [5.0])
+    assert tree.total() == 50.0
+
+
+@every_contestant
+def test_values_are_judged_before_rounding(name, options):
+    tree = filled(name, options)
+    almost_one = np.nextafter(np.longdouble(1), np.longdouble(0))
+    if almost_one.astype(np.float64) == 1.0:  # long double is wider than float64 here
+        assert tree.sample(np.array([almost_one]))[0].tolist() == [9]
+        assert tree.prefix_sum_index(np.array([45 * almost_one])).tolist() == [9]
+        with pytest.raises(ValueError, match="outside"):
+            tree.sample(np.array([-np.longdouble("1e-4000")]))
+
+
+@every_contestant
+def test_empty_trees_have_nothing_to_sample(name, options):
+    tree = impls.make(name, 10, **options)
+    for call in (lambda: tree.sample(0.5), lambda: tree.prefix_sum_index(0.0), lambda: tree.sample(np.zeros(2000))):
+        with pytest.raises(RuntimeError, match="nothing to sample"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("error", "settings", "words"),
+    [
+        (ValueError, {"capacity": 0}, ["capacity", "at least 1", "0"]),
+        (ValueError, {"capacity": -3}, ["capacity", "at least 1", "-3"]),
+        (TypeError, {"capacity": 2.5}, ["capacity", "integer", "2.5"]),
+        (TypeError, {"capacity": True}, ["capacity", "integer", "True"]),
+        (ValueError, {"fanout": 1}, ["fanout", "at least 2", "1"]),
+        (ValueError, {"threads": 0}, ["threads", "at least 1", "0"]),
+        (ValueError, {"dtype": "float16"}, ["float32, float64", "float16"]),
+        (ValueError, {"dtype": "flaot32"}, ["float32, float64", "flaot32"]),
+        (ValueError, {"dtype": None}, ["float32, float64", "None"]),
+        (ValueError, {"fanuot": 4}, ["no option 'fanuot'"]),
+    ],
+)
+@every_contestant
+def test_bad_settings_are_refused(name, options, error, settings, words):
+    with pytest.raises(error) as refusal:
+        impls.make(name, **({"capacity": 10} | settings), **options)
+    for word in words:
+        assert word in str(refusal.value)
+
+
+@given(data=st.data())
+@every_contestant
+def test_any_refused_update_changes_nothing(name, options, data):
+    tree = filled(name, options, capacity=20, fanout=4)
+    batch = data.draw(st.integers(1, 30))
+    indices = np.array(data.draw(st.lists(st.integers(0, 19), min_size=batch, max_size=batch)))
+    values = np.array(data.draw(st.lists(st.floats(0, 1e30), min_size=batch, max_size=batch)))
+    at = data.draw(st.integers(0, batch - 1))
+    if data.draw(st.booleans()):
+        indices[at] = data.draw(st.sampled_from([-1, 20, -(2**62), 2**62]))
+    else:
+        values[at] = data.draw(st.sampled_from([np.nan, np.inf, -np.inf, -1e-9, 1e39]))
+    before = contents(tree)
+    with pytest.raises((ValueError, IndexError), match=f"at position {at}"):
+        tree.update(indices, values)
+    assert contents(tree) == before
+
+
+@given(data=st.data())
+@every_contestant
+def test_update_and_sample_invariants(name, options, data):
+    capacity, fanout = data.draw(st.integers(1, 80)), data.draw(st.sampled_from([2, 3, 16]))
+    tree, oracle = impls.make(name, capacity, fanout=fanout, **options), Oracle(capacity)
+    for _ in range(data.draw(st.integers(1, 4))):
+        batch = data.draw(st.integers(0, 40))
+        indices = np.array(data.draw(st.lists(st.integers(0, capacity - 1), min_size=batch, max_size=batch)), int)
+        values = data.draw(st.lists(st.floats(0, 1e20, width=32), min_size=batch, max_size=batch))
+        tree.update(indices, values)
+        oracle.update(indices, values)
+    assert tree.check() == 0.0
+    assert np.array_equal(tree.get(np.arange(capacity)), oracle.leaves)
+    assert tree.total() == pytest.approx(oracle.total(), rel=1e-12)
+    if oracle.total() > 1e-300:
+        uniforms = np.array(data.draw(st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=30)))
+        indices, priorities = tree.sample(uniforms)
+        assert oracle.misses(indices, uniforms * tree.total()).size == 0
+        assert np.array_equal(priorities, oracle.get(indices))
+
+
+# State: rule of state_dict / load_state_dict, copies --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", NAMES)
+@every_contestant
+def test_state_loads_into_any_contestant_at_any_fanout(name, options, target):
+    rng = np.random.default_rng(3)
+    source = impls.make(name, 333, fanout=16, **options)
+    source.update(np.arange(333), rng.integers(0, 9, 333))
+    other = impls.make(target, 333, fanout=5)
+    other.update(np.arange(333), 1.0)
+    state = source.state_dict()
+    other.load_state_dict(state)
+    uniforms = rng.random(2000)
+    assert np.array_equal(source.sample(uniforms)[0], other.sample(uniforms)[0])
+    assert other.check() == 0.0
+    state["leaves"][:] = 0  # a copy: neither tree sees this
+    assert source.total() == other.total() > 0
+
+
+@every_variant
+def test_state_survives_a_file_and_another_dtype_rounds(name, options, tmp_path):
+    tree = impls.make(name, 4, dtype="float64", **options)
+    tree.update(np.arange(4), [0.1, 0.2, 0.3, 0.4])
+    np.savez(tmp_path / "tree.npz", **tree.state_dict())
+    with np.load(tmp_path / "tree.npz") as state:
+        narrow = impls.make(name, 4, dtype="float32", **options)
+        narrow.load_state_dict(state)
+    assert np.array_equal(narrow.get(np.arange(4)), np.array([0.1, 0.2, 0.3, 0.4], "float32"))
+    assert narrow.check() == 0.0
+
+
+@every_variant
+def test_bad_states_are_refused_before_anything_is_written(name, options):
+    tree = filled(name, options)
+    before, state = contents(tree), tree.state_dict()
+    for broken, words in (
+        ({**state, "capacity": 9}, "9 leaves, this tree 10"),
+        ({**state, "leaves": -state["leaves"]}, "-1.0 at position 1"),
+        ({**state, "leaves": state["leaves"][:5]}, r"\[10\].*\[5\]"),
+        ({"leaves": state["leaves"]}, "lacks capacity, dtype"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            tree.load_state_dict(broken)
+    assert contents(tree) == before
+
+
+@every_variant
+def test_pickles_and_deep_copies_stand_alone(name, options):
+    tree = filled(name, options, fanout=3)
+    for twin in (copy.deepcopy(tree), pickle.loads(pickle.dumps(tree))):
+        twin.update(0, 100.0)
+        assert (twin.total(), tree.total()) == (145.0, 45.0)
+        assert twin.fanout == 3
+        assert twin._options() == tree._options()
+
+
+# Helpers of the contract -------------------------------------------------------------------------------------------------
+
+
+def test_uniforms_are_in_range_and_stratified():
+    rng = np.random.default_rng(0)
+    plain, strata = impls.uniforms(rng, 1000), impls.stratified_uniforms(rng, 1000)
+    for draws in (plain, strata):
+        assert draws.dtype == np.float64
+        assert draws.shape == (1000,)
+        assert (draws >= 0).all()
+        assert (draws < 1).all()
+    assert np.array_equal((strata * 1000).astype(int), np.arange(1000))
+    assert impls.stratified_uniforms(rng, 0).shape == (0,)
+
+
+class _AlwaysHighest:
+    @staticmethod
+    def random(size):
+        return np.full(size, np.nextafter(1.0, 0.0))
+
+
+@pytest.mark.parametrize("batch", [1, 3, 7, 1000, 65537])
+def test_stratified_uniforms_stay_below_one(batch):
+    assert impls.stratified_uniforms(_AlwaysHighest(), batch).max() < 1.0
+
+
+def test_equal_seeds_give_equal_draws_everywhere():
+    draws = set()
+    for name in NAMES:
+        tree = impls.make(name, 500, fanout=8)
+        tree.update(np.arange(500), np.arange(500) % 7)
+        draws.add(tree.sample(impls.uniforms(np.random.default_rng(5), 200))[0].tobytes())
+    assert len(draws) == 1
