@@ -1,38 +1,34 @@
 """What memory itself costs on this machine: the floor under every tree."""
 
-import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-_LINE = 64
+_LINE = 64  # bytes
+_WORDS = _LINE // 8
 
 
-def memory_floor(megabytes: float, reads: int = 1 << 18, repeats: int = 7, seed: int = 0) -> dict[str, float]:
-    """Best-of-``repeats`` nanoseconds of one random 64-byte read from a buffer of the given size.
+_ORDERS = 8  # gathers in different random orders, so that no cache learns one
 
-    ``gather``: addresses known beforehand, so that misses overlap. ``chase``: each address is read from the last line.
+
+def memory_reads(megabytes: float, reads: int, seed: int = 0) -> dict[str, Callable[[int], object]]:
+    """Calls that read ``reads`` random 64-byte lines of a buffer of that size; each takes the number of its turn.
+
+    ``gather``: addresses known beforehand, so that misses overlap. ``chase``: each address is read from the line
+    before, so that none do.
     """
     gather, chase = _kernels()
     rng = np.random.default_rng(seed)
     lines = max(2, int(megabytes * 2**20) // _LINE)
-    words = _LINE // 8
     cycle = rng.permutation(lines)
-    memory = np.zeros(lines * words, np.int64)
-    memory[cycle * words] = np.roll(cycle, -1) * words
-    where = rng.integers(0, lines, reads) * words
-    result = {}
-    for name, work in (("gather", lambda: gather(memory, where)), ("chase", lambda: chase(memory, reads // 4))):
-        count = reads if name == "gather" else reads // 4
-        work()
-        result[name] = min(_seconds(work) for _ in range(repeats)) / count * 1e9
-    return result
-
-
-def _seconds(work: Any) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+    memory = np.zeros(lines * _WORDS, np.int64)
+    memory[cycle * _WORDS] = np.roll(cycle, -1) * _WORDS
+    orders = rng.integers(0, lines, (_ORDERS, reads)) * _WORDS
+    return {
+        "gather": lambda turn: gather(memory, orders[turn % _ORDERS]),
+        "chase": lambda turn: chase(memory, cycle[turn * reads % lines] * _WORDS, reads),
+    }
 
 
 def _kernels() -> tuple[Any, Any]:
@@ -46,8 +42,7 @@ def _kernels() -> tuple[Any, Any]:
         return total
 
     @njit(nogil=True)
-    def chase(memory, steps):
-        index = 0
+    def chase(memory, index, steps):
         for _ in range(steps):
             index = memory[index]
         return index

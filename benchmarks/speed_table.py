@@ -1,8 +1,8 @@
 """Nanoseconds per element of every CPU contestant, side by side, with the machine's memory floor.
 
-One run, one thread: contestants take turns in shuffled order, on the same inputs, which rotate through at least 262,144
-elements so that no branch predictor learns a batch by heart. The first contestant runs twice (A/A): what its two
-columns differ by is noise. Medians over rounds; checks on.
+One run, one thread: contestants take turns in shuffled order, on the same inputs, which rotate so that no branch
+predictor learns a batch by heart. The default runs twice (A/A): what its two rows differ by is noise. The floor is read
+in the same rounds. Medians; checks on.
 
     python -m benchmarks.speed_table --capacity 1000000 --batch 1024
 """
@@ -13,17 +13,18 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import impls
 
-from .floor import memory_floor
+from .floor import memory_reads
 
 CONTESTANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "numba (default)": ("numba", {}),
-    "numba (default), again": ("numba", {}),
+    "numba": ("numba", {}),
+    "numba, again": ("numba", {}),
     "numba delta": ("numba", {"propagate": "delta"}),
     "numba plain": ("numba", {"layout": "plain"}),
     "numba plain delta": ("numba", {"layout": "plain", "propagate": "delta"}),
@@ -34,114 +35,130 @@ CONTESTANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "flat": ("flat", {}),
     "python": ("python", {}),
 }
-ROTATION = 1 << 18  # distinct elements in turn
-SAMPLE_SECONDS = 0.02  # least length of one timed sample
+ROTATION, MOST_BATCHES = 1 << 18, 1 << 12  # distinct elements, in at most so many arrays: more would miss the cache
+SAMPLE_SECONDS = 0.05  # least length of one timed sample
+PARALLEL_BATCH = 1 << 16
+FLOOR_MEGABYTES = (0.5, 4, 16, 80)
+FLOOR_READS = 1 << 16
+
+Work = dict[Any, Callable[[int], object]]  # what to time, by name; called with the number of its turn
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Measure, print, and return the exit code."""
     options = _parser().parse_args(arguments)
-    rows = measure(options.capacity, options.fanout, options.batch, options.dtype, options.rounds, options.seed)
-    threads = measure_threads(options.capacity, options.fanout, options.dtype, options.rounds, options.seed)
-    floor = {f"{size} MB": memory_floor(size) for size in (0.5, 4, 16, 80)}
+    rng = np.random.default_rng(options.seed)
+    leaves = rng.random(options.capacity)
+    settings = {"fanout": options.fanout, "dtype": options.dtype}
+    work = _operations(leaves, options.batch, settings, rng)
+    work |= _threads(leaves, settings, rng)
+    for size in FLOOR_MEGABYTES:
+        work |= {("floor", size, kind): read for kind, read in memory_reads(size, FLOOR_READS).items()}
+    seconds = interleaved(work, options.rounds, rng)
     if options.json:
-        print(
-            json.dumps({"settings": vars(options), "ns_per_element": rows, "two_threads": threads, "floor_ns": floor})
-        )
-        return 0
-    print(
-        f"N={options.capacity:,} K={options.fanout} B={options.batch:,} {options.dtype} leaves, one thread, checks on"
-    )
-    print(f"{'ns per element, measured':28}{'sample':>10}{'update':>10}{'both':>10}")
-    for name, row in rows.items():
-        print(f"{name:28}{row['sample']:10.1f}{row['update']:10.1f}{row['sample'] + row['update']:10.1f}")
-    print(
-        f"\nsample, B={threads['batch']:,}: one thread {threads['one']:.1f} ns, two {threads['two']:.1f} ns, ", end=""
-    )
-    print(f"{threads['one'] / threads['two']:.2f}x ({threads['layer']} threads)")
-    print("\nmemory floor, ns per random 64-byte read: " + ", ".join(_floor_text(*item) for item in floor.items()))
+        rows = [{"what": list(key), "seconds": value} for key, value in seconds.items()]
+        print(json.dumps({"settings": vars(options), "source": "measured", "medians": rows}))
+    else:
+        _print_table(options, seconds)
     return 0
 
 
-def measure(capacity: int, fanout: int, batch: int, dtype: str, rounds: int, seed: int) -> dict[str, dict[str, float]]:
-    """Median nanoseconds per element of ``sample`` and ``update`` for each contestant."""
-    rng = np.random.default_rng(seed)
-    trees = {}
-    for label, (name, settings) in CONTESTANTS.items():
+def _operations(leaves: np.ndarray[Any, Any], batch: int, settings: dict[str, Any], rng: np.random.Generator) -> Work:
+    """``(label, "sample")`` and ``(label, "update")`` of every contestant that can be made here."""
+    batches = min(MOST_BATCHES, max(1, ROTATION // batch))
+    indices = list(rng.integers(0, leaves.size, (batches, batch)))
+    priorities = list(rng.random((batches, batch)))
+    uniforms = list(rng.random((batches, batch)))
+    work: Work = {}
+    for label, (name, options) in CONTESTANTS.items():
         if reason := impls.why_not(name):
             print(reason, file=sys.stderr)
             continue
-        trees[label] = impls.make(name, capacity, fanout=fanout, dtype=dtype, **settings)
-    leaves = rng.random(capacity)
-    for tree in trees.values():
-        tree.update(np.arange(capacity), leaves)
-    batches = max(1, ROTATION // batch)
-    indices = list(rng.integers(0, capacity, (batches, batch)))
-    priorities = list(rng.random((batches, batch)))
-    uniforms = list(rng.random((batches, batch)))
-    work: dict[tuple[str, str], Callable[[int], object]] = {}
-    for label, tree in trees.items():
-        work[label, "sample"] = lambda turn, tree=tree: tree.sample(uniforms[turn % batches])  # type: ignore[misc]
-        work[label, "update"] = lambda turn, tree=tree: tree.update(  # type: ignore[misc]
-            indices[turn % batches], priorities[turn % batches]
+        tree = _filled(name, leaves, **settings, **options)
+        work[label, "sample"] = partial(lambda tree, turn: tree.sample(uniforms[turn % batches]), tree)
+        work[label, "update"] = partial(
+            lambda tree, turn: tree.update(indices[turn % batches], priorities[turn % batches]), tree
         )
-    medians = _interleaved(work, rounds, rng)
-    return {label: {op: medians[label, op] / batch * 1e9 for op in ("sample", "update")} for label in trees}
+    return work
 
 
-def measure_threads(capacity: int, fanout: int, dtype: str, rounds: int, seed: int) -> dict[str, Any]:
-    """Median nanoseconds per element of sampling 65,536 with one thread and with two."""
-    import numba  # noqa: PLC0415  # heavy, and optional
-
-    batch = 65_536
-    rng = np.random.default_rng(seed)
-    leaves, uniforms = rng.random(capacity), list(rng.random((8, batch)))
-    work: dict[Any, Callable[[int], object]] = {}
-    for label, threads in (("one", 1), ("two", 2)):
-        tree = impls.make("numba", capacity, fanout=fanout, dtype=dtype, threads=threads)
-        tree.update(np.arange(capacity), leaves)
-        work[label] = lambda turn, tree=tree: tree.sample(uniforms[turn % 8])  # type: ignore[misc]
-    medians = _interleaved(work, rounds, rng)
-    result: dict[str, Any] = {label: seconds / batch * 1e9 for label, seconds in medians.items()}
-    return result | {"batch": batch, "layer": numba.threading_layer()}
+def _threads(leaves: np.ndarray[Any, Any], settings: dict[str, Any], rng: np.random.Generator) -> Work:
+    uniforms = list(rng.random((8, PARALLEL_BATCH)))
+    trees = {threads: _filled("numba", leaves, threads=threads, **settings) for threads in (1, 2)}
+    return {
+        ("threads", threads): partial(lambda tree, turn: tree.sample(uniforms[turn % 8]), tree)
+        for threads, tree in trees.items()
+    }
 
 
-def _interleaved(work: dict[Any, Callable[[int], object]], rounds: int, rng: np.random.Generator) -> dict[Any, float]:
+def _filled(name: str, leaves: np.ndarray[Any, Any], **settings: Any) -> impls.SumTree:
+    tree = impls.make(name, leaves.size, **settings)
+    tree.update(np.arange(leaves.size), leaves)
+    return tree
+
+
+def interleaved(work: Work, rounds: int, rng: np.random.Generator) -> dict[Any, float]:
     """Median seconds per call; each round runs every piece of work once, in a new order."""
-    turns = dict.fromkeys(work, 0)
     calls = {}
     for key, call in work.items():
-        call(0)  # compile
+        call(0)  # compiles
         start = time.perf_counter()
         call(1)
         calls[key] = max(1, min(ROTATION, int(SAMPLE_SECONDS / (time.perf_counter() - start))))
     samples: dict[Any, list[float]] = {key: [] for key in work}
+    turns = dict.fromkeys(work, 0)
     keys = list(work)
     for _ in range(rounds):
         for position in rng.permutation(len(keys)):
             key = keys[position]
-            call, first = work[key], turns[key]
+            call = work[key]
             start = time.perf_counter()
-            for turn in range(first, first + calls[key]):
+            for turn in range(turns[key], turns[key] + calls[key]):
                 call(turn)
             samples[key].append((time.perf_counter() - start) / calls[key])
             turns[key] += calls[key]
     return {key: statistics.median(seconds) for key, seconds in samples.items()}
 
 
-def _floor_text(size: str, floor: dict[str, float]) -> str:
-    return f"{size}: {floor['gather']:.1f} gathered, {floor['chase']:.0f} chased"
+def _print_table(options: argparse.Namespace, seconds: dict[Any, float]) -> None:
+    each = 1e9 / options.batch
+    print(
+        f"N={options.capacity:,} K={options.fanout} B={options.batch:,} {options.dtype} leaves, one thread, checks on"
+    )
+    print(f"{'ns per element, measured':26}{'sample':>12}{'update':>12}{'both':>12}")
+    for label in CONTESTANTS:
+        if (label, "sample") in seconds:
+            sample, update = seconds[label, "sample"] * each, seconds[label, "update"] * each
+            print(f"{label:26}{sample:12.1f}{update:12.1f}{sample + update:12.1f}")
+    one, two = (seconds["threads", threads] / PARALLEL_BATCH * 1e9 for threads in (1, 2))
+    print(f"\nnumba, sample at B={PARALLEL_BATCH:,}: one thread {one:.1f} ns, two {two:.1f} ns, {one / two:.2f}x")
+    print("\nns per random 64-byte read    gathered      chased")
+    for size in FLOOR_MEGABYTES:
+        gather, chase = (seconds["floor", size, kind] / FLOOR_READS * 1e9 for kind in ("gather", "chase"))
+        print(f"{f'from {size:g} MB':26}{gather:12.1f}{chase:12.1f}")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.speed_table", description=__doc__.split("\n")[0])
-    parser.add_argument("--capacity", type=int, default=1_000_000, help="leaves N (default: %(default)s)")
-    parser.add_argument("--fanout", type=int, default=16, help="children of a node K (default: %(default)s)")
-    parser.add_argument("--batch", type=int, default=1024, help="elements per call B (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.speed_table",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--capacity", type=_positive, default=1_000_000, help="leaves N (default: %(default)s)")
+    parser.add_argument("--fanout", type=_positive, default=16, help="children of a node K (default: %(default)s)")
+    parser.add_argument("--batch", type=_positive, default=1024, help="elements per call B (default: %(default)s)")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32", help="of the leaves")
-    parser.add_argument("--rounds", type=int, default=11, help="timed samples per contestant (default: %(default)s)")
+    parser.add_argument("--rounds", type=_positive, default=15, help="samples per contestant (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the inputs and the order (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
+    return number
 
 
 if __name__ == "__main__":

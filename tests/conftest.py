@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+from hypothesis import settings
+
 import dse
 import impls
-from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -1,11 +1,13 @@
-"""The contestants under test: every name in the registry with its defaults, and the options worth a run of their own."""
+"""The contestants under test: every name in the registry with its defaults, and the options worth a run of their
+own."""
 
 import struct
 from typing import Any
 
-import impls
 import numpy as np
 import pytest
+
+import impls
 from impls import SumTree
 
 CAPACITIES = (1, 2, 3, 1000)  # beside K-1 .. K*K+1, which depend on K

@@ -3,14 +3,14 @@
 import copy
 import pickle
 
-import impls
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+import impls
 from impls.sumtree.levels import level_sizes
 from impls.sumtree.oracle import Oracle
-
 from tests.contestants import DEFAULTS, FANOUTS, NAMES, VARIANTS, capacities, contents
 
 every_contestant = pytest.mark.parametrize(("name", "options"), DEFAULTS)
@@ -24,7 +24,7 @@ def filled(name, options, capacity=10, **settings):
     return tree
 
 
-# Rule 1 and equality: integer priorities, every integer mass, every listed capacity -------------------------------------
+# Rule 1 and equality: integer priorities, every integer mass, every listed capacity
 
 
 @pytest.mark.parametrize("fanout", FANOUTS)
@@ -70,7 +70,7 @@ def test_mass_zero_skips_a_zero_leaf(name, options):
     assert tree.prefix_sum_index([0.0, 0.999, 1.0, 2.999, 3.0, 44.999]).tolist() == [1, 1, 2, 2, 3, 9]
 
 
-# Rule 2: the fall-off guard --------------------------------------------------------------------------------------------
+# Rule 2: the fall-off guard
 
 
 @every_variant
@@ -117,7 +117,7 @@ def test_draws_next_to_one_on_a_partly_filled_tree(name, options, capacity):
     assert priorities.min() > 0
 
 
-# Rule 3: duplicates; rule 4: threads -----------------------------------------------------------------------------------
+# Rule 3: duplicates; rule 4: threads
 
 
 @every_variant
@@ -140,7 +140,7 @@ def test_contestants_without_threads_say_so(name, options):
             impls.make(name, 10, threads=2, **options)
 
 
-# Rule 5 and 6: sums are float64, priorities are rounded first -------------------------------------------------------------
+# Rule 5 and 6: sums are float64, priorities are rounded first
 
 
 @every_variant
@@ -168,7 +168,7 @@ def test_overflow_of_the_leaf_is_refused(name, options):
         wide.update(0, 1e308)
 
 
-# Rule 7: any capacity, any fanout ----------------------------------------------------------------------------------------
+# Rule 7: any capacity, any fanout
 
 
 @every_variant
@@ -195,7 +195,7 @@ def test_facts(name, options):
             setattr(tree, fact, 1)
 
 
-# Rule 9: types -----------------------------------------------------------------------------------------------------------
+# Rule 9: types
 
 
 @every_variant
@@ -264,7 +264,7 @@ def test_inputs_are_never_modified_and_results_never_reused(name, options):
     assert tree.get(1).tolist() == [1.5]
 
 
-# Rule 10: errors come before any write, and name the value and the bound -----------------------------------------------------
+# Rule 10: errors come before any write, and name the value and the bound
 
 INF, NAN = float("inf"), float("nan")
 REFUSALS = {
@@ -382,7 +382,7 @@ def test_update_and_sample_invariants(name, options, data):
     for _ in range(data.draw(st.integers(1, 4))):
         batch = data.draw(st.integers(0, 40))
         indices = np.array(data.draw(st.lists(st.integers(0, capacity - 1), min_size=batch, max_size=batch)), int)
-        values = data.draw(st.lists(st.floats(0, 1e20, width=32), min_size=batch, max_size=batch))
+        values = data.draw(st.lists(st.floats(0, 2.0**66, width=32), min_size=batch, max_size=batch))
         tree.update(indices, values)
         oracle.update(indices, values)
     assert tree.check() == 0.0
@@ -395,7 +395,7 @@ def test_update_and_sample_invariants(name, options, data):
         assert np.array_equal(priorities, oracle.get(indices))
 
 
-# State: rule of state_dict / load_state_dict, copies --------------------------------------------------------------------
+# State: rule of state_dict / load_state_dict, copies
 
 
 @pytest.mark.parametrize("target", NAMES)
@@ -452,7 +452,7 @@ def test_pickles_and_deep_copies_stand_alone(name, options):
         assert twin._options() == tree._options()
 
 
-# Helpers of the contract -------------------------------------------------------------------------------------------------
+# Helpers of the contract
 
 
 def test_uniforms_are_in_range_and_stratified():

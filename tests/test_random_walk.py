@@ -1,9 +1,9 @@
 """Every contestant in lock-step with the oracle, check() after every step."""
 
-import impls
 import numpy as np
 import pytest
 
+import impls
 from tests.contestants import VARIANTS
 from tests.walk import walk
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+
 from impls import SumTree
 from impls.sumtree.oracle import Oracle
 

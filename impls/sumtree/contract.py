@@ -66,7 +66,7 @@ class SumTree(ABC):
         # The whole tree must have a finite sum, whichever leaves are full.
         self._max_priority = min(float(np.finfo(self._dtype).max), float(np.finfo(np.float64).max) / self._capacity)
 
-    # What a contestant provides ---------------------------------------------------------------------------------
+    # What a contestant provides
 
     @abstractmethod
     def _set(self, indices: Indices, priorities: Reals) -> None:
@@ -98,7 +98,7 @@ class SumTree(ABC):
     def nbytes(self) -> int:
         """Bytes the tree occupies, padding included."""
 
-    # What a caller uses -----------------------------------------------------------------------------------------
+    # What a caller uses
 
     def update(self, indices: ArrayLike, priorities: ArrayLike) -> None:
         """Set the leaves ``indices [B]`` to ``priorities`` (``[B]``, or one scalar for all), then every ancestor.
@@ -181,7 +181,7 @@ class SumTree(ABC):
         """None if a tree can be made here with default options, else one sentence saying why not (a missing device)."""
         return None
 
-    # Facts ------------------------------------------------------------------------------------------------------
+    # Facts
 
     @property
     def capacity(self) -> int:
@@ -213,7 +213,7 @@ class SumTree(ABC):
         """Threads that may share one batch."""
         return self._threads
 
-    # Copying ----------------------------------------------------------------------------------------------------
+    # Copying
 
     def _options(self) -> dict[str, Any]:
         """Constructor options beyond those of every contestant, so that a copy is built like its original."""
@@ -239,7 +239,7 @@ def _restore(kind: type[SumTree], capacity: int, settings: dict[str, Any], state
     return tree
 
 
-# Uniforms -----------------------------------------------------------------------------------------------------------
+# Uniforms
 
 
 def uniforms(rng: np.random.Generator, batch: int) -> Reals:
@@ -259,7 +259,7 @@ def to_numpy(array: Any) -> NDArray[Any]:
     return np.asarray(array)
 
 
-# Checks: each returns the converted batch or raises with the value and the bound --------------------------------------
+# Checks: each returns the converted batch or raises with the value and the bound
 
 
 def integer_at_least(what: str, value: int, least: int) -> int:
@@ -376,7 +376,7 @@ def mass_batch(array: NDArray[Any], total: float) -> Reals:
     return np.minimum(rounded, math.nextafter(total, 0.0))
 
 
-# Arithmetic shared by contestants -------------------------------------------------------------------------------------
+# Arithmetic shared by contestants
 
 
 def masses(uniforms: Reals, total: float) -> Reals:

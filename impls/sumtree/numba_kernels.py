@@ -60,7 +60,7 @@ def _offset(node: int, fanout: int, width: int) -> int:
     return group * width + (node - group * fanout)
 
 
-# Search ---------------------------------------------------------------------------------------------------------------
+# Search
 
 
 @_kernel
@@ -247,7 +247,7 @@ def gather(
     return DONE
 
 
-# Update ---------------------------------------------------------------------------------------------------------------
+# Update
 
 
 @_kernel

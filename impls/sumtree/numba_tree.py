@@ -31,6 +31,7 @@ from . import numba_kernels as kernels
 from .contract import Indices, Priorities, Reals, SumTree, nothing_to_sample, one_of
 from .levels import allocate
 
+_empty = np.empty  # a call with B = 1 spends a third of its time looking such names up
 _FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
 _EXACT = {  # dtypes every value of which converts unchanged
     _FLOAT64: frozenset(map(np.dtype, ("float16", "float32", "float64"))),
@@ -190,8 +191,7 @@ class NumbaTree(SumTree):
     def _search(self, values: Reals, uniform: bool) -> tuple[Indices, Priorities] | None:
         """None if the kernel refused a value."""
         batch = values.size
-        indices = np.empty(batch, _INT64)
-        priorities = np.empty(batch, self._dtype)
+        indices, priorities = _empty(batch, _INT64), _empty(batch, self._dtype)
         if self._threads == 1 or batch < 2 * _LEAST_PART:
             status = self._search_kernel(values, uniform, indices, priorities)
         else:

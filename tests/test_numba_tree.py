@@ -1,0 +1,164 @@
+"""What only the compiled tree has: threads, a cache on disk, and vector code for other processors."""
+
+import copy
+import os
+import platform
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import impls
+
+numba = pytest.importorskip("numba", reason="the numba tree needs numba")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(code, **environment):
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("layout", ["prefix", "plain"])
+@pytest.mark.parametrize("propagate", ["recompute", "delta"])
+def test_threads_give_equal_bits(layout, propagate):
+    rng = np.random.default_rng(0)
+    one, two, three = (
+        impls.make("numba", 20_000, threads=threads, layout=layout, propagate=propagate) for threads in (1, 2, 3)
+    )
+    for batch in (1, 700, 5_000):
+        indices, values = rng.integers(0, 20_000, batch), rng.random(batch)
+        indices[batch // 2 :] = indices[0]  # duplicates
+        uniforms = rng.random(batch)
+        results = []
+        for tree in (one, two, three):
+            tree.update(indices, values)
+            results.append([tree._leaves.tobytes(), *map(bytes, tree._arrays), *map(bytes, tree.sample(uniforms))])
+        assert results[0] == results[1] == results[2]
+
+
+def test_a_bad_value_in_any_thread_is_refused():
+    tree = impls.make("numba", 100, threads=2)
+    tree.update(np.arange(100), 1.0)
+    uniforms = np.full(5_000, 0.5)
+    for position in (0, 2_600, 4_999):
+        bad = uniforms.copy()
+        bad[position] = 1.0
+        with pytest.raises(ValueError, match=f"uniform 1.0 at position {position} "):
+            tree.sample(bad)
+
+
+def test_python_threads_may_sample_one_tree_together():
+    tree = impls.make("numba", 10_000, threads=2)
+    tree.update(np.arange(10_000), np.random.default_rng(0).random(10_000))
+    uniforms = np.random.default_rng(1).random(4_000)
+    expected = tree.sample(uniforms)[0]
+    wrong = []
+
+    def sample():
+        for _ in range(50):
+            if not np.array_equal(tree.sample(uniforms)[0], expected):
+                wrong.append(1)
+
+    workers = [threading.Thread(target=sample) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_threads_after_a_fork_are_an_error_not_an_abort():
+    code = """
+import os, warnings
+import impls, numpy as np
+warnings.simplefilter("ignore")  # Python 3.12 warns of forking beside threads, which is the point here
+tree = impls.make("numba", 1000, threads=2)
+tree.update(np.arange(1000), 1.0)
+tree.sample(np.full(2000, 0.5))
+if (child := os.fork()) == 0:
+    try:
+        tree.sample(np.full(2000, 0.5))
+    except RuntimeError as error:
+        os._exit(7 if "do not survive a fork" in str(error) else 8)
+    os._exit(9)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert run(code).strip() == "7"
+
+
+USE = """
+import sys
+import impls, numpy as np
+from impls.sumtree import numba_kernels
+for options in ({}, {"threads": 2}, {"propagate": "delta", "layout": "plain"}):
+    tree = impls.make("numba", 3000, **options)
+    tree.update(np.arange(3000), np.arange(3000.0))
+    tree.sample(np.full(1, 0.5)); tree.sample(np.full(4000, 0.5))
+    tree.prefix_sum_index(5.0); tree.get(7); tree.check(); tree.rebuild()
+kernels = [getattr(numba_kernels, name) for name in ("search", "search_in_parts", "gather", "audit",
+           "update_by_recompute", "update_by_delta")]
+print(sum(sum(k.stats.cache_hits.values()) for k in kernels), sum(sum(k.stats.cache_misses.values()) for k in kernels))
+"""
+
+
+def test_a_second_process_compiles_nothing_and_writes_nothing(tmp_path):
+    run(USE, NUMBA_CACHE_DIR=str(tmp_path))
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    hits, misses = map(int, run(USE, NUMBA_CACHE_DIR=str(tmp_path)).split())
+    assert (hits > 0, misses) == (True, 0)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == files
+
+
+WALK = """
+import impls
+from tests.walk import walk
+for fanout, options in ((7, {}), (64, {}), (16, {"layout": "plain"})):
+    walk(impls.make("numba", 700, fanout=fanout, **options), seed=1, steps=40, integers=True, exact=True)
+print("walked")
+"""
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="targets are x86-64")
+@pytest.mark.parametrize(("cpu", "features"), [("haswell", "+avx2,+fma,+bmi,+bmi2,+popcnt"), ("x86-64", "+sse2")])
+def test_processors_without_avx512(cpu, features, tmp_path):
+    environment = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features, "NUMBA_CACHE_DIR": str(tmp_path)}
+    assert run(WALK, **environment).strip() == "walked"
+
+
+@pytest.mark.parametrize("fanout", [2, 3, 16, 20, 100])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("aligned", [None, True, False])
+def test_rows_lie_on_cache_lines_or_deliberately_not(fanout, dtype, aligned):
+    tree = impls.make("numba", 5_000, fanout=fanout, dtype=dtype, aligned=aligned)
+    shift = 0 if aligned is not False else 1
+    for array in tree._arrays:
+        assert array.ctypes.data % 64 == shift * array.itemsize
+    row_bytes = tree._lanes * tree._chunks * tree.dtype.itemsize
+    assert 64 % row_bytes == 0 or row_bytes % 64 == 0
+
+
+def test_memory_is_close_to_what_the_leaves_need():
+    tree = impls.make("numba", 2**20)
+    assert tree.nbytes < 1.6 * 4 * 2**20
+
+
+def test_a_copy_has_memory_of_its_own():
+    tree = impls.make("numba", 100, layout="plain", aligned=False)
+    tree.update(np.arange(100), 1.0)
+    twin = copy.copy(tree)
+    tree.update(np.arange(100), 2.0)
+    assert (tree.total(), twin.total()) == (200.0, 100.0)

@@ -1,0 +1,86 @@
+"""The registry is the folder: adding a contestant touches one file."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import impls
+
+ROOT = Path(__file__).resolve().parent.parent
+
+TWIN = '''"""The NumPy tree under another name."""
+
+from .numpy_tree import NumpyTree
+
+
+class TwinTree(NumpyTree):
+    """A contestant of its own."""
+'''
+
+
+def test_names_and_reasons():
+    assert {"python", "numpy", "numba", "flat", "cumsum"} <= set(impls.names())
+    assert list(impls.names()) == sorted(impls.names())
+    assert impls.why_not("numpy") is None
+    for name in ("nope", "numbaa", "../numpy"):
+        assert impls.why_not(name).endswith(("?", "."))
+    assert "Did you mean 'numba'?" in impls.why_not("numbaa")
+    with pytest.raises(RuntimeError, match="There is no contestant 'nope'"):
+        impls.make("nope", 10)
+
+
+def test_make_passes_options_and_suggests_the_right_one():
+    assert impls.make("numba", 1_000_000).capacity == 1_000_000
+    with pytest.raises(ValueError, match=r"no option 'propogate'.*Did you mean 'propagate'\?"):
+        impls.make("numpy", 10, propogate="delta")
+    with pytest.raises(ValueError, match=r"one of 'recompute', 'delta', not 'detla'; did you mean 'delta'\?"):
+        impls.make("numpy", 10, propagate="detla")
+    with pytest.raises(ValueError, match="it has none"):
+        impls.make("flat", 10, layout="prefix")
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of the package and its tests, and a way to run Python in it."""
+    for folder in ("impls", "dse", "tests"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+
+    def run(*arguments):
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.run(
+            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+
+    return tmp_path / "impls" / "sumtree", run
+
+
+def test_a_file_dropped_in_is_a_contestant(copy):
+    folder, run = copy
+    (folder / "twin_tree.py").write_text(TWIN)
+    shown = run("-c", "import impls; print(impls.names()); print(impls.make('twin', 100, fanout=4, padding='full'))")
+    assert "'twin'" in shown.stdout, shown.stderr
+    assert "TwinTree(capacity=100, fanout=4" in shown.stdout, shown.stderr
+    tests = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_contract.py", "-k", "twin and not million")
+    assert tests.returncode == 0, tests.stdout[-3000:]
+    assert " passed" in tests.stdout
+
+
+def test_only_a_missing_library_becomes_a_reason(copy):
+    folder, run = copy
+    (folder / "far_tree.py").write_text("import library_that_is_nowhere\n")
+    (folder / "bad_tree.py").write_text("from .contract import name_that_is_nowhere\n")
+    (folder / "lost_tree.py").write_text("from . import module_that_is_nowhere\n")
+    (folder / "none_tree.py").write_text("from .numpy_tree import NumpyTree\n")
+    shown = run("-c", "import impls; print(impls.why_not('far'))")
+    assert shown.stdout == "Contestant 'far' needs the module 'library_that_is_nowhere', which is not installed.\n"
+    made = run("-c", "import impls; impls.make('far', 10)")
+    assert "needs the module 'library_that_is_nowhere'" in made.stderr.splitlines()[-1]
+    for name, words in (("bad", "name_that_is_nowhere"), ("lost", "module_that_is_nowhere"), ("none", "exactly one")):
+        raised = run("-c", f"import impls; impls.why_not({name!r})")
+        assert raised.returncode != 0
+        assert words in raised.stderr.splitlines()[-1]
