@@ -165,6 +165,10 @@ class SumTree(ABC):
         if int(state["capacity"]) != self._capacity:
             raise ValueError(f"the state holds {int(state['capacity'])} leaves, this tree {self._capacity}")
         leaves = priority_batch(state["leaves"], self._capacity, self._dtype, self._max_priority)
+        self._load(leaves)
+
+    def _load(self, leaves: Reals) -> None:
+        """Take all leaves ``[N]`` and make every sum anew."""
         self._set(np.arange(self._capacity), leaves)
         self.rebuild()
 

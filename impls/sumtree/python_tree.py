@@ -46,6 +46,10 @@ class PythonTree(SumTree):
         for leaf, priority in zip(indices.tolist(), priorities.astype(self._dtype).tolist(), strict=True):
             set_leaf(leaf, priority)
 
+    def _load(self, leaves: Reals) -> None:
+        self._levels[0] = leaves.astype(self._dtype).tolist()
+        self.rebuild()
+
     def _set_by_recompute(self, leaf: int, priority: float) -> None:
         self._levels[0][leaf] = priority
         node = leaf

@@ -1,0 +1,240 @@
+"""One description of a benchmark case; the sweep, asv and pytest-benchmark all time these and nothing else.
+
+A case says what is timed; :func:`prepare` turns it into a filled tree, rotating inputs and a call, checked against the
+oracle on the very inputs it will be timed with.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import impls
+from impls import SumTree
+from impls.sumtree.oracle import Oracle
+
+OPS = {
+    "sample": "prefix_sum_index(mass): the leaves that B masses fall on",
+    "draw": "sample(uniforms): B leaves and their priorities",
+    "update": "B priorities, of leaves drawn as training draws them",
+    "get": "B priorities read",
+    "insert": "the next B slots, first in first out, all at one priority",
+    "step": "one step of training: draw, get, update",
+    "total": "the root",
+}
+DISTRIBUTIONS = {
+    "uniform": "priorities uniform in [0, 1)",
+    "rank0.2": "rank**-0.2, ranks shuffled (rank-based PER, alpha 0.2)",
+    "rank0.6": "rank**-0.6",
+    "rank1.0": "rank**-1.0",
+    "mostly_zero": "9 of 10 leaves are 0: a buffer being filled",
+    "newest_max": "the newest 5 % at the highest priority, the rest uniform",
+}
+ROTATION = 1 << 18  # distinct elements the inputs rotate through, so that no branch predictor learns them
+MOST_BATCHES = 1 << 12  # arrays they are in: more would not stay in the cache, and time their objects instead
+INSERTED_PRIORITY = 1.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is timed. ``options`` are the contestant's own, ``duplicates`` the part of a batch that repeats one leaf."""
+
+    contestant: str
+    op: str
+    capacity: int
+    batch: int
+    fanout: int = 16
+    threads: int = 1
+    dtype: str = "float32"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    distribution: str = "uniform"
+    duplicates: float = 0.0
+
+    def __post_init__(self) -> None:
+        for what, value, known in (("op", self.op, OPS), ("distribution", self.distribution, DISTRIBUTIONS)):
+            if value not in known:
+                raise ValueError(f"{what} must be one of {', '.join(known)}, not {value!r}")
+        if not 0 <= self.duplicates <= 1:
+            raise ValueError(f"duplicates must be in [0, 1], not {self.duplicates}")
+
+    @property
+    def workload(self) -> str:
+        """Distribution and duplicates as a record names them."""
+        return self.distribution + (f"+dup{self.duplicates:g}" if self.duplicates else "")
+
+
+class WrongAnswerError(Exception):
+    """The contestant's answer on the case's own inputs is not the oracle's: it must not be timed."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A case ready to be timed: ``call(turn)`` does one batch, on the inputs of that turn."""
+
+    case: Case
+    tree: SumTree
+    call: Callable[[int], object]
+
+
+def prepare(case: Case, seed: int = 0) -> Prepared:
+    """Fill the tree, make the inputs, check the answer. RuntimeError (not available here), WrongAnswerError."""
+    tree = impls.make(
+        case.contestant,
+        case.capacity,
+        fanout=case.fanout,
+        dtype=case.dtype,
+        threads=case.threads,
+        **case.options,
+    )
+    load(tree, case.distribution, seed)
+    inputs = _inputs(case.capacity, case.batch, case.dtype, case.distribution, case.duplicates, seed)
+    call = _CALLS[case.op](tree, inputs)
+    leaves = _leaves(case.capacity, case.dtype, case.distribution, seed)
+    _check(case, inputs, tree, leaves, call(0))
+    return Prepared(case, tree, call)
+
+
+def load(tree: SumTree, distribution: str, seed: int = 0) -> None:
+    """Give the tree the priorities of a distribution."""
+    leaves = _leaves(tree.capacity, tree.dtype.name, distribution, seed)
+    tree.load_state_dict({"leaves": leaves, "capacity": tree.capacity, "dtype": tree.dtype.name})
+
+
+# Inputs: the same for every contestant of a cell, made once.
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """``batches`` rows of B: uniforms, masses, indices as training draws them, slots in insertion order, priorities."""
+
+    batches: int
+    uniforms: list[Any]
+    masses: list[Any]
+    indices: list[Any]
+    slots: list[Any]
+    priorities: list[Any]
+    inserted: Any
+
+
+@functools.lru_cache(maxsize=4)
+def _leaves(capacity: int, dtype: str, distribution: str, seed: int) -> Any:
+    rng = np.random.default_rng([seed, capacity])
+    match distribution:
+        case "uniform":
+            leaves = rng.random(capacity)
+        case "mostly_zero":
+            leaves = np.where(np.arange(capacity) < max(1, capacity // 10), rng.random(capacity) + 1e-3, 0.0)
+        case "newest_max":
+            leaves = np.where(np.arange(capacity) < max(1, capacity // 20), 1.0, rng.random(capacity))
+        case _:
+            leaves = rng.permutation(np.arange(1.0, capacity + 1) ** -float(distribution.removeprefix("rank")))
+    return leaves.astype(dtype)
+
+
+@functools.lru_cache(maxsize=4)
+def _inputs(capacity: int, batch: int, dtype: str, distribution: str, duplicates: float, seed: int) -> _Inputs:
+    rng = np.random.default_rng([seed, capacity, batch])
+    leaves = _leaves(capacity, dtype, distribution, seed)
+    ends = np.cumsum(leaves, dtype=np.float64)
+    batches = min(MOST_BATCHES, max(1, ROTATION // batch))
+    shape = (batches, batch)
+    uniforms = rng.random(shape)
+    masses = uniforms * ends[-1] * (1 - 1e-12)  # below the total, however a contestant rounds it
+    indices = ends.searchsorted(rng.random(shape) * ends[-1], side="right").clip(max=capacity - 1)
+    repeated = rng.random(shape) < duplicates
+    indices = np.where(repeated, indices[:, :1], indices)
+    slots = np.arange(batches * batch).reshape(shape) % capacity
+    priorities = leaves[rng.integers(0, capacity, shape)].astype(np.float64)
+    inserted = np.full(batch, INSERTED_PRIORITY)
+    return _Inputs(batches, *map(list, (uniforms, masses, indices, slots, priorities)), inserted)
+
+
+# Calls: what one turn of each op does.
+
+
+def _sample(tree: SumTree, inputs: _Inputs) -> Callable[[int], object]:
+    search, masses, batches = tree.prefix_sum_index, inputs.masses, inputs.batches
+    return lambda turn: search(masses[turn % batches])
+
+
+def _draw(tree: SumTree, inputs: _Inputs) -> Callable[[int], object]:
+    sample, uniforms, batches = tree.sample, inputs.uniforms, inputs.batches
+    return lambda turn: sample(uniforms[turn % batches])
+
+
+def _update(tree: SumTree, inputs: _Inputs) -> Callable[[int], object]:
+    update, indices, priorities, batches = tree.update, inputs.indices, inputs.priorities, inputs.batches
+    return lambda turn: update(indices[turn % batches], priorities[turn % batches])
+
+
+def _get(tree: SumTree, inputs: _Inputs) -> Callable[[int], object]:
+    get, indices, batches = tree.get, inputs.indices, inputs.batches
+    return lambda turn: get(indices[turn % batches])
+
+
+def _insert(tree: SumTree, inputs: _Inputs) -> Callable[[int], object]:
+    update, slots, inserted, batches = tree.update, inputs.slots, inputs.inserted, inputs.batches
+    return lambda turn: update(slots[turn % batches], inserted)
+
+
+def _step(tree: SumTree, inputs: _Inputs) -> Callable[[int], object]:
+    uniforms, priorities, batches = inputs.uniforms, inputs.priorities, inputs.batches
+
+    def step(turn: int) -> object:
+        drawn, _ = tree.sample(uniforms[turn % batches])
+        tree.get(drawn)
+        tree.update(drawn, priorities[turn % batches])
+        return drawn
+
+    return step
+
+
+def _total(tree: SumTree, inputs: _Inputs) -> Callable[[int], object]:
+    return lambda turn: tree.total()
+
+
+_CALLS: dict[str, Callable[[SumTree, _Inputs], Callable[[int], object]]] = {
+    "sample": _sample,
+    "draw": _draw,
+    "update": _update,
+    "get": _get,
+    "insert": _insert,
+    "step": _step,
+    "total": _total,
+}
+
+
+# The gate: the answer on the case's own inputs, and what the tree holds afterwards.
+
+
+def _check(case: Case, inputs: _Inputs, tree: SumTree, leaves: Any, answer: Any) -> None:
+    """Compare the answer of turn 0, and the tree after it, with the oracle's. WrongAnswerError."""
+    oracle = Oracle(case.capacity, case.dtype)
+    oracle.leaves[:] = leaves
+    total = oracle.total()
+    wrong, written = 0, None
+    match case.op:
+        case "sample":
+            wrong = oracle.misses(impls.to_numpy(answer), inputs.masses[0]).size
+        case "draw":
+            drawn, priorities = map(impls.to_numpy, answer)
+            wrong = oracle.misses(drawn, inputs.uniforms[0] * total).size + int((priorities != oracle.get(drawn)).sum())
+        case "get":
+            wrong = int((impls.to_numpy(answer) != oracle.get(inputs.indices[0])).sum())
+        case "update":
+            written = inputs.indices[0], inputs.priorities[0]
+        case "insert":
+            written = inputs.slots[0], inputs.inserted
+        case "step":
+            drawn = impls.to_numpy(answer)
+            wrong = oracle.misses(drawn, inputs.uniforms[0] * total).size
+            written = drawn, inputs.priorities[0]
+    if written and not wrong:
+        oracle.update(*written)
+        wrong = int((impls.to_numpy(tree.get(written[0])) != oracle.get(written[0])).sum())
+    if wrong:
+        raise WrongAnswerError(f"{wrong} of {case.batch} answers are not the oracle's")
+    if abs(tree.total() - oracle.total()) > 1e-9 * max(total, oracle.total()):
+        raise WrongAnswerError(f"the total is {tree.total()!r}, the oracle's {oracle.total()!r}")

@@ -1,0 +1,217 @@
+"""One record for every number: where it comes from, what it says, and how it is kept.
+
+A record is one JSON object a line. Files are only ever appended to, line by line, so a process killed at any moment
+leaves whole lines and at most one torn line at the end, which readers drop with a warning and the next writer cuts off.
+"""
+
+import dataclasses
+import difflib
+import json
+import os
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+SCHEMA = 1
+
+Source = Literal["measured", "modeled", "quoted", "extrapolated"]
+Status = Literal["ok", "skipped", "failed", "unstable"]
+
+SOURCES = ("measured", "modeled", "quoted", "extrapolated")
+STATUSES = ("ok", "skipped", "failed", "unstable")
+
+
+class RecordError(Exception):
+    """A results file or folder cannot be used; the message names the file, the line and the remedy."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """A number, or the reason why there is none. Times are seconds per call of ``batch`` elements.
+
+    ``median_seconds`` with its 95 % interval ``[low_seconds, high_seconds]`` summarizes ``samples_seconds``, each the
+    mean of ``calls_per_sample`` calls; all are None where ``status`` is skipped or failed, and ``reason`` says why.
+    ``primitive`` is "sum_tree", "sum_tree_again" (the A/A twin that gives a run its noise floor) or "memory" (its
+    floor).
+    """
+
+    schema: int = SCHEMA
+    source: Source
+    status: Status
+    primitive: str
+    contestant: str
+    op: str
+    capacity: int
+    batch: int
+    fanout: int = 16
+    threads: int = 1
+    dtype: str = "float32"
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    distribution: str = "uniform"
+    reason: str | None = None
+    samples_seconds: tuple[float, ...] = ()
+    calls_per_sample: int | None = None
+    median_seconds: float | None = None
+    low_seconds: float | None = None
+    high_seconds: float | None = None
+    machine: dict[str, Any] = dataclasses.field(default_factory=dict)
+    commit: str | None = None
+    dirty: bool | None = None
+    utc: str = ""
+    command: str = ""
+
+    @property
+    def cell(self) -> str:
+        """What was measured, whatever the outcome: equal cells are measurements of the same thing."""
+        return json.dumps([getattr(self, name) for name in _CELL], sort_keys=True)
+
+    @property
+    def machine_key(self) -> str:
+        """The machine it was measured on."""
+        return str(self.machine.get("key", ""))
+
+    @property
+    def seconds(self) -> float:
+        """The median. ValueError where there is none."""
+        if self.median_seconds is None:
+            raise ValueError(f"{self.contestant} {self.op} has no time: {self.status}, {self.reason}")
+        return self.median_seconds
+
+    def to_json(self) -> str:
+        """The record as one line, without its newline."""
+        return json.dumps(dataclasses.asdict(self), allow_nan=False)
+
+
+_FIELDS = {field.name: field for field in dataclasses.fields(Measurement)}
+_CELL = ("primitive", "contestant", "op", "capacity", "fanout", "batch", "threads", "dtype", "options", "distribution")
+
+
+def parse(line: str, where: str) -> Measurement:
+    """One line as a record. RecordError for anything that is not exactly one of this schema."""
+    try:
+        fields = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise RecordError(f"{where}: not a JSON object ({error.msg}); the file was truncated or edited") from None
+    if not isinstance(fields, dict):
+        raise RecordError(f"{where}: a record is a JSON object, not {type(fields).__name__}")
+    if fields.get("schema") != SCHEMA:
+        found = fields.get("schema")
+        raise RecordError(f"{where}: schema {found!r}, this version reads {SCHEMA}; measure again with this version")
+    for key in fields:
+        if key not in _FIELDS:
+            near = difflib.get_close_matches(key, list(_FIELDS), n=1)
+            raise RecordError(f"{where}: unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    missing = [key for key in _FIELDS if key not in fields]
+    if missing:
+        raise RecordError(f"{where}: lacks {', '.join(missing)}")
+    for key, allowed in (("source", SOURCES), ("status", STATUSES)):
+        if fields[key] not in allowed:
+            raise RecordError(f"{where}: {key} must be one of {', '.join(allowed)}, not {fields[key]!r}")
+    return Measurement(**{**fields, "samples_seconds": tuple(fields["samples_seconds"])})
+
+
+def read_file(path: Path) -> list[Measurement]:
+    """All records of a file, in order. A torn last line is dropped with a warning; RecordError for any other fault."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
+    lines = text.split("\n")
+    torn = lines.pop()  # what follows the last newline
+    if torn:
+        warnings.warn(f"{path}: the last line is torn, its cell is dropped", stacklevel=2)
+    return [parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def read_folder(folder: Path, machine: str | None = None) -> list[Measurement]:
+    """The records of every ``*.jsonl`` below a folder, the latest of each cell and machine.
+
+    ``machine`` keeps those of one machine. RecordError if nothing is left, naming the machines that are there.
+    """
+    paths = sorted(folder.rglob("*.jsonl"))
+    if not paths:
+        raise RecordError(f"{folder}: no records here; make some with: python -m benchmarks sweep --preset quick")
+    records = [record for path in paths for record in read_file(path)]
+    kept = [record for record in records if machine in (None, record.machine_key)]
+    if not kept:
+        there = ", ".join(sorted({record.machine_key for record in records}))
+        raise RecordError(
+            f"{folder}: no records of machine {machine}, only of {there}; measure on it with: python -m benchmarks "
+            "sweep --preset quick, or ask about one of those with --machine"
+        )
+    latest = {(record.machine_key, record.cell): record for record in sorted(kept, key=lambda record: record.utc)}
+    return list(latest.values())
+
+
+class Writer:
+    """Appends records to a file, each flushed to disk before the next is measured.
+
+    Opening creates the folders and cuts off a torn last line. RecordError if the file cannot be written; what was there
+    stays there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> Self:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            self._cut_torn_line()
+        except OSError as error:
+            raise RecordError(f"{self.path}: cannot be written ({error.strerror}); choose another folder") from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._file)
+
+    def _cut_torn_line(self) -> None:
+        content = self.path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole != len(content):
+            warnings.warn(f"{self.path}: the last line is torn, its cell is measured again", stacklevel=3)
+            os.ftruncate(self._file, whole)
+
+    def append(self, record: Measurement) -> None:
+        """Write one record and see it on disk. RecordError, with the file as it was, if that cannot be done."""
+        end = os.fstat(self._file).st_size
+        rest = record.to_json().encode() + b"\n"
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+            os.fsync(self._file)
+        except OSError as error:
+            os.ftruncate(self._file, end)
+            raise RecordError(
+                f"{self.path}: cannot be written ({error.strerror}); what it holds is whole: make room and run the "
+                "same command again to go on"
+            ) from None
+
+
+def to_rows(records: Iterable[Measurement]) -> Iterator[dict[str, Any]]:
+    """Flat rows for a table: options as text, machine as its key, samples left out."""
+    for record in records:
+        row = dataclasses.asdict(record)
+        del row["samples_seconds"]
+        yield row | {
+            "options": ",".join(f"{key}={value}" for key, value in sorted(record.options.items())),
+            "machine": record.machine_key,
+        }
+
+
+def export(records: Iterable[Measurement], path: Path) -> None:
+    """Write the records as ``.csv`` or ``.parquet``. RecordError for any other ending."""
+    import pandas  # noqa: PLC0415  # heavy, and only here
+
+    frame = pandas.DataFrame(list(to_rows(records)))
+    match path.suffix:
+        case ".csv":
+            frame.to_csv(path, index=False)
+        case ".parquet":
+            frame.to_parquet(path, index=False)
+        case other:
+            raise RecordError(f"{path}: export writes .csv or .parquet, not {other or 'a file without an ending'}")

@@ -1,0 +1,108 @@
+"""Statistics of timings, all in one place: intervals, the noise floor, verdicts, ties."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Verdict = Literal["faster", "slower", "same", "ambiguous"]
+
+RESAMPLES = 400
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A median with its 95 % interval."""
+
+    median: float
+    low: float
+    high: float
+
+    @property
+    def relative_width(self) -> float:
+        """Width of the interval as a fraction of the median."""
+        return (self.high - self.low) / self.median
+
+
+def bootstrap_medians(samples: Sequence[float], seed: int = 0, resamples: int = RESAMPLES) -> NDArray[np.float64]:
+    """Medians ``[resamples]`` of samples drawn with replacement."""
+    values = np.asarray(samples, dtype=np.float64)
+    picks = np.random.default_rng(seed).integers(0, values.size, (resamples, values.size))
+    return np.median(values[picks], axis=1)
+
+
+def median_interval(samples: Sequence[float], seed: int = 0) -> Interval:
+    """Median of the samples with the 95 % percentile-bootstrap interval. ValueError without samples."""
+    if not len(samples):
+        raise ValueError("no samples, no median")
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(bootstrap_medians(samples, seed), [tail, 1 - tail])
+    median = float(np.median(samples))
+    return Interval(median, min(float(low), median), max(float(high), median))
+
+
+def noise_floor(pairs: Iterable[tuple[float, float]]) -> float:
+    """What the same thing measured twice in one run differs by: the 95 % quantile of |ln(a / b)| over A/A pairs.
+
+    0.0 without pairs, so say how many there were.
+    """
+    differences = [abs(math.log(a / b)) for a, b in pairs]
+    return float(np.quantile(differences, CONFIDENCE)) if differences else 0.0
+
+
+def verdict(base: Sequence[float], new: Sequence[float], floor: float, seed: int = 0) -> Verdict:
+    """How ``new`` compares with ``base``, samples of one interleaved run, against the run's noise floor.
+
+    "same": the 95 % interval of ln(new / base) lies within +-floor; "faster" or "slower": it lies wholly outside, on
+    that side; "ambiguous": it straddles.
+    """
+    ratios = np.log(bootstrap_medians(new, seed + 1) / bootstrap_medians(base, seed))
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(ratios, [tail, 1 - tail])
+    if low > floor:
+        return "slower"
+    if high < -floor:
+        return "faster"
+    return "same" if -floor <= low and high <= floor else "ambiguous"
+
+
+def log_sigma(interval: Interval, floor: float) -> float:
+    """Standard deviation of ln(time): the interval's own and the run's noise floor, as independent errors."""
+    own = math.log(interval.high / interval.low) / (2 * 1.96)
+    return math.hypot(own, floor / 1.96)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The best of several uncertain times: its position, those that tie with it, and what choosing it may cost."""
+
+    best: int
+    ties: tuple[int, ...]
+    regret_95: float
+    probability_best: float
+
+
+def choose(log_times: Sequence[float], sigmas: Sequence[float], seed: int = 0, draws: int = 4000) -> Choice:
+    """The smallest expected time; ties are those a 95 % test cannot tell from it.
+
+    ``regret_95``: with 95 % confidence the choice takes at most this fraction longer than the truly best one, the times
+    taken as independent log-normals (``log_times``, ``sigmas``). ValueError without candidates.
+    """
+    mean, sigma = np.asarray(log_times, dtype=float), np.asarray(sigmas, dtype=float)
+    if not mean.size:
+        raise ValueError("no candidates to choose from")
+    best = int(mean.argmin())
+    gap = mean - mean[best]
+    tied = gap <= 1.96 * np.hypot(sigma, sigma[best])
+    times = np.random.default_rng(seed).normal(mean, sigma, (draws, mean.size))
+    regrets = np.exp(times[:, best] - times.min(axis=1)) - 1
+    return Choice(
+        best=best,
+        ties=tuple(int(i) for i in np.flatnonzero(tied) if i != best),
+        regret_95=float(np.quantile(regrets, CONFIDENCE)),
+        probability_best=float((times.argmin(axis=1) == best).mean()),
+    )
