@@ -1,4 +1,4 @@
-"""How cells are timed: warmed, calibrated, taking turns with their rivals in shuffled order until intervals are narrow."""
+"""How cells are timed: warmed, calibrated, in turns with their rivals and shuffled, until intervals are narrow."""
 
 import os
 import time

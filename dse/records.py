@@ -125,12 +125,13 @@ def read_file(path: Path) -> list[Measurement]:
     return [parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
 
 
-def read_folder(folder: Path, machine: str | None = None) -> list[Measurement]:
+def read_folder(folder: Path, machine: str | None = None, skip: tuple[str, ...] = ()) -> list[Measurement]:
     """The records of every ``*.jsonl`` below a folder, the latest of each cell and machine.
 
-    ``machine`` keeps those of one machine. RecordError if nothing is left, naming the machines that are there.
+    ``machine`` keeps those of one machine; files named in ``skip`` are left out. RecordError if nothing is left, naming
+    the machines that are there.
     """
-    paths = sorted(folder.rglob("*.jsonl"))
+    paths = sorted(path for path in folder.rglob("*.jsonl") if path.name not in skip)
     if not paths:
         raise RecordError(f"{folder}: no records here; make some with: python -m benchmarks sweep --preset quick")
     records = [record for path in paths for record in read_file(path)]

@@ -22,6 +22,7 @@ _OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"layout": "plain", "propagate": "delta"},
         {"aligned": False},
         {"threads": 2},
+        {"threads": 2, "layout": "plain", "propagate": "delta", "aligned": False},
     ],
 }
 
@@ -36,7 +37,7 @@ def _case(name: str, options: dict[str, Any]) -> Any:
     return pytest.param(name, options, id=_label(name, options), marks=marks)
 
 
-NAMES = [_case(name, {}).values[0] for name in impls.names() if impls.why_not(name) is None]
+NAMES = [name for name in impls.names() if impls.why_not(name) is None]
 DEFAULTS = [_case(name, {}) for name in impls.names()]
 VARIANTS = [_case(name, options) for name in impls.names() for options in [{}, *_OPTIONS.get(name, [])]]
 

@@ -84,11 +84,29 @@ def test_rounding_past_the_last_child(name, options):
 
 @every_variant
 def test_an_emptied_tree_has_nothing_to_sample_whatever_its_root_says(name, options):
-    tree = impls.make(name, 20, fanout=2, **options)
+    tree = impls.make(name, 20, fanout=2, dtype="float64", **options)
     tree.update([3, 4, 5], [0.1, 0.2, 0.3])
-    tree.update([3, 4, 5], 0.0)
-    with pytest.raises(RuntimeError, match="nothing to sample"):
-        tree.sample(0.5)
+    for leaf in (3, 4, 5):
+        tree.update(leaf, 0.0)
+    assert (tree.total() != 0.0) == (options.get("propagate") == "delta")
+    for call in (lambda: tree.sample(0.5), lambda: tree.prefix_sum_index(0.0)):
+        with pytest.raises(RuntimeError, match="nothing to sample"):
+            call()
+
+
+@every_variant
+def test_a_root_that_drifted_below_zero_still_has_its_positive_leaf(name, options):
+    tree = impls.make(name, 4, dtype="float64", **options)
+    tree.update(0, 1.0)
+    tree.update(1, 1e17)
+    tree.update(1, 0.0)
+    tree.update(0, 0.5)
+    assert tree.sample([0.0, 0.7])[0].tolist() == [0, 0]
+    if tree.total() <= 0.0:
+        with pytest.raises(RuntimeError, match=r"rebuild\(\)"):
+            tree.prefix_sum_index(0.0)
+    tree.rebuild()
+    assert tree.prefix_sum_index(0.25).tolist() == [0]
 
 
 @every_variant
@@ -131,6 +149,16 @@ def test_the_last_duplicate_wins(name, options):
     assert tree.check() == 0.0
 
 
+@every_variant
+def test_an_overwritten_duplicate_leaves_no_trace_in_the_sums(name, options):
+    tree = impls.make(name, 4, dtype="float64", **options)
+    tree.update([0, 1, 0], [1e17, 1.0, 0.0])
+    assert (tree.total(), tree.check()) == (1.0, 0.0)
+    tree.update([1, 0, 0], [2.0, 1e17, -0.0])
+    assert tree.get([0, 1]).tolist() == [0.0, 2.0]
+    assert (tree.total(), tree.check()) == (2.0, 0.0)
+
+
 @every_contestant
 def test_contestants_without_threads_say_so(name, options):
     if type(impls.make(name, 1)).threaded:
@@ -168,11 +196,29 @@ def test_overflow_of_the_leaf_is_refused(name, options):
         wide.update(0, 1e308)
 
 
+@every_variant
+@pytest.mark.parametrize("capacity", [1, 3, 6, 7, 9, 150, 1000])
+def test_sums_of_the_highest_priorities_stay_finite(name, options, capacity):
+    tree = impls.make(name, capacity, dtype="float64", **options)
+    highest = np.finfo(np.float64).max / 2 / capacity
+    tree.update(np.arange(capacity), highest)
+    assert np.isfinite(tree.total())
+    assert tree.sample([0.0, (capacity // 2 + 0.5) / capacity, np.nextafter(1, 0)])[0].tolist() == [
+        0,
+        capacity // 2,
+        capacity - 1,
+    ]
+    with pytest.raises(ValueError, match="is outside"):
+        tree.update(0, np.nextafter(highest, np.inf))
+
+
 # Rule 7: any capacity, any fanout
 
 
 @every_variant
-@pytest.mark.parametrize(("capacity", "fanout"), [(1, 2), (1, 300), (5, 2), (300, 300), (301, 300), (1000, 20)])
+@pytest.mark.parametrize(
+    ("capacity", "fanout"), [(1, 2), (1, 300), (5, 2), (300, 300), (301, 300), (1000, 20), (10, 10**9), (100, 2**62)]
+)
 def test_odd_shapes(name, options, capacity, fanout):
     tree = filled(name, options, capacity=capacity, fanout=fanout)
     total = capacity * (capacity - 1) / 2
@@ -190,7 +236,7 @@ def test_facts(name, options):
     assert tree.modeled_seconds("sample", 64) is None
     assert tree.synchronize() is None
     assert tree.nbytes >= 4 * tree.num_nodes >= 4000
-    for fact in ("capacity", "fanout", "height", "num_nodes", "nbytes", "dtype", "threads"):
+    for fact in ("capacity", "fanout", "height", "num_nodes", "nbytes", "dtype", "device", "threads"):
         with pytest.raises(AttributeError):
             setattr(tree, fact, 1)
 
@@ -293,6 +339,14 @@ REFUSALS = {
     "mass at the total": (ValueError, "prefix_sum_index", ([45.0],), ["45.0", "[0, 45.0)"]),
     "integer mass at the total": (ValueError, "prefix_sum_index", ([45],), ["45", "[0, 45.0)"]),
     "mass below zero": (ValueError, "prefix_sum_index", ([1.0, -1.0],), ["-1.0", "position 1", "[0, 45.0)"]),
+    "bad uniform far into an otherwise good batch": (
+        ValueError,
+        "sample",
+        (np.where(np.arange(300) == 250, 2.0, 0.5),),
+        ["2.0", "position 250", "[0, 1)"],
+    ),
+    "priority beyond integers": (ValueError, "update", ([1], [-(2**70)]), ["-1.18", "[0, "]),
+    "ragged priorities": (ValueError, "update", ([1, 2], [[1.0], [1.0, 2.0]]), ["priority", "[B]"]),
     "NaN mass": (ValueError, "prefix_sum_index", ([NAN],), ["nan", "[0, 45.0)"]),
 }
 
@@ -323,6 +377,20 @@ def test_values_are_judged_before_rounding(name, options):
         assert tree.prefix_sum_index(np.array([45 * almost_one])).tolist() == [9]
         with pytest.raises(ValueError, match="outside"):
             tree.sample(np.array([-np.longdouble("1e-4000")]))
+
+
+@every_contestant
+@pytest.mark.parametrize(("dtype", "leaves"), [("float32", [2.0**24, 1.0]), ("float16", [2048.0, 1.0])])
+def test_a_mass_is_compared_with_the_total_itself_not_with_its_rounding(name, options, dtype, leaves):
+    tree = impls.make(name, 4, **options)
+    tree.update([0, 1], leaves)
+    assert tree.prefix_sum_index(np.array(leaves[:1], dtype)).tolist() == [1]
+
+
+@every_contestant
+def test_bad_uniforms_are_told_of_even_where_there_is_nothing_to_sample(name, options):
+    with pytest.raises(ValueError, match="position 100"):
+        impls.make(name, 10, **options).sample(np.where(np.arange(200) == 100, 2.0, 0.5))
 
 
 @every_contestant
@@ -435,6 +503,8 @@ def test_bad_states_are_refused_before_anything_is_written(name, options):
         ({**state, "capacity": 9}, "9 leaves, this tree 10"),
         ({**state, "leaves": -state["leaves"]}, "-1.0 at position 1"),
         ({**state, "leaves": state["leaves"][:5]}, r"\[10\].*\[5\]"),
+        ({**state, "leaves": 0.5}, r"\[10\].*\[\]"),
+        ({**state, "dtype": "nonsense"}, "nonsense"),
         ({"leaves": state["leaves"]}, "lacks capacity, dtype"),
     ):
         with pytest.raises(ValueError, match=words):

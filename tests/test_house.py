@@ -78,12 +78,6 @@ def test_every_module_says_what_it_is_for():
             assert ast.get_docstring(ast.parse(path.read_text())), path
 
 
-def test_nobody_imports_tests():
-    for folder in ALLOWED:
-        for path in modules(folder):
-            assert not any(name.partition(".")[0] == "tests" for name in imported(path)), path
-
-
 def test_the_wheel_holds_the_two_packages_and_works_elsewhere(tmp_path):
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, capture_output=True, check=True)

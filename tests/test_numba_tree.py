@@ -3,6 +3,7 @@
 import copy
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import threading
@@ -18,10 +19,10 @@ numba = pytest.importorskip("numba", reason="the numba tree needs numba")
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def run(code, **environment):
+def run(code, folder=ROOT, **environment):
     result = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=ROOT,
+        cwd=folder,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -100,6 +101,54 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert run(code).strip() == "7"
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_during_a_parallel_search_is_an_error_not_a_hang():
+    code = """
+import os, signal, threading, warnings
+import impls, numpy as np
+warnings.simplefilter("ignore")
+tree = impls.make("numba", 1000, threads=2)
+tree.update(np.arange(1000), 1.0)
+uniforms = np.full(400_000, 0.5)
+tree.sample(uniforms)
+busy = threading.Thread(target=lambda: [tree.sample(uniforms) for _ in range(200)])
+busy.start()
+codes = set()
+for _ in range(5):
+    if (child := os.fork()) == 0:
+        signal.alarm(20)
+        try:
+            tree.sample(uniforms)
+        except RuntimeError:
+            os._exit(7)
+        os._exit(9)
+    codes.add(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+busy.join()
+print(codes)
+"""
+    assert run(code).strip() == "{7}"
+
+
+def test_node_sums_are_the_leaves_own_added_by_numpy():
+    """check() sums with the kernels that wrote the sums; this does not."""
+    rng = np.random.default_rng(0)
+    for layout in ("prefix", "plain"):
+        tree = impls.make("numba", 5_000, fanout=10, layout=layout)
+        tree.update(rng.integers(0, 5_000, 20_000), rng.integers(0, 9, 20_000).astype(float))
+        width, height = tree._lanes * tree._chunks, tree.height
+        below = tree._leaves.reshape(-1, width)
+        for level in range(1, height + 1):
+            sums = below.astype(float).sum(axis=1)
+            rows = tree._arrays[level].reshape(-1, width)
+            held = rows[:, :10].reshape(-1)[: sums.size]
+            assert np.array_equal(held, sums)
+            if layout == "prefix" and level < height:
+                prefixes = tree._arrays[height + level].reshape(-1, width)
+                assert np.array_equal(prefixes[:, 0], rows.sum(axis=1))
+                assert np.array_equal(prefixes[:, 1:], rows.cumsum(axis=1)[:, :-1])
+            below = rows
+
+
 USE = """
 import sys
 import impls, numpy as np
@@ -121,6 +170,43 @@ def test_a_second_process_compiles_nothing_and_writes_nothing(tmp_path):
     hits, misses = map(int, run(USE, NUMBA_CACHE_DIR=str(tmp_path)).split())
     assert (hits > 0, misses) == (True, 0)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == files
+
+
+def test_edited_vector_code_is_not_answered_from_the_old_cache(tmp_path):
+    shutil.copytree(ROOT / "impls", tmp_path / "impls", ignore=shutil.ignore_patterns("__pycache__"))
+    code = "import impls; tree = impls.make('numba', 300); tree.update(5, 1.0); print(tree.total())"
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    assert run(code, tmp_path, **environment).strip() == "1.0"
+    vector_code = tmp_path / "impls" / "sumtree" / "lanes.py"
+    text = vector_code.read_text()
+    broken = text.replace(
+        "return builder.extract_element(values, ir.Constant(_I32, lanes - 1))", "return ir.Constant(_F64, 7.0)"
+    )
+    assert broken != text
+    vector_code.write_text(broken)
+    assert run(code, tmp_path, **environment).strip() == "7.0"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs POSIX permissions")
+def test_without_a_folder_for_the_cache_it_still_works(tmp_path):
+    shutil.copytree(ROOT / "impls", tmp_path / "impls", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "impls" / "sumtree" / "__pycache__").write_text("a file where the cache's folder should be")
+    (tmp_path / "home").write_text("a file where the user's folder should be")
+    code = (
+        "import impls; print(impls.why_not('numba')); tree = impls.make('numba', 9); tree.update(5, 1.0); "
+        "print(tree.total())"
+    )
+    environment = {
+        "HOME": str(tmp_path / "home"),
+        "XDG_CACHE_HOME": str(tmp_path / "home"),
+        "PYTHONPATH": str(tmp_path),
+    }
+    assert run(code, tmp_path, **environment).split() == ["None", "1.0"]
+
+
+def test_without_the_compiler_there_is_a_reason():
+    code = "import impls; print(impls.why_not('numba'))"
+    assert run(code, NUMBA_DISABLE_JIT="1").strip() == "Contestant 'numba' is compiled, and NUMBA_DISABLE_JIT is set."
 
 
 WALK = """

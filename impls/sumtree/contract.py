@@ -44,7 +44,6 @@ class SumTree(ABC):
     """
 
     threaded: ClassVar[bool] = False
-    device: str = "cpu"
 
     def __init__(
         self,
@@ -63,8 +62,8 @@ class SumTree(ABC):
             raise ValueError(f"{type(self).__name__} works on one thread: threads must be 1, not {threads}")
         self._validate = bool(validate)
         self._sizes = level_sizes(self._capacity, self._fanout)
-        # The whole tree must have a finite sum, whichever leaves are full.
-        self._max_priority = min(float(np.finfo(self._dtype).max), float(np.finfo(np.float64).max) / self._capacity)
+        # Whichever leaves are full, the sum stays finite; half the room is left to rounding.
+        self._max_priority = min(float(np.finfo(self._dtype).max), float(np.finfo(np.float64).max) / 2 / self._capacity)
 
     # What a contestant provides
 
@@ -162,9 +161,13 @@ class SumTree(ABC):
         missing = {"leaves", "capacity", "dtype"} - set(state)
         if missing:
             raise ValueError(f"the state lacks {', '.join(sorted(missing))}")
-        if int(state["capacity"]) != self._capacity:
-            raise ValueError(f"the state holds {int(state['capacity'])} leaves, this tree {self._capacity}")
-        leaves = priority_batch(state["leaves"], self._capacity, self._dtype, self._max_priority)
+        capacity, dtype = integer_at_least("the state's capacity", state["capacity"], 1), str(state["dtype"])
+        if capacity != self._capacity:
+            raise ValueError(f"the state holds {capacity} leaves, this tree {self._capacity}")
+        if np.shape(state["leaves"]) != (capacity,):
+            raise ValueError(f"the state's leaves must be [{capacity}], not {list(np.shape(state['leaves']))}")
+        leaf_dtype(dtype)
+        leaves = priority_batch(state["leaves"], capacity, self._dtype, self._max_priority)
         self._load(leaves)
 
     def _load(self, leaves: Reals) -> None:
@@ -211,6 +214,11 @@ class SumTree(ABC):
     def dtype(self) -> np.dtype[np.floating[Any]]:
         """Format of the leaves."""
         return self._dtype
+
+    @property
+    def device(self) -> str:
+        """Where the tree and its results live."""
+        return "cpu"
 
     @property
     def threads(self) -> int:
@@ -335,9 +343,18 @@ def real_batch(what: str, values: ArrayLike) -> NDArray[Any]:
     array = vector(what, values)
     if array.size == 0:
         return np.empty(0, np.float64)
+    if array.dtype == object and all(isinstance(value, (int, float)) for value in array):
+        array = np.array([_as_float(value) for value in array])  # integers beyond every integer dtype
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{what} must be real numbers, not {array.dtype}")
     return array
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value)
 
 
 def _refuse_real(what: str, array: NDArray[Any], good: NDArray[np.bool_], bounds: str) -> None:
@@ -351,8 +368,8 @@ def priority_batch(values: ArrayLike, batch: int, dtype: np.dtype[Any], highest:
 
     TypeError, ValueError.
     """
-    scalar = np.ndim(values) == 0
     array = real_batch("priority", values)
+    scalar = np.ndim(values) == 0
     if array.size != batch and not scalar:
         raise ValueError(f"priorities must be one scalar or [{batch}] like the indices, not [{array.size}]")
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -374,7 +391,8 @@ def mass_batch(array: NDArray[Any], total: float) -> Reals:
     """Masses ``[B]`` float64 in [0, total), judged before rounding. ValueError; RuntimeError when the total is 0."""
     if total <= 0.0:
         raise RuntimeError(nothing_to_sample(total))
-    below = array < (total if array.dtype.kind == "f" else math.ceil(total))  # integers compare exactly
+    # Compared exactly: floats as the wider of the two, integers as integers.
+    below = array < (np.float64(total) if array.dtype.kind == "f" else math.ceil(total))
     _refuse_real("mass", array, (array >= 0) & below, f"[0, {total!r})")
     rounded: Reals = np.require(array, np.float64, ["C", "A"])
     return np.minimum(rounded, math.nextafter(total, 0.0))
@@ -389,8 +407,8 @@ def masses(uniforms: Reals, total: float) -> Reals:
 
 
 def nothing_to_sample(total: float) -> str:
-    """Message of the RuntimeError for a tree that has no mass."""
-    return f"nothing to sample: no leaf has a priority above 0 (the root reads {total!r})"
+    """Message of the RuntimeError for a tree without mass; delta updates may have left a root beside the truth."""
+    return f"nothing to sample: the total is {total!r}" + (", call rebuild() to sum the leaves anew" if total else "")
 
 
 def nearest_positive(leaves: Priorities, indices: Indices) -> Indices:
@@ -400,5 +418,5 @@ def nearest_positive(leaves: Priorities, indices: Indices) -> Indices:
     """
     positive = np.flatnonzero(leaves > 0)
     if positive.size == 0:
-        raise RuntimeError(nothing_to_sample(0.0))
+        raise RuntimeError("nothing to sample: no leaf has a priority above 0")
     return positive[np.maximum(np.searchsorted(positive, indices, side="right") - 1, 0)]

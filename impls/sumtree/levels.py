@@ -44,6 +44,15 @@ def full_level_sizes(capacity: int, fanout: int) -> tuple[int, ...]:
     return tuple(fanout**level for level in range(height, -1, -1))
 
 
+def group_size(capacity: int, fanout: int) -> int:
+    """Children a sibling group needs room for: K, but where K exceeds N by far no more than the leaves there are.
+
+    >>> group_size(1000, 16), group_size(10, 16), group_size(10, 10**9), group_size(1000, 10**9)
+    (16, 16, 64, 1024)
+    """
+    return min(fanout, max(64, 1 << (capacity - 1).bit_length()))
+
+
 def fits_lines(group_bytes: int) -> bool:
     """Whether groups of this many bytes, laid end to end from a line's start, never straddle a line needlessly."""
     return CACHE_LINE % group_bytes == 0 or group_bytes % CACHE_LINE == 0

@@ -1,10 +1,12 @@
 """The compiled kernels of ``numba_tree.py``; its docstring draws the memory they work on.
 
 A kernel takes the address of the tree's header, then what it is compiled for (``like``: a number of the leaf's type;
-``fanout`` K; ``lanes`` of one vector; ``chunks`` vectors to a row; ``prefix``: whether there are prefix rows; the
-last four are literals), then its arguments. Nodes are numbered as in ``levels.py``. Types are numba's to infer.
+``fanout`` K; ``lanes`` of one vector; ``chunks`` vectors to a row; ``prefix``: whether there are prefix rows;
+``edition`` of the vector code; all but the first literals), then its arguments. Nodes are numbered as in ``levels.py``.
 """
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,15 +47,27 @@ HEADER_WORDS = 200
 
 DONE, REFUSED, EMPTY = 0, 1, 2  # what a kernel returns
 
-_kernel = njit(nogil=True, cache=True, error_model="numpy")
+_inner = njit(nogil=True, error_model="numpy")
 
 
-@_kernel
+def _kernel(parallel: bool = False) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a kernel, on disk if there is a folder for it; what it calls is compiled into it."""
+
+    def compile_lazily(function: Callable[..., Any]) -> Any:
+        try:
+            return njit(nogil=True, cache=True, error_model="numpy", parallel=parallel)(function)
+        except RuntimeError:  # neither this folder nor the user's cache can be written: every process compiles anew
+            return njit(nogil=True, error_model="numpy", parallel=parallel)(function)
+
+    return compile_lazily
+
+
+@_inner
 def _word(tree: int, field: int) -> int:
     return load_i64(tree + _WORD * field)
 
 
-@_kernel
+@_inner
 def _offset(node: int, fanout: int, width: int) -> int:
     """Element of a node in its level's rows."""
     group = unsigned_divide(node, fanout)
@@ -63,7 +77,7 @@ def _offset(node: int, fanout: int, width: int) -> int:
 # Search
 
 
-@_kernel
+@_inner
 def _child_in_prefix_row(row: int, mass: float, lanes: int, chunks: int) -> tuple[int, float]:
     """(child, mass within it)"""
     total = load_real(row, 0.0)
@@ -76,7 +90,7 @@ def _child_in_prefix_row(row: int, mass: float, lanes: int, chunks: int) -> tupl
     return child, mass - (left if child > 0 else 0.0)
 
 
-@_kernel
+@_inner
 def _scan_row(row: int, mass: float, like: Any, lanes: int, chunks: int) -> tuple[int, float, float]:
     """(how many prefix sums of a row of plain numbers are <= mass, the largest of those or 0, the sum of the row)"""
     size = bytes_of(like)
@@ -88,7 +102,7 @@ def _scan_row(row: int, mass: float, like: Any, lanes: int, chunks: int) -> tupl
     return count, left, total
 
 
-@_kernel
+@_inner
 def _child_in_plain_row(row: int, mass: float, like: Any, lanes: int, chunks: int) -> tuple[int, float]:
     """(child, mass within it)"""
     child, left, total = _scan_row(row, mass, like, lanes, chunks)
@@ -98,7 +112,7 @@ def _child_in_plain_row(row: int, mass: float, like: Any, lanes: int, chunks: in
     return child, mass - left
 
 
-@_kernel
+@_inner
 def _nearest_positive(tree: int, like: Any, fanout: int, width: int, leaf: int) -> int:
     """The nearest leaf to the left with a positive priority, else the first to the right, else -1."""
     leaves, size = _word(tree, LEAVES), bytes_of(like)
@@ -111,7 +125,7 @@ def _nearest_positive(tree: int, like: Any, fanout: int, width: int, leaf: int) 
     return -1
 
 
-@_kernel
+@_inner
 def _leaf_in_group(
     tree: int, like: Any, fanout: int, lanes: int, chunks: int, group: int, mass: float
 ) -> tuple[int, Any]:
@@ -127,7 +141,7 @@ def _leaf_in_group(
     return leaf, priority
 
 
-@_kernel
+@_inner
 def _start_block(values: Reals, start: int, block: int, scale: float, bound: float, masses: int, nodes: int) -> bool:
     """Put a block at the root; False if a value is outside [0, bound)."""
     for j in range(block):
@@ -139,7 +153,7 @@ def _start_block(values: Reals, start: int, block: int, scale: float, bound: flo
     return True
 
 
-@_kernel
+@_kernel()
 def search(
     tree: int,
     like: Any,
@@ -147,6 +161,7 @@ def search(
     lanes: int,
     chunks: int,
     prefix: int,
+    edition: int,
     values: Reals,
     uniform: bool,
     indices: Indices,
@@ -162,7 +177,7 @@ def search(
     total = load_real(_word(tree, SUMS + height), 0.0)
     scale, bound = (total, 1.0) if uniform else (1.0, total)
     if total <= 0.0 and not uniform:
-        return EMPTY
+        return REFUSED
     masses = stack_words(_BLOCK)
     nodes = stack_words(_BLOCK)
     for start in range(0, values.size, _BLOCK):
@@ -197,7 +212,7 @@ def search(
     return DONE
 
 
-@njit(nogil=True, cache=True, error_model="numpy", parallel=True)
+@_kernel(parallel=True)
 def search_in_parts(
     tree: int,
     like: Any,
@@ -205,6 +220,7 @@ def search_in_parts(
     lanes: int,
     chunks: int,
     prefix: int,
+    edition: int,
     parts: int,
     values: Reals,
     uniform: bool,
@@ -223,6 +239,7 @@ def search_in_parts(
             lanes,
             chunks,
             prefix,
+            edition,
             values[low:high],
             uniform,
             indices[low:high],
@@ -232,9 +249,17 @@ def search_in_parts(
     return worst
 
 
-@_kernel
+@_kernel()
 def gather(
-    tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, indices: Indices, priorities: Priorities
+    tree: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    edition: int,
+    indices: Indices,
+    priorities: Priorities,
 ) -> int:
     """Leaves at ``indices [B]``."""
     capacity, leaves = _word(tree, CAPACITY), _word(tree, LEAVES)
@@ -250,7 +275,7 @@ def gather(
 # Update
 
 
-@_kernel
+@_inner
 def _refuses(tree: int, indices: Indices, priorities: Reals, like: Any, highest: float) -> bool:
     """Whether an index is outside [0, N) or a priority outside [0, highest] once rounded to a leaf."""
     capacity = np.uint64(_word(tree, CAPACITY))
@@ -262,7 +287,7 @@ def _refuses(tree: int, indices: Indices, priorities: Reals, like: Any, highest:
     return bad > 0
 
 
-@_kernel
+@_inner
 def _refresh(
     tree: int,
     like: Any,
@@ -311,7 +336,7 @@ def _refresh(
     return listed
 
 
-@_kernel
+@_kernel()
 def update_by_recompute(
     tree: int,
     like: Any,
@@ -319,6 +344,7 @@ def update_by_recompute(
     lanes: int,
     chunks: int,
     prefix: int,
+    edition: int,
     highest: float,
     indices: Indices,
     priorities: Reals,
@@ -349,7 +375,7 @@ def update_by_recompute(
     return DONE
 
 
-@_kernel
+@_kernel()
 def update_by_delta(
     tree: int,
     like: Any,
@@ -357,6 +383,7 @@ def update_by_delta(
     lanes: int,
     chunks: int,
     prefix: int,
+    edition: int,
     highest: float,
     indices: Indices,
     priorities: Reals,
@@ -368,20 +395,28 @@ def update_by_delta(
     height = _word(tree, HEIGHT)
     width, size = lanes * chunks, bytes_of(like)
     batch = indices.size
+    before = groups.ctypes.data  # scratch of B words, here the leaves as they were
     for j in range(batch):
         if j + _AHEAD < batch:
-            ahead = indices[j + _AHEAD]
-            prefetch(leaves + size * _offset(ahead, fanout, width))
-            ahead = unsigned_divide(ahead, fanout)
+            prefetch(leaves + size * _offset(indices[j + _AHEAD], fanout, width))
+        leaf = leaves + size * _offset(indices[j], fanout, width)
+        store_real(before + _WORD * j, np.float64(load_real(leaf, like)))
+    for j in range(batch):  # the last duplicate wins; its sign says that its ancestors do not know yet
+        store_real(leaves + size * _offset(indices[j], fanout, width), -abs(rounded(priorities[j], like)))
+    for j in range(batch):
+        if j + _AHEAD < batch:
+            ahead = unsigned_divide(indices[j + _AHEAD], fanout)
             prefetch(_word(tree, SUMS + 1) + _WORD * _offset(ahead, fanout, width))
             if prefix and height > 1:
-                prefetch_row(
-                    _word(tree, PREFIX + 1) + _WORD * width * unsigned_divide(ahead, fanout), 0.0, lanes, chunks
-                )
+                row = _word(tree, PREFIX + 1) + _WORD * width * unsigned_divide(ahead, fanout)
+                prefetch_row(row, 0.0, lanes, chunks)
         leaf = leaves + size * _offset(indices[j], fanout, width)
-        stored = rounded(priorities[j], like)
-        delta = np.float64(stored) - np.float64(load_real(leaf, like))
+        stored = load_real(leaf, like)
+        if math.copysign(1.0, np.float64(stored)) > 0.0:
+            continue
+        stored = abs(stored)
         store_real(leaf, stored)
+        delta = np.float64(stored) - load_real(before + _WORD * j, 0.0)
         node = indices[j]
         for level in range(1, height + 1):
             node = unsigned_divide(node, fanout)
@@ -395,8 +430,8 @@ def update_by_delta(
     return DONE
 
 
-@_kernel
-def audit(tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, repair: bool) -> float:
+@_kernel()
+def audit(tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, edition: int, repair: bool) -> float:
     """Largest difference between a stored sum and its children's, from the leaves up; ``repair`` stores the latter."""
     width, size = lanes * chunks, bytes_of(like)
     nodes = _word(tree, CAPACITY)

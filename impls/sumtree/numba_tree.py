@@ -19,7 +19,9 @@ import contextlib
 import functools
 import os
 import threading
+import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -27,9 +29,10 @@ import numpy as np
 from numba import types
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from . import lanes
 from . import numba_kernels as kernels
-from .contract import Indices, Priorities, Reals, SumTree, nothing_to_sample, one_of
-from .levels import allocate
+from .contract import Indices, Priorities, Reals, SumTree, nothing_to_sample, one_of, uniform_batch
+from .levels import allocate, group_size
 
 _empty = np.empty  # a call with B = 1 spends a third of its time looking such names up
 _FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
@@ -39,9 +42,12 @@ _EXACT = {  # dtypes every value of which converts unchanged
 }
 _LEAST_PART = 512  # elements below which a part of a batch is not worth a thread
 
+# Numba asks the kernels' own file whether what it kept on disk is out of date; the vector code is in another.
+_EDITION = zlib.crc32(Path(lanes.__file__).read_bytes())
+
 # numba's workqueue layer aborts the process when two Python threads enter parallel kernels at once: one lock for all.
 _parallel_entry = threading.Lock()
-_parallel_pids: set[int] = set()
+_parallel_pid: int | None = None
 
 
 class NumbaTree(SumTree):
@@ -75,17 +81,20 @@ class NumbaTree(SumTree):
         layout: str = "prefix",
         aligned: bool | None = None,
     ) -> None:
+        if reason := self.unavailable():
+            raise RuntimeError(reason)
         super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
         self._propagate = one_of("propagate", propagate, ("recompute", "delta"))
         self._layout = one_of("layout", layout, ("prefix", "plain"))
         self._aligned = one_of("aligned", aligned, (None, True, False))
-        self._lanes = min(kernels.MOST_LANES, 1 << (self._fanout - 1).bit_length())
-        self._chunks = -(-self._fanout // self._lanes)
+        self._group = group_size(self._capacity, self._fanout)
+        self._lanes = min(kernels.MOST_LANES, 1 << (self._group - 1).bit_length())
+        self._chunks = -(-self._group // self._lanes)
         self._allocate()
 
     def _allocate(self) -> None:
         width, height = self._lanes * self._chunks, self.height
-        rows = [-(-size // self._fanout) for size in self._sizes]
+        rows = [-(-size // self._group) for size in self._sizes]
         shapes: list[tuple[int, DTypeLike]] = [(rows[0] * width, self._dtype)]
         shapes += [(rows[level] * width, _FLOAT64) for level in range(1, height + 1)]
         shapes += [(rows[level] * width, _FLOAT64) for level in range(1, height) if self._layout == "prefix"]
@@ -104,6 +113,12 @@ class NumbaTree(SumTree):
         self._header = header
         self._address = int(header.ctypes.data)
 
+    @classmethod
+    def unavailable(cls) -> str | None:
+        if numba.config.DISABLE_JIT:
+            return "Contestant 'numba' is compiled, and NUMBA_DISABLE_JIT is set."
+        return None
+
     def _options(self) -> dict[str, Any]:
         return {"propagate": self._propagate, "layout": self._layout, "aligned": self._aligned}
 
@@ -111,7 +126,7 @@ class NumbaTree(SumTree):
 
     def _compiled(self, kernel: Any, *arguments: Any) -> Callable[..., Any]:
         leaf = types.float32 if self._dtype.itemsize == 4 else types.float64
-        constants = (self._fanout, self._lanes, self._chunks, int(self._layout == "prefix"))
+        constants = (self._group, self._lanes, self._chunks, int(self._layout == "prefix"), _EDITION)
         signature = (types.int64, leaf, *map(types.literal, constants), *arguments)
         kernel.compile(signature)
         return functools.partial(kernel.overloads[signature].entry_point, self._address, 0.0, *constants)
@@ -200,7 +215,9 @@ class NumbaTree(SumTree):
                 status = self._parallel_search_kernel(parts, values, uniform, indices, priorities)
         if status == kernels.DONE:
             return indices, priorities
-        if status == kernels.EMPTY and uniform:
+        if status == kernels.EMPTY:
+            if uniform and self._validate:
+                uniform_batch(values)  # a bad value anywhere in the batch comes first
             raise RuntimeError(nothing_to_sample(self.total()))
         return None
 
@@ -227,6 +244,7 @@ class NumbaTree(SumTree):
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the levels and their marks; an update's work list, which grows with the batch, is not counted."""
         return sum(array.nbytes for array in (*self._arrays, *self._marks))
 
 
@@ -243,13 +261,14 @@ def _as_batch(values: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any] | None:
 @contextlib.contextmanager
 def _numba_threads(count: int) -> Iterator[None]:
     """Sole use of numba's thread pool, ``count`` threads of it at most."""
+    global _parallel_pid  # noqa: PLW0603  # the pool, too, is one for the process
+    if _parallel_pid not in (None, os.getpid()):  # asked before the lock, which a fork may have copied locked
+        raise RuntimeError(
+            "numba's threads do not survive a fork: start this process by 'spawn' or 'forkserver', or make "
+            "the tree with threads=1"
+        )
     with _parallel_entry:
-        _parallel_pids.add(os.getpid())
-        if len(_parallel_pids) > 1:
-            raise RuntimeError(
-                "numba's threads do not survive a fork: start this process with the 'spawn' or 'forkserver' method, or "
-                "make the tree with threads=1"
-            )
+        _parallel_pid = os.getpid()
         before = numba.get_num_threads()
         numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
         try:

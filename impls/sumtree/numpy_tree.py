@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .contract import Indices, Priorities, Reals, SumTree, nearest_positive, one_of
-from .levels import allocate, fits_lines, full_level_sizes
+from .levels import allocate, fits_lines, full_level_sizes, group_size
+
+_MOST_GATHERED = 1 << 20  # numbers a descent gathers at once: batches beyond it go down in parts
 
 
 class NumpyTree(SumTree):
@@ -42,19 +44,20 @@ class NumpyTree(SumTree):
         self._aligned = one_of("aligned", aligned, (None, True, False))
         self._padding = one_of("padding", padding, ("ragged", "full"))
         self._propagate = one_of("propagate", propagate, ("recompute", "delta"))
-        group_bytes = self._fanout * self._dtype.itemsize
+        self._width = group_size(self._capacity, self._fanout)
+        group_bytes = self._width * self._dtype.itemsize
         if aligned and not fits_lines(group_bytes):
             raise ValueError(
-                f"aligned=True cannot be done: a group of {group_bytes} bytes neither divides 64 nor fills lines"
+                f"aligned=True cannot be done: a group's {group_bytes} bytes neither divide 64 nor fill lines"
             )
-        sizes = self._sizes if padding == "ragged" else full_level_sizes(self._capacity, self._fanout)
+        sizes = self._sizes if padding == "ragged" else full_level_sizes(self._capacity, self._width)
         shapes = [
-            (-(-size // self._fanout) * self._fanout, self._dtype if level == 0 else np.float64)
+            (-(-size // self._width) * self._width, self._dtype if level == 0 else np.float64)
             for level, size in enumerate(sizes)
         ]
         buffers = allocate(shapes[::-1], aligned=aligned is not False)[::-1]
         # Invariant: row g of a level is the sibling group under node g of the level above.
-        self._groups: list[NDArray[Any]] = [level.reshape(-1, self._fanout) for level in buffers]
+        self._groups: list[NDArray[Any]] = [level.reshape(-1, self._width) for level in buffers]
         self._nodes: list[NDArray[Any]] = [group.reshape(-1) for group in self._groups]
 
     def _options(self) -> dict[str, Any]:
@@ -91,6 +94,10 @@ class NumpyTree(SumTree):
         return self._leaves[indices]
 
     def _find(self, mass: Reals) -> Indices:
+        rows = max(1, _MOST_GATHERED // self._width)
+        return np.concatenate([self._descend(mass[first : first + rows]) for first in range(0, mass.size, rows)])
+
+    def _descend(self, mass: Reals) -> Indices:
         mass, nodes = mass.copy(), np.zeros(mass.size, np.int64)
         rows = np.arange(mass.size)
         for level in range(self.height - 1, -1, -1):

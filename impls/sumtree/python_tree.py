@@ -42,8 +42,9 @@ class PythonTree(SumTree):
         return {"propagate": self._propagate}
 
     def _set(self, indices: Indices, priorities: Reals) -> None:
+        pairs = dict(zip(indices.tolist(), priorities.astype(self._dtype).tolist(), strict=True))  # the last one wins
         set_leaf = self._set_by_recompute if self._propagate == "recompute" else self._set_by_delta
-        for leaf, priority in zip(indices.tolist(), priorities.astype(self._dtype).tolist(), strict=True):
+        for leaf, priority in pairs.items():
             set_leaf(leaf, priority)
 
     def _load(self, leaves: Reals) -> None:

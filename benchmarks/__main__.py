@@ -1,0 +1,162 @@
+"""Time the contestants on this machine.
+
+sweep   measure many cells into results/<machine>/, resumable
+list    show what results there are
+speed   one table of speeds, nothing written
+"""
+
+import argparse
+import dataclasses
+import json
+import sys
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from dse import platforms, records
+from dse.records import RecordError
+
+from . import speed_table
+from .cases import DISTRIBUTIONS, OPS
+from .presets import PRESETS, Block, groups
+from .sweep import noise_floor, sweep
+
+RESULTS = Path("results")
+INTERRUPTED = 130
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a subcommand; returns the exit code: 0 done, 2 cannot be done (one sentence says why), 130 interrupted."""
+    warnings.showwarning = _one_line
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == ["speed"]:
+        return speed_table.main(words[1:])
+    options = _parser().parse_args(words)
+    try:
+        return int(options.run(options))
+    except (RecordError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\ninterrupted; every finished cell is kept, the same command goes on from there", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run_sweep(options: argparse.Namespace) -> int:
+    from tqdm import tqdm  # noqa: PLC0415  # only here
+
+    preset = PRESETS[options.preset]
+    axes = {field.name: getattr(options, field.name) for field in dataclasses.fields(Block)}
+    chosen = {name: value for name, value in axes.items() if value is not None}
+    cells = groups(case for block in preset.blocks for case in dataclasses.replace(block, **chosen).cases())
+    name = options.name or (f"{options.preset}-custom" if chosen else options.preset)
+    path = options.results / str(platforms.fingerprint()["key"]) / f"{name}.jsonl"
+    count = sum(map(len, cells))
+    with tqdm(total=count, unit="cell", disable=options.json, dynamic_ncols=True, smoothing=0.1) as bar:
+        tally = sweep(cells, path, options.budget or preset.budget_seconds, options.seed, bar.update)
+    summary = {
+        "file": str(path),
+        "cells": count,
+        "found_done": tally.resumed,
+        "measured_by_status": tally.by_status,
+        "noise_floor": noise_floor(tally),
+        "aa_pairs": len(tally.pairs),
+    }
+    if options.json:
+        print(json.dumps(summary))
+    else:
+        statuses = ", ".join(f"{number} {status}" for status, number in sorted(tally.by_status.items())) or "none"
+        print(f"{count} cells: {tally.resumed} were there, measured now: {statuses}")
+        print(f"the same cell measured twice differs by up to {noise_floor(tally):.1%} ({len(tally.pairs)} A/A pairs)")
+        print(f"records: {path}")
+    return 0
+
+
+def _run_list(options: argparse.Namespace) -> int:
+    found = records.read_folder(options.results, options.machine)
+    if options.export:
+        records.export(found, options.export)
+    counts = Counter(
+        (r.machine_key, r.machine.get("cpu", "?"), r.primitive, r.contestant, r.op, r.status) for r in found
+    )
+    rows = [
+        dict(zip(("machine", "cpu", "primitive", "contestant", "op", "status"), key, strict=True)) | {"cells": number}
+        for key, number in sorted(counts.items())
+    ]
+    if options.json:
+        print(json.dumps(rows))
+        return 0
+    widths = {key: max(len(key), *(len(str(row[key])) for row in rows)) for key in rows[0]}
+    for row in [dict(zip(widths, widths, strict=True)), *rows]:
+        print("  ".join(str(value).ljust(widths[key]) for key, value in row.items()).rstrip())
+    return 0
+
+
+def _one_line(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    print(f"warning: {message}", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=raw)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands.add_parser("speed", help="one table of speeds (python -m benchmarks speed --help)", add_help=False)
+
+    measure = commands.add_parser(
+        "sweep",
+        help="measure many cells into results/<machine>/",
+        description="Measure the cells of a preset, or with any axis replaced by a flag. Interrupt it as you like: the "
+        "same command goes on where it stopped. On two cores smoke takes under 30 s, quick under 4 minutes, full under "
+        "an hour.",
+        epilog="ops:\n"
+        + "".join(f"  {name:8}{text}\n" for name, text in OPS.items())
+        + "distributions:\n"
+        + "".join(f"  {name:13}{text}\n" for name, text in DISTRIBUTIONS.items()),
+        formatter_class=raw,
+    )
+    measure.add_argument("--preset", choices=PRESETS, default="quick", help="default: %(default)s")
+    for name, kind, text in (
+        ("contestants", str, "names, see impls.names()"),
+        ("ops", str, "what is timed, below"),
+        ("capacities", int, "leaves N"),
+        ("batches", int, "elements of a call B"),
+        ("fanouts", int, "children of a node K"),
+        ("threads", int, "threads that share a batch"),
+        ("dtypes", str, "float32, float64"),
+        ("distributions", str, "of the priorities, below"),
+        ("duplicates", float, "part of a batch that repeats one leaf"),
+    ):
+        measure.add_argument(f"--{name}", type=_list_of(kind), metavar="A,B,..", help=text)
+    measure.add_argument("--options", type=_settings, action="append", metavar="KEY=VALUE,..", help="repeatable")
+    measure.add_argument("--budget", type=float, metavar="SECONDS", help="of sampling for one cell")
+    measure.add_argument("--name", help="of the results file (default: the preset)")
+    measure.add_argument("--seed", type=int, default=0, help="of inputs and order (default: %(default)s)")
+    measure.set_defaults(run=_run_sweep)
+
+    show = commands.add_parser("list", help="show what results there are")
+    show.add_argument("--machine", help="only that machine's")
+    show.add_argument("--export", type=Path, metavar="FILE", help="also write the records to a .csv or .parquet file")
+    show.set_defaults(run=_run_list)
+    for command in (measure, show):
+        command.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: %(default)s")
+        command.add_argument("--json", action="store_true", help="print JSON instead of text")
+    return parser
+
+
+def _list_of(kind: type) -> Any:
+    def parse(text: str) -> tuple[Any, ...]:
+        return tuple(kind(word) for word in text.split(","))
+
+    parse.__name__ = f"list of {kind.__name__}"
+    return parse
+
+
+def _settings(text: str) -> dict[str, Any]:
+    constants = {"True": True, "False": False, "None": None}
+    pairs = (word.split("=", 1) for word in text.split(",") if word)
+    return {key: constants.get(value, value) for key, value in pairs}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,229 @@
+"""The sweep: every cell checked, timed in turns with its rivals, and written before the next; it can be resumed."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import impls
+from dse import platforms, records, stats
+from dse.records import Measurement
+
+from .cases import Case, Prepared, WrongAnswerError, prepare
+from .floor import memory_reads
+from .timing import ALL_CPUS, LEAST_SAMPLES, Timing, pin, time_interleaved
+
+AGAIN = "sum_tree_again"  # the A/A twin's primitive
+FLOOR_MEGABYTES = (0.03, 0.25, 0.5, 1, 2, 4, 8, 16, 64)
+FLOOR_READS = 1 << 15
+LONGEST_FILL_SECONDS = 20.0
+FILL_SECONDS = {"python": 1.2e-6}  # a leaf, about; the others take no time worth a thought
+
+
+@dataclasses.dataclass
+class Tally:
+    """What a sweep did: cells by status, those found done, and the |ln ratio| of each A/A pair."""
+
+    by_status: dict[str, int] = dataclasses.field(default_factory=dict)
+    resumed: int = 0
+    pairs: list[tuple[float, float]] = dataclasses.field(default_factory=list)
+
+    def add(self, status: str) -> None:
+        """Count a cell."""
+        self.by_status[status] = self.by_status.get(status, 0) + 1
+
+
+def sweep(
+    cells: Sequence[Sequence[Case]],
+    path: Path,
+    budget_seconds: float,
+    seed: int = 0,
+    on_cell: Callable[[int], object] = lambda count: None,
+) -> Tally:
+    """Measure groups of cells (each group in turns) into a results file; cells of this commit already in it are kept.
+
+    ``on_cell(count)`` is told of every few cells that are done with. RecordError if the file cannot be read or written.
+    """
+    commit, dirty = platforms.commit(Path(__file__).parent)
+    stamp = _Stamp(commit, dirty, platforms.command_line())
+    done = {record.cell for record in _there(path) if record.commit == commit}
+    tally = Tally()
+    _start_threads(cells)
+    with records.Writer(path) as writer:
+        for record in _memory_floor(stamp, done, budget_seconds, seed):
+            writer.append(record)
+        for group in cells:
+            todo = [case for case in group if stamp.record(case, "skipped").cell not in done]
+            tally.resumed += len(group) - len(todo)
+            on_cell(len(group) - len(todo))
+            for record in _measure(todo, stamp, budget_seconds, seed):
+                writer.append(record)
+                if record.primitive == AGAIN:
+                    continue
+                tally.add(record.status)
+                on_cell(1)
+    tally.pairs = aa_pairs(_there(path))
+    return tally
+
+
+def aa_pairs(found: Iterable[Measurement]) -> list[tuple[float, float]]:
+    """Medians of the cells that were measured twice in one run."""
+    timed = [record for record in found if record.median_seconds is not None]
+    first = {record.cell: record for record in timed}
+    return [
+        (first[twin.cell].seconds, again.seconds)
+        for again in timed
+        if again.primitive == AGAIN and (twin := dataclasses.replace(again, primitive="sum_tree")).cell in first
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stamp:
+    """What every record of a run has in common."""
+
+    commit: str | None
+    dirty: bool | None
+    command: str
+
+    def record(self, case: Case, status: records.Status, **fields: Any) -> Measurement:
+        """A record of a case, measured unless ``fields`` say otherwise."""
+        named = {
+            "source": "measured",
+            "primitive": "sum_tree",
+            "contestant": case.contestant,
+            "op": case.op,
+            "capacity": case.capacity,
+            "batch": case.batch,
+            "fanout": case.fanout,
+            "threads": case.threads,
+            "dtype": case.dtype,
+            "options": dict(case.options),
+            "distribution": case.workload,
+            "machine": dict(platforms.fingerprint()),
+            "commit": self.commit,
+            "dirty": self.dirty,
+            "utc": platforms.now(),
+            "command": self.command,
+        }
+        return Measurement(status=status, **(named | fields))
+
+    def timed(self, case: Case, timing: Timing, **fields: Any) -> Measurement:
+        """A record of a case that was timed."""
+        interval = timing.interval
+        return self.record(
+            case,
+            "unstable" if timing.is_unstable else "ok",
+            samples_seconds=timing.samples,
+            calls_per_sample=timing.calls_per_sample,
+            median_seconds=interval.median,
+            low_seconds=interval.low,
+            high_seconds=interval.high,
+            **fields,
+        )
+
+
+def _there(path: Path) -> list[Measurement]:
+    return records.read_file(path) if path.exists() else []
+
+
+def _measure(cases: Sequence[Case], stamp: _Stamp, budget_seconds: float, seed: int) -> Iterator[Measurement]:
+    """Records of one group: first those that cannot be timed and why, then the timed ones, and the A/A twin."""
+    ready: list[Prepared] = []
+    for case in cases:
+        outcome = _prepare(case, stamp, budget_seconds, seed)
+        if isinstance(outcome, Measurement):
+            yield outcome
+        else:
+            ready.append(outcome)
+    if not ready:
+        return
+    again = prepare(ready[0].case, seed)
+    timed = [*ready, again]
+    affinity = pin(max(case.threads for case in cases))
+    timings = time_interleaved([one.call for one in timed], budget_seconds * len(timed), seed)
+    pin(len(ALL_CPUS))
+    machine = {**platforms.fingerprint(), "affinity": affinity} | _threading_layer(ready)
+    for position, (one, timing) in enumerate(zip(timed, timings, strict=True)):
+        fields: dict[str, Any] = {"machine": machine, "reason": _oversubscribed(one.case.threads, timing)}
+        if position == len(ready):
+            fields["primitive"] = AGAIN
+        yield stamp.timed(one.case, timing, **fields)
+
+
+def _prepare(case: Case, stamp: _Stamp, budget_seconds: float, seed: int) -> Prepared | Measurement:
+    """The case ready to be timed, or the record that says why it is not timed."""
+    fill_seconds = FILL_SECONDS.get(case.contestant, 0.0) * case.capacity
+    if fill_seconds > LONGEST_FILL_SECONDS:
+        return stamp.record(case, "skipped", reason=f"filling it takes about {fill_seconds:.0f} s")
+    try:
+        ready = prepare(case, seed)
+    except (RuntimeError, ValueError, MemoryError) as error:
+        return stamp.record(case, "skipped", reason=str(error) or "not enough memory")
+    except WrongAnswerError as error:
+        return stamp.record(case, "failed", reason=str(error))
+    modeled = ready.tree.modeled_seconds(case.op, case.batch)
+    if modeled is not None:
+        return stamp.record(case, "ok", source="modeled", median_seconds=modeled)
+    start = time.perf_counter()
+    ready.call(1)
+    seconds = time.perf_counter() - start
+    if LEAST_SAMPLES * seconds > 20 * budget_seconds:
+        return stamp.record(case, "skipped", reason=f"one call takes {seconds:.2g} s, too long for the sweep's budget")
+    return ready
+
+
+def _oversubscribed(threads: int, timing: Timing) -> str | None:
+    if ALL_CPUS and threads > len(ALL_CPUS):
+        return f"oversubscribed: {threads} threads on {len(ALL_CPUS)} cores"
+    return f"interval of {timing.interval.relative_width:.0%} of the median" if timing.is_unstable else None
+
+
+def _threading_layer(ready: Sequence[Prepared]) -> dict[str, str]:
+    """Name of numba's threading layer if any case of the group uses its threads."""
+    if all(one.case.threads == 1 for one in ready):
+        return {}
+    import numba  # noqa: PLC0415  # heavy, and loaded by now
+
+    return {"threading_layer": numba.threading_layer()}
+
+
+def _start_threads(cells: Iterable[Iterable[Case]]) -> None:
+    """Start numba's threads while this thread may still use every CPU: they inherit where they may run."""
+    most = max((case.threads for group in cells for case in group), default=1)
+    if most > 1 and impls.why_not("numba") is None:
+        tree = impls.make("numba", 1, threads=most)
+        tree.update(0, 1.0)
+        tree.sample(np.full(1 << 14, 0.5))
+
+
+def _memory_floor(stamp: _Stamp, done: set[str], budget_seconds: float, seed: int) -> Iterator[Measurement]:
+    """Random reads of 64-byte lines: gathered and chased, by size of the buffer."""
+    if impls.why_not("numba"):
+        return
+    calls: list[tuple[Case, Callable[[int], object]]] = []
+    for megabytes in FLOOR_MEGABYTES:
+        for kind, call in memory_reads(megabytes, FLOOR_READS, seed).items():
+            lines = int(megabytes * 2**20) // 64
+            calls.append((_memory_case(kind, lines), call))
+    calls = [(case, call) for case, call in calls if _memory_record(stamp, case).cell not in done]
+    if not calls:
+        return
+    timings = time_interleaved([call for _, call in calls], budget_seconds * len(calls), seed)
+    for (case, _), timing in zip(calls, timings, strict=True):
+        yield stamp.timed(case, timing, primitive="memory", op="read", dtype="", distribution="uniform")
+
+
+def _memory_case(kind: str, lines: int) -> Case:
+    return Case(kind, "get", capacity=lines, batch=FLOOR_READS, fanout=1, dtype="")
+
+
+def _memory_record(stamp: _Stamp, case: Case) -> Measurement:
+    return stamp.record(case, "skipped", primitive="memory", op="read", dtype="", distribution="uniform")
+
+
+def noise_floor(tally: Tally) -> float:
+    """The run's A/A noise floor: what the same cell measured twice differs by, as |ln ratio|, 95 % quantile."""
+    return stats.noise_floor(tally.pairs)

@@ -1,0 +1,96 @@
+"""Ask what to choose.
+
+recommend   which tree, which K, how many threads, for N leaves and batches of B
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from .recommend import Estimate, Recommendation, recommend
+from .records import RecordError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Answer; returns the exit code: 0 answered, 2 cannot be answered (one sentence says why)."""
+    options = _parser().parse_args(arguments)
+    try:
+        given = recommend(
+            options.capacity,
+            options.batch,
+            options.updates_per_sample,
+            options.threads,
+            options.dtype,
+            options.distribution,
+            options.results,
+            options.machine,
+        )
+    except (RecordError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(given.to_dict()) if options.json else text(given))
+    return 0
+
+
+def text(given: Recommendation) -> str:
+    """The answer for a reader."""
+    question, choice = given.question, given.choice
+    lines = [
+        f"For N = {question.capacity:,} {question.dtype} leaves, batches of {question.batch:,}, "
+        f"{question.updates_per_sample:g} updates a draw, up to {question.threads} thread(s):",
+        "",
+        f"  {choice.configuration}",
+        f"  {_time(choice, question.batch)}",
+    ]
+    if given.ties:
+        lines.append(f"  ties with {'; '.join(str(tie.configuration) for tie in given.ties)}")
+    lines.append(
+        f"  regret at most {given.regret_95:.0%} at 95 % confidence; best with probability {given.probability_best:.0%}"
+    )
+    if given.runner_up:
+        lines.append(f"  runner-up: {given.runner_up.configuration}, {_time(given.runner_up, question.batch)}")
+    lines += [f"  note: {note}" for note in given.notes]
+    lines += [
+        f"  rests on {len(given.rests_on)} cells of that configuration, measured on machine {given.machine}, where the "
+        f"same cell measured twice differs by up to {given.noise_floor:.0%}:",
+    ]
+    lines += [
+        f"    {cell['op']:7} N={cell['capacity']:>10,} B={cell['batch']:>6,} {cell['median_seconds'] * 1e6:12.2f} us "
+        f"{cell['source']} at {(cell['commit'] or 'no commit')[:8]}, {cell['utc']}"
+        for cell in given.rests_on
+    ]
+    return "\n".join(lines)
+
+
+def _time(estimate: Estimate, batch: int) -> str:
+    micro = 1e6
+    return (
+        f"{estimate.seconds * micro:,.2f} us a step [{estimate.low_seconds * micro:,.2f}, "
+        f"{estimate.high_seconds * micro:,.2f}], {estimate.seconds / batch * 1e9:,.1f} ns an element, {estimate.basis}"
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m dse", description=__doc__, formatter_class=raw)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    ask = commands.add_parser(
+        "recommend",
+        help="which tree, K and threads for N and B",
+        description="Answer from the records in results/. A step is one draw of B leaves and R updates of B leaves.",
+    )
+    ask.add_argument("--capacity", type=int, required=True, metavar="N", help="leaves")
+    ask.add_argument("--batch", type=int, required=True, metavar="B", help="elements of a call")
+    ask.add_argument("--updates-per-sample", type=float, default=1.0, metavar="R", help="default: %(default)s")
+    ask.add_argument("--threads", type=int, metavar="T", help="at most so many (default: the machine's cores)")
+    ask.add_argument("--dtype", default="float32", help="of the leaves (default: %(default)s)")
+    ask.add_argument("--distribution", default="uniform", help="of the priorities (default: %(default)s)")
+    ask.add_argument("--machine", help="key of another machine with records (default: this one)")
+    ask.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
+    ask.add_argument("--json", action="store_true", help="print JSON instead of text")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,231 @@
+"""Cost models of a sum tree: what fills the cells nobody measured, and says how far off it is.
+
+Letters: N capacity, K fanout, B batch, h height, C nodes in a cache line.
+
+Seed 0, section IV-C.5b, prints (log_K N + 1)(T_miss K/C + T_hit K (1 - 1/C)). That is K times a constant times the
+number of levels, so its minimum lies near K = 3 whatever N, T_miss and T_hit are: it charges a fraction of a miss where
+number of levels, so its minimum lies near K = 3 whatever N, T_miss and T_hit are: it charges a part of a miss where
+that its level lives in; the other nodes of a group cost T_hit; heights are integers.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from impls.sumtree.levels import CACHE_LINE, level_sizes
+
+Reals = NDArray[np.float64]
+
+BASELINES = ("flat", "cumsum")
+LEAST_POINTS = 3  # below which there is no fit
+DEFAULT_CACHES = {"L1": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}
+FEATURES = (
+    "line from L1",
+    "line from L2",
+    "line from L3",
+    "line from memory",
+    "other node",
+    "level",
+    "element",
+    "call",
+)
+BASELINE_FEATURES = ("leaf", "search step", "element", "call")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One cell's shape and time: seconds per call of B."""
+
+    capacity: int
+    fanout: int
+    batch: int
+    seconds: float
+
+
+def tree_bytes(contestant: str, capacity: int, fanout: int, dtype: str, options: Mapping[str, Any]) -> int:
+    """Bytes of a tree's levels, from its layout. ValueError for a contestant whose memory is not an array."""
+    leaf = np.dtype(dtype).itemsize
+    if contestant == "flat":
+        return leaf * capacity
+    if contestant == "cumsum":
+        return (leaf + 8) * capacity
+    if contestant not in ("numba", "numpy"):
+        raise ValueError(f"nobody knows the bytes of {contestant!r} from its shape")
+    sizes: Sequence[int] = level_sizes(capacity, fanout)
+    width = fanout
+    if options.get("padding") == "full":
+        sizes = [fanout**level for level in range(len(sizes) - 1, -1, -1)]
+    if contestant == "numba":
+        lanes = min(16, 1 << (fanout - 1).bit_length())
+        width = -(-fanout // lanes) * lanes
+    rows = [-(-size // fanout) * width for size in sizes]
+    copies = 2 if contestant == "numba" and options.get("layout", "prefix") == "prefix" else 1
+    return leaf * rows[0] + 8 * (copies * sum(rows[1:-1]) + rows[-1])
+
+
+def features(point: Point, dtype: str, caches: Mapping[str, int]) -> Reals:
+    """What one call touches ``[8]``, in the order of FEATURES: counts per call of B elements."""
+    sizes = level_sizes(point.capacity, point.fanout)
+    leaf = np.dtype(dtype).itemsize
+    capacities = [caches.get(name, DEFAULT_CACHES[name]) for name in ("L1", "L2", "L3")]
+    counts = np.zeros(len(FEATURES))
+    held = 0
+    for level in range(len(sizes) - 2, -1, -1):  # from the root's children down: upper levels are the hottest
+        itemsize = leaf if level == 0 else 8
+        held += sizes[level] * itemsize
+        tier = next((tier for tier, size in enumerate(capacities) if held <= size), 3)
+        lines = math.ceil(point.fanout * itemsize / CACHE_LINE)
+        counts[tier] += lines
+        counts[4] += point.fanout - lines if point.fanout > lines else 0
+        counts[5] += 1
+    counts[6] = 1
+    counts *= point.batch
+    counts[7] = 1
+    return counts
+
+
+def baseline_features(point: Point) -> Reals:
+    """What one call of an array baseline touches ``[4]``, in the order of BASELINE_FEATURES."""
+    return np.array([point.capacity, point.batch * math.log2(max(point.capacity, 2)), point.batch, 1.0])
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Nonnegative seconds for each feature of one contestant and operation, fitted to measured cells."""
+
+    contestant: str
+    dtype: str
+    caches: Mapping[str, int]
+    seconds: Reals
+
+    def predict(self, capacity: int, fanout: int, batch: int) -> float:
+        """Seconds per call."""
+        return float(
+            self.seconds @ _features(self.contestant, Point(capacity, fanout, batch, 1.0), self.dtype, self.caches)
+        )
+
+
+def fit(contestant: str, points: Sequence[Point], dtype: str, caches: Mapping[str, int]) -> CostModel:
+    """Least squares of the relative errors, no cost below zero. ValueError with fewer than three points."""
+    from scipy.optimize import nnls  # noqa: PLC0415  # heavy
+
+    if len(points) < LEAST_POINTS:
+        raise ValueError(
+            f"a cost model of {contestant!r} wants at least {LEAST_POINTS} measured cells, there are {len(points)}"
+        )
+    counts = np.array([_features(contestant, point, dtype, caches) for point in points])
+    times = np.array([point.seconds for point in points])
+    weighted = counts / times[:, None]
+    scale = weighted.max(axis=0)
+    scale[scale == 0] = 1.0
+    seconds, _ = nnls(weighted / scale, np.ones(len(points)))
+    return CostModel(contestant, dtype, dict(caches), seconds / scale)
+
+
+def _features(contestant: str, point: Point, dtype: str, caches: Mapping[str, int]) -> Reals:
+    return baseline_features(point) if contestant in BASELINES else features(point, dtype, caches)
+
+
+# The form as printed.
+
+
+def printed_cost(capacity: int, fanout: int, miss_seconds: float, hit_seconds: float, per_line: int = 16) -> float:
+    """Seed 0's formula as it stands, for one element: real-valued height, fractional lines."""
+    levels = math.log(capacity) / math.log(fanout) + 1
+    return levels * (miss_seconds * fanout / per_line + hit_seconds * fanout * (1 - 1 / per_line))
+
+
+def printed_best_fanout(capacity: int, fanouts: Iterable[int] = range(2, 257)) -> int:
+    """The K at which the printed formula is least; T_miss and T_hit cancel."""
+    return min(fanouts, key=lambda fanout: printed_cost(capacity, fanout, 1.0, 1.0))
+
+
+# How far off.
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A cell predicted by a model that had not seen its (N, K) at any B."""
+
+    point: Point
+    predicted_seconds: float
+
+    @property
+    def error(self) -> float:
+        """|predicted / measured - 1|"""
+        return abs(self.predicted_seconds / self.point.seconds - 1)
+
+    @property
+    def log_error(self) -> float:
+        """ln(predicted / measured), a prediction of 0 taken for a nanosecond"""
+        return math.log(max(self.predicted_seconds, 1e-9) / self.point.seconds)
+
+
+def cross_validate(
+    contestant: str, points: Sequence[Point], dtype: str, caches: Mapping[str, int], folds: int = 4
+) -> list[HeldOut]:
+    """Every point predicted from the others: (N, K) pairs are dealt into folds, each left out in turn."""
+    pairs = sorted({(point.capacity, point.fanout) for point in points})
+    fold_of = {pair: number % folds for number, pair in enumerate(pairs)}
+    result = []
+    for fold in range(folds):
+        seen = [point for point in points if fold_of[point.capacity, point.fanout] != fold]
+        if len(seen) < LEAST_POINTS:
+            continue
+        model = fit(contestant, seen, dtype, caches)
+        result += [
+            HeldOut(point, model.predict(point.capacity, point.fanout, point.batch))
+            for point in points
+            if fold_of[point.capacity, point.fanout] == fold
+        ]
+    return result
+
+
+@dataclass(frozen=True)
+class FanoutRegret:
+    """What answering a K costs at one (N, B): time over the best measured K's, less 1."""
+
+    capacity: int
+    batch: int
+    best: int
+    predicted: int
+    predicted_regret: float
+    sixteen_regret: float
+    printed: int
+    printed_regret: float
+
+
+def fanout_regrets(
+    contestant: str, points: Sequence[Point], dtype: str, caches: Mapping[str, int]
+) -> list[FanoutRegret]:
+    """For each (N, B) with several K measured, 16 among them: the K* of a model that has not seen this N."""
+    result = []
+    for capacity in sorted({point.capacity for point in points}):
+        seen = [point for point in points if point.capacity != capacity]
+        if len(seen) < LEAST_POINTS:
+            continue
+        model = fit(contestant, seen, dtype, caches)
+        for batch in sorted({point.batch for point in points if point.capacity == capacity}):
+            here = {p.fanout: p.seconds for p in points if (p.capacity, p.batch) == (capacity, batch)}
+            if len(here) < 3 or 16 not in here:
+                continue
+            best = min(here, key=here.__getitem__)
+            predicted = min(here, key=lambda fanout: model.predict(capacity, fanout, batch))
+            printed = printed_best_fanout(capacity, here)
+            result.append(
+                FanoutRegret(
+                    capacity,
+                    batch,
+                    best,
+                    predicted,
+                    here[predicted] / here[best] - 1,
+                    here[16] / here[best] - 1,
+                    printed,
+                    here[printed] / here[best] - 1,
+                )
+            )
+    return result
