@@ -35,7 +35,7 @@ def modules(folder):
 
 
 def imported(path, top_level_only=False):
-    """Absolute names of the modules a file imports."""
+    """Absolute names of the modules, and of the names out of modules, that a file imports."""
     tree = ast.parse(path.read_text(), str(path))
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
     for node in tree.body if top_level_only else ast.walk(tree):
@@ -43,7 +43,8 @@ def imported(path, top_level_only=False):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = [*package[: len(package) - node.level + 1]] if node.level else []
-            yield ".".join([*base, *([node.module] if node.module else [])])
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
 @pytest.mark.parametrize("folder", ALLOWED)

@@ -26,7 +26,7 @@ def test_the_misaligned_twin_straddles_them():
 
 def test_aligned_is_refused_only_when_insisted_on():
     assert impls.make("numpy", 100, fanout=7).fanout == 7
-    with pytest.raises(ValueError, match="28 bytes neither divides 64"):
+    with pytest.raises(ValueError, match="28 bytes neither divide 64"):
         impls.make("numpy", 100, fanout=7, aligned=True)
 
 
