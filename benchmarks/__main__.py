@@ -18,9 +18,11 @@ from dse import platforms, records
 from dse.records import RecordError
 
 from . import speed_table
-from .cases import DISTRIBUTIONS, OPS
-from .presets import PRESETS, Block, groups
-from .sweep import noise_floor, sweep
+from .cases import DISTRIBUTIONS, OPS, Case
+from .presets import PRESETS, Block, candidates, groups
+from .questions import QUESTION_SEED, questions
+from .sweep import Tally, noise_floor, sweep
+from .timing import ALL_CPUS
 
 RESULTS = Path("results")
 INTERRUPTED = 130
@@ -44,33 +46,60 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run_sweep(options: argparse.Namespace) -> int:
-    from tqdm import tqdm  # noqa: PLC0415  # only here
-
     preset = PRESETS[options.preset]
     axes = {field.name: getattr(options, field.name) for field in dataclasses.fields(Block)}
     chosen = {name: value for name, value in axes.items() if value is not None}
     cells = groups(case for block in preset.blocks for case in dataclasses.replace(block, **chosen).cases())
     name = options.name or (f"{options.preset}-custom" if chosen else options.preset)
     path = options.results / str(platforms.fingerprint()["key"]) / f"{name}.jsonl"
+    tally = _swept(cells, path, options.budget or preset.budget_seconds, options)
+    return _report_sweep(tally, sum(map(len, cells)), path, options.json)
+
+
+def _swept(cells: list[list[Case]], path: Path, budget: float, options: argparse.Namespace) -> Tally:
+    from tqdm import tqdm  # noqa: PLC0415  # only here
+
     count = sum(map(len, cells))
     with tqdm(total=count, unit="cell", disable=options.json, dynamic_ncols=True, smoothing=0.1) as bar:
-        tally = sweep(cells, path, options.budget or preset.budget_seconds, options.seed, bar.update)
+        return sweep(cells, path, budget, options.seed, bar.update, with_floor=options.floor)
+
+
+def _report_sweep(tally: Tally, count: int, path: Path, as_json: bool) -> int:
+    floor = noise_floor(tally)
     summary = {
         "file": str(path),
         "cells": count,
         "found_done": tally.resumed,
         "measured_by_status": tally.by_status,
-        "noise_floor": noise_floor(tally),
+        "noise_floor": floor,
         "aa_pairs": len(tally.pairs),
     }
-    if options.json:
+    if as_json:
         print(json.dumps(summary))
     else:
         statuses = ", ".join(f"{number} {status}" for status, number in sorted(tally.by_status.items())) or "none"
         print(f"{count} cells: {tally.resumed} were there, measured now: {statuses}")
-        print(f"the same cell measured twice differs by up to {noise_floor(tally):.1%} ({len(tally.pairs)} A/A pairs)")
+        print(f"the same cell measured twice differs by up to {floor:.1%} ({len(tally.pairs)} A/A pairs)")
         print(f"records: {path}")
     return 0
+
+
+def _run_questions(options: argparse.Namespace) -> int:
+    key = str(platforms.fingerprint()["key"])
+    threads = len(ALL_CPUS) or 1
+    asked = questions(options.count, threads, options.seed)
+    preset = PRESETS[options.preset]
+    cases = [
+        dataclasses.replace(case, op=op, capacity=question.capacity, batch=question.batch)
+        for question in asked
+        for op in ("draw", "update")
+        for case in candidates(preset)
+        if case.threads <= question.threads
+    ]
+    path = options.results / key / "questions.jsonl"
+    tally = _swept(groups(cases), path, preset.budget_seconds, options)
+    path.with_suffix(".json").write_text(json.dumps([dataclasses.asdict(question) for question in asked], indent=1))
+    return _report_sweep(tally, len(cases), path, options.json)
 
 
 def _run_list(options: argparse.Namespace) -> int:
@@ -134,11 +163,24 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("--seed", type=int, default=0, help="of inputs and order (default: %(default)s)")
     measure.set_defaults(run=_run_sweep)
 
+    ask = commands.add_parser(
+        "questions",
+        help="measure every candidate of questions drawn by a seed",
+        description="Draw questions (N, B, threads, updates per draw) by a seed, measure every configuration of a "
+        "preset at each, and keep them apart from the sweeps: answers never rest on them, they are tested with them.",
+    )
+    ask.add_argument("--count", type=int, default=24, help="of questions (default: %(default)s)")
+    ask.add_argument("--preset", choices=PRESETS, default="quick", help="whose configurations (default: %(default)s)")
+    ask.add_argument("--seed", type=int, default=QUESTION_SEED, help="of the questions (default: %(default)s)")
+    ask.set_defaults(run=_run_questions)
+
     show = commands.add_parser("list", help="show what results there are")
     show.add_argument("--machine", help="only that machine's")
     show.add_argument("--export", type=Path, metavar="FILE", help="also write the records to a .csv or .parquet file")
     show.set_defaults(run=_run_list)
-    for command in (measure, show):
+    for command in (measure, ask):
+        command.add_argument("--no-floor", dest="floor", action="store_false", help="leave the memory floor out")
+    for command in (measure, ask, show):
         command.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: %(default)s")
         command.add_argument("--json", action="store_true", help="print JSON instead of text")
     return parser

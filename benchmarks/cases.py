@@ -146,7 +146,8 @@ def _inputs(capacity: int, batch: int, dtype: str, distribution: str, duplicates
     repeated = rng.random(shape) < duplicates
     indices = np.where(repeated, indices[:, :1], indices)
     slots = np.arange(batches * batch).reshape(shape) % capacity
-    priorities = leaves[rng.integers(0, capacity, shape)].astype(np.float64)
+    positive = leaves[leaves > 0]  # training never sets a priority to 0
+    priorities = positive[rng.integers(0, positive.size, shape)].astype(np.float64)
     inserted = np.full(batch, INSERTED_PRIORITY)
     return _Inputs(batches, *map(list, (uniforms, masses, indices, slots, priorities)), inserted)
 

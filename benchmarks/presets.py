@@ -95,12 +95,13 @@ PRESETS = {
             Block(("numba",), fanouts=(2, 128), batches=(256,)),
             Block(("numba",), batches=(32, 256, 2_048, 16_384), fanouts=(8, 16, 32), options=(PLAIN,)),
             Block(("numba",), batches=(2_048, 16_384), fanouts=(8, 16, 32), threads=(2,)),
-            Block(("numba",), batches=(256,), options=({"aligned": False}, {"propagate": "delta"})),
+            Block(("numba",), batches=(256,), options=({"aligned": False},)),
+            Block(("numba",), batches=(256,), fanouts=(4, 8, 16, 32, 64), options=({"propagate": "delta"},)),
             Block(("numpy",), batches=(256,), options=LAYOUTS),
             Block(("numpy", "cumsum", "flat"), capacities=(1_000, 10_000, 100_000, 1_000_000)),
             Block(("python",), capacities=(1_000, 10_000, 100_000), batches=(32, 256)),
         ),
-        budget_seconds=0.2,
+        budget_seconds=0.3,
     ),
     "full": Preset(
         (
@@ -156,6 +157,17 @@ PRESETS = {
         budget_seconds=0.2,
     ),
 }
+
+
+def candidates(preset: Preset) -> list[Case]:
+    """One case of every configuration (contestant, K, threads, options) the preset measures draws and updates of."""
+    cases = (case for block in preset.blocks if block.dtypes == ("float32",) for case in block.cases())
+    found = {
+        (case.contestant, case.fanout, case.threads, repr(case.options)): case
+        for case in cases
+        if case.op in ("draw", "update") and case.workload == "uniform"
+    }
+    return [found[key] for key in sorted(found)]
 
 
 def groups(cases: Iterable[Case]) -> list[list[Case]]:

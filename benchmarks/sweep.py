@@ -42,6 +42,7 @@ def sweep(
     budget_seconds: float,
     seed: int = 0,
     on_cell: Callable[[int], object] = lambda count: None,
+    with_floor: bool = True,
 ) -> Tally:
     """Measure groups of cells (each group in turns) into a results file; cells of this commit already in it are kept.
 
@@ -53,7 +54,7 @@ def sweep(
     tally = Tally()
     _start_threads(cells)
     with records.Writer(path) as writer:
-        for record in _memory_floor(stamp, done, budget_seconds, seed):
+        for record in _memory_floor(stamp, done, budget_seconds, seed) if with_floor else ():
             writer.append(record)
         for group in cells:
             todo = [case for case in group if stamp.record(case, "skipped").cell not in done]

@@ -11,6 +11,8 @@ from pathlib import Path
 from .recommend import Estimate, Recommendation, recommend
 from .records import RecordError
 
+MOST_CELLS_SHOWN = 8
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Answer; returns the exit code: 0 answered, 2 cannot be answered (one sentence says why)."""
@@ -55,11 +57,14 @@ def text(given: Recommendation) -> str:
         f"  rests on {len(given.rests_on)} cells of that configuration, measured on machine {given.machine}, where the "
         f"same cell measured twice differs by up to {given.noise_floor:.0%}:",
     ]
+    shown = given.rests_on[:MOST_CELLS_SHOWN]
     lines += [
         f"    {cell['op']:7} N={cell['capacity']:>10,} B={cell['batch']:>6,} {cell['median_seconds'] * 1e6:12.2f} us "
         f"{cell['source']} at {(cell['commit'] or 'no commit')[:8]}, {cell['utc']}"
-        for cell in given.rests_on
+        for cell in shown
     ]
+    if len(given.rests_on) > len(shown):
+        lines.append(f"    and {len(given.rests_on) - len(shown)} more, see --json")
     return "\n".join(lines)
 
 

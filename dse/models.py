@@ -46,6 +46,21 @@ class Point:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Family:
+    """Cells one model is fitted to: a contestant's operation, its leaf dtype, and the caches it ran on, in bytes.
+
+    ``shares``: whether a batch works through each group it touches once (an update that recomputes), not once for each
+    element.
+    """
+
+    contestant: str
+    op: str
+    dtype: str
+    caches: Mapping[str, int]
+    shares: bool = False
+
+
 def tree_bytes(contestant: str, capacity: int, fanout: int, dtype: str, options: Mapping[str, Any]) -> int:
     """Bytes of a tree's levels, from its layout. ValueError for a contestant whose memory is not an array."""
     leaf = np.dtype(dtype).itemsize
@@ -67,11 +82,11 @@ def tree_bytes(contestant: str, capacity: int, fanout: int, dtype: str, options:
     return leaf * rows[0] + 8 * (copies * sum(rows[1:-1]) + rows[-1])
 
 
-def features(point: Point, dtype: str, caches: Mapping[str, int]) -> Reals:
+def features(point: Point, family: Family) -> Reals:
     """What one call touches ``[8]``, in the order of FEATURES: counts per call of B elements."""
     sizes = level_sizes(point.capacity, point.fanout)
-    leaf = np.dtype(dtype).itemsize
-    capacities = [caches.get(name, DEFAULT_CACHES[name]) for name in ("L1", "L2", "L3")]
+    leaf = np.dtype(family.dtype).itemsize
+    capacities = [family.caches.get(name, DEFAULT_CACHES[name]) for name in ("L1", "L2", "L3")]
     counts = np.zeros(len(FEATURES))
     held = 0
     for level in range(len(sizes) - 2, -1, -1):  # from the root's children down: upper levels are the hottest
@@ -79,13 +94,18 @@ def features(point: Point, dtype: str, caches: Mapping[str, int]) -> Reals:
         held += sizes[level] * itemsize
         tier = next((tier for tier, size in enumerate(capacities) if held <= size), 3)
         lines = math.ceil(point.fanout * itemsize / CACHE_LINE)
-        counts[tier] += lines
-        counts[4] += point.fanout - lines if point.fanout > lines else 0
-        counts[5] += 1
-    counts[6] = 1
-    counts *= point.batch
+        groups = distinct(sizes[level + 1], point.batch) if family.shares else point.batch
+        counts[tier] += groups * lines
+        counts[4] += groups * max(0, point.fanout - lines)
+        counts[5] += groups
+    counts[6] = point.batch
     counts[7] = 1
     return counts
+
+
+def distinct(groups: int, batch: int) -> float:
+    """Groups that B elements, each in a random one of so many, are expected to touch."""
+    return -groups * math.expm1(batch * math.log1p(-1 / groups)) if groups > 1 else 1.0
 
 
 def baseline_features(point: Point) -> Reals:
@@ -95,39 +115,33 @@ def baseline_features(point: Point) -> Reals:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Nonnegative seconds for each feature of one contestant and operation, fitted to measured cells."""
+    """Nonnegative seconds for each feature, fitted to the measured cells of a family."""
 
-    contestant: str
-    dtype: str
-    caches: Mapping[str, int]
+    family: Family
     seconds: Reals
 
     def predict(self, capacity: int, fanout: int, batch: int) -> float:
         """Seconds per call."""
-        return float(
-            self.seconds @ _features(self.contestant, Point(capacity, fanout, batch, 1.0), self.dtype, self.caches)
-        )
+        return float(self.seconds @ _features(self.family, Point(capacity, fanout, batch, 1.0)))
 
 
-def fit(contestant: str, points: Sequence[Point], dtype: str, caches: Mapping[str, int]) -> CostModel:
+def fit(family: Family, points: Sequence[Point]) -> CostModel:
     """Least squares of the relative errors, no cost below zero. ValueError with fewer than three points."""
     from scipy.optimize import nnls  # noqa: PLC0415  # heavy
 
     if len(points) < LEAST_POINTS:
-        raise ValueError(
-            f"a cost model of {contestant!r} wants at least {LEAST_POINTS} measured cells, there are {len(points)}"
-        )
-    counts = np.array([_features(contestant, point, dtype, caches) for point in points])
+        raise ValueError(f"a cost model wants at least {LEAST_POINTS} measured cells, there are {len(points)}")
+    counts = np.array([_features(family, point) for point in points])
     times = np.array([point.seconds for point in points])
     weighted = counts / times[:, None]
     scale = weighted.max(axis=0)
     scale[scale == 0] = 1.0
     seconds, _ = nnls(weighted / scale, np.ones(len(points)))
-    return CostModel(contestant, dtype, dict(caches), seconds / scale)
+    return CostModel(family, seconds / scale)
 
 
-def _features(contestant: str, point: Point, dtype: str, caches: Mapping[str, int]) -> Reals:
-    return baseline_features(point) if contestant in BASELINES else features(point, dtype, caches)
+def _features(family: Family, point: Point) -> Reals:
+    return baseline_features(point) if family.contestant in BASELINES else features(point, family)
 
 
 # The form as printed.
@@ -165,9 +179,7 @@ class HeldOut:
         return math.log(max(self.predicted_seconds, 1e-9) / self.point.seconds)
 
 
-def cross_validate(
-    contestant: str, points: Sequence[Point], dtype: str, caches: Mapping[str, int], folds: int = 4
-) -> list[HeldOut]:
+def cross_validate(family: Family, points: Sequence[Point], folds: int = 4) -> list[HeldOut]:
     """Every point predicted from the others: (N, K) pairs are dealt into folds, each left out in turn."""
     pairs = sorted({(point.capacity, point.fanout) for point in points})
     fold_of = {pair: number % folds for number, pair in enumerate(pairs)}
@@ -176,7 +188,7 @@ def cross_validate(
         seen = [point for point in points if fold_of[point.capacity, point.fanout] != fold]
         if len(seen) < LEAST_POINTS:
             continue
-        model = fit(contestant, seen, dtype, caches)
+        model = fit(family, seen)
         result += [
             HeldOut(point, model.predict(point.capacity, point.fanout, point.batch))
             for point in points
@@ -199,16 +211,14 @@ class FanoutRegret:
     printed_regret: float
 
 
-def fanout_regrets(
-    contestant: str, points: Sequence[Point], dtype: str, caches: Mapping[str, int]
-) -> list[FanoutRegret]:
+def fanout_regrets(family: Family, points: Sequence[Point]) -> list[FanoutRegret]:
     """For each (N, B) with several K measured, 16 among them: the K* of a model that has not seen this N."""
     result = []
     for capacity in sorted({point.capacity for point in points}):
         seen = [point for point in points if point.capacity != capacity]
         if len(seen) < LEAST_POINTS:
             continue
-        model = fit(contestant, seen, dtype, caches)
+        model = fit(family, seen)
         for batch in sorted({point.batch for point in points if point.capacity == capacity}):
             here = {p.fanout: p.seconds for p in points if (p.capacity, p.batch) == (capacity, batch)}
             if len(here) < 3 or 16 not in here:

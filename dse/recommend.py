@@ -10,7 +10,7 @@ import bisect
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -131,6 +131,9 @@ def answer(table: "Table", question: Question) -> Recommendation:
             f"the records hold no draws and updates of {question.dtype} leaves; measure some: python -m benchmarks "
             f"sweep --preset quick --dtypes {question.dtype}"
         )
+    # What was measured around the question decides; models answer only where nothing was.
+    inside = [estimate for estimate in estimates if estimate.basis != "extrapolated"]
+    estimates = inside or estimates
     logs, sigmas = [math.log(e.seconds) for e in estimates], [e.sigma for e in estimates]
     chosen = stats.choose(logs, sigmas)
     # A tie within 2 % goes to fewer threads: a core it leaves free is worth more than what nobody can measure.
@@ -253,12 +256,12 @@ class _Family:
 
     def __init__(self, cells: dict[tuple[int, int, int], Measurement], caches: dict[str, int], floor: float) -> None:
         self._cells, self._floor = cells, floor
-        any_record = next(iter(cells.values()))
+        family = family_of(next(iter(cells.values())), caches)
         points = [models.Point(n, k, b, record.seconds) for (k, n, b), record in cells.items()]
         self._model: models.CostModel | None = None
         if len(points) >= models.LEAST_POINTS:
-            self._model = models.fit(any_record.contestant, points, any_record.dtype, caches)
-            held_out = models.cross_validate(any_record.contestant, points, any_record.dtype, caches)
+            self._model = models.fit(family, points)
+            held_out = models.cross_validate(family, points)
             self._model_sigma = _rms([one.log_error for one in held_out]) if held_out else UNKNOWN_SIGMA
             self._off = {
                 (k, n, b): math.log(r.seconds / self._model.predict(n, k, b)) for (k, n, b), r in cells.items()
@@ -292,6 +295,12 @@ class _Family:
     def _sigma(self, record: Measurement) -> float:
         low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
         return max(LEAST_SIGMA, stats.log_sigma(stats.Interval(record.seconds, low, high), self._floor))
+
+
+def family_of(record: Measurement, caches: Mapping[str, int]) -> models.Family:
+    """The family of cells that a record's model is fitted to."""
+    shares = record.op != "draw" and record.options.get("propagate", "recompute") == "recompute"
+    return models.Family(record.contestant, record.op, record.dtype, caches, shares and record.contestant != "python")
 
 
 def again_pairs(found: Sequence[Measurement]) -> list[tuple[float, float]]:

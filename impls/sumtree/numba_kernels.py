@@ -358,11 +358,11 @@ def update_by_recompute(
     width, size = lanes * chunks, bytes_of(like)
     batch = indices.size
     for j in range(min(_AHEAD, batch)):
-        prefetch(leaves + size * _offset(indices[j], fanout, width))
+        prefetch_row(leaves + size * width * unsigned_divide(indices[j], fanout), like, lanes, chunks)
     count = 0
     for j in range(batch):
         if j + _AHEAD < batch:
-            prefetch(leaves + size * _offset(indices[j + _AHEAD], fanout, width))
+            prefetch_row(leaves + size * width * unsigned_divide(indices[j + _AHEAD], fanout), like, lanes, chunks)
         store_real(leaves + size * _offset(indices[j], fanout, width), rounded(priorities[j], like))
         group = unsigned_divide(indices[j], fanout)
         groups[count] = group

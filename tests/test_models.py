@@ -1,0 +1,91 @@
+"""The cost model: exact arithmetic, fits that find the costs they were made from, and the printed form's flaw."""
+
+import numpy as np
+import pytest
+
+import impls
+from dse import models
+from dse.models import Family, Point
+
+CACHES = {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}
+DRAW = Family("numba", "draw", "float32", CACHES)
+UPDATE = Family("numba", "update", "float32", CACHES, shares=True)
+SHAPES = [(n, k, b) for n in (1_000, 30_000, 10**6, 10**7) for k in (2, 4, 8, 16, 32, 64) for b in (1, 32, 1_000)]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("flat", {}),
+        ("cumsum", {}),
+        ("numpy", {}),
+        ("numpy", {"padding": "full"}),
+        ("numba", {}),
+        ("numba", {"layout": "plain"}),
+    ],
+)
+@pytest.mark.parametrize("fanout", [2, 7, 16, 20, 64])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_tree_bytes_are_those_of_the_tree(name, options, fanout, dtype):
+    tree = impls.make(name, 5_000, fanout=fanout, dtype=dtype, **options)
+    told = models.tree_bytes(name, 5_000, fanout, dtype, options)
+    marks = sum(marks.nbytes for marks in getattr(tree, "_marks", []))
+    prefix_sums_start = 8 if name == "cumsum" else 0
+    assert told == tree.nbytes - marks - prefix_sums_start
+
+
+def test_lists_have_no_bytes_to_tell():
+    with pytest.raises(ValueError, match="'python'"):
+        models.tree_bytes("python", 10, 2, "float32", {})
+
+
+@pytest.mark.parametrize("family", [DRAW, UPDATE])
+def test_a_fit_finds_the_costs_that_made_the_times(family):
+    costs = np.array([1.0, 2.0, 5.0, 40.0, 0.1, 2.0, 3.0, 900.0]) * 1e-9
+    points = [Point(n, k, b, float(costs @ models.features(Point(n, k, b, 1.0), family))) for n, k, b in SHAPES]
+    model = models.fit(family, points)
+    for point in points:
+        assert model.predict(point.capacity, point.fanout, point.batch) == pytest.approx(point.seconds, rel=1e-6)
+    assert max(one.error for one in models.cross_validate(family, points)) < 0.01
+    for regret in models.fanout_regrets(family, points):
+        assert regret.predicted_regret < 0.01
+        assert regret.sixteen_regret >= 0
+        assert regret.printed_regret >= 0
+
+
+def test_a_fit_wants_some_points_and_never_gives_a_negative_cost():
+    with pytest.raises(ValueError, match="at least 3"):
+        models.fit(DRAW, [Point(10, 2, 1, 1.0)] * 2)
+    rng = np.random.default_rng(0)
+    noisy = [Point(n, k, b, float(rng.random() + 0.1)) for n, k, b in SHAPES]
+    assert (models.fit(DRAW, noisy).seconds >= 0).all()
+
+
+def test_held_out_cells_are_predicted_without_their_own_fanout_and_capacity():
+    points = [Point(n, k, b, 1e-6 * b) for n, k, b in SHAPES]
+    held_out = models.cross_validate(DRAW, points)
+    assert sorted((o.point.capacity, o.point.fanout, o.point.batch) for o in held_out) == sorted(SHAPES)
+
+
+def test_whole_lines_are_charged_and_upper_levels_are_hot():
+    at_16 = models.features(Point(10**6, 16, 1, 1.0), DRAW)
+    assert at_16.tolist() == [6.0, 2.0, 1.0, 0.0, 15 + 4 * 14, 5.0, 1.0, 1.0]  # leaves in L3, 62,500 sums in L2
+    at_4 = models.features(Point(10**6, 4, 1, 1.0), DRAW)
+    assert at_4[:4].sum() == 10  # a line a level, never a part of one
+
+
+def test_updates_of_a_batch_share_their_upper_groups():
+    assert models.distinct(1, 1000) == 1.0
+    assert models.distinct(10**6, 1) == pytest.approx(1.0)
+    assert models.distinct(100, 10**6) == pytest.approx(100.0)
+    rng = np.random.default_rng(0)
+    drawn = np.mean([np.unique(rng.integers(0, 500, 300)).size for _ in range(300)])
+    assert models.distinct(500, 300) == pytest.approx(drawn, rel=0.01)
+
+
+@pytest.mark.parametrize("capacity", [10**3, 10**5, 10**7])
+def test_the_printed_form_has_its_minimum_near_three_whatever_the_machine(capacity):
+    assert models.printed_best_fanout(capacity) == 3
+    for miss, hit in ((1.0, 1.0), (100.0, 1.0), (1.0, 0.0)):
+        costs = {k: models.printed_cost(capacity, k, miss, hit) for k in range(2, 65)}
+        assert min(costs, key=costs.__getitem__) == 3

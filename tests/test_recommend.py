@@ -1,0 +1,260 @@
+"""Recommendations from hand-written records whose truth is known."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+
+import dse
+from dse import __main__ as cli
+from dse import claims, models, validation
+from dse.recommend import QUESTIONS_FILE, Configuration, Question, Table, answer
+from dse.records import RecordError, Writer
+from tests.test_records import measurement
+
+CAPACITIES, BATCHES, FANOUTS = (1_000, 30_000, 1_000_000), (32, 512, 8_192), (4, 8, 16, 64)
+MACHINE = {"key": "here", "cpu": "a processor", "cores": 2, "caches": {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}}
+DRAW = models.Family("numba", "draw", "float32", MACHINE["caches"])
+COSTS = [1e-9, 2e-9, 4e-9, 50e-9, 0.2e-9, 1e-9, 3e-9, 1e-6]
+
+
+def seconds(contestant, op, capacity, fanout, batch, threads=1):
+    """The truth: the cost model for the tree, an update at half a draw, two threads at 0.6 of one; O(N) for flat."""
+    if contestant == "flat":
+        return 1e-9 * capacity if op == "draw" else 2e-9 * batch
+    counts = models.features(models.Point(capacity, fanout, batch, 1.0), DRAW)
+    time = float(counts @ COSTS) * (1.0 if op == "draw" else 0.5)
+    return time if threads == 1 or op == "update" else 0.6 * time + 20e-6
+
+
+def records(width=0.01, threads=(1, 2)):
+    for op in ("draw", "update"):
+        for capacity in CAPACITIES:
+            for batch in BATCHES:
+                for contestant, fanout, used in [
+                    *(("numba", fanout, used) for fanout in FANOUTS for used in threads),
+                    ("flat", 16, 1),
+                ]:
+                    time = seconds(contestant, op, capacity, fanout, batch, used)
+                    yield measurement(
+                        contestant=contestant,
+                        op=op,
+                        capacity=capacity,
+                        fanout=fanout,
+                        batch=batch,
+                        threads=used,
+                        samples_seconds=(time,) * 11,
+                        median_seconds=time,
+                        low_seconds=time * (1 - width / 2),
+                        high_seconds=time * (1 + width / 2),
+                        machine=MACHINE,
+                        commit="0123456789abcdef",
+                    )
+
+
+def write(folder, found, name="quick.jsonl"):
+    with Writer(folder / "here" / name) as writer:
+        for record in found:
+            writer.append(record)
+    return folder
+
+
+def ask(folder, **question):
+    return dse.recommend(results=folder, machine="here", **({"capacity": 1_000_000, "batch": 512} | question))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("results"), records())
+
+
+def true_step(configuration, capacity, batch, rate=1.0):
+    arguments = (capacity, configuration.fanout, batch, configuration.threads)
+    return seconds(configuration.contestant, "draw", *arguments) + rate * seconds(
+        configuration.contestant, "update", *arguments
+    )
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("rate", [0.0, 1.0, 4.0])
+def test_measured_cells_give_the_best_measured_configuration(folder, capacity, batch, rate):
+    given = ask(folder, capacity=capacity, batch=batch, updates_per_sample=rate)
+    every = [Configuration("numba", k, t) for k in FANOUTS for t in (1, 2)] + [Configuration("flat", 16, 1)]
+    best = min(true_step(configuration, capacity, batch, rate) for configuration in every)
+    assert given.choice.basis == "measured"
+    assert given.choice.seconds == pytest.approx(true_step(given.choice.configuration, capacity, batch, rate))
+    assert given.choice.seconds <= best * 1.02
+    assert given.choice.low_seconds < given.choice.seconds < given.choice.high_seconds
+    assert given.runner_up.configuration != given.choice.configuration
+    assert {cell["op"] for cell in given.rests_on} == {"draw", "update"}
+    assert all((cell["capacity"], cell["batch"]) == (capacity, batch) for cell in given.rests_on)
+
+
+@pytest.mark.parametrize(("capacity", "batch"), [(5_000, 100), (200_000, 2_000), (70_000, 8_192)])
+def test_between_cells_the_answer_is_interpolated_and_close(folder, capacity, batch):
+    given = ask(folder, capacity=capacity, batch=batch)
+    truth = {k: true_step(Configuration("numba", k, 1), capacity, batch) for k in FANOUTS}
+    assert given.choice.basis == "interpolated"
+    assert true_step(given.choice.configuration, capacity, batch) <= 1.05 * min(truth.values())
+    assert given.choice.low_seconds < true_step(given.choice.configuration, capacity, batch) < given.choice.high_seconds
+
+
+def test_outside_of_what_was_measured_it_says_so(folder):
+    given = ask(folder, capacity=50_000_000, batch=512, threads=1)
+    assert given.choice.basis == "extrapolated"
+    assert any("outside what was measured" in note for note in given.notes)
+    assert "extrapolated" in cli.text(given)
+
+
+def test_what_was_measured_around_the_question_is_never_beaten_by_a_model(tmp_path):
+    found = [r for r in records(threads=(1,)) if r.contestant == "numba"]
+    rival = [
+        dataclasses.replace(r, options={"layout": "plain"}, median_seconds=r.seconds / 10)
+        for r in found
+        if r.batch == 512 and r.capacity < 1_000_000
+    ]
+    given = ask(write(tmp_path, [*found, *rival]), batch=512)
+    assert (given.choice.basis, given.choice.configuration.options) == ("measured", ())
+
+
+def test_threads_are_bounded_and_a_tie_takes_fewer(folder, tmp_path):
+    big = {"capacity": 1_000_000, "batch": 8_192, "updates_per_sample": 0.0}
+    assert ask(folder, threads=2, **big).choice.configuration.threads == 2
+    assert ask(folder, threads=1, **big).choice.configuration.threads == 1
+    equal = [dataclasses.replace(r, threads=2) for r in records(threads=(1,)) if r.contestant == "numba"]
+    tied = ask(write(tmp_path, [*records(threads=(1,)), *equal]), **big)
+    assert tied.choice.configuration.threads == 1
+    assert any(tie.configuration.threads == 2 for tie in tied.ties)
+
+
+def test_noise_widens_ties_and_regret(folder, tmp_path):
+    sharp, vague = ask(folder), ask(write(tmp_path, records(width=0.5)))
+    assert len(vague.ties) > len(sharp.ties)
+    assert vague.regret_95 > sharp.regret_95
+    assert sharp.probability_best > vague.probability_best
+
+
+def test_the_noise_floor_of_the_run_enters(tmp_path):
+    again = [
+        dataclasses.replace(r, primitive="sum_tree_again", median_seconds=1.2 * r.seconds)
+        for r in records()
+        if r.fanout == 16
+    ]
+    given = ask(write(tmp_path, [*records(), *again]))
+    assert given.noise_floor == pytest.approx(math.log(1.2))
+    assert given.choice.high_seconds / given.choice.seconds > 1.1
+
+
+def test_an_unmeasured_distribution_is_answered_for_uniform_and_says_so(folder):
+    given = ask(folder, distribution="rank0.6")
+    assert given.question.distribution == "rank0.6"
+    assert "answered for 'uniform'" in given.notes[0]
+
+
+def test_questions_that_cannot_be_answered(folder, tmp_path):
+    with pytest.raises(RecordError, match="no draws and updates of float64 leaves; measure some"):
+        ask(folder, dtype="float64")
+    with pytest.raises(RecordError, match="no records here"):
+        ask(tmp_path)
+    with pytest.raises(RecordError, match="only of here"):
+        dse.recommend(10, 10, results=folder, machine="there")
+    for question, words in (
+        ({"capacity": 0}, "capacity must be at least 1, not 0"),
+        ({"batch": -1}, "batch must be at least 1, not -1"),
+        ({"threads": 0}, "threads must be at least 1, not 0"),
+        ({"updates_per_sample": -1.0}, "updates per sample must be at least 0"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            ask(folder, **question)
+
+
+def test_the_command_answers_a_reader_and_a_program(folder, capsys):
+    words = ["recommend", "--capacity", "1000000", "--batch", "512", "--results", str(folder), "--machine", "here"]
+    assert cli.main(words) == 0
+    shown = capsys.readouterr().out
+    for part in ("N = 1,000,000 float32", "numba (K=", "regret at most", "runner-up", "01234567", "ns an element"):
+        assert part in shown
+    assert cli.main([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["choice"]["configuration"]["contestant"] == "numba"
+    assert {"ties", "regret_95", "rests_on", "notes", "noise_floor", "machine"} <= told.keys()
+    assert cli.main([*words, "--dtype", "float64"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: the records hold no draws")
+    assert "Traceback" not in error
+
+
+def test_records_that_answers_are_tested_with_are_never_rested_on(tmp_path):
+    folder = write(tmp_path, records())
+    write(folder, [dataclasses.replace(r, median_seconds=1e-9) for r in records()], QUESTIONS_FILE)
+    assert ask(folder).choice.seconds > 1e-8
+
+
+def test_validation_finds_the_regret_of_a_wrong_answer(tmp_path):
+    folder = write(tmp_path, records())
+    question = Question(capacity=1_000_000, batch=512, threads=1)
+    recommended = answer(Table(records()), question).choice.configuration
+    # In truth, another K was twice as fast as the one the sweep speaks for.
+    truth = [
+        dataclasses.replace(r, median_seconds=r.seconds * (1.0 if r.fanout == recommended.fanout else 0.01))
+        for r in records()
+        if (r.capacity, r.batch) == (1_000_000, 512)
+    ]
+    write(folder, truth, QUESTIONS_FILE)
+    fields = {key: value for key, value in dataclasses.asdict(question).items() if key in validation_fields()}
+    (folder / "here" / validation.ASKED_FILE).write_text(json.dumps([fields]))
+    found = validation.validate(folder, "here")
+    assert found.checked[0].recommended == recommended
+    assert found.checked[0].best != recommended
+    assert found.worst_regret == found.median_regret > 10
+    with pytest.raises(RecordError, match="no questions here"):
+        validation.validate(folder, "nowhere")
+
+
+def validation_fields():
+    return ("capacity", "batch", "threads", "updates_per_sample")
+
+
+def by_text(found):
+    return {claim.text.split(" (")[0]: claim for claim in claims.verdicts(found)}
+
+
+def test_claims_are_judged_by_the_numbers():
+    found = [dataclasses.replace(r, fanout=k) for r in records(threads=(1,)) for k in (r.fanout,)]
+    judged = by_text(found)
+    assert judged["K = 16 yields the best total of insertion and sampling"].verdict in ("confirmed", "refuted")
+    assert judged["Aligning groups to cache lines is worth about 1 %"].verdict == "not testable here"
+    assert judged["The sum tree of a buffer of 1 million is less than 10 KB and fits the L2 cache"].verdict == "refuted"
+    assert all(claim.evidence for claim in judged.values())
+
+
+def shaped(times, op):
+    return [
+        measurement(op=op, fanout=k, capacity=n, samples_seconds=(t,), median_seconds=t, machine=MACHINE)
+        for n in CAPACITIES
+        for k, t in times.items()
+    ]
+
+
+def test_each_verdict_can_go_either_way():
+    falling = {4: 4e-6, 8: 3e-6, 16: 2e-6, 32: 1e-6}
+    valley = {4: 4e-6, 8: 2e-6, 16: 1e-6, 32: 3e-6}
+    insertion, sampling = "Insertion", "Sampling first gets faster, then slower as K grows: it has an inner minimum"
+    for times, falls, inner in ((falling, "confirmed", "refuted"), (valley, "refuted", "confirmed")):
+        judged = by_text(shaped(times, "update") + shaped(times, "draw"))
+        assert judged[insertion].verdict == falls
+        assert judged[sampling].verdict == inner
+    sixteen = "K = 16 yields the best total of insertion and sampling"
+    assert by_text(shaped(valley, "update") + shaped(valley, "draw"))[sixteen].verdict == "confirmed"
+    assert by_text(shaped(falling, "update") + shaped(falling, "draw"))[sixteen].verdict == "refuted"
+    aligned = shaped({16: 1e-6}, "draw")
+    again = [dataclasses.replace(r, primitive="sum_tree_again", median_seconds=1.02e-6) for r in aligned]
+    for factor, verdict in ((1.01, "confirmed"), (1.5, "refuted")):
+        twins = [dataclasses.replace(r, options={"aligned": False}, median_seconds=factor * r.seconds) for r in aligned]
+        assert by_text(aligned + twins + again)["Aligning groups to cache lines is worth about 1 %"].verdict == verdict
+    growth = "Latency grows less than linearly with the capacity"
+    linear = [dataclasses.replace(r, median_seconds=1e-9 * r.capacity) for r in aligned]
+    assert by_text(linear)[growth].verdict == "refuted"
+    assert by_text(aligned)[growth].verdict == "confirmed"

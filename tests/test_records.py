@@ -1,0 +1,188 @@
+"""Records: strict reading, append-only writing, nothing lost."""
+
+import dataclasses
+import errno
+import json
+import os
+
+import pytest
+
+from dse import platforms, records
+from dse.records import Measurement, RecordError, Writer, parse, read_file, read_folder
+
+
+def measurement(**fields):
+    known = {
+        "source": "measured",
+        "status": "ok",
+        "primitive": "sum_tree",
+        "contestant": "numba",
+        "op": "draw",
+        "capacity": 1000,
+        "batch": 32,
+        "samples_seconds": (1e-6, 2e-6, 3e-6),
+        "calls_per_sample": 10,
+        "median_seconds": 2e-6,
+        "low_seconds": 1e-6,
+        "high_seconds": 3e-6,
+        "machine": {"key": "here", "cpu": "a processor", "cores": 2},
+        "utc": "2026-01-01T00:00:00+00:00",
+    }
+    return Measurement(**(known | fields))
+
+
+def write(path, *found):
+    with Writer(path) as writer:
+        for record in found:
+            writer.append(record)
+
+
+def test_a_record_survives_the_file(tmp_path):
+    path = tmp_path / "deep" / "r.jsonl"
+    first, second = measurement(), measurement(options={"aligned": False}, status="skipped", median_seconds=None)
+    write(path, first)
+    write(path, second)
+    assert read_file(path) == [first, second]
+    assert [json.loads(line)["schema"] for line in path.read_text().splitlines()] == [1, 1]
+
+
+def test_every_key_of_the_contract_is_written():
+    keys = (
+        "schema source status reason primitive contestant op capacity fanout batch threads dtype options distribution "
+        "samples_seconds calls_per_sample median_seconds low_seconds high_seconds machine commit dirty utc command"
+    )
+    assert set(json.loads(measurement().to_json())) == set(keys.split())
+
+
+def test_a_torn_last_line_is_dropped_by_readers_and_cut_by_writers(tmp_path):
+    path = tmp_path / "r.jsonl"
+    write(path, measurement())
+    whole = path.read_bytes()
+    path.write_bytes(whole + measurement(op="update").to_json().encode()[:50])
+    with pytest.warns(UserWarning, match="torn"):
+        assert read_file(path) == [measurement()]
+    with pytest.warns(UserWarning, match="torn"):
+        write(path, measurement(op="get"))
+    assert [record.op for record in read_file(path)] == ["draw", "get"]
+    assert path.read_bytes().startswith(whole)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda f: {**f, "fanuot": 3}, ["r.jsonl:1", "unknown key 'fanuot'", "did you mean 'fanout'"]),
+        (lambda f: {key: value for key, value in f.items() if key != "op"}, ["r.jsonl:1", "lacks op"]),
+        (lambda f: {**f, "schema": 99}, ["r.jsonl:1", "schema 99", "reads 1"]),
+        (lambda f: {**f, "source": "guessed"}, ["source must be one of measured, modeled", "'guessed'"]),
+        (lambda f: {**f, "status": "fine"}, ["status must be one of ok, skipped", "'fine'"]),
+        (lambda f: [1], ["a record is a JSON object, not list"]),
+    ],
+)
+def test_whatever_is_not_a_record_is_refused_with_its_place(tmp_path, change, words):
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps(change(dataclasses.asdict(measurement()))) + "\n")
+    with pytest.raises(RecordError) as refusal:
+        read_file(path)
+    for word in words:
+        assert word in str(refusal.value)
+
+
+def test_a_file_damaged_in_the_middle_is_refused(tmp_path):
+    path = tmp_path / "r.jsonl"
+    write(path, measurement(), measurement(op="update"))
+    lines = path.read_text().splitlines()
+    path.write_text(lines[0][:40] + "\n" + lines[1] + "\n")
+    with pytest.raises(RecordError, match=r"r\.jsonl:1: not a JSON object"):
+        read_file(path)
+
+
+def test_a_nan_is_never_written():
+    with pytest.raises(ValueError, match="JSON"):
+        measurement(median_seconds=float("nan")).to_json()
+
+
+def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "r.jsonl"
+    write(path, measurement())
+    before = path.read_bytes()
+    with Writer(path) as writer:
+        monkeypatch.setattr(os, "write", _Full(os.write))
+        with pytest.raises(RecordError, match=r"No space left on device.*make room"):
+            writer.append(measurement(op="update"))
+        monkeypatch.undo()
+        assert path.read_bytes() == before
+        writer.append(measurement(op="get"))
+    assert [record.op for record in read_file(path)] == ["draw", "get"]
+
+
+class _Full:
+    """Takes 100 bytes, then there is no room."""
+
+    def __init__(self, write):
+        self._write, self._left = write, 100
+
+    def __call__(self, descriptor, data):
+        if not self._left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = self._write(descriptor, data[: self._left])
+        self._left -= written
+        return written
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(RecordError, match=r"cannot be written .*choose another folder"),
+        Writer(tmp_path / "file" / "r"),
+    ):
+        pass
+
+
+def test_folders_give_the_latest_record_of_each_cell_and_machine(tmp_path):
+    old = measurement(median_seconds=5e-6, utc="2025-01-01T00:00:00+00:00")
+    there = measurement(machine={"key": "there"})
+    write(tmp_path / "b" / "new.jsonl", measurement())
+    write(tmp_path / "a" / "old.jsonl", old, there)
+    write(tmp_path / "a" / "left_out.jsonl", measurement(op="get"))
+    skip = ("left_out.jsonl",)
+    assert {r.machine_key for r in read_folder(tmp_path, skip=skip)} == {"here", "there"}
+    assert read_folder(tmp_path, "here", skip) == [measurement()]
+    with pytest.raises(RecordError, match="no records of machine elsewhere, only of here, there"):
+        read_folder(tmp_path, "elsewhere", skip)
+    with pytest.raises(RecordError, match="no records here; make some with: python -m benchmarks sweep"):
+        read_folder(tmp_path / "nothing")
+
+
+def test_cells_are_equal_exactly_where_the_same_thing_was_measured():
+    assert measurement(utc="later", median_seconds=1.0).cell == measurement().cell
+    for field, value in (("op", "get"), ("options", {"aligned": False}), ("threads", 2), ("distribution", "rank0.6")):
+        assert measurement(**{field: value}).cell != measurement().cell
+
+
+def test_export_to_tables(tmp_path):
+    pandas = pytest.importorskip("pandas", reason="tables need pandas")
+    found = [measurement(options={"layout": "plain", "aligned": False}), measurement(op="get")]
+    for name, read in (("t.csv", pandas.read_csv), ("t.parquet", pandas.read_parquet)):
+        records.export(found, tmp_path / name)
+        frame = read(tmp_path / name)
+        assert frame["op"].tolist() == ["draw", "get"]
+        assert frame["options"][0] == "aligned=False,layout=plain"
+    with pytest.raises(RecordError, match=r"\.csv or \.parquet, not \.xls"):
+        records.export(found, tmp_path / "t.xls")
+
+
+def test_lines_without_a_time_say_so():
+    with pytest.raises(ValueError, match="skipped, too large"):
+        _ = measurement(status="skipped", reason="too large", median_seconds=None).seconds
+    assert parse(measurement().to_json(), "x").samples_seconds == (1e-6, 2e-6, 3e-6)
+
+
+def test_the_machine_is_recognized_and_the_commit_known():
+    here = platforms.fingerprint()
+    assert here == platforms.fingerprint()
+    assert set(here) == {"key", "cpu", "cores", "caches", "governor", "kernel", "python", "packages"}
+    assert here["cores"] == os.cpu_count()
+
+
+def test_outside_of_a_checkout_there_is_no_commit(tmp_path):
+    assert platforms.commit(tmp_path) == (None, None)

@@ -1,0 +1,154 @@
+"""The sweep: what it writes, how it goes on after SIGKILL, and what it says when it cannot."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as cli
+from dse.platforms import fingerprint
+from dse.records import read_file
+
+ROOT = Path(__file__).resolve().parent.parent
+AXES = "--capacities 50,60,70 --batches 4,8 --fanouts 4 --ops draw,update --budget 0.001 --no-floor".split()
+
+
+def arguments(results, *more):
+    return ["sweep", "--preset", "smoke", "--contestants", "numpy,cumsum", *AXES, "--results", str(results), *more]
+
+
+def file_of(results, name="smoke-custom"):
+    return results / fingerprint()["key"] / f"{name}.jsonl"
+
+
+def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, capsys):
+    assert cli.main(arguments(tmp_path, "--json")) == 0
+    first = json.loads(capsys.readouterr().out)
+    found = read_file(file_of(tmp_path))
+    cells = [record for record in found if record.primitive == "sum_tree"]
+    assert first["cells"] == len(cells) == 2 * 3 * 2 * 2
+    assert first["aa_pairs"] == len(found) - len(cells) == 3 * 2 * 2
+    for record in found:
+        assert record.source == "measured"
+        assert record.status in ("ok", "unstable")
+        assert len(record.samples_seconds) >= 11
+        assert record.low_seconds <= record.median_seconds <= record.high_seconds
+        assert record.machine["key"] == fingerprint()["key"]
+        assert record.machine["affinity"]
+        assert record.command.startswith("python -m") or "pytest" in record.command
+        assert record.utc
+    assert cli.main(arguments(tmp_path, "--json")) == 0
+    second = json.loads(capsys.readouterr().out)
+    assert (second["found_done"], second["measured_by_status"]) == (24, {})
+    assert read_file(file_of(tmp_path)) == found
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
+def test_a_sweep_killed_at_random_moments_loses_and_repeats_nothing(tmp_path):
+    chance = random.Random(1)
+    command = [sys.executable, "-m", "benchmarks", *arguments(tmp_path)]
+    path = file_of(tmp_path)
+    kept = []
+    for _ in range(4):
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        size = path.stat().st_size if path.exists() else 0
+        while process.poll() is None and (not path.exists() or path.stat().st_size <= size):
+            time.sleep(0.002)
+        time.sleep(chance.random() * 0.5)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        lines = path.read_bytes().rpartition(b"\n")[0].splitlines()
+        assert lines[: len(kept)] == kept
+        kept = lines
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    found = read_file(path)
+    assert path.read_bytes().splitlines()[: len(kept)] == kept
+    counted = Counter(record.cell for record in found if record.primitive == "sum_tree")
+    assert len(counted) == 24
+    assert set(counted.values()) == {1}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
+def test_ctrl_c_keeps_what_is_done(tmp_path):
+    command = [sys.executable, "-m", "benchmarks", *arguments(tmp_path, "--budget", "0.2")]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    path = file_of(tmp_path)
+    while process.poll() is None and not (path.exists() and path.stat().st_size):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert process.returncode == 130
+    assert "every finished cell is kept" in said
+    assert "Traceback" not in said
+    assert read_file(path)
+
+
+def test_cells_that_cannot_run_are_records_with_reasons(tmp_path, capsys):
+    more = ["--contestants", "flat,numpy,python", "--threads", "1,2", "--capacities", "50", "--options", "padding=full"]
+    assert cli.main([*arguments(tmp_path), *more, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["measured_by_status"]["skipped"] > 0
+    reasons = {(r.contestant, r.threads): r.reason for r in read_file(file_of(tmp_path)) if r.status == "skipped"}
+    assert "no option 'padding'" in reasons["flat", 1]
+    assert "threads must be 1, not 2" in reasons["numpy", 2]
+    assert ("numpy", 1) not in reasons
+    lists = ["--contestants", "python", "--capacities", "100000000", "--ops", "draw"]
+    assert cli.main([*arguments(tmp_path), *lists, "--name", "lists", "--json"]) == 0
+    assert all("filling it takes about 120 s" in record.reason for record in read_file(file_of(tmp_path, "lists")))
+
+
+def test_what_is_there_can_be_listed_and_exported(tmp_path, capsys):
+    pytest.importorskip("pandas", reason="tables need pandas")
+    cli.main(arguments(tmp_path, "--json"))
+    capsys.readouterr()
+    assert cli.main(["list", "--results", str(tmp_path), "--export", str(tmp_path / "all.csv")]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].split() == ["machine", "cpu", "primitive", "contestant", "op", "status", "cells"]
+    assert len((tmp_path / "all.csv").read_text().splitlines()) == 1 + len(read_file(file_of(tmp_path)))
+    assert cli.main(["list", "--results", str(tmp_path), "--json"]) == 0
+    assert sum(row["cells"] for row in json.loads(capsys.readouterr().out)) == 36
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sweep", "--preset", "quikc"], "quikc"),
+        (["sweep", "--capacities", "many"], "many"),
+        (["sweep", "--ops", "steal"], "op must be one of sample"),
+        (["sweep", "--fanotus", "3"], "--fanotus"),
+        (["list", "--results", "nowhere"], "no records here; make some with"),
+        (["forget"], "forget"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_not_exit_0(words, said, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = cli.main(words)
+    except SystemExit as stop:  # argparse
+        code = stop.code
+    error = capsys.readouterr().err
+    assert code == 2
+    assert said in error
+    assert "Traceback" not in error
+
+
+def test_a_results_folder_that_is_a_file_is_one_sentence(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert cli.main(arguments(tmp_path / "file")) == 2
+    assert capsys.readouterr().err.count("cannot be written") == 1
+
+
+@pytest.mark.slow
+def test_questions_are_measured_apart_from_the_sweeps(tmp_path, capsys):
+    words = ["questions", "--count", "1", "--preset", "smoke", "--no-floor", "--results", str(tmp_path), "--json"]
+    assert cli.main(words) == 0
+    path = file_of(tmp_path, "questions")
+    assert json.loads(capsys.readouterr().out)["file"] == str(path)
+    assert len(json.loads(path.with_suffix(".json").read_text())) == 1
+    assert {record.op for record in read_file(path)} == {"draw", "update"}
