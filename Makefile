@@ -10,8 +10,14 @@ READY := $(VENV)/.ready
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
 
-demo: $(READY)  ## time every CPU sum tree on this machine
-	$(BIN)/python -m benchmarks.speed_table
+demo: $(READY)  ## measure the trees on this machine, draw the figures, recommend; under 6 minutes
+	$(BIN)/python -m benchmarks sweep --preset quick
+	@echo
+	$(BIN)/python -m dse recommend --capacity 1000000 --batch 256
+	@echo
+	$(BIN)/python -m dse recommend --capacity 100000 --batch 32
+	@echo
+	$(BIN)/python -m reports
 
 test: $(READY)  ## the tests, in minutes
 	$(BIN)/python -m pytest -m "not slow"

@@ -168,8 +168,11 @@ def _latency_is_sublinear(found: Sequence[Measurement]) -> Claim:
     if not slopes:
         return Claim(text, "not testable here", "no op was measured at three capacities")
     verdict: Verdict = "confirmed" if max(slopes.values()) < LINEAR_SLOPE else "refuted"
-    flat = _slope(found, "flat", "draw")
-    beside = f"; the array of priorities, drawn from, has {flat:.2f}" if flat is not None else ""
+    arrays = {
+        "drawing from an array of priorities": _slope(found, "flat", "draw"),
+        "updating an array of prefix sums": _slope(found, "cumsum", "update"),
+    }
+    beside = "".join(f"; {what} has {slope:.2f}" for what, slope in arrays.items() if slope is not None)
     return Claim(
         text,
         verdict,

@@ -1,0 +1,150 @@
+"""Draw the figures of a machine's records and write the page that shows them.
+
+Every figure as .svg and .png, and index.html, which holds them all and needs nothing else.
+"""
+
+import argparse
+import json
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from dse import platforms, records
+from dse.recommend import QUESTIONS_FILE
+from dse.records import Measurement, RecordError
+
+from . import figures, table
+from .page import Drawn, Material, page
+from .table import About
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure: the rows it shows, how to read it, and what would measure it."""
+
+    name: str
+    rows: Callable[[pd.DataFrame], pd.DataFrame]
+    draw: Callable[[pd.DataFrame, About], Figure]
+    reading: str
+    command: str = "python -m benchmarks sweep --preset quick"
+
+
+CHARTS = (
+    Chart(
+        "fanout",
+        table.by_fanout,
+        figures.fanout,
+        "Lower is faster. Two K whose bars overlap, or that differ by less than the noise floor, may be equally "
+        "fast. Figure 9 of seed 0 asks the same.",
+    ),
+    Chart(
+        "capacity",
+        table.by_capacity,
+        figures.capacity,
+        "A straight line that rises tenfold where N does is linear growth; a flat one does not care how many "
+        "leaves there are. Figure 8 of seed 0 asks the same.",
+    ),
+    Chart(
+        "batch",
+        table.by_batch,
+        figures.batch,
+        "What a line falls by from left to right is the cost of a call, shared by more elements. Dashed lines share "
+        "each batch among threads: they pay where they lie below the solid line of the same tree.",
+    ),
+    Chart(
+        "layout",
+        table.layout_ratios,
+        figures.layout,
+        "Above 1 the default layout is faster. A bar wholly outside of the gray band is a difference; one that reaches "
+        "into it may be noise, for the same tree measured twice differs as much.",
+    ),
+    Chart(
+        "floor",
+        table.against_floor,
+        figures.floor,
+        "The dashed lines are what one random read of 64 bytes takes, out of a buffer of as many bytes: where reads "
+        "may overlap, and where each must wait for the last. An element of a tree takes several of them.",
+    ),
+    Chart(
+        "bytes",
+        table.by_bytes,
+        figures.tree_bytes,
+        "Along a thin line the leaves are the same and K changes both the bytes and the work of a level. Trees below "
+        "each other are equally large.",
+    ),
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Build the report; returns the exit code: 0 done, 2 cannot be done (one sentence says why)."""
+    warnings.showwarning = _one_line
+    options = _parser().parse_args(arguments)
+    key = options.machine or str(platforms.fingerprint()["key"])
+    try:
+        found = records.read_folder(options.results, key, skip=(QUESTIONS_FILE,))
+        built = build(found, options.results, options.out)
+    except RecordError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        where = error.filename or options.out
+        print(
+            f"error: {where}: cannot be written ({error.strerror}); choose another folder with --out", file=sys.stderr
+        )
+        return 2
+    if options.json:
+        print(json.dumps(built))
+        return 0
+    for name, reason in built["left_out"].items():
+        print(f"left out {name}: {reason}")
+    for path in built["figures"]:
+        print(f"figure: {path}")
+    print(f"page: {built['page']}")
+    return 0
+
+
+def build(found: Sequence[Measurement], results: Path, out: Path) -> dict[str, Any]:
+    """Draw and write everything into ``out``; returns the paths of page and figures, and why others were left out."""
+    out.mkdir(parents=True, exist_ok=True)
+    frame, about = table.tidy(found), table.about(found)
+    drawn, paths, left_out = [], [], {}
+    for chart in CHARTS:
+        rows = chart.rows(frame)
+        if rows.empty:
+            left_out[chart.name] = f"not measured on machine {about.key}; this would measure it: {chart.command}"
+            continue
+        figure = chart.draw(rows, about)
+        pictures = {ending: figures.picture(figure, ending) for ending in ("svg", "png")}
+        for ending, content in pictures.items():
+            path = out / f"{chart.name}.{ending}"
+            path.write_bytes(content)
+            paths.append(str(path))
+        drawn.append(Drawn(chart.name, figure.subfigs[0].get_suptitle(), pictures["png"], chart.reading))
+    index = out / "index.html"
+    index.write_text(page(Material(found, about, results, drawn, left_out)), encoding="utf-8")
+    return {"page": str(index), "figures": paths, "left_out": left_out}
+
+
+def _one_line(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    print(f"warning: {message}", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m reports", description=__doc__)
+    parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
+    parser.add_argument("--machine", metavar="KEY", help="another machine with records (default: this one)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("reports/build"), metavar="FOLDER", help="default: %(default)s"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,256 @@
+"""The page: one HTML file that needs nothing else, every number in it computed from the records."""
+
+import base64
+import html
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dse import models
+from dse.__main__ import text
+from dse.recommend import Question, Table, answer, family_of
+from dse.records import Measurement, RecordError
+
+from .table import OPS, About, binary, timed
+
+QUESTIONS = ((1_000_000, 256), (100_000, 32))  # N and B of the recommendations shown, each with one update a draw
+ANSWERING = "What answering a K costs (its time over the best measured K's, less 1), by a fit without that N:"
+REGRETS = ("op", "N", "B", "best K", "model's K*", "its regret", "regret of 16", "printed formula's K*", "its regret")
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 0 auto; padding: 1rem; color: #222; }
+h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 1px solid #ddd; }
+figure { margin: 1.5rem 0; } figure img { width: 100%; height: auto; border: 1px solid #eee; }
+.wide, pre { overflow-x: auto; } pre { background: #f6f6f6; padding: .75rem; font-size: .8rem; }
+table { border-collapse: collapse; font-size: .85rem; margin: .75rem 0; }
+th, td { border-bottom: 1px solid #ddd; padding: .25rem .6rem; text-align: left; vertical-align: top; }
+td.number { text-align: right; white-space: nowrap; }
+"""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure as the page shows it: its question, its picture as PNG bytes, how to read it."""
+
+    name: str
+    question: str
+    picture: bytes
+    reading: str
+
+
+@dataclass(frozen=True)
+class Material:
+    """All a page is made of: one machine's records, what was drawn of them, and why other figures were not."""
+
+    found: Sequence[Measurement]
+    about: About
+    results: Path
+    drawn: Sequence[Drawn]
+    left_out: Mapping[str, str]
+
+
+def page(material: Material) -> str:
+    """The whole page as HTML."""
+    title = f"K-ary sum trees on {material.about.cpu}, {material.about.cores} cores"
+    body = "\n".join(_section(heading, make, material) for heading, make in SECTIONS)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{_safe(title)}</title><style>{STYLE}</style></head>\n"
+        f"<body><h1>{_safe(title)}</h1>\n{body}\n</body></html>\n"
+    )
+
+
+def _section(heading: str, make: Callable[[Material], str], material: Material) -> str:
+    try:
+        body = make(material)
+    except (ImportError, RecordError) as error:
+        body = _paragraph(f"Left out: {error}.")
+    return f"<section><h2>{heading}</h2>\n{body}</section>"
+
+
+# The sections, in order.
+
+
+def _measured(material: Material) -> str:
+    about, found = material.about, material.found
+    machine = found[-1].machine
+    caches = ", ".join(f"{name} {binary(size)}" for name, size in about.caches.items()) or "unknown"
+    packages = ", ".join(f"{name} {version}" for name, version in machine.get("packages", {}).items())
+    runs: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for record in found:
+        dirty = " with uncommitted changes" if record.dirty else ""
+        runs[record.source, f"{(record.commit or 'no commit')[:10]}{dirty}", record.command].append(record.utc)
+    counts = Counter((record.primitive, record.status) for record in found)
+    if about.pairs:
+        noise = (
+            f"The noise floor is {about.noise_floor:.1%}: in 95 % of {about.pairs} A/A pairs the same cell measured "
+            "twice in one run differed by no more. Smaller differences are ties."
+        )
+    else:
+        noise = "No cell was measured twice in one run, so nothing tells how large the noise is."
+    return (
+        _paragraph(
+            f"Machine {about.key}: {about.cpu}, {about.cores} cores, caches {caches}, {machine.get('kernel', '')}, "
+            f"Python {machine.get('python', 'unknown')}, {packages}."
+        )
+        + _table(
+            ("source", "commit", "command", "from", "to", "cells"),
+            [(*run, min(times), max(times), len(times)) for run, times in sorted(runs.items())],
+        )
+        + _table(
+            ("what", "status", "cells"),
+            [(primitive, status, number) for (primitive, status), number in sorted(counts.items())],
+        )
+        + _paragraph(noise)
+    )
+
+
+def _recommended(material: Material) -> str:
+    held = Table(material.found)
+    answers = [answer(held, Question(capacity, batch, 1.0, material.about.cores)) for capacity, batch in QUESTIONS]
+    return "".join(f"<pre>{_safe(text(given))}</pre>\n" for given in answers)
+
+
+def _figures(material: Material) -> str:
+    shown = "".join(
+        f'<figure id="{one.name}"><img alt="{_safe(one.question)}" '
+        f'src="data:image/png;base64,{base64.b64encode(one.picture).decode()}">'
+        f"<figcaption>{_safe(one.reading)}</figcaption></figure>\n"
+        for one in material.drawn
+    )
+    return shown + "".join(_paragraph(f"Left out, {name}: {why}") for name, why in material.left_out.items())
+
+
+def _model(material: Material) -> str:
+    errors, regrets, sentences = [], [], []
+    for op in OPS:
+        cells = [record for record in timed(material.found) if _is_default_tree(record, op)]
+        points = [models.Point(one.capacity, one.fanout, one.batch, one.seconds) for one in cells]
+        if len(points) < models.LEAST_POINTS:
+            continue
+        family = family_of(cells[0], material.about.caches)
+        off = [one.error for one in models.cross_validate(family, points)]
+        errors += [(op, len(off), f"{statistics.median(off):.0%}", f"{max(off):.0%}")] if off else []
+        found = models.fanout_regrets(family, points)
+        regrets += [_regret_row(op, one) for one in found]
+        sentences += [_regret_sentence(op, found)] if found else []
+    if not errors:
+        raise RecordError("no model can be checked; measure more: python -m benchmarks sweep --preset quick")
+    return (
+        _paragraph(
+            "The model of the default numba tree: each cell, unstable ones too, predicted by a fit without its (N, K)."
+        )
+        + _table(("op", "held-out cells", "median error", "worst error"), errors)
+        + (_paragraph(ANSWERING) + _table(REGRETS, regrets) if regrets else "")
+        + "".join(map(_paragraph, sentences))
+    )
+
+
+def _is_default_tree(record: Measurement, op: str) -> bool:
+    shape = (record.primitive, record.contestant, record.op, record.threads, record.dtype, record.distribution)
+    return shape == ("sum_tree", "numba", op, 1, "float32", "uniform") and not record.options
+
+
+def _regret_row(op: str, one: models.FanoutRegret) -> tuple[Any, ...]:
+    return (
+        op,
+        f"{one.capacity:,}",
+        f"{one.batch:,}",
+        one.best,
+        one.predicted,
+        f"{one.predicted_regret:.0%}",
+        f"{one.sixteen_regret:.0%}",
+        one.printed,
+        f"{one.printed_regret:.0%}",
+    )
+
+
+def _regret_sentence(op: str, found: Sequence[models.FanoutRegret]) -> str:
+    model, sixteen, printed = (
+        statistics.fmean(getattr(one, name) for one in found)
+        for name in ("predicted_regret", "sixteen_regret", "printed_regret")
+    )
+    verdict = "worse than" if model > sixteen else "as good as" if model == sixteen else "better than"
+    return (
+        f"For {op}s the model is {verdict} always answering 16: over {len(found)} (N, B) its mean regret is "
+        f"{model:.1%}, that of 16 is {sixteen:.1%}, that of the printed formula {printed:.1%}."
+    )
+
+
+def _claims(material: Material) -> str:
+    from dse.claims import verdicts  # noqa: PLC0415  # a page can do without
+
+    claims = verdicts(material.found)
+    return _table(("claim", "verdict", "evidence"), [(one.text, one.verdict, one.evidence) for one in claims])
+
+
+def _validation(material: Material) -> str:
+    from dse.validation import validate  # noqa: PLC0415  # a page can do without
+
+    checked = validate(material.results, material.about.key)
+    rows = [
+        (
+            f"{one.question.capacity:,}",
+            f"{one.question.batch:,}",
+            one.question.threads,
+            f"{one.question.updates_per_sample:g}",
+            one.recommended,
+            one.best,
+            f"{one.regret:.1%}",
+        )
+        for one in checked.checked
+    ]
+    return _paragraph(
+        f"{len(rows)} questions, every candidate measured afterwards: the recommended one took "
+        f"{checked.median_regret:.1%} longer than the best in the median and {checked.worst_regret:.1%} at worst, "
+        f"where the same cell measured twice differs by up to {checked.noise_floor:.1%}."
+    ) + _table(("N", "B", "threads", "updates a draw", "recommended", "best measured", "regret"), rows)
+
+
+def _untimed(material: Material) -> str:
+    capacities: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for record in material.found:
+        if record.status in ("skipped", "failed"):
+            what = (record.status, record.contestant, record.op, record.reason or "no reason given")
+            capacities[what].append(record.capacity)
+    if not capacities:
+        return _paragraph(f"None: each of {len(material.found)} cells has a time.")
+    rows = [(*what, len(held), f"{min(held):,} to {max(held):,}") for what, held in sorted(capacities.items())]
+    return _table(("status", "contestant", "op", "reason", "cells", "N"), rows)
+
+
+SECTIONS = (
+    ("What was measured", _measured),
+    ("What to choose", _recommended),
+    ("Figures", _figures),
+    ("The cost model", _model),
+    ("Claims of seed 0", _claims),
+    ("Recommendations held against measurement", _validation),
+    ("Skipped and failed cells", _untimed),
+)
+
+
+# HTML.
+
+
+def _safe(value: object) -> str:
+    return html.escape(str(value))
+
+
+def _paragraph(sentence: str) -> str:
+    return f"<p>{_safe(sentence)}</p>\n"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table that scrolls sideways where it does not fit; whatever starts with a digit is set right."""
+    lines = ["".join(f"<th>{_safe(name)}</th>" for name in head)]
+    for row in rows:
+        lines.append("".join(f"<td{_number(str(cell))}>{_safe(cell)}</td>" for cell in row))
+    return '<div class="wide"><table>' + "".join(f"<tr>{line}</tr>\n" for line in lines) + "</table></div>\n"
+
+
+def _number(cell: str) -> str:
+    return ' class="number"' if cell.rstrip("%").replace(",", "").replace(".", "").isdigit() else ""

@@ -1,0 +1,277 @@
+"""Figures and the page, from a few records made up so that every answer is known."""
+
+import doctest
+import itertools
+import json
+import math
+import re
+import struct
+import sys
+
+import numpy as np
+import pytest
+
+from dse.recommend import Configuration, Question
+from dse.records import Measurement, Writer
+from dse.validation import Checked, Validation
+from reports import __main__ as command
+from reports import figures, page, table
+
+KEY = "made-up"
+CACHES = {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}
+MACHINE = {"key": KEY, "cpu": "Abacus 9000", "cores": 4, "caches": CACHES, "kernel": "None 1.0", "python": "3.11"}
+BEST_FANOUT = 8
+MISALIGNED = 1.5
+AGAIN = 1.04
+NAMES = ["fanout", "capacity", "batch", "layout", "floor", "bytes"]
+
+
+def record(nanoseconds, **fields):
+    """A timed record at so many nanoseconds an element, its samples within a percent."""
+    shape = {"contestant": "numba", "op": "draw", "capacity": 10_000, "batch": 256} | fields
+    samples = tuple(1e-9 * shape["batch"] * nanoseconds * (1 + 0.001 * step) for step in range(-5, 6))
+    usual = {
+        "source": "measured",
+        "status": "ok",
+        "primitive": "sum_tree",
+        "samples_seconds": samples,
+        "calls_per_sample": 10,
+        "median_seconds": samples[5],
+        "low_seconds": samples[2],
+        "high_seconds": samples[8],
+        "machine": MACHINE,
+        "commit": "0123456789abcdef",
+        "dirty": False,
+        "utc": "2026-01-02T03:04:05+00:00",
+        "command": "python -m benchmarks sweep --preset quick",
+    }
+    return Measurement(**(usual | shape))
+
+
+def everything():
+    """Records enough for every figure and section."""
+    for op, n, b in itertools.product(("draw", "update"), (10_000, 1_000_000), (256, 2_048)):
+        where = {"op": op, "capacity": n, "batch": b}
+        for k in (4, 8, 16, 32):
+            yield record(math.log10(n) * (5 + abs(math.log2(k / BEST_FANOUT))), fanout=k, **where)
+        yield record(AGAIN * math.log10(n) * 6, fanout=4, primitive="sum_tree_again", **where)
+        yield record(math.log10(n) * 6 * MISALIGNED, options={"aligned": False}, **where)
+        yield record(math.log10(n) * 7, options={"layout": "plain"}, **where)
+        yield record(math.log10(n) * 4, threads=2, **where)
+        yield record(500, contestant="numpy", status="unstable", **where)
+        yield record(450, contestant="numpy", options={"padding": "full"}, **where)
+        yield record(70, contestant="fpga", source="modeled", samples_seconds=(), **where)
+    for kind, lines in itertools.product(("gather", "chase"), (512, 65_536)):
+        yield record(3, primitive="memory", contestant=kind, op="read", capacity=lines, batch=1 << 15, dtype="")
+    nothing = {"median_seconds": None, "low_seconds": None, "high_seconds": None, "samples_seconds": ()}
+    yield record(1, contestant="python", status="skipped", reason="takes <b>too</b> long", **nothing)
+
+
+def write(folder, found):
+    """A results folder with one file of records."""
+    with Writer(folder / KEY / "quick.jsonl") as writer:
+        for one in found:
+            writer.append(one)
+    return folder
+
+
+def run(results, out, *more):
+    return command.main(["--results", str(results), "--machine", KEY, "--out", str(out), *more])
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The folder of a whole report."""
+    folder = tmp_path_factory.mktemp("report")
+    assert run(write(folder / "results", everything()), folder / "out") == 0
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def html(built):
+    return (built / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Every figure by its name."""
+    found = list(everything())
+    frame, about = table.tidy(found), table.about(found)
+    return {chart.name: chart.draw(chart.rows(frame), about) for chart in command.CHARTS}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_figure_is_a_png_and_an_svg_of_sensible_size(built, name):
+    png, svg = (built / f"{name}.png").read_bytes(), (built / f"{name}.svg").read_text()
+    assert png.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", png[16:24])
+    assert 900 <= width <= 1_400
+    assert 500 <= height <= 1_200
+    assert 10_000 < len(png) < 1_000_000
+    assert "<svg" in svg
+    assert len(svg) > 10_000
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_axes_say_their_units_in_plain_numbers(drawn, name):
+    figure = drawn[name]
+    figure.canvas.draw()
+    assert figure.subfigs[0].get_suptitle().endswith("?")
+    assert re.search(r"\((ns|ratio)\)$", figure.axes[0].get_ylabel())
+    assert figure.axes[-1].get_xlabel()
+    for axes in figure.axes:
+        assert axes.get_yscale() == "log"
+        assert axes.get_xscale() == ("linear" if name == "layout" else "log")
+        labels = [label.get_text() for axis in (axes.xaxis, axes.yaxis) for label in axis.get_ticklabels()]
+        assert not any(re.search(r"[$^]|e\+", label) for label in labels), labels
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_covers_the_panels_and_the_caption_names_the_source(drawn, name):
+    figure = drawn[name]
+    figure.canvas.draw()
+    top, bottom = figure.subfigs
+    (legend,), (caption,) = top.legends, bottom.texts
+    whole, below = figure.bbox, legend.get_window_extent()
+    assert whole.x0 <= below.x0
+    assert below.x1 <= whole.x1
+    for axes in figure.axes:
+        assert axes.get_window_extent().y0 >= below.y1
+    place = caption.get_window_extent()
+    assert place.y1 <= below.y0 + 1
+    assert place.y0 >= whole.y0
+    assert place.x1 <= whole.x1
+    for part in ("measured", "Abacus 9000, 4 cores", "01234567", "2026-01-02", "95 % intervals"):
+        assert part in caption.get_text().replace("\n", " ")
+
+
+def test_the_best_fanout_of_each_line_is_ringed(drawn):
+    rings = [line for axes in drawn["fanout"].axes for line in axes.lines if line.get_fillstyle() == "none"]
+    assert [ring.get_xdata()[0] for ring in rings] == [BEST_FANOUT] * 4
+
+
+def test_what_is_unstable_is_hollow_and_what_is_modeled_says_so(drawn):
+    figure = drawn["capacity"]
+    hollow = [line for axes in figure.axes for line in axes.lines if line.get_markerfacecolor() == "white"]
+    assert {round(float(ns)) for line in hollow for ns in line.get_ydata()} == {500}
+    assert "Hollow: unstable" in figure.subfigs[1].texts[0].get_text()
+    assert "measured and modeled" in figure.subfigs[1].texts[0].get_text().replace("\n", " ")
+    styles = {line.get_label(): line.get_linestyle() for axes in figure.axes for line in axes.lines}
+    assert styles["fpga (modeled)"] == ":"
+    assert "fpga" not in styles
+
+
+def test_a_layout_is_divided_by_the_default_of_the_same_run_only():
+    default, variant = record(10.0), record(10.0 * MISALIGNED, options={"aligned": False})
+    ratios = table.layout_ratios(table.tidy([default, variant]))
+    assert ratios["ratio"].tolist() == pytest.approx([MISALIGNED])
+    assert ratios["low"].item() < MISALIGNED < ratios["high"].item()
+    other = record(10.0 * MISALIGNED, options={"aligned": False}, commit="another")
+    assert table.layout_ratios(table.tidy([default, other])).empty
+
+
+def test_times_are_nanoseconds_an_element_and_bytes_the_trees():
+    frame = table.tidy([record(12.5, batch=2_048), record(3, primitive="memory", contestant="chase", capacity=512)])
+    assert frame["ns"].tolist() == pytest.approx([12.5, 3])
+    assert frame["low_ns"].lt(frame["ns"]).all()
+    assert frame["bytes"].tolist()[1] == 512 * 64
+    assert np.isnan(table.tidy([record(1, contestant="python")])["bytes"].item())
+
+
+def test_the_page_needs_nothing_else(html):
+    assert not re.search(r"""(?:src|href)\s*=\s*(?!["']data:)""", html)
+    assert "<script" not in html
+    assert "@import" not in html
+    assert html.count("data:image/png;base64,") == len(NAMES)
+    assert 'name="viewport"' in html
+
+
+def test_the_page_says_where_numbers_come_from(html):
+    headings = re.findall(r"<h2>(.*?)</h2>", html)
+    assert headings == [heading for heading, _ in page.SECTIONS]
+    for part in (KEY, "Abacus 9000", "0123456789", "python -m benchmarks sweep --preset quick"):
+        assert part in html
+    assert f"The noise floor is {math.log(AGAIN):.1%}: in 95 % of 8 A/A pairs" in html
+    assert "For N = 1,000,000 float32 leaves, batches of 256" in html
+    assert "For N = 100,000 float32 leaves, batches of 32" in html
+    assert re.search(r"For draws the model is (better than|as good as|worse than) always answering 16", html)
+    assert "takes &lt;b&gt;too&lt;/b&gt; long" in html
+
+
+def test_a_section_without_its_module_is_left_out(monkeypatch, tmp_path):
+    found = list(everything())
+    monkeypatch.setitem(sys.modules, "dse.claims", None)
+    text = page.page(page.Material(found, table.about(found), tmp_path, [], {}))
+    left_out = re.findall(r"<h2>([^<]*)</h2>\n<p>Left out", text)
+    assert left_out == ["Claims of seed 0", "Recommendations held against measurement"]
+
+
+def test_checked_recommendations_are_listed(monkeypatch, tmp_path):
+    chosen, best = Configuration("numba", 16, 1), Configuration("numba", 8, 2)
+    checked = Checked(Question(54_321, 99, 0.25, 2), chosen, best, 0.031)
+    monkeypatch.setattr("dse.validation.validate", lambda *_: Validation((checked,), 0.031, 0.031, 0.05))
+    found = list(everything())
+    text = page.page(page.Material(found, table.about(found), tmp_path, [], {}))
+    assert "took 3.1% longer than the best in the median and 3.1% at worst" in text
+    for part in ("54,321", "0.25", str(chosen), str(best)):
+        assert f">{part}</td>" in text
+
+
+def test_what_was_not_measured_is_left_out_with_the_command_for_it(tmp_path, capsys):
+    results = write(tmp_path / "results", [record(10.0, capacity=n) for n in (1_000, 10_000)])
+    assert run(results, tmp_path / "out", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["page"] == str(tmp_path / "out" / "index.html")
+    assert said["figures"] == [
+        str(tmp_path / "out" / f"{n}.{e}") for n in ("capacity", "bytes") for e in ("svg", "png")
+    ]
+    assert set(said["left_out"]) == set(NAMES) - {"capacity", "bytes"}
+    text = (tmp_path / "out" / "index.html").read_text()
+    for name, reason in said["left_out"].items():
+        assert "python -m benchmarks sweep" in reason
+        assert f"Left out, {name}: {reason}" in text
+    assert "No cell was measured twice" in text
+
+
+def test_records_without_a_tree_still_make_a_page(tmp_path, capsys):
+    lines = [record(3, primitive="memory", contestant="chase", op="read", capacity=n) for n in (512, 1024)]
+    assert run(write(tmp_path / "results", lines), tmp_path / "out") == 0
+    assert "page: " in capsys.readouterr().out
+
+
+def one_sentence(capsys):
+    said = capsys.readouterr()
+    assert not said.out
+    assert said.err.count("\n") == 1
+    return said.err
+
+
+def test_an_empty_folder_is_one_sentence(tmp_path, capsys):
+    assert run(tmp_path, tmp_path / "out") == 2
+    assert "no records here; make some with: python -m benchmarks sweep" in one_sentence(capsys)
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_machine_is_one_sentence(tmp_path, capsys):
+    results = write(tmp_path / "results", [record(10.0)])
+    assert command.main(["--results", str(results), "--machine", "other", "--out", str(tmp_path / "out")]) == 2
+    assert f"no records of machine other, only of {KEY}" in one_sentence(capsys)
+
+
+def test_a_file_where_the_folder_should_be_is_one_sentence(tmp_path, capsys):
+    results = write(tmp_path / "results", [record(10.0)])
+    (tmp_path / "out").write_text("in the way")
+    assert run(results, tmp_path / "out") == 2
+    assert "cannot be written" in one_sentence(capsys)
+    assert (tmp_path / "out").read_text() == "in the way"
+
+
+def test_pictures_of_the_same_records_are_the_same():
+    found = [record(10.0, capacity=n) for n in (1_000, 10_000)]
+    rows, about = table.by_capacity(table.tidy(found)), table.about(found)
+    first, second = (figures.picture(figures.capacity(rows, about), "svg") for _ in range(2))
+    assert first == second
+
+
+def test_examples_in_docstrings_run():
+    assert doctest.testmod(table).failed == 0
