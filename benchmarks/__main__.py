@@ -26,6 +26,7 @@ from .timing import ALL_CPUS
 
 RESULTS = Path("results")
 INTERRUPTED = 130
+NOISY = 0.10  # noise floor from which a run deserves to be repeated
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -80,6 +81,10 @@ def _report_sweep(tally: Tally, count: int, path: Path, as_json: bool) -> int:
         statuses = ", ".join(f"{number} {status}" for status, number in sorted(tally.by_status.items())) or "none"
         print(f"{count} cells: {tally.resumed} were there, measured now: {statuses}")
         print(f"the same cell measured twice differs by up to {floor:.1%} ({len(tally.pairs)} A/A pairs)")
+        if floor > NOISY:
+            print(
+                "that is a noisy run: measure again at a quieter time with --name, the latest record of a cell counts"
+            )
         print(f"records: {path}")
     return 0
 

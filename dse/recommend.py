@@ -1,9 +1,9 @@
 """Which tree, which K, how many threads for this N and B: an answer from records, with what it rests on.
 
 A training step is one draw of B leaves and R updates of B leaves. Every configuration measured gets a time for the
-asked (N, B): the measured one; or, between measured cells, the cost model's corrected by what it was off by at
-the cells around; or, outside of them, the cost model's alone, marked extrapolated. Each time carries a standard
-deviation of its logarithm; from these come ties, regret and the probability of being best.
+asked (N, B): the measured one; or, between measured cells, the cost model's, corrected by what it was off by at the
+cells around, the less the noisier they are; or, outside of them, the cost model's alone, marked extrapolated. Each time
+carries a standard deviation of its logarithm; from these come ties, regret and the probability of being best.
 """
 
 import bisect
@@ -279,9 +279,12 @@ class _Family:
         around = _around(off, capacity, batch)
         if not around:
             return _Time(seconds, self._model_sigma, "extrapolated")
+        # Noisy cells are believed less: what they are off by shrinks as their error grows beside the model's own.
         own = max(self._sigma(self._cells[fanout, n, b]) for n, b in around)
-        seconds *= math.exp(_blend(off, around, (capacity, batch)))
-        return _Time(seconds, math.hypot(own, self._interpolation_sigma(off)), "interpolated")
+        model_variance = max(self._model_sigma**2 - own**2, LEAST_SIGMA**2)
+        belief = model_variance / (model_variance + own**2)
+        seconds *= math.exp(belief * _blend(off, around, (capacity, batch)))
+        return _Time(seconds, math.hypot(math.sqrt(belief) * own, self._interpolation_sigma(off)), "interpolated")
 
     def _interpolation_sigma(self, off: dict[tuple[int, int], float]) -> float:
         """How far cells lie from what their neighbors say, halved: a cell left out spans twice the distance."""
