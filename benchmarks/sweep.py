@@ -66,19 +66,8 @@ def sweep(
                     continue
                 tally.add(record.status)
                 on_cell(1)
-    tally.pairs = aa_pairs(_there(path))
+    tally.pairs = records.twins(record for record in _there(path) if record.commit == commit)
     return tally
-
-
-def aa_pairs(found: Iterable[Measurement]) -> list[tuple[float, float]]:
-    """Medians of the cells that were measured twice in one run."""
-    timed = [record for record in found if record.median_seconds is not None]
-    first = {record.cell: record for record in timed}
-    return [
-        (first[twin.cell].seconds, again.seconds)
-        for again in timed
-        if again.primitive == AGAIN and (twin := dataclasses.replace(again, primitive="sum_tree")).cell in first
-    ]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,8 +10,7 @@ from typing import Literal
 import numpy as np
 
 from . import models, stats
-from .recommend import again_pairs
-from .records import Measurement
+from .records import Measurement, twins
 
 Verdict = Literal["confirmed", "refuted", "not testable here"]
 Series = dict[int, Measurement]
@@ -33,7 +32,7 @@ class Claim:
 def verdicts(found: Sequence[Measurement]) -> list[Claim]:
     """All claims of sections IV-C, VI-D and VI-G that draws and updates of a sum tree can answer."""
     timed = [record for record in found if record.median_seconds is not None]
-    floor = stats.noise_floor(again_pairs(timed))
+    floor = stats.noise_floor(twins(timed))
     trees = [record for record in timed if record.primitive == "sum_tree"]
     return [
         _insertion_falls_with_fanout(trees, floor),

@@ -20,7 +20,7 @@ import numpy as np
 
 from . import models, stats
 from .platforms import fingerprint
-from .records import Measurement, RecordError, read_folder
+from .records import Measurement, RecordError, read_folder, twins
 
 Basis = Literal["measured", "interpolated", "extrapolated"]
 BASES: tuple[Basis, ...] = ("measured", "interpolated", "extrapolated")
@@ -169,7 +169,7 @@ class Table:
             raise RecordError("the records hold no time of a sum tree; measure with: python -m benchmarks sweep")
         self.machine = timed[-1].machine
         self.machine_key = timed[-1].machine_key
-        self.noise_floor = stats.noise_floor(again_pairs(timed))
+        self.noise_floor = stats.noise_floor(twins(timed))
         self._cells: dict[tuple[Configuration, str, str, str], dict[tuple[int, int], Measurement]] = defaultdict(dict)
         for record in timed:
             if record.primitive == "sum_tree" and record.op in ("draw", "update"):
@@ -304,17 +304,6 @@ def family_of(record: Measurement, caches: Mapping[str, int]) -> models.Family:
     """The family of cells that a record's model is fitted to."""
     shares = record.op != "draw" and record.options.get("propagate", "recompute") == "recompute"
     return models.Family(record.contestant, record.op, record.dtype, caches, shares and record.contestant != "python")
-
-
-def again_pairs(found: Sequence[Measurement]) -> list[tuple[float, float]]:
-    """Medians of the cells that were measured twice in one run: once as "sum_tree", once as "sum_tree_again"."""
-    first = {_identity(record): record for record in found if record.primitive == "sum_tree"}
-    twins = [record for record in found if record.primitive == "sum_tree_again"]
-    return [(first[_identity(r)].seconds, r.seconds) for r in twins if _identity(r) in first]
-
-
-def _identity(record: Measurement) -> tuple[Any, ...]:
-    return (_configuration(record), record.op, record.dtype, record.distribution, record.capacity, record.batch)
 
 
 def _configuration(record: Measurement) -> Configuration:

@@ -146,6 +146,18 @@ def read_folder(folder: Path, machine: str | None = None, skip: tuple[str, ...] 
     return list(latest.values())
 
 
+def twins(found: Iterable[Measurement]) -> list[tuple[float, float]]:
+    """Medians of the cells that one run measured twice: once as "sum_tree", once as "sum_tree_again"."""
+    timed = [record for record in found if record.median_seconds is not None]
+    first = {_run_and_cell(record): record.seconds for record in timed if record.primitive == "sum_tree"}
+    again = [record for record in timed if record.primitive == "sum_tree_again"]
+    return [(first[key], record.seconds) for record in again if (key := _run_and_cell(record)) in first]
+
+
+def _run_and_cell(record: Measurement) -> tuple[Any, ...]:
+    return record.commit, record.command, dataclasses.replace(record, primitive="sum_tree").cell
+
+
 class Writer:
     """Appends records to a file, each flushed to disk before the next is measured.
 

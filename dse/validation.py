@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import stats
-from .recommend import QUESTIONS_FILE, Configuration, Question, Table, again_pairs, answer
-from .records import RecordError, read_file, read_folder
+from .recommend import QUESTIONS_FILE, Configuration, Question, Table, answer
+from .records import RecordError, read_file, read_folder, twins
 
 ASKED_FILE = "questions.json"
 
@@ -48,8 +48,7 @@ def validate(results: Path, machine: str) -> Validation:
     sweeps, truth = Table(read_folder(results, machine, skip=(QUESTIONS_FILE,))), Table(truth_records)
     checked = tuple(_check(sweeps, truth, question) for question in asked)
     regrets = [one.regret for one in checked]
-    timed = [record for record in truth_records if record.median_seconds]
-    return Validation(checked, statistics.median(regrets), max(regrets), stats.noise_floor(again_pairs(timed)))
+    return Validation(checked, statistics.median(regrets), max(regrets), stats.noise_floor(twins(truth_records)))
 
 
 def _check(sweeps: Table, truth: Table, question: Question) -> Checked:

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from dse import models, records, stats
-from dse.recommend import again_pairs
-from dse.records import Measurement
+from dse.records import Measurement, twins
 
 OPS = ("draw", "update")
 PREFERRED_CAPACITY = 1_000_000
@@ -39,7 +38,7 @@ class About:
 def about(found: Sequence[Measurement]) -> About:
     """The machine of records that are all of one."""
     machine = found[-1].machine
-    pairs = again_pairs(timed(found))
+    pairs = twins(timed(found))
     return About(
         key=found[-1].machine_key,
         cpu=str(machine.get("cpu") or "an unknown CPU"),
