@@ -129,24 +129,27 @@ print(codes)
     assert run(code).strip() == "{7}"
 
 
-def test_node_sums_are_the_leaves_own_added_by_numpy():
-    """check() sums with the kernels that wrote the sums; this does not."""
+@pytest.mark.parametrize("layout", ["prefix", "plain"])
+@pytest.mark.parametrize(("capacity", "batch"), [(5_000, 20_000), (5_000, 40), (300_000, 60), (300_000, 1)])
+def test_node_sums_are_the_leaves_own_added_by_numpy(layout, capacity, batch):
+    """check() sums with the kernels that wrote the sums; this does not. Small batches take the update's other path."""
     rng = np.random.default_rng(0)
-    for layout in ("prefix", "plain"):
-        tree = impls.make("numba", 5_000, fanout=10, layout=layout)
-        tree.update(rng.integers(0, 5_000, 20_000), rng.integers(0, 9, 20_000).astype(float))
-        width, height = tree._lanes * tree._chunks, tree.height
-        below = tree._leaves.reshape(-1, width)
-        for level in range(1, height + 1):
-            sums = below.astype(float).sum(axis=1)
-            rows = tree._arrays[level].reshape(-1, width)
-            held = rows[:, :10].reshape(-1)[: sums.size]
-            assert np.array_equal(held, sums)
-            if layout == "prefix" and level < height:
-                prefixes = tree._arrays[height + level].reshape(-1, width)
-                assert np.array_equal(prefixes[:, 0], rows.sum(axis=1))
-                assert np.array_equal(prefixes[:, 1:], rows.cumsum(axis=1)[:, :-1])
-            below = rows
+    tree = impls.make("numba", capacity, fanout=10, layout=layout)
+    for _ in range(20):
+        indices = rng.integers(0, capacity, batch)
+        indices[::7] = indices[0]  # a leaf, hence a group, again and again
+        tree.update(indices, rng.integers(0, 9, batch).astype(float))
+    width, height = tree._lanes * tree._chunks, tree.height
+    below = tree._leaves.reshape(-1, width)
+    for level in range(1, height + 1):
+        sums = below.astype(float).sum(axis=1)
+        rows = tree._arrays[level].reshape(-1, width)
+        assert np.array_equal(rows[:, :10].reshape(-1)[: sums.size], sums)
+        if layout == "prefix" and level < height:
+            prefixes = tree._arrays[height + level].reshape(-1, width)
+            assert np.array_equal(prefixes[:, 0], rows.sum(axis=1))
+            assert np.array_equal(prefixes[:, 1:], rows.cumsum(axis=1)[:, :-1])
+        below = rows
 
 
 USE = """

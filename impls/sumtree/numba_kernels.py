@@ -35,7 +35,8 @@ from .lanes import (
 
 _WORD = 8  # bytes of an address, an index, a float64
 _BLOCK = 64  # elements that descend together: one phase outlasts an L3 miss
-_AHEAD = 16  # elements the update prefetches ahead
+_AHEAD = 64  # elements the update prefetches ahead, for the same reason
+_SPARSE = 16  # leaf groups to an element of the batch, from which marking those seen costs more than it saves
 MOST_LANES = 16
 
 # The header a kernel gets the address of: int64 words.
@@ -357,6 +358,7 @@ def update_by_recompute(
     marks = _word(tree, MARKS)
     width, size = lanes * chunks, bytes_of(like)
     batch = indices.size
+    sparse = _SPARSE * batch * fanout < _word(tree, CAPACITY)
     for j in range(min(_AHEAD, batch)):
         prefetch_row(leaves + size * width * unsigned_divide(indices[j], fanout), like, lanes, chunks)
     count = 0
@@ -365,8 +367,10 @@ def update_by_recompute(
             prefetch_row(leaves + size * width * unsigned_divide(indices[j + _AHEAD], fanout), like, lanes, chunks)
         store_real(leaves + size * _offset(indices[j], fanout, width), rounded(priorities[j], like))
         group = unsigned_divide(indices[j], fanout)
+        # A group listed twice is only summed twice; where that is rare, marks would be the greater waste.
+        is_new = (count == 0 or groups[count - 1] != group) if sparse else take_mark(marks + group)
         groups[count] = group
-        count += take_mark(marks + group)
+        count += is_new
         prefetch(parents + _WORD * _offset(group, fanout, width))
     count = _refresh(tree, like, fanout, lanes, chunks, prefix, 0, leaves, groups, count)
     for level in range(1, _word(tree, HEIGHT)):
