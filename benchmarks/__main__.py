@@ -1,8 +1,9 @@
 """Time the contestants on this machine.
 
-sweep   measure many cells into results/<machine>/, resumable
-list    show what results there are
-speed   one table of speeds, nothing written
+sweep      measure many cells into results/<machine>/, resumable
+questions  measure every candidate of questions drawn by a seed, to test recommendations with
+list       show what results there are
+speed      one table of speeds, nothing written
 """
 
 import argparse

@@ -7,8 +7,8 @@ p_0 = 0. Here the inequality is strict, so a leaf of priority 0 is never drawn. 
 equals a prefix sum.
 
 Writing a contestant: put one public subclass of :class:`SumTree` into ``impls/sumtree/<name>_tree.py`` and give it
-``_set``, ``_get``, ``_find``, ``total``, ``check``, ``rebuild`` and ``nbytes``. Arguments reach the underscored methods
-checked and converted; batches are never empty there.
+``_allocate``, ``_set``, ``_get``, ``_find``, ``total``, ``check``, ``rebuild`` and ``nbytes``. Arguments reach the
+underscored methods checked and converted; batches are never empty there.
 """
 
 import difflib
@@ -64,8 +64,13 @@ class SumTree(ABC):
         self._sizes = level_sizes(self._capacity, self._fanout)
         # Whichever leaves are full, the sum stays finite; half the room is left to rounding.
         self._max_priority = min(float(np.finfo(self._dtype).max), float(np.finfo(np.float64).max) / 2 / self._capacity)
+        self._allocate()
 
     # What a contestant provides
+
+    @abstractmethod
+    def _allocate(self) -> None:
+        """Make the storage of N leaves of priority 0; called once, when every setting is known."""
 
     @abstractmethod
     def _set(self, indices: Indices, priorities: Reals) -> None:

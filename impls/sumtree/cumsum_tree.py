@@ -1,7 +1,6 @@
 """Baseline of seed 0's section IV-B: an array of prefix sums. Sampling is O(log N), an update O(N) a batch."""
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from .contract import Indices, Priorities, Reals, SumTree, nothing_to_sample
 
@@ -9,16 +8,7 @@ from .contract import Indices, Priorities, Reals, SumTree, nothing_to_sample
 class CumsumTree(SumTree):
     """Priorities and their prefix sums; an update sums again from the first leaf it changed. Ignores ``fanout``."""
 
-    def __init__(
-        self,
-        capacity: int,
-        *,
-        fanout: int = 16,
-        dtype: DTypeLike = "float32",
-        threads: int = 1,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
+    def _allocate(self) -> None:
         self._leaves: Priorities = np.zeros(self._capacity, self._dtype)
         # Entry i is p_0 + .. + p_(i-1), summed from left to right, so that summing from any point gives the same bits.
         self._prefix_sums: Reals = np.zeros(self._capacity + 1)

@@ -1,7 +1,6 @@
 """Baseline of seed 0's section IV-B: an array of priorities. Sampling is O(N) a batch, an update O(1)."""
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from .contract import Indices, Priorities, Reals, SumTree, masses, nothing_to_sample
 
@@ -9,16 +8,7 @@ from .contract import Indices, Priorities, Reals, SumTree, masses, nothing_to_sa
 class FlatTree(SumTree):
     """Priorities alone; every draw sums them anew. Ignores ``fanout``."""
 
-    def __init__(
-        self,
-        capacity: int,
-        *,
-        fanout: int = 16,
-        dtype: DTypeLike = "float32",
-        threads: int = 1,
-        validate: bool = True,
-    ) -> None:
-        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
+    def _allocate(self) -> None:
         self._leaves: Priorities = np.zeros(self._capacity, self._dtype)
 
     def _set(self, indices: Indices, priorities: Reals) -> None:

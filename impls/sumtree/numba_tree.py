@@ -83,16 +83,15 @@ class NumbaTree(SumTree):
     ) -> None:
         if reason := self.unavailable():
             raise RuntimeError(reason)
-        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
         self._propagate = one_of("propagate", propagate, ("recompute", "delta"))
         self._layout = one_of("layout", layout, ("prefix", "plain"))
         self._aligned = one_of("aligned", aligned, (None, True, False))
+        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
+
+    def _allocate(self) -> None:
         self._group = group_size(self._capacity, self._fanout)
         self._lanes = min(kernels.MOST_LANES, 1 << (self._group - 1).bit_length())
         self._chunks = -(-self._group // self._lanes)
-        self._allocate()
-
-    def _allocate(self) -> None:
         width, height = self._lanes * self._chunks, self.height
         rows = [-(-size // self._group) for size in self._sizes]
         shapes: list[tuple[int, DTypeLike]] = [(rows[0] * width, self._dtype)]

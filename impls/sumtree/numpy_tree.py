@@ -40,22 +40,24 @@ class NumpyTree(SumTree):
         padding: str = "ragged",
         propagate: str = "recompute",
     ) -> None:
-        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
         self._aligned = one_of("aligned", aligned, (None, True, False))
         self._padding = one_of("padding", padding, ("ragged", "full"))
         self._propagate = one_of("propagate", propagate, ("recompute", "delta"))
+        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
+
+    def _allocate(self) -> None:
         self._width = group_size(self._capacity, self._fanout)
         group_bytes = self._width * self._dtype.itemsize
-        if aligned and not fits_lines(group_bytes):
+        if self._aligned and not fits_lines(group_bytes):
             raise ValueError(
                 f"aligned=True cannot be done: a group's {group_bytes} bytes neither divide 64 nor fill lines"
             )
-        sizes = self._sizes if padding == "ragged" else full_level_sizes(self._capacity, self._width)
+        sizes = self._sizes if self._padding == "ragged" else full_level_sizes(self._capacity, self._width)
         shapes = [
             (-(-size // self._width) * self._width, self._dtype if level == 0 else np.float64)
             for level, size in enumerate(sizes)
         ]
-        buffers = allocate(shapes[::-1], aligned=aligned is not False)[::-1]
+        buffers = allocate(shapes[::-1], aligned=self._aligned is not False)[::-1]
         # Invariant: row g of a level is the sibling group under node g of the level above.
         self._groups: list[NDArray[Any]] = [level.reshape(-1, self._width) for level in buffers]
         self._nodes: list[NDArray[Any]] = [group.reshape(-1) for group in self._groups]

@@ -34,8 +34,10 @@ class PythonTree(SumTree):
         validate: bool = True,
         propagate: str = "recompute",
     ) -> None:
-        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
         self._propagate = one_of("propagate", propagate, ("recompute", "delta"))
+        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
+
+    def _allocate(self) -> None:
         self._levels = [[0.0] * size for size in self._sizes]
 
     def _options(self) -> dict[str, Any]:
