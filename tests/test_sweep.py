@@ -77,7 +77,10 @@ def test_a_sweep_killed_at_random_moments_loses_and_repeats_nothing(tmp_path):
 
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
 def test_ctrl_c_keeps_what_is_done(tmp_path):
-    command = [sys.executable, "-m", "benchmarks", *arguments(tmp_path, "--budget", "0.2")]
+    # A shell's background job, as these tests may be, ignores Ctrl-C; whoever types it has no background job.
+    listen = "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code = listen + "runpy.run_module('benchmarks', run_name='__main__')"
+    command = [sys.executable, "-c", code, *arguments(tmp_path, "--budget", "0.2")]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     path = file_of(tmp_path)
     while process.poll() is None and not (path.exists() and path.stat().st_size):
