@@ -211,31 +211,30 @@ class FanoutRegret:
     printed_regret: float
 
 
-def fanout_regrets(family: Family, points: Sequence[Point]) -> list[FanoutRegret]:
-    """For each (N, B) with several K measured, 16 among them: the K* of a model that has not seen this N."""
+def fanout_regrets(*parts: tuple[Family, Sequence[Point]]) -> list[FanoutRegret]:
+    """For each (N, B) with several K measured, 16 among them: the K* of models that have not seen this N.
+
+    Each part is a family and its cells; the times of several parts (a draw and an update) add up.
+    """
     result = []
-    for capacity in sorted({point.capacity for point in points}):
-        seen = [point for point in points if point.capacity != capacity]
-        if len(seen) < LEAST_POINTS:
+    for capacity in sorted({point.capacity for _, points in parts for point in points}):
+        seen = [(family, [p for p in points if p.capacity != capacity]) for family, points in parts]
+        if any(len(points) < LEAST_POINTS for _, points in seen):
             continue
-        model = fit(family, seen)
-        for batch in sorted({point.batch for point in points if point.capacity == capacity}):
-            here = {p.fanout: p.seconds for p in points if (p.capacity, p.batch) == (capacity, batch)}
-            if len(here) < 3 or 16 not in here:
-                continue
-            best = min(here, key=here.__getitem__)
-            predicted = min(here, key=lambda fanout: model.predict(capacity, fanout, batch))
-            printed = printed_best_fanout(capacity, here)
-            result.append(
-                FanoutRegret(
-                    capacity,
-                    batch,
-                    best,
-                    predicted,
-                    here[predicted] / here[best] - 1,
-                    here[16] / here[best] - 1,
-                    printed,
-                    here[printed] / here[best] - 1,
-                )
-            )
+        fitted = [fit(family, points) for family, points in seen]
+        measured = [{(p.batch, p.fanout): p.seconds for p in points if p.capacity == capacity} for _, points in parts]
+        shared = set.intersection(*map(set, measured))
+        for batch in sorted({batch for batch, _ in shared}):
+            here = {k: sum(times[b, k] for times in measured) for b, k in sorted(shared) if b == batch}
+            if len(here) >= LEAST_POINTS and 16 in here:
+                told = {k: sum(model.predict(capacity, k, batch) for model in fitted) for k in here}
+                result.append(_fanout_regret(capacity, batch, here, told))
     return result
+
+
+def _fanout_regret(capacity: int, batch: int, measured: dict[int, float], told: dict[int, float]) -> FanoutRegret:
+    best = min(measured, key=measured.__getitem__)
+    predicted = min(told, key=told.__getitem__)
+    printed = printed_best_fanout(capacity, measured)
+    regret = {fanout: seconds / measured[best] - 1 for fanout, seconds in measured.items()}
+    return FanoutRegret(capacity, batch, best, predicted, regret[predicted], regret[16], printed, regret[printed])

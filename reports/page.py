@@ -11,8 +11,10 @@ from typing import Any
 
 from dse import models
 from dse.__main__ import text
+from dse.claims import verdicts
 from dse.recommend import Question, Table, answer, family_of
 from dse.records import Measurement, RecordError
+from dse.validation import validate
 
 from .table import OPS, About, binary, timed
 
@@ -125,18 +127,20 @@ def _figures(material: Material) -> str:
 
 
 def _model(material: Material) -> str:
-    errors, regrets, sentences = [], [], []
+    errors, parts = [], {}
     for op in OPS:
         cells = [record for record in timed(material.found) if _is_default_tree(record, op)]
         points = [models.Point(one.capacity, one.fanout, one.batch, one.seconds) for one in cells]
         if len(points) < models.LEAST_POINTS:
             continue
-        family = family_of(cells[0], material.about.caches)
-        off = [one.error for one in models.cross_validate(family, points)]
+        parts[op] = (family_of(cells[0], material.about.caches), points)
+        off = [one.error for one in models.cross_validate(*parts[op])]
         errors += [(op, len(off), f"{statistics.median(off):.0%}", f"{max(off):.0%}")] if off else []
-        found = models.fanout_regrets(family, points)
-        regrets += [_regret_row(op, one) for one in found]
-        sentences += [_regret_sentence(op, found)] if found else []
+    regrets, sentences = [], []
+    for what, chosen in ((" + ".join(parts), list(parts.values())), *((op, [part]) for op, part in parts.items())):
+        found = models.fanout_regrets(*chosen)
+        regrets += [_regret_row(what, one) for one in found]
+        sentences += [_regret_sentence(what, found)] if found else []
     if not errors:
         raise RecordError("no model can be checked; measure more: python -m benchmarks sweep --preset quick")
     return (
@@ -175,21 +179,17 @@ def _regret_sentence(op: str, found: Sequence[models.FanoutRegret]) -> str:
     )
     verdict = "worse than" if model > sixteen else "as good as" if model == sixteen else "better than"
     return (
-        f"For {op}s the model is {verdict} always answering 16: over {len(found)} (N, B) its mean regret is "
+        f"For {op} the model is {verdict} always answering 16: over {len(found)} (N, B) its mean regret is "
         f"{model:.1%}, that of 16 is {sixteen:.1%}, that of the printed formula {printed:.1%}."
     )
 
 
 def _claims(material: Material) -> str:
-    from dse.claims import verdicts  # noqa: PLC0415  # a page can do without
-
     claims = verdicts(material.found)
     return _table(("claim", "verdict", "evidence"), [(one.text, one.verdict, one.evidence) for one in claims])
 
 
 def _validation(material: Material) -> str:
-    from dse.validation import validate  # noqa: PLC0415  # a page can do without
-
     checked = validate(material.results, material.about.key)
     rows = [
         (

@@ -47,7 +47,10 @@ def test_a_fit_finds_the_costs_that_made_the_times(family):
     for point in points:
         assert model.predict(point.capacity, point.fanout, point.batch) == pytest.approx(point.seconds, rel=1e-6)
     assert max(one.error for one in models.cross_validate(family, points)) < 0.01
-    for regret in models.fanout_regrets(family, points):
+    single, double = models.fanout_regrets((family, points)), models.fanout_regrets((family, points), (family, points))
+    assert [r.best for r in single] == [r.best for r in double]
+    assert len(single) == 4 * 3
+    for regret in single + double:
         assert regret.predicted_regret < 0.01
         assert regret.sixteen_regret >= 0
         assert regret.printed_regret >= 0
