@@ -68,7 +68,7 @@ def page(material: Material) -> str:
 def _section(heading: str, make: Callable[[Material], str], material: Material) -> str:
     try:
         body = make(material)
-    except (ImportError, RecordError) as error:
+    except RecordError as error:
         body = _paragraph(f"Left out: {error}.")
     return f"<section><h2>{heading}</h2>\n{body}</section>"
 
