@@ -34,10 +34,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a subcommand; returns the exit code: 0 done, 2 cannot be done (one sentence says why), 130 interrupted."""
     warnings.showwarning = _one_line
     words = sys.argv[1:] if arguments is None else arguments
-    if words[:1] == ["speed"]:
-        return speed_table.main(words[1:])
-    options = _parser().parse_args(words)
     try:
+        if words[:1] == ["speed"]:
+            return speed_table.main(words[1:])
+        options = _parser().parse_args(words)
         return int(options.run(options))
     except (RecordError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -1,26 +1,23 @@
-"""Nanoseconds per element of every CPU contestant, side by side, with the machine's memory floor.
+"""Nanoseconds per element of every CPU contestant, side by side, with the machine's memory floor; nothing is written.
 
-One run, one thread: contestants take turns in shuffled order, on the same inputs, which rotate so that no branch
-predictor learns a batch by heart. The default runs twice (A/A): what its two rows differ by is noise. The floor is read
-in the same rounds. Medians; checks on.
+The cells are the sweep's own (``cases.py``), checked and timed as it does (``timing.py``), all in turns in one run.
+The default runs twice (A/A): what its two rows differ by is noise. The floor is read in the same rounds. Medians;
+checks on.
 
-    python -m benchmarks.speed_table --capacity 1000000 --batch 1024
+    python -m benchmarks speed --capacity 1000000 --batch 1024
 """
 
 import argparse
 import json
-import statistics
 import sys
-import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
-
-import numpy as np
 
 import impls
 
+from .cases import Case, prepare
 from .floor import memory_reads
+from .timing import time_interleaved
 
 CONTESTANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "numba": ("numba", {}),
@@ -35,26 +32,19 @@ CONTESTANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "flat": ("flat", {}),
     "python": ("python", {}),
 }
-ROTATION, MOST_BATCHES = 1 << 18, 1 << 12  # distinct elements, in at most so many arrays: more would miss the cache
-SAMPLE_SECONDS = 0.05  # least length of one timed sample
+OPS = {"sample": "draw", "update": "update"}  # column: op
+SAMPLE_SECONDS = 0.05  # long enough for each tree to find the cache as its own calls leave it
 PARALLEL_BATCH = 1 << 16
 FLOOR_MEGABYTES = (0.5, 4, 16, 80)
 FLOOR_READS = 1 << 16
-
-Work = dict[Any, Callable[[int], object]]  # what to time, by name; called with the number of its turn
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print, and return the exit code."""
     options = _parser().parse_args(arguments)
-    rng = np.random.default_rng(options.seed)
-    leaves = rng.random(options.capacity)
-    settings = {"fanout": options.fanout, "dtype": options.dtype}
-    work = _operations(leaves, options.batch, settings, rng)
-    work |= _threads(leaves, settings, rng)
-    for size in FLOOR_MEGABYTES:
-        work |= {("floor", size, kind): read for kind, read in memory_reads(size, FLOOR_READS).items()}
-    seconds = interleaved(work, options.rounds, rng)
+    calls = _calls(options)
+    timings = time_interleaved(list(calls.values()), options.budget * len(calls), options.seed, SAMPLE_SECONDS)
+    seconds = {key: timing.interval.median for key, timing in zip(calls, timings, strict=True)}
     if options.json:
         rows = [{"what": list(key), "seconds": value} for key, value in seconds.items()]
         print(json.dumps({"settings": vars(options), "source": "measured", "medians": rows}))
@@ -63,64 +53,27 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _operations(leaves: np.ndarray[Any, Any], batch: int, settings: dict[str, Any], rng: np.random.Generator) -> Work:
-    """``(label, "sample")`` and ``(label, "update")`` of every contestant that can be made here."""
-    batches = min(MOST_BATCHES, max(1, ROTATION // batch))
-    indices = list(rng.integers(0, leaves.size, (batches, batch)))
-    priorities = list(rng.random((batches, batch)))
-    uniforms = list(rng.random((batches, batch)))
-    work: Work = {}
-    for label, (name, options) in CONTESTANTS.items():
+def _calls(options: argparse.Namespace) -> dict[tuple[Any, ...], Callable[[int], object]]:
+    """What to time: (label, column), ("threads", how many), ("floor", megabytes, kind of read)."""
+    shape = {"capacity": options.capacity, "fanout": options.fanout, "dtype": options.dtype}
+    calls: dict[tuple[Any, ...], Callable[[int], object]] = {}
+    for label, (name, settings) in CONTESTANTS.items():
         if reason := impls.why_not(name):
             print(reason, file=sys.stderr)
             continue
-        tree = _filled(name, leaves, **settings, **options)
-        work[label, "sample"] = partial(lambda tree, turn: tree.sample(uniforms[turn % batches]), tree)
-        work[label, "update"] = partial(
-            lambda tree, turn: tree.update(indices[turn % batches], priorities[turn % batches]), tree
-        )
-    return work
+        for column, op in OPS.items():
+            calls[label, column] = prepare(Case(name, op, batch=options.batch, options=settings, **shape)).call
+    if impls.why_not("numba") is None:
+        for threads in (1, 2):
+            calls["threads", threads] = prepare(
+                Case("numba", "draw", batch=PARALLEL_BATCH, threads=threads, **shape)
+            ).call
+        for size in FLOOR_MEGABYTES:
+            calls |= {("floor", size, kind): read for kind, read in memory_reads(size, FLOOR_READS).items()}
+    return calls
 
 
-def _threads(leaves: np.ndarray[Any, Any], settings: dict[str, Any], rng: np.random.Generator) -> Work:
-    uniforms = list(rng.random((8, PARALLEL_BATCH)))
-    trees = {threads: _filled("numba", leaves, threads=threads, **settings) for threads in (1, 2)}
-    return {
-        ("threads", threads): partial(lambda tree, turn: tree.sample(uniforms[turn % 8]), tree)
-        for threads, tree in trees.items()
-    }
-
-
-def _filled(name: str, leaves: np.ndarray[Any, Any], **settings: Any) -> impls.SumTree:
-    tree = impls.make(name, leaves.size, **settings)
-    tree.update(np.arange(leaves.size), leaves)
-    return tree
-
-
-def interleaved(work: Work, rounds: int, rng: np.random.Generator) -> dict[Any, float]:
-    """Median seconds per call; each round runs every piece of work once, in a new order."""
-    calls = {}
-    for key, call in work.items():
-        call(0)  # compiles
-        start = time.perf_counter()
-        call(1)
-        calls[key] = max(1, min(ROTATION, int(SAMPLE_SECONDS / (time.perf_counter() - start))))
-    samples: dict[Any, list[float]] = {key: [] for key in work}
-    turns = dict.fromkeys(work, 0)
-    keys = list(work)
-    for _ in range(rounds):
-        for position in rng.permutation(len(keys)):
-            key = keys[position]
-            call = work[key]
-            start = time.perf_counter()
-            for turn in range(turns[key], turns[key] + calls[key]):
-                call(turn)
-            samples[key].append((time.perf_counter() - start) / calls[key])
-            turns[key] += calls[key]
-    return {key: statistics.median(seconds) for key, seconds in samples.items()}
-
-
-def _print_table(options: argparse.Namespace, seconds: dict[Any, float]) -> None:
+def _print_table(options: argparse.Namespace, seconds: dict[tuple[Any, ...], float]) -> None:
     each = 1e9 / options.batch
     print(
         f"N={options.capacity:,} K={options.fanout} B={options.batch:,} {options.dtype} leaves, one thread, checks on"
@@ -130,6 +83,8 @@ def _print_table(options: argparse.Namespace, seconds: dict[Any, float]) -> None
         if (label, "sample") in seconds:
             sample, update = seconds[label, "sample"] * each, seconds[label, "update"] * each
             print(f"{label:26}{sample:12.1f}{update:12.1f}{sample + update:12.1f}")
+    if ("threads", 2) not in seconds:
+        return
     one, two = (seconds["threads", threads] / PARALLEL_BATCH * 1e9 for threads in (1, 2))
     print(f"\nnumba, sample at B={PARALLEL_BATCH:,}: one thread {one:.1f} ns, two {two:.1f} ns, {one / two:.2f}x")
     print("\nns per random 64-byte read    gathered      chased")
@@ -140,26 +95,17 @@ def _print_table(options: argparse.Namespace, seconds: dict[Any, float]) -> None
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.speed_table",
+        prog="python -m benchmarks speed",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--capacity", type=_positive, default=1_000_000, help="leaves N (default: %(default)s)")
-    parser.add_argument("--fanout", type=_positive, default=16, help="children of a node K (default: %(default)s)")
-    parser.add_argument("--batch", type=_positive, default=1024, help="elements per call B (default: %(default)s)")
+    parser.add_argument("--capacity", type=int, default=1_000_000, help="leaves N (default: %(default)s)")
+    parser.add_argument("--fanout", type=int, default=16, help="children of a node K (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=1024, help="elements per call B (default: %(default)s)")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32", help="of the leaves")
-    parser.add_argument("--rounds", type=_positive, default=15, help="samples per contestant (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the inputs and the order (default: %(default)s)")
+    parser.add_argument(
+        "--budget", type=float, default=1.0, help="seconds of sampling for a cell (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the order (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
-    return number
-
-
-if __name__ == "__main__":
-    sys.exit(main())

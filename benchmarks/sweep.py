@@ -25,7 +25,7 @@ FILL_SECONDS = {"python": 1.2e-6}  # a leaf, about; the others take no time wort
 
 @dataclasses.dataclass
 class Tally:
-    """What a sweep did: cells by status, those found done, and the |ln ratio| of each A/A pair."""
+    """What a sweep did: cells by status, those found done, and both medians of each A/A pair."""
 
     by_status: dict[str, int] = dataclasses.field(default_factory=dict)
     resumed: int = 0

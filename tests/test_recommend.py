@@ -203,8 +203,7 @@ def test_validation_finds_the_regret_of_a_wrong_answer(tmp_path):
         if (r.capacity, r.batch) == (1_000_000, 512)
     ]
     write(folder, truth, QUESTIONS_FILE)
-    fields = {key: value for key, value in dataclasses.asdict(question).items() if key in validation_fields()}
-    (folder / "here" / validation.ASKED_FILE).write_text(json.dumps([fields]))
+    (folder / "here" / validation.ASKED_FILE).write_text(json.dumps([dataclasses.asdict(question)]))
     found = validation.validate(folder, "here")
     assert found.checked[0].recommended == recommended
     assert found.checked[0].best != recommended
@@ -213,18 +212,14 @@ def test_validation_finds_the_regret_of_a_wrong_answer(tmp_path):
         validation.validate(folder, "nowhere")
 
 
-def validation_fields():
-    return ("capacity", "batch", "threads", "updates_per_sample")
-
-
 def by_text(found):
     return {claim.text.split(" (")[0]: claim for claim in claims.verdicts(found)}
 
 
 def test_claims_are_judged_by_the_numbers():
-    found = [dataclasses.replace(r, fanout=k) for r in records(threads=(1,)) for k in (r.fanout,)]
-    judged = by_text(found)
-    assert judged["K = 16 yields the best total of insertion and sampling"].verdict in ("confirmed", "refuted")
+    judged = by_text(list(records(threads=(1,))))
+    # In the costs these records are made from, K = 8 is the best step and K = 16 costs more without any noise.
+    assert judged["K = 16 yields the best total of insertion and sampling"].verdict == "refuted"
     assert judged["Aligning groups to cache lines is worth about 1 %"].verdict == "not testable here"
     assert judged["The sum tree of a buffer of 1 million is less than 10 KB and fits the L2 cache"].verdict == "refuted"
     assert all(claim.evidence for claim in judged.values())

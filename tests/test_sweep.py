@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as cli
+from benchmarks import speed_table
 from dse.platforms import fingerprint
 from dse.records import read_file
 
@@ -145,6 +146,22 @@ def test_a_results_folder_that_is_a_file_is_one_sentence(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert cli.main(arguments(tmp_path / "file")) == 2
     assert capsys.readouterr().err.count("cannot be written") == 1
+
+
+def test_the_table_of_speeds_times_the_cells_of_the_sweep(capsys, monkeypatch):
+    monkeypatch.setattr(speed_table, "CONTESTANTS", {"numpy": ("numpy", {}), "cumsum": ("cumsum", {})})
+    monkeypatch.setattr(speed_table, "SAMPLE_SECONDS", 1e-3)
+    monkeypatch.setattr(speed_table, "FLOOR_MEGABYTES", (0.1,))
+    words = ["speed", "--capacity", "500", "--batch", "16", "--budget", "0"]
+    assert cli.main([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["source"] == "measured"
+    assert [row["what"] for row in told["medians"][:2]] == [["numpy", "sample"], ["numpy", "update"]]
+    assert all(row["seconds"] > 0 for row in told["medians"])
+    assert cli.main(words) == 0
+    assert "ns per element, measured" in capsys.readouterr().out
+    assert cli.main(["speed", "--fanout", "1"]) == 2
+    assert "fanout must be at least 2, not 1" in capsys.readouterr().err
 
 
 @pytest.mark.slow

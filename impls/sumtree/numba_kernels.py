@@ -54,13 +54,13 @@ _inner = njit(nogil=True, error_model="numpy")
 def _kernel(parallel: bool = False) -> Callable[[Callable[..., Any]], Any]:
     """Compile a kernel, on disk if there is a folder for it; what it calls is compiled into it."""
 
-    def compile_lazily(function: Callable[..., Any]) -> Any:
+    def decorate(function: Callable[..., Any]) -> Any:
         try:
             return njit(nogil=True, cache=True, error_model="numpy", parallel=parallel)(function)
         except RuntimeError:  # neither this folder nor the user's cache can be written: every process compiles anew
             return njit(nogil=True, error_model="numpy", parallel=parallel)(function)
 
-    return compile_lazily
+    return decorate
 
 
 @_inner
@@ -301,8 +301,7 @@ def _refresh(
     groups: Indices,
     count: int,
 ) -> int:
-    """Sum ``count`` distinct groups of a level into their parents; ``groups`` then lists the groups of those
-    parents."""
+    """Sum ``count`` groups of a level into their parents; ``groups`` then lists those parents' groups, each once."""
     width, size = lanes * chunks, bytes_of(like)
     above = level + 1
     is_root = above == _word(tree, HEIGHT)
