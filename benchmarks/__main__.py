@@ -20,10 +20,10 @@ from dse.records import RecordError
 
 from . import speed_table
 from .cases import DISTRIBUTIONS, OPS, Case
+from .clock import ALL_CPUS
 from .presets import PRESETS, Block, candidates, groups
 from .questions import QUESTION_SEED, questions
 from .sweep import Tally, noise_floor, sweep
-from .timing import ALL_CPUS
 
 RESULTS = Path("results")
 INTERRUPTED = 130

@@ -13,8 +13,10 @@ from dse import platforms, records, stats
 from dse.records import Measurement
 
 from .cases import Case, Prepared, WrongAnswerError, prepare
+from .clock import ALL_CPUS, pin
 from .floor import memory_reads
-from .timing import ALL_CPUS, LEAST_SAMPLES, Timing, pin, time_interleaved
+from .stamp import Stamp
+from .timing import LEAST_SAMPLES, Timing, time_interleaved
 
 AGAIN = "sum_tree_again"  # the A/A twin's primitive
 FLOOR_MEGABYTES = (0.03, 0.25, 0.5, 1, 2, 4, 8, 16, 64)
@@ -48,9 +50,8 @@ def sweep(
 
     ``on_cell(count)`` is told of every few cells that are done with. RecordError if the file cannot be read or written.
     """
-    commit, dirty = platforms.commit(Path(__file__).parent)
-    stamp = _Stamp(commit, dirty, platforms.command_line())
-    done = {record.cell for record in _there(path) if record.commit == commit}
+    stamp = Stamp.of_this_run()
+    done = {record.cell for record in _there(path) if record.commit == stamp.commit}
     tally = Tally()
     _start_threads(cells)
     with records.Writer(path) as writer:
@@ -66,60 +67,15 @@ def sweep(
                     continue
                 tally.add(record.status)
                 on_cell(1)
-    tally.pairs = records.twins(record for record in _there(path) if record.commit == commit)
+    tally.pairs = records.twins(record for record in _there(path) if record.commit == stamp.commit)
     return tally
-
-
-@dataclasses.dataclass(frozen=True)
-class _Stamp:
-    """What every record of a run has in common."""
-
-    commit: str | None
-    dirty: bool | None
-    command: str
-
-    def record(self, case: Case, status: records.Status, **fields: Any) -> Measurement:
-        """A record of a case, measured unless ``fields`` say otherwise."""
-        named = {
-            "source": "measured",
-            "primitive": "sum_tree",
-            "contestant": case.contestant,
-            "op": case.op,
-            "capacity": case.capacity,
-            "batch": case.batch,
-            "fanout": case.fanout,
-            "threads": case.threads,
-            "dtype": case.dtype,
-            "options": dict(case.options),
-            "distribution": case.workload,
-            "machine": dict(platforms.fingerprint()),
-            "commit": self.commit,
-            "dirty": self.dirty,
-            "utc": platforms.now(),
-            "command": self.command,
-        }
-        return Measurement(status=status, **(named | fields))
-
-    def timed(self, case: Case, timing: Timing, **fields: Any) -> Measurement:
-        """A record of a case that was timed."""
-        interval = timing.interval
-        return self.record(
-            case,
-            "unstable" if timing.is_unstable else "ok",
-            samples_seconds=timing.samples,
-            calls_per_sample=timing.calls_per_sample,
-            median_seconds=interval.median,
-            low_seconds=interval.low,
-            high_seconds=interval.high,
-            **fields,
-        )
 
 
 def _there(path: Path) -> list[Measurement]:
     return records.read_file(path) if path.exists() else []
 
 
-def _measure(cases: Sequence[Case], stamp: _Stamp, budget_seconds: float, seed: int) -> Iterator[Measurement]:
+def _measure(cases: Sequence[Case], stamp: Stamp, budget_seconds: float, seed: int) -> Iterator[Measurement]:
     """Records of one group: first those that cannot be timed and why, then the timed ones, and the A/A twin."""
     ready: list[Prepared] = []
     for case in cases:
@@ -143,7 +99,7 @@ def _measure(cases: Sequence[Case], stamp: _Stamp, budget_seconds: float, seed: 
         yield stamp.timed(one.case, timing, **fields)
 
 
-def _prepare(case: Case, stamp: _Stamp, budget_seconds: float, seed: int) -> Prepared | Measurement:
+def _prepare(case: Case, stamp: Stamp, budget_seconds: float, seed: int) -> Prepared | Measurement:
     """The case ready to be timed, or the record that says why it is not timed."""
     fill_seconds = FILL_SECONDS.get(case.contestant, 0.0) * case.capacity
     if fill_seconds > LONGEST_FILL_SECONDS:
@@ -189,7 +145,7 @@ def _start_threads(cells: Iterable[Iterable[Case]]) -> None:
         tree.sample(np.full(1 << 14, 0.5))
 
 
-def _memory_floor(stamp: _Stamp, done: set[str], budget_seconds: float, seed: int) -> Iterator[Measurement]:
+def _memory_floor(stamp: Stamp, done: set[str], budget_seconds: float, seed: int) -> Iterator[Measurement]:
     """Random reads of 64-byte lines: gathered and chased, by size of the buffer."""
     if impls.why_not("numba"):
         return
@@ -210,7 +166,7 @@ def _memory_case(kind: str, lines: int) -> Case:
     return Case(kind, "get", capacity=lines, batch=FLOOR_READS, fanout=1, dtype="")
 
 
-def _memory_record(stamp: _Stamp, case: Case) -> Measurement:
+def _memory_record(stamp: Stamp, case: Case) -> Measurement:
     return stamp.record(case, "skipped", primitive="memory", op="read", dtype="", distribution="uniform")
 
 

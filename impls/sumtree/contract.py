@@ -180,6 +180,10 @@ class SumTree(ABC):
         self._set(np.arange(self._capacity), leaves)
         self.rebuild()
 
+    def place(self, array: NDArray[Any]) -> Any:
+        """A batch ``[B]`` where the tree takes it without a copy: here itself, else an array on the tree's device."""
+        return array
+
     def modeled_seconds(self, op: str, batch: int) -> float | None:
         """None: take a stopwatch. A performance model returns the seconds one call of ``op`` takes."""
         return None

@@ -1,0 +1,91 @@
+"""The clock: calls that make a sample long enough, samples taken one at a time, and where they may run."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+LEAST_SAMPLE_SECONDS = 0.010
+MOST_CALLS = 1 << 20
+ALL_CPUS: tuple[int, ...] = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
+
+Call = Callable[[int], object]
+
+
+class Clock(Protocol):
+    """Something whose time is taken in samples, each the mean of so many calls."""
+
+    calls_per_sample: int
+
+    def sample(self) -> float:
+        """Seconds a call takes, by one more sample."""
+
+
+class CallClock:
+    """Times ``call(turn)``, a call a turn. The first calls, which compile and touch every page, find how many make a
+    sample of at least so many seconds."""
+
+    def __init__(self, call: Call, least_sample_seconds: float = LEAST_SAMPLE_SECONDS) -> None:
+        self._call, self._turn = call, 0
+        self.calls_per_sample = _calibrate(call, least_sample_seconds)
+
+    def sample(self) -> float:
+        """Seconds a call takes, by one more sample."""
+        call, first, count = self._call, self._turn, self.calls_per_sample
+        begin = time.perf_counter()
+        for turn in range(first, first + count):
+            call(turn)
+        seconds = time.perf_counter() - begin
+        self._turn += count
+        return seconds / count
+
+
+class SharedClock:
+    """Times ``call`` made by several Python threads at once: seconds of wall time for each call that any finishes."""
+
+    def __init__(self, call: Call, callers: int, least_sample_seconds: float = LEAST_SAMPLE_SECONDS) -> None:
+        self._call, self._callers, self._turn = call, callers, 0
+        self.calls_per_sample = callers * _calibrate(call, least_sample_seconds)
+
+    def sample(self) -> float:
+        """Seconds of wall time a call takes, by one more sample."""
+        each = self.calls_per_sample // self._callers
+        start, done = (threading.Barrier(self._callers + 1) for _ in range(2))
+
+        def work(first: int) -> None:
+            start.wait()
+            for turn in range(first, first + each):
+                self._call(turn)
+            done.wait()
+
+        for caller in range(self._callers):
+            threading.Thread(target=work, args=(self._turn + caller * each,), daemon=True).start()
+        start.wait()
+        begin = time.perf_counter()
+        done.wait()
+        seconds = time.perf_counter() - begin
+        self._turn += self.calls_per_sample
+        return seconds / self.calls_per_sample
+
+
+def _calibrate(call: Call, least_sample_seconds: float) -> int:
+    call(0)
+    count = 1
+    while True:
+        begin = time.perf_counter()
+        for turn in range(count):
+            call(turn)
+        seconds = time.perf_counter() - begin
+        if seconds >= least_sample_seconds or count >= MOST_CALLS:
+            return count
+        count = min(MOST_CALLS, max(2 * count, int(1.1 * count * least_sample_seconds / max(seconds, 1e-9))))
+
+
+def pin(threads: int) -> list[int]:
+    """Keep this thread on the first ``threads`` CPUs it may use; returns them, [] where the system has no affinity."""
+    if not ALL_CPUS:
+        return []
+    chosen = ALL_CPUS[:threads]
+    os.sched_setaffinity(0, chosen)
+    return list(chosen)

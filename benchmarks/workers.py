@@ -1,0 +1,122 @@
+"""Worker processes as their owner sees them: environments of their own, prepared cases, samples on demand."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from .cases import Case
+from .clock import LEAST_SAMPLE_SECONDS
+
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+    "JAX_PLATFORMS": "cpu",
+}
+
+
+class WorkerError(Exception):
+    """A worker process died; the message says how."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Untimed:
+    """A case that a worker cannot time: "skipped" or "failed", and why."""
+
+    status: Any
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerClock:
+    """A case prepared in a worker, whose samples are taken there."""
+
+    worker: "Worker"
+    number: int
+    calls_per_sample: int
+
+    def sample(self) -> float:
+        """Seconds a call takes, by one more sample."""
+        return float(self.worker.ask("sample", number=self.number)["seconds"])
+
+
+class Worker:
+    """A process of ``python`` that finds its modules in ``paths`` first and nowhere else beside its environment."""
+
+    def __init__(self, python: Path, paths: Sequence[Path], environment: Mapping[str, str] | None = None) -> None:
+        self._errors = tempfile.TemporaryFile()  # closed with the worker
+        self._count = 0
+        settings = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(map(str, paths)), **(environment or {})}
+        self._process = subprocess.Popen(
+            [str(python), "-P", "-m", "benchmarks.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env=settings,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+        self._errors.close()
+
+    def ask(self, what: str, **arguments: Any) -> dict[str, Any]:
+        """One request and its answer. WorkerError if the process is no more."""
+        self.send(what, **arguments)
+        return self.receive()
+
+    def send(self, what: str, **arguments: Any) -> None:
+        """A request whose answer is received later."""
+        try:
+            print(json.dumps({"do": what, **arguments}), file=self._process.stdin, flush=True)
+        except BrokenPipeError:
+            raise self._death() from None
+
+    def receive(self) -> dict[str, Any]:
+        """The answer to the oldest request."""
+        answer = self._process.stdout.readline() if self._process.stdout else ""
+        if not answer:
+            raise self._death()
+        return dict(json.loads(answer))
+
+    def prepare(
+        self, case: Case, seed: int, callers: int = 0, least_seconds: float = LEAST_SAMPLE_SECONDS
+    ) -> WorkerClock | Untimed:
+        """The case ready to be timed there, or why it cannot be."""
+        fields = dataclasses.asdict(case)
+        answer = self.ask("prepare", case=fields, seed=seed, callers=callers, least_seconds=least_seconds)
+        for status in ("skipped", "failed"):
+            if status in answer:
+                return Untimed(status, answer[status])
+        self._count += 1
+        return WorkerClock(self, self._count - 1, answer["calls"])
+
+    def forget(self) -> None:
+        """Have it let go of every prepared case."""
+        self.ask("forget")
+        self._count = 0
+
+    def _death(self) -> WorkerError:
+        code = self._process.wait()
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return WorkerError(f"the process ended {how}" + (f": {lines[-1]}" if lines else ""))
