@@ -4,6 +4,7 @@ sweep      measure many cells into results/<machine>/, resumable
 questions  measure every candidate of questions drawn by a seed, to test recommendations with
 list       show what results there are
 speed      one table of speeds, nothing written
+compare    two commits, or two files of records: is the newer one slower?
 """
 
 import argparse
@@ -18,7 +19,7 @@ from typing import Any
 from dse import platforms, records
 from dse.records import RecordError
 
-from . import speed_table
+from . import compare, speed_table
 from .cases import DISTRIBUTIONS, OPS, Case
 from .clock import ALL_CPUS
 from .presets import PRESETS, Block, candidates, groups
@@ -27,6 +28,10 @@ from .sweep import Tally, noise_floor, sweep
 
 RESULTS = Path("results")
 INTERRUPTED = 130
+ELSEWHERE = {
+    "speed": speed_table.main,
+    "compare": compare.main,
+}  # commands with a parser of their own
 NOISY = 0.10  # noise floor from which a run deserves to be repeated
 
 
@@ -35,8 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     warnings.showwarning = _one_line
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        if words[:1] == ["speed"]:
-            return speed_table.main(words[1:])
+        if words and words[0] in ELSEWHERE:
+            return ELSEWHERE[words[0]](words[1:])
         options = _parser().parse_args(words)
         return int(options.run(options))
     except (RecordError, ValueError) as error:
@@ -136,7 +141,8 @@ def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=raw)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    commands.add_parser("speed", help="one table of speeds (python -m benchmarks speed --help)", add_help=False)
+    for name in ELSEWHERE:
+        commands.add_parser(name, help=f"python -m benchmarks {name} --help", add_help=False)
 
     measure = commands.add_parser(
         "sweep",

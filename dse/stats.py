@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 Verdict = Literal["faster", "slower", "same", "ambiguous"]
 
 RESAMPLES = 400
+LEAST_ROUNDS = 3
 CONFIDENCE = 0.95
 
 
@@ -109,3 +111,51 @@ def risk(
     times = np.random.default_rng(seed).normal(mean, sigma, (draws, mean.size))
     regrets = np.exp(times[:, choice] - times.min(axis=1)) - 1
     return float(np.quantile(regrets, CONFIDENCE)), float((times.argmin(axis=1) == choice).mean())
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How two versions of one cell differ: ln(new / base) with an interval that holds for all cells together."""
+
+    log_ratio: float
+    low: float
+    high: float
+    verdict: Verdict
+
+
+def differences(
+    estimates: Sequence[float], errors: Sequence[float], floor: float, tolerated: float
+) -> list[Difference]:
+    """Verdicts on several cells at once: ``estimates`` of ln(new / base) and their standard ``errors``.
+
+    Intervals are as wide as it takes for all of them to hold at 95 % confidence together (Bonferroni). "slower",
+    "faster": the interval lies wholly beyond +-``floor``; "same": it lies within +-``tolerated``; "ambiguous": neither.
+    """
+    quantile = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / max(1, len(estimates)))
+    found = []
+    for estimate, error in zip(estimates, errors, strict=True):
+        low, high = estimate - quantile * error, estimate + quantile * error
+        verdict: Verdict = "ambiguous"
+        if low > floor:
+            verdict = "slower"
+        elif high < -floor:
+            verdict = "faster"
+        elif -tolerated <= low and high <= tolerated:
+            verdict = "same"
+        found.append(Difference(estimate, low, high, verdict))
+    return found
+
+
+def standard_errors(rounds: Sequence[Sequence[Sequence[float]]]) -> list[float]:
+    """Standard error of each cell's mean over rounds, from ``rounds[cell][series][round]`` of independent differences.
+
+    The spread is the cell's own or that of all cells pooled, whichever is larger: a few rounds that happen to agree
+    must not make a cell look certain. inf for a cell of fewer than 3 rounds.
+    """
+    squares = [sum(float(np.square(np.subtract(s, np.mean(s))).sum()) for s in series) for series in rounds]
+    freedom = [sum(len(s) - 1 for s in series) for series in rounds]
+    pooled = sum(squares) / max(1, sum(freedom))
+    return [
+        math.sqrt(max(pooled, square / free) / len(series[0])) if len(series[0]) >= LEAST_ROUNDS else math.inf
+        for series, square, free in zip(rounds, squares, freedom, strict=True)
+    ]

@@ -1,0 +1,348 @@
+"""Is NEW slower than BASE? Two commits measured in turns, or two files of records.
+
+Each commit is installed in an environment of its own. A round starts fresh processes of BASE, of NEW and of BASE again,
+which take turns sample by sample; rounds go on until every cell is decided or the budget is spent. What BASE differs
+by from itself is the noise floor. Intervals hold at 95 % confidence for all cells together.
+
+  slower, faster  the interval lies wholly beyond the noise floor and --threshold
+  same            it lies within --detect either way: a slow-down of that size would have been seen
+  ambiguous       neither; a larger --budget narrows it
+
+exit code 0: nothing is slower, 1: something is, 2: a commit is broken or cannot be compared, 3: inconclusive.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dse import records, stats
+from dse.records import Measurement, RecordError
+
+from .cases import OPS, Case
+from .commits import BrokenCommitError, Installed, install, suite
+from .presets import Block
+from .workers import Untimed, Worker, WorkerClock, WorkerError
+
+OK, REGRESSION, BROKEN, INCONCLUSIVE = range(4)
+OUTCOMES = ("ok", "regression", "broken", "inconclusive")
+BLOCKS = (
+    Block(("numba",), capacities=(10_000, 1_000_000), batches=(32, 1_024)),
+    Block(("numpy", "python"), capacities=(100_000,), batches=(256,)),
+)
+SAMPLES = 5  # of a cell in one process
+
+
+@dataclasses.dataclass
+class Cell:
+    """A case, and what each round saw of it: seconds in the process of BASE, of NEW and of BASE again."""
+
+    case: Case
+    base: list[float] = dataclasses.field(default_factory=list)
+    new: list[float] = dataclasses.field(default_factory=list)
+    again: list[float] = dataclasses.field(default_factory=list)
+    untimed: str | None = None
+    difference: stats.Difference | None = None
+
+    @property
+    def changes(self) -> list[float]:
+        """ln(new / base) of each round."""
+        return [math.log(new / base) for base, new in zip(self.base, self.new, strict=True)]
+
+    @property
+    def twins(self) -> list[float]:
+        """ln(base again / base) of each round."""
+        return [math.log(again / base) for base, again in zip(self.base, self.again, strict=True)]
+
+
+@dataclasses.dataclass
+class Comparison:
+    """Everything that was found out."""
+
+    base: str
+    new: str
+    cells: list[Cell]
+    floor: float = 0.0
+    rounds: int = 0
+    broken: str | None = None
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        verdicts = [cell.difference.verdict for cell in self.cells if cell.difference]
+        if self.broken:
+            return BROKEN
+        if "slower" in verdicts:
+            return REGRESSION
+        return INCONCLUSIVE if "ambiguous" in verdicts or not verdicts else OK
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Compare, print, and return the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        if Path(options.base).is_file() and Path(options.new).is_file():
+            found = compare_files(Path(options.base), Path(options.new), options)
+        else:
+            found = compare_commits(options.base, options.new, options)
+    except BrokenCommitError as error:
+        found = Comparison(options.base, options.new, [], broken=str(error))
+    print(json.dumps(_as_json(found, options)) if options.json else _as_markdown(found, options))
+    return found.code
+
+
+def compare_commits(base: str, new: str, options: argparse.Namespace) -> Comparison:
+    """Measure two commits. ValueError for names git does not know, BrokenCommitError."""
+    sides = install(base), install(new)
+    cells = [Cell(case) for case in _cases(options)]
+    names = [f"{side.name} ({side.sha[:8]})" for side in sides]
+    found = Comparison(names[0], names[1], cells)
+    try:
+        _warm(sides, cells, options.seed)
+        end = time.perf_counter() + options.budget
+        while (undecided := _undecided(cells, found, options)) and (not found.rounds or time.perf_counter() < end):
+            _round(sides, undecided, options.seed + found.rounds)
+            found.rounds += 1
+    except WorkerError as error:
+        raise BrokenCommitError(str(error)) from None
+    gone = [cell for cell in cells if cell.untimed and cell.untimed.startswith("NEW")]
+    if gone:
+        found.broken = f"{len(gone)} cells that {base} can do, {new} cannot, {_label(gone[0].case)}: {gone[0].untimed}"
+    return found
+
+
+def _warm(sides: Sequence[Installed], cells: Sequence[Cell], seed: int) -> None:
+    """Compile what is compiled, and find the cells that cannot be timed, and why."""
+    for side, name in zip(sides, ("BASE", "NEW"), strict=True):
+        try:
+            with _worker(side) as worker:
+                for cell in cells:
+                    clock = worker.prepare(cell.case, seed)
+                    if isinstance(clock, Untimed) and not cell.untimed:
+                        cell.untimed = f"{name}: {clock.reason}"
+                    worker.forget()
+        except WorkerError as error:
+            raise BrokenCommitError(f"{side.name} installs, but cannot be timed: {error}") from None
+
+
+def _round(sides: Sequence[Installed], cells: Sequence[Cell], seed: int) -> None:
+    """One more value of each cell for BASE, NEW and BASE again, in processes of their own."""
+    rng = np.random.default_rng(seed)
+    with ExitStack() as stack:
+        workers = [stack.enter_context(_worker(side)) for side in (*sides, sides[0])]
+        for which in rng.permutation(len(cells)):
+            cell = cells[which]
+            clocks = [worker.prepare(cell.case, seed) for worker in workers]
+            timed = [clock for clock in clocks if isinstance(clock, WorkerClock)]
+            if len(timed) < len(workers):
+                raise BrokenCommitError(f"{_label(cell.case)} could be timed once, and then not again")
+            samples: list[list[float]] = [[] for _ in timed]
+            for _ in range(SAMPLES):
+                for turn in rng.permutation(len(timed)):
+                    samples[turn].append(timed[turn].sample())
+            for values, sample in zip((cell.base, cell.new, cell.again), samples, strict=True):
+                values.append(statistics.median(sample))
+            for worker in workers:
+                worker.forget()
+
+
+def _worker(side: Installed) -> Worker:
+    return Worker(side.python, [suite()])
+
+
+def _undecided(cells: Sequence[Cell], found: Comparison, options: argparse.Namespace) -> list[Cell]:
+    """Bring the verdicts up to date; returns the cells that need another round."""
+    timed = [cell for cell in cells if not cell.untimed]
+    if not found.rounds:
+        return timed
+    found.floor = stats.noise_floor((math.exp(statistics.fmean(cell.twins)), 1.0) for cell in timed)
+    _judge(
+        timed,
+        [statistics.fmean(cell.changes) for cell in timed],
+        stats.standard_errors([[cell.changes, cell.twins] for cell in timed]),
+        found.floor,
+        options,
+    )
+    return [cell for cell in timed if cell.difference and cell.difference.verdict == "ambiguous"]
+
+
+def _judge(
+    cells: Sequence[Cell],
+    estimates: Sequence[float],
+    errors: Sequence[float],
+    floor: float,
+    options: argparse.Namespace,
+) -> None:
+    beyond = max(floor, math.log1p(options.threshold))
+    tolerated = max(beyond, math.log1p(options.detect))
+    for cell, difference in zip(cells, stats.differences(estimates, errors, beyond, tolerated), strict=True):
+        cell.difference = difference
+
+
+def compare_files(base: Path, new: Path, options: argparse.Namespace) -> Comparison:
+    """Compare the cells that two files of records share; the noise floor is the larger of theirs.
+
+    RecordError for files of different machines, or without a common cell.
+    """
+    sides = [_timed(path) for path in (base, new)]
+    machines = [{record.machine_key for record in side.values()} for side in sides]
+    if machines[0] != machines[1]:
+        keys = " and ".join(", ".join(sorted(keys)) or "no machine" for keys in machines)
+        raise RecordError(f"{base} and {new} are of different machines ({keys}): nothing can be said of the code")
+    shared = [cell for cell in sides[0] if cell in sides[1]]
+    if not shared:
+        raise RecordError(f"{base} and {new} have no measured cell in common")
+    pairs = [(sides[0][cell], sides[1][cell]) for cell in shared]
+    cells = [Cell(_case(one), [one.seconds], [other.seconds]) for one, other in pairs]
+    floor = max(stats.noise_floor(records.twins(records.read_file(path))) for path in (base, new))
+    errors = [math.hypot(_error(one), _error(other)) for one, other in pairs]
+    _judge(cells, [cell.changes[0] for cell in cells], errors, floor, options)
+    return Comparison(base.name, new.name, cells, floor)
+
+
+def _timed(path: Path) -> dict[str, Measurement]:
+    """The latest measured record of each cell."""
+    found = [one for one in records.read_file(path) if one.source == "measured" and one.median_seconds is not None]
+    return {one.cell: one for one in found if one.primitive == "sum_tree"}
+
+
+def _error(record: Measurement) -> float:
+    """Standard error of ln(median), by the record's interval."""
+    interval = stats.Interval(record.seconds, record.low_seconds or 0.0, record.high_seconds or 0.0)
+    return stats.log_sigma(interval, 0.0)
+
+
+def _case(record: Measurement) -> Case:
+    workload, _, duplicates = record.distribution.partition("+dup")
+    return Case(
+        record.contestant,
+        record.op,
+        record.capacity,
+        record.batch,
+        record.fanout,
+        record.threads,
+        record.dtype,
+        record.options,
+        workload,
+        float(duplicates or 0),
+    )
+
+
+def _cases(options: argparse.Namespace) -> list[Case]:
+    """The cells to measure: the usual ones, or those of the axes that were given."""
+    axes = {name: getattr(options, name) for name in ("contestants", "ops", "capacities", "batches", "fanouts")}
+    chosen = {name: value for name, value in axes.items() if value}
+    blocks = BLOCKS[:1] if "contestants" in chosen else BLOCKS
+    found = {repr(case): case for block in blocks for case in dataclasses.replace(block, **chosen).cases()}
+    return list(found.values())
+
+
+# What is printed
+
+
+def _label(case: Case) -> str:
+    options = "".join(f", {key}={value}" for key, value in sorted(case.options.items()))
+    more = f", {case.threads} threads" if case.threads > 1 else ""
+    kind = "" if case.workload == "uniform" else f", {case.workload}"
+    shape = f"N={case.capacity:,} K={case.fanout} B={case.batch:,}"
+    return f"{case.contestant} {case.op}, {shape}, {case.dtype}{more}{kind}{options}"
+
+
+def _as_markdown(found: Comparison, options: argparse.Namespace) -> str:
+    rows = [("cell", found.base, found.new, "change", "interval", "verdict")]
+    for cell in found.cells:
+        if cell.untimed or not cell.difference:
+            rows.append((_label(cell.case), "", "", "", "", f"not timed, {cell.untimed or 'the run ended before'}"))
+            continue
+        base, new = (f"{1e6 * statistics.median(values):,.2f} us" for values in (cell.base, cell.new))
+        change, low, high = (math.expm1(getattr(cell.difference, name)) for name in ("log_ratio", "low", "high"))
+        interval = f"{low:+.0%} to {high:+.0%}" if math.isfinite(high) else "unknown"
+        verdict = f"**{cell.difference.verdict}**" if cell.difference.verdict == "slower" else cell.difference.verdict
+        rows.append((_label(cell.case), base, new, f"{change:+.1%}", interval, verdict))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rows.insert(1, tuple("-" * width for width in widths))
+    lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows] if found.cells else []
+    return "\n".join([*lines, "", _summary(found, options)])
+
+
+def _summary(found: Comparison, options: argparse.Namespace) -> str:
+    if found.code == BROKEN:
+        return f"broken: {found.broken}"
+    counts = dict.fromkeys(("slower", "faster", "same", "ambiguous"), 0)
+    for cell in found.cells:
+        if cell.difference:
+            counts[cell.difference.verdict] += 1
+    told = ", ".join(f"{number} {name}" for name, number in counts.items() if number) or "nothing was timed"
+    how = f"{found.rounds} rounds" if found.rounds else "records as they are"
+    floor = f"A/A noise floor {math.expm1(found.floor):.1%}"
+    remedy = {
+        OK: f"nothing is slower, and a slow-down of {options.detect:.0%} would have been seen in every cell",
+        REGRESSION: f"slower by more than the noise floor and {options.threshold:.0%}",
+        INCONCLUSIVE: f"cannot exclude a slow-down of {options.detect:.0%} in every cell; try a larger --budget",
+    }[found.code]
+    return f"{OUTCOMES[found.code]}: {told} ({how}, {floor}, 95 % confidence for all cells together); {remedy}"
+
+
+def _as_json(found: Comparison, options: argparse.Namespace) -> dict[str, Any]:
+    cells = []
+    for cell in found.cells:
+        fields: dict[str, Any] = {"case": dataclasses.asdict(cell.case), "source": "measured", "reason": cell.untimed}
+        if cell.difference:
+            names = ("log_ratio", "low", "high")
+            shown = {name: value if math.isfinite(value := getattr(cell.difference, name)) else None for name in names}
+            fields |= {"verdict": cell.difference.verdict, **shown}
+        cells.append(fields | {"base_seconds": cell.base, "new_seconds": cell.new, "base_again_seconds": cell.again})
+    return {
+        "base": found.base,
+        "new": found.new,
+        "outcome": OUTCOMES[found.code],
+        "exit_code": found.code,
+        "broken": found.broken,
+        "rounds": found.rounds,
+        "noise_floor": found.floor,
+        "threshold": options.threshold,
+        "detect": options.detect,
+        "cells": cells,
+    }
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks compare",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("base", metavar="BASE", help="a commit (HEAD~1, v1.2, a hash), or a file of records")
+    parser.add_argument("new", metavar="NEW", help="another")
+    for name, kind, text in (
+        ("contestants", str, "names, see impls.names() (default: numba, numpy, python)"),
+        ("ops", str, f"of {', '.join(OPS)} (default: draw,update)"),
+        ("capacities", int, "leaves N"),
+        ("batches", int, "elements of a call B"),
+        ("fanouts", int, "children of a node K"),
+    ):
+        parser.add_argument(f"--{name}", type=_list_of(kind), metavar="A,B,..", help=text)
+    parser.add_argument(
+        "--budget", type=float, default=180, metavar="SECONDS", help="of measuring (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--threshold", type=float, default=0.05, help="differences below do not matter (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--detect", type=float, default=0.20, help="slow-down that must not be missed (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of inputs and order (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the Markdown table")
+    return parser
+
+
+def _list_of(kind: type) -> Any:
+    return lambda text: tuple(kind(word) for word in text.split(","))

@@ -1,0 +1,175 @@
+"""Is one commit slower than another: verdicts, exit codes, records as input; commits are simulated here."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import __main__ as command
+from benchmarks import commits, compare
+from benchmarks.commits import BrokenCommitError, Installed
+from benchmarks.workers import Untimed, WorkerClock, WorkerError
+from dse.records import Writer
+from tests.test_reports import record
+
+NOISE = 0.04  # standard deviation of a process's times, as a fraction
+SPIKES = 0.1  # of the samples take half as long again
+
+
+class Simulated:
+    """A worker whose times are drawn: ``slow`` of them are those of the cells it names, times two."""
+
+    def __init__(self, rng, slow=(), untimed=()):
+        self._rng, self._slow, self._untimed = rng, slow, untimed
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def prepare(self, case, seed):
+        if case.contestant in self._untimed:
+            return Untimed("failed", "3 of 32 answers are not the oracle's")
+        seconds = 1e-5 * (2 if case.op in self._slow else 1) * np.exp(self._rng.normal(0, NOISE))
+        return Clock(self, 0, 10, self._rng, seconds)
+
+    def forget(self):
+        pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Clock(WorkerClock):
+    rng: np.random.Generator
+    seconds: float
+
+    def sample(self):
+        return self.seconds * np.exp(self.rng.normal(0, NOISE)) * (1.5 if self.rng.random() < SPIKES else 1)
+
+
+def simulate(monkeypatch, seed=0, **new):
+    """Two commits of which NEW is as ``new`` says."""
+    rng = np.random.default_rng(seed)
+    monkeypatch.setattr(compare, "install", lambda name: Installed(name, name * 8, Path(name)))
+    monkeypatch.setattr(compare, "_worker", lambda side: Simulated(rng, **(new if side.name == "new" else {})))
+
+
+def run(capsys, *arguments):
+    code = command.main(["compare", *arguments, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_identical_commits_pass_in_19_of_20_runs(monkeypatch, capsys):
+    codes = []
+    for seed in range(20):
+        simulate(monkeypatch, seed)
+        codes.append(run(capsys, "old", "new", "--budget", "5")[0])
+    assert codes.count(compare.OK) >= 19
+
+
+def test_a_slower_commit_is_flagged_in_the_right_cells(monkeypatch, capsys):
+    simulate(monkeypatch, slow=("draw",))
+    code, found = run(capsys, "old", "new", "--budget", "5")
+    assert code == found["exit_code"] == compare.REGRESSION
+    for cell in found["cells"]:
+        assert cell["verdict"] == ("slower" if cell["case"]["op"] == "draw" else "same")
+        assert cell["low"] <= cell["log_ratio"] <= cell["high"]
+        assert len(cell["base_seconds"]) == len(cell["new_seconds"]) == len(cell["base_again_seconds"])
+
+
+def test_a_faster_commit_passes(monkeypatch, capsys):
+    simulate(monkeypatch, slow=("draw",))
+    code, found = run(capsys, "new", "old", "--ops", "draw", "--budget", "5")
+    assert (code, found["outcome"]) == (compare.OK, "ok")
+    assert {cell["verdict"] for cell in found["cells"]} == {"faster"}
+
+
+def test_too_small_a_budget_is_inconclusive(monkeypatch, capsys):
+    simulate(monkeypatch)
+    code, found = run(capsys, "old", "new", "--budget", "0")
+    assert (code, found["outcome"], found["rounds"]) == (compare.INCONCLUSIVE, "inconclusive", 1)
+    assert {cell["verdict"] for cell in found["cells"]} == {"ambiguous"}
+
+
+def test_a_commit_that_does_not_install_is_broken(monkeypatch, capsys):
+    def fails(name):
+        raise BrokenCommitError(f"{name} does not install; pip said what is above")
+
+    monkeypatch.setattr(compare, "install", fails)
+    code, found = run(capsys, "old", "new")
+    assert (code, found["outcome"]) == (compare.BROKEN, "broken")
+    assert "old does not install" in found["broken"]
+
+
+def test_a_commit_that_dies_or_answers_wrongly_is_broken(monkeypatch, capsys):
+    simulate(monkeypatch, untimed=("numba",))
+    code, found = run(capsys, "old", "new", "--budget", "1")
+    assert code == compare.BROKEN
+    assert "answers are not the oracle's" in found["broken"]
+
+    def dies(side):
+        raise WorkerError("the process ended by SIGSEGV")
+
+    monkeypatch.setattr(compare, "_worker", dies)
+    code, found = run(capsys, "old", "new", "--budget", "1")
+    assert code == compare.BROKEN
+    assert "SIGSEGV" in found["broken"]
+
+
+def test_what_neither_can_do_is_shown_and_breaks_nothing(monkeypatch, capsys):
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(compare, "install", lambda name: Installed(name, name * 8, Path(name)))
+    monkeypatch.setattr(compare, "_worker", lambda side: Simulated(rng, untimed=("python",)))
+    assert command.main(["compare", "old", "new", "--budget", "5"]) == compare.OK
+    shown = capsys.readouterr().out
+    assert "not timed, BASE: 3 of 32 answers" in shown
+    assert shown.startswith("| cell ")
+    assert "would have been seen in every cell" in shown
+
+
+def test_an_unknown_commit_is_one_sentence(capsys):
+    assert command.main(["compare", "no-such-commit", "HEAD"]) == compare.BROKEN
+    assert capsys.readouterr().err == (
+        "error: 'no-such-commit' is neither a commit of this repository nor a file of records\n"
+    )
+
+
+def write(path, found):
+    with Writer(path) as writer:
+        for one in found:
+            writer.append(one)
+    return str(path)
+
+
+def cells(factor=1.0, **fields):
+    yield record(10, **fields)
+    yield record(10.1, primitive="sum_tree_again", **fields)
+    yield record(20 * factor, op="update", **fields)
+
+
+def test_files_of_records_are_compared(tmp_path, capsys):
+    base = write(tmp_path / "base.jsonl", cells())
+    assert run(capsys, base, write(tmp_path / "same.jsonl", cells(1.01)))[0] == compare.OK
+    code, found = run(capsys, base, write(tmp_path / "slow.jsonl", cells(2.0)))
+    assert code == compare.REGRESSION
+    assert [cell["verdict"] for cell in found["cells"]] == ["same", "slower"]
+    wide = [dataclasses.replace(one, low_seconds=one.seconds / 2, high_seconds=2 * one.seconds) for one in cells()]
+    assert run(capsys, base, write(tmp_path / "wide.jsonl", wide))[0] == compare.INCONCLUSIVE
+
+
+def test_files_that_cannot_be_compared_are_refused(tmp_path, capsys):
+    base = write(tmp_path / "base.jsonl", cells())
+    elsewhere = write(tmp_path / "elsewhere.jsonl", cells(machine={"key": "other"}))
+    assert command.main(["compare", base, elsewhere]) == compare.BROKEN
+    assert "different machines (made-up and other)" in capsys.readouterr().err
+    others = write(tmp_path / "others.jsonl", cells(capacity=7))
+    assert command.main(["compare", base, others]) == compare.BROKEN
+    assert "no measured cell in common" in capsys.readouterr().err
+
+
+def test_the_suite_workers_see_is_the_checkouts_and_nothing_else(tmp_path):
+    folder = commits.suite(tmp_path)
+    assert [path.name for path in folder.iterdir()] == ["benchmarks"]
+    assert (folder / "benchmarks" / "worker.py").exists()
+    assert commits.suite(tmp_path) == folder
