@@ -4,8 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PEERS := .venv-peers
 
-.PHONY: help demo test test-slow check format clean
+.PHONY: help demo peers test test-slow check format clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -18,6 +19,9 @@ demo: $(READY)  ## measure the trees on this machine, draw the figures, recommen
 	$(BIN)/python -m dse recommend --capacity 100000 --batch 32
 	@echo
 	$(BIN)/python -m reports
+
+peers: $(READY) $(PEERS)/.ready  ## time other libraries beside ours, in an environment of their own; half an hour
+	$(BIN)/python -m benchmarks peers --python $(PEERS)/bin/python
 
 test: $(READY)  ## the tests, in minutes
 	$(BIN)/python -m pytest -m "not slow"
@@ -35,7 +39,7 @@ format: $(READY)  ## bring the code into the house's format
 	$(BIN)/ruff check --fix .
 
 clean:  ## remove the environment and every cache
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) .compare .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
@@ -43,4 +47,10 @@ $(READY): pyproject.toml constraints.txt
 	  { echo "Fanout needs Python 3.11 or later; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+$(PEERS)/.ready: benchmarks/peers/constraints.txt benchmarks/peers/install.py
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -c $< numpy numba
+	$(PEERS)/bin/python -m benchmarks.peers.install
 	@touch $@

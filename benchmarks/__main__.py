@@ -5,6 +5,7 @@ questions  measure every candidate of questions drawn by a seed, to test recomme
 list       show what results there are
 speed      one table of speeds, nothing written
 compare    two commits, or two files of records: is the newer one slower?
+peers      other libraries' trees beside ours
 """
 
 import argparse
@@ -22,6 +23,7 @@ from dse.records import RecordError
 from . import compare, speed_table
 from .cases import DISTRIBUTIONS, OPS, Case
 from .clock import ALL_CPUS
+from .peers import command as peers_command
 from .presets import PRESETS, Block, candidates, groups
 from .questions import QUESTION_SEED, questions
 from .sweep import Tally, noise_floor, sweep
@@ -31,6 +33,7 @@ INTERRUPTED = 130
 ELSEWHERE = {
     "speed": speed_table.main,
     "compare": compare.main,
+    "peers": peers_command.main,
 }  # commands with a parser of their own
 NOISY = 0.10  # noise floor from which a run deserves to be repeated
 

@@ -1,0 +1,57 @@
+"""Other libraries' sum trees, made under our contract's names so that they can be timed and checked beside ours.
+
+The registry is the folder: library ``x`` is the one public :class:`~benchmarks.peers.peer.Peer` of ``x_peer.py``.
+"""
+
+import importlib
+import importlib.util
+import pkgutil
+from pathlib import Path
+from types import ModuleType
+
+from .peer import Peer
+
+
+def names() -> tuple[str, ...]:
+    """Every library there is an adapter for, installed or not."""
+    modules = pkgutil.iter_modules([str(Path(__file__).parent)])
+    return tuple(sorted(module.name.removesuffix("_peer") for module in modules if module.name.endswith("_peer")))
+
+
+def adapter(name: str) -> type[Peer]:
+    """The library's adapter."""
+    module = importlib.import_module(f"{__name__}.{name}_peer")
+    (kind,) = (one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__)
+    return kind
+
+
+def make(name: str, capacity: int, *, dtype: str = "float64", fanout: int = 2, threads: int = 1) -> Peer:
+    """A library's tree. RuntimeError with one sentence if it cannot be made here, ValueError for what it has not."""
+    kind = adapter(name)
+    if dtype not in kind.dtypes or (fanout, threads) != (kind.fanout, 1):
+        raise ValueError(f"{name} has {' or '.join(kind.dtypes)} sums, fanout {kind.fanout} and one thread")
+    try:
+        return kind(capacity, dtype)
+    except ModuleNotFoundError as error:
+        raise RuntimeError(
+            f"{name} needs the module {error.name!r}, which is not installed; try: make peers"
+        ) from error
+    except (ImportError, OSError) as error:
+        raise RuntimeError(f"{name} cannot be loaded: {str(error).splitlines()[0]}") from error
+
+
+def file_of(package: str, path: str) -> ModuleType:
+    """One module of an installed package by its file, without importing the package around it.
+
+    The tree is a small part of some frameworks, and the rest needs much that nobody here would use.
+    """
+    found = importlib.util.find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    file = Path(found.submodule_search_locations[0]) / path
+    spec = importlib.util.spec_from_file_location(f"{package}.{file.stem} alone", file)
+    if spec is None or spec.loader is None or not file.exists():
+        raise ImportError(f"{package} has no {path} any more")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,41 @@
+"""dopamine's sum tree: binary, float64, deltas, NumPy."""
+
+from typing import Any
+
+from . import file_of
+from .peer import Peer
+
+
+class Dopamine(Peer):
+    """``SumTree`` of dopamine's JAX replay memory."""
+
+    package = "dopamine-rl"
+    version = "4.1.2"
+    needs = ("etils", "flax", "msgpack", "orbax-checkpoint")
+    rule = "smallest i with p_0 + .. + p_i > mass"
+    limits = (
+        "updates by deltas: the root drifts",
+        "of equal indices the first wins",
+        "a mass just below the total may raise",
+    )
+    first_duplicate_wins = True
+
+    def _allocate(self) -> None:
+        self._tree = file_of("dopamine", "jax/replay_memory/sum_tree.py").SumTree(self.slots)
+
+    def update(self, indices: Any, priorities: Any) -> None:
+        self._tree.set(indices, priorities)
+
+    def get(self, indices: Any) -> Any:
+        return self._tree.get(indices)
+
+    def sample(self, uniforms: Any) -> tuple[Any, Any]:
+        tree = self._tree
+        indices = tree.query(uniforms * tree.root)
+        return indices, tree.get(indices)
+
+    def prefix_sum_index(self, mass: Any) -> Any:
+        return self._tree.query(mass)
+
+    def total(self) -> float:
+        return float(self._tree.root)

@@ -1,0 +1,200 @@
+"""Other libraries' adapters: what each states, how it is made, and that the checks find what is wrong with a tree."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import impls
+from benchmarks import __main__ as command
+from benchmarks import peers
+from benchmarks.cases import Case, WrongAnswerError, prepare
+from benchmarks.peers import accuracy
+from benchmarks.peers import command as peers_command
+from benchmarks.peers.peer import Peer
+from benchmarks.workers import Untimed, Worker, WorkerError
+from dse import records
+from dse.accuracy import ACCURACY_FILE, CHECKS, read
+from impls.sumtree.oracle import Oracle
+
+ROOT = peers_command.ROOT
+
+
+class Honest(Peer):
+    """A naive float64 tree in the clothes of a library."""
+
+    package, version, rule = "honest", "1", "smallest i with p_0 + .. + p_i > mass"
+
+    def _allocate(self):
+        self.oracle = Oracle(self.slots, self.dtype.name)
+
+    def update(self, indices, priorities):
+        self.oracle.leaves[indices] = priorities
+
+    def get(self, indices):
+        return self.oracle.get(indices)
+
+    def sample(self, uniforms):
+        indices = self.prefix_sum_index(np.minimum(uniforms * self.total(), np.nextafter(self.total(), 0)))
+        return indices, self.get(indices)
+
+    def prefix_sum_index(self, mass):
+        if (mass >= self.total()).any():
+            raise ValueError("mass")
+        return self.oracle.prefix_sum_index(mass)
+
+    def total(self):
+        return self.oracle.total()
+
+
+class AtLeast(Honest):
+    """By >= instead of >, and answering whatever it is asked."""
+
+    def prefix_sum_index(self, mass):
+        return np.searchsorted(self.oracle.leaves.cumsum(), mass, side="left")
+
+
+class FirstWins(Honest):
+    """Of equal indices the first wins."""
+
+    def update(self, indices, priorities):
+        super().update(indices[::-1], priorities[::-1])
+
+
+class Drifting(Honest):
+    """Every update leaves some of itself in the root."""
+
+    left_over = 0.0
+
+    def update(self, indices, priorities):
+        self.left_over += 1e-6 * float(np.sum(priorities))
+        super().update(indices, priorities)
+
+    def total(self):
+        return super().total() + self.left_over
+
+
+class Shifted(Honest):
+    """One leaf too far, at times beyond the last."""
+
+    def prefix_sum_index(self, mass):
+        return super().prefix_sum_index(mass) + 1
+
+
+@pytest.fixture
+def few(monkeypatch):
+    for name, value in {"TARGETS": 500, "LEAVES": 2_000, "DRAWS": 20_000, "PART": 1_000, "UPDATES": 4_000}.items():
+        monkeypatch.setattr(accuracy, name, value)
+
+
+def findings(kind):
+    found = accuracy.checks(lambda name, capacity, dtype: kind(capacity, dtype), "made-up", "float64", seed=0)
+    assert [one["check"] for one in found] == list(CHECKS)
+    return {one["check"]: one["value"] for one in found}
+
+
+@pytest.mark.usefixtures("few")
+def test_the_checks_find_what_is_wrong_and_nothing_else():
+    honest = findings(Honest)
+    assert honest.pop("drift") < 1e-9
+    assert set(honest.values()) == {0}
+    liars = (AtLeast, FirstWins, Drifting, Shifted)
+    wrong = {kind: {check for check, value in findings(kind).items() if value > 1e-9} for kind in liars}
+    assert wrong[AtLeast] == {"zero_leaf_at_0", "at_total"}
+    assert wrong[FirstWins] == {"duplicates"}
+    assert "drift" in wrong[Drifting]
+    assert {"wrong_leaf", "zero_leaf"} <= wrong[Shifted]
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("name", [name for name in impls.names() if impls.why_not(name) is None])
+def test_the_checks_find_nothing_wrong_with_ours(name):
+    found = accuracy.checks(impls.make, name, "float32", seed=0)
+    assert {one["check"]: one["value"] for one in found if one["check"] != "drift"} == dict.fromkeys(
+        set(CHECKS) - {"drift"}, 0
+    )
+    assert next(one["value"] for one in found if one["check"] == "drift") < 1e-9
+
+
+@pytest.mark.parametrize("op", ["draw", "update", "sample", "step"])
+def test_a_library_is_timed_on_the_same_cases(op):
+    prepared = prepare(Case("made-up", op, 3_000, 100, dtype="float64"), make=lambda name, n, **_: Honest(n, "float64"))
+    for turn in range(5):
+        prepared.call(turn)
+    with pytest.raises(WrongAnswerError):
+        prepare(Case("made-up", "draw", 3_000, 100, dtype="float64"), make=lambda name, n, **_: Shifted(n, "float64"))
+
+
+@pytest.mark.parametrize("name", peers.names())
+def test_every_adapter_states_what_its_library_is(name):
+    kind = peers.adapter(name)
+    assert issubclass(kind, Peer)
+    assert "mass" in kind.rule
+    assert kind.version
+    assert set(kind.dtypes) <= {"float32", "float64"}
+    assert all(isinstance(limit, str) for limit in kind.limits)
+
+
+def test_a_library_that_is_not_here_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if "site-packages" not in path])
+    monkeypatch.setattr(sys, "meta_path", [finder for finder in sys.meta_path if "editable" not in repr(finder)])
+    with pytest.raises(RuntimeError, match="rllib needs the module 'ray', which is not installed; try: make peers"):
+        peers.make("rllib", 8)
+    with pytest.raises(ValueError, match="tianshou has float64 sums"):
+        peers.make("tianshou", 8, dtype="float32")
+
+
+def test_a_worker_prepares_samples_and_dies_with_a_reason():
+    with Worker(sys.executable, [ROOT]) as worker:
+        clock = worker.prepare(Case("numpy", "draw", 100, 8), seed=0)
+        assert 0 < clock.sample() < 1
+        shared = worker.prepare(Case("numpy", "draw", 100, 8), seed=0, callers=2)
+        assert 0 < shared.sample() < 1
+        refused = worker.prepare(Case("numpy", "draw", 100, 8, threads=2), seed=0)
+        assert refused == Untimed("skipped", "NumpyTree works on one thread: threads must be 1, not 2")
+        assert worker.ask("versions", packages=["numpy", "no-such-package"]) == {"numpy": np.__version__}
+        worker._process.kill()
+        with pytest.raises(WorkerError, match="ended by SIGKILL"):
+            worker.ask("forget")
+
+
+def test_the_command_writes_records_checks_and_reasons_and_goes_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(peers_command, "SAMPLE_SECONDS", 0.001)
+    arguments = ["peers", "--python", sys.executable, "--results", str(tmp_path), "--budget", "0", "--json"]
+    cells = ["--contestants", "numpy,rllib", "--capacity", "500", "--batches", "1,20", "--capacities", "64"]
+    assert command.main([*arguments, *cells, "--no-accuracy"]) == 0
+    (path,) = tmp_path.glob("*/peers.jsonl")
+    found = records.read_file(path)
+    shapes = {(one.op, one.capacity, one.batch, one.primitive) for one in found if one.contestant == "numpy"}
+    assert shapes == {
+        (op, capacity, batch, primitive)
+        for op in ("draw", "update")
+        for capacity, batch in ((500, 1), (500, 20), (64, 128))
+        for primitive in ("peer", "peer_again")
+    } | {("draw", 500, peers_command.SHARED_BATCH, "peer_shared")}
+    assert {one.threads for one in found if one.primitive == "peer_shared"} == {1, 2}
+    absent = [one for one in found if one.contestant == "rllib"]
+    assert {one.status for one in absent} == {"skipped"}
+    assert "make peers" in absent[0].reason
+    assert "rllib" in capsys.readouterr().out
+    assert command.main([*arguments, *cells, "--no-accuracy"]) == 0
+    assert len(records.read_file(path)) == len(found)
+    assert not path.with_name(ACCURACY_FILE).exists()
+
+
+def test_checks_are_written_and_read_back(tmp_path):
+    with Worker(sys.executable, [ROOT]) as worker:
+        answer = worker.ask("accuracy", contestant="rllib", dtype="float64", seed=0)
+    assert list(answer) == ["skipped"]
+    with pytest.raises(records.RecordError, match="cannot be read"):
+        read(tmp_path / ACCURACY_FILE)
+    (tmp_path / ACCURACY_FILE).write_text('[{"contestant": "numba"}]')
+    with pytest.raises(records.RecordError, match="make peers"):
+        read(tmp_path / ACCURACY_FILE)
+
+
+def test_without_libraries_the_remedy_is_said(tmp_path, capsys):
+    assert command.main(["peers", "--python", str(tmp_path / "none"), "--results", str(tmp_path)]) == 2
+    assert "make peers" in capsys.readouterr().err
+    assert command.main(["peers", "--list"]) == 0
+    assert "tianshou" in capsys.readouterr().out
