@@ -32,9 +32,10 @@ class Measurement:
     """A number, or the reason why there is none. Times are seconds per call of ``batch`` elements.
 
     ``median_seconds`` with its 95 % interval ``[low_seconds, high_seconds]`` summarizes ``samples_seconds``, each the
-    mean of ``calls_per_sample`` calls; all are None where ``status`` is skipped or failed, and ``reason`` says why.
-    ``primitive`` is "sum_tree", "sum_tree_again" (the A/A twin that gives a run its noise floor) or "memory" (its
-    floor).
+    mean of ``calls_per_sample`` calls; all are None where ``status`` is skipped or failed, and ``reason`` says why
+    (beside a time it is what to know of it).
+    ``primitive`` is "sum_tree", "peer" (of a library, or of ours in the same run), either with "_again" (the A/A twin
+    that gives a run its noise floor), "peer_shared" (one tree, so many Python threads) or "memory" (the floor).
     """
 
     schema: int = SCHEMA
@@ -146,16 +147,16 @@ def read_folder(folder: Path, machine: str | None = None, skip: tuple[str, ...] 
     return list(latest.values())
 
 
-def twins(found: Iterable[Measurement]) -> list[tuple[float, float]]:
-    """Medians of the cells that one run measured twice: once as "sum_tree", once as "sum_tree_again"."""
+def twins(found: Iterable[Measurement], primitive: str = "sum_tree") -> list[tuple[float, float]]:
+    """Medians of the cells that one run measured twice: once as ``primitive``, once as its "_again"."""
     timed = [record for record in found if record.median_seconds is not None]
-    first = {_run_and_cell(record): record.seconds for record in timed if record.primitive == "sum_tree"}
-    again = [record for record in timed if record.primitive == "sum_tree_again"]
+    first = {_run_and_cell(record): record.seconds for record in timed if record.primitive == primitive}
+    again = [record for record in timed if record.primitive == f"{primitive}_again"]
     return [(first[key], record.seconds) for record in again if (key := _run_and_cell(record)) in first]
 
 
 def _run_and_cell(record: Measurement) -> tuple[Any, ...]:
-    return record.commit, record.command, dataclasses.replace(record, primitive="sum_tree").cell
+    return record.commit, record.command, dataclasses.replace(record, primitive="").cell
 
 
 class Writer:

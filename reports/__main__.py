@@ -19,9 +19,11 @@ from dse import platforms, records
 from dse.recommend import QUESTIONS_FILE
 from dse.records import Measurement, RecordError
 
-from . import figures, table
+from . import figures, look, peer_figures, peer_rows, table
 from .page import Drawn, Material, page
 from .table import About
+
+PEERS = "make peers"
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,22 @@ CHARTS = (
         "Along a thin line the leaves are the same and K changes both the bytes and the work of a level. Trees below "
         "each other are equally large.",
     ),
+    Chart(
+        "peers_batch",
+        peer_rows.by_batch,
+        peer_figures.batch,
+        "Thick lines are ours, thin ones other libraries, gray the slower of them. Where lines are flat the work of an "
+        "element counts, where they fall the cost of a call.",
+        PEERS,
+    ),
+    Chart(
+        "peers_capacity",
+        peer_rows.by_capacity,
+        peer_figures.capacity,
+        "A line that rises tenfold where N does is linear growth. Figure 8 of seed 0 asks the same of tianshou and "
+        "RLlib.",
+        PEERS,
+    ),
 )
 
 
@@ -120,7 +138,7 @@ def build(found: Sequence[Measurement], results: Path, out: Path) -> dict[str, A
             left_out[chart.name] = f"not measured on machine {about.key}; this would measure it: {chart.command}"
             continue
         figure = chart.draw(rows, about)
-        pictures = {ending: figures.picture(figure, ending) for ending in ("svg", "png")}
+        pictures = {ending: look.picture(figure, ending) for ending in ("svg", "png")}
         for ending, content in pictures.items():
             path = out / f"{chart.name}.{ending}"
             path.write_bytes(content)

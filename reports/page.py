@@ -1,22 +1,22 @@
 """The page: one HTML file that needs nothing else, every number in it computed from the records."""
 
 import base64
-import html
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dse import models
+from dse import claims, models, peer_claims
 from dse.__main__ import text
-from dse.claims import verdicts
 from dse.recommend import Question, Table, answer, family_of
 from dse.records import Measurement, RecordError
 from dse.validation import validate
 
-from .table import OPS, About, binary, timed
+from . import peer_section
+from .markup import paragraph, safe, table
+from .table import OPS, About, binary, machine_of, timed
 
 QUESTIONS = ((1_000_000, 256), (100_000, 32))  # N and B of the recommendations shown, each with one update a draw
 ANSWERING = "What answering a K costs (its time over the best measured K's, less 1), by a fit without that N:"
@@ -28,7 +28,9 @@ figure { margin: 1.5rem 0; } figure img { width: 100%; height: auto; border: 1px
 .wide, pre { overflow-x: auto; } pre { background: #f6f6f6; padding: .75rem; font-size: .8rem; }
 table { border-collapse: collapse; font-size: .85rem; margin: .75rem 0; }
 th, td { border-bottom: 1px solid #ddd; padding: .25rem .6rem; text-align: left; vertical-align: top; }
-td.number { text-align: right; white-space: nowrap; }
+th[colspan] { text-align: center; border-left: 1px solid #ddd; }
+td.number { text-align: right; } td.number, td.name { white-space: nowrap; } td.ours { font-weight: bold; }
+td.best { background: #d8f0d0; } td.fault { color: #b00020; } small { color: #555; font-weight: normal; }
 """
 
 
@@ -60,8 +62,8 @@ def page(material: Material) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_safe(title)}</title><style>{STYLE}</style></head>\n"
-        f"<body><h1>{_safe(title)}</h1>\n{body}\n</body></html>\n"
+        f"<title>{safe(title)}</title><style>{STYLE}</style></head>\n"
+        f"<body><h1>{safe(title)}</h1>\n{body}\n</body></html>\n"
     )
 
 
@@ -69,7 +71,7 @@ def _section(heading: str, make: Callable[[Material], str], material: Material) 
     try:
         body = make(material)
     except RecordError as error:
-        body = _paragraph(f"Left out: {error}.")
+        body = paragraph(f"Left out: {error}.")
     return f"<section><h2>{heading}</h2>\n{body}</section>"
 
 
@@ -78,7 +80,7 @@ def _section(heading: str, make: Callable[[Material], str], material: Material) 
 
 def _measured(material: Material) -> str:
     about, found = material.about, material.found
-    machine = found[-1].machine
+    machine = machine_of(found)
     caches = ", ".join(f"{name} {binary(size)}" for name, size in about.caches.items()) or "unknown"
     packages = ", ".join(f"{name} {version}" for name, version in machine.get("packages", {}).items())
     runs: dict[tuple[str, str, str], list[str]] = defaultdict(list)
@@ -94,36 +96,36 @@ def _measured(material: Material) -> str:
     else:
         noise = "No cell was measured twice in one run, so nothing tells how large the noise is."
     return (
-        _paragraph(
+        paragraph(
             f"Machine {about.key}: {about.cpu}, {about.cores} cores, caches {caches}, {machine.get('kernel', '')}, "
             f"Python {machine.get('python', 'unknown')}, {packages}."
         )
-        + _table(
+        + table(
             ("source", "commit", "command", "from", "to", "cells"),
             [(*run, min(times), max(times), len(times)) for run, times in sorted(runs.items())],
         )
-        + _table(
+        + table(
             ("what", "status", "cells"),
             [(primitive, status, number) for (primitive, status), number in sorted(counts.items())],
         )
-        + _paragraph(noise)
+        + paragraph(noise)
     )
 
 
 def _recommended(material: Material) -> str:
     held = Table(material.found)
     answers = [answer(held, Question(capacity, batch, 1.0, material.about.cores)) for capacity, batch in QUESTIONS]
-    return "".join(f"<pre>{_safe(text(given))}</pre>\n" for given in answers)
+    return "".join(f"<pre>{safe(text(given))}</pre>\n" for given in answers)
 
 
 def _figures(material: Material) -> str:
     shown = "".join(
-        f'<figure id="{one.name}"><img alt="{_safe(one.question)}" '
+        f'<figure id="{one.name}"><img alt="{safe(one.question)}" '
         f'src="data:image/png;base64,{base64.b64encode(one.picture).decode()}">'
-        f"<figcaption>{_safe(one.reading)}</figcaption></figure>\n"
+        f"<figcaption>{safe(one.reading)}</figcaption></figure>\n"
         for one in material.drawn
     )
-    return shown + "".join(_paragraph(f"Left out, {name}: {why}") for name, why in material.left_out.items())
+    return shown + "".join(paragraph(f"Left out, {name}: {why}") for name, why in material.left_out.items())
 
 
 def _model(material: Material) -> str:
@@ -144,12 +146,12 @@ def _model(material: Material) -> str:
     if not errors:
         raise RecordError("no model can be checked; measure more: python -m benchmarks sweep --preset quick")
     return (
-        _paragraph(
+        paragraph(
             "The model of the default numba tree: each cell, unstable ones too, predicted by a fit without its (N, K)."
         )
-        + _table(("op", "held-out cells", "median error", "worst error"), errors)
-        + (_paragraph(ANSWERING) + _table(REGRETS, regrets) if regrets else "")
-        + "".join(map(_paragraph, sentences))
+        + table(("op", "held-out cells", "median error", "worst error"), errors)
+        + (paragraph(ANSWERING) + table(REGRETS, regrets) if regrets else "")
+        + "".join(map(paragraph, sentences))
     )
 
 
@@ -185,8 +187,12 @@ def _regret_sentence(op: str, found: Sequence[models.FanoutRegret]) -> str:
 
 
 def _claims(material: Material) -> str:
-    claims = verdicts(material.found)
-    return _table(("claim", "verdict", "evidence"), [(one.text, one.verdict, one.evidence) for one in claims])
+    judged = [*claims.verdicts(material.found), *peer_claims.verdicts(material.found)]
+    return table(("claim", "verdict", "evidence"), [(one.text, one.verdict, one.evidence) for one in judged])
+
+
+def _peers(material: Material) -> str:
+    return peer_section.section(material.found, material.results / material.about.key)
 
 
 def _validation(material: Material) -> str:
@@ -203,23 +209,24 @@ def _validation(material: Material) -> str:
         )
         for one in checked.checked
     ]
-    return _paragraph(
+    return paragraph(
         f"{len(rows)} questions, every candidate measured afterwards: the recommended one took "
         f"{checked.median_regret:.1%} longer than the best in the median and {checked.worst_regret:.1%} at worst, "
         f"where the same cell measured twice differs by up to {checked.noise_floor:.1%}."
-    ) + _table(("N", "B", "threads", "updates a draw", "recommended", "best measured", "regret"), rows)
+    ) + table(("N", "B", "threads", "updates a draw", "recommended", "best measured", "regret"), rows)
 
 
 def _untimed(material: Material) -> str:
     capacities: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for record in material.found:
+    found = [record for record in material.found if not record.primitive.startswith(peer_claims.PEER)]
+    for record in found:
         if record.status in ("skipped", "failed"):
             what = (record.status, record.contestant, record.op, record.reason or "no reason given")
             capacities[what].append(record.capacity)
     if not capacities:
-        return _paragraph(f"None: each of {len(material.found)} cells has a time.")
+        return paragraph(f"None: each of {len(found)} cells of the sweeps has a time.")
     rows = [(*what, len(held), f"{min(held):,} to {max(held):,}") for what, held in sorted(capacities.items())]
-    return _table(("status", "contestant", "op", "reason", "cells", "N"), rows)
+    return table(("status", "contestant", "op", "reason", "cells", "N"), rows)
 
 
 SECTIONS = (
@@ -227,30 +234,8 @@ SECTIONS = (
     ("What to choose", _recommended),
     ("Figures", _figures),
     ("The cost model", _model),
+    ("Other libraries", _peers),
     ("Claims of seed 0", _claims),
     ("Recommendations held against measurement", _validation),
     ("Skipped and failed cells", _untimed),
 )
-
-
-# HTML.
-
-
-def _safe(value: object) -> str:
-    return html.escape(str(value))
-
-
-def _paragraph(sentence: str) -> str:
-    return f"<p>{_safe(sentence)}</p>\n"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table that scrolls sideways where it does not fit; whatever starts with a digit is set right."""
-    lines = ["".join(f"<th>{_safe(name)}</th>" for name in head)]
-    for row in rows:
-        lines.append("".join(f"<td{_number(str(cell))}>{_safe(cell)}</td>" for cell in row))
-    return '<div class="wide"><table>' + "".join(f"<tr>{line}</tr>\n" for line in lines) + "</table></div>\n"
-
-
-def _number(cell: str) -> str:
-    return ' class="number"' if cell.rstrip("%").replace(",", "").replace(".", "").isdigit() else ""

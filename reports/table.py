@@ -35,9 +35,15 @@ class About:
     pairs: int
 
 
+def machine_of(found: Sequence[Measurement]) -> dict[str, Any]:
+    """The machine and its software, as the last record of a sweep tells it; other libraries come with their own."""
+    of_sweeps = [record for record in found if not record.primitive.startswith("peer")]
+    return (of_sweeps or found)[-1].machine
+
+
 def about(found: Sequence[Measurement]) -> About:
-    """The machine of records that are all of one."""
-    machine = found[-1].machine
+    """The machine of records that are all of one, and the noise of its sweeps."""
+    machine = machine_of(found)
     pairs = twins(timed(found))
     return About(
         key=found[-1].machine_key,
@@ -63,7 +69,8 @@ def tidy(found: Sequence[Measurement]) -> pd.DataFrame:
     for name, column in (("ns", "median_seconds"), ("low_ns", "low_seconds"), ("high_ns", "high_seconds")):
         seconds = frame[column].astype(float).fillna(frame["median_seconds"].astype(float))
         frame[name] = 1e9 * seconds / frame["batch"]
-    names = frame.sort_values(["primitive", "contestant"], key=lambda column: column.replace("memory", "~"))
+    order = {name: "" if name.startswith("sum_tree") else name for name in frame["primitive"].unique()}
+    names = frame.assign(primitive=frame["primitive"].map(order)).sort_values(["primitive", "contestant"])
     return frame.assign(contestant=pd.Categorical(frame["contestant"], names["contestant"].unique()))
 
 

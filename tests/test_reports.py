@@ -14,7 +14,7 @@ from dse.recommend import Configuration, Question
 from dse.records import Measurement, Writer
 from dse.validation import Checked, Validation
 from reports import __main__ as command
-from reports import figures, page, table
+from reports import figures, look, page, peer_rows, peer_section, table
 
 KEY = "made-up"
 CACHES = {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}
@@ -22,7 +22,20 @@ MACHINE = {"key": KEY, "cpu": "Abacus 9000", "cores": 4, "caches": CACHES, "kern
 BEST_FANOUT = 8
 MISALIGNED = 1.5
 AGAIN = 1.04
-NAMES = ["fanout", "capacity", "batch", "layout", "floor", "bytes"]
+NAMES = ["fanout", "capacity", "batch", "layout", "floor", "bytes", "peers_batch", "peers_capacity"]
+PEERS = {  # nanoseconds of an element's draw and update, and of a call
+    ("numba", "float32", ()): (10.0, 6.0, 1_000.0),
+    ("numba", "float32", (("validate", False),)): (10.0, 6.0, 600.0),
+    ("numba", "float64", ()): (12.0, 8.0, 1_000.0),
+    ("python", "float32", ()): (4_000.0, 4_000.0, 0.0),
+    ("tianshou", "float64", ()): (40.0, 40.0, 5_000.0),
+    ("torchrl", "float32", ()): (60.0, 5.0, 700.0),
+    ("torchrl", "float64", ()): (70.0, 7.0, 700.0),
+    ("rllib", "float64", ()): (2_000.0, 2_000.0, 0.0),
+}
+NOTHING = {"median_seconds": None, "low_seconds": None, "high_seconds": None, "samples_seconds": ()}
+PACKAGES = {"rllib": "ray"}
+PEER_AGAIN = 1.02
 
 
 def record(nanoseconds, **fields):
@@ -62,8 +75,34 @@ def everything():
         yield record(70, contestant="fpga", source="modeled", samples_seconds=(), **where)
     for kind, lines in itertools.product(("gather", "chase"), (512, 65_536)):
         yield record(3, primitive="memory", contestant=kind, op="read", capacity=lines, batch=1 << 15, dtype="")
-    nothing = {"median_seconds": None, "low_seconds": None, "high_seconds": None, "samples_seconds": ()}
-    yield record(1, contestant="python", status="skipped", reason="takes <b>too</b> long", **nothing)
+    yield record(1, contestant="python", status="skipped", reason="takes <b>too</b> long", **NOTHING)
+    yield from peers()
+
+
+def peers():
+    """Records of other libraries and ours in turns, at N = 1,000,000 over B and at B = 128 over N."""
+    shapes = [(1_000_000, 1), (1_000_000, 1_024), *((n, 128) for n in (1 << 10, 1 << 17, 1 << 20))]
+    for (name, dtype, options), (draw, update, call) in PEERS.items():
+        ours = name in ("numba", "python")
+        packages = {"numpy": "2.4", "numba": "0.68", **({} if ours else {PACKAGES.get(name, name): f"0.{len(name)}"})}
+        kind = {"contestant": name, "dtype": dtype, "options": dict(options), "fanout": 16 if ours else 2}
+        usual = kind | {"machine": MACHINE | {"packages": packages}, "command": "python -m benchmarks peers"}
+        for (n, b), (op, cost) in itertools.product(shapes, (("draw", draw), ("update", update))):
+            time = cost + call / b
+            yield record(time, primitive="peer", op=op, capacity=n, batch=b, **usual)
+            if (name, dtype, options) == ("numba", "float32", ()):
+                yield record(PEER_AGAIN * time, primitive="peer_again", op=op, capacity=n, batch=b, **usual)
+        for threads in (1, 2):
+            time = draw / (threads if ours else 1)
+            yield record(time, primitive="peer_shared", capacity=1_000_000, batch=1_024, threads=threads, **usual)
+    absent = {
+        "contestant": "pfrl",
+        "dtype": "float64",
+        "fanout": 2,
+        "status": "skipped",
+        "reason": "pfrl is not <here>",
+    }
+    yield record(1, primitive="peer", batch=1, **(usual | absent), **NOTHING)
 
 
 def write(folder, found):
@@ -226,7 +265,7 @@ def test_what_was_not_measured_is_left_out_with_the_command_for_it(tmp_path, cap
     assert set(said["left_out"]) == set(NAMES) - {"capacity", "bytes"}
     text = (tmp_path / "out" / "index.html").read_text()
     for name, reason in said["left_out"].items():
-        assert "python -m benchmarks sweep" in reason
+        assert ("make peers" if name.startswith("peers") else "python -m benchmarks sweep") in reason
         assert f"Left out, {name}: {reason}" in text
     assert "No cell was measured twice" in text
 
@@ -267,9 +306,10 @@ def test_a_file_where_the_folder_should_be_is_one_sentence(tmp_path, capsys):
 def test_pictures_of_the_same_records_are_the_same():
     found = [record(10.0, capacity=n) for n in (1_000, 10_000)]
     rows, about = table.by_capacity(table.tidy(found)), table.about(found)
-    first, second = (figures.picture(figures.capacity(rows, about), "svg") for _ in range(2))
+    first, second = (look.picture(figures.capacity(rows, about), "svg") for _ in range(2))
     assert first == second
 
 
 def test_examples_in_docstrings_run():
-    assert doctest.testmod(table).failed == 0
+    for module in (table, peer_rows, peer_section):
+        assert doctest.testmod(module).failed == 0

@@ -1,0 +1,142 @@
+"""The one look of all figures.
+
+A panel an operation, logarithmic axes with plain numbers, bars for the 95 % interval of the median, hollow markers
+where a timing was unstable, dots and a word in the legend for what was not measured. Every color comes with a marker or
+dash of its own, so that nothing is lost in print or to a color-blind reader.
+"""
+
+import io
+import math
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+import seaborn as sns
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from .table import About, binary, short
+
+COLORS = [sns.color_palette("colorblind")[i] for i in (0, 1, 2, 3, 4, 5, 7, 9)]  # without those too pale for a line
+MARKERS = "osD^vPXp"
+TIME = "time per element (ns)"
+LEAVES = "leaves N"
+LEGEND_WIDTH = 120  # characters, 6 of them a marker's
+DOTS_PER_INCH = 130
+SUBDIVISIONS = (  # of a decade, for axes whose highest value is less than so many times the lowest
+    (1.6, (1, 1.1, 1.2, 1.3, 1.4, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6, 6.5, 7, 7.5, 8, 8.5, 9, 9.5)),
+    (8, (1, 1.2, 1.5, 2, 3, 5, 7)),
+    (500, (1, 2, 5)),
+    (math.inf, (1,)),
+)
+STYLE = {
+    **sns.axes_style("whitegrid"),
+    **sns.plotting_context("notebook", font_scale=0.9),
+    "figure.constrained_layout.use": True,
+    "font.family": "DejaVu Sans",
+    "grid.color": "0.9",
+    "lines.linewidth": 1.6,
+    "lines.markersize": 6.5,
+    "svg.hashsalt": "reports",
+}
+styled = mpl.rc_context(STYLE)
+
+
+def panels(question: str, titles: Sequence[str], height: float = 6, **layout: Any) -> tuple[Figure, Sequence[Axes]]:
+    """A figure 9 inches wide that asks a question, with a logarithmic panel a title, and room for a caption."""
+    figure = Figure(figsize=(9, height))
+    top, _ = figure.subfigures(2, 1, squeeze=False, height_ratios=(12, 1)).ravel()
+    top.suptitle(question, fontweight="bold")
+    grid = top.subplots(squeeze=False, **({"ncols": len(titles), "sharey": True} | layout)).ravel()
+    for axes, title in zip(grid, titles, strict=True):
+        axes.set_title(title)
+        axes.set(xscale="log", yscale="log", ylabel=TIME)
+        axes.label_outer()
+    return figure, grid
+
+
+def by_op(
+    question: str, rows: pd.DataFrame, setting: str, height: float = 6
+) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+    """A panel for each op, with its rows."""
+    parts = dict(iter(rows.groupby("op")))
+    figure, grid = panels(question, [f"{op}, {setting}" for op in parts], height)
+    return figure, list(zip(grid, parts.values(), strict=True))
+
+
+def line(
+    axes: Axes, rows: pd.DataFrame, x: str, label: str, position: int, dashes: str = "-", marker: str | None = None
+) -> None:
+    """One series with its intervals, in the color and marker of its position."""
+    style = {"color": COLORS[position % len(COLORS)], "marker": marker or MARKERS[position % len(MARKERS)]}
+    series(axes, rows, x, label, style | {"linestyle": dashes})
+
+
+def series(axes: Axes, rows: pd.DataFrame, x: str, label: str, style: Mapping[str, Any]) -> None:
+    """One series with its intervals, in this style."""
+    color, marker = style["color"], style["marker"]
+    for source, part in rows.sort_values(x).groupby("source"):
+        is_measured = source == "measured"
+        name, drawn = (label, style) if is_measured else (f"{label} ({source})", {**style, "linestyle": ":"})
+        ends = [(part["ns"] - part["low_ns"]).clip(lower=0), (part["high_ns"] - part["ns"]).clip(lower=0)]
+        axes.errorbar(part[x], part["ns"], ends, fmt="none", ecolor=color, elinewidth=1, capsize=2.5, alpha=0.7)
+        axes.plot(part[x], part["ns"], label=name, **drawn)
+        hollow = part[part["status"] == "unstable"]
+        axes.plot(hollow[x], hollow["ns"], marker, color=color, markerfacecolor="white")
+
+
+def ticks(axis: Axis, values: Sequence[float], say: Callable[[float], str] = short) -> None:
+    """Ticks at these values and nowhere else."""
+    axis.set_major_locator(FixedLocator(list(values)))
+    axis.set_major_formatter(FixedFormatter([say(value) for value in values]))
+    axis.set_minor_locator(NullLocator())
+
+
+def bytes_axis(axes: Axes, rows: pd.DataFrame, label: str) -> None:
+    """Ticks at powers of four of a KiB."""
+    powers = range(math.floor(math.log(rows["bytes"].min(), 4)), math.ceil(math.log(rows["bytes"].max(), 4)) + 1)
+    ticks(axes.xaxis, [4.0**power for power in powers], binary)
+    axes.set(xlabel=label)
+
+
+def finish(figure: Figure, rows: pd.DataFrame, about: About, note: str = "") -> Figure:
+    """Plain numbers on the time axes; below the panels the legend, then where the numbers come from."""
+    handles: dict[str, Artist] = {}
+    for axes in figure.axes:
+        low, high = axes.get_ylim()
+        steps = next(steps for ratio, steps in SUBDIVISIONS if high / low < ratio)
+        axes.yaxis.set_major_locator(LogLocator(subs=steps))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    top, bottom = figure.subfigs
+    columns = min(len(handles), LEGEND_WIDTH // (6 + max(map(len, handles))))
+    top.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=columns)
+    caption = textwrap.fill(f"{note} {_origin(rows, about)}".strip(), 140)
+    bottom.text(0.01, 1, caption, va="top", fontsize=8.5, color="0.3")
+    return figure
+
+
+def _origin(rows: pd.DataFrame, about: About) -> str:
+    """What the rows are, where, when and from which commits."""
+    hollow = " Hollow: unstable, its interval is wide." if (rows["status"] == "unstable").any() else ""
+    sources = " and ".join(sorted(rows["source"].unique()))
+    commits = ", ".join(sorted({(commit or "no commit")[:8] for commit in rows["commit"]}))
+    days = sorted({utc[:10] for utc in rows["utc"]})
+    return (
+        f"Bars: 95 % intervals of medians.{hollow} Source: {sources} on {about.cpu}, {about.cores} cores, "
+        f"at {commits}, {' to '.join(dict.fromkeys([days[0], days[-1]]))}."
+    )
+
+
+@styled
+def picture(figure: Figure, ending: str) -> bytes:
+    """A figure as the bytes of a .svg or .png file: the same bytes for the same figure."""
+    content = io.BytesIO()
+    figure.savefig(content, format=ending, dpi=DOTS_PER_INCH, metadata={"Date": None} if ending == "svg" else {})
+    return content.getvalue()
