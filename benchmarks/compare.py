@@ -113,6 +113,8 @@ def compare_commits(base: str, new: str, options: argparse.Namespace) -> Compari
             found.rounds += 1
     except WorkerError as error:
         raise BrokenCommitError(str(error)) from None
+    if all(cell.untimed for cell in cells):
+        found.broken = f"nothing can be timed; {cells[0].untimed}"
     gone = [cell for cell in cells if cell.untimed and cell.untimed.startswith("NEW")]
     if gone:
         found.broken = f"{len(gone)} cells that {base} can do, {new} cannot, {_label(gone[0].case)}: {gone[0].untimed}"

@@ -1,16 +1,20 @@
-"""Is one commit slower than another: verdicts, exit codes, records as input; commits are simulated here."""
+"""Is one commit slower than another: verdicts, exit codes, records as input; commits simulated, and real ones."""
 
 import dataclasses
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import commits, compare
 from benchmarks.commits import BrokenCommitError, Installed
 from benchmarks.workers import Untimed, WorkerClock, WorkerError
 from dse.records import Writer
+from tests.repositories import Repository
 from tests.test_reports import record
 
 NOISE = 0.04  # standard deviation of a process's times, as a fraction
@@ -173,3 +177,26 @@ def test_the_suite_workers_see_is_the_checkouts_and_nothing_else(tmp_path):
     assert [path.name for path in folder.iterdir()] == ["benchmarks"]
     assert (folder / "benchmarks" / "worker.py").exists()
     assert commits.suite(tmp_path) == folder
+
+
+@pytest.mark.slow
+def test_real_commits_get_the_exit_codes_they_deserve(tmp_path):
+    repository = Repository(tmp_path)
+    slow, same, broken = repository.slow_sampling(), repository.same_code(), repository.broken()
+
+    def compared(base, new, *more):
+        command = [sys.executable, "-m", "benchmarks", "compare", base, new, "--json", *more]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    code, found = compared(repository.base, slow, "--budget", "300")
+    assert code == compare.REGRESSION, found
+    slower = [cell["case"] for cell in found["cells"] if cell["verdict"] == "slower"]
+    assert {(case["contestant"], case["op"]) for case in slower} == {("numba", "draw")}, found
+    code, found = compared(repository.base, same, "--budget", "600")
+    assert code == compare.OK, found
+    code, found = compared(repository.base, same, "--budget", "0")
+    assert code == compare.INCONCLUSIVE, found
+    code, found = compared(repository.base, broken)
+    assert code == compare.BROKEN, found
