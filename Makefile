@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := .venv-peers
 
-.PHONY: help demo peers test test-slow check format clean
+.PHONY: help demo peers test test-slow bench check format clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -29,6 +29,9 @@ test: $(READY)  ## the tests, in minutes
 test-slow: $(READY)  ## the long tests as well
 	$(BIN)/python -m pytest
 
+bench: $(READY)  ## time draws and updates with pytest-benchmark, in seconds
+	$(BIN)/python -m pytest tests/test_micro.py --benchmark-enable --benchmark-only
+
 check: $(READY)  ## format, lint, strict types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -39,7 +42,7 @@ format: $(READY)  ## bring the code into the house's format
 	$(BIN)/ruff check --fix .
 
 clean:  ## remove the environment and every cache
-	rm -rf $(VENV) $(PEERS) .compare .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) .compare .asv .benchmarks .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt

@@ -17,7 +17,7 @@ import impls
 
 from .cases import Case, prepare
 from .floor import memory_reads
-from .timing import time_interleaved
+from .timing import interleave_calls
 
 CONTESTANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "numba": ("numba", {}),
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure, print, and return the exit code."""
     options = _parser().parse_args(arguments)
     calls = _calls(options)
-    timings = time_interleaved(list(calls.values()), options.budget * len(calls), options.seed, SAMPLE_SECONDS)
+    timings = interleave_calls(list(calls.values()), options.budget * len(calls), options.seed, SAMPLE_SECONDS)
     seconds = {key: timing.interval.median for key, timing in zip(calls, timings, strict=True)}
     if options.json:
         rows = [{"what": list(key), "seconds": value} for key, value in seconds.items()]

@@ -16,7 +16,7 @@ from .cases import Case, Prepared, WrongAnswerError, prepare
 from .clock import ALL_CPUS, pin
 from .floor import memory_reads
 from .stamp import Stamp
-from .timing import LEAST_SAMPLES, Timing, time_interleaved
+from .timing import LEAST_SAMPLES, Timing, interleave_calls
 
 AGAIN = "sum_tree_again"  # the A/A twin's primitive
 FLOOR_MEGABYTES = (0.03, 0.25, 0.5, 1, 2, 4, 8, 16, 64)
@@ -89,7 +89,7 @@ def _measure(cases: Sequence[Case], stamp: Stamp, budget_seconds: float, seed: i
     again = prepare(ready[0].case, seed)
     timed = [*ready, again]
     affinity = pin(max(case.threads for case in cases))
-    timings = time_interleaved([one.call for one in timed], budget_seconds * len(timed), seed)
+    timings = interleave_calls([one.call for one in timed], budget_seconds * len(timed), seed)
     pin(len(ALL_CPUS))
     machine = {**platforms.fingerprint(), "affinity": affinity} | _threading_layer(ready)
     for position, (one, timing) in enumerate(zip(timed, timings, strict=True)):
@@ -157,7 +157,7 @@ def _memory_floor(stamp: Stamp, done: set[str], budget_seconds: float, seed: int
     calls = [(case, call) for case, call in calls if _memory_record(stamp, case).cell not in done]
     if not calls:
         return
-    timings = time_interleaved([call for _, call in calls], budget_seconds * len(calls), seed)
+    timings = interleave_calls([call for _, call in calls], budget_seconds * len(calls), seed)
     for (case, _), timing in zip(calls, timings, strict=True):
         yield stamp.timed(case, timing, primitive="memory", op="read", dtype="", distribution="uniform")
 

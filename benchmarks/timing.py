@@ -33,7 +33,7 @@ class Timing:
         return self.interval.relative_width > UNSTABLE
 
 
-def time_interleaved(
+def interleave_calls(
     calls: Sequence[Call],
     budget_seconds: float,
     seed: int = 0,

@@ -10,7 +10,7 @@ from benchmarks import cases
 from benchmarks.cases import DISTRIBUTIONS, OPS, Case, WrongAnswerError, prepare
 from benchmarks.presets import PRESETS, Block, candidates, groups
 from benchmarks.questions import questions
-from benchmarks.timing import LEAST_SAMPLES, time_interleaved
+from benchmarks.timing import LEAST_SAMPLES, interleave_calls
 from tests.contestants import NAMES
 
 
@@ -84,7 +84,7 @@ def test_inputs_rotate_and_are_the_same_for_all():
 def test_rivals_are_timed_in_turns():
     order = []
     calls = [lambda turn, name=name: (order.append(name), sum(range(3_000))) for name in "abc"]
-    timings = time_interleaved(calls, budget_seconds=0.0, least_sample_seconds=1e-3)
+    timings = interleave_calls(calls, budget_seconds=0.0, least_sample_seconds=1e-3)
     for timing in timings:
         assert len(timing.samples) == LEAST_SAMPLES
         assert timing.interval.low <= timing.interval.median <= timing.interval.high
