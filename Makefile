@@ -20,7 +20,7 @@ demo: $(READY)  ## measure the trees on this machine, draw the figures, recommen
 	@echo
 	$(BIN)/python -m reports
 
-peers: $(READY) $(PEERS)/.ready  ## time other libraries beside ours, in an environment of their own; half an hour
+peers: $(READY) $(PEERS)/.ready  ## time other libraries beside ours, in an environment of their own; 12 minutes
 	$(BIN)/python -m benchmarks peers --python $(PEERS)/bin/python
 
 test: $(READY)  ## the tests, in minutes

@@ -29,60 +29,15 @@ from dse.records import Measurement, RecordError
 
 from .cases import OPS, Case
 from .commits import BrokenCommitError, Installed, install, suite
+from .comparison import Cell, Comparison, as_json, as_markdown, label
 from .presets import Block
 from .workers import Untimed, Worker, WorkerClock, WorkerError
 
-OK, REGRESSION, BROKEN, INCONCLUSIVE = range(4)
-OUTCOMES = ("ok", "regression", "broken", "inconclusive")
 BLOCKS = (
     Block(("numba",), capacities=(10_000, 1_000_000), batches=(32, 1_024)),
     Block(("numpy", "python"), capacities=(100_000,), batches=(256,)),
 )
 SAMPLES = 5  # of a cell in one process
-
-
-@dataclasses.dataclass
-class Cell:
-    """A case, and what each round saw of it: seconds in the process of BASE, of NEW and of BASE again."""
-
-    case: Case
-    base: list[float] = dataclasses.field(default_factory=list)
-    new: list[float] = dataclasses.field(default_factory=list)
-    again: list[float] = dataclasses.field(default_factory=list)
-    untimed: str | None = None
-    difference: stats.Difference | None = None
-
-    @property
-    def changes(self) -> list[float]:
-        """ln(new / base) of each round."""
-        return [math.log(new / base) for base, new in zip(self.base, self.new, strict=True)]
-
-    @property
-    def twins(self) -> list[float]:
-        """ln(base again / base) of each round."""
-        return [math.log(again / base) for base, again in zip(self.base, self.again, strict=True)]
-
-
-@dataclasses.dataclass
-class Comparison:
-    """Everything that was found out."""
-
-    base: str
-    new: str
-    cells: list[Cell]
-    floor: float = 0.0
-    rounds: int = 0
-    broken: str | None = None
-
-    @property
-    def code(self) -> int:
-        """The exit code."""
-        verdicts = [cell.difference.verdict for cell in self.cells if cell.difference]
-        if self.broken:
-            return BROKEN
-        if "slower" in verdicts:
-            return REGRESSION
-        return INCONCLUSIVE if "ambiguous" in verdicts or not verdicts else OK
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -94,8 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             found = compare_commits(options.base, options.new, options)
     except BrokenCommitError as error:
-        found = Comparison(options.base, options.new, [], broken=str(error))
-    print(json.dumps(_as_json(found, options)) if options.json else _as_markdown(found, options))
+        found = Comparison(options.base, options.new, [], options.threshold, options.detect, broken=str(error))
+    print(json.dumps(as_json(found)) if options.json else as_markdown(found))
     return found.code
 
 
@@ -104,11 +59,11 @@ def compare_commits(base: str, new: str, options: argparse.Namespace) -> Compari
     sides = install(base), install(new)
     cells = [Cell(case) for case in _cases(options)]
     names = [f"{side.name} ({side.sha[:8]})" for side in sides]
-    found = Comparison(names[0], names[1], cells)
+    found = Comparison(*names, cells, options.threshold, options.detect)
     try:
         _warm(sides, cells, options.seed)
         end = time.perf_counter() + options.budget
-        while (undecided := _undecided(cells, found, options)) and (not found.rounds or time.perf_counter() < end):
+        while (undecided := _undecided(found)) and (not found.rounds or time.perf_counter() < end):
             _round(sides, undecided, options.seed + found.rounds)
             found.rounds += 1
     except WorkerError as error:
@@ -117,7 +72,7 @@ def compare_commits(base: str, new: str, options: argparse.Namespace) -> Compari
         found.broken = f"nothing can be timed; {cells[0].untimed}"
     gone = [cell for cell in cells if cell.untimed and cell.untimed.startswith("NEW")]
     if gone:
-        found.broken = f"{len(gone)} cells that {base} can do, {new} cannot, {_label(gone[0].case)}: {gone[0].untimed}"
+        found.broken = f"{len(gone)} cells that {base} can do, {new} cannot, {label(gone[0].case)}: {gone[0].untimed}"
     return found
 
 
@@ -145,7 +100,7 @@ def _round(sides: Sequence[Installed], cells: Sequence[Cell], seed: int) -> None
             clocks = [worker.prepare(cell.case, seed) for worker in workers]
             timed = [clock for clock in clocks if isinstance(clock, WorkerClock)]
             if len(timed) < len(workers):
-                raise BrokenCommitError(f"{_label(cell.case)} could be timed once, and then not again")
+                raise BrokenCommitError(f"{label(cell.case)} could be timed once, and then not again")
             samples: list[list[float]] = [[] for _ in timed]
             for _ in range(SAMPLES):
                 for turn in rng.permutation(len(timed)):
@@ -160,33 +115,15 @@ def _worker(side: Installed) -> Worker:
     return Worker(side.python, [suite()])
 
 
-def _undecided(cells: Sequence[Cell], found: Comparison, options: argparse.Namespace) -> list[Cell]:
+def _undecided(found: Comparison) -> list[Cell]:
     """Bring the verdicts up to date; returns the cells that need another round."""
-    timed = [cell for cell in cells if not cell.untimed]
+    timed = [cell for cell in found.cells if not cell.untimed]
     if not found.rounds:
         return timed
     found.floor = stats.noise_floor((math.exp(statistics.fmean(cell.twins)), 1.0) for cell in timed)
-    _judge(
-        timed,
-        [statistics.fmean(cell.changes) for cell in timed],
-        stats.standard_errors([[cell.changes, cell.twins] for cell in timed]),
-        found.floor,
-        options,
-    )
+    estimates = [statistics.fmean(cell.changes) for cell in timed]
+    found.judge(timed, estimates, stats.standard_errors([[cell.changes, cell.twins] for cell in timed]))
     return [cell for cell in timed if cell.difference and cell.difference.verdict == "ambiguous"]
-
-
-def _judge(
-    cells: Sequence[Cell],
-    estimates: Sequence[float],
-    errors: Sequence[float],
-    floor: float,
-    options: argparse.Namespace,
-) -> None:
-    beyond = max(floor, math.log1p(options.threshold))
-    tolerated = max(beyond, math.log1p(options.detect))
-    for cell, difference in zip(cells, stats.differences(estimates, errors, beyond, tolerated), strict=True):
-        cell.difference = difference
 
 
 def compare_files(base: Path, new: Path, options: argparse.Namespace) -> Comparison:
@@ -204,10 +141,11 @@ def compare_files(base: Path, new: Path, options: argparse.Namespace) -> Compari
         raise RecordError(f"{base} and {new} have no measured cell in common")
     pairs = [(sides[0][cell], sides[1][cell]) for cell in shared]
     cells = [Cell(_case(one), [one.seconds], [other.seconds]) for one, other in pairs]
-    floor = max(stats.noise_floor(records.twins(records.read_file(path))) for path in (base, new))
+    found = Comparison(base.name, new.name, cells, options.threshold, options.detect)
+    found.floor = max(stats.noise_floor(records.twins(records.read_file(path))) for path in (base, new))
     errors = [math.hypot(_error(one), _error(other)) for one, other in pairs]
-    _judge(cells, [cell.changes[0] for cell in cells], errors, floor, options)
-    return Comparison(base.name, new.name, cells, floor)
+    found.judge(cells, [cell.changes[0] for cell in cells], errors)
+    return found
 
 
 def _timed(path: Path) -> dict[str, Measurement]:
@@ -245,75 +183,6 @@ def _cases(options: argparse.Namespace) -> list[Case]:
     blocks = BLOCKS[:1] if "contestants" in chosen else BLOCKS
     found = {repr(case): case for block in blocks for case in dataclasses.replace(block, **chosen).cases()}
     return list(found.values())
-
-
-# What is printed
-
-
-def _label(case: Case) -> str:
-    options = "".join(f", {key}={value}" for key, value in sorted(case.options.items()))
-    more = f", {case.threads} threads" if case.threads > 1 else ""
-    kind = "" if case.workload == "uniform" else f", {case.workload}"
-    shape = f"N={case.capacity:,} K={case.fanout} B={case.batch:,}"
-    return f"{case.contestant} {case.op}, {shape}, {case.dtype}{more}{kind}{options}"
-
-
-def _as_markdown(found: Comparison, options: argparse.Namespace) -> str:
-    rows = [("cell", found.base, found.new, "change", "interval", "verdict")]
-    for cell in found.cells:
-        if cell.untimed or not cell.difference:
-            rows.append((_label(cell.case), "", "", "", "", f"not timed, {cell.untimed or 'the run ended before'}"))
-            continue
-        base, new = (f"{1e6 * statistics.median(values):,.2f} us" for values in (cell.base, cell.new))
-        change, low, high = (math.expm1(getattr(cell.difference, name)) for name in ("log_ratio", "low", "high"))
-        interval = f"{low:+.0%} to {high:+.0%}" if math.isfinite(high) else "unknown"
-        verdict = f"**{cell.difference.verdict}**" if cell.difference.verdict == "slower" else cell.difference.verdict
-        rows.append((_label(cell.case), base, new, f"{change:+.1%}", interval, verdict))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    rows.insert(1, tuple("-" * width for width in widths))
-    lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows] if found.cells else []
-    return "\n".join([*lines, "", _summary(found, options)])
-
-
-def _summary(found: Comparison, options: argparse.Namespace) -> str:
-    if found.code == BROKEN:
-        return f"broken: {found.broken}"
-    counts = dict.fromkeys(("slower", "faster", "same", "ambiguous"), 0)
-    for cell in found.cells:
-        if cell.difference:
-            counts[cell.difference.verdict] += 1
-    told = ", ".join(f"{number} {name}" for name, number in counts.items() if number) or "nothing was timed"
-    how = f"{found.rounds} rounds" if found.rounds else "records as they are"
-    floor = f"A/A noise floor {math.expm1(found.floor):.1%}"
-    remedy = {
-        OK: f"nothing is slower, and a slow-down of {options.detect:.0%} would have been seen in every cell",
-        REGRESSION: f"slower by more than the noise floor and {options.threshold:.0%}",
-        INCONCLUSIVE: f"cannot exclude a slow-down of {options.detect:.0%} in every cell; try a larger --budget",
-    }[found.code]
-    return f"{OUTCOMES[found.code]}: {told} ({how}, {floor}, 95 % confidence for all cells together); {remedy}"
-
-
-def _as_json(found: Comparison, options: argparse.Namespace) -> dict[str, Any]:
-    cells = []
-    for cell in found.cells:
-        fields: dict[str, Any] = {"case": dataclasses.asdict(cell.case), "source": "measured", "reason": cell.untimed}
-        if cell.difference:
-            names = ("log_ratio", "low", "high")
-            shown = {name: value if math.isfinite(value := getattr(cell.difference, name)) else None for name in names}
-            fields |= {"verdict": cell.difference.verdict, **shown}
-        cells.append(fields | {"base_seconds": cell.base, "new_seconds": cell.new, "base_again_seconds": cell.again})
-    return {
-        "base": found.base,
-        "new": found.new,
-        "outcome": OUTCOMES[found.code],
-        "exit_code": found.code,
-        "broken": found.broken,
-        "rounds": found.rounds,
-        "noise_floor": found.floor,
-        "threshold": options.threshold,
-        "detect": options.detect,
-        "cells": cells,
-    }
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -13,7 +13,7 @@ CHECKS = {
     "wrong_leaf": "targets of a freshly filled tree that land on another leaf than the exact one",
     "zero_leaf": "draws that return a leaf of priority 0, where half of the leaves have none",
     "zero_leaf_at_0": "whether mass 0 returns leaf 0 although its priority is 0",
-    "out_of_range": "draws that return an index outside of [0, N), in a tree of which a tenth is filled",
+    "out_of_range": "draws that return an index outside of [0, N), where N is no power of two",
     "at_total": "whether a mass equal to the total, which no leaf owns, is answered instead of refused",
     "drift": "relative error of the root after updates over six decades of priorities",
     "duplicates": "whether another than the last of equal indices in one batch wins",

@@ -15,8 +15,8 @@ import impls
 from benchmarks import bench_trees
 from benchmarks.bench_trees import CONTESTANTS, Draw, Memory, Modeled, Step, Update
 from benchmarks.cases import WrongAnswerError
+from tests.repositories import ROOT, Repository
 
-ROOT = Path(__file__).resolve().parent.parent
 GRID = {
     (Draw, "time_draw"): ("numpy", 300, 256),
     (Update, "time_update"): ("numpy", 300, 256),
@@ -143,44 +143,17 @@ def test_a_tree_that_refuses_the_case_is_skipped_and_a_wrong_answer_is_not(monke
 # asv installs its environment, which takes the network or a cache of packages.
 
 DRAWS = ["--bench", r"Draw\.time_draw\('numba'"]
-SEARCH = "else self._search(batch, True)"
 QUICKLY = ["-a", "rounds=1", "-a", "repeat=(1,1,0.1)", "-a", "warmup_time=0"]
 FACTOR = "1.5"
 
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
-    if subprocess.run(["git", "rev-parse"], cwd=ROOT, capture_output=True, check=False).returncode:
-        pytest.skip("this is no checkout")
-    folder = tmp_path_factory.mktemp("asv") / "fanout"
-    listed = git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
-    git(folder, "init", "--quiet", "--initial-branch=main")
-    commit(folder, "as it is")
-    with (folder / "README.md").open("a") as readme:
-        readme.write("\n<!-- the same code -->\n")
-    commit(folder, "same")
-    tree = folder / "impls" / "sumtree" / "numba_tree.py"
-    source = tree.read_text()
-    assert source.count(SEARCH) == 1
-    tree.write_text(source.replace(SEARCH, "else (self._search(batch, True), self._search(batch, True))[1]"))
-    commit(folder, "slow")
-    assert asv(folder, "machine", "--yes").returncode == 0
-    yield folder
-    shutil.rmtree(folder / ".asv", ignore_errors=True)  # pytest keeps the folders of three runs, and this is large
-
-
-def git(folder, *words):
-    who = ["-c", "user.name=Fanout", "-c", "user.email=fanout@example.org"]
-    return subprocess.run(["git", *who, *words], cwd=folder, capture_output=True, text=True, check=True).stdout
-
-
-def commit(folder, message):
-    git(folder, "add", "--all")
-    git(folder, "commit", "--quiet", "--message", message)
+    made = Repository(tmp_path_factory.mktemp("asv") / "fanout")
+    made.same, made.slow = made.same_code(), made.slow_sampling()
+    assert asv(made.folder, "machine", "--yes").returncode == 0
+    yield made
+    shutil.rmtree(made.folder / ".asv", ignore_errors=True)  # pytest keeps the folders of three runs, and this is large
 
 
 def asv(folder, *words):
@@ -210,34 +183,34 @@ def continuous(folder, base, branch):
 
 @pytest.mark.slow
 def test_the_same_code_is_not_flagged(repository):
-    done = continuous(repository, "HEAD~2", "HEAD~1")
+    done = continuous(repository.folder, repository.base, repository.same)
     assert done.returncode == 0
     assert "BENCHMARKS NOT SIGNIFICANTLY CHANGED" in done.stdout
 
 
 @pytest.mark.slow
 def test_draws_that_take_twice_as_long_are_flagged(repository):
-    done = continuous(repository, "HEAD~1", "HEAD")
+    done = continuous(repository.folder, repository.base, repository.slow)
     assert done.returncode == 1
     assert "PERFORMANCE DECREASED" in done.stdout
     flagged = [line for line in done.stdout.splitlines() if line.startswith("| + ")]
     assert flagged
     assert all("bench_trees.Draw.time_draw('numba'" in line for line in flagged)
-    compared = asv(repository, "compare", "--factor", FACTOR, "HEAD~1", "HEAD")
+    compared = asv(repository.folder, "compare", "--factor", FACTOR, repository.base, repository.slow)
     assert "bench_trees.Draw.time_draw('numba'" in compared.stdout
     assert compared.returncode == 0, "the README says that compare exits 0 whatever it finds"
 
 
 @pytest.mark.slow
 def test_a_commit_that_is_not_there_exits_as_a_regression_does(repository):
-    assert asv(repository, "continuous", "nowhere", "HEAD").returncode == 1
+    assert asv(repository.folder, "continuous", "nowhere", "HEAD").returncode == 1
 
 
 @pytest.mark.slow
 def test_every_cell_runs_or_is_skipped_and_is_published(repository):
-    assert asv(repository, "run", *QUICKLY, "--bench", "bench_trees", "HEAD^!").returncode == 0
-    assert asv(repository, "publish").returncode == 0
-    page = repository / ".asv" / "html"
+    assert asv(repository.folder, "run", *QUICKLY, "--bench", "bench_trees", "HEAD^!").returncode == 0
+    assert asv(repository.folder, "publish").returncode == 0
+    page = repository.folder / ".asv" / "html"
     assert (page / "index.html").is_file()
     for kind, method in GRID:
         assert list(page.rglob(f"bench_trees.{kind.__name__}.{method}.json")), method

@@ -12,6 +12,7 @@ import pytest
 from benchmarks import __main__ as command
 from benchmarks import commits, compare
 from benchmarks.commits import BrokenCommitError, Installed
+from benchmarks.comparison import BROKEN, INCONCLUSIVE, OK, REGRESSION
 from benchmarks.workers import Untimed, WorkerClock, WorkerError
 from dse.records import Writer
 from tests.repositories import Repository
@@ -69,13 +70,13 @@ def test_identical_commits_pass_in_19_of_20_runs(monkeypatch, capsys):
     for seed in range(20):
         simulate(monkeypatch, seed)
         codes.append(run(capsys, "old", "new", "--budget", "5")[0])
-    assert codes.count(compare.OK) >= 19
+    assert codes.count(OK) >= 19
 
 
 def test_a_slower_commit_is_flagged_in_the_right_cells(monkeypatch, capsys):
     simulate(monkeypatch, slow=("draw",))
     code, found = run(capsys, "old", "new", "--budget", "5")
-    assert code == found["exit_code"] == compare.REGRESSION
+    assert code == found["exit_code"] == REGRESSION
     for cell in found["cells"]:
         assert cell["verdict"] == ("slower" if cell["case"]["op"] == "draw" else "same")
         assert cell["low"] <= cell["log_ratio"] <= cell["high"]
@@ -85,14 +86,14 @@ def test_a_slower_commit_is_flagged_in_the_right_cells(monkeypatch, capsys):
 def test_a_faster_commit_passes(monkeypatch, capsys):
     simulate(monkeypatch, slow=("draw",))
     code, found = run(capsys, "new", "old", "--ops", "draw", "--budget", "5")
-    assert (code, found["outcome"]) == (compare.OK, "ok")
+    assert (code, found["outcome"]) == (OK, "ok")
     assert {cell["verdict"] for cell in found["cells"]} == {"faster"}
 
 
 def test_too_small_a_budget_is_inconclusive(monkeypatch, capsys):
     simulate(monkeypatch)
     code, found = run(capsys, "old", "new", "--budget", "0")
-    assert (code, found["outcome"], found["rounds"]) == (compare.INCONCLUSIVE, "inconclusive", 1)
+    assert (code, found["outcome"], found["rounds"]) == (INCONCLUSIVE, "inconclusive", 1)
     assert {cell["verdict"] for cell in found["cells"]} == {"ambiguous"}
 
 
@@ -102,14 +103,14 @@ def test_a_commit_that_does_not_install_is_broken(monkeypatch, capsys):
 
     monkeypatch.setattr(compare, "install", fails)
     code, found = run(capsys, "old", "new")
-    assert (code, found["outcome"]) == (compare.BROKEN, "broken")
+    assert (code, found["outcome"]) == (BROKEN, "broken")
     assert "old does not install" in found["broken"]
 
 
 def test_a_commit_that_dies_or_answers_wrongly_is_broken(monkeypatch, capsys):
     simulate(monkeypatch, untimed=("numba",))
     code, found = run(capsys, "old", "new", "--budget", "1")
-    assert code == compare.BROKEN
+    assert code == BROKEN
     assert "answers are not the oracle's" in found["broken"]
 
     def dies(side):
@@ -117,7 +118,7 @@ def test_a_commit_that_dies_or_answers_wrongly_is_broken(monkeypatch, capsys):
 
     monkeypatch.setattr(compare, "_worker", dies)
     code, found = run(capsys, "old", "new", "--budget", "1")
-    assert code == compare.BROKEN
+    assert code == BROKEN
     assert "SIGSEGV" in found["broken"]
 
 
@@ -125,7 +126,7 @@ def test_what_neither_can_do_is_shown_and_breaks_nothing(monkeypatch, capsys):
     rng = np.random.default_rng(0)
     monkeypatch.setattr(compare, "install", lambda name: Installed(name, name * 8, Path(name)))
     monkeypatch.setattr(compare, "_worker", lambda side: Simulated(rng, untimed=("python",)))
-    assert command.main(["compare", "old", "new", "--budget", "5"]) == compare.OK
+    assert command.main(["compare", "old", "new", "--budget", "5"]) == OK
     shown = capsys.readouterr().out
     assert "not timed, BASE: 3 of 32 answers" in shown
     assert shown.startswith("| cell ")
@@ -133,7 +134,7 @@ def test_what_neither_can_do_is_shown_and_breaks_nothing(monkeypatch, capsys):
 
 
 def test_an_unknown_commit_is_one_sentence(capsys):
-    assert command.main(["compare", "no-such-commit", "HEAD"]) == compare.BROKEN
+    assert command.main(["compare", "no-such-commit", "HEAD"]) == BROKEN
     assert capsys.readouterr().err == (
         "error: 'no-such-commit' is neither a commit of this repository nor a file of records\n"
     )
@@ -154,21 +155,21 @@ def cells(factor=1.0, **fields):
 
 def test_files_of_records_are_compared(tmp_path, capsys):
     base = write(tmp_path / "base.jsonl", cells())
-    assert run(capsys, base, write(tmp_path / "same.jsonl", cells(1.01)))[0] == compare.OK
+    assert run(capsys, base, write(tmp_path / "same.jsonl", cells(1.01)))[0] == OK
     code, found = run(capsys, base, write(tmp_path / "slow.jsonl", cells(2.0)))
-    assert code == compare.REGRESSION
+    assert code == REGRESSION
     assert [cell["verdict"] for cell in found["cells"]] == ["same", "slower"]
     wide = [dataclasses.replace(one, low_seconds=one.seconds / 2, high_seconds=2 * one.seconds) for one in cells()]
-    assert run(capsys, base, write(tmp_path / "wide.jsonl", wide))[0] == compare.INCONCLUSIVE
+    assert run(capsys, base, write(tmp_path / "wide.jsonl", wide))[0] == INCONCLUSIVE
 
 
 def test_files_that_cannot_be_compared_are_refused(tmp_path, capsys):
     base = write(tmp_path / "base.jsonl", cells())
     elsewhere = write(tmp_path / "elsewhere.jsonl", cells(machine={"key": "other"}))
-    assert command.main(["compare", base, elsewhere]) == compare.BROKEN
+    assert command.main(["compare", base, elsewhere]) == BROKEN
     assert "different machines (made-up and other)" in capsys.readouterr().err
     others = write(tmp_path / "others.jsonl", cells(capacity=7))
-    assert command.main(["compare", base, others]) == compare.BROKEN
+    assert command.main(["compare", base, others]) == BROKEN
     assert "no measured cell in common" in capsys.readouterr().err
 
 
@@ -191,12 +192,12 @@ def test_real_commits_get_the_exit_codes_they_deserve(tmp_path):
         return done.returncode, json.loads(done.stdout)
 
     code, found = compared(repository.base, slow, "--budget", "300")
-    assert code == compare.REGRESSION, found
+    assert code == REGRESSION, found
     slower = [cell["case"] for cell in found["cells"] if cell["verdict"] == "slower"]
     assert {(case["contestant"], case["op"]) for case in slower} == {("numba", "draw")}, found
     code, found = compared(repository.base, same, "--budget", "600")
-    assert code == compare.OK, found
+    assert code == OK, found
     code, found = compared(repository.base, same, "--budget", "0")
-    assert code == compare.INCONCLUSIVE, found
+    assert code == INCONCLUSIVE, found
     code, found = compared(repository.base, broken)
-    assert code == compare.BROKEN, found
+    assert code == BROKEN, found

@@ -68,8 +68,7 @@ class _Trees:
         return 4, 1, float(leaf == 0), note
 
     def out_of_range(self) -> Finding:
-        leaves = np.where(np.arange(LEAVES) < LEAVES // 10, self._rng.random(LEAVES), 0.0)
-        tree, _ = self._filled(leaves)
+        tree, _ = self._filled(self._rng.random(LEAVES))
         outside = draws = raised = 0
         for drawn in self._draws(tree):
             outside += int(((drawn < 0) | (drawn >= LEAVES)).sum())

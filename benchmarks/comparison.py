@@ -1,0 +1,133 @@
+"""What a comparison of two commits found: its cells, its exit code, and how it is printed."""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from dse import stats
+
+from .cases import Case
+
+OK, REGRESSION, BROKEN, INCONCLUSIVE = range(4)
+OUTCOMES = ("ok", "regression", "broken", "inconclusive")
+
+
+@dataclasses.dataclass
+class Cell:
+    """A case, and what each round saw of it: seconds in the process of BASE, of NEW and of BASE again."""
+
+    case: Case
+    base: list[float] = dataclasses.field(default_factory=list)
+    new: list[float] = dataclasses.field(default_factory=list)
+    again: list[float] = dataclasses.field(default_factory=list)
+    untimed: str | None = None
+    difference: stats.Difference | None = None
+
+    @property
+    def changes(self) -> list[float]:
+        """ln(new / base) of each round."""
+        return [math.log(new / base) for base, new in zip(self.base, self.new, strict=True)]
+
+    @property
+    def twins(self) -> list[float]:
+        """ln(base again / base) of each round."""
+        return [math.log(again / base) for base, again in zip(self.base, self.again, strict=True)]
+
+
+@dataclasses.dataclass
+class Comparison:
+    """Everything that was found out."""
+
+    base: str
+    new: str
+    cells: list[Cell]
+    threshold: float
+    detect: float
+    floor: float = 0.0
+    rounds: int = 0
+    broken: str | None = None
+
+    def judge(self, cells: Sequence[Cell], estimates: Sequence[float], errors: Sequence[float]) -> None:
+        """Give cells their verdicts, by estimates of ln(new / base) and their standard errors."""
+        floor = max(self.floor, math.log1p(self.threshold))
+        found = stats.differences(estimates, errors, floor, math.log1p(self.detect))
+        for cell, difference in zip(cells, found, strict=True):
+            cell.difference = difference
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        verdicts = [cell.difference.verdict for cell in self.cells if cell.difference]
+        if self.broken:
+            return BROKEN
+        if "slower" in verdicts:
+            return REGRESSION
+        return INCONCLUSIVE if "ambiguous" in verdicts or not verdicts else OK
+
+
+def label(case: Case) -> str:
+    options = "".join(f", {key}={value}" for key, value in sorted(case.options.items()))
+    more = f", {case.threads} threads" if case.threads > 1 else ""
+    kind = "" if case.workload == "uniform" else f", {case.workload}"
+    shape = f"N={case.capacity:,} K={case.fanout} B={case.batch:,}"
+    return f"{case.contestant} {case.op}, {shape}, {case.dtype}{more}{kind}{options}"
+
+
+def as_markdown(found: Comparison) -> str:
+    rows = [("cell", found.base, found.new, "change", "interval", "verdict")]
+    for cell in found.cells:
+        if cell.untimed or not cell.difference:
+            rows.append((label(cell.case), "", "", "", "", f"not timed, {cell.untimed or 'the run ended before'}"))
+            continue
+        base, new = (f"{1e6 * statistics.median(values):,.2f} us" for values in (cell.base, cell.new))
+        change, low, high = (math.expm1(getattr(cell.difference, name)) for name in ("log_ratio", "low", "high"))
+        interval = f"{low:+.0%} to {high:+.0%}" if math.isfinite(high) else "unknown"
+        verdict = f"**{cell.difference.verdict}**" if cell.difference.verdict == "slower" else cell.difference.verdict
+        rows.append((label(cell.case), base, new, f"{change:+.1%}", interval, verdict))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rows.insert(1, tuple("-" * width for width in widths))
+    lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows] if found.cells else []
+    return "\n".join([*lines, "", _summary(found)])
+
+
+def _summary(found: Comparison) -> str:
+    if found.code == BROKEN:
+        return f"broken: {found.broken}"
+    counts = dict.fromkeys(("slower", "faster", "same", "ambiguous"), 0)
+    for cell in found.cells:
+        if cell.difference:
+            counts[cell.difference.verdict] += 1
+    told = ", ".join(f"{number} {name}" for name, number in counts.items() if number) or "nothing was timed"
+    how = f"{found.rounds} rounds" if found.rounds else "records as they are"
+    floor = f"A/A noise floor {math.expm1(found.floor):.1%}"
+    remedy = {
+        OK: f"nothing is slower, and a slow-down of {found.detect:.0%} would have been seen in every cell",
+        REGRESSION: f"slower by more than the noise floor and {found.threshold:.0%}",
+        INCONCLUSIVE: f"cannot exclude a slow-down of {found.detect:.0%} in every cell; try a larger --budget",
+    }[found.code]
+    return f"{OUTCOMES[found.code]}: {told} ({how}, {floor}, 95 % confidence for all cells together); {remedy}"
+
+
+def as_json(found: Comparison) -> dict[str, Any]:
+    cells = []
+    for cell in found.cells:
+        fields: dict[str, Any] = {"case": dataclasses.asdict(cell.case), "source": "measured", "reason": cell.untimed}
+        if cell.difference:
+            names = ("log_ratio", "low", "high")
+            shown = {name: value if math.isfinite(value := getattr(cell.difference, name)) else None for name in names}
+            fields |= {"verdict": cell.difference.verdict, **shown}
+        cells.append(fields | {"base_seconds": cell.base, "new_seconds": cell.new, "base_again_seconds": cell.again})
+    return {
+        "base": found.base,
+        "new": found.new,
+        "outcome": OUTCOMES[found.code],
+        "exit_code": found.code,
+        "broken": found.broken,
+        "rounds": found.rounds,
+        "noise_floor": found.floor,
+        "threshold": found.threshold,
+        "detect": found.detect,
+        "cells": cells,
+    }
