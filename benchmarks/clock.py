@@ -1,9 +1,10 @@
 """The clock: calls that make a sample long enough, samples taken one at a time, and where they may run."""
 
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 LEAST_SAMPLE_SECONDS = 0.010
@@ -82,10 +83,10 @@ def _calibrate(call: Call, least_sample_seconds: float) -> int:
         count = min(MOST_CALLS, max(2 * count, int(1.1 * count * least_sample_seconds / max(seconds, 1e-9))))
 
 
-def pin(threads: int) -> list[int]:
-    """Keep this thread on the first ``threads`` CPUs it may use; returns them, [] where the system has no affinity."""
-    if not ALL_CPUS:
-        return []
-    chosen = ALL_CPUS[:threads]
-    os.sched_setaffinity(0, chosen)
+def pin(cpus: int, threads: Iterable[int] = (0,)) -> list[int]:
+    """Keep threads (0: the caller) on the first ``cpus`` CPUs they may use; returns them, [] if there is no affinity."""
+    chosen = ALL_CPUS[:cpus]
+    for thread in threads if chosen else ():
+        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+            os.sched_setaffinity(thread, chosen)
     return list(chosen)

@@ -4,7 +4,7 @@ It has one CPU to itself and one thread, and answers from whatever ``impls`` and
 ``workers.py`` is its other end. Besides ``cases`` and ``clock`` it needs nothing of the suite, so that it also times
 commits whose suite is older.
 
-    {"do": "prepare", "case": {...}, "seed": 0, "callers": 1}    -> {"calls": 12} or {"skipped": why}, {"failed": why}
+    {"do": "prepare", "case": {...}, "seed": 0, ...}             -> {"calls": 12, ...}, {"skipped": why}, {"failed": why}
     {"do": "sample", "number": 0}                                -> {"seconds": 1.2e-05}
     {"do": "forget"}                                             -> {}
     {"do": "accuracy", "contestant": "tianshou", "dtype": ...}   -> {"checks": [...]}
@@ -15,12 +15,13 @@ import importlib.metadata
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import impls
 
 from .cases import Case, WrongAnswerError, prepare
-from .clock import LEAST_SAMPLE_SECONDS, CallClock, Clock, SharedClock, pin
+from .clock import CallClock, Clock, SharedClock, pin
 
 NOT_HERE = (RuntimeError, ValueError, NotImplementedError, MemoryError)
 
@@ -44,11 +45,9 @@ class _Session:
     def __init__(self) -> None:
         self._clocks: list[Clock] = []
 
-    def prepare(
-        self, case: dict[str, Any], seed: int, callers: int, least_seconds: float = LEAST_SAMPLE_SECONDS
-    ) -> dict[str, Any]:
+    def prepare(self, case: dict[str, Any], seed: int, least_seconds: float, callers: int, cpus: int) -> dict[str, Any]:
         """Make a clock for a case, its tree called by so many threads at once (0: by this one alone)."""
-        pin(max(1, callers))
+        affinity = pin(cpus, _threads())
         try:
             call = prepare(Case(**case), seed, _maker(case["contestant"])).call
             clock = SharedClock(call, callers, least_seconds) if callers else CallClock(call, least_seconds)
@@ -57,7 +56,7 @@ class _Session:
         except NOT_HERE as error:
             return {"skipped": str(error) or "not enough memory"}
         self._clocks.append(clock)
-        return {"calls": clock.calls_per_sample}
+        return {"calls": clock.calls_per_sample, "affinity": affinity}
 
     def sample(self, number: int) -> dict[str, float]:
         """Take one sample."""
@@ -86,6 +85,12 @@ class _Session:
             except importlib.metadata.PackageNotFoundError:
                 continue
         return found
+
+
+def _threads() -> list[int]:
+    """Every thread of the process: libraries keep pools of them, made while it had one CPU."""
+    tasks = Path("/proc/self/task")
+    return [int(task.name) for task in tasks.iterdir()] if tasks.exists() else [0]
 
 
 def _maker(contestant: str) -> Any:

@@ -42,6 +42,7 @@ class WorkerClock:
     worker: "Worker"
     number: int
     calls_per_sample: int
+    affinity: list[int]
 
     def sample(self) -> float:
         """Seconds a call takes, by one more sample."""
@@ -98,16 +99,24 @@ class Worker:
         return dict(json.loads(answer))
 
     def prepare(
-        self, case: Case, seed: int, callers: int = 0, least_seconds: float = LEAST_SAMPLE_SECONDS
+        self,
+        case: Case,
+        seed: int,
+        least_seconds: float = LEAST_SAMPLE_SECONDS,
+        callers: int = 0,
+        cpus: int = 1,
     ) -> WorkerClock | Untimed:
-        """The case ready to be timed there, or why it cannot be."""
-        fields = dataclasses.asdict(case)
-        answer = self.ask("prepare", case=fields, seed=seed, callers=callers, least_seconds=least_seconds)
+        """The case ready to be timed there, on so many CPUs, or why it cannot be.
+
+        ``callers`` threads of the process call it at once; 0 for its own.
+        """
+        how = {"seed": seed, "least_seconds": least_seconds, "callers": callers, "cpus": cpus}
+        answer = self.ask("prepare", case=dataclasses.asdict(case), **how)
         for status in ("skipped", "failed"):
             if status in answer:
                 return Untimed(status, answer[status])
         self._count += 1
-        return WorkerClock(self, self._count - 1, answer["calls"])
+        return WorkerClock(self, self._count - 1, answer["calls"], answer["affinity"])
 
     def forget(self) -> None:
         """Have it let go of every prepared case."""

@@ -38,7 +38,7 @@ class Simulated:
         if case.contestant in self._untimed:
             return Untimed("failed", "3 of 32 answers are not the oracle's")
         seconds = 1e-5 * (2 if case.op in self._slow else 1) * np.exp(self._rng.normal(0, NOISE))
-        return Clock(self, 0, 10, self._rng, seconds)
+        return Clock(self, 0, 10, [], self._rng, seconds)
 
     def forget(self):
         pass

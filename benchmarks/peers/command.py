@@ -17,13 +17,12 @@ from typing import Any, Self
 
 import impls
 from benchmarks.cases import Case
-from benchmarks.clock import ALL_CPUS
 from benchmarks.stamp import Stamp
-from benchmarks.timing import interleave
+from benchmarks.timing import Timing, interleave
 from benchmarks.workers import Untimed, Worker, WorkerClock, WorkerError
 from dse import accuracy, platforms, records
 from dse.accuracy import ACCURACY_FILE, Accuracy
-from dse.records import Measurement, RecordError
+from dse.records import Measurement, RecordError, Status
 
 from . import adapter, names
 
@@ -85,28 +84,36 @@ class _Member:
     fields: dict[str, Any]
     worker: Worker
     stamp: Stamp
+    callers: int = 0
 
     def case(self, op: str, capacity: int, batch: int) -> Case:
         """One of its cells."""
         return Case(op=op, capacity=capacity, batch=batch, **self.fields)
 
-    @property
-    def limits(self) -> tuple[str, ...]:
-        """What its adapter says of a library."""
-        name = self.fields["contestant"]
-        return adapter(name).limits if name in names() else ()
+    def measuring(self, primitive: str, callers: int = 0) -> Self:
+        """Itself, when it measures a primitive; its tree called by so many threads, 0 for the process's own."""
+        return dataclasses.replace(self, stamp=dataclasses.replace(self.stamp, primitive=primitive), callers=callers)
 
-    def measuring(self, primitive: str, callers: int) -> Self:
-        """Itself, stamping records of a primitive measured with so many callers."""
-        machine = {**self.stamp.machine, "affinity": list(ALL_CPUS[: callers or 1])}
-        return dataclasses.replace(self, stamp=dataclasses.replace(self.stamp, primitive=primitive, machine=machine))
-
-    def clock(self, case: Case, seed: int, callers: int) -> WorkerClock | Untimed:
+    def clock(self, case: Case, seed: int, cpus: int) -> WorkerClock | Untimed:
         """A cell ready to be timed, or why it is not."""
-        clock = self.worker.prepare(case, seed, callers, SAMPLE_SECONDS)
+        clock = self.worker.prepare(case, seed, SAMPLE_SECONDS, self.callers, cpus)
         if isinstance(clock, WorkerClock) and (seconds := clock.sample()) > LONGEST_CALL_SECONDS:
             return Untimed("skipped", f"one call takes {seconds:.2g} s")
         return clock
+
+    def record(self, case: Case, status: Status, **fields: Any) -> Measurement:
+        """A record of a cell; ``threads`` are those that share the tree."""
+        return self.stamp.record(case, status, **fields, **self._callers())
+
+    def timed(self, case: Case, timing: Timing, affinity: list[int]) -> Measurement:
+        """A record of a cell's time, with what its adapter says of the library."""
+        name = self.fields["contestant"]
+        limits = adapter(name).limits if name in names() else ()
+        more = {"reason": "; ".join(limits) or None, "machine": {**self.stamp.machine, "affinity": affinity}}
+        return self.stamp.timed(case, timing, **more, **self._callers())
+
+    def _callers(self) -> dict[str, int]:
+        return {"threads": self.callers} if self.callers else {}
 
     def checks(self, seed: int) -> Iterator[Accuracy]:
         """Its checks, none where it is not here; an unchecked tree is the same tree."""
@@ -141,7 +148,7 @@ def _member(fields: dict[str, Any], worker: Worker) -> _Member:
     name = fields["contestant"]
     package = adapter(name).package if name in names() else None
     versions = worker.ask("versions", packages=["numpy", "numba", *([package] if package else [])])
-    machine = {**platforms.fingerprint(), "packages": versions, "affinity": list(ALL_CPUS[:1])}
+    machine = {**platforms.fingerprint(), "packages": versions}
     return _Member(fields, worker, dataclasses.replace(Stamp.of_this_run(PEER), machine=machine))
 
 
@@ -151,9 +158,10 @@ def _measure(team: _Team, path: Path, options: argparse.Namespace) -> None:
 
     commit = team.members[0].stamp.commit
     done = {one.cell for one in records.read_file(path) if one.commit == commit} if path.exists() else set()
-    shapes = [(op, options.capacity, batch, 0) for batch in options.batches for op in ("draw", "update")]
-    shapes += [(op, capacity, BATCH, 0) for capacity in options.capacities for op in ("draw", "update")]
-    shapes += [("draw", options.capacity, SHARED_BATCH, callers) for callers in CALLERS]
+    shapes: list[tuple[str, int, int, tuple[int, ...]]] = []
+    shapes += [(op, options.capacity, batch, ()) for batch in options.batches for op in ("draw", "update")]
+    shapes += [(op, capacity, BATCH, ()) for capacity in options.capacities for op in ("draw", "update")]
+    shapes += [("draw", options.capacity, SHARED_BATCH, CALLERS)]
     with records.Writer(path) as writer, tqdm(shapes, unit="group", disable=options.json) as bar:
         for shape in bar:
             op, capacity, batch, _ = shape
@@ -163,28 +171,34 @@ def _measure(team: _Team, path: Path, options: argparse.Namespace) -> None:
 
 
 def _group(
-    team: _Team, done: set[str], options: argparse.Namespace, op: str, capacity: int, batch: int, callers: int
+    team: _Team,
+    done: set[str],
+    options: argparse.Namespace,
+    op: str,
+    capacity: int,
+    batch: int,
+    shared: tuple[int, ...],
 ) -> list[Measurement]:
-    """The records of one shape, all contestants in turns; with ``callers`` threads sharing each tree, unless 0."""
-    members = [member.measuring(SHARED if callers else PEER, callers) for member in team.members]
-    members += [] if callers else [team.twin.measuring(AGAIN, 0)]
-    fields = {"threads": callers} if callers else {}
+    """The records of one shape, all contestants in turns; each tree ``shared`` by so many threads, if by any."""
+    if shared:
+        members = [member.measuring(SHARED, callers) for member in team.members for callers in shared]
+    else:
+        members = [*(member.measuring(PEER) for member in team.members), team.twin.measuring(AGAIN)]
     found: list[Measurement] = []
     ready: list[tuple[_Member, WorkerClock]] = []
     for member in members:
         case = member.case(op, capacity, batch)
-        if member.stamp.record(case, "skipped", **fields).cell in done:
+        if member.record(case, "skipped").cell in done:
             continue
-        clock = member.clock(case, options.seed, callers)
+        clock = member.clock(case, options.seed, cpus=max(shared, default=1))
         if isinstance(clock, Untimed):
-            found.append(member.stamp.record(case, clock.status, reason=clock.reason, **fields))
+            found.append(member.record(case, clock.status, reason=clock.reason))
         else:
             ready.append((member, clock))
     if ready:
         timings = interleave([clock for _, clock in ready], options.budget * len(ready), options.seed)
-        for (member, _), timing in zip(ready, timings, strict=True):
-            case, reason = member.case(op, capacity, batch), "; ".join(member.limits) or None
-            found.append(member.stamp.timed(case, timing, reason=reason, **fields))
+        for (member, clock), timing in zip(ready, timings, strict=True):
+            found.append(member.timed(member.case(op, capacity, batch), timing, clock.affinity))
     for member in members:
         member.worker.forget()
     return found
