@@ -84,7 +84,7 @@ def _calibrate(call: Call, least_sample_seconds: float) -> int:
 
 
 def pin(cpus: int, threads: Iterable[int] = (0,)) -> list[int]:
-    """Keep threads (0: the caller) on the first ``cpus`` CPUs they may use; returns them, [] if there is no affinity."""
+    """Keep threads (0: the caller) on the first ``cpus`` CPUs they may use; returns them, [] without affinity."""
     chosen = ALL_CPUS[:cpus]
     for thread in threads if chosen else ():
         with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile

@@ -4,7 +4,7 @@ It has one CPU to itself and one thread, and answers from whatever ``impls`` and
 ``workers.py`` is its other end. Besides ``cases`` and ``clock`` it needs nothing of the suite, so that it also times
 commits whose suite is older.
 
-    {"do": "prepare", "case": {...}, "seed": 0, ...}             -> {"calls": 12, ...}, {"skipped": why}, {"failed": why}
+    {"do": "prepare", "case": {...}, "seed": 0, ...}             -> {"calls": 12, ..}, {"skipped": why}, {"failed": why}
     {"do": "sample", "number": 0}                                -> {"seconds": 1.2e-05}
     {"do": "forget"}                                             -> {}
     {"do": "accuracy", "contestant": "tianshou", "dtype": ...}   -> {"checks": [...]}
