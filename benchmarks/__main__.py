@@ -21,6 +21,7 @@ from dse import platforms, records
 from dse.records import RecordError
 
 from . import compare, speed_table
+from .arguments import list_of
 from .cases import DISTRIBUTIONS, OPS, Case
 from .clock import ALL_CPUS
 from .peers import command as peers_command
@@ -171,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
         ("distributions", str, "of the priorities, below"),
         ("duplicates", float, "part of a batch that repeats one leaf"),
     ):
-        measure.add_argument(f"--{name}", type=_list_of(kind), metavar="A,B,..", help=text)
+        measure.add_argument(f"--{name}", type=list_of(kind), metavar="A,B,..", help=text)
     measure.add_argument("--options", type=_settings, action="append", metavar="KEY=VALUE,..", help="repeatable")
     measure.add_argument("--budget", type=float, metavar="SECONDS", help="of sampling for one cell")
     measure.add_argument("--name", help="of the results file (default: the preset)")
@@ -199,14 +200,6 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: %(default)s")
         command.add_argument("--json", action="store_true", help="print JSON instead of text")
     return parser
-
-
-def _list_of(kind: type) -> Any:
-    def parse(text: str) -> tuple[Any, ...]:
-        return tuple(kind(word) for word in text.split(","))
-
-    parse.__name__ = f"list of {kind.__name__}"
-    return parse
 
 
 def _settings(text: str) -> dict[str, Any]:

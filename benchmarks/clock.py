@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 LEAST_SAMPLE_SECONDS = 0.010
@@ -50,24 +51,21 @@ class SharedClock:
         self.calls_per_sample = callers * _calibrate(call, least_sample_seconds)
 
     def sample(self) -> float:
-        """Seconds of wall time a call takes, by one more sample."""
-        each = self.calls_per_sample // self._callers
-        start, done = (threading.Barrier(self._callers + 1) for _ in range(2))
+        """Seconds of wall time a call takes, by one more sample. Raises what a call raises."""
+        each, began = self.calls_per_sample // self._callers, []
+        start = threading.Barrier(self._callers, action=lambda: began.append(time.perf_counter()))
 
-        def work(first: int) -> None:
+        def work(first: int) -> float:
             start.wait()
             for turn in range(first, first + each):
                 self._call(turn)
-            done.wait()
+            return time.perf_counter()
 
-        for caller in range(self._callers):
-            threading.Thread(target=work, args=(self._turn + caller * each,), daemon=True).start()
-        start.wait()
-        begin = time.perf_counter()
-        done.wait()
-        seconds = time.perf_counter() - begin
+        firsts = [self._turn + caller * each for caller in range(self._callers)]
+        with ThreadPoolExecutor(self._callers) as threads:
+            ended = max(threads.map(work, firsts))
         self._turn += self.calls_per_sample
-        return seconds / self.calls_per_sample
+        return (ended - began[0]) / self.calls_per_sample
 
 
 def _calibrate(call: Call, least_sample_seconds: float) -> int:

@@ -20,13 +20,13 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from dse import records, stats
 from dse.records import Measurement, RecordError
 
+from .arguments import list_of
 from .cases import OPS, Case
 from .commits import BrokenCommitError, Installed, install, suite
 from .comparison import Cell, Comparison, as_json, as_markdown, label
@@ -61,7 +61,7 @@ def compare_commits(base: str, new: str, options: argparse.Namespace) -> Compari
     names = [f"{side.name} ({side.sha[:8]})" for side in sides]
     found = Comparison(*names, cells, options.threshold, options.detect)
     try:
-        _warm(sides, cells, options.seed)
+        gone = _warm(sides, cells, options.seed)
         end = time.perf_counter() + options.budget
         while (undecided := _undecided(found)) and (not found.rounds or time.perf_counter() < end):
             _round(sides, undecided, options.seed + found.rounds)
@@ -70,24 +70,26 @@ def compare_commits(base: str, new: str, options: argparse.Namespace) -> Compari
         raise BrokenCommitError(str(error)) from None
     if all(cell.untimed for cell in cells):
         found.broken = f"nothing can be timed; {cells[0].untimed}"
-    gone = [cell for cell in cells if cell.untimed and cell.untimed.startswith("NEW")]
-    if gone:
+    elif gone:
         found.broken = f"{len(gone)} cells that {base} can do, {new} cannot, {label(gone[0].case)}: {gone[0].untimed}"
     return found
 
 
-def _warm(sides: Sequence[Installed], cells: Sequence[Cell], seed: int) -> None:
-    """Compile what is compiled, and find the cells that cannot be timed, and why."""
-    for side, name in zip(sides, ("BASE", "NEW"), strict=True):
+def _warm(sides: Sequence[Installed], cells: Sequence[Cell], seed: int) -> list[Cell]:
+    """Compile what is compiled, and find the cells that cannot be timed, and why; returns those only NEW cannot."""
+    gone = []
+    for side in sides:
         try:
             with _worker(side) as worker:
                 for cell in cells:
                     clock = worker.prepare(cell.case, seed)
                     if isinstance(clock, Untimed) and not cell.untimed:
-                        cell.untimed = f"{name}: {clock.reason}"
+                        cell.untimed = f"{side.name}: {clock.reason}"
+                        gone += [cell] if side is sides[1] else []
                     worker.forget()
         except WorkerError as error:
             raise BrokenCommitError(f"{side.name} installs, but cannot be timed: {error}") from None
+    return gone
 
 
 def _round(sides: Sequence[Installed], cells: Sequence[Cell], seed: int) -> None:
@@ -200,7 +202,7 @@ def _parser() -> argparse.ArgumentParser:
         ("batches", int, "elements of a call B"),
         ("fanouts", int, "children of a node K"),
     ):
-        parser.add_argument(f"--{name}", type=_list_of(kind), metavar="A,B,..", help=text)
+        parser.add_argument(f"--{name}", type=list_of(kind), metavar="A,B,..", help=text)
     parser.add_argument(
         "--budget", type=float, default=180, metavar="SECONDS", help="of measuring (default: %(default)s)"
     )
@@ -213,7 +215,3 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="of inputs and order (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the Markdown table")
     return parser
-
-
-def _list_of(kind: type) -> Any:
-    return lambda text: tuple(kind(word) for word in text.split(","))

@@ -68,6 +68,7 @@ class Comparison:
 
 
 def label(case: Case) -> str:
+    """A case in one line."""
     options = "".join(f", {key}={value}" for key, value in sorted(case.options.items()))
     more = f", {case.threads} threads" if case.threads > 1 else ""
     kind = "" if case.workload == "uniform" else f", {case.workload}"
@@ -76,6 +77,7 @@ def label(case: Case) -> str:
 
 
 def as_markdown(found: Comparison) -> str:
+    """A table of the cells for a pull request, and the summary below it."""
     rows = [("cell", found.base, found.new, "change", "interval", "verdict")]
     for cell in found.cells:
         if cell.untimed or not cell.difference:
@@ -111,6 +113,7 @@ def _summary(found: Comparison) -> str:
 
 
 def as_json(found: Comparison) -> dict[str, Any]:
+    """Everything, with ln ratios and the seconds of each round; None for what is not finite."""
     cells = []
     for cell in found.cells:
         fields: dict[str, Any] = {"case": dataclasses.asdict(cell.case), "source": "measured", "reason": cell.untimed}

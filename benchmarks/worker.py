@@ -1,8 +1,8 @@
 """A process that prepares cases and takes samples of them when it is told to: a line of JSON in, a line of JSON out.
 
-It has one CPU to itself and one thread, and answers from whatever ``impls`` and libraries its own environment holds;
-``workers.py`` is its other end. Besides ``cases`` and ``clock`` it needs nothing of the suite, so that it also times
-commits whose suite is older.
+It runs on as many CPUs as it is told, one unless threads share a tree, and answers from whatever ``impls`` and
+libraries its own environment holds; ``workers.py`` is its other end. Besides ``cases`` and ``clock`` it needs nothing
+of the suite, so that it also times commits whose suite is older.
 
     {"do": "prepare", "case": {...}, "seed": 0, ...}             -> {"calls": 12, ..}, {"skipped": why}, {"failed": why}
     {"do": "sample", "number": 0}                                -> {"seconds": 1.2e-05}

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -52,10 +52,10 @@ class WorkerClock:
 class Worker:
     """A process of ``python`` that finds its modules in ``paths`` first and nowhere else beside its environment."""
 
-    def __init__(self, python: Path, paths: Sequence[Path], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, python: Path, paths: Sequence[Path]) -> None:
         self._errors = tempfile.TemporaryFile()  # closed with the worker
         self._count = 0
-        settings = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(map(str, paths)), **(environment or {})}
+        settings = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(map(str, paths))}
         self._process = subprocess.Popen(
             [str(python), "-P", "-m", "benchmarks.worker"],
             stdin=subprocess.PIPE,

@@ -128,7 +128,7 @@ def test_what_neither_can_do_is_shown_and_breaks_nothing(monkeypatch, capsys):
     monkeypatch.setattr(compare, "_worker", lambda side: Simulated(rng, untimed=("python",)))
     assert command.main(["compare", "old", "new", "--budget", "5"]) == OK
     shown = capsys.readouterr().out
-    assert "not timed, BASE: 3 of 32 answers" in shown
+    assert "not timed, old: 3 of 32 answers" in shown
     assert shown.startswith("| cell ")
     assert "would have been seen in every cell" in shown
 

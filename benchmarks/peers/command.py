@@ -9,13 +9,13 @@ like: the same command goes on where it stopped.
 import argparse
 import dataclasses
 import json
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
 import impls
+from benchmarks.arguments import list_of
 from benchmarks.cases import Case
 from benchmarks.stamp import Stamp
 from benchmarks.timing import Timing, interleave
@@ -46,7 +46,14 @@ LONGEST_CALL_SECONDS = 2.0
 
 
 def contestants(chosen: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """What a case says of each contestant: every library in each of its formats, then ours."""
+    """What a case says of each contestant: ours, then every library in each of its formats; or of those chosen.
+
+    ValueError for a name that is neither.
+    """
+    known = (*names(), *impls.names())
+    for name in chosen or ():
+        if name not in known:
+            raise ValueError(f"{name!r} is none of {', '.join(known)}")
     theirs = [
         {"contestant": name, "dtype": dtype, "fanout": adapter(name).fanout}
         for name in names()
@@ -258,13 +265,12 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    known = [*names(), *impls.names()]
-    parser.add_argument("--contestants", type=_words(known), metavar="A,B,..", help="libraries, or trees of ours")
+    parser.add_argument("--contestants", type=list_of(str), metavar="A,B,..", help="libraries, or trees of ours")
     parser.add_argument(
         "--capacity", type=int, default=CAPACITY, help="leaves N over the batches (default: %(default)s)"
     )
-    parser.add_argument("--batches", type=_words(int), default=BATCHES, metavar="A,B,..", help="over which N is held")
-    parser.add_argument("--capacities", type=_words(int), default=CAPACITIES, metavar="A,B,..", help="at B = 128")
+    parser.add_argument("--batches", type=list_of(int), default=BATCHES, metavar="A,B,..", help="over which N is held")
+    parser.add_argument("--capacities", type=list_of(int), default=CAPACITIES, metavar="A,B,..", help="at B = 128")
     parser.add_argument("--budget", type=float, default=0.6, help="seconds of sampling a cell (default: %(default)s)")
     parser.add_argument(
         "--python", type=Path, default=ENVIRONMENT, help="that has the libraries (default: %(default)s)"
@@ -275,22 +281,3 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="of inputs and order (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     return parser
-
-
-def _words(kind: Any) -> Callable[[str], tuple[Any, ...]]:
-    """A parser of words between commas, each of a type or one of those known."""
-
-    def parse(text: str) -> tuple[Any, ...]:
-        words = text.split(",")
-        if isinstance(kind, type):
-            return tuple(kind(word) for word in words)
-        for word in words:
-            if word not in kind:
-                raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(kind)}")
-        return tuple(words)
-
-    return parse
-
-
-if __name__ == "__main__":
-    sys.exit(main())

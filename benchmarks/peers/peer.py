@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.cases import Leniency
 
-FAULTS = 1e-3  # of a batch may be out of range or of priority 0: accuracy.py counts them
+FAULTS = 1e-3  # of a batch may be out of range or of priority 0 with float32 sums: accuracy.py counts them
 
 
 class Peer(ABC):
@@ -33,8 +33,8 @@ class Peer(ABC):
     def __init__(self, capacity: int, dtype: str) -> None:
         self.capacity, self.dtype = capacity, np.dtype(dtype)
         self.slots = 1 << (capacity - 1).bit_length() if self.power_of_two else capacity
-        rounding = 1e-3 if dtype == "float32" else 1e-9  # float32 sums drift from the first fill on
-        self.leniency = Leniency(rounding, FAULTS, self.own_random_numbers, self.first_duplicate_wins, self.blind)
+        rounding, faults = (1e-3, FAULTS) if dtype == "float32" else (1e-9, 0.0)  # float32 drifts from the fill on
+        self.leniency = Leniency(rounding, faults, self.own_random_numbers, self.first_duplicate_wins, self.blind)
         self._allocate()
 
     @abstractmethod
