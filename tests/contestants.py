@@ -1,5 +1,7 @@
-"""The contestants under test: every name in the registry with its defaults, and the options worth a run of their
-own."""
+"""The contestants under test: every name in the registry with its defaults, and the options worth a run of their own.
+
+The GPU tree is tested by its kernels' text run on the host, whether or not there is a device.
+"""
 
 import struct
 from typing import Any
@@ -13,6 +15,7 @@ from impls import SumTree
 CAPACITIES = (1, 2, 3, 1000)  # beside K-1 .. K*K+1, which depend on K
 FANOUTS = (2, 3, 4, 7, 8, 16, 32, 64)
 
+ALWAYS: dict[str, dict[str, Any]] = {"cupy": {"emulate": True}}
 _OPTIONS: dict[str, list[dict[str, Any]]] = {
     "python": [{"propagate": "delta"}],
     "numpy": [{"propagate": "delta"}, {"padding": "full"}, {"aligned": False}],
@@ -24,6 +27,13 @@ _OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"threads": 2},
         {"threads": 2, "layout": "plain", "propagate": "delta", "aligned": False},
     ],
+    "cupy": [
+        {"propagate": "delta"},
+        {"lanes": 1, "fused": False},
+        {"lanes": 32, "fused": False},
+        {"lanes": 16, "fused": True, "aligned": False},
+        {"lanes": 2, "fused": False, "propagate": "delta"},
+    ],
 }
 
 
@@ -31,13 +41,18 @@ def _label(name: str, options: dict[str, Any]) -> str:
     return "-".join([name, *(f"{key}={value}" for key, value in options.items())])
 
 
+def make(name: str, capacity: int, **settings: Any) -> SumTree:
+    """A contestant with its defaults, where it is tested."""
+    return impls.make(name, capacity, **(ALWAYS.get(name, {}) | settings))
+
+
 def _case(name: str, options: dict[str, Any]) -> Any:
-    reason = impls.why_not(name)
+    reason = None if name in ALWAYS else impls.why_not(name)
     marks = [pytest.mark.skip(reason=reason)] if reason else []
-    return pytest.param(name, options, id=_label(name, options), marks=marks)
+    return pytest.param(name, ALWAYS.get(name, {}) | options, id=_label(name, options), marks=marks)
 
 
-NAMES = [name for name in impls.names() if impls.why_not(name) is None]
+NAMES = [name for name in impls.names() if name in ALWAYS or impls.why_not(name) is None]
 DEFAULTS = [_case(name, {}) for name in impls.names()]
 VARIANTS = [_case(name, options) for name in impls.names() for options in [{}, *_OPTIONS.get(name, [])]]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from impls import SumTree
+from impls import SumTree, to_numpy
 from impls.sumtree.oracle import Oracle
 
 Operation = tuple[str, tuple[Any, ...]]
@@ -58,7 +58,7 @@ def walk(tree: SumTree, seed: int, steps: int, *, integers: bool, exact: bool) -
         elif kind == "rebuild":
             tree.rebuild()
         elif kind == "get":
-            assert np.array_equal(tree.get(*arguments), oracle.get(*arguments)), where
+            assert np.array_equal(to_numpy(tree.get(*arguments)), oracle.get(*arguments)), where
         else:
             _compare_draws(tree, oracle, kind, arguments[0], integers, where)
         scale = max(scale, oracle.total())
@@ -79,12 +79,12 @@ def _compare_draws(
             raise AssertionError(f"an empty tree was sampled: {where}")
         return
     if kind == "sample":
-        indices, priorities = tree.sample(uniforms)
+        indices, priorities = map(to_numpy, tree.sample(uniforms))
         mass = uniforms * tree.total()
         assert np.array_equal(priorities, oracle.get(indices)), where
     else:
         mass = np.floor(uniforms * tree.total()) if integers else uniforms * tree.total() * (1 - 1e-15)
-        indices = tree.prefix_sum_index(mass)
+        indices = to_numpy(tree.prefix_sum_index(mass))
     assert indices.dtype == np.int64
     assert indices.shape == uniforms.shape
     if integers and kind == "mass":

@@ -29,6 +29,11 @@ Priorities = NDArray[np.floating[Any]]
 
 LEAF_DTYPES = ("float32", "float64")
 BELOW_ONE = math.nextafter(1.0, 0.0)
+EXACT = {
+    np.dtype(np.float64): frozenset(map(np.dtype, ("float16", "float32", "float64"))),
+    np.dtype(np.int64): frozenset(map(np.dtype, ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"))),
+}
+"""Dtypes every value of which converts unchanged to the key's."""
 
 
 class SumTree(ABC):
@@ -122,7 +127,8 @@ class SumTree(ABC):
         if self._validate:
             indices = index_batch(indices, self._capacity)
         if not np.size(indices):
-            return np.empty(0, self._dtype)
+            nothing: Priorities = self._nothing(self._dtype)
+            return nothing
         return self._get(indices)  # type: ignore[arg-type]  # see update
 
     def prefix_sum_index(self, mass: ArrayLike) -> Indices:
@@ -135,7 +141,8 @@ class SumTree(ABC):
             if mass.size:
                 mass = mass_batch(mass, self.total())
         if not np.size(mass):
-            return np.empty(0, np.int64)
+            nothing: Indices = self._nothing(np.int64)
+            return nothing
         return self._find(mass)  # type: ignore[arg-type]  # see update
 
     def sample(self, uniforms: ArrayLike) -> tuple[Indices, Priorities]:
@@ -146,7 +153,7 @@ class SumTree(ABC):
         if self._validate:
             uniforms = uniform_batch(uniforms)
         if not np.size(uniforms):
-            return np.empty(0, np.int64), np.empty(0, self._dtype)
+            return self._nothing(np.int64), self._nothing(self._dtype)
         return self._sample(uniforms)  # type: ignore[arg-type]  # see update
 
     def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
@@ -183,6 +190,10 @@ class SumTree(ABC):
     def place(self, array: NDArray[Any]) -> Any:
         """A batch ``[B]`` where the tree takes it without a copy: here itself, else an array on the tree's device."""
         return array
+
+    def _nothing(self, dtype: DTypeLike) -> Any:
+        """The answer to an empty batch, where the tree's answers are."""
+        return self.place(np.empty(0, dtype))
 
     def modeled_seconds(self, op: str, batch: int) -> float | None:
         """None: take a stopwatch. A performance model returns the seconds one call of ``op`` takes."""
@@ -274,8 +285,10 @@ def stratified_uniforms(rng: np.random.Generator, batch: int) -> Reals:
 
 
 def to_numpy(array: Any) -> NDArray[Any]:
-    """The array in host memory, from whatever device it is on."""
-    if hasattr(array, "__cuda_array_interface__") and hasattr(array, "get"):
+    """The array in host memory, from whatever device it is on: NumPy's, CuPy's or torch's."""
+    if hasattr(array, "detach"):
+        array = array.detach().cpu()
+    elif hasattr(array, "__cuda_array_interface__"):
         array = array.get()
     return np.asarray(array)
 

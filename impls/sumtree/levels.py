@@ -58,21 +58,35 @@ def fits_lines(group_bytes: int) -> bool:
     return CACHE_LINE % group_bytes == 0 or group_bytes % CACHE_LINE == 0
 
 
-def allocate(shapes: Sequence[tuple[int, DTypeLike]], *, aligned: bool = True) -> list[NDArray[np.generic]]:
-    """Zeroed arrays, one for each (length, dtype), one after the other in a single buffer.
+def line_starts(
+    shapes: Sequence[tuple[int, DTypeLike]], *, aligned: bool = True, line_bytes: int = CACHE_LINE
+) -> tuple[list[int], int]:
+    """Where arrays, one for each (length, dtype), begin one after the other, and where the last line ends, in bytes.
 
-    Each begins on a cache line; with ``aligned=False`` each begins one element past one, so that groups straddle lines.
+    Each begins on a line; with ``aligned=False`` each begins one element past one, so that groups straddle lines.
+
+    >>> line_starts([(3, "float32"), (20, "float64"), (1, "float64")])
+    ([0, 64, 256], 320)
+    >>> line_starts([(3, "float32"), (20, "float64"), (1, "float64")], aligned=False)
+    ([4, 72, 264], 320)
+    """
+    starts, end = [], 0
+    for length, dtype in shapes:
+        start = end if aligned else end + np.dtype(dtype).itemsize
+        starts.append(start)
+        end = -(-(start + length * np.dtype(dtype).itemsize) // line_bytes) * line_bytes
+    return starts, end
+
+
+def allocate(shapes: Sequence[tuple[int, DTypeLike]], *, aligned: bool = True) -> list[NDArray[np.generic]]:
+    """Zeroed arrays, one for each (length, dtype), in a single buffer, where :func:`line_starts` puts them.
 
     >>> [array.ctypes.data % 64 for array in allocate([(3, "float32"), (5, "float64")])]
     [0, 0]
     >>> [array.ctypes.data % 64 for array in allocate([(3, "float32"), (5, "float64")], aligned=False)]
     [4, 8]
     """
-    starts, end = [], 0
-    for length, dtype in shapes:
-        start = end if aligned else end + np.dtype(dtype).itemsize
-        starts.append(start)
-        end = -(-(start + length * np.dtype(dtype).itemsize) // CACHE_LINE) * CACHE_LINE
+    starts, end = line_starts(shapes, aligned=aligned)
     raw = np.zeros(end + CACHE_LINE, np.uint8)
     base = -raw.ctypes.data % CACHE_LINE
     return [

@@ -31,15 +31,11 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from . import lanes
 from . import numba_kernels as kernels
-from .contract import Indices, Priorities, Reals, SumTree, nothing_to_sample, one_of, uniform_batch
+from .contract import EXACT, Indices, Priorities, Reals, SumTree, nothing_to_sample, one_of, uniform_batch
 from .levels import allocate, group_size
 
 _empty = np.empty  # a call with B = 1 spends a third of its time looking such names up
 _FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
-_EXACT = {  # dtypes every value of which converts unchanged
-    _FLOAT64: frozenset(map(np.dtype, ("float16", "float32", "float64"))),
-    _INT64: frozenset(map(np.dtype, ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"))),
-}
 _LEAST_PART = 512  # elements below which a part of a batch is not worth a thread
 
 # Numba asks the kernels' own file whether what it kept on disk is out of date; the vector code is in another.
@@ -252,7 +248,7 @@ def _as_batch(values: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any] | None:
     if type(values) is np.ndarray and values.ndim == 1:
         if values.dtype is dtype and values.flags.carray:  # the usual case, hence first: a call of B = 1 is mostly this
             return values
-        if values.dtype in _EXACT[dtype]:
+        if values.dtype in EXACT[dtype]:
             return values.astype(dtype)
     return None
 

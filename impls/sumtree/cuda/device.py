@@ -1,0 +1,68 @@
+"""The kernels run on a GPU, through CuPy."""
+
+import functools
+from typing import Any
+
+from . import program
+from .program import Constants, Launch
+
+_EMULATE = "emulate=True runs its kernels on the host, for tests"
+
+
+@functools.cache
+def why_not() -> str | None:
+    """None if there is CuPy and a device here, else one sentence saying what is missing."""
+    try:
+        import cupy  # noqa: PLC0415  # heavy, and only here
+    except ModuleNotFoundError as error:
+        return f"Contestant 'cupy' needs the module {error.name!r}, which is not installed ({_EMULATE})."
+    except ImportError as error:
+        return f"Contestant 'cupy' needs CuPy, which does not load: {_first_line(error)} ({_EMULATE})."
+    try:
+        if cupy.cuda.runtime.getDeviceCount() > 0:
+            return None
+        problem = "none is visible"
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        problem = _first_line(error)
+    return f"Contestant 'cupy' needs a CUDA device, and there is none here: {problem} ({_EMULATE})."
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")
+
+
+class CudaDevice:
+    """CuPy's current device, stream and memory pool. Kernels are compiled at their first use and kept on disk."""
+
+    def __init__(self) -> None:
+        import cupy  # noqa: PLC0415  # heavy, and only here
+
+        self.arrays: Any = cupy
+        self.name = f"cuda:{cupy.cuda.Device().id}"
+
+    def load(self, constants: Constants) -> dict[str, Launch]:
+        """The kernels by name."""
+        return load_text(program.kernel_text(), constants)
+
+    def address(self, array: Any) -> int:
+        """Where the array begins."""
+        return int(array.data.ptr)
+
+    def synchronize(self) -> None:
+        """Wait for the current stream."""
+        self.arrays.cuda.get_current_stream().synchronize()
+
+
+@functools.cache
+def load_text(text: str, constants: Constants) -> dict[str, Launch]:
+    import cupy  # noqa: PLC0415  # heavy, and only here
+
+    module = cupy.RawModule(code=text, options=("-std=c++17", *constants.definitions()))
+    return {name: _launcher(module.get_function(name)) for name in program.kernel_names(text)}
+
+
+def _launcher(kernel: Any) -> Launch:
+    def launch(blocks: int, threads: int, *arguments: Any) -> None:
+        kernel((blocks,), (threads,), arguments)
+
+    return launch

@@ -1,0 +1,119 @@
+"""The kernels run on this processor, by their own text: ``emulator.cpp`` says how. It says nothing of speed."""
+
+import ctypes
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import program
+from .program import TREE, Constants, Launch
+
+_HERE = Path(__file__).parent
+_FLAGS = ("-std=c++17", "-O2", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-fPIC", "-shared", "-pthread", f"-I{_HERE}")
+
+
+class HostDevice:
+    """NumPy arrays, and kernels compiled by g++. RuntimeError where there is no g++."""
+
+    name = "cpu"
+    arrays: Any = np
+
+    def load(self, constants: Constants) -> dict[str, Launch]:
+        """The kernels by name, compiled once and kept on disk."""
+        return load_text(program.kernel_text(), constants)
+
+    def address(self, array: Any) -> int:
+        """Where the array begins."""
+        return int(array.ctypes.data)
+
+    def synchronize(self) -> None:
+        """A launch returns when it is done."""
+
+
+@functools.cache
+def load_text(text: str, constants: Constants) -> dict[str, Launch]:
+    """The kernels of a text by name. RuntimeError where there is no g++, and from a kernel whose threads get stuck."""
+    _runtime()
+    names = program.kernel_names(text)
+    source = "\n".join(['#include "emulator.h"', text, *(f"EMULATE({name})" for name in names)])
+    library = ctypes.CDLL(str(_compiled(source, constants.definitions())))
+    return {name: _launcher(name, library[f"launch_{name}"]) for name in names}
+
+
+@functools.cache
+def _runtime() -> ctypes.CDLL:
+    """The emulator itself, whose functions the kernels' libraries find because it is loaded for all."""
+    return ctypes.CDLL(str(_compiled((_HERE / "emulator.cpp").read_text(), ())), mode=ctypes.RTLD_GLOBAL)
+
+
+def _launcher(name: str, function: Any) -> Launch:
+    function.restype = ctypes.c_char_p
+
+    def launch(blocks: int, threads: int, *arguments: Any) -> None:
+        held = [_parameter(argument) for argument in arguments]
+        addresses = (ctypes.c_void_p * len(held))(*(where for where, _ in held))
+        problem = function(addresses, ctypes.c_uint(blocks), ctypes.c_uint(threads))
+        if problem:
+            raise RuntimeError(f"kernel {name}: {problem.decode()}")
+
+    return launch
+
+
+def _parameter(argument: Any) -> tuple[int, Any]:
+    """Where the parameter's value lies, and what must live as long."""
+    if argument is None:
+        value: Any = ctypes.c_void_p()
+    elif isinstance(argument, np.ndarray):
+        if argument.dtype == TREE:
+            return argument.ctypes.data, argument
+        value = ctypes.c_void_p(argument.ctypes.data)
+    else:
+        value = (ctypes.c_double if isinstance(argument, float) else ctypes.c_longlong)(argument)
+    return ctypes.addressof(value), value
+
+
+def _compiled(source: str, flags: Sequence[str]) -> Path:
+    """The library made from a source text, from disk if it was made before."""
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    if compiler is None:
+        raise RuntimeError(
+            "emulate=True compiles the kernels for this processor and found no g++; install one (Debian: apt install "
+            "g++) or name a compiler in CXX"
+        )
+    command = [compiler, *_FLAGS, *flags]
+    content = "\n".join([source, (_HERE / "emulator.h").read_text(), _version(compiler), *command])
+    kept = _folder() / f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.so"
+    if not kept.exists():
+        with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
+            text, made = Path(scratch, "kernels.cpp"), Path(scratch, "kernels.so")
+            text.write_text(source)
+            done = subprocess.run([*command, "-o", made, text], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise RuntimeError(f"{compiler} cannot compile the kernels: {done.stderr[-2000:]}")
+            made.replace(kept)  # at once, so that another process sees all of it or nothing
+    return kept
+
+
+@functools.cache
+def _version(compiler: str) -> str:
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+
+
+@functools.cache
+def _folder() -> Path:
+    """Where libraries are kept: the user's cache, or where that cannot be written a folder of this process."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fanout"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="fanout-"))

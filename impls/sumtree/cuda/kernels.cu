@@ -1,0 +1,294 @@
+// The kernels of the GPU tree: search, update, retrieval, audit.
+//
+// Whoever compiles this text sets its constants:
+//   LEAF     float or double
+//   FANOUT   K where it is known to the compiler (a power of two), else 0 and the width comes with the tree
+//   LANES    threads that share one element of the batch, 1 .. 32, a power of two: 1 is a thread for each sample, 32 a
+//            warp for each, its lanes the children
+//   DELTA    1: an update adds each leaf's change to its ancestors by atomics; 0: it sums the touched groups anew
+//   PACKED   1: every group starts on a multiple of 16 bytes, so that children are read in packs of 16 bytes
+//
+// Levels are counted from the leaves, as in levels.py; node n's children are n * width .. n * width + width - 1 of the
+// level below, and what a ragged level lacks to whole groups are zeros.
+//
+// An update has two phases, with every thread of the grid between them. First each element claims its leaf (the highest
+// position, hence the last duplicate, wins) and announces itself to its ancestors: the first to announce at a node goes
+// on to the parent, so that pending[node] counts those children which will change. Then each element writes, and
+// whoever is the last to finish below a node sums that node and goes on upward. Nobody waits for anybody, each touched
+// group is summed once, and claims and pending are all zero again at the end.
+
+typedef long long Index;
+
+constexpr int MOST_LEVELS = 64;
+constexpr int REFUSED = 0, EMPTY = 1;  // words of the status
+
+// Passed by value; program.py describes it to NumPy.
+struct Tree {
+    LEAF* leaves;
+    double* sums;          // inner nodes: level l begins at start[l]
+    int* claims;           // [capacity]
+    int* pending;          // as sums
+    int* status;           // [2]
+    Index checked;         // whether an update is inspected, and a refused one writes nothing
+    Index capacity, width, height;
+    Index start[MOST_LEVELS];
+
+    __device__ Index children() const { return FANOUT ? Index(FANOUT) : width; }
+    __device__ Index parent(Index node) const { return node / children(); }
+    __device__ double total() const { return sums[start[height]]; }
+    __device__ double& sum(int level, Index node) const { return sums[start[level] + node]; }
+};
+
+static_assert(sizeof(Tree) == 8 * (9 + MOST_LEVELS), "every field has 8 bytes");
+
+// Consecutive children that one lane holds at a time.
+constexpr int HELD = FANOUT == 0 ? 4 : FANOUT < LANES ? 1 : FANOUT > 16 * LANES ? 16 : FANOUT / LANES;
+
+template <typename Value>
+struct alignas(16) Pack {
+    Value of[16 / sizeof(Value)];
+};
+
+// The lanes that share one element.
+struct Tile {
+    int lane, first;
+    unsigned mask;
+
+    __device__ Tile() {
+        const int in_warp = threadIdx.x % 32;
+        lane = in_warp % LANES;
+        first = in_warp - lane;
+        mask = (LANES == 32 ? ~0u : (1u << LANES) - 1) << first;
+    }
+    __device__ unsigned ballot(bool yes) const {
+        return LANES == 1 ? yes : __ballot_sync(mask, yes) >> first & (LANES == 32 ? ~0u : (1u << LANES) - 1);
+    }
+    template <typename Value>
+    __device__ Value shuffle(Value value, int source) const {
+        return LANES == 1 ? value : __shfl_sync(mask, value, source, LANES);
+    }
+    // Sum of the lanes before this one.
+    __device__ double sum_before(double value) const {
+        double through = value;
+        for (int step = 1; step < LANES; step *= 2) {
+            const double other = __shfl_up_sync(mask, through, step, LANES);
+            if (lane >= step) through += other;
+        }
+        const double before = LANES == 1 ? 0.0 : __shfl_up_sync(mask, through, 1, LANES);
+        return lane == 0 ? 0.0 : before;
+    }
+    // Sum over all lanes, the same bits in each.
+    __device__ double sum(double value) const {
+        for (int step = LANES / 2; step > 0; step /= 2) value += __shfl_xor_sync(mask, value, step, LANES);
+        return value;
+    }
+};
+
+// Children mine and following, as far as the group goes; zeros beyond.
+template <typename Value>
+__device__ void hold(double (&held)[HELD], const Value* children, Index mine, Index width) {
+    constexpr int IN_PACK = 16 / sizeof(Value);
+    if constexpr (PACKED && FANOUT && HELD % IN_PACK == 0) {  // such lanes share a group without a remainder
+        for (int at = 0; at < HELD; at += IN_PACK) {
+            const Pack<Value> pack = *reinterpret_cast<const Pack<Value>*>(children + mine + at);
+            for (int k = 0; k < IN_PACK; ++k) held[at + k] = pack.of[k];
+        }
+    } else {
+        for (int k = 0; k < HELD; ++k) held[k] = mine + k < width ? static_cast<double>(children[mine + k]) : 0.0;
+    }
+}
+
+// The child that the mass falls on, and in mass what is left of it within that child: the first positive child whose
+// inclusive prefix sum is above the mass, or, where rounding pushed the mass past them all, the last positive one; 0 in
+// a group without any.
+template <typename Value>
+__device__ Index choose(const Tile& tile, const Value* children, Index width, double& mass) {
+    double left = 0.0;  // sum of the chunks passed
+    Index last = 0;
+    double of_last = 0.0;
+    for (Index first = 0; first < width; first += LANES * HELD) {
+        const Index mine = first + tile.lane * HELD;
+        double held[HELD], own = 0.0;
+        hold(held, children, mine, width);
+        for (int k = 0; k < HELD; ++k) own += held[k];
+        const double before = left + tile.sum_before(own);
+        double end = before, start = before, of_positive = 0.0;
+        int hit = HELD, positive = 0;
+        for (int k = 0; k < HELD; ++k) {
+            const double begin = end;
+            end += held[k];
+            if (held[k] > 0.0) {
+                positive = k, of_positive = held[k];
+                if (hit == HELD && end > mass) hit = k, start = begin;
+            }
+        }
+        if (const unsigned hits = tile.ballot(hit < HELD)) {
+            const int winner = __ffs(hits) - 1;
+            // Invariant: what remains lies in [0, sum of the child), but for rounding, which the next level guards.
+            mass = fmax(mass - tile.shuffle(start, winner), 0.0);
+            return first + winner * HELD + tile.shuffle(hit, winner);
+        }
+        if (const unsigned found = tile.ballot(of_positive > 0.0)) {
+            const int holder = 31 - __clz(found);
+            last = first + holder * HELD + tile.shuffle(positive, holder);
+            of_last = tile.shuffle(of_positive, holder);
+        }
+        left = tile.shuffle(end, LANES - 1);
+    }
+    mass = of_last;  // past the end of this child as well
+    return last;
+}
+
+// The nearest positive leaf, to the left first; -1 where there is none.
+__device__ Index nearest_positive(const Tree& tree, Index leaf) {
+    for (Index at = leaf; at >= 0; --at)
+        if (tree.leaves[at] > LEAF(0)) return at;
+    for (Index at = leaf + 1; at < tree.capacity; ++at)
+        if (tree.leaves[at] > LEAF(0)) return at;
+    return -1;
+}
+
+__device__ Index descend(const Tile& tile, const Tree& tree, double mass) {
+    const Index width = tree.children();
+    Index node = 0;
+    for (int level = tree.height - 1; level > 0; --level)
+        node = node * width + choose(tile, &tree.sum(level, node * width), width, mass);
+    return node * width + choose(tile, tree.leaves + node * width, width, mass);
+}
+
+__device__ Index element() { return (Index(blockIdx.x) * blockDim.x + threadIdx.x) / LANES; }
+
+// values [batch]: uniforms in [0, 1), or masses in [0, total). priorities may be null.
+extern "C" __global__ void search(Tree tree, const double* values, Index batch, Index uniform, Index* indices,
+                                  LEAF* priorities) {
+    const Index i = element();
+    if (i >= batch) return;
+    const Tile tile;
+    const double value = values[i], total = tree.total();
+    if (!(value >= 0.0 && value < (uniform ? 1.0 : total))) {
+        atomicOr(&tree.status[uniform || total > 0.0 ? REFUSED : EMPTY], 1);
+        if (tile.lane == 0) indices[i] = -1;
+        return;
+    }
+    Index leaf = -1;
+    if (total > 0.0 || DELTA) {  // deltas may leave a root below 0 above a positive leaf
+        leaf = descend(tile, tree, uniform ? fmax(fmin(value * total, nextafter(total, -1e308)), 0.0) : value);
+        if (tile.lane == 0 && !(tree.leaves[leaf] > LEAF(0))) leaf = nearest_positive(tree, leaf);
+    }
+    if (tile.lane != 0) return;
+    indices[i] = leaf;
+    if (leaf < 0) atomicOr(&tree.status[EMPTY], 1);
+    if (priorities) priorities[i] = leaf < 0 ? LEAF(0) : tree.leaves[leaf];
+}
+
+extern "C" __global__ void gather(Tree tree, const Index* indices, Index batch, LEAF* priorities) {
+    const Index i = Index(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= batch) return;
+    const bool good = indices[i] >= 0 && indices[i] < tree.capacity;
+    if (!good) atomicOr(&tree.status[REFUSED], 1);
+    priorities[i] = good ? tree.leaves[indices[i]] : LEAF(0);
+}
+
+__device__ bool refused(const Tree& tree, Index index, double priority, double highest) {
+    return index < 0 || index >= tree.capacity || !(priority >= 0.0 && static_cast<double>(LEAF(priority)) <= highest);
+}
+
+// Marks the status if any element is to be refused; what runs after it then writes nothing.
+extern "C" __global__ void inspect(Tree tree, const Index* indices, const double* priorities, Index batch,
+                                   double highest) {
+    const Index i = Index(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i < batch && refused(tree, indices[i], priorities[i], highest)) atomicOr(&tree.status[REFUSED], 1);
+}
+
+__device__ void claim(const Tile& tile, const Tree& tree, Index i, Index leaf) {
+    if (tile.lane != 0) return;
+    atomicMax(&tree.claims[leaf], int(i) + 1);
+    if (DELTA) return;
+    Index node = leaf;
+    for (int level = 1; level <= tree.height; ++level) {
+        node = tree.parent(node);
+        if (atomicAdd(&tree.pending[tree.start[level] + node], 1) != 0) return;  // announced above by another
+    }
+}
+
+template <typename Value>
+__device__ double sum_of(const Tile& tile, const Value* children, Index width) {
+    double own = 0.0;
+    for (Index first = 0; first < width; first += LANES * HELD) {
+        double held[HELD];
+        hold(held, children, first + tile.lane * HELD, width);
+        for (int k = 0; k < HELD; ++k) own += held[k];
+    }
+    return tile.sum(own);
+}
+
+__device__ double sum_below(const Tile& tile, const Tree& tree, int level, Index node) {
+    const Index width = tree.children();
+    return level == 1 ? sum_of(tile, tree.leaves + node * width, width)
+                      : sum_of(tile, &tree.sum(level - 1, node * width), width);
+}
+
+__device__ void settle(const Tile& tile, const Tree& tree, Index i, Index leaf, double priority) {
+    double change = 0.0;
+    if (tile.lane == 0 && tree.claims[leaf] == int(i) + 1) {
+        const LEAF value = LEAF(priority);
+        change = static_cast<double>(value) - static_cast<double>(tree.leaves[leaf]);
+        tree.leaves[leaf] = value;
+        tree.claims[leaf] = 0;
+    }
+    Index node = leaf;
+    for (int level = 1; level <= tree.height; ++level) {
+        node = tree.parent(node);
+        if (DELTA) {
+            if (change != 0.0) atomicAdd(&tree.sum(level, node), change);
+            continue;
+        }
+        int others = 0;
+        if (tile.lane == 0) {
+            __threadfence();  // what was written below is seen by whoever finds this element gone
+            others = atomicSub(&tree.pending[tree.start[level] + node], 1) - 1;
+            __threadfence();
+        }
+        if (tile.shuffle(others, 0) != 0) return;
+        const double total = sum_below(tile, tree, level, node);
+        if (tile.lane == 0) tree.sum(level, node) = total;
+    }
+}
+
+extern "C" __global__ void claim_leaves(Tree tree, const Index* indices, Index batch) {
+    const Index i = element();
+    if (i < batch && !(tree.checked && tree.status[REFUSED])) claim(Tile(), tree, i, indices[i]);
+}
+
+extern "C" __global__ void settle_leaves(Tree tree, const Index* indices, const double* priorities, Index batch) {
+    const Index i = element();
+    if (i < batch && !(tree.checked && tree.status[REFUSED])) settle(Tile(), tree, i, indices[i], priorities[i]);
+}
+
+// Both phases, and the inspection before them, in one launch of one block.
+extern "C" __global__ void __launch_bounds__(512)
+update_fused(Tree tree, const Index* indices, const double* priorities, Index batch, double highest) {
+    const Tile tile;
+    const Index first = threadIdx.x / LANES, step = blockDim.x / LANES;
+    bool bad = false;
+    if (tree.checked)
+        for (Index i = first; i < batch; i += step) bad = bad || refused(tree, indices[i], priorities[i], highest);
+    if (bad) tree.status[REFUSED] = 1;
+    if (__syncthreads_or(bad)) return;
+    for (Index i = first; i < batch; i += step) claim(tile, tree, i, indices[i]);
+    __syncthreads();
+    for (Index i = first; i < batch; i += step) settle(tile, tree, i, indices[i], priorities[i]);
+}
+
+// Compares the nodes of a level with the sums of their children, and puts those in their place if repair is not 0.
+// worst [1]: bits of the largest difference, which order as the doubles do.
+extern "C" __global__ void audit(Tree tree, Index level, Index nodes, Index repair, unsigned long long* worst) {
+    const Index node = element();
+    if (node >= nodes) return;
+    const Tile tile;
+    const double total = sum_below(tile, tree, level, node);
+    if (tile.lane != 0) return;
+    const double off = fabs(tree.sum(level, node) - total);
+    atomicMax(worst, static_cast<unsigned long long>(__double_as_longlong(off)));
+    if (repair) tree.sum(level, node) = total;
+}

@@ -1,0 +1,86 @@
+"""The kernels' text, the constants it is compiled with, and the tree as it is passed to them."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+MOST_LEVELS = 64
+TREE = np.dtype(
+    [
+        *((name, np.uint64) for name in ("leaves", "sums", "claims", "pending", "status")),
+        *((name, np.int64) for name in ("checked", "capacity", "width", "height")),
+        ("start", np.int64, MOST_LEVELS),
+    ]
+)
+"""``struct Tree`` of the kernels: addresses, then numbers."""
+
+REFUSED, EMPTY = 0, 1  # words of the status
+FUSED_THREADS = 512  # of update_fused's only block
+BLOCK_THREADS = 128  # of every other kernel's blocks
+KNOWN_WIDTHS = (2, 4, 8, 16, 32, 64, 128, 256)  # groups whose size the compiler is told
+
+
+class Launch(Protocol):
+    """Runs a kernel: so many blocks of so many threads."""
+
+    def __call__(self, blocks: int, threads: int, *arguments: Any) -> None:
+        """Arguments are the tree, arrays of the device, None for no array, and NumPy's numbers."""
+
+
+class Device(Protocol):
+    """Where kernels run and their arrays lie."""
+
+    name: str
+    arrays: Any  # the array module: numpy or cupy
+
+    def load(self, constants: "Constants") -> dict[str, Launch]:
+        """The kernels by name, compiled."""
+
+    def address(self, array: Any) -> int:
+        """Where the array begins."""
+
+    def synchronize(self) -> None:
+        """Wait until all kernels have finished."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What the text is compiled with; ``kernels.cu`` explains each. ``fanout`` 0: known at run time only."""
+
+    leaf: str
+    fanout: int
+    lanes: int
+    delta: bool
+    packed: bool
+
+    @classmethod
+    def of(cls, dtype: DTypeLike, width: int, lanes: int, delta: bool, aligned: bool) -> "Constants":
+        """Constants for groups of ``width`` leaves of a dtype."""
+        leaf = {4: "float", 8: "double"}[np.dtype(dtype).itemsize]
+        packed = aligned and width * np.dtype(dtype).itemsize % 16 == 0
+        return cls(leaf, width if width in KNOWN_WIDTHS else 0, lanes, delta, packed)
+
+    def definitions(self) -> tuple[str, ...]:
+        """As a compiler's flags."""
+        values = {
+            "LEAF": self.leaf,
+            "FANOUT": self.fanout,
+            "LANES": self.lanes,
+            "DELTA": int(self.delta),
+            "PACKED": int(self.packed),
+        }
+        return tuple(f"-D{name}={value}" for name, value in values.items())
+
+
+def kernel_text() -> str:
+    """The kernels, as any compiler gets them."""
+    return (Path(__file__).parent / "kernels.cu").read_text()
+
+
+def kernel_names(text: str) -> list[str]:
+    """Names of the kernels in a text."""
+    return re.findall(r"__global__ void\s+(?:__launch_bounds__\(\d+\)\s+)?(\w+)\(", text)

@@ -1,0 +1,289 @@
+"""The GPU tree: CUDA kernels launched by CuPy; batches, results and sums stay on the device.
+
+The kernels (``cuda/kernels.cu``) are the whole tree; here they are given their memory and are launched. Every level is
+one array of sums, groups on 128-byte lines where their size allows. A search is one launch: ``lanes`` threads of a warp
+share a sample, each holding some of the children. An update is two launches (one for a small batch), and touches only
+groups above changed leaves.
+
+``emulate=True`` compiles the same text for this processor and runs it there: for tests, never to be timed.
+"""
+
+import functools
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from .contract import (
+    EXACT,
+    Indices,
+    Priorities,
+    Reals,
+    SumTree,
+    integer_at_least,
+    nothing_to_sample,
+    one_of,
+    to_numpy,
+)
+from .cuda import device, emulation
+from .cuda.program import (
+    BLOCK_THREADS,
+    EMPTY,
+    FUSED_THREADS,
+    REFUSED,
+    TREE,
+    Constants,
+    Device,
+    Launch,
+)
+from .levels import fits_lines, group_size, line_starts
+
+LINE_BYTES = 128
+LANES = (1, 2, 4, 8, 16, 32)
+_HELD_BY_LANE = 4  # children, where lanes are not given
+_MOST_FUSED = 512  # elements up to which one block does a whole update, where fused is not given
+_FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
+
+
+class CupyTree(SumTree):
+    """Tree on CuPy's current device; results are CuPy arrays. NumPy input is checked on the host and copied.
+
+    Options:
+
+    * ``propagate="recompute"`` (default: exact, and the root takes at most K atomic operations) sums each touched group
+      once a batch; ``"delta"``, the seeds' method, adds each leaf's change to its ancestors by atomics, every one of
+      them to the root, and drifts by rounding.
+    * ``lanes``: threads that share one sample, 1 (a warp serves 32 samples) to 32 (a warp serves one); by default a
+      lane holds four children.
+    * ``fused``: whether one block does an update in one launch (True, False, or None: up to 512 elements).
+    * ``aligned=None`` puts groups on 128-byte lines where K * itemsize divides or is a multiple of 64, ``True``
+      insists, ``False`` shifts every level by one element, so that groups straddle lines.
+    * ``emulate=True`` runs the kernels on the host, over NumPy arrays.
+
+    The defaults of ``lanes`` and ``fused`` are reckoned, not measured. With ``validate=True`` every call waits for the
+    device, to learn whether it refused a value. With ``validate=False`` calls only enqueue: a draw from an empty tree
+    then answers -1, and :meth:`synchronize` raises its RuntimeError.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        fanout: int = 16,
+        dtype: DTypeLike = "float32",
+        threads: int = 1,
+        validate: bool = True,
+        propagate: str = "recompute",
+        lanes: int | None = None,
+        fused: bool | None = None,
+        aligned: bool | None = None,
+        emulate: bool = False,
+    ) -> None:
+        if not emulate and (reason := self.unavailable()):
+            raise RuntimeError(reason)
+        self._propagate = one_of("propagate", propagate, ("recompute", "delta"))
+        self._fused = one_of("fused", fused, (None, True, False))
+        self._aligned = one_of("aligned", aligned, (None, True, False))
+        if lanes is not None and integer_at_least("lanes", lanes, 1) not in LANES:
+            raise ValueError(f"lanes must be one of {', '.join(map(str, LANES))}, not {lanes}")
+        self._lanes_given = lanes
+        self._emulate = bool(emulate)
+        self._device: Device = emulation.HostDevice() if emulate else device.CudaDevice()
+        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
+
+    @classmethod
+    def unavailable(cls) -> str | None:
+        return device.why_not()
+
+    def _allocate(self) -> None:
+        width = group_size(self._capacity, self._fanout)
+        if self._aligned and not fits_lines(width * self._dtype.itemsize):
+            raise ValueError(
+                f"aligned=True cannot be done: a group's {width * self._dtype.itemsize} bytes neither divide 64 nor "
+                "fill lines"
+            )
+        self._lanes = self._lanes_given or max(lanes for lanes in LANES if lanes == 1 or lanes * _HELD_BY_LANE <= width)
+        aligned = self._aligned is not False
+        self._constants = Constants.of(self._dtype, width, self._lanes, self._propagate == "delta", aligned)
+        rows = [-(-size // width) for size in self._sizes]
+        shapes: list[tuple[int, DTypeLike]] = [(rows[0] * width, self._dtype)]
+        shapes += [(row * width, np.float64) for row in rows[1:]]
+        starts, end = line_starts(shapes, aligned=aligned, line_bytes=LINE_BYTES)
+        zeros, address = self._device.arrays.zeros, self._device.address
+        self._memory = zeros(end + LINE_BYTES, np.uint8)
+        base = -address(self._memory) % LINE_BYTES
+        first, last = base + starts[1], base + starts[-1]
+        self._leaves = self._memory[base + starts[0] :][: self._capacity * self._dtype.itemsize].view(self._dtype)
+        self._root = self._memory[last : last + 8].view(np.float64)
+        self._claims = zeros(self._capacity, np.int32)
+        self._pending = zeros((end - starts[1]) // 8, np.int32)
+        self._status = zeros(2, np.int32)
+        tree = np.zeros(1, TREE)
+        tree["leaves"], tree["sums"] = address(self._leaves), address(self._memory) + first
+        for name, array in (("claims", self._claims), ("pending", self._pending), ("status", self._status)):
+            tree[name] = address(array)
+        tree["checked"], tree["capacity"], tree["width"] = self._validate, self._capacity, width
+        tree["height"] = self.height
+        tree["start"][0, 1 : len(starts)] = [(start - starts[1]) // 8 for start in starts[1:]]
+        self._tree = tree
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "propagate": self._propagate,
+            "lanes": self._lanes_given,
+            "fused": self._fused,
+            "aligned": self._aligned,
+            "emulate": self._emulate,
+        }
+
+    # Launches
+
+    @functools.cached_property
+    def _kernels(self) -> dict[str, Launch]:
+        return self._device.load(self._constants)
+
+    def _launch(self, kernel: str, batch: int, *arguments: Any, lanes: int = 1) -> None:
+        blocks = -(-batch * lanes // BLOCK_THREADS)
+        self._kernels[kernel](blocks, BLOCK_THREADS, self._tree, *arguments)
+
+    def _search(self, values: Any, uniform: bool) -> tuple[Any, Any] | None:
+        """Leaves and priorities ``[B]`` of uniforms, or of masses, on the device; None if one of them was refused."""
+        batch, empty = values.size, self._device.arrays.empty
+        indices, priorities = empty(batch, _INT64), empty(batch, self._dtype)
+        if batch:
+            arguments = values, np.int64(batch), np.int64(uniform), indices, priorities
+            self._launch("search", batch, *arguments, lanes=self._lanes)
+        status = self._told() if self._validate or self._emulate else (0, 0)
+        if status[REFUSED]:
+            return None
+        if status[EMPTY]:
+            raise RuntimeError(nothing_to_sample(self.total()))
+        return indices, priorities
+
+    def _gather(self, indices: Any) -> Any:
+        """Priorities ``[B]`` on the device; None if an index was refused."""
+        priorities = self._device.arrays.empty(indices.size, self._dtype)
+        if indices.size:
+            self._launch("gather", indices.size, indices, np.int64(indices.size), priorities)
+        return None if self._validate and self._told()[REFUSED] else priorities
+
+    def _write(self, indices: Any, priorities: Any) -> bool:
+        """False, with nothing written, if an element was refused."""
+        batch = indices.size
+        if batch == 0:
+            return True
+        count, highest = np.int64(batch), np.float64(self._max_priority)
+        if self._fused or (self._fused is None and batch <= _MOST_FUSED):
+            threads = min(FUSED_THREADS, -(-batch * self._lanes // 32) * 32)
+            self._kernels["update_fused"](1, threads, self._tree, indices, priorities, count, highest)
+        else:
+            if self._validate:
+                self._launch("inspect", batch, indices, priorities, count, highest)
+            self._launch("claim_leaves", batch, indices, count, lanes=self._lanes)
+            self._launch("settle_leaves", batch, indices, priorities, count, lanes=self._lanes)
+        return not (self._validate and self._told()[REFUSED])
+
+    def _told(self) -> tuple[int, int]:
+        """The status words the kernels have set so far, which are cleared: a wait for the device."""
+        status = to_numpy(self._status)
+        told = int(status[REFUSED]), int(status[EMPTY])
+        if any(told):
+            self._status[:] = 0
+        return told
+
+    # The contract. Batches that are on the device go straight to a kernel, which checks them; what it refuses, and what
+    # is elsewhere or of another type, takes the road of the base class, whose checks name the value and the bound.
+
+    def _as_batch(self, values: Any, dtype: np.dtype[Any]) -> Any:
+        """The values as contiguous ``[B]`` of a dtype that holds each of them exactly, on the device; else None."""
+        if not isinstance(values, self._device.arrays.ndarray):
+            return None if self._validate else self.place(values)
+        if values.ndim != 1 or values.dtype not in EXACT[dtype]:
+            return None
+        return self._device.arrays.ascontiguousarray(values, dtype)
+
+    def update(self, indices: ArrayLike, priorities: ArrayLike) -> None:
+        where, values = self._as_batch(indices, _INT64), self._as_batch(priorities, _FLOAT64)
+        if where is not None and isinstance(priorities, float):
+            values = self._device.arrays.full(where.size, priorities)
+        if where is None or values is None or where.size != values.size or not self._write(where, values):
+            super().update(_on_host(indices), _on_host(priorities))
+
+    def get(self, indices: ArrayLike) -> Any:
+        where = self._as_batch(indices, _INT64)
+        found = None if where is None else self._gather(where)
+        return super().get(_on_host(indices)) if found is None else found
+
+    def prefix_sum_index(self, mass: ArrayLike) -> Any:
+        batch = self._as_batch(mass, _FLOAT64)
+        found = None if batch is None else self._search(batch, False)
+        return super().prefix_sum_index(_on_host(mass)) if found is None else found[0]
+
+    def sample(self, uniforms: ArrayLike) -> tuple[Any, Any]:
+        batch = self._as_batch(uniforms, _FLOAT64)
+        found = None if batch is None else self._search(batch, True)
+        return super().sample(_on_host(uniforms)) if found is None else found
+
+    def _set(self, indices: Indices, priorities: Reals) -> None:
+        self._write(self.place(indices), self.place(priorities))
+
+    def _get(self, indices: Indices) -> Priorities:
+        priorities: Priorities = self._gather(self.place(indices))
+        return priorities
+
+    def _find(self, mass: Reals) -> Indices:
+        return self._sample_by(mass, False)[0]
+
+    def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
+        return self._sample_by(uniforms, True)
+
+    def _sample_by(self, values: Reals, uniform: bool) -> tuple[Indices, Priorities]:
+        found = self._search(self.place(values), uniform)
+        if found is None:
+            raise ValueError(f"a {'uniform is outside [0, 1)' if uniform else 'mass is outside [0, total)'}")
+        return found
+
+    def _load(self, leaves: Reals) -> None:
+        self._leaves[:] = self.place(leaves.astype(self._dtype))
+        self.rebuild()
+
+    def place(self, array: Any) -> Any:
+        return self._device.arrays.asarray(array)
+
+    def total(self) -> float:
+        return float(to_numpy(self._root)[0])
+
+    def check(self) -> float:
+        return self._audit(repair=False)
+
+    def rebuild(self) -> None:
+        self._audit(repair=True)
+
+    def _audit(self, repair: bool) -> float:
+        """Largest abs(node - sum of its children), level by level from the leaves; ``repair`` puts the sums there."""
+        worst = self._device.arrays.zeros(1, np.uint64)
+        for level in range(1, self.height + 1):
+            nodes = self._sizes[level]
+            numbers = np.int64(level), np.int64(nodes), np.int64(repair)
+            self._launch("audit", nodes, *numbers, worst, lanes=self._lanes)
+        return float(to_numpy(worst).view(np.float64)[0])
+
+    def synchronize(self) -> None:
+        """Wait for the device. RuntimeError if an unchecked draw met an empty tree since the last call."""
+        self._device.synchronize()
+        if self._told()[EMPTY]:
+            raise RuntimeError(nothing_to_sample(self.total()))
+
+    @property
+    def device(self) -> str:
+        return self._device.name
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device: levels, claims and counters of an update."""
+        return int(sum(array.nbytes for array in (self._memory, self._claims, self._pending, self._status)))
+
+
+def _on_host(values: Any) -> Any:
+    """Device arrays as NumPy's, for the checks of the base class; all else as it is."""
+    return to_numpy(values) if hasattr(values, "__cuda_array_interface__") else values

@@ -1,0 +1,193 @@
+"""The kernels' text: it compiles for GPUs, its mutants are caught, and the emulator promises what the hardware does."""
+
+import re
+
+import numpy as np
+import pytest
+
+import impls
+from impls.sumtree.cuda import emulation, nvrtc, program
+from impls.sumtree.cuda.program import TREE, Constants
+from tests.walk import walk
+
+ARCHITECTURES = ("sm_80", "sm_90")
+ALL_KINDS = [
+    Constants(leaf, fanout, lanes, delta, packed)
+    for leaf in ("float", "double")
+    for fanout, lanes, packed in (
+        (0, 1, False),
+        (0, 8, False),
+        (2, 1, False),
+        (16, 1, True),
+        (16, 4, True),
+        (64, 32, True),
+    )
+    for delta in (False, True)
+]
+
+
+# Compiled for GPUs
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("constants", ALL_KINDS, ids=lambda kind: "-".join(kind.definitions()).replace("-D", ""))
+def test_the_text_compiles_for(architecture, constants):
+    cubin = nvrtc.compile_for(architecture, constants)
+    assert cubin.startswith(b"\x7fELF")
+    for name in program.kernel_names(program.kernel_text()):
+        assert f".text.{name}".encode() in cubin
+
+
+def test_what_does_not_compile_says_where(monkeypatch):
+    text = program.kernel_text()
+    monkeypatch.setattr(program, "kernel_text", lambda: text + "\n__global__ void broken() { return 1; }")
+    with pytest.raises(RuntimeError, match=r"do not compile for sm_90.*return value"):
+        nvrtc.compile_for("sm_90", ALL_KINDS[0])
+
+
+def test_the_tree_is_passed_as_the_text_declares_it():
+    text = program.kernel_text()
+    fields = re.search(r"struct Tree \{(.*?)\n\n", text, re.DOTALL)[1]
+    declared = re.findall(r"(\w+)(?:\[MOST_LEVELS\])?[,;]", re.sub(r"//.*", "", fields))
+    assert tuple(declared) == TREE.names
+    assert f"MOST_LEVELS = {program.MOST_LEVELS}" in text
+    assert TREE.itemsize == 8 * (len(TREE.names) - 1 + program.MOST_LEVELS)
+    assert f"REFUSED = {program.REFUSED}, EMPTY = {program.EMPTY}" in text
+    assert f"__launch_bounds__({program.FUSED_THREADS})" in text
+
+
+# Mutants: bugs put into the text, each of which the walks must notice
+
+MUTANTS = {
+    "no barrier between claims and writes": ("    __syncthreads();\n", ""),
+    "remainder taken from the wrong lane": ("tile.shuffle(start, winner)", "tile.shuffle(start, 0)"),
+    "unguarded last child": ("mine + k < width ? static_cast<double>(children[mine + k]) : 0.0", "children[mine + k]"),
+    "the first duplicate wins": ("int(i) + 1", "0x7fffffff - int(i)"),
+    "an interval closed at its end": ("end > mass", "end >= mass"),
+    "children without a sum are entered": ("if (held[k] > 0.0) {", "{"),
+    "no guard past the last child": ("last = first + holder * HELD + tile.shuffle(positive, holder)", "last = 0"),
+    "claims are never given back": ("        tree.claims[leaf] = 0;\n", ""),
+    "a sum that nobody waits for": ("if (tile.shuffle(others, 0) != 0) return;", ""),
+    "a prefix sum short of one lane": ("if (lane >= step) through", "if (lane > step) through"),
+    "chunks forget what lies left of them": ("left = tile.shuffle(end, LANES - 1)", "left = 0.0"),
+    "written though refused": ("if (__syncthreads_or(bad)) return;", "__syncthreads_or(bad);"),
+    "deltas left out of the root": ("if (change != 0.0)", "if (change != 0.0 && level < tree.height)"),
+    "deltas of duplicates": (
+        "    if (tile.lane == 0 && tree.claims[leaf] == int(i) + 1) {",
+        "    if (tile.lane == 0) {",
+    ),
+}
+SHAPES = ((300, 16, 4), (300, 3, 8), (1000, 64, 8), (100, 2, 4), (1000, 20, 2))  # N, K, lanes
+
+
+def battery():
+    """Walks over every way an update is launched, and a refusal; what is wrong with the kernels raises."""
+    for capacity, fanout, lanes in SHAPES:
+        for options in ({"fused": True}, {"fused": False}, {"fused": False, "propagate": "delta"}):
+            tree = impls.make("cupy", capacity, fanout=fanout, lanes=lanes, emulate=True, **options)
+            walk(tree, seed=fanout, steps=25, integers=True, exact=True)
+            tree.update(np.arange(capacity), np.arange(capacity, dtype=float))
+            with np.testing.assert_raises(ValueError):
+                tree.update(np.array([1, 2]), np.array([9.0, np.nan]))
+            assert tree.total() == capacity * (capacity - 1) / 2
+    tree = impls.make("cupy", 16, fanout=4, dtype="float64", emulate=True)
+    tree.update(np.array([0, 5]), np.array([1.5 * 2.0**-52, 1 + 2 * 2.0**-52]))
+    assert tree.prefix_sum_index(np.nextafter(tree.total(), 0)).tolist() == [5]  # past it, by rounding above it
+
+
+def test_the_text_itself_passes():
+    battery()
+
+
+@pytest.mark.parametrize("bug", MUTANTS)
+def test_a_mutant_is_caught(monkeypatch, bug):
+    right, wrong = MUTANTS[bug]
+    text = program.kernel_text()
+    assert right in text
+    monkeypatch.setattr(program, "kernel_text", lambda: text.replace(right, wrong))
+    with pytest.raises((AssertionError, RuntimeError, ValueError, IndexError)):
+        battery()
+
+
+# The emulator: what the collectives promise
+
+PLAIN = Constants("float", 0, 1, False, False)
+
+
+def run(body, blocks=1, threads=32, out=None):
+    """Runs a kernel ``void kernel(long long* out)`` of the given body."""
+    out = np.zeros(blocks * threads, np.int64) if out is None else out
+    kernel = emulation.load_text(f'extern "C" __global__ void kernel(long long* out) {{ {body} }}', PLAIN)["kernel"]
+    kernel(blocks, threads, out)
+    return out
+
+
+def test_shuffles_and_ballots():
+    lane = np.arange(64) % 32
+    own = "int t = threadIdx.x, lane = t % 32;"
+    shuffled = run(own + "out[t] = __shfl_sync(~0u, t, lane ^ 5, 32);", threads=64)
+    assert np.array_equal(shuffled, np.arange(64) ^ 5)
+    up = run(own + "out[t] = __shfl_up_sync(~0u, lane, 3, 8);")
+    assert np.array_equal(up, np.where(lane[:32] % 8 < 3, lane[:32], lane[:32] - 3))
+    flipped = run(own + "out[t] = __shfl_xor_sync(~0u, lane, 2, 4);")
+    assert np.array_equal(flipped, lane[:32] ^ 2)
+    ballots = run(own + "out[t] = __ballot_sync(~0u, lane % 3 == 0);")
+    assert set(ballots) == {sum(1 << bit for bit in range(0, 32, 3))}
+
+
+def test_groups_of_a_warp_may_part_ways():
+    body = (
+        "int t = threadIdx.x; unsigned mine = 0xfu << (t / 4 * 4); long long sum = 0;"
+        "for (int round = 0; round <= t / 4; ++round) sum += __shfl_sync(mine, t, 0, 4);"
+        "out[t] = sum;"
+    )
+    quad = np.arange(32) // 4
+    assert np.array_equal(run(body), quad * 4 * (quad + 1))
+
+
+def test_a_barrier_orders_what_its_absence_does_not():
+    body = "__shared__ int held[256]; int t = threadIdx.x; held[t] = t + out[t]; {} out[t] = held[255 - t];"
+    for salt in (1000, 2000):  # in ascending and in descending order
+        want = 255 - np.arange(256) + salt
+        for barrier in (True, False):
+            text = body.format("__syncthreads();" if barrier else "")
+            assert np.array_equal(run(text, threads=256, out=np.full(256, salt)), want) == barrier
+
+
+def test_atomics_between_blocks_lose_nothing():
+    blocks, threads, rounds = 64, 32, 200
+    cells = np.zeros(4)
+    kernel = emulation.load_text(
+        'extern "C" __global__ void kernel(double* sum, int* most, int* count) {'
+        f"for (int k = 0; k < {rounds}; ++k) {{ atomicAdd(sum, 1.0); atomicAdd(count, 3); atomicSub(count, 1); }}"
+        "atomicMax(most, int(blockIdx.x * blockDim.x + threadIdx.x)); }",
+        PLAIN,
+    )["kernel"]
+    most, count = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    kernel(blocks, threads, cells, most, count)
+    assert (cells[0], most[0], count[0]) == (
+        blocks * threads * rounds,
+        blocks * threads - 1,
+        2 * blocks * threads * rounds,
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if (threadIdx.x < 5) __syncthreads(); else out[0] = __ballot_sync(~0u, true);",
+        "if (threadIdx.x != 3) out[0] = __shfl_sync(~0u, 1, 0, 32);",
+        "out[0] = __ballot_sync(1u, true);",
+        "out[0] = threadIdx.x % 2 ? __ballot_sync(~0u, true) : __shfl_sync(~0u, 1, 0, 32);",
+    ],
+    ids=["barrier against ballot", "a lane that ended", "outside its own mask", "ballot against shuffle"],
+)
+def test_whoever_waits_in_vain_is_told(body):
+    with pytest.raises(RuntimeError, match="kernel kernel: threads of a block wait"):
+        run(body)
+    assert run("out[threadIdx.x] = 7;").tolist() == [7] * 32  # and the next launch is whole again
+
+
+def test_a_lane_that_is_not_asked_has_nothing_to_give():
+    values = run("if (threadIdx.x < 4) out[threadIdx.x] = __shfl_sync(0xfu, 1.0, threadIdx.x + 2, 32) == 1.0;")
+    assert values[:4].tolist() == [1, 1, 0, 0]
