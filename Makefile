@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := .venv-peers
 
-.PHONY: help demo peers test test-slow bench check format clean
+.PHONY: help demo peers gpu test test-slow bench check format clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -22,6 +22,12 @@ demo: $(READY)  ## measure the trees on this machine, draw the figures, recommen
 
 peers: $(READY) $(PEERS)/.ready  ## time other libraries beside ours, in an environment of their own; 12 minutes
 	$(BIN)/python -m benchmarks peers --python $(PEERS)/bin/python
+
+gpu:  ## where there is a CUDA device: check, time and draw the GPU tree; PYTHON=... has CuPy, nothing is installed
+	@$(PYTHON) -c 'import numpy' || { echo "error: $(PYTHON) has no NumPy; name one that has it and CuPy: make gpu PYTHON=..." >&2; exit 2; }
+	$(PYTHON) -m benchmarks gpu
+	@$(PYTHON) -c 'import pandas, seaborn' 2>/dev/null && $(PYTHON) -m reports || \
+	  echo "records are in results/; $(PYTHON) has no pandas and seaborn to draw them with: python -m reports elsewhere"
 
 test: $(READY)  ## the tests, in minutes
 	$(BIN)/python -m pytest -m "not slow"

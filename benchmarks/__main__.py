@@ -6,6 +6,7 @@ list       show what results there are
 speed      one table of speeds, nothing written
 compare    two commits, or two files of records: is the newer one slower?
 peers      other libraries' trees beside ours
+gpu        the GPU tree on a CUDA device, checked and timed beside its rivals
 """
 
 import argparse
@@ -20,7 +21,7 @@ from typing import Any
 from dse import platforms, records
 from dse.records import RecordError
 
-from . import compare, speed_table
+from . import compare, gpu, speed_table
 from .arguments import list_of
 from .cases import DISTRIBUTIONS, OPS, Case
 from .clock import ALL_CPUS
@@ -35,6 +36,7 @@ ELSEWHERE = {
     "speed": speed_table.main,
     "compare": compare.main,
     "peers": peers_command.main,
+    "gpu": gpu.main,
 }  # commands with a parser of their own
 NOISY = 0.10  # noise floor from which a run deserves to be repeated
 

@@ -15,6 +15,8 @@ import impls
 from impls import SumTree
 from impls.sumtree.oracle import Oracle
 
+from .clock import LEAST_SAMPLE_SECONDS, CallClock
+
 OPS = {
     "sample": "prefix_sum_index(mass): the leaves that B masses fall on",
     "draw": "sample(uniforms): B leaves and their priorities",
@@ -23,6 +25,8 @@ OPS = {
     "insert": "the next B slots, first in first out, all at one priority",
     "step": "one step of training: draw, get, update",
     "total": "the root",
+    "upload": "B uniforms from the host to where the tree is",
+    "download": "B indices from there to the host",
 }
 DISTRIBUTIONS = {
     "uniform": "priorities uniform in [0, 1)",
@@ -56,6 +60,8 @@ class Case:
         for what, value, known in (("op", self.op, OPS), ("distribution", self.distribution, DISTRIBUTIONS)):
             if value not in known:
                 raise ValueError(f"{what} must be one of {', '.join(known)}, not {value!r}")
+        if self.options.get("emulate"):
+            raise ValueError("emulate=True is for tests: it is never timed")
         if not 0 <= self.duplicates <= 1:
             raise ValueError(f"duplicates must be in [0, 1], not {self.duplicates}")
 
@@ -76,6 +82,10 @@ class Prepared:
     case: Case
     tree: SumTree
     call: Callable[[int], object]
+
+    def clock(self, least_sample_seconds: float = LEAST_SAMPLE_SECONDS) -> CallClock:
+        """A clock whose samples end when the tree's device has finished."""
+        return CallClock(self.call, least_sample_seconds, self.tree.synchronize)
 
 
 def prepare(case: Case, seed: int = 0, make: Callable[..., Any] | None = None) -> Prepared:
@@ -111,9 +121,11 @@ def load(tree: SumTree, distribution: str, seed: int = 0) -> None:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """``batches`` rows of B: uniforms, masses, indices as training draws them, slots in insertion order, priorities."""
+    """``batches`` rows of B: uniforms, masses, indices as training draws them, slots in insertion order, priorities;
+    and the uniforms as the host has them."""
 
     batches: int
+    on_host: list[Any]
     uniforms: list[Any]
     masses: list[Any]
     indices: list[Any]
@@ -153,7 +165,7 @@ def _inputs(capacity: int, batch: int, dtype: str, distribution: str, duplicates
     positive = leaves[leaves > 0]  # training never sets a priority to 0
     priorities = positive[rng.integers(0, positive.size, shape)].astype(np.float64)
     inserted = np.full(batch, INSERTED_PRIORITY)
-    return _Inputs(batches, *map(list, (uniforms, masses, indices, slots, priorities)), inserted)
+    return _Inputs(batches, list(uniforms), *map(list, (uniforms, masses, indices, slots, priorities)), inserted)
 
 
 def _placer(tree: SumTree) -> Callable[[Any], Any]:
@@ -167,7 +179,8 @@ def _placed(tree: SumTree, inputs: _Inputs) -> _Inputs:
     if place(inputs.inserted) is inputs.inserted:
         return inputs
     lists = (inputs.uniforms, inputs.masses, inputs.indices, inputs.slots, inputs.priorities)
-    return _Inputs(inputs.batches, *([place(batch) for batch in held] for held in lists), place(inputs.inserted))
+    placed = ([place(batch) for batch in held] for held in lists)
+    return _Inputs(inputs.batches, inputs.on_host, *placed, place(inputs.inserted))
 
 
 # Calls: what one turn of each op does.
@@ -214,6 +227,16 @@ def _total(tree: SumTree, inputs: _Inputs) -> Callable[[int], object]:
     return lambda turn: tree.total()
 
 
+def _upload(tree: SumTree, inputs: _Inputs) -> Callable[[int], object]:
+    place, uniforms, batches = _placer(tree), inputs.on_host, inputs.batches
+    return lambda turn: place(uniforms[turn % batches])
+
+
+def _download(tree: SumTree, inputs: _Inputs) -> Callable[[int], object]:
+    indices, batches = inputs.indices, inputs.batches
+    return lambda turn: impls.to_numpy(indices[turn % batches])
+
+
 _CALLS: dict[str, Callable[[SumTree, _Inputs], Callable[[int], object]]] = {
     "sample": _sample,
     "draw": _draw,
@@ -222,6 +245,8 @@ _CALLS: dict[str, Callable[[SumTree, _Inputs], Callable[[int], object]]] = {
     "insert": _insert,
     "step": _step,
     "total": _total,
+    "upload": _upload,
+    "download": _download,
 }
 
 
@@ -256,6 +281,9 @@ def _check(case: Case, inputs: _Inputs, tree: SumTree, leaves: Any, answer: Any)
             wrong += _differ(oracle, answer[1], impls.to_numpy(answer[0]), lenient)
         case "get":
             wrong = _differ(oracle, answer, inputs.indices[0], lenient)
+        case "upload" | "download":
+            sent = inputs.uniforms[0] if case.op == "upload" else inputs.indices[0]
+            wrong = int((impls.to_numpy(answer) != sent).sum())
         case "update":
             written = inputs.indices[0], inputs.priorities[0]
         case "insert":

@@ -26,11 +26,16 @@ class Clock(Protocol):
 
 class CallClock:
     """Times ``call(turn)``, a call a turn. The first calls, which compile and touch every page, find how many make a
-    sample of at least so many seconds."""
+    sample of at least so many seconds. ``finish`` ends a sample: it waits for what calls have only begun."""
 
-    def __init__(self, call: Call, least_sample_seconds: float = LEAST_SAMPLE_SECONDS) -> None:
-        self._call, self._turn = call, 0
-        self.calls_per_sample = _calibrate(call, least_sample_seconds)
+    def __init__(
+        self,
+        call: Call,
+        least_sample_seconds: float = LEAST_SAMPLE_SECONDS,
+        finish: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._call, self._finish, self._turn = call, finish, 0
+        self.calls_per_sample = _calibrate(call, least_sample_seconds, finish)
 
     def sample(self) -> float:
         """Seconds a call takes, by one more sample."""
@@ -38,6 +43,7 @@ class CallClock:
         begin = time.perf_counter()
         for turn in range(first, first + count):
             call(turn)
+        self._finish()
         seconds = time.perf_counter() - begin
         self._turn += count
         return seconds / count
@@ -68,13 +74,15 @@ class SharedClock:
         return (ended - began[0]) / self.calls_per_sample
 
 
-def _calibrate(call: Call, least_sample_seconds: float) -> int:
+def _calibrate(call: Call, least_sample_seconds: float, finish: Callable[[], object] = lambda: None) -> int:
     call(0)
+    finish()
     count = 1
     while True:
         begin = time.perf_counter()
         for turn in range(count):
             call(turn)
+        finish()
         seconds = time.perf_counter() - begin
         if seconds >= least_sample_seconds or count >= MOST_CALLS:
             return count

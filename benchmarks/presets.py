@@ -74,13 +74,15 @@ class Preset:
 
 
 PLAIN = {"layout": "plain"}
+ON_DEVICE = ("cupy",)  # contestants whose batches are elsewhere than the host's memory
+UNCHECKED = {"validate": False}  # a device need not be waited for
 LAYOUTS = ({"aligned": False}, {"padding": "full"})
 
 PRESETS = {
     "smoke": Preset(
         (
             Block(("numba",), capacities=(1_000, 100_000), batches=(256,), fanouts=(4, 16)),
-            Block(("numpy", "cumsum", "flat", "python"), capacities=(1_000, 100_000), batches=(256,)),
+            Block(("numpy", "cumsum", "flat", "python", *ON_DEVICE), capacities=(1_000, 100_000), batches=(256,)),
         ),
         budget_seconds=0.15,
     ),
@@ -100,6 +102,8 @@ PRESETS = {
             Block(("numpy",), batches=(256,), options=LAYOUTS),
             Block(("numpy", "cumsum", "flat"), capacities=(1_000, 10_000, 100_000, 1_000_000)),
             Block(("python",), capacities=(1_000, 10_000, 100_000), batches=(32, 256)),
+            Block(ON_DEVICE, batches=(32, 256, 2_048, 16_384), options=({}, UNCHECKED)),
+            Block(ON_DEVICE, ("upload", "download"), (1_000_000,), (32, 256, 2_048, 16_384)),
         ),
         budget_seconds=0.3,
     ),
@@ -140,6 +144,14 @@ PRESETS = {
                 fanouts=(4, 16, 64),
             ),
             Block(("python",), capacities=(1_000, 10_000, 100_000, 1_000_000), batches=(32, 256), fanouts=(4, 16, 64)),
+            Block(
+                ON_DEVICE,
+                capacities=(10_000, 100_000, 1_000_000, 10_000_000),
+                batches=(32, 256, 2_048, 16_384, 65_536),
+                fanouts=(4, 8, 16, 32, 64),
+                options=({}, UNCHECKED),
+            ),
+            Block(ON_DEVICE, ("upload", "download"), (1_000_000,), (32, 256, 2_048, 16_384, 65_536)),
             Block(
                 ("numba", "numpy", "cumsum", "flat", "python"),
                 ops=("sample", "get", "insert", "step", "total"),

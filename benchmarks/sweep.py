@@ -1,6 +1,7 @@
 """The sweep: every cell checked, timed in turns with its rivals, and written before the next; it can be resumed."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -9,28 +10,43 @@ from typing import Any
 import numpy as np
 
 import impls
-from dse import platforms, records, stats
+from dse import records, stats
 from dse.records import Measurement
 
 from .cases import Case, Prepared, WrongAnswerError, prepare
-from .clock import ALL_CPUS, pin
+from .clock import ALL_CPUS, Clock, pin
 from .floor import memory_reads
 from .stamp import Stamp
-from .timing import LEAST_SAMPLES, Timing, interleave_calls
+from .timing import LEAST_SAMPLES, Timing, interleave, interleave_calls
 
-AGAIN = "sum_tree_again"  # the A/A twin's primitive
 FLOOR_MEGABYTES = (0.03, 0.25, 0.5, 1, 2, 4, 8, 16, 64)
 FLOOR_READS = 1 << 15
 LONGEST_FILL_SECONDS = 20.0
 FILL_SECONDS = {"python": 1.2e-6}  # a leaf, about; the others take no time worth a thought
 
 
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """How a sweep's cells are named, made (by default ``impls.make``) and timed."""
+
+    primitive: str = "sum_tree"
+    make: Callable[..., Any] | None = None
+    clock: Callable[[Prepared], Clock] = Prepared.clock
+
+    @property
+    def again(self) -> str:
+        """The A/A twin's primitive."""
+        return f"{self.primitive}_again"
+
+
 @dataclasses.dataclass
 class Tally:
-    """What a sweep did: cells by status, those found done, and both medians of each A/A pair."""
+    """What a sweep did: cells by status, those found done, those left for lack of time, and both medians of each A/A
+    pair."""
 
     by_status: dict[str, int] = dataclasses.field(default_factory=dict)
     resumed: int = 0
+    left: int = 0
     pairs: list[tuple[float, float]] = dataclasses.field(default_factory=list)
 
     def add(self, status: str) -> None:
@@ -45,12 +61,16 @@ def sweep(
     seed: int = 0,
     on_cell: Callable[[int], object] = lambda count: None,
     with_floor: bool = True,
+    way: Way = Way(),
+    most_seconds: float = math.inf,
 ) -> Tally:
     """Measure groups of cells (each group in turns) into a results file; cells of this commit already in it are kept.
 
-    ``on_cell(count)`` is told of every few cells that are done with. RecordError if the file cannot be read or written.
+    ``on_cell(count)`` is told of every few cells that are done with; no group is begun after ``most_seconds``.
+    RecordError if the file cannot be read or written.
     """
-    stamp = Stamp.of_this_run()
+    end = time.monotonic() + most_seconds
+    stamp = Stamp.of_this_run(way.primitive)
     done = {record.cell for record in _there(path) if record.commit == stamp.commit}
     tally = Tally()
     _start_threads(cells)
@@ -60,14 +80,17 @@ def sweep(
         for group in cells:
             todo = [case for case in group if stamp.record(case, "skipped").cell not in done]
             tally.resumed += len(group) - len(todo)
+            if tally.by_status and time.monotonic() > end:
+                tally.left += len(todo)
+                continue
             on_cell(len(group) - len(todo))
-            for record in _measure(todo, stamp, budget_seconds, seed):
+            for record in _measure(todo, stamp, budget_seconds, seed, way):
                 writer.append(record)
-                if record.primitive == AGAIN:
+                if record.primitive == way.again:
                     continue
                 tally.add(record.status)
                 on_cell(1)
-    tally.pairs = records.twins(record for record in _there(path) if record.commit == stamp.commit)
+    tally.pairs = records.twins((one for one in _there(path) if one.commit == stamp.commit), way.primitive)
     return tally
 
 
@@ -75,50 +98,53 @@ def _there(path: Path) -> list[Measurement]:
     return records.read_file(path) if path.exists() else []
 
 
-def _measure(cases: Sequence[Case], stamp: Stamp, budget_seconds: float, seed: int) -> Iterator[Measurement]:
+def _measure(cases: Sequence[Case], stamp: Stamp, budget_seconds: float, seed: int, way: Way) -> Iterator[Measurement]:
     """Records of one group: first those that cannot be timed and why, then the timed ones, and the A/A twin."""
-    ready: list[Prepared] = []
+    affinity = pin(max((case.threads for case in cases), default=1))
+    ready: list[tuple[Prepared, Clock]] = []
     for case in cases:
-        outcome = _prepare(case, stamp, budget_seconds, seed)
+        outcome = _prepare(case, stamp, budget_seconds, seed, way)
         if isinstance(outcome, Measurement):
             yield outcome
         else:
             ready.append(outcome)
-    if not ready:
-        return
-    again = prepare(ready[0].case, seed)
-    timed = [*ready, again]
-    affinity = pin(max(case.threads for case in cases))
-    timings = interleave_calls([one.call for one in timed], budget_seconds * len(timed), seed)
+    if ready:
+        again = prepare(ready[0][0].case, seed, way.make)
+        ready.append((again, way.clock(again)))
+    timings = interleave([clock for _, clock in ready], budget_seconds * len(ready), seed) if ready else []
     pin(len(ALL_CPUS))
-    machine = {**platforms.fingerprint(), "affinity": affinity} | _threading_layer(ready)
-    for position, (one, timing) in enumerate(zip(timed, timings, strict=True)):
+    for position, ((one, _), timing) in enumerate(zip(ready, timings, strict=True)):
+        machine = {**stamp.machine, "affinity": affinity} | _threading_layer(one) | _device(one)
         fields: dict[str, Any] = {"machine": machine, "reason": _oversubscribed(one.case.threads, timing)}
-        if position == len(ready):
-            fields["primitive"] = AGAIN
+        if position == len(ready) - 1:
+            fields["primitive"] = way.again
         yield stamp.timed(one.case, timing, **fields)
 
 
-def _prepare(case: Case, stamp: Stamp, budget_seconds: float, seed: int) -> Prepared | Measurement:
+def _prepare(
+    case: Case, stamp: Stamp, budget_seconds: float, seed: int, way: Way
+) -> tuple[Prepared, Clock] | Measurement:
     """The case ready to be timed, or the record that says why it is not timed."""
     fill_seconds = FILL_SECONDS.get(case.contestant, 0.0) * case.capacity
     if fill_seconds > LONGEST_FILL_SECONDS:
         return stamp.record(case, "skipped", reason=f"filling it takes about {fill_seconds:.0f} s")
     try:
-        ready = prepare(case, seed)
-    except (RuntimeError, ValueError, MemoryError) as error:
+        ready = prepare(case, seed, way.make)
+        modeled = ready.tree.modeled_seconds(case.op, case.batch)
+        if modeled is not None:
+            return stamp.record(case, "ok", source="modeled", median_seconds=modeled)
+        start = time.perf_counter()
+        ready.call(1)
+        ready.tree.synchronize()
+        seconds = time.perf_counter() - start
+        if LEAST_SAMPLES * seconds > 20 * budget_seconds:
+            reason = f"one call takes {seconds:.2g} s, too long for the sweep's budget"
+            return stamp.record(case, "skipped", reason=reason)
+        return ready, way.clock(ready)
+    except (RuntimeError, ValueError, NotImplementedError, MemoryError) as error:
         return stamp.record(case, "skipped", reason=str(error) or "not enough memory")
     except WrongAnswerError as error:
         return stamp.record(case, "failed", reason=str(error))
-    modeled = ready.tree.modeled_seconds(case.op, case.batch)
-    if modeled is not None:
-        return stamp.record(case, "ok", source="modeled", median_seconds=modeled)
-    start = time.perf_counter()
-    ready.call(1)
-    seconds = time.perf_counter() - start
-    if LEAST_SAMPLES * seconds > 20 * budget_seconds:
-        return stamp.record(case, "skipped", reason=f"one call takes {seconds:.2g} s, too long for the sweep's budget")
-    return ready
 
 
 def _oversubscribed(threads: int, timing: Timing) -> str | None:
@@ -127,13 +153,19 @@ def _oversubscribed(threads: int, timing: Timing) -> str | None:
     return f"interval of {timing.interval.relative_width:.0%} of the median" if timing.is_unstable else None
 
 
-def _threading_layer(ready: Sequence[Prepared]) -> dict[str, str]:
-    """Name of numba's threading layer if any case of the group uses its threads."""
-    if all(one.case.threads == 1 for one in ready):
+def _threading_layer(one: Prepared) -> dict[str, str]:
+    """Name of numba's threading layer if the case uses its threads."""
+    if one.case.threads == 1:
         return {}
     import numba  # noqa: PLC0415  # heavy, and loaded by now
 
     return {"threading_layer": numba.threading_layer()}
+
+
+def _device(one: Prepared) -> dict[str, str]:
+    """Where the tree is, unless that is the CPU."""
+    device = getattr(one.tree, "device", "cpu")
+    return {} if device == "cpu" else {"device": device}
 
 
 def _start_threads(cells: Iterable[Iterable[Case]]) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import impls
 
 from .cases import Case, WrongAnswerError, prepare
-from .clock import CallClock, Clock, SharedClock, pin
+from .clock import Clock, SharedClock, pin
 
 NOT_HERE = (RuntimeError, ValueError, NotImplementedError, MemoryError)
 
@@ -49,8 +49,8 @@ class _Session:
         """Make a clock for a case, its tree called by so many threads at once (0: by this one alone)."""
         affinity = pin(cpus, _threads())
         try:
-            call = prepare(Case(**case), seed, _maker(case["contestant"])).call
-            clock = SharedClock(call, callers, least_seconds) if callers else CallClock(call, least_seconds)
+            prepared = prepare(Case(**case), seed, _maker(case["contestant"]))
+            clock = SharedClock(prepared.call, callers, least_seconds) if callers else prepared.clock(least_seconds)
         except WrongAnswerError as error:
             return {"failed": str(error)}
         except NOT_HERE as error:

@@ -8,8 +8,9 @@ import json
 import sys
 from pathlib import Path
 
-from .recommend import Estimate, Recommendation, recommend
+from .recommend import Recommendation, recommend
 from .records import RecordError
+from .tables import Estimate
 
 MOST_CELLS_SHOWN = 8
 

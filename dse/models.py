@@ -4,8 +4,8 @@ Letters: N capacity, K fanout, B batch, h height, C nodes in a cache line.
 
 Seed 0, section IV-C.5b, prints (log_K N + 1)(T_miss K/C + T_hit K (1 - 1/C)). That is K times a constant times the
 number of levels, so its minimum lies near K = 3 whatever N, T_miss and T_hit are: it charges a fraction of a miss where
-number of levels, so its minimum lies near K = 3 whatever N, T_miss and T_hit are: it charges a part of a miss where
-that its level lives in; the other nodes of a group cost T_hit; heights are integers.
+the processor fetches whole lines. Here each line of a group costs one load from the cache that its level lives in; the
+other nodes of a group cost T_hit; heights are integers.
 """
 
 import math
@@ -68,7 +68,7 @@ def tree_bytes(contestant: str, capacity: int, fanout: int, dtype: str, options:
         return leaf * capacity
     if contestant == "cumsum":
         return (leaf + 8) * capacity
-    if contestant not in ("numba", "numpy"):
+    if contestant not in ("numba", "numpy", "cupy"):
         raise ValueError(f"nobody knows the bytes of {contestant!r} from its shape")
     sizes: Sequence[int] = level_sizes(capacity, fanout)
     width = fanout

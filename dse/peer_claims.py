@@ -31,14 +31,14 @@ def is_ours(contestant: str) -> bool:
     return contestant in impls.names()
 
 
-def one_run(found: Sequence[Measurement]) -> list[Measurement]:
+def one_run(found: Sequence[Measurement], primitive: str = PEER) -> list[Measurement]:
     """The records of other libraries that one run made, the one with most of them; of equals, the latest.
 
     Times of two runs may differ by the hour alone, so only those of one are divided by each other.
     """
     runs: dict[tuple[str | None, str], list[Measurement]] = defaultdict(list)
     for record in found:
-        if record.primitive.startswith(PEER):
+        if record.primitive.startswith(primitive):
             runs[record.commit, record.command].append(record)
     return max(runs.values(), key=lambda run: (len(run), max(record.utc for record in run)), default=[])
 

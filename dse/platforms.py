@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+PACKAGES = ("numpy", "numba", "llvmlite", "fanout", "cupy-cuda13x", "torch", "torchrl")
+
 
 @functools.cache
 def fingerprint() -> Mapping[str, Any]:
@@ -26,7 +28,8 @@ def fingerprint() -> Mapping[str, Any]:
         "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "packages": {name: version for name in ("numpy", "numba", "llvmlite", "fanout") if (version := _version(name))},
+        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "gpus": _gpus(),
     }
 
 
@@ -73,6 +76,16 @@ def _caches() -> dict[str, int]:
             if match := re.fullmatch(r"(\d+)([KM])", size):
                 caches[f"L{_first_line(index / 'level')}"] = int(match[1]) * {"K": 1 << 10, "M": 1 << 20}[match[2]]
     return caches
+
+
+def _gpus() -> list[str]:
+    """Name, driver and memory of each GPU, as its driver's own tool tells; empty without one."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    try:
+        told = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [line.strip() for line in told.splitlines() if line.strip()]
 
 
 def _first_line(path: Path | str) -> str | None:

@@ -35,7 +35,8 @@ class Measurement:
     mean of ``calls_per_sample`` calls; all are None where ``status`` is skipped or failed, and ``reason`` says why
     (beside a time it is what to know of it).
     ``primitive`` is "sum_tree", "peer" (of a library, or of ours in the same run), either with "_again" (the A/A twin
-    that gives a run its noise floor), "peer_shared" (one tree, so many Python threads) or "memory" (the floor).
+    that gives a run its noise floor), "peer_shared" (one tree, so many Python threads), "gpu" (trees on a device beside
+    each other) or "memory" (the floor).
     """
 
     schema: int = SCHEMA

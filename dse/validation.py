@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import stats
-from .recommend import QUESTIONS_FILE, Configuration, Question, Table, answer
+from .recommend import QUESTIONS_FILE, answer
 from .records import RecordError, read_file, read_folder, twins
+from .tables import Configuration, Question, Table
 
 ASKED_FILE = "questions.json"
 

@@ -24,6 +24,7 @@ from .page import Drawn, Material, page
 from .table import About
 
 PEERS = "make peers"
+GPU = "make gpu, on a machine with a CUDA device"
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,22 @@ CHARTS = (
         "A line that rises tenfold where N does is linear growth. Figure 8 of seed 0 asks the same of tianshou and "
         "RLlib.",
         PEERS,
+    ),
+    Chart(
+        "gpu_batch",
+        peer_rows.on_gpu,
+        peer_figures.gpu,
+        "Where a line falls by half when B doubles, launching is all of the cost; a captured graph shows what is left "
+        "without it.",
+        GPU,
+    ),
+    Chart(
+        "gpu_lanes",
+        table.by_lanes,
+        figures.lanes,
+        "At 1 every thread draws a sample of its own, at 32 a warp draws one together. More lanes wait less for "
+        "memory, fewer leave more samples under way.",
+        GPU,
     ),
 )
 

@@ -94,6 +94,20 @@ def layout(rows: pd.DataFrame, about: About) -> Figure:
 
 
 @look.styled
+def lanes(rows: pd.DataFrame, about: About) -> Figure:
+    """Time per element of the GPU tree over the threads that share one sample: a line a batch."""
+    setting = f"N = {rows['capacity'].iloc[0]:,}, K = 16"
+    figure, panels = look.by_op("On a GPU, how many threads should share a sample?", rows, setting)
+    batches = sorted(rows["batch"].unique())
+    for axes, part in panels:
+        for batch, line in part.groupby("batch"):
+            look.line(axes, line, "lanes", f"B = {batch:,}", batches.index(batch))
+        look.ticks(axes.xaxis, sorted(rows["lanes"].unique()))
+        axes.set(xlabel="lanes (threads that share a sample)")
+    return look.finish(figure, rows, about, f"On {about.gpu}, unchecked.")
+
+
+@look.styled
 def floor(rows: pd.DataFrame, about: About) -> Figure:
     """Time per element of the tree, and of one random read of 64 bytes, over the bytes they run through."""
     tree = rows[rows["primitive"] != "memory"]

@@ -10,11 +10,12 @@ from typing import Any
 
 from dse import claims, models, peer_claims
 from dse.__main__ import text
-from dse.recommend import Question, Table, answer, family_of
+from dse.recommend import answer
 from dse.records import Measurement, RecordError
+from dse.tables import Question, Table, family_of
 from dse.validation import validate
 
-from . import peer_section
+from . import gpu_section, peer_section
 from .markup import paragraph, safe, table
 from .table import OPS, About, binary, machine_of, timed
 
@@ -195,6 +196,10 @@ def _peers(material: Material) -> str:
     return peer_section.section(material.found, material.results / material.about.key)
 
 
+def _gpu(material: Material) -> str:
+    return gpu_section.section(material.found)
+
+
 def _validation(material: Material) -> str:
     checked = validate(material.results, material.about.key)
     rows = [
@@ -235,6 +240,7 @@ SECTIONS = (
     ("Figures", _figures),
     ("The cost model", _model),
     ("Other libraries", _peers),
+    ("On a GPU", _gpu),
     ("Claims of seed 0", _claims),
     ("Recommendations held against measurement", _validation),
     ("Skipped and failed cells", _untimed),

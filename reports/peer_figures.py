@@ -22,13 +22,23 @@ MARKERS = "osD^vPXp<>h*8dH"
 @look.styled
 def batch(rows: pd.DataFrame, about: About) -> Figure:
     """Time per element over B: a line a contestant, a panel an op."""
-    setting = f"N = {rows['capacity'].iloc[0]:,}"
-    figure, panels = look.by_op("How do other libraries compare, over the batch?", rows, setting, 8)
+    return _over_batches("How do other libraries compare, over the batch?", rows, about, "Thick: ours.")
+
+
+@look.styled
+def gpu(rows: pd.DataFrame, about: About) -> Figure:
+    """The same of trees on a GPU."""
+    note = f"Thick: ours. On {about.gpu}; launched call by call, or as a captured graph."
+    return _over_batches("On a GPU, how do trees compare over the batch?", rows, about, note)
+
+
+def _over_batches(question: str, rows: pd.DataFrame, about: About, note: str) -> Figure:
+    figure, panels = look.by_op(question, rows, f"N = {rows['capacity'].iloc[0]:,}", 8)
     for axes, part in panels:
         _lines(axes, part, "batch")
         look.ticks(axes.xaxis, sorted(rows["batch"].unique()))
         axes.set(xlabel="elements of a call B")
-    return look.finish(figure, rows, about, "Thick: ours.")
+    return look.finish(figure, rows, about, note)
 
 
 @look.styled

@@ -7,7 +7,8 @@ from dse.peer_claims import BATCH, PEER, is_ours
 
 from .table import OPS, PREFERRED_CAPACITY, where
 
-UNCHECKED = "validate=False"
+NAMED = {"validate=False": "unchecked", "launch=graph": "graph"}  # options that are called otherwise
+GPU = "gpu"  # the primitive of trees on a device, timed beside each other
 SUM = "draw + update"
 KINDS = ["contestant", "dtype", "options"]
 
@@ -15,22 +16,21 @@ KINDS = ["contestant", "dtype", "options"]
 def label(contestant: str, dtype: str, options: str, dtypes: int) -> str:
     """A contestant's name, its dtype if it was measured in several, its options.
 
-    >>> label("torchrl", "float32", "", 2), label("numba", "float32", "validate=False", 1)
-    ('torchrl float32', 'numba, unchecked')
+    >>> label("torchrl", "float32", "", 2), label("cupy", "float32", "launch=graph,validate=False", 1)
+    ('torchrl float32', 'cupy, graph, unchecked')
     """
     name = f"{contestant} {dtype}" if dtypes > 1 else contestant
-    more = "unchecked" if options == UNCHECKED else options
-    return f"{name}, {more}" if more else name
+    return ", ".join([name, *(NAMED.get(option, option) for option in options.split(",") if option)])
 
 
-def peers(frame: pd.DataFrame) -> pd.DataFrame:
+def peers(frame: pd.DataFrame, primitive: str = PEER) -> pd.DataFrame:
     """Draws and updates of libraries and of ours beside them, by one thread, with ``label`` and ``ours``.
 
     ``label`` is categorical: ours first, then libraries, each from the fastest to the slowest in the geometric mean.
     ``place`` is the label's among ours or among the libraries, ``tree`` that of its contestant, ``variant`` that of its
     options and dtype among those of its contestant.
     """
-    rows = where(frame, primitive=PEER, op=OPS, threads=1, distribution="uniform")
+    rows = where(frame, primitive=primitive, op=OPS, threads=1, distribution="uniform")
     rows = rows.assign(contestant=rows["contestant"].astype(str), cost=np.log(rows["ns"]))
     rows["ours"] = rows["contestant"].map(is_ours).astype(bool)
     dtypes = rows.groupby("contestant")["dtype"].nunique()
@@ -44,14 +44,19 @@ def peers(frame: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(label=pd.Categorical(rows["label"], order["label"]))
 
 
-def by_batch(frame: pd.DataFrame) -> pd.DataFrame:
+def by_batch(frame: pd.DataFrame, primitive: str = PEER) -> pd.DataFrame:
     """Every contestant over B at N = 1,000,000, or else at the N with the most B; empty unless there are two B."""
-    rows = peers(frame)
+    rows = peers(frame, primitive)
     batches = rows.groupby("capacity")["batch"].nunique()
     several = batches[batches > 1]
     if several.empty:
         return rows[:0]
     return where(rows, capacity=PREFERRED_CAPACITY if PREFERRED_CAPACITY in several.index else several.idxmax())
+
+
+def on_gpu(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same of trees on a GPU."""
+    return by_batch(frame, GPU)
 
 
 def by_capacity(frame: pd.DataFrame) -> pd.DataFrame:

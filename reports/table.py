@@ -33,6 +33,7 @@ class About:
     caches: Mapping[str, int]
     noise_floor: float
     pairs: int
+    gpu: str = "an unknown GPU"
 
 
 def machine_of(found: Sequence[Measurement]) -> dict[str, Any]:
@@ -52,6 +53,7 @@ def about(found: Sequence[Measurement]) -> About:
         caches=dict(machine.get("caches") or {}),
         noise_floor=stats.noise_floor(pairs),
         pairs=len(pairs),
+        gpu=next((", ".join(one.machine["gpus"]) for one in reversed(found) if one.machine.get("gpus")), About.gpu),
     )
 
 
@@ -146,6 +148,18 @@ def _ratio_ends(base: Sequence[float], variant: Sequence[float]) -> tuple[float,
     ratios = stats.bootstrap_medians(variant, seed=1) / stats.bootstrap_medians(base, seed=0)
     low, high = np.quantile(ratios, [tail, 1 - tail])
     return float(low), float(high)
+
+
+def by_lanes(frame: pd.DataFrame) -> pd.DataFrame:
+    """The GPU tree at K = 16, unchecked, over the ``lanes`` that share a sample, at the largest N that has them.
+
+    Empty unless there are two of them.
+    """
+    rows = trees(frame, contestant="cupy", fanout=PREFERRED_FANOUT)
+    lanes = rows["options"].str.extract(r"^lanes=(\d+),validate=False$", expand=False).astype(float)
+    rows = rows.assign(lanes=lanes)[lanes.notna()]
+    rows = rows[rows["capacity"] == rows["capacity"].max()]
+    return rows if rows["lanes"].nunique() > 1 else rows[:0]
 
 
 def against_floor(frame: pd.DataFrame) -> pd.DataFrame:

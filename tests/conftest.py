@@ -1,11 +1,15 @@
 """Makes sure the packages under test are this checkout's, and that hypothesis repeats itself."""
 
+import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 import dse
 import impls
+from impls.sumtree.cuda import device
+from tests import fake_cupy
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -17,3 +21,18 @@ for package in (impls, dse):
 
 settings.register_profile("fanout", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("fanout")
+
+
+@pytest.fixture
+def with_cupy(monkeypatch):
+    """Puts a stand-in for CuPy in its place; called with the number of devices, or the error of counting them."""
+
+    def put(devices=1):
+        monkeypatch.setitem(sys.modules, "cupy", fake_cupy.module(devices))
+        device.why_not.cache_clear()
+        device.load_text.cache_clear()
+
+    yield put
+    monkeypatch.undo()
+    device.why_not.cache_clear()
+    device.load_text.cache_clear()

@@ -1,9 +1,12 @@
 """Stands in for CuPy where there is no GPU: arrays that refuse to be NumPy's unasked, kernels run by the emulator.
 
 It holds those names of CuPy that the suite uses, and passes kernel arguments by CuPy's rules: device arrays by address,
-NumPy arrays only if they have one element (by value), NumPy's and Python's numbers by value.
+NumPy arrays only if they have one element (by value), NumPy's and Python's numbers by value. Between ``begin_capture``
+and ``end_capture`` kernels are noted, not run.
 """
 
+import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,9 +60,51 @@ class RawModule:
         launch = self._kernels[name]
 
         def kernel(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
-            launch(*grid, *block, *map(_passed, arguments))
+            passed = [_passed(argument) for argument in arguments]
+            if Stream.captured is None:
+                launch(*grid, *block, *passed)
+            else:
+                Stream.captured.append(lambda: launch(*grid, *block, *passed))
 
         return kernel
+
+    def compile(self) -> None:
+        """Nothing: the emulator has done it."""
+
+
+class Event:
+    """A moment."""
+
+    def record(self, stream: Any = None) -> None:
+        self.seconds = time.perf_counter()
+
+    def synchronize(self) -> None:
+        """It has passed."""
+
+
+class Stream:
+    """Runs what it is given at once, or captures it."""
+
+    captured: list[Callable[[], None]] | None = None
+
+    def __init__(self, non_blocking: bool = False) -> None:
+        assert non_blocking
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """Nothing to leave."""
+
+    def synchronize(self) -> None:
+        """All of it has run."""
+
+    def begin_capture(self) -> None:
+        Stream.captured = []
+
+    def end_capture(self) -> Any:
+        captured, Stream.captured = Stream.captured, None
+        return SimpleNamespace(launch=lambda stream: [one() for one in captured or ()])
 
 
 def _passed(argument: Any) -> Any:
@@ -92,7 +137,15 @@ def module(devices: int | str = 1) -> Any:
 
     runtime = SimpleNamespace(getDeviceCount=device_count, CUDARuntimeError=CUDARuntimeError)
     stream = SimpleNamespace(synchronize=lambda: None)
-    cuda = SimpleNamespace(runtime=runtime, Device=lambda: SimpleNamespace(id=0), get_current_stream=lambda: stream)
+    cuda = SimpleNamespace(
+        runtime=runtime,
+        compiler=SimpleNamespace(CompileException=type("CompileException", (Exception,), {})),
+        Device=lambda: SimpleNamespace(id=0),
+        Event=Event,
+        Stream=Stream,
+        get_current_stream=lambda: stream,
+        get_elapsed_time=lambda begin, end: 1e3 * (end.seconds - begin.seconds),
+    )
     makers = {name: _making(getattr(np, name)) for name in ("zeros", "empty", "full")}
     return SimpleNamespace(
         ndarray=DeviceArray,

@@ -8,27 +8,12 @@ import numpy as np
 import pytest
 
 import impls
-from impls.sumtree.cuda import device, emulation
+from impls.sumtree.cuda import emulation
 from impls.sumtree.cuda.program import Constants
 from impls.sumtree.oracle import Oracle
 from tests import fake_cupy
 from tests.contestants import contents
 from tests.walk import walk
-
-
-@pytest.fixture
-def with_cupy(monkeypatch):
-    """Puts a stand-in for CuPy in its place; called with the number of devices, or the error of counting them."""
-
-    def put(devices=1):
-        monkeypatch.setitem(sys.modules, "cupy", fake_cupy.module(devices))
-        device.why_not.cache_clear()
-        device.load_text.cache_clear()
-
-    yield put
-    monkeypatch.undo()
-    device.why_not.cache_clear()
-    device.load_text.cache_clear()
 
 
 def on_device(*arrays):

@@ -9,8 +9,9 @@ import pytest
 import dse
 from dse import __main__ as cli
 from dse import claims, models, validation
-from dse.recommend import QUESTIONS_FILE, Configuration, Question, Table, answer
+from dse.recommend import QUESTIONS_FILE, answer
 from dse.records import RecordError, Writer
+from dse.tables import Configuration, Question, Table
 from tests.test_records import measurement
 
 CAPACITIES, BATCHES, FANOUTS = (1_000, 30_000, 1_000_000), (32, 512, 8_192), (4, 8, 16, 64)
@@ -253,3 +254,32 @@ def test_each_verdict_can_go_either_way():
     linear = [dataclasses.replace(r, median_seconds=1e-9 * r.capacity) for r in aligned]
     assert by_text(linear)[growth].verdict == "refuted"
     assert by_text(aligned)[growth].verdict == "confirmed"
+
+
+# Trees on a device
+
+
+def on_device(op, batch, time, **fields):
+    shape = {"contestant": "cupy", "op": op, "capacity": 1_000_000, "fanout": 16, "batch": batch}
+    times = {"samples_seconds": (time,) * 11, "median_seconds": time, "low_seconds": time, "high_seconds": time}
+    return measurement(**shape, **times, machine=MACHINE | {"device": "cuda:0"}, commit="0123456789abcdef", **fields)
+
+
+def test_a_tree_on_a_device_is_recommended_with_what_moving_its_batches_takes(tmp_path):
+    cells = [on_device(op, batch, 1e-6) for op in ("draw", "update") for batch in BATCHES]
+    moves = [on_device(op, batch, batch * 1e-9) for op in ("upload", "download") for batch in BATCHES]
+    write(tmp_path, [*records(), *cells, *moves])
+    given = ask(tmp_path)
+    assert given.choice.configuration == Configuration("cupy", 16, 1)
+    assert given.notes == (
+        "cupy takes and leaves its batches on cuda:0; moving one takes 0.51 us there (B=512, measured) and 0.51 us "
+        "back (B=512, measured)",
+    )
+
+
+def test_a_contestant_without_any_time_says_why(tmp_path):
+    nothing = {"median_seconds": None, "low_seconds": None, "high_seconds": None, "samples_seconds": ()}
+    skipped = measurement(contestant="cupy", status="skipped", reason="no device.", machine=MACHINE, **nothing)
+    failed = measurement(contestant="flat", status="skipped", reason="too long", machine=MACHINE, **nothing)
+    write(tmp_path, [*records(), skipped, failed])
+    assert ask(tmp_path).notes == ("cupy has no times here: no device.",)

@@ -180,7 +180,7 @@ def test_lines_without_a_time_say_so():
 def test_the_machine_is_recognized_and_the_commit_known():
     here = platforms.fingerprint()
     assert here == platforms.fingerprint()
-    assert set(here) == {"key", "cpu", "cores", "caches", "governor", "kernel", "python", "packages"}
+    assert set(here) == {"key", "cpu", "cores", "caches", "governor", "kernel", "python", "packages", "gpus"}
     assert here["cores"] == os.cpu_count()
 
 

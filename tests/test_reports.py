@@ -10,8 +10,8 @@ import struct
 import numpy as np
 import pytest
 
-from dse.recommend import Configuration, Question
 from dse.records import Measurement, Writer
+from dse.tables import Configuration, Question
 from dse.validation import Checked, Validation
 from reports import __main__ as command
 from reports import figures, look, page, peer_rows, peer_section, table
@@ -22,7 +22,26 @@ MACHINE = {"key": KEY, "cpu": "Abacus 9000", "cores": 4, "caches": CACHES, "kern
 BEST_FANOUT = 8
 MISALIGNED = 1.5
 AGAIN = 1.04
-NAMES = ["fanout", "capacity", "batch", "layout", "floor", "bytes", "peers_batch", "peers_capacity"]
+NAMES = [
+    "fanout",
+    "capacity",
+    "batch",
+    "layout",
+    "floor",
+    "bytes",
+    "peers_batch",
+    "peers_capacity",
+    "gpu_batch",
+    "gpu_lanes",
+]
+COMMANDS = {"peers": "make peers", "gpu": "make gpu"}  # that measure for a figure whose name begins so
+GPU_TREES = {  # nanoseconds of an element, and of a call
+    ("cupy", "float32", ()): (0.5, 30_000.0),
+    ("cupy", "float32", (("validate", False),)): (0.5, 8_000.0),
+    ("cupy", "float32", (("launch", "graph"), ("validate", False))): (0.5, 3_000.0),
+    ("torchrl_cuda", "float32", ()): (1.5, 24_000.0),
+    ("torchrl_cuda", "float64", ()): (2.0, 24_000.0),
+}
 PEERS = {  # nanoseconds of an element's draw and update, and of a call
     ("numba", "float32", ()): (10.0, 6.0, 1_000.0),
     ("numba", "float32", (("validate", False),)): (10.0, 6.0, 600.0),
@@ -77,6 +96,23 @@ def everything():
         yield record(3, primitive="memory", contestant=kind, op="read", capacity=lines, batch=1 << 15, dtype="")
     yield record(1, contestant="python", status="skipped", reason="takes <b>too</b> long", **NOTHING)
     yield from peers()
+    yield from on_gpu()
+
+
+def on_gpu():
+    """Records of trees on a GPU, and of ours by the lanes that share a sample."""
+    machine = MACHINE | {"device": "cuda:0", "gpus": ["Abacus G1, 1.0, 16 MiB"]}
+    usual = {"machine": machine, "command": "python -m benchmarks gpu", "capacity": 1_000_000}
+    for op, b in itertools.product(("sample", "draw", "update"), (256, 65_536)):
+        for (name, dtype, options), (cost, call) in GPU_TREES.items():
+            kind = {"contestant": name, "dtype": dtype, "options": dict(options), "op": op, "batch": b}
+            yield record(cost + call / b, primitive="gpu", fanout=16 if name == "cupy" else 2, **kind, **usual)
+        yield record(1, primitive="gpu_again", contestant="cupy", op=op, batch=b, **usual)
+    absent = {"contestant": "torch_cumsum", "status": "skipped", "reason": "torch_cumsum needs <torch>"}
+    yield record(1, primitive="gpu", **(usual | absent), **NOTHING)
+    for op, b, lanes in itertools.product(("draw", "update"), (256, 65_536), (1, 4, 32)):
+        options = {"lanes": lanes, "validate": False}
+        yield record(900 + lanes, contestant="cupy", op=op, batch=b, options=options, **usual)
 
 
 def peers():
@@ -265,7 +301,7 @@ def test_what_was_not_measured_is_left_out_with_the_command_for_it(tmp_path, cap
     assert set(said["left_out"]) == set(NAMES) - {"capacity", "bytes"}
     text = (tmp_path / "out" / "index.html").read_text()
     for name, reason in said["left_out"].items():
-        assert ("make peers" if name.startswith("peers") else "python -m benchmarks sweep") in reason
+        assert COMMANDS.get(name.partition("_")[0], "python -m benchmarks sweep") in reason
         assert f"Left out, {name}: {reason}" in text
     assert "No cell was measured twice" in text
 

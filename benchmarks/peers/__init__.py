@@ -12,10 +12,11 @@ from types import ModuleType
 from .peer import Peer
 
 
-def names() -> tuple[str, ...]:
-    """Every library there is an adapter for, installed or not."""
+def names(device: str = "cpu") -> tuple[str, ...]:
+    """Every library there is an adapter for, installed or not, whose tree lies on such a device: "cpu" or "cuda"."""
     modules = pkgutil.iter_modules([str(Path(__file__).parent)])
-    return tuple(sorted(module.name.removesuffix("_peer") for module in modules if module.name.endswith("_peer")))
+    found = sorted(module.name.removesuffix("_peer") for module in modules if module.name.endswith("_peer"))
+    return tuple(name for name in found if adapter(name).device == device)
 
 
 def adapter(name: str) -> type[Peer]:
@@ -33,9 +34,8 @@ def make(name: str, capacity: int, *, dtype: str = "float64", fanout: int = 2, t
     try:
         return kind(capacity, dtype)
     except ModuleNotFoundError as error:
-        raise RuntimeError(
-            f"{name} needs the module {error.name!r}, which is not installed; try: make peers"
-        ) from error
+        remedy = "; try: make peers" if kind.device == "cpu" else ""
+        raise RuntimeError(f"{name} needs the module {error.name!r}, which is not installed{remedy}") from error
     except (ImportError, OSError) as error:
         raise RuntimeError(f"{name} cannot be loaded: {str(error).splitlines()[0]}") from error
 

@@ -28,6 +28,7 @@ class Peer(ABC):
     own_random_numbers: ClassVar[bool] = False  # whether it draws them itself, inside the clock
     first_duplicate_wins: ClassVar[bool] = False
     blind: ClassVar[bool] = False  # whether neither priorities nor the root can be read back
+    device: ClassVar[str] = "cpu"  # or "cuda": timed by `make gpu`, on a machine that has one
     fanout = 2
 
     def __init__(self, capacity: int, dtype: str) -> None:
@@ -72,6 +73,10 @@ class Peer(ABC):
     @classmethod
     def after_install(cls) -> None:
         """What is left to do once the library is installed; raises ImportError where it fails."""
+        return
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished; nothing on a CPU."""
         return
 
     def modeled_seconds(self, op: str, batch: int) -> None:

@@ -56,13 +56,14 @@ class Torchrl(Peer):
         except ImportError:
             from torch.utils import cpp_extension  # noqa: PLC0415  # heavy, and only here
 
-            built = _folder() / COMPILED
+            built = folder() / COMPILED
             built.mkdir(exist_ok=True)
-            sources = [str(_folder() / "csrc" / name) for name in ("pybind.cpp", "utils.cpp")]
+            sources = [str(folder() / "csrc" / name) for name in ("pybind.cpp", "utils.cpp")]
             cpp_extension.load("_torchrl", sources, build_directory=str(built), extra_cflags=["-O3"])
 
 
-def _folder() -> Path:
+def folder() -> Path:
+    """Where torchrl lies, found without importing it. ModuleNotFoundError if it is not installed."""
     package = importlib.util.find_spec("torchrl")
     if package is None or not package.submodule_search_locations:
         raise ModuleNotFoundError("No module named 'torchrl'", name="torchrl")
@@ -74,7 +75,7 @@ def _extension() -> ModuleType:
     import torch  # noqa: F401, PLC0415  # its libraries must be loaded first
 
     problem = "there is none"
-    for file in [*(_folder() / COMPILED).glob("_torchrl*.so"), *_folder().glob("_torchrl*.so")]:
+    for file in [*(folder() / COMPILED).glob("_torchrl*.so"), *folder().glob("_torchrl*.so")]:
         spec = importlib.util.spec_from_file_location("_torchrl", file)
         if spec is None or spec.loader is None:
             continue

@@ -58,6 +58,10 @@ def load_text(text: str, constants: Constants) -> dict[str, Launch]:
     import cupy  # noqa: PLC0415  # heavy, and only here
 
     module = cupy.RawModule(code=text, options=("-std=c++17", *constants.definitions()))
+    try:
+        module.compile()
+    except cupy.cuda.compiler.CompileException as error:
+        raise RuntimeError(f"the kernels do not compile: {error}") from error
     return {name: _launcher(module.get_function(name)) for name in program.kernel_names(text)}
 
 

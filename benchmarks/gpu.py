@@ -1,0 +1,241 @@
+"""Check and time the GPU tree on a CUDA device, beside what else there is for one.
+
+check      every kernel variant against the oracle, on the device; nothing is timed
+trees      the variants over K, N and B (primitive "sum_tree")
+rivals     the tree beside torchrl's CUDA tree and torch's cumsum + searchsorted (primitive "gpu"): launched call by
+           call, and as a captured graph, which is what is left when launching costs nothing
+transfers  batches sent to the device and fetched from it
+
+Times are between CUDA events. Records go to results/<machine>/gpu.jsonl; `python -m reports` draws them. A stage ends
+after 7 minutes at the latest: the same command goes on where it stopped. Nothing is installed: the Python that runs
+this has CuPy, and torch and torchrl if they are to be compared.
+"""
+
+import argparse
+import dataclasses
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import impls
+from dse import platforms
+from dse.records import RecordError
+
+from . import peers
+from .cases import Case, Prepared, WrongAnswerError, prepare
+from .clock import LEAST_SAMPLE_SECONDS, Call, Clock
+from .presets import ON_DEVICE, UNCHECKED, Block, groups
+from .stamp import Stamp
+from .sweep import Way, noise_floor, sweep
+
+FILE, CHECK_FILE = "gpu.jsonl", "gpu-check.json"
+STAGES = ("check", "trees", "rivals", "transfers")
+MOST_SECONDS = 7 * 60  # of a stage
+GRAPH_CALLS = 64
+GRAPH = {"launch": "graph"}  # of a record's options: how it was launched; the tree knows nothing of it
+BATCHES = (32, 256, 1_024, 4_096, 16_384, 65_536)
+CAPACITIES = (10_000, 100_000, 1_000_000, 10_000_000)
+
+VARIANTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"propagate": "delta"},
+    {"lanes": 1, "fused": False},
+    {"lanes": 16, "fused": True},
+    {"lanes": 32, "fused": False},
+    {"aligned": False},
+    UNCHECKED,
+)
+CHECKS = (
+    Block(("cupy",), ("draw", "update", "step"), (1, 17, 1_000), (1, 300), (2, 3, 16, 64), options=VARIANTS),
+    Block(("cupy",), ("sample", "get", "insert"), (100_000,), (2_048,), (16, 128), options=VARIANTS),
+    Block(("cupy",), ("draw", "update"), (1_000_000,), (65_536,), (8, 256), dtypes=("float32", "float64")),
+    Block(("cupy",), ("update",), (100_000,), (4_096,), (16,), options=VARIANTS, duplicates=(0.5, 1.0)),
+    Block(("cupy",), ("draw",), (100_000,), (4_096,), (16,), distributions=("mostly_zero", "rank1.0")),
+)
+TREES = (
+    Block(("cupy",), capacities=CAPACITIES, batches=BATCHES, fanouts=(4, 8, 16, 32, 64, 128), options=(UNCHECKED,)),
+    Block(
+        ("cupy",),
+        capacities=(10_000, 1_000_000),
+        batches=BATCHES,
+        fanouts=(16, 64),
+        options=tuple(UNCHECKED | {"lanes": lanes} for lanes in (1, 2, 4, 8, 16, 32)),
+    ),
+    Block(
+        ("cupy",),
+        ("update",),
+        capacities=(10_000, 1_000_000),
+        batches=BATCHES,
+        options=(UNCHECKED | {"propagate": "delta"}, UNCHECKED | {"fused": True}, UNCHECKED | {"fused": False}),
+    ),
+    Block(("cupy",), capacities=CAPACITIES, batches=BATCHES),
+)
+RIVALS = (
+    Block(
+        ("cupy",),
+        ("sample", "draw", "update"),
+        CAPACITIES[1:],
+        BATCHES[1:],
+        options=({}, UNCHECKED, UNCHECKED | GRAPH, UNCHECKED | {"propagate": "delta"}),
+    ),
+    Block(
+        ("cupy",), ("sample", "draw", "update"), CAPACITIES[1:], BATCHES[1:], dtypes=("float64",), options=(UNCHECKED,)
+    ),
+)
+TRANSFERS = (Block(ON_DEVICE, ("upload", "download"), (1_000_000,), BATCHES),)
+
+
+class EventClock:
+    """Times calls between CUDA events, so that the host's own clock and its wait are left out."""
+
+    def __init__(self, call: Call, least_sample_seconds: float = LEAST_SAMPLE_SECONDS) -> None:
+        import cupy  # noqa: PLC0415  # only where there is a device
+
+        self._cuda, self._call, self._turn = cupy.cuda, call, 0
+        self.calls_per_sample = 1
+        call(0)
+        while self.calls_per_sample < 1 << 16 and self.sample() * self.calls_per_sample < least_sample_seconds:
+            self.calls_per_sample *= 2
+
+    def sample(self) -> float:
+        """Seconds a call takes, by one more sample."""
+        first, count = self._turn, self.calls_per_sample
+        begin, end = self._cuda.Event(), self._cuda.Event()
+        begin.record()
+        for turn in range(first, first + count):
+            self._call(turn)
+        end.record()
+        end.synchronize()
+        self._turn += count
+        return float(self._cuda.get_elapsed_time(begin, end)) / 1e3 / count
+
+
+class GraphClock:
+    """Times so many calls captured as one CUDA graph: launched at once, so that launching costs next to nothing."""
+
+    def __init__(self, call: Call, least_sample_seconds: float = LEAST_SAMPLE_SECONDS) -> None:
+        import cupy  # noqa: PLC0415  # only where there is a device
+
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        with self._stream:
+            for turn in range(GRAPH_CALLS):  # what they allocate is the stream's from then on: none is during capture
+                call(turn)
+            self._stream.synchronize()
+            self._stream.begin_capture()
+            try:
+                for turn in range(GRAPH_CALLS):
+                    call(turn)
+            finally:
+                graph = self._stream.end_capture()
+        self._launches = EventClock(self._on_stream(graph), least_sample_seconds)
+        self.calls_per_sample = GRAPH_CALLS * self._launches.calls_per_sample
+
+    def _on_stream(self, graph: Any) -> Call:
+        return lambda turn: graph.launch(self._stream)
+
+    def sample(self) -> float:
+        """Seconds a call takes, by one more sample."""
+        with self._stream:
+            return self._launches.sample() / GRAPH_CALLS
+
+
+def clock(prepared: Prepared) -> Clock:
+    """The clock that a case asks for."""
+    return (GraphClock if _is_graph(prepared.case.options) else EventClock)(prepared.call)
+
+
+def make(name: str, capacity: int, **settings: Any) -> Any:
+    """A tree of ours, or a library's on the device. RuntimeError with one sentence if it cannot be made here."""
+    if name in impls.names():
+        settings.pop("launch", None)
+        return impls.make(name, capacity, **settings)
+    return peers.make(name, capacity, **settings)
+
+
+def _is_graph(options: Any) -> bool:
+    return bool(options.get("launch") == GRAPH["launch"])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the stages; returns the exit code: 0 done, 1 a check failed. RecordError where there is no device."""
+    options = _parser().parse_args(arguments)
+    if reason := impls.why_not("cupy"):
+        raise RecordError(reason)
+    folder = options.results / str(platforms.fingerprint()["key"])
+    told: dict[str, Any] = {"gpus": platforms.fingerprint()["gpus"], "file": str(folder / FILE)}
+    for stage in options.stage or STAGES:
+        told[stage] = _check(folder / CHECK_FILE) if stage == "check" else _timed(stage, folder / FILE, options)
+        if not options.json:
+            print(f"{stage}: {_sentence(told[stage])}", flush=True)
+        if told[stage].get("wrong"):
+            break  # what is wrong is not timed
+    if options.json:
+        print(json.dumps(told))
+    return 1 if told.get("check", {}).get("wrong") else 0
+
+
+def _check(path: Path) -> dict[str, Any]:
+    """Hold every variant to the oracle; the outcome is also kept beside the records."""
+    cases = [case for block in CHECKS for case in block.cases()]
+    wrong = []
+    for case in cases:
+        try:
+            prepare(case)
+        except WrongAnswerError as error:
+            wrong.append({"case": dataclasses.asdict(case), "what": str(error)})
+    stamp = Stamp.of_this_run()
+    outcome = {"checked": len(cases), "wrong": wrong}
+    origin = {"machine": stamp.machine, "commit": stamp.commit, "dirty": stamp.dirty, "utc": platforms.now()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(outcome | origin, indent=1) + "\n")
+    return outcome
+
+
+def _timed(stage: str, path: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Time what is not in the file yet, as far as the minutes go."""
+    cells = groups(_cases(stage))
+    way = Way("gpu" if stage == "rivals" else "sum_tree", make, clock)
+    most = 60 * options.minutes
+    tally = sweep(cells, path, options.budget, options.seed, with_floor=False, way=way, most_seconds=most)
+    return {
+        "cells": sum(map(len, cells)),
+        "found_done": tally.resumed,
+        "measured_by_status": tally.by_status,
+        "left": tally.left,
+        "noise_floor": noise_floor(tally),
+    }
+
+
+def _cases(stage: str) -> Iterator[Case]:
+    """The cells of a stage; beside the trees of the rivals, each library in each of its formats."""
+    blocks = {"trees": TREES, "rivals": RIVALS, "transfers": TRANSFERS}[stage]
+    yield from itertools.chain.from_iterable(block.cases() for block in blocks)
+    if stage == "rivals":
+        for name in peers.names("cuda"):
+            kind = peers.adapter(name)
+            theirs = dataclasses.replace(RIVALS[0], contestants=(name,), fanouts=(kind.fanout,), options=({},))
+            yield from dataclasses.replace(theirs, dtypes=kind.dtypes).cases()
+
+
+def _sentence(told: dict[str, Any]) -> str:
+    if "checked" in told:
+        wrong = f"{len(told['wrong'])} wrong, the first: {told['wrong'][0]}" if told["wrong"] else "all right"
+        return f"{told['checked']} cases, {wrong}"
+    statuses = ", ".join(f"{count} {status}" for status, count in sorted(told["measured_by_status"].items())) or "none"
+    more = f"; {told['left']} are left: the same command goes on" if told["left"] else ""
+    return f"{told['cells']} cells, {told['found_done']} were there, measured: {statuses}{more}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--stage", choices=STAGES, action="append", help="only this one; repeatable (default: all)")
+    parser.add_argument("--budget", type=float, default=0.1, help="seconds of sampling a cell (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=MOST_SECONDS / 60, help="of a stage (default: %(default)s)")
+    parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
+    parser.add_argument("--seed", type=int, default=0, help="of inputs and order (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    return parser

@@ -1,0 +1,52 @@
+"""No tree: torch's cumsum and searchsorted on a GPU, what many write first and some find faster."""
+
+from typing import Any
+
+import numpy as np
+
+from .peer import Peer
+
+
+class TorchCumsum(Peer):
+    """An array of priorities; a draw sums it in float64 and searches the sums."""
+
+    package = "torch"
+    version = "2.13.0"
+    rule = "smallest i with p_0 + .. + p_i > mass"
+    dtypes = ("float32",)
+    limits = ("every draw sums all N leaves", "of equal indices in a batch any may win")
+    fanout = 1
+    blind = True
+    device = "cuda"
+
+    def _allocate(self) -> None:
+        import torch  # noqa: PLC0415  # heavy, and only here
+
+        if not torch.cuda.is_available():
+            raise RuntimeError("torch_cumsum needs a CUDA device that torch sees")
+        self._torch = torch
+        self._leaves = torch.zeros(self.slots, dtype=torch.float32, device="cuda")
+
+    def place(self, array: np.ndarray[Any, Any]) -> Any:
+        return self._torch.as_tensor(array, device="cuda")
+
+    def update(self, indices: Any, priorities: Any) -> None:
+        self._leaves[indices] = priorities.to(self._torch.float32)
+
+    def get(self, indices: Any) -> Any:
+        return self._leaves[indices]
+
+    def sample(self, uniforms: Any) -> tuple[Any, Any]:
+        ends = self._leaves.cumsum(0, dtype=self._torch.float64)
+        indices = self._torch.searchsorted(ends, uniforms * ends[-1], right=True).clamp_(max=self.slots - 1)
+        return indices, self._leaves[indices]
+
+    def prefix_sum_index(self, mass: Any) -> Any:
+        ends = self._leaves.cumsum(0, dtype=self._torch.float64)
+        return self._torch.searchsorted(ends, mass, right=True).clamp_(max=self.slots - 1)
+
+    def total(self) -> float:
+        return float(self._leaves.sum(dtype=self._torch.float64))
+
+    def synchronize(self) -> None:
+        self._torch.cuda.synchronize()

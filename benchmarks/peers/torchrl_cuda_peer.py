@@ -1,0 +1,74 @@
+"""torchrl's segment tree on a GPU, from the CUDA sources that its wheel ships."""
+
+import functools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .peer import Peer
+from .torchrl_peer import folder
+
+
+class TorchrlCuda(Peer):
+    """``CudaSumSegmentTree`` of torchrl, by tensors on the device."""
+
+    package = "torchrl"
+    version = "0.14.1"
+    rule = "smallest i with p_0 + .. + p_i >= mass"
+    dtypes = ("float32", "float64")
+    limits = ("an update writes leaves in one thread and recomputes the whole tree", "indices are not checked")
+    device = "cuda"
+
+    def _allocate(self) -> None:
+        import torch  # noqa: PLC0415  # heavy, and only here
+
+        if not torch.cuda.is_available():
+            raise RuntimeError("torchrl_cuda needs a CUDA device that torch sees")
+        self._torch = torch
+        kind = "CudaSumSegmentTreeFp32" if self.dtype == np.float32 else "CudaSumSegmentTreeFp64"
+        self._tree = getattr(_extension(), kind)(self.slots, torch.device("cuda"))
+        self._ends = torch.zeros(1, dtype=torch.int64, device="cuda"), torch.full((1,), self.slots, device="cuda")
+
+    def place(self, array: np.ndarray[Any, Any]) -> Any:
+        given = array.astype(self.dtype) if array.dtype.kind == "f" else array
+        return self._torch.as_tensor(given, device="cuda")
+
+    def update(self, indices: Any, priorities: Any) -> None:
+        self._tree[indices] = priorities
+
+    def get(self, indices: Any) -> Any:
+        return self._tree[indices]
+
+    def sample(self, uniforms: Any) -> tuple[Any, Any]:
+        tree = self._tree
+        indices = tree.scan_lower_bound(uniforms * tree.query(*self._ends))
+        return indices, tree[indices]
+
+    def prefix_sum_index(self, mass: Any) -> Any:
+        return self._tree.scan_lower_bound(mass)
+
+    def total(self) -> float:
+        return float(self._tree.query(*self._ends))
+
+    def synchronize(self) -> None:
+        self._torch.cuda.synchronize()
+
+
+@functools.cache
+def _extension() -> Any:
+    """torchrl's extension with its CUDA trees, compiled against the installed torch: a minute, once a process."""
+    from torch.utils import cpp_extension  # noqa: PLC0415  # heavy, and only here
+
+    sources = [str(folder() / "csrc" / name) for name in ("pybind.cpp", "utils.cpp", "cuda_segment_tree.cu")]
+    built = Path(tempfile.gettempdir()) / "fanout-torchrl-cuda"
+    built.mkdir(exist_ok=True)
+    return cpp_extension.load(
+        "_torchrl",
+        sources,
+        build_directory=str(built),
+        extra_cflags=["-O3", "-DWITH_CUDA"],
+        extra_cuda_cflags=["-O3"],
+        with_cuda=True,
+    )

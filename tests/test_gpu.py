@@ -1,0 +1,129 @@
+"""`python -m benchmarks gpu`, on the stand-in for a device: what it writes, how it goes on, and what it refuses."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import impls
+from benchmarks import __main__ as cli
+from benchmarks import gpu, peers
+from benchmarks.cases import Case, prepare
+from benchmarks.presets import Block
+from dse.platforms import fingerprint
+from dse.records import read_file
+from tests import fake_cupy
+
+SMALL = {"capacities": (300,), "batches": (8, 40), "fanouts": (4,)}
+
+
+@pytest.fixture
+def small(monkeypatch, with_cupy):
+    """A device that is not there, and grids of a few cells."""
+    with_cupy()
+    for name in ("CHECKS", "TREES", "RIVALS", "TRANSFERS"):
+        block = getattr(gpu, name)[0]
+        monkeypatch.setattr(gpu, name, (dataclasses.replace(block, **SMALL, options=block.options[:3]),))
+
+
+def run(results, *more):
+    return cli.main(["gpu", "--results", str(results), "--budget", "0.001", *more])
+
+
+def recorded(results):
+    return read_file(results / fingerprint()["key"] / "gpu.jsonl")
+
+
+def test_without_a_device_it_stops_with_one_sentence(with_cupy, tmp_path, capsys):
+    with_cupy("cudaErrorNoDevice: no CUDA-capable device is detected")
+    assert run(tmp_path) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("error: Contestant 'cupy' needs a CUDA device")
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_stage_in_one_call_and_again_nothing(small, tmp_path, capsys):
+    assert run(tmp_path, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["check"]["checked"] == 3 * 2 * 3  # ops, batches, variants
+    assert told["check"]["wrong"] == []
+    kept = json.loads((tmp_path / fingerprint()["key"] / "gpu-check.json").read_text())
+    assert kept["wrong"] == []
+    found = recorded(tmp_path)
+    assert {one.primitive for one in found} == {"sum_tree", "sum_tree_again", "gpu", "gpu_again"}
+    timed = [one for one in found if one.median_seconds is not None]
+    assert {one.machine["device"] for one in timed} == {"cuda:0"}
+    assert {one.op for one in timed} == {"draw", "update", "sample", "upload", "download"}
+    assert run(tmp_path, "--json") == 0
+    again = json.loads(capsys.readouterr().out)
+    assert all(again[stage]["measured_by_status"] == {} for stage in ("trees", "rivals", "transfers"))
+    assert recorded(tmp_path) == found
+
+
+def test_a_library_that_is_not_here_is_a_record_with_the_reason(small, tmp_path):
+    run(tmp_path, "--stage", "rivals")
+    skipped = {one.contestant: one.reason for one in recorded(tmp_path) if one.status == "skipped"}
+    assert set(skipped) == set(peers.names("cuda")) == {"torch_cumsum", "torchrl_cuda"}
+    for name, reason in skipped.items():
+        assert reason.startswith(name)
+    assert not set(peers.names("cuda")) & set(peers.names())
+
+
+def test_out_of_time_it_keeps_what_it_has_and_goes_on(small, tmp_path, capsys):
+    assert run(tmp_path, "--stage", "transfers", "--minutes", "0") == 0
+    assert "3 are left: the same command goes on" in capsys.readouterr().out
+    assert [one.primitive for one in recorded(tmp_path)] == ["sum_tree", "sum_tree_again"]
+    assert run(tmp_path, "--stage", "transfers", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["transfers"]["found_done"] == 1
+    assert len({one.cell for one in recorded(tmp_path)}) == 4 + 4
+
+
+def test_a_wrong_tree_is_not_timed(small, tmp_path, capsys, monkeypatch):
+    launch = fake_cupy.RawModule.get_function
+
+    def lying(self, name):
+        kernel = launch(self, name)
+
+        def off(grid, block, arguments):
+            kernel(grid, block, arguments)
+            if name == "search":
+                arguments[4].held[:] = 0
+
+        return off
+
+    monkeypatch.setattr(fake_cupy.RawModule, "get_function", lying)
+    assert run(tmp_path) == 1
+    assert "wrong, the first:" in capsys.readouterr().out
+    assert not (tmp_path / fingerprint()["key"] / "gpu.jsonl").exists()
+
+
+def test_a_graph_replays_what_was_captured(with_cupy):
+    with_cupy()
+    prepared = prepare(Case("cupy", "update", 300, 8, options={"validate": False}))
+    turns = []
+    clock = gpu.GraphClock(lambda turn: (turns.append(turn), prepared.call(turn)), least_sample_seconds=1e-4)
+    before = len(turns)
+    assert before == 2 * gpu.GRAPH_CALLS  # once to make room, once captured
+    prepared.tree.update(np.arange(300), 0.0)
+    assert clock.sample() > 0
+    assert len(turns) == before
+    assert prepared.tree.total() > 0  # the replay wrote what the captured calls would have
+    assert prepared.tree.check() == 0.0
+
+
+def test_how_it_was_launched_is_no_setting_of_the_tree(with_cupy):
+    with_cupy()
+    tree = gpu.make("cupy", 10, **gpu.UNCHECKED, **gpu.GRAPH)
+    assert type(tree) is type(impls.make("cupy", 10))
+    with pytest.raises(RuntimeError, match="torch"):
+        gpu.make("torchrl_cuda", 10, dtype="float32", fanout=2)
+
+
+def test_the_whole_grid_is_what_the_issue_of_ratios_needs():
+    cells = list(gpu._cases("rivals"))
+    for name in ("cupy", "torchrl_cuda", "torch_cumsum"):
+        assert {case.batch for case in cells if case.contestant == name} == {256, 1_024, 4_096, 16_384, 65_536}
+    assert len({repr(case) for case in cells}) == len(cells)
+    assert all(isinstance(block, Block) for block in gpu.CHECKS)
