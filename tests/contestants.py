@@ -11,6 +11,7 @@ import pytest
 
 import impls
 from impls import SumTree
+from impls.sumtree.cuda import emulation
 
 CAPACITIES = (1, 2, 3, 1000)  # beside K-1 .. K*K+1, which depend on K
 FANOUTS = (2, 3, 4, 7, 8, 16, 32, 64)
@@ -47,12 +48,16 @@ def make(name: str, capacity: int, **settings: Any) -> SumTree:
 
 
 def _case(name: str, options: dict[str, Any]) -> Any:
-    reason = None if name in ALWAYS else impls.why_not(name)
+    reason = _why_not(name)
     marks = [pytest.mark.skip(reason=reason)] if reason else []
     return pytest.param(name, ALWAYS.get(name, {}) | options, id=_label(name, options), marks=marks)
 
 
-NAMES = [name for name in impls.names() if name in ALWAYS or impls.why_not(name) is None]
+def _why_not(name: str) -> str | None:
+    return emulation.why_not() if "emulate" in ALWAYS.get(name, {}) else impls.why_not(name)
+
+
+NAMES = [name for name in impls.names() if _why_not(name) is None]
 DEFAULTS = [_case(name, {}) for name in impls.names()]
 VARIANTS = [_case(name, options) for name in impls.names() for options in [{}, *_OPTIONS.get(name, [])]]
 

@@ -16,9 +16,9 @@ from tests.contestants import NAMES
 
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_op_of_every_contestant_can_be_timed(name, op, with_cupy):
+def test_every_op_of_every_contestant_can_be_timed(name, op, request):
     if name == "cupy":
-        with_cupy()
+        request.getfixturevalue("with_cupy")()
     prepared = prepare(Case(name, op, capacity=300, batch=20, fanout=4))
     for turn in range(30):
         prepared.call(turn)

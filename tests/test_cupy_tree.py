@@ -15,6 +15,8 @@ from tests import fake_cupy
 from tests.contestants import contents
 from tests.walk import walk
 
+pytestmark = pytest.mark.skipif(emulation.why_not() is not None, reason=str(emulation.why_not()))
+
 
 def on_device(*arrays):
     return [fake_cupy.asarray(array) for array in arrays]

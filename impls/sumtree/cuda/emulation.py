@@ -20,6 +20,20 @@ _HERE = Path(__file__).parent
 _FLAGS = ("-std=c++17", "-O2", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-fPIC", "-shared", "-pthread", f"-I{_HERE}")
 
 
+def why_not() -> str | None:
+    """None if there is a compiler, else one sentence saying what to install."""
+    if _compiler() is None:
+        return (
+            "emulate=True compiles the kernels for this processor and found no g++; install one (Debian: apt install "
+            "g++) or name a compiler in CXX."
+        )
+    return None
+
+
+def _compiler() -> str | None:
+    return shutil.which(os.environ.get("CXX", "g++"))
+
+
 class HostDevice:
     """NumPy arrays, and kernels compiled by g++. RuntimeError where there is no g++."""
 
@@ -82,12 +96,9 @@ def _parameter(argument: Any) -> tuple[int, Any]:
 
 def _compiled(source: str, flags: Sequence[str]) -> Path:
     """The library made from a source text, from disk if it was made before."""
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    compiler = _compiler()
     if compiler is None:
-        raise RuntimeError(
-            "emulate=True compiles the kernels for this processor and found no g++; install one (Debian: apt install "
-            "g++) or name a compiler in CXX"
-        )
+        raise RuntimeError(why_not())
     command = [compiler, *_FLAGS, *flags]
     content = "\n".join([source, (_HERE / "emulator.h").read_text(), _version(compiler), *command])
     kept = _folder() / f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.so"
