@@ -92,7 +92,8 @@ def _report_sweep(tally: Tally, count: int, path: Path, as_json: bool) -> int:
     else:
         statuses = ", ".join(f"{number} {status}" for status, number in sorted(tally.by_status.items())) or "none"
         print(f"{count} cells: {tally.resumed} were there, measured now: {statuses}")
-        print(f"the same cell measured twice differs by up to {floor:.1%} ({len(tally.pairs)} A/A pairs)")
+        if tally.pairs:
+            print(f"the same cell measured twice differs by up to {floor:.1%} ({len(tally.pairs)} A/A pairs)")
         if floor > NOISY:
             print(
                 "that is a noisy run: measure again at a quieter time with --name, the latest record of a cell counts"

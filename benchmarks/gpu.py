@@ -6,12 +6,14 @@ rivals     the tree beside torchrl's CUDA tree and torch's cumsum + searchsorted
            call, and as a captured graph, which is what is left when launching costs nothing
 transfers  batches sent to the device and fetched from it
 
-Times are between CUDA events. Records go to results/<machine>/gpu.jsonl; `python -m reports` draws them. A stage ends
-after 7 minutes at the latest: the same command goes on where it stopped. Nothing is installed: the Python that runs
-this has CuPy, and torch and torchrl if they are to be compared.
+Times are between CUDA events: of calls enqueued one after the other, so launching them counts where that takes longer
+than they do. Records go to results/<machine>/gpu.jsonl; `python -m reports` draws them. A stage begins nothing more
+after 7 minutes: the same command goes on where it stopped. Nothing is installed: the Python that runs this has CuPy,
+and torch and torchrl if they are to be compared.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -24,7 +26,7 @@ from dse import platforms
 from dse.records import RecordError
 
 from . import peers
-from .cases import Case, Prepared, WrongAnswerError, prepare
+from .cases import ROTATION, Case, Prepared, WrongAnswerError, prepare
 from .clock import LEAST_SAMPLE_SECONDS, Call, Clock
 from .presets import ON_DEVICE, UNCHECKED, Block, groups
 from .stamp import Stamp
@@ -33,7 +35,7 @@ from .sweep import Way, noise_floor, sweep
 FILE, CHECK_FILE = "gpu.jsonl", "gpu-check.json"
 STAGES = ("check", "trees", "rivals", "transfers")
 MOST_SECONDS = 7 * 60  # of a stage
-GRAPH_CALLS = 64
+LEAST_GRAPH_CALLS, MOST_GRAPH_CALLS = 64, 1_024
 GRAPH = {"launch": "graph"}  # of a record's options: how it was launched; the tree knows nothing of it
 BATCHES = (32, 256, 1_024, 4_096, 16_384, 65_536)
 CAPACITIES = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -42,6 +44,8 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {},
     {"propagate": "delta"},
     {"lanes": 1, "fused": False},
+    {"lanes": 2, "fused": True},
+    {"lanes": 8, "fused": False},
     {"lanes": 16, "fused": True},
     {"lanes": 32, "fused": False},
     {"aligned": False},
@@ -88,7 +92,7 @@ TRANSFERS = (Block(ON_DEVICE, ("upload", "download"), (1_000_000,), BATCHES),)
 
 
 class EventClock:
-    """Times calls between CUDA events, so that the host's own clock and its wait are left out."""
+    """Times calls between CUDA events on the current stream; the wait for the last of them is not counted."""
 
     def __init__(self, call: Call, least_sample_seconds: float = LEAST_SAMPLE_SECONDS) -> None:
         import cupy  # noqa: PLC0415  # only where there is a device
@@ -115,35 +119,35 @@ class EventClock:
 class GraphClock:
     """Times so many calls captured as one CUDA graph: launched at once, so that launching costs next to nothing."""
 
-    def __init__(self, call: Call, least_sample_seconds: float = LEAST_SAMPLE_SECONDS) -> None:
+    def __init__(self, call: Call, calls: int, least_sample_seconds: float = LEAST_SAMPLE_SECONDS) -> None:
         import cupy  # noqa: PLC0415  # only where there is a device
 
-        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._calls, self._stream = calls, cupy.cuda.Stream(non_blocking=True)
         with self._stream:
-            for turn in range(GRAPH_CALLS):  # what they allocate is the stream's from then on: none is during capture
+            for turn in range(calls):  # what they allocate is the stream's from then on: none is during capture
                 call(turn)
             self._stream.synchronize()
             self._stream.begin_capture()
             try:
-                for turn in range(GRAPH_CALLS):
+                for turn in range(calls):
                     call(turn)
             finally:
                 graph = self._stream.end_capture()
-        self._launches = EventClock(self._on_stream(graph), least_sample_seconds)
-        self.calls_per_sample = GRAPH_CALLS * self._launches.calls_per_sample
-
-    def _on_stream(self, graph: Any) -> Call:
-        return lambda turn: graph.launch(self._stream)
+            self._launches = EventClock(lambda turn: graph.launch(self._stream), least_sample_seconds)
+        self.calls_per_sample = calls * self._launches.calls_per_sample
 
     def sample(self) -> float:
         """Seconds a call takes, by one more sample."""
         with self._stream:
-            return self._launches.sample() / GRAPH_CALLS
+            return self._launches.sample() / self._calls
 
 
 def clock(prepared: Prepared) -> Clock:
-    """The clock that a case asks for."""
-    return (GraphClock if _is_graph(prepared.case.options) else EventClock)(prepared.call)
+    """The clock that a case asks for. A graph's calls run through all inputs, as far as it can hold them."""
+    if prepared.case.options.get("launch") != GRAPH["launch"]:
+        return EventClock(prepared.call)
+    calls = max(LEAST_GRAPH_CALLS, min(MOST_GRAPH_CALLS, ROTATION // prepared.case.batch))
+    return GraphClock(prepared.call, calls)
 
 
 def make(name: str, capacity: int, **settings: Any) -> Any:
@@ -154,8 +158,16 @@ def make(name: str, capacity: int, **settings: Any) -> Any:
     return peers.make(name, capacity, **settings)
 
 
-def _is_graph(options: Any) -> bool:
-    return bool(options.get("launch") == GRAPH["launch"])
+def require_a_live_device() -> None:
+    """RecordError if the device no longer answers, as after an illegal access: nothing it says is worth a record."""
+    import cupy  # noqa: PLC0415  # only where there is a device
+
+    try:
+        cupy.cuda.runtime.deviceSynchronize()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise RecordError(
+            f"the device no longer answers ({error}); every finished cell is kept, the same command goes on"
+        ) from error
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -166,7 +178,9 @@ def main(arguments: list[str] | None = None) -> int:
     folder = options.results / str(platforms.fingerprint()["key"])
     told: dict[str, Any] = {"gpus": platforms.fingerprint()["gpus"], "file": str(folder / FILE)}
     for stage in options.stage or STAGES:
-        told[stage] = _check(folder / CHECK_FILE) if stage == "check" else _timed(stage, folder / FILE, options)
+        told[stage] = (
+            _check(folder / CHECK_FILE, options.seed) if stage == "check" else _timed(stage, folder / FILE, options)
+        )
         if not options.json:
             print(f"{stage}: {_sentence(told[stage])}", flush=True)
         if told[stage].get("wrong"):
@@ -176,29 +190,40 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if told.get("check", {}).get("wrong") else 0
 
 
-def _check(path: Path) -> dict[str, Any]:
-    """Hold every variant to the oracle; the outcome is also kept beside the records."""
+def _check(path: Path, seed: int) -> dict[str, Any]:
+    """Hold every variant to the oracle; the outcome is kept, and holds for this commit, on this machine and device."""
+    stamp = Stamp.of_this_run()
+    gpus = stamp.machine["gpus"]
+    if path.exists() and stamp.commit and not stamp.dirty:
+        kept: dict[str, Any] = json.loads(path.read_text())
+        if (kept["commit"], kept["dirty"], kept["machine"]["gpus"], kept["wrong"]) == (stamp.commit, False, gpus, []):
+            return kept
     cases = [case for block in CHECKS for case in block.cases()]
     wrong = []
     for case in cases:
         try:
-            prepare(case)
-        except WrongAnswerError as error:
+            prepare(case, seed)
+        except (WrongAnswerError, RuntimeError) as error:
             wrong.append({"case": dataclasses.asdict(case), "what": str(error)})
-    stamp = Stamp.of_this_run()
-    outcome = {"checked": len(cases), "wrong": wrong}
+            require_a_live_device()
     origin = {"machine": stamp.machine, "commit": stamp.commit, "dirty": stamp.dirty, "utc": platforms.now()}
+    outcome = {"checked": len(cases), "wrong": wrong, **origin}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(outcome | origin, indent=1) + "\n")
+    path.write_text(json.dumps(outcome, indent=1) + "\n")
     return outcome
 
 
 def _timed(stage: str, path: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Time what is not in the file yet, as far as the minutes go."""
     cells = groups(_cases(stage))
-    way = Way("gpu" if stage == "rivals" else "sum_tree", make, clock)
+    if stage == "rivals":
+        _build_libraries()
+    way = Way("gpu" if stage == "rivals" else "sum_tree", make, clock, require_a_live_device)
     most = 60 * options.minutes
-    tally = sweep(cells, path, options.budget, options.seed, with_floor=False, way=way, most_seconds=most)
+    try:
+        tally = sweep(cells, path, options.budget, options.seed, with_floor=False, way=way, most_seconds=most)
+    except RuntimeError as error:
+        raise RecordError(f"{error}; every finished cell is kept, the same command goes on") from error
     return {
         "cells": sum(map(len, cells)),
         "found_done": tally.resumed,
@@ -206,6 +231,13 @@ def _timed(stage: str, path: Path, options: argparse.Namespace) -> dict[str, Any
         "left": tally.left,
         "noise_floor": noise_floor(tally),
     }
+
+
+def _build_libraries() -> None:
+    """Whatever a library must compile: before the clock runs, and on every CPU. What fails is told cell by cell."""
+    for name in peers.names("cuda"):
+        with contextlib.suppress(ImportError, OSError):
+            peers.adapter(name).after_install()
 
 
 def _cases(stage: str) -> Iterator[Case]:

@@ -27,11 +27,13 @@ FILL_SECONDS = {"python": 1.2e-6}  # a leaf, about; the others take no time wort
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """How a sweep's cells are named, made (by default ``impls.make``) and timed."""
+    """How a sweep's cells are named, made (by default ``impls.make``) and timed, and what is asked after one that
+    cannot be: RecordError where nothing more can."""
 
     primitive: str = "sum_tree"
     make: Callable[..., Any] | None = None
     clock: Callable[[Prepared], Clock] = Prepared.clock
+    after_failure: Callable[[], object] = lambda: None
 
     @property
     def again(self) -> str:
@@ -71,7 +73,7 @@ def sweep(
     """
     end = time.monotonic() + most_seconds
     stamp = Stamp.of_this_run(way.primitive)
-    done = {record.cell for record in _there(path) if record.commit == stamp.commit}
+    done = {record.cell for record in _there(path) if _is_of(stamp, record)}
     tally = Tally()
     _start_threads(cells)
     with records.Writer(path) as writer:
@@ -90,8 +92,13 @@ def sweep(
                     continue
                 tally.add(record.status)
                 on_cell(1)
-    tally.pairs = records.twins((one for one in _there(path) if one.commit == stamp.commit), way.primitive)
+    tally.pairs = records.twins((one for one in _there(path) if _is_of(stamp, one)), way.primitive)
     return tally
+
+
+def _is_of(stamp: Stamp, record: Measurement) -> bool:
+    """Whether a record was made of this commit, on the GPUs of this machine (its key tells of the rest)."""
+    return (record.commit, record.machine.get("gpus", [])) == (stamp.commit, stamp.machine["gpus"])
 
 
 def _there(path: Path) -> list[Measurement]:
@@ -142,6 +149,7 @@ def _prepare(
             return stamp.record(case, "skipped", reason=reason)
         return ready, way.clock(ready)
     except (RuntimeError, ValueError, NotImplementedError, MemoryError) as error:
+        way.after_failure()
         return stamp.record(case, "skipped", reason=str(error) or "not enough memory")
     except WrongAnswerError as error:
         return stamp.record(case, "failed", reason=str(error))

@@ -40,71 +40,87 @@ class DeviceArray:
     def data(self) -> SimpleNamespace:
         return SimpleNamespace(ptr=self.held.ctypes.data)
 
-    def __getitem__(self, where: slice) -> "DeviceArray":
+    def __getitem__(self, where: Any) -> "DeviceArray":
         return DeviceArray(self.held[where])
 
     def __setitem__(self, where: slice, values: Any) -> None:
         self.held[where] = values.held if isinstance(values, DeviceArray) else values
 
 
-class RawModule:
-    """Kernels of a text, compiled with -D flags."""
+class Module:
+    """Compiled kernels, loaded."""
 
-    def __init__(self, code: str, options: tuple[str, ...]) -> None:
-        values = dict(option[2:].split("=") for option in options if option.startswith("-D"))
+    def load(self, binary: bytes) -> None:
+        flags, code = binary.decode().split("\0")
+        values = dict(flag[2:].split("=") for flag in flags.split() if flag.startswith("-D"))
         numbers = (int(values[name]) for name in ("FANOUT", "LANES"))
-        flags = (values[name] == "1" for name in ("DELTA", "PACKED"))
-        self._kernels = emulation.load_text(code, Constants(values["LEAF"], *numbers, *flags))
+        switches = (values[name] == "1" for name in ("DELTA", "PACKED"))
+        self._kernels = emulation.load_text(code, Constants(values["LEAF"], *numbers, *switches))
 
     def get_function(self, name: str) -> Any:
         launch = self._kernels[name]
 
         def kernel(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
             passed = [_passed(argument) for argument in arguments]
-            if Stream.captured is None:
+            stream = Stream.current
+            if stream is None or stream.captured is None:
                 launch(*grid, *block, *passed)
             else:
-                Stream.captured.append(lambda: launch(*grid, *block, *passed))
+                stream.captured.append(lambda: launch(*grid, *block, *passed))
 
         return kernel
 
-    def compile(self) -> None:
-        """Nothing: the emulator has done it."""
+
+def compile_using_nvrtc(source: str, options: tuple[str, ...]) -> tuple[bytes, None]:
+    return f"{' '.join(options)}\0{source}".encode(), None
 
 
 class Event:
-    """A moment."""
+    """A moment of the current stream: between two of different streams there is no time."""
 
-    def record(self, stream: Any = None) -> None:
-        self.seconds = time.perf_counter()
+    def record(self) -> None:
+        self.seconds, self.stream = time.perf_counter(), Stream.current
 
     def synchronize(self) -> None:
         """It has passed."""
 
 
-class Stream:
-    """Runs what it is given at once, or captures it."""
+def get_elapsed_time(begin: Event, end: Event) -> float:
+    assert begin.stream is end.stream
+    return 1e3 * (end.seconds - begin.seconds)
 
-    captured: list[Callable[[], None]] | None = None
+
+class Stream:
+    """Runs what it is given at once, or captures it. Only while it is current is anything given to it."""
+
+    current: "Stream | None" = None
 
     def __init__(self, non_blocking: bool = False) -> None:
         assert non_blocking
+        self.captured: list[Callable[[], None]] | None = None
 
     def __enter__(self) -> "Stream":
+        Stream.current = self
         return self
 
     def __exit__(self, *error: Any) -> None:
-        """Nothing to leave."""
+        Stream.current = None
 
     def synchronize(self) -> None:
         """All of it has run."""
 
     def begin_capture(self) -> None:
-        Stream.captured = []
+        self.captured = []
 
     def end_capture(self) -> Any:
-        captured, Stream.captured = Stream.captured, None
-        return SimpleNamespace(launch=lambda stream: [one() for one in captured or ()])
+        captured, self.captured = self.captured, None
+
+        def launch(stream: Stream) -> None:
+            assert stream is Stream.current is self  # as the events around it
+            for one in captured or ():
+                one()
+
+        return SimpleNamespace(launch=launch)
 
 
 def _passed(argument: Any) -> Any:
@@ -135,23 +151,27 @@ def module(devices: int | str = 1) -> Any:
             raise CUDARuntimeError(devices)
         return devices
 
-    runtime = SimpleNamespace(getDeviceCount=device_count, CUDARuntimeError=CUDARuntimeError)
+    runtime = SimpleNamespace(
+        getDeviceCount=device_count, CUDARuntimeError=CUDARuntimeError, deviceSynchronize=lambda: None
+    )
     stream = SimpleNamespace(synchronize=lambda: None)
     cuda = SimpleNamespace(
         runtime=runtime,
-        compiler=SimpleNamespace(CompileException=type("CompileException", (Exception,), {})),
+        compiler=SimpleNamespace(
+            CompileException=type("CompileException", (Exception,), {}), compile_using_nvrtc=compile_using_nvrtc
+        ),
+        function=SimpleNamespace(Module=Module),
         Device=lambda: SimpleNamespace(id=0),
         Event=Event,
         Stream=Stream,
         get_current_stream=lambda: stream,
-        get_elapsed_time=lambda begin, end: 1e3 * (end.seconds - begin.seconds),
+        get_elapsed_time=get_elapsed_time,
     )
     makers = {name: _making(getattr(np, name)) for name in ("zeros", "empty", "full")}
     return SimpleNamespace(
         ndarray=DeviceArray,
         asarray=asarray,
         ascontiguousarray=ascontiguousarray,
-        RawModule=RawModule,
         cuda=cuda,
         **makers,
     )

@@ -34,16 +34,13 @@ MUTANTS = {
     "an interval closed at its end": ("end > mass", "end >= mass"),
     "children without a sum are entered": ("if (held[k] > 0.0) {", "{"),
     "no guard past the last child": ("last = first + holder * HELD + tile.shuffle(positive, holder)", "last = 0"),
-    "claims are never given back": ("        tree.claims[leaf] = 0;\n", ""),
+    "claims are never given back": ("    tree.claims[leaf] = 0;\n", ""),
     "a sum that nobody waits for": ("if (tile.shuffle(others, 0) != 0) return;", ""),
     "a prefix sum short of one lane": ("if (lane >= step) through", "if (lane > step) through"),
     "chunks forget what lies left of them": ("left = tile.shuffle(end, LANES - 1)", "left = 0.0"),
     "written though refused": ("if (__syncthreads_or(bad)) return;", "__syncthreads_or(bad);"),
-    "deltas left out of the root": ("if (change != 0.0)", "if (change != 0.0 && level < tree.height)"),
-    "deltas of duplicates": (
-        "    if (tile.lane == 0 && tree.claims[leaf] == int(i) + 1) {",
-        "    if (tile.lane == 0) {",
-    ),
+    "deltas left out of the root": ("atomicAdd(&tree.sum(level, node), change)", "if (level < tree.height) $"),
+    "deltas of duplicates": ("    if (tree.claims[leaf] != int(i) + 1) return false;\n", ""),
 }
 SHAPES = ((300, 16, 4), (300, 3, 8), (1000, 64, 8), (100, 2, 4), (1000, 20, 2))  # N, K, lanes
 
@@ -72,7 +69,7 @@ def test_a_mutant_is_caught(monkeypatch, bug):
     right, wrong = MUTANTS[bug]
     text = program.kernel_text()
     assert right in text
-    monkeypatch.setattr(program, "kernel_text", lambda: text.replace(right, wrong))
+    monkeypatch.setattr(program, "kernel_text", lambda: text.replace(right, wrong.replace("$", right)))
     with pytest.raises((AssertionError, RuntimeError, ValueError, IndexError)):
         battery()
 

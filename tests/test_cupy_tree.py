@@ -13,7 +13,7 @@ from impls.sumtree.cuda.program import Constants
 from impls.sumtree.oracle import Oracle
 from tests import fake_cupy
 from tests.contestants import contents
-from tests.walk import walk
+from tests.walk import Placing, walk
 
 pytestmark = pytest.mark.skipif(emulation.why_not() is not None, reason=str(emulation.why_not()))
 
@@ -116,33 +116,7 @@ def test_walk_by_device_arrays_and_by_numpy(with_cupy, options, placed):
     with_cupy()
     tree = impls.make("cupy", 300, fanout=8, **options)
     assert tree.device == "cuda:0"
-    walk(_Placing(tree) if placed else tree, seed=4, steps=80, integers=False, exact="propagate" not in options)
-
-
-class _Placing:
-    """Hands every batch over on the device."""
-
-    def __init__(self, tree):
-        self._tree = tree
-
-    def __getattr__(self, name):
-        return getattr(self._tree, name)
-
-    def __repr__(self):
-        return repr(self._tree)
-
-    def update(self, indices, priorities):
-        priorities = priorities if isinstance(priorities, float) else self._tree.place(priorities)
-        self._tree.update(self._tree.place(indices), priorities)
-
-    def get(self, indices):
-        return self._tree.get(self._tree.place(indices))
-
-    def sample(self, uniforms):
-        return self._tree.sample(self._tree.place(uniforms))
-
-    def prefix_sum_index(self, mass):
-        return self._tree.prefix_sum_index(self._tree.place(mass))
+    walk(Placing(tree) if placed else tree, seed=4, steps=80, integers=False, exact="propagate" not in options)
 
 
 def test_results_stay_on_the_device(with_cupy):
@@ -267,3 +241,34 @@ def test_emulated_contents_are_seen_by_the_contract_tests():
     before = contents(tree)
     tree.update(3, 1.0)
     assert contents(tree) != before
+
+
+@pytest.mark.parametrize("scalar", [2, 2.0, np.float32(2), np.float64(2)])
+@pytest.mark.parametrize("validate", [True, False])
+def test_one_scalar_for_all(with_cupy, scalar, validate):
+    with_cupy()
+    tree = impls.make("cupy", 10, validate=validate)
+    tree.update(*on_device(np.array([1, 4])), scalar)
+    assert (tree.total(), tree.check()) == (4.0, 0.0)
+
+
+def test_an_empty_batch_on_the_device_still_has_its_scalar_judged(with_cupy):
+    with_cupy()
+    with pytest.raises(ValueError, match="nan"):
+        impls.make("cupy", 10).update(*on_device(np.empty(0, np.int64)), float("nan"))
+
+
+def test_unchecked_numpy_input_is_converted_as_device_input_is(with_cupy):
+    with_cupy()
+    tree = impls.make("cupy", 10, validate=False)
+    tree.update(np.array([1, 4], np.int32), np.array([1.0, 2.0], np.float32))
+    assert impls.to_numpy(tree.get(np.array([4, 1], np.uint8))).tolist() == [2.0, 1.0]
+
+
+def test_rebuilding_makes_good_an_update_that_was_interrupted():
+    tree = impls.make("cupy", 100, fanout=4, fused=False, emulate=True)
+    tree._kernels["claim_leaves"](1, 128, tree._tree, np.array([3, 50]), np.int64(2))
+    assert tree._pending.any()
+    tree.rebuild()
+    tree.update(np.array([3, 50]), np.array([1.0, 2.0]))
+    assert (tree.total(), tree.check()) == (3.0, 0.0)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -81,7 +82,7 @@ def test_out_of_time_it_keeps_what_it_has_and_goes_on(small, tmp_path, capsys):
 
 
 def test_a_wrong_tree_is_not_timed(small, tmp_path, capsys, monkeypatch):
-    launch = fake_cupy.RawModule.get_function
+    launch = fake_cupy.Module.get_function
 
     def lying(self, name):
         kernel = launch(self, name)
@@ -93,19 +94,44 @@ def test_a_wrong_tree_is_not_timed(small, tmp_path, capsys, monkeypatch):
 
         return off
 
-    monkeypatch.setattr(fake_cupy.RawModule, "get_function", lying)
+    monkeypatch.setattr(fake_cupy.Module, "get_function", lying)
     assert run(tmp_path) == 1
     assert "wrong, the first:" in capsys.readouterr().out
     assert not (tmp_path / fingerprint()["key"] / "gpu.jsonl").exists()
+
+
+def test_a_device_that_has_died_leaves_no_records(small, tmp_path, capsys, monkeypatch):
+    def dead(*anything):
+        raise fake_cupy.CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
+
+    launch = fake_cupy.Module.get_function
+    monkeypatch.setattr(
+        fake_cupy.Module, "get_function", lambda self, name: dead if name == "search" else launch(self, name)
+    )
+    monkeypatch.setattr(sys.modules["cupy"].cuda.runtime, "deviceSynchronize", dead)
+    for stage in ("check", "trees", "rivals"):
+        assert run(tmp_path, "--stage", stage) == 2
+        assert "the device no longer answers (cudaErrorIllegalAddress" in capsys.readouterr().err
+    files = list(tmp_path.rglob("*.json*"))
+    assert all(file.read_text() == "" for file in files)
+
+
+def test_a_check_that_has_passed_is_not_repeated(small, tmp_path, monkeypatch, capsys):
+    stamp = dataclasses.replace(gpu.Stamp.of_this_run(), commit="0123", dirty=False)
+    monkeypatch.setattr(gpu.Stamp, "of_this_run", lambda: stamp)
+    assert run(tmp_path, "--stage", "check") == 0
+    monkeypatch.setattr(gpu, "prepare", lambda *case: pytest.fail("checked again"))
+    assert run(tmp_path, "--stage", "check") == 0
+    assert capsys.readouterr().out.count("18 cases, all right") == 2
 
 
 def test_a_graph_replays_what_was_captured(with_cupy):
     with_cupy()
     prepared = prepare(Case("cupy", "update", 300, 8, options={"validate": False}))
     turns = []
-    clock = gpu.GraphClock(lambda turn: (turns.append(turn), prepared.call(turn)), least_sample_seconds=1e-4)
+    clock = gpu.GraphClock(lambda turn: (turns.append(turn), prepared.call(turn)), 64, least_sample_seconds=1e-4)
     before = len(turns)
-    assert before == 2 * gpu.GRAPH_CALLS  # once to make room, once captured
+    assert before == 2 * 64  # once to make room, once captured
     prepared.tree.update(np.arange(300), 0.0)
     assert clock.sample() > 0
     assert len(turns) == before

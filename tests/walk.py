@@ -90,3 +90,29 @@ def _compare_draws(
     if integers and kind == "mass":
         assert np.array_equal(indices, oracle.prefix_sum_index(mass)), where
     assert oracle.misses(indices, mass).size == 0, where
+
+
+class Placing:
+    """Hands every batch over on the device."""
+
+    def __init__(self, tree):
+        self._tree = tree
+
+    def __getattr__(self, name):
+        return getattr(self._tree, name)
+
+    def __repr__(self):
+        return repr(self._tree)
+
+    def update(self, indices, priorities):
+        priorities = priorities if isinstance(priorities, float) else self._tree.place(priorities)
+        self._tree.update(self._tree.place(indices), priorities)
+
+    def get(self, indices):
+        return self._tree.get(self._tree.place(indices))
+
+    def sample(self, uniforms):
+        return self._tree.sample(self._tree.place(uniforms))
+
+    def prefix_sum_index(self, mass):
+        return self._tree.prefix_sum_index(self._tree.place(mass))

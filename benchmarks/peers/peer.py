@@ -27,6 +27,7 @@ class Peer(ABC):
     power_of_two: ClassVar[bool] = False  # whether a capacity must be one; the next is taken
     own_random_numbers: ClassVar[bool] = False  # whether it draws them itself, inside the clock
     first_duplicate_wins: ClassVar[bool] = False
+    any_duplicate_wins: ClassVar[bool] = False
     blind: ClassVar[bool] = False  # whether neither priorities nor the root can be read back
     device: ClassVar[str] = "cpu"  # or "cuda": timed by `make gpu`, on a machine that has one
     fanout = 2
@@ -35,7 +36,14 @@ class Peer(ABC):
         self.capacity, self.dtype = capacity, np.dtype(dtype)
         self.slots = 1 << (capacity - 1).bit_length() if self.power_of_two else capacity
         rounding, faults = (1e-3, FAULTS) if dtype == "float32" else (1e-9, 0.0)  # float32 drifts from the fill on
-        self.leniency = Leniency(rounding, faults, self.own_random_numbers, self.first_duplicate_wins, self.blind)
+        self.leniency = Leniency(
+            rounding,
+            faults,
+            self.own_random_numbers,
+            self.first_duplicate_wins,
+            self.any_duplicate_wins,
+            self.blind,
+        )
         self._allocate()
 
     @abstractmethod

@@ -16,7 +16,7 @@ class TorchCumsum(Peer):
     dtypes = ("float32",)
     limits = ("every draw sums all N leaves", "of equal indices in a batch any may win")
     fanout = 1
-    blind = True
+    any_duplicate_wins = True
     device = "cuda"
 
     def _allocate(self) -> None:

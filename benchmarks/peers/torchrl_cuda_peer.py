@@ -21,6 +21,11 @@ class TorchrlCuda(Peer):
     limits = ("an update writes leaves in one thread and recomputes the whole tree", "indices are not checked")
     device = "cuda"
 
+    @classmethod
+    def after_install(cls) -> None:
+        """Compile the CUDA sources that torchrl ships."""
+        _extension()
+
     def _allocate(self) -> None:
         import torch  # noqa: PLC0415  # heavy, and only here
 
@@ -29,7 +34,8 @@ class TorchrlCuda(Peer):
         self._torch = torch
         kind = "CudaSumSegmentTreeFp32" if self.dtype == np.float32 else "CudaSumSegmentTreeFp64"
         self._tree = getattr(_extension(), kind)(self.slots, torch.device("cuda"))
-        self._ends = torch.zeros(1, dtype=torch.int64, device="cuda"), torch.full((1,), self.slots, device="cuda")
+        # Of two elements: torchrl takes a tensor of one for a number, and fetches it from the device.
+        self._ends = torch.zeros(2, dtype=torch.int64, device="cuda"), torch.full((2,), self.slots, device="cuda")
 
     def place(self, array: np.ndarray[Any, Any]) -> Any:
         given = array.astype(self.dtype) if array.dtype.kind == "f" else array
@@ -43,14 +49,14 @@ class TorchrlCuda(Peer):
 
     def sample(self, uniforms: Any) -> tuple[Any, Any]:
         tree = self._tree
-        indices = tree.scan_lower_bound(uniforms * tree.query(*self._ends))
+        indices = tree.scan_lower_bound(uniforms * tree.query(*self._ends)[:1])
         return indices, tree[indices]
 
     def prefix_sum_index(self, mass: Any) -> Any:
         return self._tree.scan_lower_bound(mass)
 
     def total(self) -> float:
-        return float(self._tree.query(*self._ends))
+        return float(self._tree.query(*self._ends)[0])
 
     def synchronize(self) -> None:
         self._torch.cuda.synchronize()
@@ -58,17 +64,26 @@ class TorchrlCuda(Peer):
 
 @functools.cache
 def _extension() -> Any:
-    """torchrl's extension with its CUDA trees, compiled against the installed torch: a minute, once a process."""
-    from torch.utils import cpp_extension  # noqa: PLC0415  # heavy, and only here
+    """torchrl's extension with its CUDA trees, compiled against the installed torch: minutes, once a version.
+
+    ImportError with one line if it does not compile.
+    """
+    import torch  # noqa: PLC0415  # heavy, and only here
+    from torch.utils import cpp_extension  # noqa: PLC0415
 
     sources = [str(folder() / "csrc" / name) for name in ("pybind.cpp", "utils.cpp", "cuda_segment_tree.cu")]
-    built = Path(tempfile.gettempdir()) / "fanout-torchrl-cuda"
+    built = Path(tempfile.gettempdir()) / f"fanout-torchrl-{TorchrlCuda.version}-torch-{torch.__version__}"
     built.mkdir(exist_ok=True)
-    return cpp_extension.load(
-        "_torchrl",
-        sources,
-        build_directory=str(built),
-        extra_cflags=["-O3", "-DWITH_CUDA"],
-        extra_cuda_cflags=["-O3"],
-        with_cuda=True,
-    )
+    (built / "lock").unlink(missing_ok=True)  # of a build that was killed: the next would wait for it for ever
+    try:
+        return cpp_extension.load(
+            "_torchrl",
+            sources,
+            build_directory=str(built),
+            extra_cflags=["-O3", "-DWITH_CUDA"],
+            extra_cuda_cflags=["-O3"],
+            with_cuda=True,
+        )
+    except RuntimeError as error:
+        lines = [line for line in str(error).splitlines() if "error" in line.lower()]
+        raise ImportError(f"its CUDA sources do not compile ({(lines or ['no compiler'])[0].strip()})") from error

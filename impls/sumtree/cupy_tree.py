@@ -2,8 +2,8 @@
 
 The kernels (``cuda/kernels.cu``) are the whole tree; here they are given their memory and are launched. Every level is
 one array of sums, groups on 128-byte lines where their size allows. A search is one launch: ``lanes`` threads of a warp
-share a sample, each holding some of the children. An update is two launches (one for a small batch), and touches only
-groups above changed leaves.
+share a sample, each holding some of the children. An update is two launches, one for a small batch, and one more to
+inspect a large one that is to be checked; it touches only groups above changed leaves.
 
 ``emulate=True`` compiles the same text for this processor and runs it there: for tests, never to be timed.
 """
@@ -50,9 +50,9 @@ class CupyTree(SumTree):
 
     Options:
 
-    * ``propagate="recompute"`` (default: exact, and the root takes at most K atomic operations) sums each touched group
-      once a batch; ``"delta"``, the seeds' method, adds each leaf's change to its ancestors by atomics, every one of
-      them to the root, and drifts by rounding.
+    * ``propagate="recompute"`` (default: exact, and the root takes at most 2 K atomic operations) sums each touched
+      group once a batch; ``"delta"``, the seeds' method, adds each leaf's change to its ancestors by atomics, every
+      one of them to the root, and drifts by rounding.
     * ``lanes``: threads that share one sample, 1 (a warp serves 32 samples) to 32 (a warp serves one); by default a
       lane holds four children.
     * ``fused``: whether one block does an update in one launch (True, False, or None: up to 512 elements).
@@ -147,9 +147,9 @@ class CupyTree(SumTree):
         self._kernels[kernel](blocks, BLOCK_THREADS, self._tree, *arguments)
 
     def _search(self, values: Any, uniform: bool) -> tuple[Any, Any] | None:
-        """Leaves and priorities ``[B]`` of uniforms, or of masses, on the device; None if one of them was refused."""
+        """Leaves ``[B]`` of uniforms with their priorities, or of masses without; None if one of them was refused."""
         batch, empty = values.size, self._device.arrays.empty
-        indices, priorities = empty(batch, _INT64), empty(batch, self._dtype)
+        indices, priorities = empty(batch, _INT64), empty(batch, self._dtype) if uniform else np.uint64(0)
         if batch:
             arguments = values, np.int64(batch), np.int64(uniform), indices, priorities
             self._launch("search", batch, *arguments, lanes=self._lanes)
@@ -179,8 +179,9 @@ class CupyTree(SumTree):
         else:
             if self._validate:
                 self._launch("inspect", batch, indices, priorities, count, highest)
-            self._launch("claim_leaves", batch, indices, count, lanes=self._lanes)
-            self._launch("settle_leaves", batch, indices, priorities, count, lanes=self._lanes)
+            self._launch("claim_leaves", batch, indices, count)
+            lanes = self._lanes if self._propagate == "recompute" else 1
+            self._launch("settle_leaves", batch, indices, priorities, count, lanes=lanes)
         return not (self._validate and self._told()[REFUSED])
 
     def _told(self) -> tuple[int, int]:
@@ -197,16 +198,21 @@ class CupyTree(SumTree):
     def _as_batch(self, values: Any, dtype: np.dtype[Any]) -> Any:
         """The values as contiguous ``[B]`` of a dtype that holds each of them exactly, on the device; else None."""
         if not isinstance(values, self._device.arrays.ndarray):
-            return None if self._validate else self.place(values)
+            if self._validate:
+                return None
+            values = self.place(values)
         if values.ndim != 1 or values.dtype not in EXACT[dtype]:
             return None
         return self._device.arrays.ascontiguousarray(values, dtype)
 
     def update(self, indices: ArrayLike, priorities: ArrayLike) -> None:
-        where, values = self._as_batch(indices, _INT64), self._as_batch(priorities, _FLOAT64)
-        if where is not None and isinstance(priorities, float):
-            values = self._device.arrays.full(where.size, priorities)
-        if where is None or values is None or where.size != values.size or not self._write(where, values):
+        where = self._as_batch(indices, _INT64)
+        if where is not None and _is_float(priorities):
+            values = self._device.arrays.full(where.size, float(priorities))  # type: ignore[arg-type]
+        else:
+            values = self._as_batch(priorities, _FLOAT64)
+        taken = where is not None and values is not None and where.size == values.size > 0
+        if not (taken and self._write(where, values)):
             super().update(_on_host(indices), _on_host(priorities))
 
     def get(self, indices: ArrayLike) -> Any:
@@ -225,7 +231,10 @@ class CupyTree(SumTree):
         return super().sample(_on_host(uniforms)) if found is None else found
 
     def _set(self, indices: Indices, priorities: Reals) -> None:
-        self._write(self.place(indices), self.place(priorities))
+        if not self._write(self.place(indices), self.place(priorities)):
+            raise ValueError(
+                f"an index is outside [0, {self._capacity}) or a priority outside [0, {self._max_priority}]"
+            )
 
     def _get(self, indices: Indices) -> Priorities:
         priorities: Priorities = self._gather(self.place(indices))
@@ -257,6 +266,7 @@ class CupyTree(SumTree):
         return self._audit(repair=False)
 
     def rebuild(self) -> None:
+        self._claims[:] = self._pending[:] = 0  # an update that was interrupted leaves some behind
         self._audit(repair=True)
 
     def _audit(self, repair: bool) -> float:
@@ -282,6 +292,11 @@ class CupyTree(SumTree):
     def nbytes(self) -> int:
         """Bytes on the device: levels, claims and counters of an update."""
         return int(sum(array.nbytes for array in (self._memory, self._claims, self._pending, self._status)))
+
+
+def _is_float(value: Any) -> bool:
+    """Whether it is a number that float64 holds exactly."""
+    return isinstance(value, (float, np.float32)) or (type(value) is int and abs(value) <= 1 << 53)
 
 
 def _on_host(values: Any) -> Any:

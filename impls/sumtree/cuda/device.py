@@ -6,8 +6,6 @@ from typing import Any
 from . import program
 from .program import Constants, Launch
 
-_EMULATE = "emulate=True runs its kernels on the host, for tests"
-
 
 @functools.cache
 def why_not() -> str | None:
@@ -15,34 +13,35 @@ def why_not() -> str | None:
     try:
         import cupy  # noqa: PLC0415  # heavy, and only here
     except ModuleNotFoundError as error:
-        return f"Contestant 'cupy' needs the module {error.name!r}, which is not installed ({_EMULATE})."
+        return f"Contestant 'cupy' needs the module {error.name!r}, which is not installed."
     except ImportError as error:
-        return f"Contestant 'cupy' needs CuPy, which does not load: {_first_line(error)} ({_EMULATE})."
+        return f"Contestant 'cupy' needs CuPy, which does not load: {_first_line(error.__cause__ or error)}."
     try:
         if cupy.cuda.runtime.getDeviceCount() > 0:
             return None
         problem = "none is visible"
     except cupy.cuda.runtime.CUDARuntimeError as error:
         problem = _first_line(error)
-    return f"Contestant 'cupy' needs a CUDA device, and there is none here: {problem} ({_EMULATE})."
+    return f"Contestant 'cupy' needs a CUDA device, and there is none here: {problem}."
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0].rstrip(".")
 
 
 class CudaDevice:
-    """CuPy's current device, stream and memory pool. Kernels are compiled at their first use and kept on disk."""
+    """CuPy's current device, stream and memory pool. Kernels are compiled at their first use in a process."""
 
     def __init__(self) -> None:
         import cupy  # noqa: PLC0415  # heavy, and only here
 
         self.arrays: Any = cupy
-        self.name = f"cuda:{cupy.cuda.Device().id}"
+        self._id = int(cupy.cuda.Device().id)
+        self.name = f"cuda:{self._id}"
 
     def load(self, constants: Constants) -> dict[str, Launch]:
         """The kernels by name."""
-        return load_text(program.kernel_text(), constants)
+        return load_text(program.kernel_text(), constants, self._id)
 
     def address(self, array: Any) -> int:
         """Where the array begins."""
@@ -54,14 +53,19 @@ class CudaDevice:
 
 
 @functools.cache
-def load_text(text: str, constants: Constants) -> dict[str, Launch]:
+def load_text(text: str, constants: Constants, device: int) -> dict[str, Launch]:
+    """The kernels of a text by name, for a device. RuntimeError with the compiler's words if it does not compile.
+
+    CuPy's own modules are compiled with float32 subnormals flushed to 0, which would lose the smallest priorities.
+    """
     import cupy  # noqa: PLC0415  # heavy, and only here
 
-    module = cupy.RawModule(code=text, options=("-std=c++17", *constants.definitions()))
     try:
-        module.compile()
+        binary, _ = cupy.cuda.compiler.compile_using_nvrtc(text, constants.flags())
     except cupy.cuda.compiler.CompileException as error:
         raise RuntimeError(f"the kernels do not compile: {error}") from error
+    module = cupy.cuda.function.Module()
+    module.load(binary)
     return {name: _launcher(module.get_function(name)) for name in program.kernel_names(text)}
 
 

@@ -17,7 +17,7 @@ from . import program
 from .program import TREE, Constants, Launch
 
 _HERE = Path(__file__).parent
-_FLAGS = ("-std=c++17", "-O2", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-fPIC", "-shared", "-pthread", f"-I{_HERE}")
+_FLAGS = ("-O2", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-fPIC", "-shared", "-pthread", f"-I{_HERE}")
 
 
 def why_not() -> str | None:
@@ -58,14 +58,14 @@ def load_text(text: str, constants: Constants) -> dict[str, Launch]:
     _runtime()
     names = program.kernel_names(text)
     source = "\n".join(['#include "emulator.h"', text, *(f"EMULATE({name})" for name in names)])
-    library = ctypes.CDLL(str(_compiled(source, constants.definitions())))
+    library = ctypes.CDLL(str(_compiled(source, constants.flags())))
     return {name: _launcher(name, library[f"launch_{name}"]) for name in names}
 
 
 @functools.cache
 def _runtime() -> ctypes.CDLL:
     """The emulator itself, whose functions the kernels' libraries find because it is loaded for all."""
-    return ctypes.CDLL(str(_compiled((_HERE / "emulator.cpp").read_text(), ())), mode=ctypes.RTLD_GLOBAL)
+    return ctypes.CDLL(str(_compiled((_HERE / "emulator.cpp").read_text(), ["-std=c++17"])), mode=ctypes.RTLD_GLOBAL)
 
 
 def _launcher(name: str, function: Any) -> Launch:
@@ -83,12 +83,10 @@ def _launcher(name: str, function: Any) -> Launch:
 
 def _parameter(argument: Any) -> tuple[int, Any]:
     """Where the parameter's value lies, and what must live as long."""
-    if argument is None:
-        value: Any = ctypes.c_void_p()
-    elif isinstance(argument, np.ndarray):
+    if isinstance(argument, np.ndarray):
         if argument.dtype == TREE:
             return argument.ctypes.data, argument
-        value = ctypes.c_void_p(argument.ctypes.data)
+        value: Any = ctypes.c_void_p(argument.ctypes.data)
     else:
         value = (ctypes.c_double if isinstance(argument, float) else ctypes.c_longlong)(argument)
     return ctypes.addressof(value), value

@@ -42,6 +42,7 @@ Value __shfl_xor_sync(unsigned mask, Value value, int flip, int width) {
     const int lane = emulated_lane();
     return emulated_shuffle(mask, value, (lane ^ flip) / width == lane / width ? lane ^ flip : lane);
 }
+inline void __syncwarp(unsigned mask) { emulator_exchange(BALLOT, mask, 0, 0); }
 inline unsigned __ballot_sync(unsigned mask, bool yes) { return emulator_exchange(BALLOT, mask, yes, 0); }
 inline int __syncthreads_or(bool yes) { return emulator_exchange(BARRIER, ~0u, yes, 0) != 0; }
 inline void __syncthreads() { __syncthreads_or(false); }

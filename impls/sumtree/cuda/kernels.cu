@@ -67,6 +67,9 @@ struct Tile {
     __device__ Value shuffle(Value value, int source) const {
         return LANES == 1 ? value : __shfl_sync(mask, value, source, LANES);
     }
+    __device__ void meet() const {
+        if (LANES > 1) __syncwarp(mask);
+    }
     // Sum of the lanes before this one.
     __device__ double sum_before(double value) const {
         double through = value;
@@ -156,7 +159,8 @@ __device__ Index descend(const Tile& tile, const Tree& tree, double mass) {
     return node * width + choose(tile, tree.leaves + node * width, width, mass);
 }
 
-__device__ Index element() { return (Index(blockIdx.x) * blockDim.x + threadIdx.x) / LANES; }
+__device__ Index thread() { return Index(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ Index element() { return thread() / LANES; }
 
 // values [batch]: uniforms in [0, 1), or masses in [0, total). priorities may be null.
 extern "C" __global__ void search(Tree tree, const double* values, Index batch, Index uniform, Index* indices,
@@ -182,7 +186,7 @@ extern "C" __global__ void search(Tree tree, const double* values, Index batch, 
 }
 
 extern "C" __global__ void gather(Tree tree, const Index* indices, Index batch, LEAF* priorities) {
-    const Index i = Index(blockIdx.x) * blockDim.x + threadIdx.x;
+    const Index i = thread();
     if (i >= batch) return;
     const bool good = indices[i] >= 0 && indices[i] < tree.capacity;
     if (!good) atomicOr(&tree.status[REFUSED], 1);
@@ -196,12 +200,11 @@ __device__ bool refused(const Tree& tree, Index index, double priority, double h
 // Marks the status if any element is to be refused; what runs after it then writes nothing.
 extern "C" __global__ void inspect(Tree tree, const Index* indices, const double* priorities, Index batch,
                                    double highest) {
-    const Index i = Index(blockIdx.x) * blockDim.x + threadIdx.x;
+    const Index i = thread();
     if (i < batch && refused(tree, indices[i], priorities[i], highest)) atomicOr(&tree.status[REFUSED], 1);
 }
 
-__device__ void claim(const Tile& tile, const Tree& tree, Index i, Index leaf) {
-    if (tile.lane != 0) return;
+__device__ void claim(const Tree& tree, Index i, Index leaf) {
     atomicMax(&tree.claims[leaf], int(i) + 1);
     if (DELTA) return;
     Index node = leaf;
@@ -228,56 +231,76 @@ __device__ double sum_below(const Tile& tile, const Tree& tree, int level, Index
                       : sum_of(tile, &tree.sum(level - 1, node * width), width);
 }
 
-__device__ void settle(const Tile& tile, const Tree& tree, Index i, Index leaf, double priority) {
-    double change = 0.0;
-    if (tile.lane == 0 && tree.claims[leaf] == int(i) + 1) {
-        const LEAF value = LEAF(priority);
-        change = static_cast<double>(value) - static_cast<double>(tree.leaves[leaf]);
-        tree.leaves[leaf] = value;
-        tree.claims[leaf] = 0;
-    }
+// Writes the leaf and gives it free, if this element is the one whose claim holds; change is what the leaf grew by.
+__device__ bool write(const Tree& tree, Index i, Index leaf, double priority, double& change) {
+    if (tree.claims[leaf] != int(i) + 1) return false;
+    const LEAF value = LEAF(priority);
+    change = static_cast<double>(value) - static_cast<double>(tree.leaves[leaf]);
+    tree.leaves[leaf] = value;
+    tree.claims[leaf] = 0;
+    return true;
+}
+
+__device__ void settle_by_delta(const Tree& tree, Index i, Index leaf, double priority) {
+    double change;
+    if (!write(tree, i, leaf, priority, change)) return;
     Index node = leaf;
     for (int level = 1; level <= tree.height; ++level) {
         node = tree.parent(node);
-        if (DELTA) {
-            if (change != 0.0) atomicAdd(&tree.sum(level, node), change);
-            continue;
-        }
+        atomicAdd(&tree.sum(level, node), change);
+    }
+}
+
+__device__ void settle_by_sums(const Tile& tile, const Tree& tree, Index i, Index leaf, double priority) {
+    double change;
+    if (tile.lane == 0) write(tree, i, leaf, priority, change);
+    Index node = leaf;
+    for (int level = 1; level <= tree.height; ++level) {
+        node = tree.parent(node);
         int others = 0;
         if (tile.lane == 0) {
             __threadfence();  // what was written below is seen by whoever finds this element gone
             others = atomicSub(&tree.pending[tree.start[level] + node], 1) - 1;
-            __threadfence();
+            if (others == 0) __threadfence();
         }
         if (tile.shuffle(others, 0) != 0) return;
+        tile.meet();  // a shuffle orders no memory: what its first lane has seen, all have from here on
         const double total = sum_below(tile, tree, level, node);
         if (tile.lane == 0) tree.sum(level, node) = total;
     }
 }
 
 extern "C" __global__ void claim_leaves(Tree tree, const Index* indices, Index batch) {
-    const Index i = element();
-    if (i < batch && !(tree.checked && tree.status[REFUSED])) claim(Tile(), tree, i, indices[i]);
+    const Index i = thread();
+    if (i < batch && !(tree.checked && tree.status[REFUSED])) claim(tree, i, indices[i]);
 }
 
+// By one thread an element under DELTA, else by a tile.
 extern "C" __global__ void settle_leaves(Tree tree, const Index* indices, const double* priorities, Index batch) {
-    const Index i = element();
-    if (i < batch && !(tree.checked && tree.status[REFUSED])) settle(Tile(), tree, i, indices[i], priorities[i]);
+    const Index i = DELTA ? thread() : element();
+    if (i >= batch || (tree.checked && tree.status[REFUSED])) return;
+    if constexpr (DELTA) settle_by_delta(tree, i, indices[i], priorities[i]);
+    else settle_by_sums(Tile(), tree, i, indices[i], priorities[i]);
 }
 
 // Both phases, and the inspection before them, in one launch of one block.
 extern "C" __global__ void __launch_bounds__(512)
 update_fused(Tree tree, const Index* indices, const double* priorities, Index batch, double highest) {
-    const Tile tile;
-    const Index first = threadIdx.x / LANES, step = blockDim.x / LANES;
     bool bad = false;
     if (tree.checked)
-        for (Index i = first; i < batch; i += step) bad = bad || refused(tree, indices[i], priorities[i], highest);
+        for (Index i = threadIdx.x; i < batch; i += blockDim.x)
+            bad = bad || refused(tree, indices[i], priorities[i], highest);
     if (bad) tree.status[REFUSED] = 1;
     if (__syncthreads_or(bad)) return;
-    for (Index i = first; i < batch; i += step) claim(tile, tree, i, indices[i]);
+    for (Index i = threadIdx.x; i < batch; i += blockDim.x) claim(tree, i, indices[i]);
     __syncthreads();
-    for (Index i = first; i < batch; i += step) settle(tile, tree, i, indices[i], priorities[i]);
+    if constexpr (DELTA) {
+        for (Index i = threadIdx.x; i < batch; i += blockDim.x) settle_by_delta(tree, i, indices[i], priorities[i]);
+    } else {
+        const Tile tile;
+        for (Index i = threadIdx.x / LANES; i < batch; i += blockDim.x / LANES)
+            settle_by_sums(tile, tree, i, indices[i], priorities[i]);
+    }
 }
 
 // Compares the nodes of a level with the sums of their children, and puts those in their place if repair is not 0.

@@ -28,7 +28,7 @@ class Launch(Protocol):
     """Runs a kernel: so many blocks of so many threads."""
 
     def __call__(self, blocks: int, threads: int, *arguments: Any) -> None:
-        """Arguments are the tree, arrays of the device, None for no array, and NumPy's numbers."""
+        """Arguments are the tree, arrays of the device, and NumPy's numbers; 0 is no array."""
 
 
 class Device(Protocol):
@@ -64,8 +64,8 @@ class Constants:
         packed = aligned and width * np.dtype(dtype).itemsize % 16 == 0
         return cls(leaf, width if width in KNOWN_WIDTHS else 0, lanes, delta, packed)
 
-    def definitions(self) -> tuple[str, ...]:
-        """As a compiler's flags."""
+    def flags(self) -> tuple[str, ...]:
+        """What any compiler is given."""
         values = {
             "LEAF": self.leaf,
             "FANOUT": self.fanout,
@@ -73,7 +73,7 @@ class Constants:
             "DELTA": int(self.delta),
             "PACKED": int(self.packed),
         }
-        return tuple(f"-D{name}={value}" for name, value in values.items())
+        return ("-std=c++17", *(f"-D{name}={value}" for name, value in values.items()))
 
 
 def kernel_text() -> str:
