@@ -1,0 +1,77 @@
+"""The shape of a replay management module (RMM): banks, levels and the widths of what they hold.
+
+Glossary: K fanout, N leaves, S *banks* (pipelines, each over a sub-tree of its own), L *levels* a pipeline reads: those
+below the sub-tree's root. Levels are counted from the leaves, as everywhere: level 0 holds them, level L is the root.
+
+A bank is a pipeline of L stages, one memory a level, so that as many samples are under way at once. Two ways to make a
+stage (``micro``): ``scan`` looks at one sibling a cycle, as seed 3; ``wide`` reads all K of them as one memory row.
+"""
+
+import math
+from dataclasses import dataclass
+
+from ..sumtree.contract import integer_at_least, one_of
+from ..sumtree.levels import level_sizes
+
+MICROS = ("scan", "wide")
+BANKINGS = ("contiguous", "interleaved")
+
+
+@dataclass(frozen=True)
+class Design:
+    """One RMM. Unsigned fixed-point leaves of ``leaf_bits``; S ``banks``; ``banking`` says which leaves a bank holds.
+
+    ``contiguous``: bank j holds the j-th part of the leaves, as seed 3. ``interleaved``: leaf i lies in bank i mod S,
+    so that what is new, or filled at all, is spread over every bank. ValueError for what cannot be built.
+    """
+
+    capacity: int
+    fanout: int = 16
+    leaf_bits: int = 18
+    micro: str = "wide"
+    banks: int = 1
+    banking: str = "contiguous"
+    clock_hz: float = 200e6
+
+    def __post_init__(self) -> None:
+        for name, least in (("capacity", 1), ("fanout", 2), ("leaf_bits", 1), ("banks", 1)):
+            integer_at_least(name, getattr(self, name), least)
+        one_of("micro", self.micro, MICROS)
+        one_of("banking", self.banking, BANKINGS)
+        if self.banks > self.capacity:
+            raise ValueError(f"{self.banks} banks cannot share {self.capacity} leaves: at most one bank a leaf")
+        if not 0 < self.clock_hz < math.inf:
+            raise ValueError(f"clock_hz must be above 0 and finite, not {self.clock_hz}")
+
+    @property
+    def bank_capacity(self) -> int:
+        """Leaves of the largest bank."""
+        return -(-self.capacity // self.banks)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Nodes of each level of a bank, leaves first."""
+        return level_sizes(self.bank_capacity, self.fanout)
+
+    @property
+    def levels(self) -> int:
+        """L: levels that a pipeline reads, or sums that an update changes."""
+        return len(self.sizes) - 1
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Bits of a node at each level of a bank, leaves first.
+
+        The root holds the largest sum there can be; each level down drops floor(log2 K) integer bits, the rule of seed
+        3, which leaves the leaves as many bits as they have where K is a power of two, and some to spare elsewhere.
+        """
+        drop = self.fanout.bit_length() - 1
+        root = (self.fanout**self.levels - 1).bit_length() + self.leaf_bits
+        return tuple(root - drop * (self.levels - level) for level in range(self.levels + 1))
+
+    def bank_of(self, leaf: int) -> tuple[int, int]:
+        """(bank, place within it) of a leaf."""
+        if self.banking == "contiguous":
+            return divmod(leaf, self.bank_capacity)
+        place, bank = divmod(leaf, self.banks)
+        return bank, place

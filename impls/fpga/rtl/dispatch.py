@@ -1,0 +1,133 @@
+"""Leads S lanes to S banks, each through a queue that keeps the order in which its elements came."""
+
+from collections.abc import Sequence
+from functools import reduce
+from itertools import pairwise
+from operator import or_
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, memory, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..design import Design
+from .nodes import divide, prefix_sums
+
+
+def mass_bits(design: Design) -> int:
+    """Bits of the sum of all banks."""
+    return design.widths[-1] + ceil_log2(design.banks)
+
+
+def request_layout(design: Design, tag_bits: int) -> data.StructLayout:
+    """What a lane brings: the mass of a sample, with a tag to tell it by, or the leaf of an update and its value."""
+    sample = data.StructLayout({"mass": mass_bits(design), "tag": tag_bits})
+    update = data.StructLayout({"leaf": ceil_log2(design.capacity), "value": design.leaf_bits})
+    return data.StructLayout({"updating": 1, "asked": data.UnionLayout({"sample": sample, "update": update})})
+
+
+class Queue(wiring.Component):
+    """The queue of one bank. Those of the S ``lanes`` that ``chosen`` names come in at once, and one leaves a cycle.
+
+    A row holds the lanes as they were in one cycle, with a bit for each that is meant; the first row gives up those
+    lane by lane. So no lane is moved on its way in, and a batch of B, S a cycle, needs at most B / S rows, whatever
+    its banks.
+    Where it is ``filled``, ``head`` leaves in any cycle with ``ready``.
+    """
+
+    def __init__(self, shape: data.StructLayout, lanes: int, depth: int) -> None:
+        super().__init__(
+            {
+                "lanes": In(data.ArrayLayout(shape, lanes)),
+                "chosen": In(lanes),
+                "filled": Out(1),
+                "head": Out(shape),
+                "ready": In(1),
+            }
+        )
+        row = data.StructLayout({"meant": lanes, "lanes": self.lanes.shape()})
+        self.rows = memory.Memory(shape=row, depth=1 << ceil_log2(-(-depth // lanes)), init=[])
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.rows = self.rows
+        write, read = self.rows.write_port(), self.rows.read_port(domain="comb")
+        count = Signal(range(self.rows.depth + 1))
+        gone, waiting, first = Signal.like(self.chosen), Signal.like(self.chosen), Signal.like(self.chosen)
+        leaves, emptied = Signal(), Signal()
+        m.d.comb += [
+            write.en.eq(self.chosen.any()),
+            write.data.meant.eq(self.chosen),
+            write.data.lanes.eq(self.lanes),
+            waiting.eq(read.data.meant & ~gone),
+            first.eq(Cat(bit & ~waiting[:lane].any() for lane, bit in enumerate(waiting))),
+            self.filled.eq(count.any()),
+            self.head.eq(reduce(or_, [Mux(bit, read.data.lanes[lane], 0) for lane, bit in enumerate(first)])),
+            leaves.eq(self.filled & self.ready),
+            emptied.eq(leaves & (waiting == first)),
+        ]
+        m.d.sync += [
+            write.addr.eq(write.addr + write.en),
+            read.addr.eq(read.addr + emptied),
+            count.eq(count + write.en - emptied),
+        ]
+        with m.If(leaves):
+            m.d.sync += gone.eq((gone | first) & ~emptied.replicate(len(gone)))
+        return m
+
+
+class Dispatcher(wiring.Component):
+    """From the lanes to the banks in a cycle: what is ``valid`` in one is in its bank's queue in the next.
+
+    ``starts`` are the masses at which the banks begin: the prefix sums of their ``totals``, one cycle late. The bank
+    of a mass or of a leaf is the last that begins at or before it.
+    """
+
+    def __init__(self, design: Design, tag_bits: int, queue_depth: int) -> None:
+        request = request_layout(design, tag_bits)
+        super().__init__(
+            {
+                "valid": In(design.banks),
+                "lanes": In(request).array(design.banks),
+                "totals": In(design.widths[-1]).array(design.banks),
+                "starts": Out(mass_bits(design)).array(design.banks),
+                "filled": Out(design.banks),
+                "heads": Out(request).array(design.banks),
+                "ready": In(design.banks),
+            }
+        )
+        self.design = design
+        self.queues = [Queue(request, design.banks, queue_depth) for _ in range(design.banks)]
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        for start, total in zip(self.starts[1:], prefix_sums(self.totals[:-1]), strict=True):
+            m.d.sync += start.eq(total)
+        choices = []
+        for number, lane in enumerate(self.lanes):
+            chosen = Signal(self.design.banks, name=f"chosen_{number}")
+            of_leaf = self._bank_of_leaf(lane.asked.update.leaf)
+            of_mass = _last_begun(lane.asked.sample.mass, self.starts)
+            m.d.comb += chosen.eq(Mux(self.valid[number], Mux(lane.updating, of_leaf, of_mass), 0))
+            choices.append(chosen)
+        for number, queue in enumerate(self.queues):
+            m.submodules[f"queue_{number}"] = queue
+            m.d.comb += [
+                queue.chosen.eq(Cat(chosen[number] for chosen in choices)),
+                *(queue.lanes[place].eq(lane) for place, lane in enumerate(self.lanes)),
+                self.filled[number].eq(queue.filled),
+                self.heads[number].eq(queue.head),
+                queue.ready.eq(self.ready[number]),
+            ]
+        return m
+
+    def _bank_of_leaf(self, leaf: Value) -> Value:
+        if self.design.banking == "interleaved":
+            return Cat(divide(leaf, self.design.banks)[1] == bank for bank in range(self.design.banks))
+        return _last_begun(leaf, [bank * self.design.bank_capacity for bank in range(self.design.banks)])
+
+
+def _last_begun(value: Value, starts: Sequence[Value | int]) -> Value:
+    """A bit for each bank, set for the last whose start is not above the value; the first starts at 0."""
+    begun = [Const(1, 1), *(value >= start for start in starts[1:]), Const(0, 1)]
+    return Cat(this & ~following for this, following in pairwise(begun))

@@ -1,0 +1,61 @@
+"""Fits the coefficients of look-up tables: results/fpga/synthesis.json to impls/fpga/coefficients.py.
+
+python -m impls.fpga.rtl.fit
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..design import Design
+from ..resources import PARTS, Part
+
+ROOT = Path(__file__).resolve().parents[3]
+RECORDS = ROOT / "results" / "fpga" / "synthesis.json"
+COEFFICIENTS = ROOT / "impls" / "fpga" / "coefficients.py"
+HEAD = '"""Look-up tables a unit of each term of ``resources.py``. Written by ``python -m impls.fpga.rtl.fit``."""\n\n'
+
+
+def records() -> list[dict[str, Any]]:
+    """All that was synthesized."""
+    read: list[dict[str, Any]] = json.loads(RECORDS.read_text())
+    return read
+
+
+def part_of(record: Mapping[str, Any]) -> Part:
+    """The laws' view of what was synthesized."""
+    return PARTS[record["part"]](Design(**record["design"]), record["batch"], record["uram"])
+
+
+def fit(measured: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Coefficients, none negative, with the least sum of squares of relative errors over what is not held out.
+
+    A term whose coefficient would be negative is left out, the most negative first.
+    """
+    taken = [record for record in measured if not record["held_out"]]
+    parts = [part_of(record) for record in taken]
+    found = np.array([record["counts"]["lut"] for record in taken], np.float64)
+    fitted = (found - [part.memory_luts for part in parts]) / found
+    names = sorted({name for part in parts for name in part.terms})
+    sizes = np.array([[part.terms.get(name, 0) for name in names] for part in parts], np.float64) / found[:, None]
+    kept = list(range(len(names)))
+    while True:
+        solution = np.linalg.lstsq(sizes[:, kept], fitted, rcond=None)[0]
+        if solution.min() >= 0:
+            break
+        del kept[int(solution.argmin())]
+    values = dict(zip((names[column] for column in kept), solution, strict=True))
+    return {name: round(float(values.get(name, 0.0)), 4) for name in names}
+
+
+def main() -> None:
+    """Writes the coefficients."""
+    lines = "".join(f'    "{name}": {value},\n' for name, value in fit(records()).items())
+    COEFFICIENTS.write_text(f"{HEAD}LUTS = {{\n{lines}}}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Numbers of nodes, the rows they lie in, and the choice of a child: what the stages of both pipelines share.
+
+Nodes of a level are numbered as in ``levels.py``; the children of node n are n K .. n K + K-1. The memory of a level
+has a *row* of K *words* for each sibling group (``wide``) or a row of one word for each node (``scan``), and is filled
+up with zeros to whole groups, so that a child that does not exist is never chosen.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+
+from amaranth import Cat, Const, Mux, Value, unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..design import Design
+
+
+def words(design: Design) -> int:
+    """Words of one row of a memory."""
+    return design.fanout if design.micro == "wide" else 1
+
+
+def rows(design: Design, level: int) -> int:
+    """Rows of the memory of a level below the root."""
+    return design.sizes[level + 1] * design.fanout // words(design)
+
+
+def node_bits(design: Design, level: int) -> int:
+    """Bits that number the nodes of a level: none for the root."""
+    return ceil_log2(design.sizes[level])
+
+
+def row_layout(design: Design, level: int) -> data.ArrayLayout:
+    """One row of the memory of a level."""
+    return data.ArrayLayout(unsigned(design.widths[level]), words(design))
+
+
+def read_signature(design: Design, level: int) -> wiring.Signature:
+    """A look at the memory of a level: ``row`` is, one cycle later, what ``address`` holds if ``enable`` is set."""
+    return wiring.Signature(
+        {
+            "enable": Out(1),
+            "address": Out(ceil_log2(rows(design, level))),
+            "row": In(row_layout(design, level)),
+        }
+    )
+
+
+def times(node: Value, factor: int) -> Value:
+    """node * factor, of shifts and adders: a multiplier would be built of DSP blocks."""
+    return reduce(add, [node << bit for bit in range(factor.bit_length()) if factor >> bit & 1])
+
+
+def child(fanout: int, node: Value, digit: Value) -> Value:
+    """node K + digit, for a digit below K: wires alone where K is a power of two."""
+    if fanout & (fanout - 1):
+        return times(node, fanout) + digit
+    return Cat(digit[: ceil_log2(fanout)], node)
+
+
+def divide(node: Value, divisor: int) -> tuple[Value, Value]:
+    """(node // divisor, node % divisor): wires alone where the divisor is a power of two."""
+    if divisor & (divisor - 1):
+        return node // divisor, node % divisor
+    bits = ceil_log2(divisor)
+    return node[bits:], node[:bits]
+
+
+def prefix_sums(values: Sequence[Value]) -> list[Value]:
+    """v_0, v_0 + v_1, ..: log2 of their number adders deep.
+
+    >>> prefix_sums([5, 1, 0, 7])
+    [5, 6, 6, 13]
+    """
+    if len(values) <= 1:
+        return list(values)
+    half = (len(values) + 1) // 2
+    left, right = prefix_sums(values[:half]), prefix_sums(values[half:])
+    return left + [left[-1] + value for value in right]
+
+
+def narrow(rests: Sequence[Value]) -> tuple[Value, Value]:
+    """(place of the last of them that is not negative, its value): they never grow, and the first is not negative."""
+    if len(rests) == 1:
+        return Const(0, 0), rests[0]
+    half = 1 << ceil_log2(len(rests)) - 1
+    upper = ~rests[half][-1]
+    (low, low_rest), (high, high_rest) = narrow(rests[:half]), narrow(rests[half:])
+    return Cat(Mux(upper, high, low), upper), Mux(upper, high_rest, low_rest)

@@ -1,0 +1,139 @@
+"""Pipeline that takes samples from the root to the leaves: a stage a level, so L samples are under way at once.
+
+A sample that has come to a node carries what is left of its mass; it is below the sum of that node. A stage finds the
+child whose interval holds it: the first whose prefix sum is above the mass, so that a child of 0 is never drawn.
+"""
+
+from amaranth import Const, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from ..design import Design
+from .nodes import child, narrow, node_bits, prefix_sums, read_signature
+
+
+def sample_layout(design: Design, level: int, tag_bits: int) -> data.StructLayout:
+    """A sample at a node of a level; at the leaves nothing is left to be done with its mass."""
+    mass_bits = design.widths[level] if level else 0
+    return data.StructLayout({"valid": 1, "node": node_bits(design, level), "mass": mass_bits, "tag": tag_bits})
+
+
+class Stage(wiring.Component):
+    """From a node of ``level + 1`` to one of its children. ``taken`` is taken in any cycle with ``ready``."""
+
+    def __init__(self, design: Design, level: int, tag_bits: int) -> None:
+        super().__init__(
+            {
+                "taken": In(sample_layout(design, level + 1, tag_bits)),
+                "ready": Out(1),
+                "given": Out(sample_layout(design, level, tag_bits)),
+                "read": Out(read_signature(design, level)),
+            }
+        )
+        self.fanout = design.fanout
+
+
+class WideStage(Stage):
+    """All K siblings at once: a sample a cycle, 2 cycles each.
+
+    Cycle 0 reads the row; cycle 1 subtracts every prefix sum from the mass and keeps the last rest that is not
+    negative.
+    """
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        held = Signal(self.taken.shape())
+        sums = prefix_sums([self.read.row[word] for word in range(self.fanout - 1)])
+        rests = [held.mass]
+        for place, total in enumerate(sums):
+            rest = Signal((held.mass - total).shape(), name=f"rest_{place + 1}")
+            m.d.comb += rest.eq(held.mass - total)
+            rests.append(rest)
+        digit, rest = narrow(rests)
+        m.d.comb += [self.ready.eq(1), self.read.enable.eq(self.taken.valid), self.read.address.eq(self.taken.node)]
+        m.d.sync += [
+            held.eq(self.taken),
+            self.given.valid.eq(held.valid),
+            self.given.node.eq(child(self.fanout, held.node, digit)),
+            self.given.mass.eq(rest),
+            self.given.tag.eq(held.tag),
+        ]
+        return m
+
+
+class ScanStage(Stage):
+    """One sibling a cycle: a sample every K cycles, K + 1 cycles each.
+
+    Cycle 0 reads sibling 0; cycle 1 + j has sibling j and reads the next one, which after the last is sibling 0 of the
+    next sample. The scan goes on past the child that was found, so that every sample takes equally long.
+    """
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        held = Signal(self.taken.shape())
+        sibling = Signal(range(self.fanout))
+        chosen = Signal(range(self.fanout))
+        seeking = Signal()
+        last = Signal()
+        passed = Signal()
+        rest = Signal.like(held.mass)
+        word = self.read.row[0]
+        m.d.comb += [
+            last.eq(sibling == self.fanout - 1),
+            self.ready.eq(~held.valid | last),
+            # Once a child holds the mass, nothing more is passed.
+            passed.eq(seeking & (held.mass >= word)),
+            rest.eq(Mux(passed, held.mass - word, held.mass)),
+            self.read.enable.eq(Mux(self.ready, self.taken.valid, 1)),
+            self.read.address.eq(
+                Mux(
+                    self.ready,
+                    child(self.fanout, self.taken.node, Const(0, sibling.shape())),
+                    child(self.fanout, held.node, sibling + 1),
+                )
+            ),
+        ]
+        m.d.sync += [
+            self.given.valid.eq(held.valid & last),
+            self.given.node.eq(child(self.fanout, held.node, chosen + passed)),
+            self.given.mass.eq(rest),
+            self.given.tag.eq(held.tag),
+        ]
+        with m.If(self.ready):
+            m.d.sync += [held.eq(self.taken), sibling.eq(0), chosen.eq(0), seeking.eq(1)]
+        with m.Else():
+            m.d.sync += [held.mass.eq(rest), sibling.eq(sibling + 1), chosen.eq(chosen + passed), seeking.eq(passed)]
+        return m
+
+
+STAGES = {"scan": ScanStage, "wide": WideStage}
+
+
+class Sampler(wiring.Component):
+    """L stages in a row, without the memories, which ``read_l`` looks at.
+
+    Only the first stage can be busy when a sample comes: samples leave a stage no closer together than the next one
+    takes them. The leaf drawn is ``given.node``.
+    """
+
+    def __init__(self, design: Design, tag_bits: int) -> None:
+        self.stages = [STAGES[design.micro](design, level, tag_bits) for level in range(design.levels)]
+        super().__init__(
+            {
+                "taken": In(sample_layout(design, design.levels, tag_bits)),
+                "ready": Out(1),
+                "given": Out(sample_layout(design, 0, tag_bits)),
+            }
+            | {f"read_{level}": Out(read_signature(design, level)) for level in range(design.levels)}
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        sample = self.taken
+        for level, stage in reversed(list(enumerate(self.stages))):
+            m.submodules[f"stage_{level}"] = stage
+            connect(m, stage.read, flipped(getattr(self, f"read_{level}")))
+            m.d.comb += stage.taken.eq(sample)
+            sample = stage.given
+        m.d.comb += [self.ready.eq(self.stages[-1].ready), self.given.eq(sample)]
+        return m

@@ -1,0 +1,169 @@
+"""Counts the cells of RMMs: Amaranth to RTLIL, Yosys for UltraScale+, results/fpga/synthesis.json.
+
+    python -m impls.fpga.rtl.synthesis [--out FILE] [--only PART] [--again] [--limit SECONDS]
+
+What stands in the file already is kept. Cells are counted before placement: there is no clock rate in them, and a
+placed design differs.
+"""
+
+import argparse
+import contextlib
+import importlib.metadata
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from amaranth.back import rtlil
+from amaranth.lib import wiring
+
+from .bank import Bank
+from .dispatch import Dispatcher
+from .points import POINTS, Point
+from .rmm import Rmm
+from .sampler import Sampler
+from .updater import Updater
+
+OUT = Path(__file__).resolve().parents[3] / "results" / "fpga" / "synthesis.json"
+TOOLS = ("amaranth", "pyosys")
+
+LUTS_OF = {
+    **{f"LUT{inputs}": 1 for inputs in range(1, 7)},
+    **dict.fromkeys(("INV", "SRL16E", "SRLC16E", "SRLC32E", "RAM32X1S", "RAM64X1S"), 1),
+    **dict.fromkeys(("RAM32X1D", "RAM64X1D", "RAM128X1S"), 2),
+    **dict.fromkeys(("RAM32M", "RAM64M", "RAM128X1D", "RAM256X1S"), 4),
+    **dict.fromkeys(("RAM32M16", "RAM64M8", "RAM256X1D", "RAM512X1S", "RAM32X16DR8", "RAM64X8SW"), 8),
+}
+"""Look-up tables that a cell takes, those that serve as memory or as a shift register included."""
+FLIP_FLOPS = ("FDRE", "FDSE", "FDCE", "FDPE")
+BLOCKS = {"dsp": "DSP48E2", "bram18": "RAMB18E2", "bram36": "RAMB36E2", "uram": "URAM288", "carry": "CARRY4"}
+
+
+def component(point: Point) -> wiring.Component:
+    """The hardware that a point speaks of."""
+    design = point.design
+    parts: dict[str, Callable[[], wiring.Component]] = {
+        "sampler": lambda: Sampler(design, point.tag_bits),
+        "updater": lambda: Updater(design),
+        "bank": lambda: Bank(design, point.tag_bits),
+        "dispatcher": lambda: Dispatcher(design, point.tag_bits, point.batch),
+        "rmm": lambda: Rmm(design, point.tag_bits, point.batch),
+    }
+    return parts[point.part]()
+
+
+def counts(cells: Mapping[str, int]) -> dict[str, int]:
+    """Resources out of cells by type; ValueError for a cell that is not known to take, or to take none.
+
+    >>> counts({"LUT6": 3, "RAM32M16": 1, "FDRE": 5, "RAMB18E2": 2})["lut"]
+    11
+    """
+    free = {"MUXF7", "MUXF8", "MUXF9", "BUFG", "$scopeinfo"}
+    unknown = set(cells) - set(LUTS_OF) - set(FLIP_FLOPS) - set(BLOCKS.values()) - free
+    if unknown:
+        raise ValueError(f"cells of unknown cost: {sorted(unknown)}")
+    counted = {"lut": sum(luts * cells.get(cell, 0) for cell, luts in LUTS_OF.items())}
+    counted["lutram"] = sum(luts * cells.get(cell, 0) for cell, luts in LUTS_OF.items() if cell.startswith("RAM"))
+    counted["ff"] = sum(cells.get(cell, 0) for cell in FLIP_FLOPS)
+    return counted | {name: cells.get(cell, 0) for name, cell in BLOCKS.items()}
+
+
+def map_cells(point: Point, folder: Path) -> None:
+    """Synthesizes a point; ``folder`` gets its cells by type, ``cells.json``, and the log."""
+    from pyosys import libyosys  # noqa: PLC0415  # the parent has no need of it
+
+    os.setsid()  # the tool starts processes of its own, which end with this one
+    os.dup2(os.open(folder / "said", os.O_WRONLY | os.O_CREAT), sys.stdout.fileno())
+    (folder / "rtl.il").write_text(rtlil.convert(component(point)))
+    synthesis = f"synth_xilinx -family xcup -flatten -noiopad {'-uram' if point.uram else ''}"
+    netlist = libyosys.Design()
+    for to, command in (
+        ("/dev/null", f"read_rtlil {folder / 'rtl.il'}"),
+        (folder / "log", synthesis),
+        (folder / "cells.json", "stat -json"),
+    ):
+        libyosys.run_pass(f"tee -q -o {to} {command}", netlist)
+
+
+def synthesize(point: Point, limit_seconds: float) -> dict[str, Any]:
+    """A point and its counts, made in a process of its own; RuntimeError where no cells were counted.
+
+    Judged by the counts: the tool may end well without having mapped anything.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        worker = multiprocessing.get_context("spawn").Process(target=map_cells, args=(point, folder))
+        began = time.perf_counter()
+        worker.start()
+        worker.join(limit_seconds)
+        if worker.pid and worker.is_alive():
+            with contextlib.suppress(ProcessLookupError):  # where it has come to no group of its own
+                os.killpg(worker.pid, signal.SIGKILL)
+            worker.kill()
+            worker.join()
+        seconds = round(time.perf_counter() - began, 1)
+        written = folder / "cells.json"
+        text = written.read_text() if written.exists() else ""
+    if not text.strip():
+        raise RuntimeError(f"no cells after {seconds} s, exit status {worker.exitcode}")
+    cells = json.loads(text)["design"]["num_cells_by_type"]
+    counted = counts(cells)
+    if not counted["lut"] or not counted["ff"]:
+        raise RuntimeError(f"nothing was mapped: {counted}")
+    return describe(point) | {"counts": counted, "cells": cells, "seconds": seconds}
+
+
+def describe(point: Point) -> dict[str, Any]:
+    """A point as the file has it."""
+    tools = {tool: importlib.metadata.version(tool) for tool in TOOLS}
+    return asdict(point) | {"tag_bits": point.tag_bits, "tools": tools}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Synthesizes what the file lacks, a line each; 1 where a point failed."""
+    parser = argparse.ArgumentParser(prog="python -m impls.fpga.rtl.synthesis", description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=OUT, help="file of counts (%(default)s)")
+    parser.add_argument("--only", choices=sorted({point.part for point in POINTS}), help="points of one part only")
+    parser.add_argument("--again", action="store_true", help="also what the file has")
+    parser.add_argument("--limit", type=float, default=900.0, help="seconds that a point may take (%(default)s)")
+    asked = parser.parse_args(arguments)
+    records = {} if not asked.out.exists() else {key_of(one): one for one in json.loads(asked.out.read_text())}
+    asked.out.parent.mkdir(parents=True, exist_ok=True)
+    points = [point for point in POINTS if asked.only in (None, point.part)]
+    failures = 0
+    for number, point in enumerate(points, 1):
+        print(f"{number}/{len(points)} {point}", end="  ", flush=True)
+        key = key_of(describe(point))
+        if key in records and not asked.again:
+            print("kept")
+            continue
+        try:
+            records[key] = synthesize(point, asked.limit)
+        except (RuntimeError, ValueError) as failure:
+            print(failure)
+            failures += 1
+            continue
+        print(records[key]["seconds"], "s", records[key]["counts"], flush=True)
+        asked.out.write_text(_lines(records.values()))
+    return 1 if failures else 0
+
+
+def key_of(record: Mapping[str, Any]) -> str:
+    """What tells records apart."""
+    return json.dumps([record[name] for name in ("part", "design", "batch", "uram")], sort_keys=True)
+
+
+def _lines(records: Iterable[Mapping[str, Any]]) -> str:
+    """A record a line, sorted, so that a change is seen."""
+    return "[\n" + ",\n".join(json.dumps(record) for record in sorted(records, key=key_of)) + "\n]\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
