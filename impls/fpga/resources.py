@@ -1,0 +1,267 @@
+"""What an RMM takes of a device: memory primitives and flip-flops counted, look-up tables from fitted terms.
+
+A part (``sampler``, ``updater``, ``bank``, ``dispatcher``, ``rmm``) is what ``rtl/`` builds under that name. Counts are
+those of Yosys before placement; look-up tables are the sum of the part's terms, each with a coefficient of
+``coefficients.py``, and of those that serve as memory. No part needs a DSP block.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import reduce
+from operator import add
+
+from .coefficients import LUTS
+from .design import Design
+from .memories import LUTS_OF_DISTRIBUTED, Allocation, Memory, allocate
+
+BATCH = 1024
+"""Largest batch, where none is named: what queues are deep enough for, and tags tell apart."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """``ff`` flip-flops, the number of memory ``primitives`` by name, and ``terms`` of its look-up tables."""
+
+    ff: int
+    terms: Mapping[str, int]
+    primitives: Mapping[str, int]
+
+    def __add__(self, other: "Part") -> "Part":
+        terms = Counter(self.terms) + Counter(other.terms)
+        return Part(self.ff + other.ff, terms, Counter(self.primitives) + Counter(other.primitives))
+
+    def fitted_luts(self, coefficients: Mapping[str, float] = LUTS) -> float:
+        """Look-up tables but for those that are memory."""
+        return sum(coefficients[name] * size for name, size in self.terms.items())
+
+    @property
+    def memory_luts(self) -> int:
+        """Look-up tables that serve as memory."""
+        return LUTS_OF_DISTRIBUTED * self.primitives.get("lutram", 0)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Of a whole RMM. Half a block RAM is half a ``bram36``; ``sram_bits`` are those the tree has, used or not."""
+
+    lut: int
+    ff: int
+    dsp: int
+    bram36: float
+    uram: int
+    sram_bits: int
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most there is of each; None: no bound."""
+
+    lut: int | None = None
+    ff: int | None = None
+    dsp: int | None = None
+    bram36: float | None = None
+    uram: int | None = None
+
+
+class DoesNotFit(ValueError):
+    """A design needs more than there is; ``exceeded`` has (have, need) of every resource it does so of."""
+
+    def __init__(self, exceeded: Mapping[str, tuple[float, float]]) -> None:
+        self.exceeded = dict(exceeded)
+        told = "; ".join(f"{name}: have {have:,}, need {need:,}" for name, (have, need) in exceeded.items())
+        super().__init__(f"does not fit: {told}")
+
+
+def resources(design: Design, *, batch: int = BATCH, uram: bool = True) -> Resources:
+    """What the whole RMM takes, for batches of up to ``batch``; ``uram`` says whether Ultra RAM may be used.
+
+    >>> round(resources(Design(1 << 20, fanout=2, leaf_bits=17)).sram_bits / 2**23, 3)  # MiB
+    4.5
+    """
+    return _counted(rmm(design, batch, uram), design.banks * _tree_bits(design))
+
+
+def bank_resources(design: Design, *, batch: int = BATCH, uram: bool = True) -> Resources:
+    """What one bank takes; S of them and the dispatcher are the whole."""
+    return _counted(bank(design, batch, uram), _tree_bits(design))
+
+
+def _tree_bits(design: Design) -> int:
+    return sum(size * width for size, width in zip(design.sizes, design.widths, strict=True))
+
+
+def _counted(part: Part, sram_bits: int) -> Resources:
+    blocks = part.primitives
+    return Resources(
+        lut=round(part.fitted_luts() + part.memory_luts),
+        ff=part.ff,
+        dsp=0,
+        bram36=blocks.get("bram36", 0) + blocks.get("bram18", 0) / 2,
+        uram=blocks.get("uram", 0),
+        sram_bits=sram_bits,
+    )
+
+
+def fits(design: Design, budget: Budget, *, batch: int = BATCH, uram: bool = True) -> Resources:
+    """What the design takes; DoesNotFit where that is more than the budget, with all that is short."""
+    needed = resources(design, batch=batch, uram=uram)
+    bounds = {field.name: getattr(budget, field.name) for field in fields(budget)}
+    exceeded = {
+        name: (have, getattr(needed, name))
+        for name, have in bounds.items()
+        if have is not None and getattr(needed, name) > have
+    }
+    if exceeded:
+        raise DoesNotFit(exceeded)
+    return needed
+
+
+def _bits(values: int) -> int:
+    """Bits that number so many values."""
+    return (values - 1).bit_length()
+
+
+def _kept(design: Design, level: int) -> int:
+    """Bits of a node that are kept: of a leaf, those an update brings."""
+    return design.widths[level] if level else design.leaf_bits
+
+
+def _adders(values: int) -> int:
+    """Adders of ``nodes.prefix_sums``."""
+    if values <= 1:
+        return 0
+    half = (values + 1) // 2
+    return _adders(half) + _adders(values - half) + values - half
+
+
+def _siblings(design: Design, level: int) -> int:
+    """Words of a group that are ever written: fewer than K below the root, where there are fewer nodes."""
+    return min(design.fanout, design.sizes[level])
+
+
+def sampler(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
+    """A stage holds a sample, its mass and its tag, twice; ``wide`` has K - 1 subtracters, ``scan`` one of each."""
+    fanout, tag = design.fanout, _bits(batch)
+    ff, terms = 0, Counter[str]()
+    for level, width in enumerate(design.widths[1:]):
+        above, node = _bits(design.sizes[level + 1]), _bits(design.sizes[level])
+        passed_on = design.widths[level] if level else 0
+        ff += (1 + above + width + tag) + (1 + node + passed_on + tag)
+        if design.micro == "wide":
+            terms["siblings subtracted"] += (_siblings(design, level) - 1) * width
+            terms["siblings summed"] += _adders(_siblings(design, level) - 1) * design.widths[level]
+        else:
+            ff += 2 * _bits(fanout) + 1
+            terms["sibling passed"] += width
+        terms["node divided"] += _uneven(fanout) * _bits(fanout) * node
+    return Part(ff, terms, {})
+
+
+def updater(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
+    """A stage holds an update and the sum it wrote last; a node's number is shifted on, and shared, where K allows."""
+    nodes = [_bits(size) for size in design.sizes[:-1]]
+    changes = design.leaf_bits + design.levels * (design.leaf_bits + 1)
+    sums = [_kept(design, level) for level in range(design.levels)]
+    ff = changes + sum(sums) + design.widths[-1] + design.levels + 2 + nodes[0] + sum(nodes)
+    terms = Counter({"node compared": sum(nodes), "change added": sum(sums)})
+    if _uneven(design.fanout):
+        ff += sum(nodes[1:])
+        terms["node divided"] += _bits(design.fanout) * sum(nodes)
+    if design.micro == "wide":
+        for level, width in enumerate(sums):
+            terms["word chosen"] += max(0, _siblings(design, level) - 2) * width
+            terms["word enabled"] += _siblings(design, level) - 1
+    return Part(ff, terms, {})
+
+
+def bank(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
+    """Both pipelines and their memories."""
+    parts = [_memory(design, level, uram) for level in range(design.levels)]
+    return reduce(add, parts, sampler(design, batch) + updater(design))
+
+
+def _memory(design: Design, level: int, uram: bool) -> Part:
+    """What is not block or Ultra RAM has a register behind it; pieces are chosen from by registered address bits."""
+    groups, width = design.sizes[level + 1], _kept(design, level)
+    wide = Memory(groups, _siblings(design, level), width)
+    memory = wide if design.micro == "wide" else Memory(groups * design.fanout, 1, width)
+    used = allocate(memory, uram)
+    ff = memory.words * width if used.primitive in ("ff", "lutram") else _bits(used.pieces)
+    return _stored(memory, used, 1) + Part(ff, {"address shared": _bits(memory.rows)}, {})
+
+
+def _stored(memory: Memory, used: Allocation, copies: int) -> Part:
+    """The cells of a memory and the choice of the piece that is read."""
+    terms = {"piece chosen": copies * (used.pieces - 1) * memory.words * memory.width}
+    if used.primitive == "ff":
+        return Part(copies * used.number, terms, {})
+    return Part(0, terms, {used.primitive: copies * used.number})
+
+
+def dispatcher(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
+    """S (S - 1) comparers and S queues, each S lanes wide; nothing where there is one bank."""
+    banks = design.banks
+    if banks == 1:
+        return Part(0, {}, {})
+    mass = design.widths[-1] + _bits(banks)
+    request = 1 + max(mass + _bits(batch), _bits(design.capacity) + design.leaf_bits)
+    rows = 1 << _bits(-(-batch // banks))
+    queue = Memory(rows, 1, banks * (1 + request), answers_at_once=True)
+    starts = _prefix_widths(banks - 1, design.widths[-1])
+    ff = sum(starts) + banks * (banks + 2 * _bits(rows) + rows.bit_length())
+    terms = {
+        "start compared": banks * sum(starts),
+        "lane merged": banks * banks * request,
+        "lane ordered": banks * banks,
+    }
+    return _stored(queue, allocate(queue, uram), banks) + Part(ff, terms, {})
+
+
+def _prefix_widths(values: int, width: int) -> list[int]:
+    """Widths of ``nodes.prefix_sums`` of so many values."""
+    if values <= 1:
+        return [width] * values
+    left, right = _prefix_widths((values + 1) // 2, width), _prefix_widths(values // 2, width)
+    return left + [max(left[-1], one) + 1 for one in right]
+
+
+def rmm(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
+    """S banks behind the dispatcher, each with its start to subtract."""
+    join = Part(-_held_once(design, batch), {}, {})
+    if design.banks > 1:
+        divided = 2 * _bits(design.banks) * _bits(design.capacity) if design.banking == "interleaved" else 0
+        terms = {"start subtracted": design.widths[-1], "node divided": _uneven(design.banks) * divided}
+        join += Part(0, {name: design.banks * size for name, size in terms.items()}, {})
+    return reduce(add, [bank(design, batch, uram)] * design.banks, dispatcher(design, batch) + join)
+
+
+def _held_once(design: Design, batch: int) -> int:
+    """Flip-flops that both pipelines of the first bank share: the bits of a request which both take as they come.
+
+    The first bank starts at 0, so that nothing is subtracted; a ``wide`` sampler takes a request in every cycle, as the
+    updater does. A mass and a tag lie where a leaf and a value lie.
+    """
+    if design.micro == "scan":
+        return 0
+    mass = design.widths[-1] + _bits(design.banks)
+    sample = {*range(design.widths[-1]), *range(mass, mass + _bits(batch))}
+    lead, value = _bits(design.banks) if design.banking == "interleaved" else 0, _bits(design.capacity)
+    update = set(range(value, value + design.leaf_bits))
+    if design.banking == "contiguous" or not _uneven(design.banks):
+        update |= set(range(lead, lead + _bits(design.bank_capacity)))
+    return len(sample & update)
+
+
+def _uneven(divisor: int) -> bool:
+    """Whether a division is more than wires."""
+    return divisor & (divisor - 1) != 0
+
+
+PARTS: Mapping[str, Callable[[Design, int, bool], Part]] = {
+    "sampler": sampler,
+    "updater": updater,
+    "bank": bank,
+    "dispatcher": dispatcher,
+    "rmm": rmm,
+}
