@@ -276,8 +276,8 @@ class Leniency:
 def _check(case: Case, inputs: _Inputs, tree: SumTree, leaves: Any, answer: Any) -> None:
     """Compare the answer of turn 0, and the tree after it, with the oracle's. WrongAnswerError."""
     lenient = getattr(tree, "leniency", Leniency())
-    oracle = Oracle(case.capacity, case.dtype)
-    oracle.leaves[:] = leaves
+    oracle = Oracle(case.capacity, case.dtype, getattr(tree, "rounded", None))
+    oracle.leaves[:] = oracle.rounded(leaves)
     total = oracle.total()
     wrong, written = 0, None
     match case.op:

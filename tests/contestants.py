@@ -35,6 +35,10 @@ _OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"lanes": 16, "fused": True, "aligned": False},
         {"lanes": 2, "fused": False, "propagate": "delta"},
     ],
+    "fpga": [
+        {"leaf_bits": 40, "fraction_bits": 20, "micro": "scan", "banks": 1, "banking": "contiguous"},
+        {"rounding": "up"},
+    ],
 }
 
 
@@ -66,6 +70,13 @@ def capacities(fanout: int) -> list[int]:
     """Where levels fill up and begin: around K and K*K."""
     around = [fanout - 1, fanout, fanout + 1, fanout**2 - 1, fanout**2, fanout**2 + 1]
     return sorted({*CAPACITIES, *around})
+
+
+def requires(tree: SumTree, *priorities: float) -> None:
+    """Skip a test whose priorities the tree's leaf format does not hold."""
+    for priority in priorities:
+        if priority > tree.largest_priority or tree.rounded(priority) != tree.dtype.type(priority):
+            pytest.skip(f"a leaf of {tree!r} does not hold {priority:g}")
 
 
 def contents(tree: SumTree) -> bytes:

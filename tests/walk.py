@@ -48,7 +48,7 @@ def operations(seed: int, capacity: int, steps: int, *, integers: bool) -> Itera
 
 def walk(tree: SumTree, seed: int, steps: int, *, integers: bool, exact: bool) -> None:
     """Apply the operations to the tree and to an oracle; after each, every answer and ``check()`` must agree."""
-    oracle = Oracle(tree.capacity, tree.dtype.name)
+    oracle = Oracle(tree.capacity, tree.dtype.name, tree.rounded)
     scale = 0.0  # the largest total so far: what drift is measured by
     for number, (kind, arguments) in enumerate(operations(seed, tree.capacity, steps, integers=integers)):
         where = f"step {number} ({kind}) of seed {seed} on {tree!r}"

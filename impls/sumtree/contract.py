@@ -187,6 +187,10 @@ class SumTree(ABC):
         self._set(np.arange(self._capacity), leaves)
         self.rebuild()
 
+    def rounded(self, priorities: ArrayLike) -> Reals:
+        """Priorities ``[B]`` as leaves hold them, in float64: here those nearest in the leaf dtype."""
+        return np.asarray(priorities).astype(self._dtype).astype(np.float64)
+
     def place(self, array: NDArray[Any]) -> Any:
         """A batch ``[B]`` where the tree takes it without a copy: here itself, else an array on the tree's device."""
         return array
@@ -234,6 +238,16 @@ class SumTree(ABC):
     def dtype(self) -> np.dtype[np.floating[Any]]:
         """Format of the leaves."""
         return self._dtype
+
+    @property
+    def largest_priority(self) -> float:
+        """The largest that :meth:`update` takes."""
+        return self._max_priority
+
+    @property
+    def smallest_priority(self) -> float:
+        """The smallest that is not stored as 0, hence can still be drawn."""
+        return float(np.finfo(self._dtype).smallest_subnormal)
 
     @property
     def device(self) -> str:

@@ -1,5 +1,7 @@
 """The naive float64 twin that every contestant is held to: an array, and sums made anew for each question."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -7,17 +9,21 @@ from .contract import Indices, Reals
 
 
 class Oracle:
-    """N priorities, rounded to the leaf dtype, summed in float64 from left to right."""
+    """N priorities, rounded to the leaf dtype or as ``rounded`` says, summed in float64 from left to right."""
 
-    def __init__(self, capacity: int, dtype: str = "float32") -> None:
+    def __init__(
+        self, capacity: int, dtype: str = "float32", rounded: Callable[[ArrayLike], Reals] | None = None
+    ) -> None:
         self.dtype = np.dtype(dtype)
+        self.rounded = rounded or (lambda priorities: np.asarray(priorities).astype(self.dtype).astype(np.float64))
         self.leaves: Reals = np.zeros(capacity)
 
     def update(self, indices: ArrayLike, priorities: ArrayLike) -> None:
         """Set leaves ``[B]``, one after the other."""
         where = np.atleast_1d(np.asarray(indices))
-        for index, priority in zip(where, np.broadcast_to(np.asarray(priorities), where.shape), strict=True):
-            self.leaves[int(index)] = float(self.dtype.type(priority))
+        stored = np.broadcast_to(self.rounded(priorities), where.shape)
+        for index, priority in zip(where, stored, strict=True):
+            self.leaves[int(index)] = priority
 
     def get(self, indices: ArrayLike) -> Reals:
         """Leaves ``[B]``."""

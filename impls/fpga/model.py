@@ -1,0 +1,156 @@
+"""What an operation on the RMM takes: a ledger of cycles and of the host's link. No stopwatch, pure arithmetic.
+
+An element goes to the bank that holds its leaf, so a batch takes as long as its busiest bank. Where masses or leaves
+are random, so is that load: what is told is the mean over drawn batches (seeded, so that the same question has the same
+answer). Sampling and updating share the memories' ports, so that operations never overlap: cycles add up.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..sumtree.contract import integer_at_least, one_of
+from . import cycles
+from .design import Design
+from .link import U200_LINK, Link
+
+OPS = ("sample", "draw", "update", "get", "insert", "step", "total", "upload", "download")
+PARTS = {
+    "sample": ("sample",),
+    "draw": ("sample",),  # a leaf's priority comes with it
+    "get": ("get",),
+    "update": ("update",),
+    "insert": ("insert",),
+    "step": ("sample", "get", "update"),
+}
+"""What the pipelines do for each operation, one after the other."""
+LAWS = ("rtl", "published", "pearl")
+"""``rtl``: what simulated hardware takes. ``published``: seed 3, B/S K and B/S. ``pearl``: its authors' open model."""
+ELEMENT_BYTES = 8  # a uniform or an index on the link
+ROOT_CYCLES = 1  # a register is read
+DRAWN_ELEMENTS = 1 << 18  # over which the load of the busiest bank is averaged
+FEWEST_BATCHES, MOST_BATCHES = 8, 256
+
+Shares = NDArray[np.float64]
+Banks = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """One call of ``op`` on ``batch`` elements: mean cycles by what is done, and seconds on the link.
+
+    ``busiest``: mean elements of the busiest bank, where B / S would be even.
+    """
+
+    op: str
+    batch: int
+    law: str
+    entries: tuple[tuple[str, float], ...]
+    busiest: float
+    clock_hz: float
+    link_seconds: float = 0.0
+
+    @property
+    def cycles(self) -> float:
+        """Mean cycles in all."""
+        return math.fsum(spent for _, spent in self.entries)
+
+    @property
+    def seconds(self) -> float:
+        """Mean seconds in all."""
+        return self.cycles / self.clock_hz + self.link_seconds
+
+
+def ledger(
+    design: Design, op: str, batch: int, shares: Shares | None = None, law: str = "rtl", link: Link = U200_LINK
+) -> Ledger:
+    """What ``op`` takes. ``shares [S]`` are the chances of the banks, by default as if every leaf weighed the same.
+
+    "draw", "sample": B random masses; "update", "get": the leaves of such a draw; "insert": B leaves in a row; "step":
+    draw, get and update; "total": the root; "upload", "download": B elements of 8 bytes over the link. ValueError for
+    any other.
+    """
+    one_of("op", op, OPS)
+    one_of("law", law, LAWS)
+    batch = integer_at_least("batch", batch, 0)
+    if op in ("upload", "download") and batch:
+        move = link.to_device_seconds if op == "upload" else link.from_device_seconds
+        return Ledger(op, batch, law, (), 0.0, design.clock_hz, move(batch * ELEMENT_BYTES))
+    if op == "total":
+        return Ledger(op, batch, law, (("read the root", ROOT_CYCLES),), 0.0, design.clock_hz)
+    parts = PARTS[op] if batch else ()
+    if law != "rtl":
+        return Ledger(op, batch, law, tuple(_PRINTED[law](design, part, batch) for part in parts), 0.0, design.clock_hz)
+    drawn = list(_batches(design, op, batch, shares))
+    entries = tuple(entry for part in parts for entry in _entries(design, part, drawn))
+    busiest = float(np.mean([np.bincount(banks).max() for banks in drawn])) if batch else 0.0
+    return Ledger(op, batch, law, entries, busiest, design.clock_hz)
+
+
+def _batches(design: Design, op: str, batch: int, shares: Shares | None) -> Iterator[Banks]:
+    """Banks of a batch's elements, in the order they come: the one there is for "insert", else random ones."""
+    if op == "insert":
+        yield np.array([design.bank_of(slot % design.capacity)[0] for slot in range(batch)], np.int64)
+        return
+    ends = np.cumsum(bank_sizes(design) if shares is None else shares, dtype=np.float64)
+    rng = np.random.default_rng(batch)
+    for _ in range(min(MOST_BATCHES, max(FEWEST_BATCHES, DRAWN_ELEMENTS // max(batch, 1)))):
+        yield ends.searchsorted(rng.random(batch) * ends[-1], side="right").clip(max=ends.size - 1)
+
+
+def bank_sizes(design: Design) -> NDArray[np.int64]:
+    """Leaves of each bank, ``[S]``."""
+    if design.banking == "contiguous":
+        starts = np.arange(design.banks) * design.bank_capacity
+        return (design.capacity - starts).clip(0, design.bank_capacity)
+    return (design.capacity - np.arange(design.banks) + design.banks - 1) // design.banks
+
+
+def bank_sums(design: Design, leaves: NDArray[Any]) -> Shares:
+    """Sum of the leaves of each bank, ``[S]``; ``leaves [N]`` in their own order."""
+    whole = np.zeros(design.banks * design.bank_capacity)
+    whole[: design.capacity] = leaves
+    axis = 1 if design.banking == "contiguous" else 0
+    sums: Shares = whole.reshape((design.banks, -1) if axis else (-1, design.banks)).sum(axis=axis)
+    return sums
+
+
+def _entries(design: Design, part: str, drawn: list[Banks]) -> list[tuple[str, float]]:
+    """Mean cycles of one pass over the batches: dispatch, fill, then one element after the other."""
+    if not drawn or not drawn[0].size:
+        return []
+    spent, fill = _RTL[part]
+    mean = float(np.mean([spent(design, banks) for banks in drawn]))
+    dispatch, filled = cycles.dispatch(design), fill(design)
+    return [
+        (f"{part}: dispatch", dispatch),
+        (f"{part}: fill", filled),
+        (f"{part}: the busiest bank's other elements", mean - dispatch - filled),
+    ]
+
+
+_RTL: dict[str, tuple[Callable[[Design, Banks], int], Callable[[Design], int]]] = {
+    "sample": (cycles.sample_cycles_of, cycles.sample_fill),
+    "get": (cycles.get_cycles_of, cycles.get_fill),
+    "update": (cycles.update_cycles_of, cycles.update_fill),
+    "insert": (cycles.update_cycles_of, cycles.update_fill),
+}
+
+
+def _published(design: Design, part: str, batch: int) -> tuple[str, float]:
+    if part == "sample":
+        return "sample: B / S K", cycles.published_sample_cycles(design, batch)
+    return f"{part}: B / S", cycles.published_update_cycles(design, batch)
+
+
+def _pearl(design: Design, part: str, batch: int) -> tuple[str, float]:
+    if part == "sample":
+        return "sample: 2 K (B + depth)", cycles.pearl_sample_cycles(design, batch)
+    return f"{part}: 2 depth", cycles.pearl_update_cycles(design)
+
+
+_PRINTED = {"published": _published, "pearl": _pearl}

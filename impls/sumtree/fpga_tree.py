@@ -1,0 +1,198 @@
+"""The sum tree of an FPGA: a functional twin, bit for bit, of fixed-point hardware, and a model of the time it takes.
+
+Leaves are unsigned integers of ``leaf_bits`` bits, in quanta of 2^-``fraction_bits``. A sum is never rounded, for each
+level up has log2 K bits more (seed 3: W_level = W_parent - log2 K), so every sum is exact and ``check()`` is 0. Times
+come from the cycle laws of ``impls/fpga``, which equal those of simulated hardware; no stopwatch is involved.
+
+The twin keeps the contract's order of leaves whatever ``banking`` says: that moves leaves between banks, hence changes
+times, and in hardware also which leaf a mass falls on, but no leaf's chance.
+"""
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from ..fpga.design import Design
+from ..fpga.model import LAWS, Ledger, bank_sums, ledger
+from .contract import Indices, Priorities, Reals, SumTree, integer_at_least, nothing_to_sample, one_of
+from .levels import group_size
+
+Quanta = NDArray[np.uint64]
+
+WORD_BITS = 64  # the root must fit one word of the twin
+EXACT_BITS = 53  # a priority given back must fit a float64
+INTEGER_BITS = 20  # of a leaf by default: priorities up to a million
+MOST_BANKS = 32  # by default, as seed 3
+ROUNDINGS = {"nearest": np.rint, "down": np.floor, "up": np.ceil}
+_MOST_GATHERED = 1 << 20  # numbers a descent gathers at once: batches beyond it go down in parts
+
+
+class FpgaTree(SumTree):
+    """Fixed-point sums in 64-bit words, and ``modeled_seconds`` in place of a stopwatch.
+
+    Options of the format; ``dtype`` is that of the priorities given back, and priorities are rounded to it first:
+
+    * ``leaf_bits``: by default the widest the twin holds, 64 - log2 N up to 53. Hardware wants fewer: 18 fill a memory.
+    * ``fraction_bits``: by default all but 20, at least half. A priority above ``largest_priority`` is refused, one
+      below ``smallest_priority`` is stored as 0 and never drawn.
+    * ``rounding="nearest"`` (ties to even), ``"down"``, or ``"up"``, which never loses a priority.
+
+    Options of the hardware, which change times alone: ``micro="wide"|"scan"``, ``banks`` (by default 32, as seed 3, or
+    as many as there are leaves), ``banking="interleaved"|"contiguous"``, ``clock_hz``, and the ``law`` to count cycles
+    by: ``"rtl"``, ``"published"`` or ``"pearl"``. See :class:`impls.fpga.design.Design` and :mod:`impls.fpga.model`.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        fanout: int = 16,
+        dtype: DTypeLike = "float32",
+        threads: int = 1,
+        validate: bool = True,
+        leaf_bits: int | None = None,
+        fraction_bits: int | None = None,
+        rounding: str = "nearest",
+        micro: str = "wide",
+        banks: int | None = None,
+        banking: str = "interleaved",
+        clock_hz: float = 200e6,
+        law: str = "rtl",
+    ) -> None:
+        capacity = integer_at_least("capacity", capacity, 1)
+        most = min(EXACT_BITS, WORD_BITS - (capacity - 1).bit_length())
+        leaf_bits = most if leaf_bits is None else integer_at_least("leaf_bits", leaf_bits, 1)
+        if leaf_bits > most:
+            raise ValueError(f"leaf_bits must be at most {most} at {capacity} leaves, not {leaf_bits}")
+        if fraction_bits is None:
+            fraction_bits = max(leaf_bits - INTEGER_BITS, leaf_bits // 2)
+        self._fraction_bits = integer_at_least("fraction_bits", fraction_bits, 0)
+        self._rounding = one_of("rounding", rounding, tuple(ROUNDINGS))
+        self._law = one_of("law", law, LAWS)
+        banks = min(MOST_BANKS, capacity) if banks is None else banks
+        self._design = Design(capacity, fanout, leaf_bits, micro, banks, banking, clock_hz)
+        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
+
+    def _allocate(self) -> None:
+        self._quantum = math.ldexp(1.0, -self._fraction_bits)
+        highest = ((1 << self._design.leaf_bits) - 1) * self._quantum
+        rounded = self._dtype.type(highest)
+        fits = float(rounded) <= highest
+        self._max_priority = float(rounded if fits else np.nextafter(rounded, self._dtype.type(0)))
+        self._width = group_size(self._capacity, self._fanout)
+        self._levels: list[Quanta] = [
+            np.zeros(-(-size // self._width) * self._width, np.uint64) for size in self._sizes
+        ]
+
+    def _options(self) -> dict[str, Any]:
+        design = self._design
+        return {
+            "leaf_bits": design.leaf_bits,
+            "fraction_bits": self._fraction_bits,
+            "rounding": self._rounding,
+            "micro": design.micro,
+            "banks": design.banks,
+            "banking": design.banking,
+            "clock_hz": design.clock_hz,
+            "law": self._law,
+        }
+
+    # The twin: integers, so that neither order nor grouping matters
+
+    def _set(self, indices: Indices, priorities: Reals) -> None:
+        self._levels[0][indices] = self._quanta(priorities)  # NumPy assigns in order: the last duplicate wins
+        self._refresh(indices)
+
+    def _quanta(self, priorities: ArrayLike) -> Quanta:
+        """Leaves ``[B]`` that hold the priorities ``[B]``."""
+        return ROUNDINGS[self._rounding](super().rounded(priorities) / self._quantum).astype(np.uint64)
+
+    def _refresh(self, nodes: Indices) -> None:
+        """Sum the groups above these leaves again, level by level: what the hardware does by adding the changes."""
+        for below, level in itertools.pairwise(self._levels):
+            nodes = np.unique(nodes // self._fanout)
+            level[nodes] = self._groups(below)[nodes].sum(axis=1)
+
+    def _groups(self, level: Quanta) -> Quanta:
+        return level.reshape(-1, self._width)
+
+    def _get(self, indices: Indices) -> Priorities:
+        priorities: Priorities = (self._levels[0][indices] * self._quantum).astype(self._dtype)
+        return priorities
+
+    def _find(self, mass: Reals) -> Indices:
+        root = self._levels[-1][0]
+        if not root:
+            raise RuntimeError(nothing_to_sample(0.0))
+        # A sum is above the mass if it is above its whole quanta. The total as a float64 may be above the root.
+        rests = np.minimum(np.floor(mass / self._quantum).astype(np.uint64), root - np.uint64(1))
+        rows = max(1, _MOST_GATHERED // self._width)
+        return np.concatenate([self._descend(rests[first : first + rows]) for first in range(0, rests.size, rows)])
+
+    def _descend(self, rests: Quanta) -> Indices:
+        rows, nodes = np.arange(rests.size), np.zeros(rests.size, np.int64)
+        for level in self._levels[-2::-1]:
+            groups = self._groups(level)[nodes]
+            ends = groups.cumsum(axis=1)
+            child = (ends > rests[:, None]).argmax(axis=1)
+            # Invariant: 0 <= rest < sum of the child.
+            rests = rests - (ends[rows, child] - groups[rows, child])
+            nodes = nodes * self._fanout + child
+        return nodes
+
+    def total(self) -> float:
+        return int(self._levels[-1][0]) * self._quantum
+
+    def check(self) -> float:
+        wrong = 0
+        for below, level in itertools.pairwise(self._levels):
+            sums = self._groups(below).sum(axis=1)
+            held = level[: sums.size]
+            wrong = max(wrong, int((np.maximum(held, sums) - np.minimum(held, sums)).max()))
+        return wrong * self._quantum
+
+    def rebuild(self) -> None:
+        for below, level in itertools.pairwise(self._levels):
+            sums = self._groups(below).sum(axis=1)
+            level[: sums.size] = sums
+
+    def _load(self, leaves: Reals) -> None:
+        self._levels[0][: self._capacity] = self._quanta(leaves)
+        self.rebuild()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the twin; those of the hardware are ``design``'s."""
+        return sum(level.nbytes for level in self._levels)
+
+    # The format
+
+    def rounded(self, priorities: ArrayLike) -> Reals:
+        return np.multiply(self._quanta(priorities), self._quantum, dtype=np.float64)
+
+    @property
+    def smallest_priority(self) -> float:
+        match self._rounding:
+            case "down":
+                return self._quantum
+            case "nearest":  # half a quantum itself goes to the even 0
+                return float(np.nextafter(self._dtype.type(self._quantum / 2), self._dtype.type(1)))
+        return super().smallest_priority
+
+    # The hardware
+
+    @property
+    def design(self) -> Design:
+        """The hardware whose times are told."""
+        return self._design
+
+    def ledger(self, op: str, batch: int) -> Ledger:
+        """What one call of ``op`` takes, by the load its leaves put on the banks."""
+        leaves = self._levels[0][: self._capacity]
+        return ledger(self._design, op, batch, bank_sums(self._design, leaves) if self.total() else None, self._law)
+
+    def modeled_seconds(self, op: str, batch: int) -> float:
+        return self.ledger(op, batch).seconds

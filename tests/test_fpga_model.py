@@ -1,0 +1,99 @@
+"""What an operation takes: the ledger around the cycle laws, the load of the banks, the link."""
+
+import numpy as np
+import pytest
+
+from impls.fpga import cycles
+from impls.fpga.design import Design
+from impls.fpga.link import U200_LINK, Link
+from impls.fpga.model import bank_sizes, bank_sums, ledger
+
+ONE_BANK = Design(4096, 2, 18, "scan")
+
+
+@pytest.mark.parametrize("batch", [1, 32, 1000])
+@pytest.mark.parametrize("micro", ["scan", "wide"])
+def test_one_bank_takes_what_the_law_says(micro, batch):
+    design = Design(4096, 4, 18, micro)
+    assert ledger(design, "sample", batch).cycles == cycles.sample_cycles(design, batch)
+    assert ledger(design, "update", batch).cycles == cycles.update_cycles(design, batch)
+    assert ledger(design, "get", batch).cycles == cycles.get_cycles(design, batch)
+    assert ledger(design, "sample", batch).busiest == batch
+
+
+def test_a_step_is_its_parts_one_after_the_other():
+    design = Design(4096, 16, banks=8)
+    parts = sum(ledger(design, op, 64).cycles for op in ("sample", "get", "update"))
+    assert ledger(design, "step", 64).cycles == pytest.approx(parts)
+    assert ledger(design, "draw", 64) != ledger(design, "step", 64)
+    assert ledger(design, "step", 64).seconds == pytest.approx(parts / design.clock_hz)
+
+
+def test_seed_3s_example_of_small_batches():
+    """B = 32, one bank, K = 2, 2^20 leaves: 64 cycles printed, 122 taken."""
+    design = Design(1 << 20, 2, 17, "scan")
+    assert ledger(design, "sample", 32, law="published").cycles == 64
+    assert ledger(design, "sample", 32).cycles == 122
+    assert ledger(design, "sample", 32, law="pearl").cycles == 2 * 2 * (32 + 20)
+    assert ledger(design, "update", 32, law="pearl").cycles == ledger(design, "update", 999, law="pearl").cycles == 40
+
+
+@pytest.mark.parametrize("banking", ["contiguous", "interleaved"])
+@pytest.mark.parametrize(("capacity", "banks"), [(64, 8), (61, 8), (33, 32), (5, 5), (100, 1)])
+def test_banks_hold_every_leaf_once(capacity, banks, banking):
+    design = Design(capacity, 4, banks=banks, banking=banking)
+    held = np.zeros(banks, int)
+    leaves = np.arange(1.0, capacity + 1)
+    sums = np.zeros(banks)
+    for leaf in range(capacity):
+        bank, place = design.bank_of(leaf)
+        assert 0 <= place < design.bank_capacity
+        held[bank] += 1
+        sums[bank] += leaves[leaf]
+    assert bank_sizes(design).tolist() == held.tolist()
+    assert bank_sums(design, leaves).tolist() == sums.tolist()
+
+
+def test_the_busiest_bank_of_random_draws():
+    """Multinomial loads; the design notes' figures for 2^20 leaves on 32 banks."""
+    design = Design(1 << 20, 2, 17, "scan", 32)
+    for batch, mean in ((256, 14.4), (1024, 44), (16_384, 560)):
+        assert ledger(design, "sample", batch).busiest == pytest.approx(mean, rel=0.03)
+    assert ledger(design, "sample", 1024) == ledger(design, "sample", 1024)  # seeded
+    tenth = np.where(np.arange(32) < 3.2, 1.0, 0.0)
+    assert ledger(design, "sample", 1024, tenth).busiest > 200
+
+
+def test_fresh_insertions_fall_on_one_contiguous_bank():
+    there = {banking: Design(1 << 20, 2, banks=32, banking=banking) for banking in ("contiguous", "interleaved")}
+    assert ledger(there["contiguous"], "insert", 1024).busiest == 1024
+    assert ledger(there["interleaved"], "insert", 1024).busiest == 32
+    assert ledger(Design(10, 2, banks=2), "insert", 25).busiest == 15  # round and round
+
+
+def test_the_ledger_adds_up():
+    found = ledger(Design(4096, 16, banks=4), "sample", 100)
+    assert [what for what, _ in found.entries] == [
+        "sample: dispatch",
+        "sample: fill",
+        "sample: the busiest bank's other elements",
+    ]
+    assert found.cycles == sum(spent for _, spent in found.entries)
+    assert all(spent >= 0 for _, spent in found.entries)
+
+
+def test_the_link_is_a_row_of_its_own():
+    up, down = ledger(ONE_BANK, "upload", 1000), ledger(ONE_BANK, "download", 1000)
+    assert up.cycles == down.cycles == 0
+    assert up.seconds == pytest.approx(13.6e-6 + 8000 / 7.45e9)
+    assert down.seconds == pytest.approx(13e-6 + 8000 / 12.1e9)
+    assert U200_LINK.to_device_seconds(0) + U200_LINK.from_device_seconds(0) > 26e-6
+    free = Link(0, 1e9, 0, 1e9)
+    assert ledger(ONE_BANK, "upload", 1000, link=free).seconds == 8e-6
+    assert ledger(ONE_BANK, "sample", 1000, link=free) == ledger(ONE_BANK, "sample", 1000)
+
+
+def test_a_quoted_log_is_met_by_the_link():
+    """Host to device, bytes and seconds, of the log the link was fitted to: worst 13 % off."""
+    for nbytes, micro in ((64, 13.6), (1 << 10, 14.9), (1 << 12, 13.9), (1 << 14, 14.0), (1 << 20, 161.6)):
+        assert U200_LINK.to_device_seconds(nbytes) * 1e6 == pytest.approx(micro, rel=0.14)
