@@ -76,13 +76,17 @@ class Preset:
 PLAIN = {"layout": "plain"}
 ON_DEVICE = ("cupy",)  # contestants whose batches are elsewhere than the host's memory
 UNCHECKED = {"validate": False}  # a device need not be waited for
+MODELED = ("fpga",)  # contestants that tell their times
+SEED3 = {"micro": "scan", "banking": "contiguous"}  # its hardware; ours reads a group at once and spreads leaves
 LAYOUTS = ({"aligned": False}, {"padding": "full"})
 
 PRESETS = {
     "smoke": Preset(
         (
             Block(("numba",), capacities=(1_000, 100_000), batches=(256,), fanouts=(4, 16)),
-            Block(("numpy", "cumsum", "flat", "python", *ON_DEVICE), capacities=(1_000, 100_000), batches=(256,)),
+            Block(
+                ("numpy", "cumsum", "flat", "python", *ON_DEVICE, *MODELED), capacities=(1_000, 100_000), batches=(256,)
+            ),
         ),
         budget_seconds=0.15,
     ),
@@ -104,6 +108,15 @@ PRESETS = {
             Block(("python",), capacities=(1_000, 10_000, 100_000), batches=(32, 256)),
             Block(ON_DEVICE, batches=(32, 256, 2_048, 16_384), options=({}, UNCHECKED)),
             Block(ON_DEVICE, ("upload", "download"), (1_000_000,), (32, 256, 2_048, 16_384)),
+            Block(
+                MODELED,
+                capacities=(1_000, 10_000, 100_000, 1_000_000),
+                batches=(32, 256, 2_048, 16_384),
+                fanouts=(2, 16),
+                options=({}, SEED3),
+            ),
+            Block(MODELED, batches=(256,), fanouts=(4, 8, 32, 64), options=({}, SEED3)),
+            Block(MODELED, ("upload", "download"), (1_000_000,), (32, 256, 2_048, 16_384)),
         ),
         budget_seconds=0.3,
     ),
@@ -152,6 +165,22 @@ PRESETS = {
                 options=({}, UNCHECKED),
             ),
             Block(ON_DEVICE, ("upload", "download"), (1_000_000,), (32, 256, 2_048, 16_384, 65_536)),
+            Block(
+                MODELED,
+                capacities=(1_000, 10_000, 100_000, 1_000_000, 10_000_000),
+                batches=(32, 256, 2_048, 16_384, 65_536),
+                fanouts=(2, 4, 8, 16, 32, 64),
+                options=({}, SEED3),
+            ),
+            Block(MODELED, ("upload", "download"), (1_000_000,), (32, 256, 2_048, 16_384, 65_536)),
+            Block(MODELED, ("sample", "get", "insert", "step", "total"), batches=(256,), options=({}, SEED3)),
+            Block(
+                MODELED,
+                capacities=(1_000_000,),
+                batches=(256, 2_048),
+                options=({}, SEED3),
+                distributions=("mostly_zero", "newest_max"),
+            ),
             Block(
                 ("numba", "numpy", "cumsum", "flat", "python"),
                 ops=("sample", "get", "insert", "step", "total"),

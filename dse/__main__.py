@@ -53,6 +53,12 @@ def text(given: Recommendation) -> str:
     )
     if given.runner_up:
         lines.append(f"  runner-up: {given.runner_up.configuration}, {_time(given.runner_up, question.batch)}")
+    if given.modeled:
+        micro, model = 1e6, given.modeled
+        lines.append(
+            f"  modeled, not timed: {model.configuration} would take {model.seconds * micro:,.2f} us a step, and "
+            f"{model.transfer_seconds * micro:,.2f} us to bring a batch there and its indices back"
+        )
     lines += [f"  note: {note}" for note in given.notes]
     lines += [
         f"  rests on {len(given.rests_on)} cells of that configuration, measured on machine {given.machine}, where the "

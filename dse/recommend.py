@@ -14,7 +14,7 @@ import numpy as np
 from . import stats
 from .platforms import fingerprint
 from .records import RecordError, read_folder
-from .tables import Estimate, Question, Table
+from .tables import Estimate, Modeled, Question, Table
 
 QUESTIONS_FILE = "questions.jsonl"  # what answers are tested with: never what they rest on
 CLOSE_ENOUGH = 0.02  # a tie within so much goes to fewer threads
@@ -22,7 +22,10 @@ CLOSE_ENOUGH = 0.02  # a tie within so much goes to fewer threads
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The answer. ``regret_95``: at 95 % confidence the choice costs at most this fraction more than the best one."""
+    """The answer. ``regret_95``: at 95 % confidence the choice costs at most this fraction more than the best one.
+
+    ``modeled``: the fastest of what only a model knows. It is never the choice, for nobody has timed it here.
+    """
 
     question: Question
     choice: Estimate
@@ -34,6 +37,7 @@ class Recommendation:
     machine: str
     rests_on: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
+    modeled: Modeled | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -108,4 +112,5 @@ def answer(table: Table, question: Question) -> Recommendation:
         machine=table.machine_key,
         rests_on=tuple(table.rests_on(choice.configuration, question)),
         notes=tuple(notes),
+        modeled=table.modeled(asked),
     )

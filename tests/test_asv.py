@@ -23,18 +23,9 @@ GRID = {
     (Step, "time_step"): ("numpy", 300, 256),
     (Memory, "peakmem_build"): ("numpy", 300),
     (Memory, "track_bytes"): ("numpy", 300),
-    (Modeled, "track_modeled_seconds"): ("numpy", "draw", 300, 256),
+    (Modeled, "track_modeled_seconds"): ("fpga", "draw", 300, 256),
 }
 TIMED = [(kind, method) for kind, method in GRID if method.startswith("time_")]
-
-
-@pytest.fixture
-def modeled(monkeypatch):
-    """The numpy tree as a performance model would be."""
-    monkeypatch.setattr(type(impls.make("numpy", 1)), "modeled_seconds", lambda tree, op, batch: batch * 1e-9)
-    bench_trees._warm.cache_clear()
-    yield
-    bench_trees._warm.cache_clear()
 
 
 # What asv reads: it checks neither the configuration's keys nor that the grid is all it finds.
@@ -96,18 +87,17 @@ def test_memory_is_the_trees_own_account():
 
 def test_what_is_measured_is_not_tracked_as_modeled():
     with pytest.raises(NotImplementedError, match="numpy is timed"):
-        Modeled().setup(*GRID[Modeled, "track_modeled_seconds"])
+        Modeled().setup("numpy", "draw", 300, 256)
 
 
-@pytest.mark.usefixtures("modeled")
 def test_what_is_modeled_is_tracked_and_never_timed():
     cell = GRID[Modeled, "track_modeled_seconds"]
     tracked = Modeled()
     tracked.setup(*cell)
-    assert tracked.track_modeled_seconds(*cell) == pytest.approx(256e-9)
+    assert tracked.track_modeled_seconds(*cell) == impls.make("fpga", 300).modeled_seconds("draw", 256)
     for kind, method in TIMED:
-        with pytest.raises(NotImplementedError, match="numpy is modeled, not timed"):
-            kind().setup(*GRID[kind, method])
+        with pytest.raises(NotImplementedError, match="fpga is modeled, not timed"):
+            kind().setup("fpga", *GRID[kind, method][1:])
 
 
 @pytest.mark.parametrize(

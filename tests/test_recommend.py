@@ -7,6 +7,7 @@ import math
 import pytest
 
 import dse
+import impls
 from dse import __main__ as cli
 from dse import claims, models, validation
 from dse.recommend import QUESTIONS_FILE, answer
@@ -283,3 +284,48 @@ def test_a_contestant_without_any_time_says_why(tmp_path):
     failed = measurement(contestant="flat", status="skipped", reason="too long", machine=MACHINE, **nothing)
     write(tmp_path, [*records(), skipped, failed])
     assert ask(tmp_path).notes == ("cupy has no times here: no device.",)
+
+
+# What only a model knows
+
+
+def modeled(op, batch=512, **options):
+    return measurement(
+        source="modeled",
+        contestant="fpga",
+        op=op,
+        capacity=1_000_000,
+        batch=batch,
+        options=options,
+        samples_seconds=(),
+        median_seconds=1e-9,
+        low_seconds=None,
+        high_seconds=None,
+        machine=MACHINE,
+    )
+
+
+def test_a_modeled_tree_is_told_beside_the_choice_and_never_chosen(tmp_path, capsys):
+    found = [*records(), *(modeled(op, **option) for op in ("draw", "update") for option in ({}, {"micro": "scan"}))]
+    given = ask(write(tmp_path, found))
+    assert given.choice.configuration.contestant == "numba"
+    assert given.modeled.configuration == Configuration("fpga", 16, 1)
+    tree = impls.make("fpga", 1_000_000)
+    assert given.modeled.seconds == tree.modeled_seconds("draw", 512) + tree.modeled_seconds("update", 512)
+    assert given.modeled.transfer_seconds > 26e-6
+    assert not any("fpga" in note for note in given.notes)
+    question = ["recommend", "--capacity", "1000000", "--batch", "512", "--results", str(tmp_path), "--machine", "here"]
+    assert cli.main(question) == 0
+    assert "modeled, not timed: fpga (K=16, 1 thread) would take" in capsys.readouterr().out
+    assert cli.main([*question, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["modeled"]["configuration"]["contestant"] == "fpga"
+
+
+def test_a_model_that_does_not_take_the_question_is_left_out(tmp_path):
+    wide = modeled("draw", leaf_bits=50, banks=2), modeled("update", leaf_bits=50, banks=2)
+    assert ask(write(tmp_path, [*records(), *wide])).modeled is None  # 50 bits and 1,000,000 leaves exceed 64
+
+
+def test_records_that_only_models_made_answer_nothing(tmp_path):
+    with pytest.raises(RecordError, match="no measured time"):
+        ask(write(tmp_path, [modeled("draw"), modeled("update")]))
