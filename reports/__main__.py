@@ -19,7 +19,7 @@ from dse import platforms, records
 from dse.recommend import QUESTIONS_FILE
 from dse.records import Measurement, RecordError
 
-from . import figures, look, peer_figures, peer_rows, table
+from . import figures, fpga_figures, look, peer_figures, peer_rows, table
 from .page import Drawn, Material, page
 from .table import About
 
@@ -116,6 +116,37 @@ CHARTS = (
 )
 
 
+@dataclass(frozen=True)
+class ModeledChart:
+    """A figure that rests on laws instead of records, and how to read it."""
+
+    name: str
+    draw: Callable[[], Figure]
+    reading: str
+
+
+MODELED_CHARTS = (
+    ModeledChart(
+        "fpga_latency",
+        fpga_figures.latency,
+        "Modeled, so dashed throughout. Where a line is flat a batch waits for the pipeline to fill; the formula as "
+        "printed has no such part. A host waits for the link as well, which takes longer than all of them.",
+    ),
+    ModeledChart(
+        "fpga_banks",
+        fpga_figures.banks,
+        "A batch takes as many times an even share as its busiest bank has. Sub-trees as banks suffer from a buffer "
+        "that is filled in part, or where the newest leaves weigh most; dealing leaves out in turn does not.",
+    ),
+    ModeledChart(
+        "fpga_fixed_point",
+        fpga_figures.leaf_bits,
+        "Each bit more takes four times the draws to be noticed, once every leaf is held at all. Hollow markers below "
+        "the horizontal line are widths at which the draws made here differ from those of float64.",
+    ),
+)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Build the report; returns the exit code: 0 done, 2 cannot be done (one sentence says why)."""
     warnings.showwarning = _one_line
@@ -154,16 +185,22 @@ def build(found: Sequence[Measurement], results: Path, out: Path) -> dict[str, A
         if rows.empty:
             left_out[chart.name] = f"not measured on machine {about.key}; this would measure it: {chart.command}"
             continue
-        figure = chart.draw(rows, about)
-        pictures = {ending: look.picture(figure, ending) for ending in ("svg", "png")}
-        for ending, content in pictures.items():
-            path = out / f"{chart.name}.{ending}"
-            path.write_bytes(content)
-            paths.append(str(path))
-        drawn.append(Drawn(chart.name, figure.subfigs[0].get_suptitle(), pictures["png"], chart.reading))
+        drawn.append(_written(chart, chart.draw(rows, about), out, paths))
+    drawn += [_written(chart, chart.draw(), out, paths) for chart in MODELED_CHARTS]
     index = out / "index.html"
     index.write_text(page(Material(found, about, results, drawn, left_out)), encoding="utf-8")
     return {"page": str(index), "figures": paths, "left_out": left_out}
+
+
+def _written(chart: Chart | ModeledChart, figure: Figure, out: Path, paths: list[str]) -> Drawn:
+    """Write a figure in both formats, add their paths to ``paths``."""
+    pictures = {ending: look.picture(figure, ending) for ending in ("svg", "png")}
+    for ending, content in pictures.items():
+        path = out / f"{chart.name}.{ending}"
+        path.write_bytes(content)
+        paths.append(str(path))
+    question = figure.subfigs[0].get_suptitle()
+    return Drawn(chart.name, question, pictures["png"], chart.reading, isinstance(chart, ModeledChart))
 
 
 def _one_line(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:

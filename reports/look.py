@@ -106,6 +106,11 @@ def bytes_axis(axes: Axes, rows: pd.DataFrame, label: str) -> None:
 
 def finish(figure: Figure, rows: pd.DataFrame, about: About, note: str = "") -> Figure:
     """Plain numbers on the time axes; below the panels the legend, then where the numbers come from."""
+    return captioned(figure, f"{note} {_origin(rows, about)}")
+
+
+def captioned(figure: Figure, caption: str) -> Figure:
+    """The same with any caption."""
     handles: dict[str, Artist] = {}
     for axes in figure.axes:
         low, high = axes.get_ylim()
@@ -117,8 +122,7 @@ def finish(figure: Figure, rows: pd.DataFrame, about: About, note: str = "") -> 
     top, bottom = figure.subfigs
     columns = min(len(handles), LEGEND_WIDTH // (6 + max(map(len, handles))))
     top.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=columns)
-    caption = textwrap.fill(f"{note} {_origin(rows, about)}".strip(), 140)
-    bottom.text(0.01, 1, caption, va="top", fontsize=8.5, color="0.3")
+    bottom.text(0.01, 1, textwrap.fill(caption.strip(), 140), va="top", fontsize=8.5, color="0.3")
     return figure
 
 

@@ -15,7 +15,7 @@ from dse.records import Measurement, RecordError
 from dse.tables import Question, Table, family_of
 from dse.validation import validate
 
-from . import gpu_section, peer_section
+from . import fpga_section, gpu_section, peer_section
 from .markup import paragraph, safe, table
 from .table import OPS, About, binary, machine_of, timed
 
@@ -43,6 +43,7 @@ class Drawn:
     question: str
     picture: bytes
     reading: str
+    modeled: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,13 +121,17 @@ def _recommended(material: Material) -> str:
 
 
 def _figures(material: Material) -> str:
-    shown = "".join(
+    shown = _shown([one for one in material.drawn if not one.modeled])
+    return shown + "".join(paragraph(f"Left out, {name}: {why}") for name, why in material.left_out.items())
+
+
+def _shown(drawn: Sequence[Drawn]) -> str:
+    return "".join(
         f'<figure id="{one.name}"><img alt="{safe(one.question)}" '
         f'src="data:image/png;base64,{base64.b64encode(one.picture).decode()}">'
         f"<figcaption>{safe(one.reading)}</figcaption></figure>\n"
-        for one in material.drawn
+        for one in drawn
     )
-    return shown + "".join(paragraph(f"Left out, {name}: {why}") for name, why in material.left_out.items())
 
 
 def _model(material: Material) -> str:
@@ -200,6 +205,11 @@ def _gpu(material: Material) -> str:
     return gpu_section.section(material.found)
 
 
+def _fpga(material: Material) -> str:
+    body = fpga_section.section(material.results)
+    return body + _shown([one for one in material.drawn if one.modeled])
+
+
 def _validation(material: Material) -> str:
     checked = validate(material.results, material.about.key)
     rows = [
@@ -241,6 +251,7 @@ SECTIONS = (
     ("The cost model", _model),
     ("Other libraries", _peers),
     ("On a GPU", _gpu),
+    ("On an FPGA (modeled)", _fpga),
     ("Claims of seed 0", _claims),
     ("Recommendations held against measurement", _validation),
     ("Skipped and failed cells", _untimed),

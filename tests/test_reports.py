@@ -5,7 +5,9 @@ import itertools
 import json
 import math
 import re
+import shutil
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from dse.records import Measurement, Writer
 from dse.tables import Configuration, Question
 from dse.validation import Checked, Validation
 from reports import __main__ as command
-from reports import figures, look, page, peer_rows, peer_section, table
+from reports import figures, fpga_figures, look, page, peer_rows, peer_section, table
 
 KEY = "made-up"
 CACHES = {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}
@@ -34,6 +36,8 @@ NAMES = [
     "gpu_batch",
     "gpu_lanes",
 ]
+MODELED = [chart.name for chart in command.MODELED_CHARTS]  # of laws, so they need no records
+QUOTED = Path(__file__).resolve().parent.parent / "results" / "quoted"
 COMMANDS = {"peers": "make peers", "gpu": "make gpu"}  # that measure for a figure whose name begins so
 GPU_TREES = {  # nanoseconds of an element, and of a call
     ("cupy", "float32", ()): (0.5, 30_000.0),
@@ -157,6 +161,7 @@ def run(results, out, *more):
 def built(tmp_path_factory):
     """The folder of a whole report."""
     folder = tmp_path_factory.mktemp("report")
+    shutil.copytree(QUOTED, folder / "results" / "quoted")
     assert run(write(folder / "results", everything()), folder / "out") == 0
     return folder / "out"
 
@@ -174,7 +179,7 @@ def drawn():
     return {chart.name: chart.draw(chart.rows(frame), about) for chart in command.CHARTS}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES + MODELED)
 def test_a_figure_is_a_png_and_an_svg_of_sensible_size(built, name):
     png, svg = (built / f"{name}.png").read_bytes(), (built / f"{name}.svg").read_text()
     assert png.startswith(b"\x89PNG")
@@ -256,7 +261,7 @@ def test_the_page_needs_nothing_else(html):
     assert not re.search(r"""(?:src|href)\s*=\s*(?!["']data:)""", html)
     assert "<script" not in html
     assert "@import" not in html
-    assert html.count("data:image/png;base64,") == len(NAMES)
+    assert html.count("data:image/png;base64,") == len(NAMES + MODELED)
     assert 'name="viewport"' in html
 
 
@@ -276,7 +281,7 @@ def test_a_section_without_its_records_is_left_out(tmp_path):
     found = list(everything())
     text = page.page(page.Material(found, table.about(found), tmp_path, [], {}))
     left_out = re.findall(r"<h2>([^<]*)</h2>\n<p>Left out", text)
-    assert left_out == ["Recommendations held against measurement"]
+    assert left_out == ["On an FPGA (modeled)", "Recommendations held against measurement"]
 
 
 def test_checked_recommendations_are_listed(monkeypatch, tmp_path):
@@ -296,7 +301,7 @@ def test_what_was_not_measured_is_left_out_with_the_command_for_it(tmp_path, cap
     said = json.loads(capsys.readouterr().out)
     assert said["page"] == str(tmp_path / "out" / "index.html")
     assert said["figures"] == [
-        str(tmp_path / "out" / f"{n}.{e}") for n in ("capacity", "bytes") for e in ("svg", "png")
+        str(tmp_path / "out" / f"{n}.{e}") for n in ("capacity", "bytes", *MODELED) for e in ("svg", "png")
     ]
     assert set(said["left_out"]) == set(NAMES) - {"capacity", "bytes"}
     text = (tmp_path / "out" / "index.html").read_text()
@@ -347,5 +352,5 @@ def test_pictures_of_the_same_records_are_the_same():
 
 
 def test_examples_in_docstrings_run():
-    for module in (table, peer_rows, peer_section):
+    for module in (table, peer_rows, peer_section, fpga_figures):
         assert doctest.testmod(module).failed == 0

@@ -1,0 +1,126 @@
+"""The figures of the FPGA, from laws, a quoted log and seeded draws: every curve is dashed, for none was measured."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dse import fixed_point, fpga_points
+from dse.fixed_point import Fit
+from dse.fpga_points import Point
+
+from . import look
+from .table import short
+
+OPS = {"sample": "sampling a batch", "update": "updating a batch"}
+LAW = {"rtl": "law of simulated hardware", "published": "formula as printed"}
+DASHES = {"rtl": "--", "published": ":"}
+LINK_COLOR = "0.35"
+UNSEEN_ABOVE = 1e12  # draws: further up no line says anything
+BIT_TICKS = tuple(range(6, 25, 2))
+
+
+@look.styled
+def latency() -> Figure:
+    """Modeled microseconds of a call over B: a line a design and law, the host's link beside them."""
+    question = "How long would an FPGA take for a batch? (modeled)"
+    figure, panels = look.panels(question, [f"{what}, N = {short(fpga_points.CAPACITY)}" for what in OPS.values()], 6.5)
+    for axes, op in zip(panels, OPS, strict=True):
+        for position, point in enumerate(fpga_points.POINTS):
+            for law in point.laws:
+                _curve(axes, point, op, law, position)
+        link = [1e6 * fpga_points.link_seconds(batch) for batch in fpga_points.CURVE]
+        axes.plot(
+            fpga_points.CURVE, link, color=LINK_COLOR, linestyle="-.", label="host link, there and back (quoted log)"
+        )
+        look.ticks(axes.xaxis, fpga_points.CURVE)
+        axes.tick_params("x", rotation=40)
+        axes.set(xlabel="elements of a call B", ylabel="modeled time of a call (us)")
+        axes.label_outer()
+    clock = fpga_points.PUBLISHED.design.clock_hz / 1e6
+    return look.captioned(
+        figure,
+        f"Source: modeled; cycles at {clock:g} MHz, nothing was built or placed. Leaves of equal priority; S "
+        "is the same for every B, where seed 3 takes fewer for a small one. The link, a fit to a log of a U200 at 8 "
+        "bytes an element each way, comes on top for a host.",
+    )
+
+
+def _curve(axes: Axes, point: Point, op: str, law: str, position: int) -> None:
+    times = [1e6 * fpga_points.call(point.design, op, batch, law).seconds for batch in fpga_points.CURVE]
+    style = {"color": look.COLORS[position], "marker": look.MARKERS[position], "linestyle": DASHES[law]}
+    design = point.design
+    shape = f"{point.name} ({design.micro}, K = {design.fanout}, S = {design.banks})"
+    face = "white" if law == "published" else look.COLORS[position]
+    axes.plot(fpga_points.CURVE, times, label=f"{shape}: {LAW[law]}", markerfacecolor=face, **style)
+
+
+@look.styled
+def banks() -> Figure:
+    """Load of the busiest bank over an even share: a panel a banking, a line a filling of the buffer."""
+    found = fpga_points.loads()
+    bankings = list(dict.fromkeys(load.banking for load in found))
+    titles = {"contiguous": "a sub-tree a bank (contiguous)", "interleaved": "leaf i in bank i mod S (interleaved)"}
+    question = "How evenly is work spread over the banks? (modeled)"
+    figure, panels = look.panels(question, [titles[banking] for banking in bankings])
+    fillings = list(dict.fromkeys(load.filling for load in found))
+    for axes, banking in zip(panels, bankings, strict=True):
+        for position, filling in enumerate(fillings):
+            line = [load for load in found if (load.banking, load.filling) == (banking, filling)]
+            style = {"color": look.COLORS[position], "marker": look.MARKERS[position], "linestyle": "--"}
+            size = 11 - 1.7 * position  # equal lines are seen beneath each other
+            at, high = [load.batch for load in line], [load.over_even for load in line]
+            axes.plot(at, high, label=filling, markersize=size, **style)
+        axes.axhline(1, color="0.4", linewidth=1)
+        look.ticks(axes.xaxis, fpga_points.BANKED)
+        axes.set(xlabel="elements of a call B", ylabel="busiest bank over even share (ratio)")
+        axes.label_outer()
+    return look.captioned(
+        figure,
+        f"Source: modeled; mean over seeded batches, S = {found[0].banks}, N = {fpga_points.CAPACITY:,}. At 1 every "
+        "bank has as much to do; a batch takes as long as its busiest bank. All but the last line draw samples.",
+    )
+
+
+@look.styled
+def leaf_bits() -> Figure:
+    """Draws that would tell fixed-point leaves from float64, over their bits: a line a skew; hollow where ours did."""
+    question = "How many bits must a leaf have? (computed from seeded draws)"
+    figure, (axes,) = look.panels(question, [f"{fixed_point.CAPACITY:,} leaves, largest priority just held"])
+    for position, skew in enumerate(fixed_point.SKEWS):
+        line = [fit for fit in fixed_point.fits() if fit.skew == skew and fit.needed < UNSEEN_ABOVE]
+        color, marker = look.COLORS[position], look.MARKERS[position]
+        axes.plot(*_needed(line), color=color, marker=marker, linestyle="--", label=f"priorities {skew}")
+        axes.plot(*_needed([fit for fit in line if not fit.passes]), marker, color=color, markerfacecolor="white")
+    axes.axhline(fixed_point.DRAWS, color="0.35", linewidth=1, label=f"{short(fixed_point.DRAWS)} draws, made here")
+    for design, dashes in ((fpga_points.PUBLISHED.design, "-."), (fpga_points.WIDE.design, (0, (1, 2)))):
+        whose = "published, by its 4.5 MB" if design is fpga_points.PUBLISHED.design else "ours"
+        axes.axvline(
+            design.leaf_bits, color="0.35", linewidth=1.2, linestyle=dashes, label=f"{design.leaf_bits} bits ({whose})"
+        )
+    axes.set(xscale="linear", xlabel="bits of a leaf", ylabel="draws that would tell it from float64 (number)")
+    figure = look.captioned(
+        figure,
+        f"Source: computed. Hollow: {fixed_point.DRAWS:,} seeded draws fail the chi-square test "
+        f"(p <= {fixed_point.LEVEL:g}); at the draws of a line about half of all tries would. Bits are those of an "
+        "unsigned fixed-point leaf.",
+    )
+    look.ticks(axes.xaxis, BIT_TICKS)
+    look.ticks(axes.yaxis, [10.0**power for power in range(2, 13)], _counted)
+    return figure
+
+
+def _needed(fits: Sequence[Fit]) -> tuple[list[int], list[float]]:
+    return [fit.leaf_bits for fit in fits], [fit.needed for fit in fits]
+
+
+def _counted(number: float) -> str:
+    """Plain up to a thousand, then by its unit.
+
+    >>> [_counted(10.0**power) for power in (2, 5, 9, 12)]
+    ['100', '100k', '1G', '1T']
+    """
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:g}{unit}"
+    return f"{number:g}"

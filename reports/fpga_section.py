@@ -1,0 +1,161 @@
+"""The page's section about an FPGA: claims held against laws, a better design point, and what nobody checked.
+
+Everything here is modeled, computed or quoted, and says which; no FPGA was used.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dse import fpga_claims, fpga_points, quoted
+from dse.fpga_points import BATCHES, POINTS, PUBLISHED, Point, Taken
+from dse.quoted import Quoted
+
+from .markup import Cell, items, paragraph, table
+
+FOLDER = "quoted"
+KINDS = {"lut": "LUT", "ff": "registers", "dsp": "DSP", "bram36": "BRAM36", "uram": "UltraRAM"}
+LAWS = {"rtl": "simulated hardware", "published": "formula as printed"}
+LARGEST = BATCHES[-1]
+MIB = 8 * 1024 * 1024
+"""Bits of it."""
+UNCHECKED = (
+    "The clock: nothing was placed or routed, so every time assumes the clock that seed 3's numbers imply.",
+    "Dispatch across SLRs: the crossbar is simulated and synthesized for a few banks on its own, not laid out over "
+    "dies, where it may need more registers and so more cycles.",
+    "The laws were held against simulated hardware on smaller trees than these; at this size they are extrapolated.",
+    "Interleaved banks draw another leaf for a given mass than leaves in order do; each leaf's chance is the same.",
+    "Look-up tables are a fit to synthesis by Yosys, whose counts differ from those of the vendor's tools.",
+    "A random number generator, the host's interface and the replay data itself are in none of the counts.",
+    "Queues in block RAM, or back pressure, for batches beyond those the resources are told for: the cycles assume "
+    "queues that hold the whole batch.",
+    "Power.",
+)
+
+
+def section(results: Path) -> str:
+    """Claims, design points and open ends as HTML. RecordError where nothing is quoted."""
+    found = quoted.read(results / FOLDER)
+    judged = fpga_claims.verdicts(found)
+    return (
+        paragraph(
+            "Nothing in this section was measured. Modeled: by cycle laws that equal simulated hardware, at "
+            f"{PUBLISHED.design.clock_hz / 1e6:g} MHz. Computed: arithmetic and seeded draws. Quoted: printed by "
+            "others."
+        )
+        + table(("claim of seed 3", "verdict", "evidence"), [(one.text, one.verdict, one.evidence) for one in judged])
+        + _designs()
+        + _resources(found)
+        + paragraph("Not checked:")
+        + items(UNCHECKED)
+    )
+
+
+def _designs() -> str:
+    """Modeled cycles and microseconds of every point and law, and the host's link below them."""
+    rows = []
+    for point in POINTS:
+        for law in point.laws:
+            calls = [fpga_points.call(point.design, op, batch, law) for batch in BATCHES for op in ("sample", "update")]
+            times = [Cell(f"{one.cycles:,.0f}", note=f"{1e6 * one.seconds:,.3g} us") for one in calls]
+            rows.append([_name(point), LAWS[law], *times])
+    link = [(Cell("", note=f"+{1e6 * fpga_points.link_seconds(batch):,.3g} us"),) * 2 for batch in BATCHES]
+    rows.append(
+        [Cell("host link, there and back", "name"), "fit to a quoted log", *(cell for two in link for cell in two)]
+    )
+    groups = [("", 2), *((f"B = {batch:,}", 2) for batch in BATCHES)]
+    return (
+        paragraph(
+            "Design points: modeled cycles of a call, below them the time. Leaves have equal priority, which favors "
+            "banks that are sub-trees. The link comes on top where a host draws, 8 bytes an element each way."
+        )
+        + table(("design", "cycles by", *("sample", "update") * len(BATCHES)), rows, groups)
+        + items(_gains())
+    )
+
+
+def _name(point: Point) -> Cell:
+    return Cell(point.name, "name" if point is PUBLISHED else "name ours", fpga_points.said(point.design))
+
+
+def _gains() -> list[str]:
+    """How many times as long the published design takes as each of ours."""
+    sentences = []
+    for point in POINTS[1:]:
+        parts = []
+        for op, doing in (("sample", "sampling"), ("update", "updating")):
+            pairs = ((_cycles(PUBLISHED, op, batch) / _cycles(point, op, batch), batch) for batch in BATCHES)
+            parts.append(f"{doing} {', '.join(f'{ratio:.1f}x at B = {batch:,}' for ratio, batch in pairs)}")
+        over = f"Modeled, cycles of the published design over those of {point.name}"
+        sentences.append(f"{over}: {'; '.join(parts)}.")
+    return sentences
+
+
+def _cycles(point: Point, op: str, batch: int) -> float:
+    return fpga_points.call(point.design, op, batch).cycles
+
+
+def _resources(found: Quoted) -> str:
+    """What a pipeline and the whole take by the fitted law, and shares of the slice; the printed module as quoted."""
+    held = found.table(f"{fpga_points.SHELL}.{PUBLISHED.slr}")
+    printed = found.table("seed3.table_vi.rmm")
+    quoted_row = [
+        Cell("published (quoted)", "name"),
+        PUBLISHED.slr.upper(),
+        *(_quoted_cell(printed, held, kind) for kind in KINDS),
+        f"{printed['sram_mb']:g}",
+    ]
+    rows: list[Sequence[object]] = [quoted_row]
+    taken = {point.name: fpga_points.taken(point, found) for point in POINTS}
+    for point in POINTS:
+        rows.append(_resource_row(point, taken[point.name]))
+    batch = taken[PUBLISHED.name].batch
+    return (
+        paragraph(
+            f"What they take (modeled by a fit to synthesis, for batches of up to {batch:,}): the whole with its "
+            f"dispatcher; below it the share of the slice it is meant for ({found.where(fpga_points.SHELL)}), and what "
+            "each pipeline takes with its memories."
+        )
+        + table(("design", "slice", *KINDS.values(), "tree, MiB"), rows)
+        + items(_fitting(taken, found))
+    )
+
+
+def _quoted_cell(printed: dict[str, float], held: dict[str, float], kind: str) -> Cell:
+    if kind not in printed:
+        return Cell("not printed")
+    return Cell(f"{printed[kind]:,.0f}", note=f"{printed[kind] / held[kind]:.0%}")
+
+
+def _resource_row(point: Point, taken: Taken) -> list[object]:
+    cells = []
+    for kind in KINDS:
+        whole, each, share = getattr(taken.whole, kind), getattr(taken.pipeline, kind), taken.shares[kind]
+        cells.append(
+            Cell(
+                f"{whole:,g}" if whole < 1e6 else f"{whole:,.0f}",
+                "fault" if share > 1 else "",
+                f"{share:.0%}; {each:,g} each",
+            )
+        )
+    name = Cell(f"{point.name}, our hardware", "name") if point is PUBLISHED else Cell(point.name, "name ours")
+    return [name, point.slr.upper(), *cells, f"{taken.whole.sram_bits / MIB:.2f}"]
+
+
+def _fitting(taken: dict[str, Taken], found: Quoted) -> list[str]:
+    """Whether each fits its slice, and what becomes of the largest batch, whose queues may be too long."""
+    sentences = []
+    for point in POINTS:
+        one = taken[point.name]
+        large = fpga_points.taken(point, found, LARGEST)
+        calls = LARGEST / one.batch * _cycles(point, "sample", one.batch)
+        sentences.append(
+            f"Modeled, {point.name}: {_fits(point, one)}, {one.dispatch_lut / one.whole.lut:.0%} of its LUTs for "
+            f"dispatch. With queues for batches of {LARGEST:,} it {_fits(point, large)}; sampling "
+            f"so many in calls of {one.batch:,} would take {calls:,.0f} cycles."
+        )
+    return sentences
+
+
+def _fits(point: Point, taken: Taken) -> str:
+    over = [f"{KINDS[kind]} {share:.0%}" for kind, share in taken.shares.items() if share > 1]
+    return f"does not fit {point.slr.upper()} ({', '.join(over)})" if over else f"fits {point.slr.upper()}"

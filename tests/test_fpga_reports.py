@@ -1,0 +1,107 @@
+"""The page's section about an FPGA and its figures, which need no record."""
+
+import html as html_text
+import re
+from pathlib import Path
+
+import pytest
+
+from dse import fpga_points
+from reports import __main__ as command
+from reports import fpga_figures, fpga_section, look
+from reports.markup import safe
+
+RESULTS = Path(__file__).resolve().parent.parent / "results"
+CHARTS = {chart.name: chart for chart in command.MODELED_CHARTS}
+
+
+@pytest.fixture(scope="module")
+def html():
+    return fpga_section.section(RESULTS)
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return {name: chart.draw() for name, chart in CHARTS.items()}
+
+
+def test_the_section_has_every_claim_design_and_open_end(html):
+    for part in (
+        "188.6",
+        ">refuted</td>",
+        ">confirmed</td>",
+        ">not testable here</td>",
+        *map(safe, fpga_section.UNCHECKED),
+    ):
+        assert part in html
+    for point in fpga_points.POINTS:
+        assert html.count(fpga_points.said(point.design)) == len(point.laws)
+    assert "Table VI" in html
+
+
+def test_every_number_says_where_it_comes_from(html):
+    for sentence in re.findall(r"<(?:li|p)>(.*?)</", html):
+        if re.search(r"\d", sentence) and html_text.unescape(sentence) not in fpga_section.UNCHECKED:
+            assert re.search("[Mm]odeled|[Qq]uoted", sentence), sentence
+    for evidence in re.findall(r"<tr><td>.*?</td><td>[a-z ]+</td><td>(.*?)</td></tr>", html):
+        assert re.search("modeled|quoted|computed|reproduced|reconstructed|no such GPU was measured", evidence)
+
+
+def test_a_design_that_is_too_large_for_its_slice_is_marked(html, monkeypatch):
+    small = fpga_points.Point("far too many banks", fpga_points.DOUBLE.design, "slr1")
+    monkeypatch.setattr(fpga_section, "POINTS", (fpga_points.PUBLISHED, small))
+    text = fpga_section.section(RESULTS)
+    assert "Modeled, far too many banks: does not fit SLR1 (LUT " in text
+    assert re.search(r'class="number fault"', text)
+
+
+def test_without_quoted_numbers_it_says_so(tmp_path):
+    with pytest.raises(fpga_section.quoted.RecordError, match="nothing is quoted here"):
+        fpga_section.section(tmp_path)
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_a_figure_says_its_units_in_plain_numbers_and_that_it_is_no_measurement(drawn, name):
+    figure = drawn[name]
+    figure.draw_without_rendering()
+    assert re.search(r"\? \((modeled|computed from seeded draws)\)$", figure.subfigs[0].get_suptitle())
+    assert re.search(r"\((us|ratio|number)\)$", figure.axes[0].get_ylabel())
+    for axes in figure.axes:
+        assert axes.get_xlabel()
+        labels = [label.get_text() for axis in (axes.xaxis, axes.yaxis) for label in axis.get_ticklabels()]
+        assert not any(re.search(r"[$^]|e\+", label) for label in labels), labels
+    (caption,) = figure.subfigs[1].texts
+    assert re.search("Source: (modeled|computed)", caption.get_text())
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_nothing_covers_the_panels(drawn, name):
+    figure = drawn[name]
+    figure.draw_without_rendering()
+    top, bottom = figure.subfigs
+    (legend,), (caption,) = top.legends, bottom.texts
+    whole, below, place = figure.bbox, legend.get_window_extent(), caption.get_window_extent()
+    assert whole.x0 <= below.x0
+    assert below.x1 <= whole.x1
+    assert all(axes.get_window_extent().y0 >= below.y1 for axes in figure.axes)
+    assert whole.y0 <= place.y0
+    assert place.y1 <= below.y0 + 1
+    assert place.x1 <= whole.x1
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_no_modeled_curve_is_solid(drawn, name):
+    for axes in drawn[name].axes:
+        curves = [line for line in axes.lines if len(set(line.get_xdata())) > 2]
+        assert curves
+        assert not any(line.get_linestyle() == "-" for line in curves)
+
+
+def test_pictures_are_the_same_every_time():
+    first, second = (look.picture(fpga_figures.banks(), "svg") for _ in range(2))
+    assert first == second
+
+
+def test_latency_has_a_curve_a_design_and_law_and_the_link(drawn):
+    for axes in drawn["fpga_latency"].axes:
+        assert len(axes.lines) == sum(len(point.laws) for point in fpga_points.POINTS) + 1
