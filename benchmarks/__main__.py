@@ -158,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
         "same command goes on where it stopped. On two cores smoke takes under 30 s, quick under 4 minutes, full under "
         "an hour.",
         epilog="ops:\n"
-        + "".join(f"  {name:8}{text}\n" for name, text in OPS.items())
+        + "".join(f"  {name:9}{text}\n" for name, text in OPS.items())
         + "distributions:\n"
         + "".join(f"  {name:13}{text}\n" for name, text in DISTRIBUTIONS.items()),
         formatter_class=raw,
