@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from . import stats
+from .modeled import Modeled, fastest
 from .platforms import fingerprint
 from .records import RecordError, read_folder
-from .tables import Estimate, Modeled, Question, Table
+from .tables import Estimate, Question, Table
 
 QUESTIONS_FILE = "questions.jsonl"  # what answers are tested with: never what they rest on
 CLOSE_ENOUGH = 0.02  # a tie within so much goes to fewer threads
@@ -112,5 +113,5 @@ def answer(table: Table, question: Question) -> Recommendation:
         machine=table.machine_key,
         rests_on=tuple(table.rests_on(choice.configuration, question)),
         notes=tuple(notes),
-        modeled=table.modeled(asked),
+        modeled=fastest(table.modeled, asked),
     )

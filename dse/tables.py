@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-import impls
-
 from . import models, stats
 from .records import Measurement, RecordError, twins
 
@@ -67,18 +65,11 @@ class Estimate:
     sigma: float
 
 
-@dataclass(frozen=True)
-class Modeled:
-    """Seconds per step that a performance model tells of its configuration, leaves of equal weight, and those to bring
-    a batch of uniforms to it and one of indices back. Nothing was measured, so nothing tells how far off they are."""
-
-    configuration: Configuration
-    seconds: float
-    transfer_seconds: float
-
-
 class Table:
-    """The timed draws and updates of one machine's sum trees, as times for any (N, B); and what models say."""
+    """The timed draws and updates of one machine's sum trees, as times for any (N, B).
+
+    ``modeled``: the configurations that only a model tells of.
+    """
 
     def __init__(self, found: Iterable[Measurement]) -> None:
         found = list(found)
@@ -98,7 +89,7 @@ class Table:
                 where = (_configuration(record), record.op, record.dtype, record.distribution)
                 self._cells[where][record.capacity, record.batch] = record
         self._moved = [record for record in timed if record.op in TRANSFERS and record.primitive == "sum_tree"]
-        self._modeled = {
+        self.modeled = {
             _configuration(one) for one in known if one.source == "modeled" and one.op in ("draw", "update")
         }
         here = {record.contestant for record in known}
@@ -130,11 +121,6 @@ class Table:
         basis = max([draw.basis, update.basis] if rate else [draw.basis], key=BASES.index)
         spread = math.exp(1.96 * sigma)
         return Estimate(configuration, seconds, seconds / spread, seconds * spread, basis, sigma)
-
-    def modeled(self, question: Question) -> Modeled | None:
-        """What the fastest of the modeled configurations would take; None where there is none."""
-        found = (_modeled_step(configuration, question) for configuration in self._modeled)
-        return min((one for one in found if one), key=lambda one: (one.seconds, one.configuration), default=None)
 
     def rests_on(self, configuration: Configuration, question: Question) -> list[dict[str, Any]]:
         """The measured cells around the question, of the chosen configuration."""
@@ -246,25 +232,6 @@ class _Family:
     def _sigma(self, record: Measurement) -> float:
         low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
         return max(LEAST_SIGMA, stats.log_sigma(stats.Interval(record.seconds, low, high), self._floor))
-
-
-def _modeled_step(configuration: Configuration, question: Question) -> Modeled | None:
-    """Asked of the model itself, which needs no cells around; None for a question it does not take."""
-    try:
-        tree = impls.make(
-            configuration.contestant,
-            question.capacity,
-            fanout=configuration.fanout,
-            dtype=question.dtype,
-            threads=configuration.threads,
-            **dict(configuration.options),
-        )
-    except ValueError:
-        return None
-    draw, update, *moves = (tree.modeled_seconds(op, question.batch) for op in ("draw", "update", *TRANSFERS))
-    if draw is None or update is None:
-        return None
-    return Modeled(configuration, draw + question.updates_per_sample * update, math.fsum(move or 0.0 for move in moves))
 
 
 def family_of(record: Measurement, caches: Mapping[str, int]) -> models.Family:

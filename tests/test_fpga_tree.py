@@ -96,6 +96,7 @@ def test_by_default_a_leaf_holds_a_million(capacity):
         ({"leaf_bits": 0}, "leaf_bits must be at least 1"),
         ({"leaf_bits": 54}, "leaf_bits must be at most 53 at 1000 leaves, not 54"),
         ({"fraction_bits": -1}, "fraction_bits must be at least 0"),
+        ({"fraction_bits": 127}, "fraction_bits must be at most 126, not 127"),
         ({"rounding": "near"}, "did you mean 'nearest'"),
         ({"micro": "wode"}, "did you mean 'wide'"),
         ({"banks": 0}, "banks must be at least 1"),

@@ -24,6 +24,7 @@ Quanta = NDArray[np.uint64]
 
 WORD_BITS = 64  # the root must fit one word of the twin
 EXACT_BITS = 53  # a priority given back must fit a float64
+MOST_FRACTION_BITS = 126  # a quantum must be a normal float32
 INTEGER_BITS = 20  # of a leaf by default: priorities up to a million
 MOST_BANKS = 32  # by default, as seed 3
 ROUNDINGS = {"nearest": np.rint, "down": np.floor, "up": np.ceil}
@@ -70,6 +71,8 @@ class FpgaTree(SumTree):
         if fraction_bits is None:
             fraction_bits = max(leaf_bits - INTEGER_BITS, leaf_bits // 2)
         self._fraction_bits = integer_at_least("fraction_bits", fraction_bits, 0)
+        if fraction_bits > MOST_FRACTION_BITS:
+            raise ValueError(f"fraction_bits must be at most {MOST_FRACTION_BITS}, not {fraction_bits}")
         self._rounding = one_of("rounding", rounding, tuple(ROUNDINGS))
         self._law = one_of("law", law, LAWS)
         banks = min(MOST_BANKS, capacity) if banks is None else banks
