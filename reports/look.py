@@ -127,13 +127,17 @@ def captioned(figure: Figure, caption: str) -> Figure:
 
 
 def _origin(rows: pd.DataFrame, about: About) -> str:
-    """What the rows are, where, when and from which commits."""
+    """What the rows are; of measured ones where, when and from which commits."""
     hollow = " Hollow: unstable, its interval is wide." if (rows["status"] == "unstable").any() else ""
-    sources = " and ".join(sorted(rows["source"].unique()))
-    commits = ", ".join(sorted({(commit or "no commit")[:8] for commit in rows["commit"]}))
-    days = sorted({utc[:10] for utc in rows["utc"]})
+    others = ", ".join(sorted(set(rows["source"]) - {"measured"}))
+    dotted = f" Dotted: {others}, the device alone." if others else ""
+    measured = rows[rows["source"] == "measured"]
+    if measured.empty:
+        return dotted.strip()
+    commits = ", ".join(sorted({(commit or "no commit")[:8] for commit in measured["commit"]}))
+    days = sorted({utc[:10] for utc in measured["utc"]})
     return (
-        f"Bars: 95 % intervals of medians.{hollow} Source: {sources} on {about.cpu}, {about.cores} cores, "
+        f"Bars: 95 % intervals of medians.{hollow}{dotted} Source: measured on {about.cpu}, {about.cores} cores, "
         f"at {commits}, {' to '.join(dict.fromkeys([days[0], days[-1]]))}."
     )
 

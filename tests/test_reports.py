@@ -233,8 +233,9 @@ def test_what_is_unstable_is_hollow_and_what_is_modeled_says_so(drawn):
     figure = drawn["capacity"]
     hollow = [line for axes in figure.axes for line in axes.lines if line.get_markerfacecolor() == "white"]
     assert {round(float(ns)) for line in hollow for ns in line.get_ydata()} == {500}
-    assert "Hollow: unstable" in figure.subfigs[1].texts[0].get_text()
-    assert "measured and modeled" in figure.subfigs[1].texts[0].get_text().replace("\n", " ")
+    caption = figure.subfigs[1].texts[0].get_text().replace("\n", " ")
+    assert "Hollow: unstable" in caption
+    assert "Dotted: modeled, the device alone. Source: measured" in caption
     styles = {line.get_label(): line.get_linestyle() for axes in figure.axes for line in axes.lines}
     assert styles["fpga (modeled)"] == ":"
     assert "fpga" not in styles
