@@ -86,7 +86,7 @@ class _Trees:
         for _ in range(UPDATES // DRIFT_BATCH):
             indices = self._rng.permutation(DRIFT_LEAVES)[:DRIFT_BATCH]
             tree.update(tree.place(indices), tree.place(10.0 ** self._rng.uniform(-6, 0, DRIFT_BATCH)))
-        least = np.full(DRIFT_LEAVES, 1e-6, self._dtype).astype(np.float64)  # all small: what is left over shows
+        least = self._stored(tree, np.full(DRIFT_LEAVES, 1e-6))  # all small: what is left over shows
         everywhere = tree.place(np.arange(DRIFT_LEAVES))
         tree.update(everywhere, tree.place(least))
         total, exact = tree.total(), float(least.sum())
@@ -107,10 +107,16 @@ class _Trees:
 
     def _filled(self, leaves: np.ndarray[Any, Any]) -> tuple[Any, Any]:
         """A tree of these leaves, and their exact inclusive prefix sums, rounded as the tree stores them."""
-        stored = leaves.astype(self._dtype)
         tree = self._new(leaves.size)
-        tree.load_state_dict({"leaves": stored, "capacity": leaves.size, "dtype": self._dtype})
+        stored = self._stored(tree, leaves)
+        tree.load_state_dict({"leaves": stored.astype(self._dtype), "capacity": leaves.size, "dtype": self._dtype})
         return tree, np.cumsum(stored, dtype=np.longdouble)
+
+    def _stored(self, tree: Any, leaves: np.ndarray[Any, Any]) -> Any:
+        """Leaves as the tree rounds them, in float64."""
+        if hasattr(tree, "rounded"):
+            return tree.rounded(leaves)
+        return leaves.astype(self._dtype).astype(np.float64)
 
     def _draws(self, tree: Any) -> Iterator[Any]:
         """Leaves of ordinary draws, a batch each; an empty batch where the tree raised."""
