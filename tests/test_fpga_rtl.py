@@ -1,4 +1,4 @@
-"""The simulated RMM against a plain tree and against the cycle laws: indices, sums and cycles, all equal."""
+"""The simulated RMM against a plain tree and against the cycle laws: indices, priorities, sums, cycles, all equal."""
 
 import random
 from collections import Counter
@@ -42,15 +42,20 @@ def drawn(design, leaves, masses):
     return tuple(order[next(place for place, total in enumerate(sums) if total > mass)] for mass in masses)
 
 
-def check(design, leaves, updates, masses, forwarding=True):
-    """AssertionError unless the hardware, with these leaves, does with both batches what the laws say."""
-    run = simulate(design, tree=tree_of(design, leaves), updates=updates, masses=masses, forwarding=forwarding)
+def check(design, leaves, updates, gets, masses, forwarding=True):
+    """AssertionError unless the hardware, with these leaves, does with each batch what the laws say."""
+    batches = {"updates": updates, "gets": gets, "masses": masses}
+    run = simulate(design, tree=tree_of(design, leaves), **batches, forwarding=forwarding)
     after = dict(enumerate(leaves)) | dict(updates)
     assert run.tree == tree_of(design, after.values()), "the sums are others"
+    assert run.tree_left == run.tree, "what only reads has written"
     assert run.leaves == drawn(design, after, masses), "the leaves drawn are others"
-    assert all(after[leaf] > 0 for leaf in run.leaves)
+    assert run.priorities == tuple(after[leaf] for leaf in run.leaves), "the priorities drawn are others"
+    assert all(priority > 0 for priority in run.priorities)
+    assert run.got == tuple(after[leaf] for leaf in gets), "the priorities retrieved are others"
     for taken, of, of_busiest, indices in (
         (run.update_cycles, cycles.update_cycles_of, cycles.update_cycles, [leaf for leaf, _ in updates]),
+        (run.get_cycles, cycles.get_cycles_of, cycles.get_cycles, gets),
         (run.sample_cycles, cycles.sample_cycles_of, cycles.sample_cycles, run.leaves),
     ):
         banks = [design.bank_of(leaf)[0] for leaf in indices]
@@ -60,16 +65,17 @@ def check(design, leaves, updates, masses, forwarding=True):
 
 
 def random_batches(design, batch, seed=0):
-    """Leaves, every other one 0 or so; updates that repeat some; masses, those next to the ends included."""
+    """Leaves, every other one 0 or so; updates and retrievals that repeat some; masses, those at the ends included."""
     rng = random.Random(seed)
     leaves = [rng.randrange(2) * rng.randrange(1 << design.leaf_bits) for _ in range(design.capacity)]
     updates = [
         (rng.randrange(design.capacity), rng.randrange(2) * rng.randrange(1 << design.leaf_bits)) for _ in range(batch)
     ]
     updates[-1] = (updates[0][0], 1)
+    gets = [rng.choice((updates[0][0], rng.randrange(design.capacity))) for _ in range(batch)]
     total = sum((dict(enumerate(leaves)) | dict(updates)).values())
     masses = [*[0, total - 1][:batch], *(rng.randrange(total) for _ in range(batch - 2))]
-    return leaves, updates, masses
+    return leaves, updates, gets, masses
 
 
 def shapes():
@@ -102,28 +108,29 @@ class TestBatches:
 
     def test_of_one_leaf(self, micro, banks, banking):
         design = self.design(micro, banks, banking)
-        check(design, [0] * 30, [(7, value) for value in range(20, 0, -1)], [0] * 20)
+        check(design, [0] * 30, [(7, value) for value in range(20, 0, -1)], [7] * 20, [0] * 20)
 
     def test_of_one_bank(self, micro, banks, banking):
         design = self.design(micro, banks, banking)
         there = [leaf for leaf in range(30) if design.bank_of(leaf)[0] == banks - 1]
-        check(design, [0] * 30, [(leaf, leaf + 1) for leaf in there], range(0, sum(there) + len(there), 7))
+        check(design, [0] * 30, [(leaf, leaf + 1) for leaf in there], there, range(0, sum(there) + len(there), 7))
 
     def test_of_every_boundary_with_all_leaves_as_large_as_can_be(self, micro, banks, banking):
         design = self.design(micro, banks, banking)
         ends = [leaf * 255 for leaf in range(31)]
-        check(design, [255] * 30, [(29, 0), (29, 255)], [*ends[:-1], *(end - 1 for end in ends[1:])])
+        check(design, [255] * 30, [(29, 0), (29, 255)], range(30), [*ends[:-1], *(end - 1 for end in ends[1:])])
 
     def test_of_nothing(self, micro, banks, banking):
         design = self.design(micro, banks, banking)
-        check(design, [1] * 30, [], [3])
-        check(design, [0] * 30, [(29, 1)], [])
+        check(design, [1] * 30, [], [29], [3])
+        check(design, [0] * 30, [(29, 1)], [], [0])
+        check(design, [0] * 30, [(29, 1)], [29], [])
 
     def test_in_which_banks_take_turns(self, micro, banks, banking):
         """So that a bank starves between two elements, and the busiest bank's law is a bound only."""
         design = self.design(micro, banks, banking)
         order = sorted(range(30), key=lambda leaf: (design.bank_of(leaf)[0] + leaf // 10) % banks)
-        check(design, [1] * 30, [(leaf, 2) for leaf in order], [59, *range(0, 60, 3), 59])
+        check(design, [1] * 30, [(leaf, 2) for leaf in order], order, [59, *range(0, 60, 3), 59])
 
 
 @pytest.mark.slow
@@ -137,7 +144,7 @@ def test_larger_hardware_does_what_the_laws_say(micro, capacity, fanout, banks):
         check(design, *random_batches(design, 256, seed=number))
 
 
-@pytest.mark.parametrize("law", ["initiation_interval", "sample_fill", "update_fill", "dispatch"])
+@pytest.mark.parametrize("law", ["initiation_interval", "sample_fill", "update_fill", "get_fill", "dispatch"])
 @pytest.mark.parametrize("error", [-1, 1])
 def test_a_law_that_is_off_by_one_is_caught(law, error, monkeypatch):
     design = Design(40, 4, 8, "scan", 2)
@@ -151,9 +158,9 @@ def test_a_law_that_is_off_by_one_is_caught(law, error, monkeypatch):
 
 def test_a_sum_that_is_not_forwarded_is_caught():
     design = Design(40, 4, 8)
-    check(design, [1] * 40, [(7, value) for value in range(9)], [0])
+    check(design, [1] * 40, [(7, value) for value in range(9)], [7], [0])
     with pytest.raises(AssertionError, match="the sums are others"):
-        check(design, [1] * 40, [(7, value) for value in range(9)], [0], forwarding=False)
+        check(design, [1] * 40, [(7, value) for value in range(9)], [7], [0], forwarding=False)
 
 
 def test_levels_are_those_of_the_other_trees():

@@ -1,7 +1,7 @@
 """Cycle laws of an RMM: what the simulated hardware of ``rtl/`` takes, cycle for cycle, and what others have printed.
 
 Letters as in ``design.py``; b: elements of the busiest bank. A batch starts in cycle 0; what is told is how many cycles
-pass until the last result is registered (a sample) or the last sum is written (an update).
+pass until the last result is registered (a sample, a retrieval) or the last sum is written (an update).
 """
 
 import math
@@ -28,7 +28,7 @@ def update_fill(design: Design) -> int:
 
 
 def get_fill(design: Design) -> int:
-    """Cycles one retrieval takes through a bank: read the leaf, hand it on; ``rtl/`` has no port for it."""
+    """Cycles one retrieval takes through a bank: read the leaf, hand on its priority."""
     return 2
 
 

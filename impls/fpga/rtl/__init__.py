@@ -1,9 +1,11 @@
 """Hardware twin of the RMM, in Amaranth: what the cycle laws say is what it takes, and what resources are counted on.
 
-A bank is L memories, one a level below the root, and two pipelines that share them. A sample goes down, an update up:
+A bank is L memories, one a level below the root, and two pipelines that share them. A sample goes down, an update up,
+and a retrieval turns at the leaves:
 
-    masses  ->  level L-1  ->  ..  ->  level 1  ->  level 0  ->  leaves
+    masses  ->  level L-1  ->  ..  ->  level 1  ->  level 0  ->  (leaf, priority)
     total   <-  level L-1  <-  ..  <-  level 1  <-  level 0  <-  (leaf, value)
+                                        priority  <-  level 0  <-  leaf
 
 ``nodes`` numbers them, ``sampler`` and ``updater`` are the pipelines, ``bank`` joins them, ``dispatch`` leads lanes to
 banks, ``rmm`` is all of it, ``simulate`` runs it, ``synthesis`` counts the cells of ``points``, to which ``fit`` fits

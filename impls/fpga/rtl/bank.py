@@ -9,14 +9,15 @@ from amaranth.lib.wiring import In, Out
 from ..design import Design
 from .nodes import row_layout, rows, words
 from .sampler import Sampler, sample_layout
-from .updater import Updater, update_layout
+from .updater import Updater, access_layout, got_layout
 
 
 class Bank(wiring.Component):
-    """``sample`` is taken in any cycle with ``ready`` and comes out as ``drawn``; ``update`` is taken in every cycle.
+    """``sample`` is taken in any cycle with ``ready`` and comes out as ``drawn``; ``access`` is taken in every cycle
+    and ends with ``done`` if it is an update, else as ``got``.
 
-    A memory has one port to read and one to write, so the pipelines take turns: no update may be under way while a
-    sample is, or the sample sees half of it and the update's reads put the sample's off.
+    A memory has one port to read and one to write, so the pipelines take turns: no access may be under way while a
+    sample is, or the sample sees half of an update, and reads of the access put the sample's off.
     """
 
     def __init__(self, design: Design, tag_bits: int = 0, forwarding: bool = True) -> None:
@@ -25,13 +26,14 @@ class Bank(wiring.Component):
                 "sample": In(sample_layout(design, design.levels, tag_bits)),
                 "ready": Out(1),
                 "drawn": Out(sample_layout(design, 0, tag_bits)),
-                "update": In(update_layout(design, 0)),
+                "access": In(access_layout(design, tag_bits)),
+                "got": Out(got_layout(design, tag_bits)),
                 "done": Out(1),
                 "total": Out(design.widths[-1]),
             }
         )
         self.sampler = Sampler(design, tag_bits)
-        self.updater = Updater(design, forwarding)
+        self.updater = Updater(design, tag_bits, forwarding)
         self.words = words(design)
         self.memories = [
             memory.Memory(shape=row_layout(design, level), depth=rows(design, level), init=[])
@@ -45,7 +47,8 @@ class Bank(wiring.Component):
             self.sampler.taken.eq(self.sample),
             self.ready.eq(self.sampler.ready),
             self.drawn.eq(self.sampler.given),
-            self.updater.taken.eq(self.update),
+            self.updater.taken.eq(self.access),
+            self.got.eq(self.updater.got),
             self.done.eq(self.updater.done),
             self.total.eq(self.updater.total),
         ]

@@ -1,6 +1,7 @@
 """Leads S lanes to S banks, each through a queue that keeps the order in which its elements came."""
 
 from collections.abc import Sequence
+from enum import IntEnum
 from functools import reduce
 from itertools import pairwise
 from operator import or_
@@ -19,11 +20,22 @@ def mass_bits(design: Design) -> int:
     return design.widths[-1] + ceil_log2(design.banks)
 
 
+class Kind(IntEnum):
+    """What is asked for."""
+
+    SAMPLE = 0
+    UPDATE = 1
+    RETRIEVAL = 2
+
+
 def request_layout(design: Design, tag_bits: int) -> data.StructLayout:
-    """What a lane brings: the mass of a sample, with a tag to tell it by, or the leaf of an update and its value."""
-    sample = data.StructLayout({"mass": mass_bits(design), "tag": tag_bits})
-    update = data.StructLayout({"leaf": ceil_log2(design.capacity), "value": design.leaf_bits})
-    return data.StructLayout({"updating": 1, "asked": data.UnionLayout({"sample": sample, "update": update})})
+    """What a lane brings: the mass of a sample, or the leaf of an update or a retrieval and the value to update it to.
+
+    The ``tag`` tells an answer by.
+    """
+    access = data.StructLayout({"leaf": ceil_log2(design.capacity), "value": design.leaf_bits})
+    asked = data.UnionLayout({"mass": mass_bits(design), "access": access})
+    return data.StructLayout({"kind": Kind, "tag": tag_bits, "asked": asked})
 
 
 class Queue(wiring.Component):
@@ -106,9 +118,9 @@ class Dispatcher(wiring.Component):
         choices = []
         for number, lane in enumerate(self.lanes):
             chosen = Signal(self.design.banks, name=f"chosen_{number}")
-            of_leaf = self._bank_of_leaf(lane.asked.update.leaf)
-            of_mass = _last_begun(lane.asked.sample.mass, self.starts)
-            m.d.comb += chosen.eq(Mux(self.valid[number], Mux(lane.updating, of_leaf, of_mass), 0))
+            of_leaf = self._bank_of_leaf(lane.asked.access.leaf)
+            of_mass = _last_begun(lane.asked.mass, self.starts)
+            m.d.comb += chosen.eq(Mux(self.valid[number], Mux(lane.kind == Kind.SAMPLE, of_mass, of_leaf), 0))
             choices.append(chosen)
         for number, queue in enumerate(self.queues):
             m.submodules[f"queue_{number}"] = queue

@@ -81,11 +81,14 @@ def prefix_sums(values: Sequence[Value]) -> list[Value]:
     return left + [left[-1] + value for value in right]
 
 
-def narrow(rests: Sequence[Value]) -> tuple[Value, Value]:
-    """(place of the last of them that is not negative, its value): they never grow, and the first is not negative."""
+def narrow(rests: Sequence[Value], kept: Sequence[Value]) -> tuple[Value, Value]:
+    """(place of the last of ``rests`` that is not negative, what is ``kept`` of that place).
+
+    Rests never grow, and the first is not negative.
+    """
     if len(rests) == 1:
-        return Const(0, 0), rests[0]
+        return Const(0, 0), kept[0]
     half = 1 << ceil_log2(len(rests)) - 1
     upper = ~rests[half][-1]
-    (low, low_rest), (high, high_rest) = narrow(rests[:half]), narrow(rests[half:])
-    return Cat(Mux(upper, high, low), upper), Mux(upper, high_rest, low_rest)
+    (low, low_kept), (high, high_kept) = narrow(rests[:half], kept[:half]), narrow(rests[half:], kept[half:])
+    return Cat(Mux(upper, high, low), upper), Mux(upper, high_kept, low_kept)

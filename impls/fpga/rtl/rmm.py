@@ -11,21 +11,23 @@ from amaranth.utils import ceil_log2
 
 from ..design import Design
 from .bank import Bank
-from .dispatch import Dispatcher, mass_bits, request_layout
+from .dispatch import Dispatcher, Kind, mass_bits, request_layout
 from .nodes import divide, times
+from .updater import got_layout
 
 
 def drawn_layout(design: Design, tag_bits: int) -> data.StructLayout:
-    """The leaf of a sample and the tag it came with."""
-    return data.StructLayout({"valid": 1, "leaf": ceil_log2(design.capacity), "tag": tag_bits})
+    """The leaf of a sample, its priority and the tag the sample came with."""
+    leaf = {"leaf": ceil_log2(design.capacity), "priority": design.leaf_bits}
+    return data.StructLayout({"valid": 1, **leaf, "tag": tag_bits})
 
 
 class Rmm(wiring.Component):
     """Takes S requests a cycle, in the order of the lanes, and answers up to S, each as soon as it is done.
 
-    A batch is of samples or of updates: the next may come in the cycle after the one in which the last ``drawn`` or
-    ``done`` was seen, for both pipelines share the memories. ``queue_depth`` is the largest batch, given S a cycle.
-    Where there is one bank there is no queue, and a request is taken only with ``ready``.
+    A batch is of samples, of updates or of retrievals: the next may come in the cycle after the one in which the last
+    ``drawn``, ``done`` or ``got`` was seen, for both pipelines share the memories. ``queue_depth`` is the largest
+    batch, given S a cycle. Where there is one bank there is no queue, and a request is taken only with ``ready``.
     """
 
     def __init__(self, design: Design, tag_bits: int, queue_depth: int, forwarding: bool = True) -> None:
@@ -35,6 +37,7 @@ class Rmm(wiring.Component):
                 "lanes": In(request_layout(design, tag_bits)).array(design.banks),
                 "ready": Out(1),
                 "drawn": Out(drawn_layout(design, tag_bits)).array(design.banks),
+                "got": Out(got_layout(design, tag_bits)).array(design.banks),
                 "done": Out(design.banks),
                 "total": Out(mass_bits(design)),
             }
@@ -55,7 +58,7 @@ class Rmm(wiring.Component):
             m.d.comb += [lane.eq(given) for lane, given in zip(self.dispatcher.lanes, self.lanes, strict=True)]
             for number, bank in enumerate(self.banks):
                 m.d.comb += self.dispatcher.totals[number].eq(bank.total)
-                m.d.comb += self.dispatcher.ready[number].eq(bank.ready | requests[number].updating)
+                m.d.comb += self.dispatcher.ready[number].eq(bank.ready | (requests[number].kind != Kind.SAMPLE))
         m.d.comb += self.total.eq(reduce(add, [bank.total for bank in self.banks]))
         for number, bank in enumerate(self.banks):
             m.submodules[f"bank_{number}"] = bank
@@ -64,20 +67,24 @@ class Rmm(wiring.Component):
 
     def _join(self, number: int, bank: Bank, valid: Value, request: data.View, start: Value) -> list[Any]:
         """A bank counts masses and leaves from its own start."""
-        sample, update, drawn = request.asked.sample, request.asked.update, self.drawn[number]
+        access, drawn, sampling = request.asked.access, self.drawn[number], request.kind == Kind.SAMPLE
         interleaved = self.design.banking == "interleaved"
         first = number * self.design.bank_capacity
-        place = divide(update.leaf, self.design.banks)[0] if interleaved else update.leaf - first
+        place = divide(access.leaf, self.design.banks)[0] if interleaved else access.leaf - first
         leaf = times(bank.drawn.node, self.design.banks) + number if interleaved else bank.drawn.node + first
         return [
-            bank.sample.valid.eq(valid & ~request.updating),
-            bank.sample.mass.eq(sample.mass - start),
-            bank.sample.tag.eq(sample.tag),
-            bank.update.valid.eq(valid & request.updating),
-            bank.update.node.eq(place),
-            bank.update.change.eq(update.value),
+            bank.sample.valid.eq(valid & sampling),
+            bank.sample.mass.eq(request.asked.mass - start),
+            bank.sample.tag.eq(request.tag),
+            bank.access.valid.eq(valid & ~sampling),
+            bank.access.writing.eq(request.kind == Kind.UPDATE),
+            bank.access.node.eq(place),
+            bank.access.value.eq(access.value),
+            bank.access.tag.eq(request.tag),
             drawn.valid.eq(bank.drawn.valid),
             drawn.leaf.eq(leaf),
+            drawn.priority.eq(bank.drawn.priority),
             drawn.tag.eq(bank.drawn.tag),
+            self.got[number].eq(bank.got),
             self.done[number].eq(bank.done),
         ]

@@ -1,7 +1,8 @@
 """Pipeline that takes samples from the root to the leaves: a stage a level, so L samples are under way at once.
 
 A sample that has come to a node carries what is left of its mass; it is below the sum of that node. A stage finds the
-child whose interval holds it: the first whose prefix sum is above the mass, so that a child of 0 is never drawn.
+child whose interval holds it: the first whose prefix sum is above the mass, so that a child of 0 is never drawn. The
+last stage, which has the leaf's word before it, hands on that in place of a mass: a draw needs no second look.
 """
 
 from amaranth import Const, Module, Mux, Signal
@@ -13,9 +14,9 @@ from .nodes import child, narrow, node_bits, prefix_sums, read_signature
 
 
 def sample_layout(design: Design, level: int, tag_bits: int) -> data.StructLayout:
-    """A sample at a node of a level; at the leaves nothing is left to be done with its mass."""
-    mass_bits = design.widths[level] if level else 0
-    return data.StructLayout({"valid": 1, "node": node_bits(design, level), "mass": mass_bits, "tag": tag_bits})
+    """A sample at a node of a level: with what is left of its mass, and at a leaf with the priority of that."""
+    carried = {"mass": design.widths[level]} if level else {"priority": design.leaf_bits}
+    return data.StructLayout({"valid": 1, "node": node_bits(design, level), **carried, "tag": tag_bits})
 
 
 class Stage(wiring.Component):
@@ -30,32 +31,32 @@ class Stage(wiring.Component):
                 "read": Out(read_signature(design, level)),
             }
         )
-        self.fanout = design.fanout
+        self.fanout, self.at_leaves = design.fanout, level == 0
 
 
 class WideStage(Stage):
     """All K siblings at once: a sample a cycle, 2 cycles each.
 
     Cycle 0 reads the row; cycle 1 subtracts every prefix sum from the mass and keeps the last rest that is not
-    negative.
+    negative, or the word it belongs to.
     """
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         held = Signal(self.taken.shape())
-        sums = prefix_sums([self.read.row[word] for word in range(self.fanout - 1)])
+        words = [self.read.row[word] for word in range(self.fanout)]
         rests = [held.mass]
-        for place, total in enumerate(sums):
+        for place, total in enumerate(prefix_sums(words[:-1])):
             rest = Signal((held.mass - total).shape(), name=f"rest_{place + 1}")
             m.d.comb += rest.eq(held.mass - total)
             rests.append(rest)
-        digit, rest = narrow(rests)
+        digit, kept = narrow(rests, words if self.at_leaves else rests)
         m.d.comb += [self.ready.eq(1), self.read.enable.eq(self.taken.valid), self.read.address.eq(self.taken.node)]
         m.d.sync += [
             held.eq(self.taken),
             self.given.valid.eq(held.valid),
             self.given.node.eq(child(self.fanout, held.node, digit)),
-            self.given.mass.eq(rest),
+            (self.given.priority if self.at_leaves else self.given.mass).eq(kept),
             self.given.tag.eq(held.tag),
         ]
         return m
@@ -96,9 +97,14 @@ class ScanStage(Stage):
         m.d.sync += [
             self.given.valid.eq(held.valid & last),
             self.given.node.eq(child(self.fanout, held.node, chosen + passed)),
-            self.given.mass.eq(rest),
             self.given.tag.eq(held.tag),
         ]
+        if not self.at_leaves:
+            m.d.sync += self.given.mass.eq(rest)
+        else:
+            # The last word looked at while seeking is the child's, and it stays until the sample is given.
+            with m.If(seeking):
+                m.d.sync += self.given.priority.eq(word)
         with m.If(self.ready):
             m.d.sync += [held.eq(self.taken), sibling.eq(0), chosen.eq(0), seeking.eq(1)]
         with m.Else():
@@ -113,7 +119,7 @@ class Sampler(wiring.Component):
     """L stages in a row, without the memories, which ``read_l`` looks at.
 
     Only the first stage can be busy when a sample comes: samples leave a stage no closer together than the next one
-    takes them. The leaf drawn is ``given.node``.
+    takes them. The leaf drawn is ``given.node``, what it holds ``given.priority``.
     """
 
     def __init__(self, design: Design, tag_bits: int) -> None:

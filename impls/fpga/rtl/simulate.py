@@ -1,24 +1,32 @@
-"""Runs a simulated RMM: batches in, leaves out, cycles counted."""
+"""Runs a simulated RMM: batches in, leaves and priorities out, cycles counted."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from amaranth.sim import Simulator
 
 from ..design import Design
+from .dispatch import Kind
 from .rmm import Rmm
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a simulated RMM did: ``cycles`` of the updates and of the samples, each 0 where there were none."""
+    """What a simulated RMM did: results in the order of their batch, and its cycles, 0 for a batch of none."""
 
     leaves: tuple[int, ...]
-    """Leaf of each sample, in the order of the batch."""
+    """Leaf of each sample."""
+    priorities: tuple[int, ...]
+    """What came with it."""
+    got: tuple[int, ...]
+    """Priority of each leaf retrieved."""
     tree: tuple[tuple[tuple[int, ...], ...], ...]
-    """Nodes of every bank, level by level, leaves first, the root last: as they are after the updates."""
+    """Nodes of every bank, level by level, leaves first, the root last: as they are once the updates are done."""
+    tree_left: tuple[tuple[tuple[int, ...], ...], ...]
+    """As they are in the end."""
     update_cycles: int
+    get_cycles: int
     sample_cycles: int
 
 
@@ -27,14 +35,15 @@ def simulate(
     *,
     tree: Sequence[Sequence[Sequence[int]]] | None = None,
     updates: Sequence[tuple[int, int]] = (),
+    gets: Sequence[int] = (),
     masses: Sequence[int] = (),
     forwarding: bool = True,
 ) -> Run:
-    """Runs a batch of ``updates``, (leaf, value) each, and then one of samples, each a mass in [0, total).
+    """Runs a batch of ``updates``, (leaf, value) each, one of ``gets``, leaves, and one of ``masses`` in [0, total).
 
     ``tree`` is what memories hold at the start, in the form of :class:`Run`; without it every leaf is 0.
     """
-    batch = max(len(updates), len(masses), 1)
+    batch = max(len(updates), len(gets), len(masses), 1)
     rmm = Rmm(design, tag_bits=batch.bit_length(), queue_depth=batch, forwarding=forwarding)
     results: list[Run] = []
 
@@ -45,8 +54,10 @@ def simulate(
         update_cycles = await _update(ctx, rmm, updates)
         after = _stored(ctx, rmm)
         await ctx.tick()
-        leaves, sample_cycles = await _sample(ctx, rmm, masses)
-        results.append(Run(leaves, after, update_cycles, sample_cycles))
+        got, get_cycles = await _get(ctx, rmm, gets)
+        await ctx.tick()
+        leaves, priorities, sample_cycles = await _sample(ctx, rmm, masses)
+        results.append(Run(leaves, priorities, got, after, _stored(ctx, rmm), update_cycles, get_cycles, sample_cycles))
 
     simulator = Simulator(rmm)
     simulator.add_clock(1 / design.clock_hz)
@@ -83,7 +94,7 @@ def _words(ctx: Any, store: Any, words: int) -> list[int]:
 
 
 async def _update(ctx: Any, rmm: Rmm, updates: Sequence[tuple[int, int]]) -> int:
-    requests = ({"updating": 1, "asked": {"update": {"leaf": leaf, "value": value}}} for leaf, value in updates)
+    requests = [{"kind": Kind.UPDATE, "asked": {"access": {"leaf": leaf, "value": value}}} for leaf, value in updates]
     done = 0
 
     def count(ctx: Any) -> bool:
@@ -91,32 +102,44 @@ async def _update(ctx: Any, rmm: Rmm, updates: Sequence[tuple[int, int]]) -> int
         done += ctx.get(rmm.done).bit_count()
         return done == len(updates)
 
-    return await _run(ctx, rmm, requests, count) if updates else 0
+    return await _run(ctx, rmm, requests, count)
 
 
-async def _sample(ctx: Any, rmm: Rmm, masses: Sequence[int]) -> tuple[tuple[int, ...], int]:
-    requests = (
-        {"updating": 0, "asked": {"sample": {"mass": mass, "tag": position}}} for position, mass in enumerate(masses)
-    )
-    leaves: dict[int, int] = {}
+async def _get(ctx: Any, rmm: Rmm, gets: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    requests = [{"kind": Kind.RETRIEVAL, "asked": {"access": {"leaf": leaf}}} for leaf in gets]
+    answers, cycles = await _answered(ctx, rmm, requests, rmm.got)
+    return tuple(one["priority"] for one in answers), cycles
+
+
+async def _sample(ctx: Any, rmm: Rmm, masses: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    requests = [{"kind": Kind.SAMPLE, "asked": {"mass": mass}} for mass in masses]
+    answers, cycles = await _answered(ctx, rmm, requests, rmm.drawn)
+    return tuple(one["leaf"] for one in answers), tuple(one["priority"] for one in answers), cycles
+
+
+async def _answered(
+    ctx: Any, rmm: Rmm, requests: Sequence[dict[str, Any]], outputs: Sequence[Any]
+) -> tuple[list[Any], int]:
+    """Answers in the order of the requests, whose tags are their places in it, and the number of cycles."""
+    answers: dict[int, Any] = {}
 
     def collect(ctx: Any) -> bool:
-        for drawn in rmm.drawn:
-            if ctx.get(drawn.valid):
-                leaves[ctx.get(drawn.tag)] = ctx.get(drawn.leaf)
-        return len(leaves) == len(masses)
+        for output in outputs:
+            if ctx.get(output.valid):
+                answers[ctx.get(output.tag)] = ctx.get(output)
+        return len(answers) == len(requests)
 
-    cycles = await _run(ctx, rmm, requests, collect) if masses else 0
-    return tuple(leaves[position] for position in range(len(masses))), cycles
+    cycles = await _run(ctx, rmm, [one | {"tag": place} for place, one in enumerate(requests)], collect)
+    return [answers[place] for place in range(len(requests))], cycles
 
 
-async def _run(ctx: Any, rmm: Rmm, requests: Iterator[dict[str, Any]], finished: Callable[[Any], bool]) -> int:
+async def _run(ctx: Any, rmm: Rmm, requests: Sequence[dict[str, Any]], finished: Callable[[Any], bool]) -> int:
     """Offers requests, S a cycle, until ``finished``, which looks at every cycle once. The number of cycles."""
-    cycles, taken = 0, True
+    cycles, taken, waiting = 0, True, iter(requests)
     while not finished(ctx):
         if taken:
             for number, lane in enumerate(rmm.lanes):
-                request = next(requests, None)
+                request = next(waiting, None)
                 ctx.set(rmm.valid[number], request is not None)
                 if request is not None:
                     ctx.set(lane, request)

@@ -51,7 +51,7 @@ def component(point: Point) -> wiring.Component:
     design = point.design
     parts: dict[str, Callable[[], wiring.Component]] = {
         "sampler": lambda: Sampler(design, point.tag_bits),
-        "updater": lambda: Updater(design),
+        "updater": lambda: Updater(design, point.tag_bits),
         "bank": lambda: Bank(design, point.tag_bits),
         "dispatcher": lambda: Dispatcher(design, point.tag_bits, point.batch),
         "rmm": lambda: Rmm(design, point.tag_bits, point.batch),

@@ -1,10 +1,11 @@
 """Pipeline that takes updates from the leaves to the root: a level a cycle, an update a cycle.
 
 An update reads the node of its level in one cycle; in the next it adds the change of its leaf and writes the sum, and
-the level above reads. So stage l reads in cycle l and writes in cycle l + 1.
+the level above reads. So stage l reads in cycle l and writes in cycle l + 1. A *retrieval* goes no further than the
+leaves: it reads as an update does, and is answered in place of writing.
 """
 
-from amaranth import Module, Mux, Signal, signed, unsigned
+from amaranth import Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -13,10 +14,20 @@ from ..design import Design
 from .nodes import divide, node_bits, read_signature, rows, words
 
 
+def access_layout(design: Design, tag_bits: int) -> data.StructLayout:
+    """An update of a leaf, where ``writing``, or else a retrieval of it, which ``tag`` is to be told by."""
+    leaf = {"node": node_bits(design, 0), "value": design.leaf_bits}
+    return data.StructLayout({"valid": 1, "writing": 1, **leaf, "tag": tag_bits})
+
+
+def got_layout(design: Design, tag_bits: int) -> data.StructLayout:
+    """The answer to a retrieval."""
+    return data.StructLayout({"valid": 1, "priority": design.leaf_bits, "tag": tag_bits})
+
+
 def update_layout(design: Design, level: int) -> data.StructLayout:
-    """An update at a node of a level. ``change``: what is added to it; at a leaf, what takes its place."""
-    change = signed(design.leaf_bits + 1) if level else unsigned(design.leaf_bits)
-    return data.StructLayout({"valid": 1, "node": node_bits(design, level), "change": change})
+    """An update at a node above the leaves, to which ``change`` is added."""
+    return data.StructLayout({"valid": 1, "node": node_bits(design, level), "change": signed(design.leaf_bits + 1)})
 
 
 def write_signature(design: Design, level: int) -> wiring.Signature:
@@ -30,56 +41,92 @@ def write_signature(design: Design, level: int) -> wiring.Signature:
     )
 
 
-class UpdateStage(wiring.Component):
+class Stage(wiring.Component):
     """Writes a node of ``level`` and hands its parent the change, in the cycle after it took the update.
 
     The row comes from before the write of the update just ahead. If that wrote the same node, its sum, kept in
     ``written``, is the one to add to: *forwarding*, without which a repeated node loses a change.
     """
 
-    def __init__(self, design: Design, level: int, forwarding: bool = True) -> None:
+    def __init__(self, design: Design, level: int, ports: dict[str, wiring.Member], forwarding: bool) -> None:
         super().__init__(
             {
-                "taken": In(update_layout(design, level)),
                 "given": Out(update_layout(design, level + 1)),
                 "read": Out(read_signature(design, level)),
                 "write": Out(write_signature(design, level)),
             }
+            | ports
         )
-        self.design, self.level, self.forwarding = design, level, forwarding
+        self.design, self.forwarding = design, forwarding
 
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        held = Signal(self.taken.shape())
+    def _access(self, m: Module, held: data.View, writes: Value) -> Value:
+        """What was taken, ``held`` for a cycle, finds its node's word; ``write.word`` takes that one's place if it
+        ``writes``."""
         written = Signal(data.StructLayout({"valid": 1, "node": held.node.shape(), "word": self.write.word.shape()}))
         row, place = divide(held.node, words(self.design))
-        old = self.read.row[place] if words(self.design) > 1 else self.read.row[0]
-        if self.forwarding:
-            old = Mux(written.valid & (written.node == held.node), written.word, old)
-        m.d.sync += [held.eq(self.taken), written.valid.eq(held.valid), written.node.eq(held.node)]
+        m.d.sync += [held.eq(self.taken), written.valid.eq(writes), written.node.eq(held.node)]
         m.d.sync += written.word.eq(self.write.word)
         m.d.comb += [
             self.read.enable.eq(self.taken.valid),
             self.read.address.eq(divide(self.taken.node, words(self.design))[0]),
-            self.write.enable.eq(held.valid << place),
+            self.write.enable.eq(writes << place),
             self.write.address.eq(row),
-            self.write.word.eq(held.change if self.level == 0 else old + held.change),
-            self.given.valid.eq(held.valid),
+            self.given.valid.eq(writes),
             self.given.node.eq(divide(held.node, self.design.fanout)[0]),
-            self.given.change.eq(held.change - old if self.level == 0 else held.change),
         ]
+        old = self.read.row[place] if words(self.design) > 1 else self.read.row[0]
+        return Mux(written.valid & (written.node == held.node), written.word, old) if self.forwarding else old
+
+
+class LeafStage(Stage):
+    """The stage of the leaves, whose values are replaced, and the only one that retrievals come to."""
+
+    def __init__(self, design: Design, tag_bits: int, forwarding: bool) -> None:
+        ports = {"taken": In(access_layout(design, tag_bits)), "got": Out(got_layout(design, tag_bits))}
+        super().__init__(design, 0, ports, forwarding)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        held = Signal(self.taken.shape())
+        old = self._access(m, held, held.valid & held.writing)
+        m.d.comb += [self.write.word.eq(held.value), self.given.change.eq(held.value - old)]
+        m.d.sync += [
+            self.got.valid.eq(held.valid & ~held.writing),
+            self.got.priority.eq(old),
+            self.got.tag.eq(held.tag),
+        ]
+        return m
+
+
+class SumStage(Stage):
+    """The stage of a level between the leaves and the root."""
+
+    def __init__(self, design: Design, level: int, forwarding: bool) -> None:
+        super().__init__(design, level, {"taken": In(update_layout(design, level))}, forwarding)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        held = Signal(self.taken.shape())
+        old = self._access(m, held, held.valid)
+        m.d.comb += [self.write.word.eq(old + held.change), self.given.change.eq(held.change)]
         return m
 
 
 class Updater(wiring.Component):
     """A stage a level and the register of the root, ``total``, without the memories, which ``read_l`` and ``write_l``
-    look at and change. ``done`` is set in the cycle in which ``total`` first has the change of an update."""
+    look at and change. ``done`` is set in the cycle in which ``total`` first has the change of an update, ``got`` two
+    cycles after a retrieval was taken."""
 
-    def __init__(self, design: Design, forwarding: bool = True) -> None:
-        self.design = design
-        self.stages = [UpdateStage(design, level, forwarding) for level in range(design.levels)]
+    def __init__(self, design: Design, tag_bits: int, forwarding: bool = True) -> None:
+        self.leaves = LeafStage(design, tag_bits, forwarding)
+        self.stages = [self.leaves, *(SumStage(design, level, forwarding) for level in range(1, design.levels))]
         super().__init__(
-            {"taken": In(update_layout(design, 0)), "done": Out(1), "total": Out(design.widths[-1])}
+            {
+                "taken": In(access_layout(design, tag_bits)),
+                "got": Out(got_layout(design, tag_bits)),
+                "done": Out(1),
+                "total": Out(design.widths[-1]),
+            }
             | {f"read_{level}": Out(read_signature(design, level)) for level in range(design.levels)}
             | {f"write_{level}": Out(write_signature(design, level)) for level in range(design.levels)}
         )
@@ -94,6 +141,7 @@ class Updater(wiring.Component):
             m.d.comb += stage.taken.eq(update)
             update = stage.given
         held = Signal(update.shape())
+        m.d.comb += self.got.eq(self.leaves.got)
         m.d.sync += [held.eq(update), self.done.eq(held.valid)]
         with m.If(held.valid):
             m.d.sync += self.total.eq(self.total + held.change)
