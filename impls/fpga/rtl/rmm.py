@@ -58,7 +58,7 @@ class Rmm(wiring.Component):
             m.d.comb += [lane.eq(given) for lane, given in zip(self.dispatcher.lanes, self.lanes, strict=True)]
             for number, bank in enumerate(self.banks):
                 m.d.comb += self.dispatcher.totals[number].eq(bank.total)
-                m.d.comb += self.dispatcher.ready[number].eq(bank.ready | (requests[number].kind != Kind.SAMPLE))
+                m.d.comb += self.dispatcher.ready[number].eq(bank.ready)
         m.d.comb += self.total.eq(reduce(add, [bank.total for bank in self.banks]))
         for number, bank in enumerate(self.banks):
             m.submodules[f"bank_{number}"] = bank

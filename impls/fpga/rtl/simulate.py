@@ -1,6 +1,6 @@
 """Runs a simulated RMM: batches in, leaves and priorities out, cycles counted."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,48 +95,36 @@ def _words(ctx: Any, store: Any, words: int) -> list[int]:
 
 async def _update(ctx: Any, rmm: Rmm, updates: Sequence[tuple[int, int]]) -> int:
     requests = [{"kind": Kind.UPDATE, "asked": {"access": {"leaf": leaf, "value": value}}} for leaf, value in updates]
-    done = 0
-
-    def count(ctx: Any) -> bool:
-        nonlocal done
-        done += ctx.get(rmm.done).bit_count()
-        return done == len(updates)
-
-    return await _run(ctx, rmm, requests, count)
+    _, cycles = await _run(ctx, rmm, requests)
+    return cycles
 
 
 async def _get(ctx: Any, rmm: Rmm, gets: Sequence[int]) -> tuple[tuple[int, ...], int]:
     requests = [{"kind": Kind.RETRIEVAL, "asked": {"access": {"leaf": leaf}}} for leaf in gets]
-    answers, cycles = await _answered(ctx, rmm, requests, rmm.got)
-    return tuple(one["priority"] for one in answers), cycles
+    got, cycles = await _run(ctx, rmm, requests)
+    return tuple(got[place].priority for place in range(len(gets))), cycles
 
 
 async def _sample(ctx: Any, rmm: Rmm, masses: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     requests = [{"kind": Kind.SAMPLE, "asked": {"mass": mass}} for mass in masses]
-    answers, cycles = await _answered(ctx, rmm, requests, rmm.drawn)
-    return tuple(one["leaf"] for one in answers), tuple(one["priority"] for one in answers), cycles
+    drawn, cycles = await _run(ctx, rmm, requests)
+    samples = [drawn[place] for place in range(len(masses))]
+    return tuple(one.leaf for one in samples), tuple(one.priority for one in samples), cycles
 
 
-async def _answered(
-    ctx: Any, rmm: Rmm, requests: Sequence[dict[str, Any]], outputs: Sequence[Any]
-) -> tuple[list[Any], int]:
-    """Answers in the order of the requests, whose tags are their places in it, and the number of cycles."""
+async def _run(ctx: Any, rmm: Rmm, requests: Sequence[dict[str, Any]]) -> tuple[dict[int, Any], int]:
+    """Offers requests, S a cycle, tagged by their places, until there is an answer of whatever kind for each.
+
+    The answers by their tags, none for an update, and the number of cycles.
+    """
+    waiting = (request | {"tag": place} for place, request in enumerate(requests))
     answers: dict[int, Any] = {}
-
-    def collect(ctx: Any) -> bool:
-        for output in outputs:
-            if ctx.get(output.valid):
-                answers[ctx.get(output.tag)] = ctx.get(output)
-        return len(answers) == len(requests)
-
-    cycles = await _run(ctx, rmm, [one | {"tag": place} for place, one in enumerate(requests)], collect)
-    return [answers[place] for place in range(len(requests))], cycles
-
-
-async def _run(ctx: Any, rmm: Rmm, requests: Sequence[dict[str, Any]], finished: Callable[[Any], bool]) -> int:
-    """Offers requests, S a cycle, until ``finished``, which looks at every cycle once. The number of cycles."""
-    cycles, taken, waiting = 0, True, iter(requests)
-    while not finished(ctx):
+    cycles, done, taken = 0, 0, True
+    while True:
+        done += ctx.get(rmm.done).bit_count()
+        answers |= {ctx.get(one.tag): ctx.get(one) for one in (*rmm.drawn, *rmm.got) if ctx.get(one.valid)}
+        if done + len(answers) >= len(requests):
+            break
         if taken:
             for number, lane in enumerate(rmm.lanes):
                 request = next(waiting, None)
@@ -147,4 +135,4 @@ async def _run(ctx: Any, rmm: Rmm, requests: Sequence[dict[str, Any]], finished:
         await ctx.tick()
         cycles += 1
     ctx.set(rmm.valid, 0)
-    return cycles
+    return answers, cycles
