@@ -141,13 +141,15 @@ def _siblings(design: Design, level: int) -> int:
 
 
 def sampler(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
-    """A stage holds a sample, its mass and its tag, twice; ``wide`` has K - 1 subtracters, ``scan`` one of each."""
+    """A stage holds a sample, its mass and its tag, twice; the last has a priority in place of the second mass.
+
+    ``wide`` has K - 1 subtracters, ``scan`` one.
+    """
     fanout, tag = design.fanout, _bits(batch)
     ff, terms = 0, Counter[str]()
     for level, width in enumerate(design.widths[1:]):
         above, node = _bits(design.sizes[level + 1]), _bits(design.sizes[level])
-        passed_on = design.widths[level] if level else 0
-        ff += (1 + above + width + tag) + (1 + node + passed_on + tag)
+        ff += (1 + above + width + tag) + (1 + node + _kept(design, level) + tag)
         if design.micro == "wide":
             terms["siblings subtracted"] += (_siblings(design, level) - 1) * width
             terms["siblings summed"] += _adders(_siblings(design, level) - 1) * design.widths[level]
@@ -155,16 +157,22 @@ def sampler(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
             ff += 2 * _bits(fanout) + 1
             terms["sibling passed"] += width
         terms["node divided"] += _uneven(fanout) * _bits(fanout) * node
+    if design.micro == "wide":
+        terms["priority chosen"] = (_siblings(design, 0) - 1) * design.leaf_bits
     return Part(ff, terms, {})
 
 
 def updater(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
-    """A stage holds an update and the sum it wrote last; a node's number is shifted on, and shared, where K allows."""
+    """A stage holds an update and the sum it wrote last; a node's number is shifted on, and shared, where K allows.
+
+    The leaves' stage holds also whether it is to write, and the tag and the priority of what it only reads.
+    """
     nodes = [_bits(size) for size in design.sizes[:-1]]
+    retrieval = 2 + design.leaf_bits + 2 * _bits(batch)
     changes = design.leaf_bits + design.levels * (design.leaf_bits + 1)
     sums = [_kept(design, level) for level in range(design.levels)]
-    ff = changes + sum(sums) + design.widths[-1] + design.levels + 2 + nodes[0] + sum(nodes)
-    terms = Counter({"node compared": sum(nodes), "change added": sum(sums)})
+    ff = retrieval + changes + sum(sums) + design.widths[-1] + design.levels + 2 + nodes[0] + sum(nodes)
+    terms = Counter({"node compared": sum(nodes), "change added": sum(sums), "priority retrieved": design.leaf_bits})
     if _uneven(design.fanout):
         ff += sum(nodes[1:])
         terms["node divided"] += _bits(design.fanout) * sum(nodes)
@@ -178,7 +186,7 @@ def updater(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
 def bank(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
     """Both pipelines and their memories."""
     parts = [_memory(design, level, uram) for level in range(design.levels)]
-    return reduce(add, parts, sampler(design, batch) + updater(design))
+    return reduce(add, parts, sampler(design, batch) + updater(design, batch))
 
 
 def _memory(design: Design, level: int, uram: bool) -> Part:
@@ -205,7 +213,7 @@ def dispatcher(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
     if banks == 1:
         return Part(0, {}, {})
     mass = design.widths[-1] + _bits(banks)
-    request = 1 + max(mass + _bits(batch), _bits(design.capacity) + design.leaf_bits)
+    request = 2 + _bits(batch) + mass  # wider than a leaf and its value
     rows = 1 << _bits(-(-batch // banks))
     queue = Memory(rows, 1, banks * (1 + request), answers_at_once=True)
     starts = _prefix_widths(banks - 1, design.widths[-1])
@@ -237,20 +245,19 @@ def rmm(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
 
 
 def _held_once(design: Design, batch: int) -> int:
-    """Flip-flops that both pipelines of the first bank share: the bits of a request which both take as they come.
+    """Flip-flops that both pipelines of a bank share: the bits of a request which both take as they come.
 
-    The first bank starts at 0, so that nothing is subtracted; a ``wide`` sampler takes a request in every cycle, as the
-    updater does. A mass and a tag lie where a leaf and a value lie.
+    A ``wide`` sampler takes a request in every cycle, as the updater does, so that a tag is held once for two cycles.
+    The first bank starts at 0, so that nothing is subtracted: its mass lies where a leaf and a value lie.
     """
     if design.micro == "scan":
         return 0
-    mass = design.widths[-1] + _bits(design.banks)
-    sample = {*range(design.widths[-1]), *range(mass, mass + _bits(batch))}
+    sample = set(range(design.widths[-1]))
     lead, value = _bits(design.banks) if design.banking == "interleaved" else 0, _bits(design.capacity)
     update = set(range(value, value + design.leaf_bits))
     if design.banking == "contiguous" or not _uneven(design.banks):
         update |= set(range(lead, lead + _bits(design.bank_capacity)))
-    return len(sample & update)
+    return design.banks * 2 * _bits(batch) + len(sample & update)
 
 
 def _uneven(divisor: int) -> bool:
