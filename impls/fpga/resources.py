@@ -209,21 +209,30 @@ def _stored(memory: Memory, used: Allocation, copies: int) -> Part:
 
 def dispatcher(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
     """S (S - 1) comparers and S queues, each S lanes wide; nothing where there is one bank."""
+    return _dispatcher(design, batch, 0)
+
+
+def _dispatcher(design: Design, batch: int, unread: int) -> Part:
+    """``unread``: upper bits of a request that no bank sees. A queue is rid of them at the end of a row, no sooner."""
     banks = design.banks
     if banks == 1:
         return Part(0, {}, {})
-    mass = design.widths[-1] + _bits(banks)
-    request = 2 + _bits(batch) + mass  # wider than a leaf and its value
+    request = 2 + _bits(batch) + _mass(design)
     rows = 1 << _bits(-(-batch // banks))
-    queue = Memory(rows, 1, banks * (1 + request), answers_at_once=True)
+    queue = Memory(rows, 1, banks * (1 + request) - unread, answers_at_once=True)
     starts = _prefix_widths(banks - 1, design.widths[-1])
     ff = sum(starts) + banks * (banks + 2 * _bits(rows) + rows.bit_length())
     terms = {
         "start compared": banks * sum(starts),
-        "lane merged": banks * banks * request,
+        "lane merged": banks * banks * (request - unread),
         "lane ordered": banks * banks,
     }
-    return _stored(queue, allocate(queue, uram), banks) + Part(ff, terms, {})
+    return _stored(queue, allocate(queue, uram=False), banks) + Part(ff, terms, {})
+
+
+def _mass(design: Design) -> int:
+    """Bits of the sum of all banks: as many as a leaf and its value have, or more."""
+    return design.widths[-1] + _bits(design.banks)
 
 
 def _prefix_widths(values: int, width: int) -> list[int]:
@@ -235,13 +244,14 @@ def _prefix_widths(values: int, width: int) -> list[int]:
 
 
 def rmm(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
-    """S banks behind the dispatcher, each with its start to subtract."""
+    """S banks behind the dispatcher, each with its start to subtract: of a mass they see what may be in one bank."""
+    unread = _mass(design) - max(design.widths[-1], _bits(design.capacity) + design.leaf_bits)
     join = Part(-_held_once(design, batch), {}, {})
     if design.banks > 1:
         divided = 2 * _bits(design.banks) * _bits(design.capacity) if design.banking == "interleaved" else 0
         terms = {"start subtracted": design.widths[-1], "node divided": _uneven(design.banks) * divided}
         join += Part(0, {name: design.banks * size for name, size in terms.items()}, {})
-    return reduce(add, [bank(design, batch, uram)] * design.banks, dispatcher(design, batch) + join)
+    return reduce(add, [bank(design, batch, uram)] * design.banks, _dispatcher(design, batch, unread) + join)
 
 
 def _held_once(design: Design, batch: int) -> int:

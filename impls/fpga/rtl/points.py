@@ -93,6 +93,8 @@ bank       wide 16  65536 24 1 contiguous  1024 bram test
 rmm        scan  2   4096 18 1 contiguous  1024 bram test
 rmm        scan  4   1024 24 4 interleaved 1024 bram test
 rmm        scan  4    300 12 3 interleaved  256 bram test
+rmm        scan  4    200 18 3 contiguous   256 bram test
+rmm        scan  2    130  9 6 contiguous   512 bram test
 rmm        wide  4    256 18 1 contiguous   256 bram test
 rmm        wide  4   1000 12 3 contiguous   256 bram test
 rmm        wide  4   4096 18 4 contiguous  1024 bram test
