@@ -89,7 +89,7 @@ def test_the_wheel_holds_the_two_packages_and_works_elsewhere(tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.partition("/")[0] for name in archive.namelist()}
         assert {top for top in tops if not top.endswith(".dist-info")} == {"impls", "dse"}
-        assert "impls/py.typed" in archive.namelist()
+        assert {"impls/py.typed", "dse/platforms/u200.toml"} <= set(archive.namelist())
         archive.extractall(tmp_path / "site")
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); import impls; print(impls.__file__); "

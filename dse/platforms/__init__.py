@@ -1,5 +1,28 @@
-"""Machines: the fingerprint of the one that runs."""
+"""Machines: the fingerprint of the one that runs, and files that describe any."""
 
 from .fingerprint import command_line, commit, fingerprint, now
+from .platform import Cache, Device, Leaf, Link, Memory, Platform, Resources, Slice, leaves
+from .quantities import Quantity
+from .reading import PlatformError, Problem, load, names, problems
 
-__all__ = ["command_line", "commit", "fingerprint", "now"]
+__all__ = [
+    "Cache",
+    "Device",
+    "Leaf",
+    "Link",
+    "Memory",
+    "Platform",
+    "PlatformError",
+    "Problem",
+    "Quantity",
+    "Resources",
+    "Slice",
+    "command_line",
+    "commit",
+    "fingerprint",
+    "leaves",
+    "load",
+    "names",
+    "now",
+    "problems",
+]

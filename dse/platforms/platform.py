@@ -1,0 +1,215 @@
+"""A machine as the solver sees it: devices, what they hold, and the links between them.
+
+Field names say SI units; every number is a ``Quantity``, which carries its origin. The fields are also the keys of a
+platform file, where a unit of the writer's choice takes the place of the SI one (``reading.py``).
+"""
+
+# ruff: noqa: RUF009  # number(), text() and table() are dataclasses.field(), with what a file may say as metadata
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .quantities import Quantity, split
+
+Kind = Literal["cpu", "gpu", "fpga"]
+KINDS = ("cpu", "gpu", "fpga")
+
+_REQUIRED = dataclasses.MISSING
+
+
+def _field(shape: str, default: Any, **more: Any) -> Any:
+    metadata = {"shape": shape, "documentation": False, "zero": False, "kinds": KINDS} | more
+    if default is _REQUIRED:
+        return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def number(default: Any = _REQUIRED, **more: Any) -> Any:
+    """A number above 0; with ``zero``, from 0 on. ``documentation``: no estimate rests on it. ``kinds``: of devices."""
+    return _field("number", default, **more)
+
+
+def text(default: Any = _REQUIRED, **more: Any) -> Any:
+    """Words; ``name`` if they are a name that others refer to."""
+    return _field("text", default, **more)
+
+
+def table(key: str, of: type, default: Any = _REQUIRED, **more: Any) -> Any:
+    """A table of a file, ``[...key]``, or with the default () any number of them, ``[[...key]]``."""
+    return _field("table" if default is None else "tables", default, key=key, of=of, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """A level of memory. Bandwidths count bytes read and bytes written, as the STREAM benchmark does.
+
+    ``bandwidth``: what a datasheet or a paper states for all cores together. ``latency``: one read that waits for the
+    one before. ``gather``: one of many independent reads of random lines. ``copy``: a = b; ``triad``: a = b + s c. Of
+    one core, or of all at once: there ``gather`` is the seconds between two reads that any core finishes.
+    """
+
+    size_bytes: Quantity = number()
+    bandwidth_bytes_per_s: Quantity | None = number(None)
+    latency_seconds: Quantity | None = number(None)
+    gather_seconds: Quantity | None = number(None)
+    copy_bytes_per_s: Quantity | None = number(None)
+    triad_bytes_per_s: Quantity | None = number(None)
+    gather_all_cores_seconds: Quantity | None = number(None)
+    copy_all_cores_bytes_per_s: Quantity | None = number(None)
+    triad_all_cores_bytes_per_s: Quantity | None = number(None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cache(Memory):
+    """A cache, as one core sees it; so many threads of the processor share it."""
+
+    name: str = text(name=True, documentation=True)
+    shared_by: Quantity | None = number(None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What designs on an FPGA are made of: lookup tables, flip-flops, 36 Kbit and 288 Kbit memories, multipliers."""
+
+    lut: Quantity = number(zero=True)
+    ff: Quantity = number(zero=True)
+    bram36: Quantity = number(zero=True)
+    uram: Quantity = number(zero=True)
+    dsp: Quantity = number(zero=True)
+
+
+RESOURCES = tuple(field.name for field in dataclasses.fields(Resources))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice(Resources):
+    """A part of an FPGA that a design should not cross: a die (SLR), or the whole of a small device.
+
+    ``shell``: what of it the vendor's shell, or any fixed part of the design, takes away.
+    """
+
+    name: str = text(name=True, documentation=True)
+    shell: Resources | None = table("shell", Resources, None)
+
+    def usable(self) -> dict[str, int]:
+        """What is left for a design, by resource."""
+        taken = {name: getattr(self.shell, name).value if self.shell else 0 for name in RESOURCES}
+        return {name: int(getattr(self, name).value - taken[name]) for name in RESOURCES}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """A processor, GPU or FPGA with the memory beside it.
+
+    ``threads``: hardware threads of all cores. ``peak_fp32``, ``peak_int32``: multiplications and additions, each an
+    operation. ``launch``: what a kernel costs before it does anything. ``power``: drawn under load, or the thermal
+    limit where the note says so.
+    """
+
+    name: str = text(name=True, documentation=True)
+    kind: Kind = text(choices=KINDS)
+    model: str | None = text(None, documentation=True)
+    process_nm: Quantity | None = number(None, documentation=True)
+    sockets: Quantity | None = number(None, documentation=True, kinds=("cpu",))
+    cores: Quantity | None = number(None, kinds=("cpu",))
+    threads: Quantity | None = number(None, kinds=("cpu",))
+    multiprocessors: Quantity | None = number(None, kinds=("gpu",))
+    clock_hz: Quantity | None = number(None)
+    peak_fp32_ops_per_s: Quantity | None = number(None, kinds=("cpu", "gpu"))
+    peak_int32_ops_per_s: Quantity | None = number(None, documentation=True)
+    launch_seconds: Quantity | None = number(None, kinds=("gpu",))
+    power_watts: Quantity | None = number(None)
+    shell: str | None = text(None, documentation=True, kinds=("fpga",))
+    caches: tuple[Cache, ...] = table("cache", Cache, (), kinds=("cpu", "gpu"))
+    memory: Memory | None = table("memory", Memory, None)
+    slices: tuple[Slice, ...] = table("slice", Slice, (), kinds=("fpga",))
+
+
+NEEDED = {"cpu": ("cores", "memory"), "gpu": ("memory",), "fpga": ("clock_hz", "slices")}
+"""Fields without which nothing can be said of a device, by its kind."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """A way for data between two devices, by direction: ``source`` to ``target``, and ``back``.
+
+    n bytes take hops x (alpha + n / beta): each of the ``hops`` on the way stores all of them before it sends them on.
+    ``nominal``: the raw rate of the link, which no transfer reaches.
+    """
+
+    source: str = text(key="from")
+    target: str = text(key="to")
+    hops: Quantity = number()
+    alpha_seconds: Quantity = number(zero=True)
+    beta_bytes_per_s: Quantity = number()
+    back_alpha_seconds: Quantity = number(zero=True)
+    back_beta_bytes_per_s: Quantity = number()
+    nominal_bytes_per_s: Quantity | None = number(None, documentation=True)
+
+    @property
+    def name(self) -> str:
+        """Both ends."""
+        return f"{self.source}-{self.target}"
+
+    def seconds(self, nbytes: float, back: bool = False) -> float:
+        """Seconds that a transfer of so many bytes takes."""
+        alpha = self.back_alpha_seconds if back else self.alpha_seconds
+        beta = self.back_beta_bytes_per_s if back else self.beta_bytes_per_s
+        return self.hops.value * (alpha.value + nbytes / beta.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform:
+    """A machine. ``machine_key``: of the fingerprint, where the machine was probed."""
+
+    name: str = text(name=True, documentation=True)
+    title: str | None = text(None, documentation=True)
+    machine_key: str | None = text(None, documentation=True)
+    devices: tuple[Device, ...] = table("device", Device, ())
+    links: tuple[Link, ...] = table("link", Link, ())
+
+    def device(self, name: str) -> Device:
+        """The device of that name. KeyError where there is none."""
+        return {device.name: device for device in self.devices}[name]
+
+    def transfer_seconds(self, source: str, target: str, nbytes: float) -> float:
+        """Seconds that n bytes take from a device to another, by the fastest chain of links. KeyError for no device."""
+        best = {device.name: math.inf for device in self.devices}
+        best[self.device(source).name] = 0.0
+        for _ in self.devices:  # as many rounds as a chain can have links
+            for link in self.links:
+                there, back = link.seconds(nbytes), link.seconds(nbytes, back=True)
+                best[link.target] = min(best[link.target], best[link.source] + there)
+                best[link.source] = min(best[link.source], best[link.target] + back)
+        return best[self.device(target).name]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One key of a platform: where it stands, its field's name (with its SI unit), and its value.
+
+    ``documentation``: no estimate may rest on it; every other key must move some estimate.
+    """
+
+    path: str
+    field: str
+    value: Quantity | str
+    documentation: bool
+
+
+def leaves(thing: Any, path: str = "") -> Iterator[Leaf]:
+    """Every key that is set in a platform, or in a part of one, in the order of its fields."""
+    for field in dataclasses.fields(thing):
+        value, shape = getattr(thing, field.name), field.metadata["shape"]
+        if value is None:
+            continue
+        if shape in ("number", "text"):
+            name = field.metadata.get("key", split(field.name)[0])
+            yield Leaf(f"{path}{name}", field.name, value, field.metadata["documentation"])
+            continue
+        key = field.metadata["key"]
+        for part in value if shape == "tables" else (value,):
+            yield from leaves(part, f"{path}{key}.{part.name}." if shape == "tables" else f"{path}{key}.")
