@@ -8,6 +8,7 @@ import json
 import sys
 from pathlib import Path
 
+from . import platform_command
 from .recommend import Recommendation, recommend
 from .records import RecordError
 from .tables import Estimate
@@ -18,6 +19,8 @@ MOST_CELLS_SHOWN = 8
 def main(arguments: list[str] | None = None) -> int:
     """Answer; returns the exit code: 0 answered, 2 cannot be answered (one sentence says why)."""
     options = _parser().parse_args(arguments)
+    if options.command == "platform":
+        return platform_command.run(options)
     try:
         given = recommend(
             options.capacity,
@@ -101,6 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     ask.add_argument("--machine", help="key of another machine with records (default: this one)")
     ask.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
     ask.add_argument("--json", action="store_true", help="print JSON instead of text")
+    platform_command.add_to(commands)
     return parser
 
 
