@@ -86,7 +86,7 @@ def test_each_fault_is_told_in_a_sentence_with_its_line(old, new, at, words):
 
 def test_an_fpga_without_a_slice_is_refused():
     text = GOOD[: GOOD.index("[[device.slice]]")] + GOOD[GOOD.index("[[link]]") :]
-    assert told(text) == [f"{SECOND_DEVICE}: device 'card' lacks a [[slice]], which every fpga has"]
+    assert told(text) == [f"{SECOND_DEVICE}: device 'card' lacks [[device.slice]], which every fpga has"]
 
 
 def test_a_device_that_no_link_reaches_is_refused():
@@ -122,7 +122,7 @@ def test_lines_are_found_behind_strings_that_look_like_tables():
     [
         (b"", "is empty: a platform has a name and at least one [[device]]"),
         (b"# nothing\n", "is empty"),
-        (b'name = "mine"\n', "mine' lacks a [[device]]"),
+        (b'name = "mine"\n', "mine' lacks [[device]]"),
         (b"name = \n", ":1: not TOML: invalid value"),
         (b'name = "x"\nname = "y"\n', ":2: not TOML: cannot overwrite a value"),
         (b"a" * (10 << 20), "has 10,485,760 bytes, a platform file at most 1,048,576"),

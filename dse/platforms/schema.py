@@ -110,9 +110,7 @@ class _Reader:
                 return tuple(
                     self.table(meta["of"], part, (*path, n), source) for n, part in enumerate(value[:MOST_TABLES])
                 )
-        header = ".".join(step for step in path if isinstance(step, str))
-        brackets = f"[{header}]" if meta["shape"] == "table" else f"[[{header}]]"
-        self._fault(path, f"{key} must be {brackets}, not {_kind(value)}")
+        self._fault(path, f"{key} must be {_header(path, known.field)}, not {_kind(value)}")
         return None
 
     def _is_text(self, key: str, value: Any, path: Path, choices: tuple[str, ...] = (), name: bool = False) -> bool:
@@ -175,7 +173,7 @@ class _Reader:
         kind = str(given.get("kind")) if of is Device else ""
         needed = ("devices",) if of is Platform else NEEDED.get(kind, ())
         lacking = [
-            _described(field)
+            _described(field, path)
             for field in dataclasses.fields(of)
             if field.name not in given and (field.default is dataclasses.MISSING or field.name in needed)
         ]
@@ -216,15 +214,18 @@ def _unknown(key: str, of: type, look: bool) -> str:
     return f"unknown key {short(key)}{near(key, [*_keys(of), *_SOURCE]) if look else ''}"
 
 
-def _described(field: "dataclasses.Field[Any]") -> str:
-    """A key that a file lacks, with the units it may end in, or as a table."""
+def _described(field: "dataclasses.Field[Any]", path: Path) -> str:
+    """A key that the table at a path lacks, with the units it may end in; or the header of a table."""
     name, units = _name_and_units(field)
-    match field.metadata["shape"]:
-        case "table":
-            return f"a table {name}"
-        case "tables":
-            return f"a [[{name}]]"
+    if field.metadata["shape"] in ("table", "tables"):
+        return _header((*path, name), field)
     return name if units == (COUNT,) else f"{name} ({', '.join(unit.ending for unit in units)})"
+
+
+def _header(path: Path, field: "dataclasses.Field[Any]") -> str:
+    """What a file writes above a table."""
+    names = ".".join(step for step in path if isinstance(step, str))
+    return f"[{names}]" if field.metadata["shape"] == "table" else f"[[{names}]]"
 
 
 def _kind(value: object) -> str:
