@@ -18,6 +18,7 @@ and change it until `check` is content. In a file, keys end in their unit:
 import argparse
 import dataclasses
 import json
+import os
 import sys
 import textwrap
 from pathlib import Path
@@ -35,10 +36,15 @@ WIDTH = 120
 def run(options: argparse.Namespace) -> int:
     """Do one of the commands; returns the exit code: 0 done, 2 not, with a sentence for each reason."""
     try:
-        return int(options.run(options))
+        code = int(options.run(options))
+        sys.stdout.flush()
+        return code
     except PlatformError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def add_to(commands: Any) -> None:
@@ -94,21 +100,20 @@ def _show(options: argparse.Namespace) -> int:
 
 def text(platform: Platform) -> str:
     """A table for each device, memory, slice and link; a note that repeats the one above it is a ditto mark."""
-    rows: dict[str, list[list[str]]] = {}
-    titles: dict[str, list[str]] = {}
+    tables: dict[str, tuple[list[str], list[list[str]]]] = {}
     for leaf in leaves(platform):
         table, _, key = leaf.path.rpartition(".")
+        words, rows = tables.setdefault(table, ([], []))
         if isinstance(leaf.value, str):
-            titles.setdefault(table, []).append(leaf.value)
+            words.append(leaf.value)
         else:
-            rows.setdefault(table, []).append([key, *_value(leaf), leaf.value.origin, leaf.value.note])
-    lines = ["; ".join(titles.pop("", []))]
-    widths = [max(len(row[column]) for found in rows.values() for row in found) for column in range(4)]
-    for table in dict.fromkeys([*titles, *rows]):
-        words = [word for word in titles.get(table, []) if word not in table.split(".")]
-        lines += ["", f"{table}{': ' if words else ''}{', '.join(words)}"]
+            rows.append([key, *_value(leaf), leaf.value.origin, leaf.value.note])
+    lines = ["; ".join(tables.pop("")[0])]
+    widths = [max(len(row[column]) for _, rows in tables.values() for row in rows) for column in range(4)]
+    for table, (words, rows) in tables.items():
+        lines += ["", ": ".join(filter(None, [table, ", ".join(word for word in words if word not in table)]))]
         above = ""
-        for key, digits, unit, origin, note in rows.get(table, []):
+        for key, digits, unit, origin, note in rows:
             cells = [key.ljust(widths[0]), digits.rjust(widths[1]), unit.ljust(widths[2]), origin.ljust(widths[3])]
             begin = f"  {'  '.join(cells)}  "
             shown = textwrap.wrap('"' if note == above else note, max(40, WIDTH - len(begin)))

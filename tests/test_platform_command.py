@@ -122,3 +122,10 @@ def test_help_teaches_and_the_command_runs_as_a_module():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     for word in ("list", "show", "check", "diff", "probe", "_gb_per_s", "mine.toml"):
         assert word in done.stdout
+
+
+def test_a_reader_that_stops_early_is_no_error():
+    command = f"{sys.executable} -m dse platform show u200 | head -n 1"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("u200")
+    assert done.stderr == ""
