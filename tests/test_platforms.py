@@ -11,6 +11,7 @@ from dse.platforms import PlatformError, Quantity, leaves, load, problems
 from dse.platforms.quantities import ORIGINS, UNITS, in_unit, readable, to_si
 from dse.platforms.reading import parse, path_of
 from dse.platforms.writing import to_toml
+from impls.fpga.link import U200_LINK
 
 SHIPPED = platforms.names()
 GOOD = """\
@@ -93,6 +94,8 @@ def test_the_seeds_platform_is_as_printed_and_corrected_where_it_cannot_be():
     assert (link.nominal_bytes_per_s.value, link.nominal_bytes_per_s.origin) == (16e9, "paper")
     assert (link.alpha_seconds.value, link.alpha_seconds.origin) == (13.6e-6, "measured")
     assert (link.beta_bytes_per_s.value, link.back_beta_bytes_per_s.value) == (7.45e9, 12.1e9)
+    assert link.seconds(1e6) == U200_LINK.to_device_seconds(10**6)
+    assert link.seconds(1e6, back=True) == U200_LINK.from_device_seconds(10**6)
 
 
 def test_units_are_converted_at_the_door():
