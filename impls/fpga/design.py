@@ -7,6 +7,7 @@ A bank is a pipeline of L stages, one memory a level, so that as many samples ar
 stage (``micro``): ``scan`` looks at one sibling a cycle, as seed 3; ``wide`` reads all K of them as one memory row.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -48,7 +49,7 @@ class Design:
         """Leaves of the largest bank."""
         return -(-self.capacity // self.banks)
 
-    @property
+    @functools.cached_property
     def sizes(self) -> tuple[int, ...]:
         """Nodes of each level of a bank, leaves first."""
         return level_sizes(self.bank_capacity, self.fanout)
@@ -58,7 +59,7 @@ class Design:
         """L: levels that a pipeline reads, or sums that an update changes."""
         return len(self.sizes) - 1
 
-    @property
+    @functools.cached_property
     def widths(self) -> tuple[int, ...]:
         """Bits of a node at each level of a bank, leaves first.
 

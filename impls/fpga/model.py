@@ -85,13 +85,13 @@ def ledger(
     parts = PARTS[op] if batch else ()
     if law != "rtl":
         return Ledger(op, batch, law, tuple(_PRINTED[law](design, part, batch) for part in parts), 0.0, design.clock_hz)
-    drawn = list(_batches(design, op, batch, shares))
+    drawn = list(batches(design, op, batch, shares))
     entries = tuple(entry for part in parts for entry in _entries(design, part, drawn))
     busiest = float(np.mean([np.bincount(banks).max() for banks in drawn])) if batch else 0.0
     return Ledger(op, batch, law, entries, busiest, design.clock_hz)
 
 
-def _batches(design: Design, op: str, batch: int, shares: Shares | None) -> Iterator[Banks]:
+def batches(design: Design, op: str, batch: int, shares: Shares | None) -> Iterator[Banks]:
     """Banks of a batch's elements, in the order they come: the one there is for "insert", else random ones."""
     if op == "insert":
         yield np.array([design.bank_of(slot % design.capacity)[0] for slot in range(batch)], np.int64)

@@ -67,10 +67,10 @@ class Budget:
 class DoesNotFit(ValueError):
     """A design needs more than there is; ``exceeded`` has (have, need) of every resource it does so of."""
 
-    def __init__(self, exceeded: Mapping[str, tuple[float, float]]) -> None:
+    def __init__(self, exceeded: Mapping[str, tuple[float, float]], what: str = "it") -> None:
         self.exceeded = dict(exceeded)
         told = "; ".join(f"{name}: have {have:,}, need {need:,}" for name, (have, need) in exceeded.items())
-        super().__init__(f"does not fit: {told}")
+        super().__init__(f"{what} does not fit: {told}")
 
 
 def resources(design: Design, *, batch: int = BATCH, uram: bool = True) -> Resources:
@@ -106,15 +106,20 @@ def _counted(part: Part, sram_bits: int) -> Resources:
 def fits(design: Design, budget: Budget, *, batch: int = BATCH, uram: bool = True) -> Resources:
     """What the design takes; DoesNotFit where that is more than the budget, with all that is short."""
     needed = resources(design, batch=batch, uram=uram)
+    lacking = exceeded(needed, budget)
+    if lacking:
+        raise DoesNotFit(lacking)
+    return needed
+
+
+def exceeded(needed: Resources, budget: Budget) -> dict[str, tuple[float, float]]:
+    """(have, need) of every resource there is too little of."""
     bounds = {field.name: getattr(budget, field.name) for field in fields(budget)}
-    exceeded = {
+    return {
         name: (have, getattr(needed, name))
         for name, have in bounds.items()
         if have is not None and getattr(needed, name) > have
     }
-    if exceeded:
-        raise DoesNotFit(exceeded)
-    return needed
 
 
 def _bits(values: int) -> int:
