@@ -1,6 +1,8 @@
 """Ask what to choose.
 
 recommend   which tree, which K, how many threads, for N leaves and batches of B
+platform    machines as files: show, check, compare, and probe the one that runs
+fpga        which replay management module and learner, for an FPGA, a network and batches of B
 """
 
 import argparse
@@ -8,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from . import platform_command
+from . import fpga_command, platform_command
 from .recommend import Recommendation, recommend
 from .records import RecordError
 from .tables import Estimate
@@ -19,8 +21,10 @@ MOST_CELLS_SHOWN = 8
 def main(arguments: list[str] | None = None) -> int:
     """Answer; returns the exit code: 0 answered, 2 cannot be answered (one sentence says why)."""
     options = _parser().parse_args(arguments)
-    if options.command == "platform":
-        return platform_command.run(options)
+    return _COMMANDS[options.command](options)
+
+
+def _recommend(options: argparse.Namespace) -> int:
     try:
         given = recommend(
             options.capacity,
@@ -105,7 +109,11 @@ def _parser() -> argparse.ArgumentParser:
     ask.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
     ask.add_argument("--json", action="store_true", help="print JSON instead of text")
     platform_command.add_to(commands)
+    fpga_command.add_to(commands)
     return parser
+
+
+_COMMANDS = {"recommend": _recommend, "platform": platform_command.run, "fpga": fpga_command.run}
 
 
 if __name__ == "__main__":
