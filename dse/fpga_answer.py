@@ -13,16 +13,19 @@ from impls.fpga.points import BOUNDED, Slice, less, pooled
 from impls.fpga.resources import Budget, DoesNotFit, Resources
 from impls.fpga.rmm_search import Space
 
+from .platforms import Quantity
+
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked, parsed; ``source`` says where the slices come from."""
+    """What is asked, parsed; ``size`` is one number of the slices, with its origin."""
 
     network: Network
     space: Space
     platform: str
     slices: tuple[Slice, ...]
-    source: str
+    size: Quantity
+    clock: Quantity
     sharing: str
     fill: str
     mac: Mac
@@ -149,7 +152,11 @@ def sources(question: Question) -> list[dict[str, str]]:
         ("memory of the learner", "modeled", "buffers counted; not synthesized"),
         ("DSP of a MAC", "assumed", f"{mac.dsp}; an adder of 2 and a multiplier of 3, HLS's default cores, would be 5"),
         ("LUT and FF of a MAC", "quoted", f"{mac.lut} and {mac.ff}: seed 3's DQN learner (Table VI) over its MACs"),
-        ("slices", "quoted", question.source),
-        ("clock", "assumed", f"{question.space.clock_hz / 1e6:g} MHz; designs do not change it"),
+        ("slices", question.size.origin, f"platform {question.platform}: {question.size.note}"),
+        (
+            "clock",
+            question.clock.origin,
+            f"{question.clock.value / 1e6:g} MHz, {question.clock.note}; no design changes it",
+        ),
     ]
     return [{"what": what, "basis": basis, "source": source} for what, basis, source in table]

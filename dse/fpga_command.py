@@ -14,11 +14,12 @@ from impls.fpga.learner import FILLS, FP32
 from impls.fpga.learner_search import LearnerPoint
 from impls.fpga.network import SYNTAX, parse
 from impls.fpga.points import Slice
+from impls.fpga.resources import Budget
 from impls.fpga.rmm_search import LEAF_BITS, Space
 
-from . import learner_points, quoted
+from . import platforms
 from .fpga_answer import Question, Use, front, greedy, sources, to_dict, uses
-from .records import RecordError
+from .platforms import Device, Platform, PlatformError, Quantity
 
 FULL = 0.9
 """Share of a budget from which a note is due."""
@@ -37,7 +38,7 @@ def add_to(commands: Any) -> None:
     ask.add_argument("--network", required=True, help="its layers, or a name")
     ask.add_argument("--batch", type=int, required=True, metavar="B", help="samples of a gradient step")
     ask.add_argument("--capacity", type=int, default=1 << 20, metavar="N", help="leaves (default: %(default)s)")
-    ask.add_argument("--platform", default="u200", help="default: %(default)s")
+    ask.add_argument("--platform", default="u200", help="a name or a file with an FPGA (default: %(default)s)")
     ask.add_argument(
         "--slice",
         choices=explore.SHARINGS,
@@ -46,7 +47,7 @@ def add_to(commands: Any) -> None:
     )
     ask.add_argument("--fill", choices=FILLS, default="ideal", help="cycles of a tensor unit (default: %(default)s)")
     ask.add_argument("--leaf-bits", type=int, default=LEAF_BITS[0], metavar="W", help="default: %(default)s")
-    ask.add_argument("--clock-mhz", type=float, default=200.0, metavar="F", help="default: %(default)s")
+    ask.add_argument("--clock-mhz", type=float, metavar="F", help="default: the platform's")
     ask.add_argument("--dsp-per-mac", type=int, default=FP32.dsp, metavar="D", help="fp32 (default: %(default)s)")
     ask.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
     ask.add_argument("--front", action="store_true", help="also which learners take less and are slower; JSON has them")
@@ -60,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         found = explore.explore(
             question.network, question.space, question.slices, question.sharing, question.fill, question.mac
         )
-    except (RecordError, ValueError) as error:
+    except (PlatformError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(json.dumps(to_dict(question, found)) if options.json else text(question, found, options.front))
@@ -70,18 +71,34 @@ def run(options: argparse.Namespace) -> int:
 def _question(options: argparse.Namespace) -> Question:
     if options.dsp_per_mac < 1:
         raise ValueError(f"--dsp-per-mac must be at least 1, not {options.dsp_per_mac}")
-    slices, source = _slices(options.platform, options.results)
-    space = Space(options.capacity, options.batch, leaf_bits=(options.leaf_bits,), clock_hz=1e6 * options.clock_mhz)
-    mac = replace(FP32, dsp=options.dsp_per_mac)
-    return Question(parse(options.network), space, options.platform, slices, source, options.slice, options.fill, mac)
+    machine = platforms.load(options.platform, options.results)
+    device = _fpga(machine)
+    clock = device.clock_hz
+    if options.clock_mhz is not None:
+        clock = Quantity(value=1e6 * options.clock_mhz, origin="assumed", note="as asked")
+    if clock is None:
+        raise ValueError(f"platform {machine.name!r} states no clock of its FPGA; give one with --clock-mhz")
+    return Question(
+        network=parse(options.network),
+        space=Space(options.capacity, options.batch, leaf_bits=(options.leaf_bits,), clock_hz=clock.value),
+        platform=machine.name,
+        slices=tuple(Slice(part.name, Budget(**part.usable())) for part in device.slices),
+        size=device.slices[0].lut,
+        clock=clock,
+        sharing=options.slice,
+        fill=options.fill,
+        mac=replace(FP32, dsp=options.dsp_per_mac),
+    )
 
 
-def _slices(platform: str, results: Path) -> tuple[tuple[Slice, ...], str]:
-    """The slices of a platform's FPGA, and where what is known of them comes from."""
-    if platform != "u200":
-        raise ValueError(f"no platform named {platform!r}; there is u200")
-    found = quoted.read(results / "quoted")
-    return learner_points.slices(found), found.where(learner_points.SHELL)
+def _fpga(machine: Platform) -> Device:
+    """The FPGA of a platform, which must have one."""
+    found = [device for device in machine.devices if device.kind == "fpga"]
+    if len(found) != 1:
+        raise ValueError(
+            f"platform {machine.name!r} has {len(found) or 'no'} FPGA; there must be one, as in u200 or edge"
+        )
+    return found[0]
 
 
 def text(question: Question, found: Sequence[Choice], with_front: bool = False) -> str:

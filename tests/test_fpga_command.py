@@ -28,11 +28,11 @@ def test_the_answer_names_design_bottleneck_shares_runner_up_and_sources(capsys)
         "cartpole (137 parameters, 120 MACs a sample)",
         "DP = 2 pipeline(s) of 313 MAC units, PI = 16 samples each, 1 cycles a stage",
         "bound by the learner, whose slowest stage is FW 1",
-        "slr0 + slr2 (learner)",
-        "slr1 (RMM)",
+        "SLR0 + SLR2 (learner)",
+        "SLR1 (RMM)",
         "runner-up: DP = 4",
         "seed 3's greedy allocation: DP = 2",
-        "slices: quoted, AMD/Xilinx documentation",
+        "slices: datasheet, platform u200: VU9P",
         "clock: assumed, 200 MHz",
     ):
         assert part in out
@@ -47,7 +47,7 @@ def test_json_holds_the_same(capsys):
     assert best["seconds"] == best["cycles"] / told["clock_hz"]
     assert sum(best["learner"]["units"].values()) == 313
     assert told["runner_up"]["learner"]["pipelines"] != best["learner"]["pipelines"]
-    assert {one["basis"] for one in told["sources"]} == {"modeled", "quoted", "assumed"}
+    assert {one["basis"] for one in told["sources"]} == {"modeled", "quoted", "assumed", "datasheet"}
     assert told["front"][0]["cycles"] == sum(best["learner"]["cycles"].values())
     assert told["published_greedy"]["cycles"] >= told["front"][0]["cycles"]
     for use in best["utilization"]:
@@ -67,7 +67,7 @@ def test_a_front_is_told_if_asked_for(capsys):
 def test_it_is_what_the_exploration_finds(capsys):
     told = json.loads(asked(capsys, "--json")[1])["choice"]
     sizes = [(388_160, 776_320, 2280, 720, 320), (205_440, 410_880, 1320, 420, 160), (385_440, 770_880, 2280, 720, 320)]
-    slices = [Slice(f"slr{number}", Budget(*size)) for number, size in enumerate(sizes)]
+    slices = [Slice(f"SLR{number}", Budget(*size)) for number, size in enumerate(sizes)]
     best = explore(parse("cartpole"), Space(1000, 32), slices)[0]
     assert (told["cycles"], told["rmm"]["slice"]) == (best.cycles, best.rmm_slice)
     assert told["rmm"]["banks"] == best.rmm.design.design.banks
@@ -76,7 +76,7 @@ def test_it_is_what_the_exploration_finds(capsys):
 @pytest.mark.parametrize(
     ("options", "changed"),
     [
-        (["--slice", "free"], lambda told: told["choice"]["learner"]["slices"] == ["slr0", "slr1", "slr2"]),
+        (["--slice", "free"], lambda told: told["choice"]["learner"]["slices"] == ["SLR0", "SLR1", "SLR2"]),
         (["--fill", "systolic"], lambda told: told["choice"]["learner"]["slowest_stage_cycles"] > 1),
         (["--clock-mhz", "100"], lambda told: told["choice"]["seconds"] == told["choice"]["cycles"] / 1e8),
         (["--dsp-per-mac", "9"], lambda told: told["choice"]["learner"]["pipelines"] == 1),
@@ -103,8 +103,10 @@ def test_an_option_that_is_set_changes_the_answer(capsys, options, changed):
         (["--dsp-per-mac", "0"], "dsp-per-mac must be at least 1"),
         (["--clock-mhz", "nan"], "clock_hz must be above 0 and finite"),
         (["--leaf-bits", "0"], "leaf_bits must be at least 1"),
-        (["--platform", "u250"], "no platform named 'u250'; there is u200"),
-        (["--results", "nowhere"], "nothing is quoted here"),
+        (["--platform", "u250"], "did you mean 'u200'"),
+        (["--platform", "h200"], "platform 'h200' has no FPGA"),
+        (["--platform", "edge"], "a device of one slice has none to keep for the RMM"),
+        (["--platform", "this", "--results", "nowhere"], "this machine has not been probed"),
     ],
 )
 def test_what_cannot_be_answered_is_one_sentence(capsys, options, said):
