@@ -1,10 +1,11 @@
 """Describe machines: those that are shipped, the one that runs, and one's own.
 
-list    the platforms there are
-show    one of them, number by number, each with its unit, its origin and a note
-check   whether a file is right; tells everything that is wrong, with line numbers
-diff    what differs between two
-probe   find out what this machine is, and keep it as "this" (half a minute, no privileges)
+list        the platforms there are
+show        one of them, number by number, each with its unit, its origin and a note
+check       whether a file is right; tells everything that is wrong, with line numbers
+diff        what differs between two
+probe       find out what this machine is, and keep it as "this" (half a minute, no privileges)
+estimate    what a workload would take on each device, from a platform's numbers alone
 
 A platform is named (u200), or is a file (mine.toml). To describe a machine of your own, copy the nearest shipped file
 and change it until `check` is content. In a file, keys end in their unit:
@@ -24,6 +25,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from . import estimates
+from .estimates import Asked
 from .platforms import Leaf, Platform, PlatformError, Quantity, leaves, load, names
 from .platforms.fingerprint import command_line, now
 from .platforms.quantities import readable, split
@@ -39,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         code = int(options.run(options))
         sys.stdout.flush()
         return code
-    except PlatformError as error:
+    except (PlatformError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader has seen enough, as `head` does
@@ -71,6 +74,12 @@ def add_to(commands: Any) -> None:
     diff = action("diff", _diff, "what differs between two platforms; origins and notes are not compared", "A", "B")
     for parser in (show, check, diff):
         parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    estimate = action("estimate", _estimate, "what a workload would take on each device; rough, no measurement", "NAME")
+    for field in dataclasses.fields(Asked):
+        kind = int if isinstance(field.default, int) else str
+        flag = f"--{field.name.replace('_', '-')}"
+        estimate.add_argument(flag, type=kind, default=field.default, help="default: %(default)s")
+    estimate.add_argument("--json", action="store_true", help="print JSON instead of text")
     probe = action("probe", _probe, "find out what this machine is; half a minute, best while nothing else runs")
     probe.add_argument("--out", type=Path, metavar="FILE", help="default: results/<machine>/platform.toml")
 
@@ -95,6 +104,22 @@ def _show(options: argparse.Namespace) -> int:
         print(json.dumps([_as_json(leaf) for leaf in leaves(platform)], ensure_ascii=False))
     else:
         print(text(platform))
+    return 0
+
+
+def _estimate(options: argparse.Namespace) -> int:
+    """Estimates by device: a table, or JSON."""
+    asked = Asked(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Asked)})
+    found = estimates.rows(load(options.name, options.results), asked)
+    if options.json:
+        print(json.dumps({"asked": dataclasses.asdict(asked), "estimates": [dataclasses.asdict(one) for one in found]}))
+        return 0
+    table = [["device", "what", "modeled", "", "rests on"]]
+    for one in found:
+        factor, unit = {"s": (1e6, "us"), "J": (1e3, "mJ")}[one.unit]
+        digits = "-" if one.value is None else f"{factor * one.value:,.3g}"
+        table.append([one.device, one.what, digits, unit, one.note or ", ".join(one.origins)])
+    print("\n".join(_aligned(table)))
     return 0
 
 
