@@ -106,8 +106,8 @@ def _data_parallel(quoted: Quoted) -> Claim:
     return Claim(
         f"The exploration returns DP = {pipelines} pipelines of PI = BS/{pipelines} samples (Table VI).",
         "refuted" if slower > TOLERANCE else "confirmed",
-        f"BS is the batch size B (B/{pipelines} in the dissertation), not S, and DP x PI = B. By seed 3's own formula, "
-        f"within two SLRs, the best number depends on network and batch: {'; '.join(told)}",
+        f"computed: BS is the batch size B (B/{pipelines} in the dissertation), not S, and DP x PI = B. By seed 3's "
+        f"own formula, within two SLRs, the best number depends on network and batch: {'; '.join(told)}",
     )
 
 

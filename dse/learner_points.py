@@ -1,7 +1,7 @@
 """Learners whose figures are told: seed 3's by its printed numbers, the exploration's own, and their curves over B."""
 
 import functools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from impls.fpga import learner
 from impls.fpga.learner import Learner, stages, units_for
@@ -72,3 +72,34 @@ def powers(first: int, last: int) -> list[int]:
 def curve(network: Network, batches: list[int], budget: Budget) -> dict[int, float]:
     """Seconds of a gradient step by batch, each with the best learner for it."""
     return {batch: seconds(best(network, batch, budget), batch) for batch in batches}
+
+
+LEARNED = {"cartpole": 16_384, "hopper": 16_384, "mnih2013": 256}
+"""Networks of seed 3, and the largest batch it trains each on."""
+FIRST_BATCH = 8
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seconds of a gradient step by batch."""
+
+    network: str
+    macs: int
+    seconds: dict[int, float]
+
+
+def curves(quoted: Quoted) -> list[Curve]:
+    """Of each network with the best learner for every batch, in the published slices."""
+    budget = published_slices(quoted)
+    found = []
+    for name, last in LEARNED.items():
+        network = parse(name)
+        found.append(Curve(name, network.macs, curve(network, powers(FIRST_BATCH, last), budget)))
+    return found
+
+
+def published_curve(quoted: Quoted) -> Curve:
+    """Of the published CartPole design, the same for every batch."""
+    design, batches = published(quoted), powers(FIRST_BATCH, LEARNED["cartpole"])
+    times = {batch: learner.ledger(design, batch).seconds for batch in batches}
+    return Curve("cartpole", design.network.macs, times)

@@ -68,10 +68,10 @@ def _hopper_throughput(quoted: Quoted) -> Claim:
     return Claim(
         f"Hopper's learner on the FPGA (F-C-F) is {slower:g}x slower than G-F-G at B = {batch:,} (Table V).",
         "refuted" if printed > most else "confirmed",
-        f"with Table VII's rate for G-F-G it makes at least {printed:.1f} steps a second. {units} MAC units at "
-        f"{best.design.clock_hz / 1e6:g} MHz, those of the printed {budget.dsp:,} DSP, make {most:.1f} if none is ever "
-        f"idle, and {1 / learner_points.seconds(best, batch):.1f} in the best pipelines: {printed / most - 1:+.0%} is "
-        "more than there is, so one of the numbers is of another build, clock or network",
+        f"computed: with Table VII's rate for G-F-G it makes at least {printed:.1f} steps a second. {units} MAC units "
+        f"at {best.design.clock_hz / 1e6:g} MHz, those of the printed {budget.dsp:,} DSP, make {most:.1f} if none is "
+        f"ever idle, and {1 / learner_points.seconds(best, batch):.1f} in the best pipelines: "
+        f"{printed / most - 1:+.0%} is more than there is, so one of the numbers is of another build, clock or network",
     )
 
 

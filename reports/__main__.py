@@ -15,7 +15,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from dse import platforms, records
+from dse import platforms, quoted, records
+from dse.quoted import Quoted
 from dse.recommend import QUESTIONS_FILE
 from dse.records import Measurement, RecordError
 
@@ -118,31 +119,37 @@ CHARTS = (
 
 @dataclass(frozen=True)
 class ModeledChart:
-    """A figure that rests on laws instead of records, and how to read it."""
+    """A figure that rests on laws instead of records, and how to read it. ``draw`` is told what others printed."""
 
     name: str
-    draw: Callable[[], Figure]
+    draw: Callable[[Quoted], Figure]
     reading: str
 
 
 MODELED_CHARTS = (
     ModeledChart(
         "fpga_latency",
-        fpga_figures.latency,
+        lambda printed: fpga_figures.latency(),
         "Modeled, so dashed throughout. Where a line is flat a batch waits for the pipeline to fill; the formula as "
         "printed has no such part. A host waits for the link as well, which takes longer than all of them.",
     ),
     ModeledChart(
         "fpga_banks",
-        fpga_figures.banks,
+        lambda printed: fpga_figures.banks(),
         "A batch takes as many times an even share as its busiest bank has. Sub-trees as banks suffer from a buffer "
         "that is filled in part, or where the newest leaves weigh most; dealing leaves out in turn does not.",
     ),
     ModeledChart(
         "fpga_fixed_point",
-        fpga_figures.leaf_bits,
+        lambda printed: fpga_figures.leaf_bits(),
         "Each bit more takes four times the draws to be noticed, once every leaf is held at all. Hollow markers below "
         "the horizontal line are widths at which the draws made here differ from those of float64.",
+    ),
+    ModeledChart(
+        "fpga_learner",
+        fpga_figures.learner,
+        "Modeled, so dashed throughout. The published CartPole design meets its own printed rate, and uses few of the "
+        "multipliers there are. Where a star lies below its network's line, seed 3's GPU is ahead.",
     ),
 )
 
@@ -186,7 +193,11 @@ def build(found: Sequence[Measurement], results: Path, out: Path) -> dict[str, A
             left_out[chart.name] = f"not measured on machine {about.key}; this would measure it: {chart.command}"
             continue
         drawn.append(_written(chart, chart.draw(rows, about), out, paths))
-    drawn += [_written(chart, chart.draw(), out, paths) for chart in MODELED_CHARTS]
+    try:
+        printed = quoted.read(results / "quoted")
+        drawn += [_written(chart, chart.draw(printed), out, paths) for chart in MODELED_CHARTS]
+    except RecordError as error:
+        left_out |= {chart.name: str(error) for chart in MODELED_CHARTS}
     index = out / "index.html"
     index.write_text(page(Material(found, about, results, drawn, left_out)), encoding="utf-8")
     return {"page": str(index), "figures": paths, "left_out": left_out}

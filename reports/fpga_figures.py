@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dse import fixed_point, fpga_points
+from dse import fixed_point, fpga_points, learner_points
 from dse.fixed_point import Fit
 from dse.fpga_points import Point
+from dse.learner_points import Curve
+from dse.quoted import Quoted
 
 from . import look
 from .table import short
@@ -17,6 +19,11 @@ LAW = {"rtl": "law of simulated hardware", "published": "formula as printed"}
 DASHES = {"rtl": "--", "published": ":"}
 LINK_COLOR = "0.35"
 UNSEEN_ABOVE = 1e12  # draws: further up no line says anything
+RATES = {
+    "CartPole": "seed3.table_vii.cartpole",
+    "Hopper": "seed3_learner.table_vii.hopper",
+    "Pong": "seed3_learner.table_vii.pong",
+}
 BIT_TICKS = tuple(range(6, 25, 2))
 
 
@@ -53,6 +60,35 @@ def _curve(axes: Axes, point: Point, op: str, law: str, position: int) -> None:
     shape = f"{point.name} ({design.micro}, K = {design.fanout}, S = {design.banks})"
     face = "white" if law == "published" else look.COLORS[position]
     axes.plot(fpga_points.CURVE, times, label=f"{shape}: {LAW[law]}", markerfacecolor=face, **style)
+
+
+@look.styled
+def learner(quoted: Quoted) -> Figure:
+    """Modeled milliseconds of a gradient step over B: a line a network, beside what Table VII's rates imply."""
+    question = "How long would an FPGA train on a batch? (modeled)"
+    figure, (axes,) = look.panels(question, ["best design for each batch, in two slices of an Alveo U200"], 6.5)
+    for position, line in enumerate(learner_points.curves(quoted)):
+        style = {"color": look.COLORS[position], "marker": look.MARKERS[position], "linestyle": "--"}
+        axes.plot(*_milliseconds(line), label=f"{line.network}, {line.macs:,} MACs a sample", **style)
+    published = _milliseconds(learner_points.published_curve(quoted))
+    axes.plot(*published, color=look.COLORS[0], linestyle=":", label="cartpole, published design (DP = 2)")
+    for position, (name, place) in enumerate(RATES.items()):
+        row = quoted.table(place)
+        at = 1e3 / (row["watts"] * row["gps_per_watt"])
+        style = {"color": look.COLORS[position], "markersize": 13, "markeredgecolor": "black", "linestyle": "none"}
+        axes.plot([row["batch"]], [at], "*", label=f"{name}, its fastest mapping (quoted)", **style)
+    look.ticks(axes.xaxis, (8, 32, 128, 512, 2_048, 16_384))
+    axes.set(xlabel="samples of a gradient step B", ylabel="modeled time of a gradient step (ms)")
+    return look.captioned(
+        figure,
+        "Source: modeled by seed 3's formula, fp32 MACs of 5 DSP at the clock its numbers imply; nothing was built. "
+        "Stars: quoted, what Table VII's steps per second and watt imply, for all of seed 3's system: CartPole's on "
+        "the FPGA, Hopper's and Pong's on its GPU. mnih2013 is the network of [14], which Table III names for Pong.",
+    )
+
+
+def _milliseconds(line: Curve) -> tuple[list[int], list[float]]:
+    return list(line.seconds), [1e3 * seconds for seconds in line.seconds.values()]
 
 
 @look.styled

@@ -6,7 +6,7 @@ Everything here is modeled, computed or quoted, and says which; no FPGA was used
 from collections.abc import Sequence
 from pathlib import Path
 
-from dse import fpga_claims, fpga_points, quoted
+from dse import fpga_claims, fpga_points, learner_claims, quoted
 from dse.fpga_points import BATCHES, POINTS, PUBLISHED, Point, Taken
 from dse.quoted import Quoted
 
@@ -35,7 +35,7 @@ UNCHECKED = (
 def section(results: Path) -> str:
     """Claims, design points and open ends as HTML. RecordError where nothing is quoted."""
     found = quoted.read(results / FOLDER)
-    judged = fpga_claims.verdicts(found)
+    judged = [*fpga_claims.verdicts(found), *learner_claims.verdicts(found)]
     return (
         paragraph(
             "Nothing in this section was measured. Modeled: by cycle laws that equal simulated hardware, at "

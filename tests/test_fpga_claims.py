@@ -1,9 +1,7 @@
 """Seed 3's figures computed again: known answers, and verdicts that turn when what was printed does."""
 
-import dataclasses
 import itertools
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +11,8 @@ from dse import fixed_point, fpga_claims, fpga_device_claims, fpga_points, quote
 from dse.records import RecordError
 from impls.fpga import cycles
 from impls.fpga.design import Design
+from tests.printed import QUOTED, but
 
-QUOTED = Path(__file__).resolve().parent.parent / "results" / "quoted"
 SAMPLING, UPDATING, EVEN, FIXED, MEMORY, DSPS, BOUND, PERCENT, ON_CHIP, CLOCK, SPAN, GAIN, LINK = range(13)
 
 
@@ -26,13 +24,6 @@ def found():
 @pytest.fixture(scope="module")
 def judged(found):
     return fpga_claims.verdicts(found)
-
-
-def but(found, **numbers):
-    """The same with other numbers printed; names with two underscores for a dot."""
-    changed = {name.replace("__", "."): number for name, number in numbers.items()}
-    assert changed.keys() <= found.numbers.keys()
-    return dataclasses.replace(found, numbers=found.numbers | changed)
 
 
 def test_verdicts(judged):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dse import fpga_points
+from dse import fpga_points, quoted
 from reports import __main__ as command
 from reports import fpga_figures, fpga_section, look
 from reports.markup import safe
@@ -22,7 +22,8 @@ def html():
 
 @pytest.fixture(scope="module")
 def drawn():
-    return {name: chart.draw() for name, chart in CHARTS.items()}
+    printed = quoted.read(RESULTS / "quoted")
+    return {name: chart.draw(printed) for name, chart in CHARTS.items()}
 
 
 def test_the_section_has_every_claim_design_and_open_end(html):
@@ -65,7 +66,7 @@ def test_a_figure_says_its_units_in_plain_numbers_and_that_it_is_no_measurement(
     figure = drawn[name]
     figure.draw_without_rendering()
     assert re.search(r"\? \((modeled|computed from seeded draws)\)$", figure.subfigs[0].get_suptitle())
-    assert re.search(r"\((us|ratio|number)\)$", figure.axes[0].get_ylabel())
+    assert re.search(r"\((us|ms|ratio|number)\)$", figure.axes[0].get_ylabel())
     for axes in figure.axes:
         assert axes.get_xlabel()
         labels = [label.get_text() for axis in (axes.xaxis, axes.yaxis) for label in axis.get_ticklabels()]

@@ -1,15 +1,12 @@
 """Seed 3's learner computed again: known answers, and verdicts that turn when what was printed does."""
 
-import dataclasses
-from pathlib import Path
-
 import pytest
 
 from dse import fpga_device_claims, learner_claims, learner_points, quoted
 from impls.fpga.learner import FP32, ledger, resources
 from impls.fpga.network import parse
+from tests.printed import QUOTED, but
 
-QUOTED = Path(__file__).resolve().parent.parent / "results" / "quoted"
 (
     CARTPOLE, HOPPER, PONG, STAGES, PARALLEL, UNITS, FACTOR, DQN, DDPG, LUTS,
     STEPS, HOPPER_STEPS, CARTPOLE_CURVE, HOPPER_CURVE, PONG_CURVE,
@@ -24,13 +21,6 @@ def found():
 @pytest.fixture(scope="module")
 def judged(found):
     return learner_claims.verdicts(found)
-
-
-def but(found, **numbers):
-    """The same with other numbers printed; names with two underscores for a dot."""
-    changed = {name.replace("__", "."): number for name, number in numbers.items()}
-    assert changed.keys() <= found.numbers.keys()
-    return dataclasses.replace(found, numbers=found.numbers | changed)
 
 
 def test_verdicts(judged):

@@ -298,6 +298,7 @@ def test_checked_recommendations_are_listed(monkeypatch, tmp_path):
 
 def test_what_was_not_measured_is_left_out_with_the_command_for_it(tmp_path, capsys):
     results = write(tmp_path / "results", [record(10.0, capacity=n) for n in (1_000, 10_000)])
+    shutil.copytree(QUOTED, results / "quoted")
     assert run(results, tmp_path / "out", "--json") == 0
     said = json.loads(capsys.readouterr().out)
     assert said["page"] == str(tmp_path / "out" / "index.html")
