@@ -77,7 +77,8 @@ PLAIN = {"layout": "plain"}
 ON_DEVICE = ("cupy",)  # contestants whose batches are elsewhere than the host's memory
 UNCHECKED = {"validate": False}  # a device need not be waited for
 MODELED = ("fpga",)  # contestants that tell their times
-SEED3 = {"micro": "scan", "banking": "contiguous"}  # its hardware; ours reads a group at once and spreads leaves
+NARROW = {"leaf_bits": 18}  # what hardware would have; by default the twin's leaves are as wide as they can be
+SEED3 = {"micro": "scan", "banking": "contiguous", "leaf_bits": 17}
 LAYOUTS = ({"aligned": False}, {"padding": "full"})
 
 PRESETS = {
@@ -113,9 +114,9 @@ PRESETS = {
                 capacities=(1_000, 10_000, 100_000, 1_000_000),
                 batches=(32, 256, 2_048, 16_384),
                 fanouts=(2, 16),
-                options=({}, SEED3),
+                options=({}, NARROW, SEED3),
             ),
-            Block(MODELED, batches=(256,), fanouts=(4, 8, 32, 64), options=({}, SEED3)),
+            Block(MODELED, batches=(256,), fanouts=(4, 8, 32, 64), options=({}, NARROW, SEED3)),
             Block(MODELED, ("upload", "download"), (1_000_000,), (32, 256, 2_048, 16_384)),
         ),
         budget_seconds=0.3,
@@ -170,15 +171,15 @@ PRESETS = {
                 capacities=(1_000, 10_000, 100_000, 1_000_000, 10_000_000),
                 batches=(32, 256, 2_048, 16_384, 65_536),
                 fanouts=(2, 4, 8, 16, 32, 64),
-                options=({}, SEED3),
+                options=({}, NARROW, SEED3),
             ),
             Block(MODELED, ("upload", "download"), (1_000_000,), (32, 256, 2_048, 16_384, 65_536)),
-            Block(MODELED, ("sample", "get", "insert", "step", "total"), batches=(256,), options=({}, SEED3)),
+            Block(MODELED, ("sample", "get", "insert", "step", "total"), batches=(256,), options=({}, NARROW, SEED3)),
             Block(
                 MODELED,
                 capacities=(1_000_000,),
                 batches=(256, 2_048),
-                options=({}, SEED3),
+                options=({}, NARROW, SEED3),
                 distributions=("mostly_zero", "newest_max"),
             ),
             Block(

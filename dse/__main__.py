@@ -7,6 +7,7 @@ fpga        which replay management module and learner, for an FPGA, a network a
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -21,7 +22,13 @@ MOST_CELLS_SHOWN = 8
 def main(arguments: list[str] | None = None) -> int:
     """Answer; returns the exit code: 0 answered, 2 cannot be answered (one sentence says why)."""
     options = _parser().parse_args(arguments)
-    return _COMMANDS[options.command](options)
+    try:
+        code = _COMMANDS[options.command](options)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _recommend(options: argparse.Namespace) -> int:
@@ -64,7 +71,7 @@ def text(given: Recommendation) -> str:
         micro, model = 1e6, given.modeled
         lines.append(
             f"  modeled, not timed: {model.configuration} would take {model.seconds * micro:,.2f} us a step, and "
-            f"{model.transfer_seconds * micro:,.2f} us to bring a batch there and its indices back"
+            f"{model.transfer_seconds * micro:,.2f} us for a host to move its batches; it fits {model.place}"
         )
     lines += [f"  note: {note}" for note in given.notes]
     lines += [

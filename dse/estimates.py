@@ -21,7 +21,9 @@ from impls.sumtree.contract import integer_at_least
 from impls.sumtree.levels import CACHE_LINE, level_sizes
 
 from .platforms import Device, Memory, Platform, Quantity
+from .platforms.platform import RESOURCES
 
+MOST = 1 << 48  # of anything that is asked
 FLOAT_BYTES, SUM_BYTES = 4, 8
 CHILDREN_PER_CYCLE = 8  # of a vector unit that compares children with a mass
 LEVEL_CYCLES = 6  # besides, about what our compiled tree takes: a child chosen, its mass left over, its address
@@ -49,7 +51,8 @@ class Asked:
 
     def __post_init__(self) -> None:
         for name, least in (("capacity", 1), ("fanout", 2), ("batch", 1), ("record_bytes", 1)):
-            integer_at_least(name, getattr(self, name), least)
+            if integer_at_least(name, getattr(self, name), least) > MOST:
+                raise ValueError(f"{name} must be at most {MOST}, not {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,8 @@ def _rate(used: _Used, device: Device, place: Memory | None, kernel: str, all_co
     if place and place.bandwidth_bytes_per_s:
         share = 1 if all_cores or not device.cores else used(device.cores)
         return used(place.bandwidth_bytes_per_s) / share
-    return CACHE_LINE / _gather(used, device, place, len(device.caches), all_cores)
+    level = next((n for n, cache in enumerate(device.caches) if cache is place), len(device.caches))
+    return CACHE_LINE / _gather(used, device, place, level, all_cores)
 
 
 # The tree
@@ -237,7 +241,9 @@ def _fpga(device: Device, asked: Asked, network: Network) -> Iterator[Row]:
     used = _Used()
     clock = _clock(used, device)
     slices = tuple(Slice(part.name, Budget(**part.usable())) for part in device.slices)
-    used.origins |= {part.lut.origin for part in device.slices}
+    for part in device.slices:
+        sizes = (getattr(held, name) for held in (part, part.shell) if held for name in RESOURCES)
+        used.origins |= {size.origin for size in sizes}
     space = Space(asked.capacity, asked.batch, clock_hz=clock)
     try:
         best = _explored(network, space, slices)
@@ -279,9 +285,10 @@ def _storage(device: Device, asked: Asked) -> Iterator[Row]:
 
 def _moves(platform: Platform, asked: Asked) -> Iterator[Row]:
     """A batch of records from each device to each other, by the fastest chain of links."""
-    origins = {number.origin for link in platform.links for number in (link.alpha_seconds, link.beta_bytes_per_s)}
     for source in platform.devices:
         for target in platform.devices:
             if source is not target:
-                seconds = platform.transfer_seconds(source.name, target.name, asked.batch * asked.record_bytes)
+                nbytes = asked.batch * asked.record_bytes
+                seconds, links = platform.way(source.name, target.name, nbytes)
+                origins = {origin for link in links for origin in link.origins}
                 yield Row(source.name, f"send a batch to {target.name}", seconds, "s", tuple(sorted(origins)))

@@ -1,7 +1,8 @@
-"""What fixed-point leaves change: draws of the FPGA's twin held against the float64 probabilities they stand for.
+"""What fixed-point leaves change: draws by the leaves that the FPGA's twin holds, against their float64 probabilities.
 
-The twin's descent is exact, so a leaf's chance is its stored value over the sum of all. Draws are multinomial by those
-chances, and Pearson's chi-square asks whether they could come from the float64 ones.
+The twin's descent is exact (its own tests), so a leaf's chance is its stored value over the sum of all. Draws are
+multinomial by those chances, not by descents, and Pearson's chi-square asks whether they could come from the float64
+ones. More leaves or more draws tell the two apart at more bits.
 """
 
 import functools

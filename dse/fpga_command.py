@@ -172,7 +172,7 @@ def _alternatives(question: Question, found: Sequence[Choice]) -> list[str]:
 
 def _front(points: Sequence[LearnerPoint]) -> list[str]:
     titles = ("cycles", "LUT", "DSP", "SRAM KB", "DP", "T_max")
-    lines = ["  front of learners:", "  " + "".join(f"{title:>12}" for title in titles)]
+    lines = ["  front of learners, sampled at eighths of the DSP:", "  " + "".join(f"{title:>12}" for title in titles)]
     for point in points:
         design, needed = point.design, point.needed
         numbers = (point.cycles, needed.lut, needed.dsp, needed.sram_bits // 8000, design.pipelines)

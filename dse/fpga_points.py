@@ -43,7 +43,9 @@ PUBLISHED = Point("published", Design(CAPACITY, 2, 17, "scan", 32, "contiguous")
 NARROW = Point("ours, K = 4", Design(CAPACITY, 4, 18, "wide", 32, "interleaved"), "slr1")
 WIDE = Point("ours, K = 16", Design(CAPACITY, 16, 18, "wide", 32, "interleaved"), "slr0")
 DOUBLE = Point("ours, S = 64", Design(CAPACITY, 16, 18, "wide", 64, "interleaved"), "slr0")
-POINTS = (PUBLISHED, NARROW, WIDE, DOUBLE)
+BUILDABLE = (PUBLISHED, NARROW, WIDE)
+"""Those that fit their slice, for batches of up to ``BATCH``."""
+POINTS = (*BUILDABLE, DOUBLE)
 """The published one has the 17-bit leaves that its 4.5 MB allow; of ours, whether each fits is told with its shares."""
 
 

@@ -50,7 +50,8 @@ def _cartpole_throughput(quoted: Quoted) -> Claim:
         verdict,
         f"modeled: DP = {design.pipelines} and {max(design.stage_cycles)} cycles a stage, as this time implies, so "
         f"{', '.join(map(str, design.units))} units, make {rate:,.0f} at {design.clock_hz / 1e6:g} MHz "
-        f"({rate / printed - 1:+.1%}). They take {resources(design).dsp} DSP. Within two SLRs DP = "
+        f"({rate / printed - 1:+.1%}): table and formula are consistent, nothing is predicted. They take "
+        f"{resources(design).dsp} DSP. Within two SLRs DP = "
         f"{own.design.pipelines} with {max(own.design.stage_cycles)} cycles a stage takes {own.needed.dsp:,} and is "
         f"{faster:.0f} times as fast",
     )

@@ -33,7 +33,7 @@ def latency() -> Figure:
     question = "How long would an FPGA take for a batch? (modeled)"
     figure, panels = look.panels(question, [f"{what}, N = {short(fpga_points.CAPACITY)}" for what in OPS.values()], 6.5)
     for axes, op in zip(panels, OPS, strict=True):
-        for position, point in enumerate(fpga_points.POINTS):
+        for position, point in enumerate(fpga_points.BUILDABLE):
             for law in point.laws:
                 _curve(axes, point, op, law, position)
         link = [1e6 * fpga_points.link_seconds(batch) for batch in fpga_points.CURVE]

@@ -289,6 +289,9 @@ def test_a_contestant_without_any_time_says_why(tmp_path):
 # What only a model knows
 
 
+NARROW = {"leaf_bits": 18}
+
+
 def modeled(op, batch=512, **options):
     return measurement(
         source="modeled",
@@ -306,17 +309,20 @@ def modeled(op, batch=512, **options):
 
 
 def test_a_modeled_tree_is_told_beside_the_choice_and_never_chosen(tmp_path, capsys):
-    found = [*records(), *(modeled(op, **option) for op in ("draw", "update") for option in ({}, {"micro": "scan"}))]
+    designs = ({}, NARROW, NARROW | {"micro": "scan"})  # the widest leaves make hardware that fits no slice
+    found = [*records(), *(modeled(op, **design) for op in ("draw", "update") for design in designs)]
     given = ask(write(tmp_path, found))
     assert given.choice.configuration.contestant == "numba"
-    assert given.modeled.configuration == Configuration("fpga", 16, 1)
-    tree = impls.make("fpga", 1_000_000)
+    assert given.modeled.configuration == Configuration("fpga", 16, 1, (("leaf_bits", 18),))
+    assert given.modeled.place == "SLR0 of u200"
+    tree = impls.make("fpga", 1_000_000, **NARROW)
     assert given.modeled.seconds == tree.modeled_seconds("draw", 512) + tree.modeled_seconds("update", 512)
-    assert given.modeled.transfer_seconds > 26e-6
+    moves = [tree.modeled_seconds(op, size) for op, size in (("upload", 512), ("download", 512), ("upload", 1024))]
+    assert given.modeled.transfer_seconds == pytest.approx(sum(moves))
     assert not any("fpga" in note for note in given.notes)
     question = ["recommend", "--capacity", "1000000", "--batch", "512", "--results", str(tmp_path), "--machine", "here"]
     assert cli.main(question) == 0
-    assert "modeled, not timed: fpga (K=16, 1 thread) would take" in capsys.readouterr().out
+    assert "modeled, not timed: fpga (K=16, leaf_bits=18, 1 thread) would take" in capsys.readouterr().out
     assert cli.main([*question, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["modeled"]["configuration"]["contestant"] == "fpga"
 

@@ -154,6 +154,12 @@ class Link:
         """Both ends."""
         return f"{self.source}-{self.target}"
 
+    @property
+    def origins(self) -> set[str]:
+        """Of the numbers that a transfer rests on."""
+        numbers = (self.alpha_seconds, self.beta_bytes_per_s, self.back_alpha_seconds, self.back_beta_bytes_per_s)
+        return {number.origin for number in numbers}
+
     def seconds(self, nbytes: float, back: bool = False) -> float:
         """Seconds that a transfer of so many bytes takes."""
         alpha = self.back_alpha_seconds if back else self.alpha_seconds
@@ -177,13 +183,19 @@ class Platform:
 
     def transfer_seconds(self, source: str, target: str, nbytes: float) -> float:
         """Seconds that n bytes take from a device to another, by the fastest chain of links. KeyError for no device."""
-        best = {device.name: math.inf for device in self.devices}
-        best[self.device(source).name] = 0.0
+        return self.way(source, target, nbytes)[0]
+
+    def way(self, source: str, target: str, nbytes: float) -> tuple[float, tuple[Link, ...]]:
+        """The same, and the links of that chain."""
+        best: dict[str, tuple[float, tuple[Link, ...]]] = {device.name: (math.inf, ()) for device in self.devices}
+        best[self.device(source).name] = (0.0, ())
         for _ in self.devices:  # as many rounds as a chain can have links
             for link in self.links:
-                there, back = link.seconds(nbytes), link.seconds(nbytes, back=True)
-                best[link.target] = min(best[link.target], best[link.source] + there)
-                best[link.source] = min(best[link.source], best[link.target] + back)
+                for start, end, back in ((link.source, link.target, False), (link.target, link.source, True)):
+                    spent, links = best[start]
+                    seconds = spent + link.seconds(nbytes, back)
+                    if seconds < best[end][0]:
+                        best[end] = (seconds, (*links, link))
         return best[self.device(target).name]
 
 

@@ -8,13 +8,15 @@ stage (``micro``): ``scan`` looks at one sibling a cycle, as seed 3; ``wide`` re
 """
 
 import functools
-import math
 from dataclasses import dataclass
 
 from ..sumtree.contract import integer_at_least, one_of
 from ..sumtree.levels import level_sizes
 
 MICROS = ("scan", "wide")
+MOST_LEAVES = 1 << 48
+MOST_BITS = 64
+MOST_HZ = 1e12
 BANKINGS = ("contiguous", "interleaved")
 
 
@@ -41,8 +43,13 @@ class Design:
         one_of("banking", self.banking, BANKINGS)
         if self.banks > self.capacity:
             raise ValueError(f"{self.banks} banks cannot share {self.capacity} leaves: at most one bank a leaf")
-        if not 0 < self.clock_hz < math.inf:
-            raise ValueError(f"clock_hz must be above 0 and finite, not {self.clock_hz}")
+        for name, most in (("capacity", MOST_LEAVES), ("leaf_bits", MOST_BITS)):
+            if getattr(self, name) > most:
+                raise ValueError(f"{name} must be at most {most}, not {getattr(self, name)}")
+        if isinstance(self.clock_hz, bool) or not isinstance(self.clock_hz, (int, float)):
+            raise TypeError(f"clock_hz must be a number, not {self.clock_hz!r}")
+        if not 0 < self.clock_hz <= MOST_HZ:
+            raise ValueError(f"clock_hz must be above 0 and at most {MOST_HZ:g}, not {self.clock_hz:g}")
 
     @property
     def bank_capacity(self) -> int:

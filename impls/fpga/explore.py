@@ -150,7 +150,8 @@ def _learners(problem: Problem, budget: Budget, slices: Sequence[Slice]) -> list
     try:
         return learner_search.fastest(replace(problem, budget=budget))
     except DoesNotFit as error:
-        what = f"even a learner of a unit a stage, in {' + '.join(_names(slices))},"
+        rest = "" if budget == pooled([one.budget for one in slices]) else "what an RMM leaves of "
+        what = f"even a learner of a unit a stage, in {rest}{' + '.join(_names(slices))},"
         raise DoesNotFit(error.exceeded, what) from None
 
 

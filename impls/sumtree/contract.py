@@ -203,6 +203,10 @@ class SumTree(ABC):
         """None: take a stopwatch. A performance model returns the seconds one call of ``op`` takes."""
         return None
 
+    def modeled_resources(self) -> Mapping[str, float]:
+        """What the hardware takes that a performance model speaks of, by resource; nothing for a tree that is timed."""
+        return {}
+
     def synchronize(self) -> None:
         """Wait until the device has finished; nothing on a CPU."""
         return

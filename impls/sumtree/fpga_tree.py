@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ..fpga.design import Design
 from ..fpga.model import LAWS, Ledger, bank_sums, ledger
+from ..fpga.resources import resources
 from .contract import Indices, Priorities, Reals, SumTree, integer_at_least, nothing_to_sample, one_of
 from .levels import group_size
 
@@ -86,6 +87,7 @@ class FpgaTree(SumTree):
         fits = float(rounded) <= highest
         self._max_priority = float(rounded if fits else np.nextafter(rounded, self._dtype.type(0)))
         self._width = group_size(self._capacity, self._fanout)
+        self._children = min(self._fanout, self._width)  # of a node that has any; a wider fanout is no int64
         self._levels: list[Quanta] = [
             np.zeros(-(-size // self._width) * self._width, np.uint64) for size in self._sizes
         ]
@@ -116,7 +118,7 @@ class FpgaTree(SumTree):
     def _refresh(self, nodes: Indices) -> None:
         """Sum the groups above these leaves again, level by level: what the hardware does by adding the changes."""
         for below, level in itertools.pairwise(self._levels):
-            nodes = np.unique(nodes // self._fanout)
+            nodes = np.unique(nodes // self._children)
             level[nodes] = self._groups(below)[nodes].sum(axis=1)
 
     def _groups(self, level: Quanta) -> Quanta:
@@ -143,7 +145,7 @@ class FpgaTree(SumTree):
             child = (ends > rests[:, None]).argmax(axis=1)
             # Invariant: 0 <= rest < sum of the child.
             rests = rests - (ends[rows, child] - groups[rows, child])
-            nodes = nodes * self._fanout + child
+            nodes = nodes * self._children + child
         return nodes
 
     def total(self) -> float:
@@ -199,3 +201,7 @@ class FpgaTree(SumTree):
 
     def modeled_seconds(self, op: str, batch: int) -> float:
         return self.ledger(op, batch).seconds
+
+    def modeled_resources(self) -> dict[str, float]:
+        needed = resources(self._design)
+        return {name: getattr(needed, name) for name in ("lut", "ff", "dsp", "bram36", "uram")}
