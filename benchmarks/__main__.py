@@ -10,6 +10,7 @@ gpu        the GPU tree on a CUDA device, checked and timed beside its rivals
 """
 
 import argparse
+import ast
 import dataclasses
 import json
 import sys
@@ -206,9 +207,16 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _settings(text: str) -> dict[str, Any]:
-    constants = {"True": True, "False": False, "None": None}
-    pairs = (word.split("=", 1) for word in text.split(",") if word)
-    return {key: constants.get(value, value) for key, value in pairs}
+    """Options of a contestant: words, but numbers and True, False, None as Python has them."""
+    pairs = (word.partition("=") for word in text.split(",") if word)
+    return {key: _value(value) for key, _, value in pairs}
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 if __name__ == "__main__":

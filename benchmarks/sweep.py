@@ -148,7 +148,7 @@ def _prepare(
             reason = f"one call takes {seconds:.2g} s, too long for the sweep's budget"
             return stamp.record(case, "skipped", reason=reason)
         return ready, way.clock(ready)
-    except (RuntimeError, ValueError, NotImplementedError, MemoryError) as error:
+    except (RuntimeError, ValueError, TypeError, NotImplementedError, MemoryError) as error:
         way.after_failure()
         return stamp.record(case, "skipped", reason=str(error) or "not enough memory")
     except WrongAnswerError as error:
