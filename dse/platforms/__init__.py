@@ -1,9 +1,11 @@
 """Machines: the fingerprint of the one that runs, and files that describe any."""
 
+from impls.strict_toml import Problem
+
 from .fingerprint import command_line, commit, fingerprint, now
 from .platform import Cache, Device, Leaf, Link, Memory, Platform, Resources, Slice, leaves
 from .quantities import Quantity
-from .reading import PlatformError, Problem, load, names, problems
+from .reading import PlatformError, load, names, problems
 
 __all__ = [
     "Cache",

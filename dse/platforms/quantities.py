@@ -1,8 +1,7 @@
 """A number that knows where it comes from, and the units that keys of a platform file may end in."""
 
-import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, NamedTuple
@@ -107,14 +106,3 @@ def digits(value: float) -> str:
         return f"{value:.{DIGITS}g}"
     shown = f"{value:.{max(0, DIGITS - 1 - magnitude)}f}"
     return shown.rstrip("0").rstrip(".") if "." in shown else shown
-
-
-def near(word: str, known: Iterable[str]) -> str:
-    """ "; did you mean ...?" where a known word is near, else nothing."""
-    found = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {found[0]!r}?" if found else ""
-
-
-def short(word: object) -> str:
-    """What a file says, quoted, and cut where it is long."""
-    return repr(word if len(str(word)) <= 40 else f"{str(word)[:40]}...")

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .lines import Path
-from .quantities import near, short
+from impls.strict_toml import near, short
+from impls.toml_lines import Path
 
 MOST_TABLES = 100  # of one kind in one table
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from .lines import Path
+from impls.strict_toml import Faults, kind_of, near, short
+from impls.toml_lines import Path
+
 from .platform import NEEDED, Device, Platform, Slice
-from .quantities import COUNT, ORIGINS, Quantity, Unit, near, short, split, to_si
+from .quantities import COUNT, ORIGINS, Quantity, Unit, split, to_si
 from .relations import MOST_TABLES, between
 
 LARGEST = 1e30  # no number of a machine is larger, in any unit
@@ -17,8 +19,6 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _ENDING = re.compile(r"(_[a-z]{1,6}(_per_s)?)?")
 _QUANTITY = ("value", "origin", "note", "spread")
 _SOURCE = ("origin", "note")
-
-Faults = list[tuple[Path, str]]
 
 
 def build(data: Mapping[str, Any]) -> tuple[Platform | None, Faults]:
@@ -110,12 +110,12 @@ class _Reader:
                 return tuple(
                     self.table(meta["of"], part, (*path, n), source) for n, part in enumerate(value[:MOST_TABLES])
                 )
-        self._fault(path, f"{key} must be {_header(path, known.field)}, not {_kind(value)}")
+        self._fault(path, f"{key} must be {_header(path, known.field)}, not {kind_of(value)}")
         return None
 
     def _is_text(self, key: str, value: Any, path: Path, choices: tuple[str, ...] = (), name: bool = False) -> bool:
         if not isinstance(value, str):
-            self._fault(path, f"{key} must be text in quotes, not {_kind(value)}")
+            self._fault(path, f"{key} must be text in quotes, not {kind_of(value)}")
         elif choices and value not in choices:
             self._fault(path, f"{key} must be one of {', '.join(choices)}, not {short(value)}{near(value, choices)}")
         elif name and not _NAME.fullmatch(value):
@@ -155,7 +155,7 @@ class _Reader:
 
     def _is_finite(self, key: str, value: Any, path: Path) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            self._fault(path, f"{key} must be a number, not {_kind(value)}")
+            self._fault(path, f"{key} must be a number, not {kind_of(value)}")
         elif not abs(value) <= LARGEST:  # so said, NaN is refused too
             self._fault(path, f"{key} must be finite and at most {LARGEST:g}")
         else:
@@ -226,9 +226,3 @@ def _header(path: Path, field: "dataclasses.Field[Any]") -> str:
     """What a file writes above a table."""
     names = ".".join(step for step in path if isinstance(step, str))
     return f"[{names}]" if field.metadata["shape"] == "table" else f"[[{names}]]"
-
-
-def _kind(value: object) -> str:
-    """What a value of TOML is, in words."""
-    kinds = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "an array", dict: "a table"}
-    return kinds.get(type(value), "a date or time")
