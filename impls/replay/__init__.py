@@ -1,0 +1,6 @@
+"""Experience replay on any sum tree: what a record is made of, and the prioritized buffer."""
+
+from .buffer import Batch, PrioritizedBuffer, importance_weights
+from .layout import Layout, LocalStorage
+
+__all__ = ["Batch", "Layout", "LocalStorage", "PrioritizedBuffer", "importance_weights"]

@@ -1,0 +1,127 @@
+"""What a record is made of, in bytes, and what an actor collects before it inserts records.
+
+A record is a transition (observation, action, reward, next observation, terminated). Where observations are stacks of
+frames it holds the newest frame alone, and the stack is read back from the records before it. What is inserted at once
+then begins with the frames before its first record and ends with the frame after its last; such *fillers* are not to
+be drawn, so that no record's stack reaches into what another actor inserted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = dict[str, NDArray[Any]]
+_SMALL = 256  # actions that fit a byte
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Shapes and formats of a record.
+
+    ``observation`` is the shape of one observation, or of one frame where ``frames`` > 1 of them are stacked;
+    ``choices`` > 0 makes an action one of them, else it is ``action_size`` numbers.
+    """
+
+    observation: tuple[int, ...]
+    dtype: str
+    frames: int = 1
+    choices: int = 0
+    action_size: int = 0
+
+    @property
+    def fields(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Shape and dtype of each part of a record."""
+        action = (
+            ((), np.uint8 if self.choices <= _SMALL else np.int32)
+            if self.choices
+            else ((self.action_size,), np.float32)
+        )
+        seen = {"observation": (self.observation, self.dtype), "next_observation": (self.observation, self.dtype)}
+        if self.frames > 1:
+            seen = {"frame": (self.observation, self.dtype)}
+        every: dict[str, Any] = seen | {"action": action, "reward": ((), np.float32), "terminated": ((), np.bool_)}
+        return {name: (shape, np.dtype(dtype)) for name, (shape, dtype) in every.items()}
+
+    @property
+    def record_bytes(self) -> int:
+        """Of one record, fillers not counted.
+
+        >>> Layout((4,), "float32", choices=2).record_bytes, Layout((84, 84), "uint8", frames=4, choices=6).record_bytes
+        (38, 7062)
+        """
+        return sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in self.fields.values())
+
+    @property
+    def fillers(self) -> int:
+        """Inserted with any number of records at once, that are not to be drawn."""
+        return self.frames if self.frames > 1 else 0
+
+    def allocate(self, records: int) -> Arrays:
+        """Zeros ``[records, *shape]`` for each field; the system gives memory to what is written."""
+        return {name: np.zeros((records, *shape), dtype) for name, (shape, dtype) in self.fields.items()}
+
+    def gather(self, arrays: Mapping[str, NDArray[Any]], slots: NDArray[np.int64]) -> Arrays:
+        """The transitions at ``slots [B]`` of a ring: observation, action, reward, next_observation, terminated."""
+        if self.frames == 1:
+            return {name: array[slots] for name, array in arrays.items()}
+        frames = arrays["frame"]
+        window = (slots[:, None] + np.arange(1 - self.frames, 2)) % len(frames)
+        seen = frames[window]
+        rest = {name: array[slots] for name, array in arrays.items() if name != "frame"}
+        return {"observation": seen[:, :-1], "next_observation": seen[:, 1:]} | rest
+
+
+class LocalStorage:
+    """Up to ``size`` consecutive transitions of one episode, as they will be inserted."""
+
+    def __init__(self, layout: Layout, size: int) -> None:
+        self._layout, self._size, self._count = layout, size, 0
+        self._lead = layout.frames - 1
+        self._arrays = layout.allocate(size + layout.fillers)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it must be taken before another transition is appended."""
+        return self._count == self._size
+
+    def append(
+        self, observation: NDArray[Any], action: Any, reward: float, following: NDArray[Any], terminated: bool
+    ) -> None:
+        """Add the transition that follows the last one."""
+        at, arrays = self._count + self._lead, self._arrays
+        if self._lead:
+            if self._count == 0:
+                arrays["frame"][: at + 1] = observation
+            arrays["frame"][at + 1] = following[-1]
+        else:
+            arrays["observation"][at], arrays["next_observation"][at] = observation, following
+        arrays["action"][at], arrays["reward"][at], arrays["terminated"][at] = action, reward, terminated
+        self._count += 1
+
+    def transitions(self) -> Arrays:
+        """What was collected, ``[count]`` of each part."""
+        return self._layout.gather(self._arrays, np.arange(self._count) + self._lead)
+
+    def take(self) -> tuple[Arrays, NDArray[np.bool_]]:
+        """(records with their fillers, which of them may be drawn), valid until the next append. Empties it."""
+        count, self._count = self._count, 0
+        length = count + self._layout.fillers
+        drawable = np.zeros(length, np.bool_)
+        drawable[self._lead : self._lead + count] = True
+        return {name: array[:length] for name, array in self._arrays.items()}, drawable
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is held, as copies."""
+        return {"count": self._count, "arrays": {name: array.copy() for name, array in self._arrays.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the state of a local storage of the same layout and size."""
+        self._count = int(state["count"])
+        for name, array in self._arrays.items():
+            array[:] = state["arrays"][name]

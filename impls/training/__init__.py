@@ -1,0 +1,7 @@
+"""Workload files, learners, actors and the serial training loop: the primitives of a training system, each alone."""
+
+from .errors import TrainingError, WorkloadError
+from .reading import load, names, parse, path_of
+from .workload import Workload
+
+__all__ = ["TrainingError", "Workload", "WorkloadError", "load", "names", "parse", "path_of"]

@@ -1,0 +1,69 @@
+"""How large a network is: multiply-accumulates (MACs) of one forward pass, and parameters, from its shape alone."""
+
+import itertools
+from typing import NamedTuple
+
+from .workload import Workload
+
+CONVOLUTIONS = ((32, 8, 4, 4), (64, 4, 2, 2), (64, 3, 1, 1))
+"""(channels, kernel, stride, padding) of each layer: seed 4's Table 5.1, whose padding keeps 84x84 at 22, 12, 12."""
+
+
+class Size(NamedTuple):
+    """Of a network, or of a part of one."""
+
+    macs: int
+    parameters: int
+
+    def plus(self, other: "Size") -> "Size":
+        """Of both together."""
+        return Size(self.macs + other.macs, self.parameters + other.parameters)
+
+
+def dense(inputs: int, hidden: tuple[int, ...], outputs: int) -> Size:
+    """Of dense layers with biases.
+
+    Seed 3's Table III prints 137 and 70.1K as MACs of its two critics; those are parameters, with one input more than
+    |S| + |A|:
+
+    >>> dense(4 + 1 + 1, (8, 8), 1), dense(11 + 3 + 1, (256, 256), 1)
+    (Size(macs=120, parameters=137), Size(macs=69632, parameters=70145))
+    """
+    sizes = (inputs, *hidden, outputs)
+    pairs = list(itertools.pairwise(sizes))
+    return Size(sum(a * b for a, b in pairs), sum(a * b + b for a, b in pairs))
+
+
+def convolutions(channels: int, height: int, width: int) -> tuple[Size, int]:
+    """(size, outputs) of the convolutions for images ``[channels, height, width]``."""
+    total = Size(0, 0)
+    for out, kernel, stride, padding in CONVOLUTIONS:
+        height, width = ((side + 2 * padding - kernel) // stride + 1 for side in (height, width))
+        weights = channels * kernel * kernel * out
+        total, channels = total.plus(Size(weights * height * width, weights + out)), out
+    return total, channels * height * width
+
+
+def networks(workload: Workload) -> dict[str, Size]:
+    """Of each network that a learner trains, by its name there.
+
+    >>> from impls.training import load
+    >>> networks(load("pong_dqn"))["values"]                    # Table III prints 18.8M MACs
+    Size(macs=18713600, parameters=4800166)
+    """
+    inputs, first = 1, Size(0, 0)
+    for side in workload.observation.stacked:
+        inputs *= side
+    if workload.network.kind == "convolution":
+        channels, height, width = workload.observation.stacked
+        first, inputs = convolutions(channels, height, width)
+    hidden, actions = workload.network.hidden, workload.action_size
+    if workload.algorithm == "dqn":
+        last = dense(inputs, hidden, actions)
+        if workload.network.dueling:
+            last = dense(inputs, hidden[:-1], hidden[-1]).plus(dense(hidden[-1], (), 1 + actions))
+        return {"values": first.plus(last)}
+    critic = dense(inputs + actions, hidden, 1)
+    policy = dense(inputs, hidden, actions * (2 if workload.algorithm == "sac" else 1))
+    critics = {"critic": critic} if workload.algorithm == "ddpg" else {"critic": critic, "second_critic": critic}
+    return critics | {"policy": policy}

@@ -1,0 +1,175 @@
+"""A workload: what is trained, by what, on what, and every number that decides how fast that can go.
+
+The fields are the keys of a workload file, each with its range and its meaning. Nothing here needs an environment or a
+network: the spaces are stated, and held against the environment's own when one is made.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+ALGORITHMS = ("dqn", "ddpg", "td3", "sac")
+CONTINUOUS = ("ddpg", "td3", "sac")
+DTYPES = ("float32", "uint8")
+MOST = 1 << 40  # of anything that is counted
+
+
+def _key(shape: str, help_text: str, default: Any, **rules: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"shape": shape, "help": help_text, **rules})
+
+
+def whole(help_text: str, low: int = 1, high: int = MOST, default: Any = dataclasses.MISSING) -> Any:
+    """A key whose value is a whole number in [low, high]."""
+    return _key("whole", help_text, default, low=low, high=high)
+
+
+def real(help_text: str, low: float, high: float, default: Any = dataclasses.MISSING, above: bool = False) -> Any:
+    """A key whose value is a number in [low, high], or (low, high] where it must be ``above`` low."""
+    return _key("real", help_text, default, low=low, high=high, above=above)
+
+
+def wholes(help_text: str, low: int, high: int, most: int, default: Any = dataclasses.MISSING) -> Any:
+    """A key whose value is an array of 1 to ``most`` whole numbers in [low, high]."""
+    return _key("wholes", help_text, default, low=low, high=high, most=most)
+
+
+def text(help_text: str, choices: tuple[str, ...] = (), default: Any = dataclasses.MISSING) -> Any:
+    """A key whose value is text, of ``choices`` if there are any."""
+    return _key("text", help_text, default, choices=choices)
+
+
+def flag(help_text: str, default: bool) -> Any:
+    """A key whose value is true or false."""
+    return _key("flag", help_text, default)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What the environment shows."""
+
+    shape: tuple[int, ...] = wholes("of one observation, or of one frame", 1, 4096, 3)
+    dtype: str = text("of its values where they are stored", DTYPES, "float32")
+    frames: int = whole("frames stacked into an observation; a record then stores one frame alone", 1, 16, 1)
+
+    @property
+    def stacked(self) -> tuple[int, ...]:
+        """Shape of what a network takes."""
+        return (self.frames, *self.shape) if self.frames > 1 else self.shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """What the environment takes: one of ``choices``, or ``size`` numbers."""
+
+    choices: int = whole("actions to choose from", 2, 4096, 0)
+    size: int = whole("numbers of an action, each in [-1, 1] and stretched to the environment's bounds", 1, 4096, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """The networks, all of one shape."""
+
+    kind: str = text(
+        "mlp: dense layers; convolution: those of the thesis (Table 5.1), then dense ones",
+        ("mlp", "convolution"),
+        "mlp",
+    )
+    hidden: tuple[int, ...] = wholes("units of each hidden dense layer", 1, 65536, 16)
+    dueling: bool = flag("dqn: a value and advantages instead of action values at once", False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learner:
+    """The gradient steps."""
+
+    batch: int = whole("B, records of a gradient step", 1, 1 << 20)
+    update_interval: int = whole("environment steps for each gradient step", 1)
+    learning_starts: int = whole("environment steps before the first gradient step")
+    gamma: float = real("discount", 0, 1, 0.99)
+    learning_rate: float = real("of Adam", 0, 1, 1e-3, above=True)
+    policy_learning_rate: float = real("of Adam for the policy; 0 takes learning_rate", 0, 1, 0.0)
+    loss: str = text("of a TD error: half its square, or Huber's with its bend at 1", ("squared", "huber"), "squared")
+    gradient_clip: float = real("largest norm of a gradient; 0 leaves it as it is", 0, 1e9, 0.0)
+    target_interval: int = whole("gradient steps from one target update to the next", 1, MOST, 1)
+    tau: float = real("share of the trained weights in a target update; 1 copies them", 0, 1, 1.0, above=True)
+    double: bool = flag("dqn: the trained network chooses the next action, the target network values it", True)
+    policy_delay: int = whole("td3: gradient steps of the critics for one of the policy", 1, MOST, 2)
+    target_noise: float = real("td3: standard deviation of the noise on the target's action", 0, 10, 0.2)
+    noise_clip: float = real("td3: bound of that noise", 0, 10, 0.5)
+    temperature: float = real("sac: weight of the entropy; 0 tunes it", 0, 100, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """The prioritized buffer."""
+
+    capacity: int = whole("N, records", 1, 1 << 33)
+    fanout: int = whole("K of the sum tree", 2, 1 << 20, 16)
+    alpha: float = real("exponent of a priority; 0 draws uniformly", 0, 4, 0.6)
+    beta: float = real("exponent of the importance weights", 0, 4, 0.4)
+    beta_end: float = real("beta at the last step, linear in between; 0 keeps beta as it is", 0, 4, 0.0)
+    epsilon: float = real("added to |TD error| before alpha", 0, 1e6, 1e-3, above=True)
+    initial_priority: str = text(
+        "of a record: the largest seen, or from the actor's own TD error", ("max", "td_error"), "max"
+    )
+    presampled: int = whole("D, batches drawn ahead of the gradient step; 0 draws when one is needed", 0, 65536, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exploration:
+    """How actors stray from the policy: the chance of a random action (dqn), or the noise's deviation (ddpg, td3)."""
+
+    start: float = real("at the first step", 0, 10, 1.0)
+    end: float = real("at the last step of the schedule and from there on", 0, 10, 0.05)
+    steps: int = whole("of the schedule, linear in between", 1, MOST, 1)
+    random_steps: int = whole("environment steps of random actions before all else", 0, MOST, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Actors:
+    """Who steps the environments."""
+
+    count: int = whole("actors, each with an environment of its own, stepping in turn", 1, 4096, 1)
+    local_storage: int = whole("records an actor collects before it inserts them", 1, 1 << 20, 1)
+    sync_interval: int = whole("T_sync: steps of an actor from one fetch of the weights to the next", 1, MOST, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Episodes of the policy alone, in an environment of their own."""
+
+    interval: int = whole("environment steps from one evaluation to the next", 1)
+    episodes: int = whole("of an evaluation", 1, 10_000, 10)
+    solved: float = real("mean return from which the environment counts as solved", -1e9, 1e9, 1e9)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """All of a workload file."""
+
+    name: str = text("by which results call it")
+    note: str = text("what it is for, and where its numbers are from", default="")
+    environment: str = text("gymnasium's name of it")
+    clip_rewards: bool = flag("learn from the sign of a reward alone", False)
+    algorithm: str = text("of the learner", ALGORITHMS)
+    steps: int = whole("of the environment")
+    seeds: tuple[int, ...] = wholes("of the runs that results speak of", 0, 1 << 32, 1000, (0,))
+    observation: Observation
+    action: Action
+    network: Network
+    learner: Learner
+    replay: Replay
+    exploration: Exploration = dataclasses.field(default_factory=Exploration)
+    actors: Actors = dataclasses.field(default_factory=Actors)
+    evaluation: Evaluation
+
+    @property
+    def action_size(self) -> int:
+        """Outputs of the policy, or of the action values.
+
+        A continuous algorithm on an environment of choices has one number in [-1, 1] as its action, cut into as many
+        equal intervals as there are choices (so seed 3 trains CartPole, |A| = 1, by DDPG).
+        """
+        if self.algorithm not in CONTINUOUS:
+            return self.action.choices
+        return self.action.size or 1
