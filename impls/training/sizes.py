@@ -65,5 +65,4 @@ def networks(workload: Workload) -> dict[str, Size]:
         return {"values": first.plus(last)}
     critic = dense(inputs + actions, hidden, 1)
     policy = dense(inputs, hidden, actions * (2 if workload.algorithm == "sac" else 1))
-    critics = {"critic": critic} if workload.algorithm == "ddpg" else {"critic": critic, "second_critic": critic}
-    return critics | {"policy": policy}
+    return {"critic": critic if workload.algorithm == "ddpg" else critic.plus(critic), "policy": policy}

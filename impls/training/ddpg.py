@@ -1,0 +1,49 @@
+"""DDPG: a policy mu and its critic Q, each with a target (Lillicrap et al. 2016).
+
+TD error: Q(s, a) - (r + gamma * Q'(s', mu'(s'))). The policy follows the gradient of the mean of Q(s, mu(s)).
+Importance weights correct what the critic regresses on, and so stand in its loss alone.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from .learner import Learner, Phase, Rows, strayed
+from .networks import Critic, Policy
+
+
+class DDPG(Learner):
+    """Acts by numbers in [-1, 1]; explores with Gaussian noise."""
+
+    def _networks(self) -> dict[str, nn.Module]:
+        return {"critic": Critic(self.workload), "policy": Policy(self.workload)}
+
+    def _phases(self) -> tuple[Phase, ...]:
+        return Phase("critic", self._critic_loss), Phase("policy", self._policy_loss)
+
+    def _critic_loss(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        errors = self.td_errors(rows)
+        return self._weighted(errors, rows), errors
+
+    def _policy_loss(self, rows: Rows) -> tuple[Tensor, None]:
+        actions = self.networks["policy"](rows["observation"])
+        return -self.networks["critic"](rows["observation"], actions).mean(), None
+
+    def td_errors(self, rows: Rows) -> Tensor:
+        """``[B]``."""
+        values = self.networks["critic"](rows["observation"], rows["action"])
+        with torch.no_grad():
+            actions = self.targets["policy"](rows["next_observation"])
+            following = self.targets["critic"](rows["next_observation"], actions)
+        errors: Tensor = values - self._following(rows, following)
+        return errors
+
+    def _greedy(self, observations: Tensor) -> Tensor:
+        actions: Tensor = self.networks["policy"](observations)
+        return actions
+
+    def _explored(self, actions: NDArray[Any], explore: float, rng: np.random.Generator) -> NDArray[Any]:
+        return strayed(actions, explore, rng)

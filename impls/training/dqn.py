@@ -1,0 +1,48 @@
+"""DQN, double by default, dueling by its network: one network of action values.
+
+TD error: Q(s, a) - (r + gamma * Q'(s', argmax_a' Q(s', a'))), where Q' is the target network; without ``double`` the
+target network chooses too (seed 0, Eqs. 1 to 3; van Hasselt et al. 2016, Wang et al. 2016).
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from .learner import Learner, Phase, Rows
+from .networks import ActionValues
+
+
+class DQN(Learner):
+    """Chooses among actions; explores with a random one by chance."""
+
+    def _networks(self) -> dict[str, nn.Module]:
+        return {"values": ActionValues(self.workload)}
+
+    def _phases(self) -> tuple[Phase, ...]:
+        return (Phase("values", self._loss),)
+
+    def _loss(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        errors = self.td_errors(rows)
+        return self._weighted(errors, rows), errors
+
+    def td_errors(self, rows: Rows) -> Tensor:
+        """``[B]``."""
+        values = self.networks["values"](rows["observation"])
+        taken = values.gather(1, rows["action"][:, None]).squeeze(1)
+        with torch.no_grad():
+            following = self.targets["values"](rows["next_observation"])
+            chooser = self.networks["values"](rows["next_observation"]) if self.workload.learner.double else following
+            best = following.gather(1, chooser.argmax(1, keepdim=True)).squeeze(1)
+        errors: Tensor = taken - self._following(rows, best)
+        return errors
+
+    def _greedy(self, observations: Tensor) -> Tensor:
+        choices: Tensor = self.networks["values"](observations).argmax(1)
+        return choices
+
+    def _explored(self, actions: NDArray[Any], explore: float, rng: np.random.Generator) -> NDArray[Any]:
+        random = rng.integers(self.workload.action.choices, size=actions.shape)
+        return np.where(rng.random(actions.shape) < explore, random, actions)

@@ -1,0 +1,143 @@
+"""The networks of every algorithm, in torch. Observations of bytes are divided by 255."""
+
+import itertools
+import math
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from .sizes import CONVOLUTIONS, convolutions
+from .workload import Workload
+
+_LOG_DEVIATION = (-5.0, 2.0)  # bounds of a Gaussian policy's, outside of which its gradients vanish or blow up
+
+
+def dense(sizes: tuple[int, ...]) -> nn.Sequential:
+    """Dense layers with ReLU between them; ``sizes`` from the inputs to the outputs."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in itertools.pairwise(sizes):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+class Features(nn.Module):
+    """Observations ``[B, *shape]`` to ``[B, outputs]``: as they are in a row, or through the convolutions."""
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__()
+        shape = workload.observation.stacked
+        self._scale = 1 / 255 if workload.observation.dtype == "uint8" else 1.0
+        self.outputs, layers = math.prod(shape), list[nn.Module]()
+        if workload.network.kind == "convolution":
+            channels, height, width = shape
+            self.outputs = convolutions(channels, height, width)[1]
+            for out, kernel, stride, padding in CONVOLUTIONS:
+                layers += [nn.Conv2d(channels, out, kernel, stride, padding), nn.ReLU()]
+                channels = out
+        self.layers = nn.Sequential(*layers, nn.Flatten())
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """``[B, *shape]`` to ``[B, outputs]``."""
+        if self._scale != 1.0:
+            observations = observations.float() * self._scale
+        return cast(Tensor, self.layers(observations))
+
+
+class ActionValues(nn.Module):
+    """Observations ``[B, *shape]`` to the value of each action, ``[B, A]``.
+
+    Dueling: V + advantage - mean advantage, of two heads on the last hidden layer.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__()
+        self.features, actions = Features(workload), workload.action.choices
+        hidden, self._dueling = workload.network.hidden, workload.network.dueling
+        self.dense = dense((self.features.outputs, *hidden, actions + (1 if self._dueling else 0)))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """``[B, A]``."""
+        outputs = cast(Tensor, self.dense(self.features(observations)))
+        if not self._dueling:
+            return outputs
+        value, advantages = outputs[:, :1], outputs[:, 1:]
+        return value + advantages - advantages.mean(1, keepdim=True)
+
+
+class Critic(nn.Module):
+    """The value ``[B]`` of observations ``[B, *shape]`` and actions ``[B, A]``."""
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__()
+        self.features = Features(workload)
+        self.dense = dense((self.features.outputs + workload.action_size, *workload.network.hidden, 1))
+
+    def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """``[B]``."""
+        both = torch.cat((self.features(observations), actions), 1)
+        return cast(Tensor, self.dense(both)).squeeze(1)
+
+
+class TwinCritic(nn.Module):
+    """Two critics of the same shape, each with weights of its own: values ``[2, B]``."""
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__()
+        self.first, self.second = Critic(workload), Critic(workload)
+
+    def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """``[2, B]``."""
+        return torch.stack((self.first(observations, actions), self.second(observations, actions)))
+
+
+class Policy(nn.Module):
+    """Observations ``[B, *shape]`` to actions ``[B, A]`` in (-1, 1)."""
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__()
+        self.features = Features(workload)
+        self.dense = dense((self.features.outputs, *workload.network.hidden, workload.action_size))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """``[B, A]``."""
+        return cast(Tensor, self.dense(self.features(observations))).tanh()
+
+
+class GaussianPolicy(nn.Module):
+    """A Gaussian squashed by tanh, whose mean and deviation depend on the observation."""
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__()
+        self.features = Features(workload)
+        self.dense = dense((self.features.outputs, *workload.network.hidden, 2 * workload.action_size))
+
+    def forward(self, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """(actions ``[B, A]`` in (-1, 1), their log density ``[B]``) for standard normal noise ``[B, A]``.
+
+        log(1 - tanh(x)^2) is taken as 2 (log 2 - x - softplus(-2 x)), which does not round to -inf.
+        """
+        mean, log_deviation = cast(Tensor, self.dense(self.features(observations))).chunk(2, 1)
+        low, high = _LOG_DEVIATION
+        log_deviation = low + (high - low) * (log_deviation.tanh() + 1) / 2
+        raw = mean + log_deviation.exp() * noise
+        log_density = -(noise**2) / 2 - log_deviation - math.log(2 * math.pi) / 2
+        squash: Tensor = 2 * (math.log(2) - raw - nn.functional.softplus(-2 * raw))
+        return raw.tanh(), (log_density - squash).sum(1)
+
+
+class Temperature(nn.Module):
+    """The weight of the entropy in SAC's objective, kept positive by its logarithm."""
+
+    def __init__(self, start: float) -> None:
+        super().__init__()
+        self.log = nn.Parameter(torch.tensor(math.log(start)))
+
+    def forward(self) -> Tensor:
+        """A scalar above 0."""
+        return self.log.exp()
+
+
+def state_of(module: nn.Module) -> dict[str, Any]:
+    """A copy of its weights."""
+    return {name: value.detach().clone() for name, value in module.state_dict().items()}

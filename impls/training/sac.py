@@ -1,0 +1,80 @@
+"""SAC: two critics, and a Gaussian policy also rewarded for its entropy by a tuned temperature (Haarnoja et al. 2018).
+
+TD errors: Q_i(s, a) - (r + gamma * (min_j Q'_j(s', a') - temperature * log pi(a'|s'))) with a' drawn from the policy,
+i = 1, 2. The critics' losses are added; a record's priority comes from the larger error. The temperature is driven to
+where the entropy is -|A|.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from .learner import Learner, Phase, Rows, larger
+from .networks import GaussianPolicy, Temperature, TwinCritic
+
+
+class SAC(Learner):
+    """Acts by numbers in [-1, 1]; explores by drawing from its policy."""
+
+    def _networks(self) -> dict[str, nn.Module]:
+        found: dict[str, nn.Module] = {"critic": TwinCritic(self.workload), "policy": GaussianPolicy(self.workload)}
+        return found | {"temperature": Temperature(self.workload.learner.temperature or 1.0)}
+
+    def _phases(self) -> tuple[Phase, ...]:
+        phases = Phase("critic", self._critic_loss), Phase("policy", self._policy_loss)
+        tuned = self.workload.learner.temperature == 0
+        return (*phases, Phase("temperature", self._temperature_loss)) if tuned else phases
+
+    def _noise(self, batch: int) -> Rows:
+        shape = (batch, self.workload.action_size)
+        return {name: torch.randn(shape, generator=self.generator) for name in ("noise", "next_noise")}
+
+    def _critic_loss(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        errors = self._both_errors(rows)
+        return 2 * self._weighted(errors, rows), larger(errors)
+
+    def _policy_loss(self, rows: Rows) -> tuple[Tensor, None]:
+        actions, log_density = self.networks["policy"](rows["observation"], rows["noise"])
+        values = self.networks["critic"](rows["observation"], actions).amin(0)
+        return (self.networks["temperature"]().detach() * log_density - values).mean(), None
+
+    def _temperature_loss(self, rows: Rows) -> tuple[Tensor, None]:
+        with torch.no_grad():
+            log_density = self.networks["policy"](rows["observation"], rows["noise"])[1]
+        return -(self.networks["temperature"]().log() * (log_density - self.workload.action_size)).mean(), None
+
+    def td_errors(self, rows: Rows) -> Tensor:
+        """``[B]``, the larger of the two critics'."""
+        return larger(self._both_errors(rows))
+
+    def _both_errors(self, rows: Rows) -> Tensor:
+        """``[2, B]``."""
+        values = self.networks["critic"](rows["observation"], rows["action"])
+        with torch.no_grad():
+            actions, log_density = self.networks["policy"](rows["next_observation"], rows["next_noise"])
+            following = self.targets["critic"](rows["next_observation"], actions).amin(0)
+            following = following - self.networks["temperature"]() * log_density
+        errors: Tensor = values - self._following(rows, following)
+        return errors
+
+    def _greedy(self, observations: Tensor) -> Tensor:
+        silence = torch.zeros(len(observations), self.workload.action_size, device=self.device)
+        mean: Tensor = self.networks["policy"](observations, silence)[0]
+        return mean
+
+    def act(self, observations: NDArray[Any], explore: float, rng: np.random.Generator | None) -> NDArray[Any]:
+        """As every learner's; whoever explores draws from the policy, whatever ``explore`` is."""
+        if rng is None:
+            return super().act(observations, explore, None)
+        with torch.no_grad():
+            seen = torch.from_numpy(np.ascontiguousarray(observations)).to(self.device)
+            shape = (len(observations), self.workload.action_size)
+            noise = torch.from_numpy(rng.standard_normal(shape).astype(np.float32)).to(self.device)
+            actions: NDArray[Any] = self.networks["policy"](seen, noise)[0].cpu().numpy()
+        return actions
+
+    def _explored(self, actions: NDArray[Any], explore: float, rng: np.random.Generator) -> NDArray[Any]:
+        raise NotImplementedError("act draws from the policy")

@@ -1,0 +1,50 @@
+"""TD3: DDPG with two critics, noise on the target's action and a policy that learns less often (Fujimoto et al. 2018).
+
+TD errors: Q_i(s, a) - (r + gamma * min_j Q'_j(s', mu'(s') + clipped noise)), i = 1, 2. The critics' losses are added;
+a record's priority comes from the larger error.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from .ddpg import DDPG
+from .learner import Phase, Rows, larger
+from .networks import Policy, TwinCritic
+
+
+class TD3(DDPG):
+    """Acts and explores as DDPG does."""
+
+    def _networks(self) -> dict[str, nn.Module]:
+        return {"critic": TwinCritic(self.workload), "policy": Policy(self.workload)}
+
+    def _phases(self) -> tuple[Phase, ...]:
+        critic, policy = super()._phases()
+        due = (self.steps + 1) % self.workload.learner.policy_delay == 0
+        return (critic, policy) if due else (critic,)
+
+    def _noise(self, batch: int) -> Rows:
+        settings = self.workload.learner
+        noise = torch.randn(batch, self.workload.action_size, generator=self.generator) * settings.target_noise
+        return {"noise": noise.clamp(-settings.noise_clip, settings.noise_clip)}
+
+    def _critic_loss(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        errors = self._both_errors(rows)
+        return 2 * self._weighted(errors, rows), larger(errors)
+
+    def _policy_loss(self, rows: Rows) -> tuple[Tensor, None]:
+        actions = self.networks["policy"](rows["observation"])
+        return -self.networks["critic"](rows["observation"], actions)[0].mean(), None
+
+    def td_errors(self, rows: Rows) -> Tensor:
+        """``[B]``, the larger of the two critics'."""
+        return larger(self._both_errors(rows))
+
+    def _both_errors(self, rows: Rows) -> Tensor:
+        """``[2, B]``."""
+        values = self.networks["critic"](rows["observation"], rows["action"])
+        with torch.no_grad():
+            actions = (self.targets["policy"](rows["next_observation"]) + rows["noise"]).clamp(-1, 1)
+            following = self.targets["critic"](rows["next_observation"], actions).amin(0)
+        errors: Tensor = values - self._following(rows, following)
+        return errors
