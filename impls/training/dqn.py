@@ -19,10 +19,10 @@ class DQN(Learner):
     """Chooses among actions; explores with a random one by chance."""
 
     def _networks(self) -> dict[str, nn.Module]:
-        return {"values": ActionValues(self.workload)}
+        return {"action_values": ActionValues(self.workload)}
 
     def _phases(self) -> tuple[Phase, ...]:
-        return (Phase("values", self._loss),)
+        return (Phase("action_values", self._loss),)
 
     def _loss(self, rows: Rows) -> tuple[Tensor, Tensor]:
         errors = self.td_errors(rows)
@@ -30,17 +30,19 @@ class DQN(Learner):
 
     def td_errors(self, rows: Rows) -> Tensor:
         """``[B]``."""
-        values = self.networks["values"](rows["observation"])
+        values = self.networks["action_values"](rows["observation"])
         taken = values.gather(1, rows["action"][:, None]).squeeze(1)
         with torch.no_grad():
-            following = self.targets["values"](rows["next_observation"])
-            chooser = self.networks["values"](rows["next_observation"]) if self.workload.learner.double else following
+            following = self.targets["action_values"](rows["next_observation"])
+            chooser = (
+                self.networks["action_values"](rows["next_observation"]) if self.workload.learner.double else following
+            )
             best = following.gather(1, chooser.argmax(1, keepdim=True)).squeeze(1)
         errors: Tensor = taken - self._following(rows, best)
         return errors
 
     def _greedy(self, observations: Tensor) -> Tensor:
-        choices: Tensor = self.networks["values"](observations).argmax(1)
+        choices: Tensor = self.networks["action_values"](observations).argmax(1)
         return choices
 
     def _explored(self, actions: NDArray[Any], explore: float, rng: np.random.Generator) -> NDArray[Any]:

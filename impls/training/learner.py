@@ -189,7 +189,7 @@ class Learner(ABC):
     def _optimizer(self, name: str) -> torch.optim.Optimizer:
         settings = self.workload.learner
         rate = (settings.policy_learning_rate if name == "policy" else 0.0) or settings.learning_rate
-        return torch.optim.Adam(self.networks[name].parameters(), rate)
+        return torch.optim.Adam(self.networks[name].parameters(), rate, fused=True)
 
     def _following(self, rows: Rows, value: Tensor) -> Tensor:
         """r + gamma * value ``[B]``; an episode that terminated has nothing to follow, a truncated one has."""

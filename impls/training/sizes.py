@@ -48,7 +48,7 @@ def networks(workload: Workload) -> dict[str, Size]:
     """Of each network that a learner trains, by its name there.
 
     >>> from impls.training import load
-    >>> networks(load("pong_dqn"))["values"]                    # Table III prints 18.8M MACs
+    >>> networks(load("pong_dqn"))["action_values"]                    # Table III prints 18.8M MACs
     Size(macs=18713600, parameters=4800166)
     """
     inputs, first = 1, Size(0, 0)
@@ -62,7 +62,7 @@ def networks(workload: Workload) -> dict[str, Size]:
         last = dense(inputs, hidden, actions)
         if workload.network.dueling:
             last = dense(inputs, hidden[:-1], hidden[-1]).plus(dense(hidden[-1], (), 1 + actions))
-        return {"values": first.plus(last)}
+        return {"action_values": first.plus(last)}
     critic = dense(inputs + actions, hidden, 1)
     policy = dense(inputs, hidden, actions * (2 if workload.algorithm == "sac" else 1))
     return {"critic": critic if workload.algorithm == "ddpg" else critic.plus(critic), "policy": policy}

@@ -1,0 +1,164 @@
+"""Train a workload in one thread: act, step, store; every update_interval-th step, learn from a prioritized batch.
+
+  python -m impls.training cartpole_dqn                   a shipped workload, or a .toml file of yours
+  python -m impls.training cartpole_dqn --resume          go on from the run's last checkpoint, on the same curve
+  python -m impls.training list                           the shipped workloads, their records and networks
+  python -m impls.training keys                           every key of a workload file, with its range and default
+
+A run is a folder (--out): curve.csv, episodes.csv, checkpoint.pt, best.pt and summary.json.
+"""
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+from .errors import TrainingError
+from .reading import load, names
+from .sizes import networks
+from .workload import Workload
+
+INTERRUPTED = 130
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run; returns the exit code: 0 done, 2 cannot be done (one sentence says why), 130 interrupted."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.workload == "list":
+            return _list()
+        if options.workload == "keys":
+            return _keys()
+        return _train(options)
+    except TrainingError as error:
+        print("\n".join(f"error: {line}" for line in str(error).splitlines()), file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\ninterrupted; go on from the last checkpoint with --resume", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _train(options: argparse.Namespace) -> int:
+    workload = _changed(load(options.workload), options)
+    try:
+        import torch  # noqa: PLC0415  # a heavy library, for whoever trains
+    except ModuleNotFoundError:
+        raise TrainingError(
+            "training needs the package torch; install the extra with: pip install '.[train]'"
+        ) from None
+    from .run import Plan, start  # noqa: PLC0415  # with torch
+
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise TrainingError("there is no CUDA device here; leave out --device")
+    torch.set_num_threads(options.threads)
+    folder = options.out or Path("runs") / workload.name / f"{options.contestant}-seed{options.seed}"
+    plan = Plan(folder, options.checkpoint_every, options.test_episodes)
+    made: dict[str, Any] = {"device": options.device, "compiled": options.compile}
+    run = start(workload, plan, contestant=options.contestant, seed=options.seed, resume=options.resume, **made)
+    try:
+        summary = run.run()
+    finally:
+        run.close()
+    if summary:
+        print(_told(summary))
+        print(f"written to {folder}")
+    return 0
+
+
+def _changed(workload: Workload, options: argparse.Namespace) -> Workload:
+    """The workload with what the command line says otherwise. TrainingError if it is out of range."""
+    changes = {name: getattr(options, name) for name in ("fanout", "alpha") if getattr(options, name) is not None}
+    if changes.get("fanout", 2) < 2 or not 0 <= changes.get("alpha", 0) <= 4:
+        raise TrainingError("--fanout must be at least 2, --alpha at least 0 and at most 4")
+    if options.steps is not None and options.steps < 1:
+        raise TrainingError(f"--steps must be at least 1, not {options.steps}")
+    replay = dataclasses.replace(workload.replay, **changes)
+    return dataclasses.replace(workload, replay=replay, steps=options.steps or workload.steps)
+
+
+def _told(summary: dict[str, Any]) -> str:
+    rates = summary["throughput"]
+    tested = summary["test_mean"]
+    lines = [
+        f"{summary['workload']}, {summary['contestant']} (K={summary['fanout']}), alpha {summary['alpha']:g}, "
+        f"seed {summary['seed']}: {summary['steps']:,} steps, {summary['updates']:,} gradient steps in "
+        f"{summary['seconds']:,.0f} s",
+        f"  {rates['sampling_hz']:,.0f} steps/s, {rates['update_hz']:,.0f} updates/s, "
+        f"{rates['update_frame_hz']:,.0f} records/s, processor {rates['cpu_percent']:.0f} %",
+    ]
+    if tested is not None:
+        lines.append(
+            f"  best of the evaluations: {summary['validation_best']:.1f} at step {summary['validation_best_step']:,}; "
+            f"tested on {summary['test_episodes']} fresh episodes: {tested:.1f}"
+        )
+    return "\n".join(lines)
+
+
+def _list() -> int:
+    from .actor import layout_of  # noqa: PLC0415  # with torch
+
+    for name in names():
+        workload = load(name)
+        parts = ", ".join(
+            f"{part} {size.macs:,} MACs {size.parameters:,} parameters" for part, size in networks(workload).items()
+        )
+        layout = layout_of(workload)
+        print(f"{name}: {workload.environment}, {workload.algorithm}, {layout.record_bytes:,} bytes a record; {parts}")
+        print(f"    {workload.note}")
+    return 0
+
+
+def _keys(of: type = Workload, at: str = "") -> int:
+    for field in dataclasses.fields(of):
+        if dataclasses.is_dataclass(field.type):
+            print(f"\n[{field.name}]  {field.type.__doc__}")
+            _keys(field.type, f"{field.name}.")  # type: ignore[arg-type]  # a class, as every field's type is
+            continue
+        meta = field.metadata
+        default = "needed" if field.default is dataclasses.MISSING else f"default {field.default!r}"
+        bounds = f"{meta['low']:,} to {meta['high']:,}, " if "low" in meta else ""
+        choices = f"{', '.join(meta['choices'])}; " if meta.get("choices") else ""
+        print(f"  {field.name:22}{meta['help']} ({choices}{bounds}{default})")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m impls.training", description=__doc__, formatter_class=raw)
+    parser.add_argument("workload", help=f"{', '.join(names())}; a .toml file; list; keys")
+    parser.add_argument("--contestant", default="numba", metavar="TREE", help="the sum tree (default: %(default)s)")
+    parser.add_argument("--fanout", type=int, metavar="K", help="of the tree (default: the workload's)")
+    parser.add_argument(
+        "--alpha", type=float, help="exponent of priorities; 0 draws uniformly (default: the workload's)"
+    )
+    parser.add_argument("--steps", type=int, metavar="S", help="of the environment (default: the workload's)")
+    parser.add_argument("--seed", type=int, default=0, help="decides all of a run on one thread (default: %(default)s)")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="of the run (default: runs/WORKLOAD/TREE-seedN)")
+    parser.add_argument("--resume", action="store_true", help="go on from the folder's checkpoint")
+    parser.add_argument(
+        "--checkpoint-every",
+        type=int,
+        default=10_000,
+        metavar="S",
+        help="steps; taken at an episode's end (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--test-episodes",
+        type=int,
+        default=100,
+        metavar="E",
+        help="of the best weights at the end (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--threads", type=int, default=1, help="of torch; more than 1 may not repeat bit for bit (default: 1)"
+    )
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="of the learner (default: %(default)s)"
+    )
+    parser.add_argument("--compile", action="store_true", help="torch.compile the networks; needs a C++ compiler")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

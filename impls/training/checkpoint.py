@@ -1,0 +1,68 @@
+"""Checkpoints: a state in one file, which is there as a whole or not at all."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from .errors import TrainingError
+
+FORMAT = 1
+
+
+def save(state: Any, path: Path) -> None:
+    """Write the state beside ``path``, then rename it there. TrainingError (a full disk) leaves the old file."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as file:
+            torch.save({"format": FORMAT, "state": _each(state, _to_tensor)}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except (OSError, RuntimeError) as error:  # torch tells of a failed write by either
+        beside.unlink(missing_ok=True)
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
+        raise TrainingError(f"{path}: cannot be written ({why}); what was saved before is kept") from error
+
+
+def load(path: Path) -> Any:
+    """The state of a file. TrainingError if it is none. Nothing in a file is ever executed."""
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise TrainingError(f"{path}: cannot be read ({error.strerror})") from None
+    except Exception as error:  # whatever torch makes of bytes that are no checkpoint
+        raise TrainingError(f"{path}: is no checkpoint, or was damaged ({str(error).splitlines()[0][:120]})") from None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise TrainingError(f"{path}: is no checkpoint of format {FORMAT}")
+    return _each(found["state"], _to_array)
+
+
+_MARK = "numpy array"  # the one key of a dict that stands for an array, so that it is told from weights
+
+
+def _to_tensor(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return {_MARK: torch.from_numpy(np.ascontiguousarray(value))}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _to_array(value: Any) -> Any:
+    if isinstance(value, dict) and set(value) == {_MARK}:
+        return cast(torch.Tensor, value[_MARK]).numpy()
+    return value
+
+
+def _each(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The value with everything in it changed, however deep it lies in dicts, lists and tuples."""
+    changed = change(value)
+    if changed is not value:
+        return changed
+    if isinstance(value, dict):
+        return {key: _each(part, change) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_each(part, change) for part in value]
+    return value

@@ -1,0 +1,125 @@
+"""The serial training loop: seed 0's Algorithm 1, one iteration at a time."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from .. import make
+from ..replay import Batch, PrioritizedBuffer
+from . import learner as learners
+from .actor import TRAINING, Actor, Episode, explore_at, layout_of
+from .errors import TrainingError
+from .workload import Workload
+
+
+class SerialLoop:
+    """A workload's actors, learner and buffer, all in the thread that calls.
+
+    ``contestant`` and ``fanout`` name the tree; ``seed`` decides everything on one thread of a CPU.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        *,
+        contestant: str = "numba",
+        seed: int = 0,
+        device: str = "cpu",
+        compiled: bool = False,
+    ) -> None:
+        replay = workload.replay
+        self.workload, self.contestant, self.seed = workload, contestant, seed
+        try:
+            tree = make(contestant, replay.capacity, fanout=replay.fanout)
+        except RuntimeError as error:
+            raise TrainingError(str(error)) from None
+        self.buffer = PrioritizedBuffer(tree, layout_of(workload), alpha=replay.alpha, epsilon=replay.epsilon)
+        self.learner = learners.make(workload, seed=seed, device=device, compiled=compiled)
+        # Weights that are fetched at each step need no copy: actors act by the learner's own.
+        self._policy = self.learner
+        if workload.actors.sync_interval > 1:
+            self._policy = learners.make(workload, seed=seed, device=device, compiled=compiled)
+        self._rng = np.random.default_rng([seed, TRAINING])
+        self._actors = [Actor(workload, number, seed) for number in range(workload.actors.count)]
+        self._drawn: deque[Batch] = deque()
+        self.step = 0
+        self.updates = 0
+        self.losses: dict[str, float] = {}
+
+    def advance(self) -> Episode | None:
+        """One iteration: a step of the actor whose turn it is, and a gradient step when one is due."""
+        number = self.step % len(self._actors)
+        if self._policy is not self.learner and number == 0 and self._is_sync_due():
+            self._policy.load_weights(self.learner.weights())
+        at_random = self.step < self.workload.exploration.random_steps
+        inserted, episode = self._actors[number].step(self._policy, explore_at(self.workload, self.step), at_random)
+        try:
+            if inserted:
+                self.buffer.insert(*inserted)
+            self.step += 1
+            if self.is_update_due():
+                self._update()
+        except ValueError as error:
+            raise TrainingError(f"after {self.step:,} steps and {self.updates:,} gradient steps: {error}") from None
+        return episode
+
+    def is_update_due(self) -> bool:
+        """Whether the step just taken is followed by a gradient step: every update_interval-th, after the start."""
+        settings = self.workload.learner
+        return self.step % settings.update_interval == 0 and self.step >= settings.learning_starts
+
+    def beta(self) -> float:
+        """The exponent of the importance weights by now."""
+        replay = self.workload.replay
+        done = min(1.0, self.step / self.workload.steps)
+        return replay.beta + ((replay.beta_end or replay.beta) - replay.beta) * done
+
+    def close(self) -> None:
+        """Give back the environments."""
+        for actor in self._actors:
+            actor.close()
+
+    def _is_sync_due(self) -> bool:
+        return (self.step // len(self._actors)) % self.workload.actors.sync_interval == 0
+
+    def _update(self) -> None:
+        """A gradient step on the oldest batch drawn; D more lie ready behind it, drawn by priorities of then."""
+        while len(self._drawn) <= self.workload.replay.presampled:
+            self._drawn.append(self.buffer.sample(self.workload.learner.batch, self.beta(), self._rng))
+        batch = self._drawn.popleft()
+        found = self.learner.step(batch.rows, batch.weights)
+        self.buffer.update_priorities(batch.sequence, found.priorities)
+        self.updates, self.losses = self.updates + 1, found.losses
+
+    def identity(self) -> dict[str, Any]:
+        """What a run must share with a state to take it up."""
+        return {"workload": asdict(self.workload), "contestant": self.contestant, "seed": self.seed}
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next iteration depends on: every generator, network, optimizer, record and priority."""
+        return {
+            "learner": self.learner.state_dict(),
+            "policy": None if self._policy is self.learner else self._policy.state_dict(),
+            "buffer": self.buffer.state_dict(),
+            "rng": self._rng.bit_generator.state,
+            "actors": [actor.state_dict() for actor in self._actors],
+            "drawn": [(batch.rows, batch.weights, batch.sequence) for batch in self._drawn],
+            "step": self.step,
+            "updates": self.updates,
+            "losses": self.losses,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the state of a loop of the same identity."""
+        self.learner.load_state_dict(state["learner"])
+        if self._policy is not self.learner:
+            self._policy.load_state_dict(state["policy"])
+        self.buffer.load_state_dict(state["buffer"])
+        self._rng.bit_generator.state = state["rng"]
+        for actor, saved in zip(self._actors, state["actors"], strict=True):
+            actor.load_state_dict(saved)
+        self._drawn = deque(Batch(*parts) for parts in state["drawn"])
+        self.step, self.updates, self.losses = int(state["step"]), int(state["updates"]), dict(state["losses"])

@@ -1,0 +1,105 @@
+"""How fast a training system is, in the columns of published tables, and seed 4's five metrics (section 1.5)."""
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Rates of one run, or of a stretch of it.
+
+    ``cpu_percent`` is processor time over wall time, 100 for each core that is kept busy; ``gpu_percent`` is None where
+    there is no GPU, or nobody has read its load.
+    """
+
+    sampling_hz: float
+    update_hz: float
+    batch: int
+    cpu_percent: float
+    gpu_percent: float | None = None
+
+    @property
+    def update_frame_hz(self) -> float:
+        """Records that gradient steps take in a second: update frequency times batch, by definition.
+
+        >>> Throughput(sampling_hz=4000, update_hz=20, batch=256, cpu_percent=99).update_frame_hz
+        5120
+        """
+        return self.update_hz * self.batch
+
+    def row(self) -> dict[str, float | None]:
+        """The columns by name, for a table or a record."""
+        return {
+            "sampling_hz": self.sampling_hz,
+            "update_hz": self.update_hz,
+            "update_frame_hz": self.update_frame_hz,
+            "cpu_percent": self.cpu_percent,
+            "gpu_percent": self.gpu_percent,
+        }
+
+
+class Stopwatch:
+    """Wall and processor time of this process since it was made."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), _cpu_seconds()
+
+    def read(self, steps: int, updates: int, batch: int) -> Throughput:
+        """Rates of what was done meanwhile."""
+        seconds = max(time.perf_counter() - self._wall, 1e-9)
+        return Throughput(steps / seconds, updates / seconds, batch, 100 * (_cpu_seconds() - self._cpu) / seconds)
+
+
+def _cpu_seconds() -> float:
+    found = os.times()
+    return found.user + found.system
+
+
+def policy_quality(rewards: Sequence[float], gamma: float = 1.0) -> float:
+    """Accumulated reward of an episode, sum of gamma^t r_t (Eq. 1.1); evaluations here take gamma = 1.
+
+    >>> policy_quality([1, 2, 4], gamma=0.5)
+    3.0
+    """
+    return float(sum(gamma**t * reward for t, reward in enumerate(rewards)))
+
+
+def first_at_least(counts: Sequence[int], returns: Sequence[float], threshold: float, window: int = 1) -> int | None:
+    """The count at which the mean of the last ``window`` returns first reaches the threshold; None if it never does."""
+    for end in range(window, len(returns) + 1):
+        if fmean(returns[end - window : end]) >= threshold:
+            return counts[end - 1]
+    return None
+
+
+def sample_efficiency(steps: Sequence[int], returns: Sequence[float], threshold: float, window: int = 1) -> int | None:
+    """Environment steps until the returns converge, that is, surpass a threshold set beforehand; fewer is better.
+
+    >>> sample_efficiency([1000, 2000, 3000], [20, 480, 500], 475)
+    2000
+    """
+    return first_at_least(steps, returns, threshold, window)
+
+
+def learning_efficiency(
+    updates: Sequence[int], returns: Sequence[float], threshold: float, window: int = 1
+) -> int | None:
+    """Gradient steps until the returns converge; fewer is better."""
+    return first_at_least(updates, returns, threshold, window)
+
+
+def computation_efficiency(updates: int, seconds: float) -> float:
+    """Gradient steps in a second."""
+    return updates / seconds
+
+
+def scaling_factor(efficiency: float, units: int, one: float) -> float:
+    """Speed-up for each unit of computation: (efficiency of ``units``) / (units * efficiency of one); 1 is perfect.
+
+    >>> scaling_factor(300.0, 4, 100.0)
+    0.75
+    """
+    return efficiency / (units * one)
