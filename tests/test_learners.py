@@ -1,0 +1,373 @@
+"""Learners: gradients against differences in float64, known answers, weights once, priorities, targets."""
+
+import numpy as np
+import pytest
+
+from tests.learning import ALGORITHMS, batch_of, critic, dense, gaussian, slopes, tiny, weights_of
+
+torch = pytest.importorskip("torch", reason="learners need the extra `train`")
+from impls.training import learner as learners  # noqa: E402  # with torch
+from impls.training.parallel import ParameterServer, average, average_weights, cut  # noqa: E402
+
+torch.set_num_threads(1)  # these networks are too small to share
+WEIGHTS = np.array([1.0, 0.5, 0.25, 0.75], np.float32)
+
+
+def gradients_of(learner, rows, network):
+    phase = next(phase for phase in learner.phases() if phase.network == network)
+    found, loss, errors = learner.gradients(phase, rows)
+    names = [name for name, _ in learner.networks[network].named_parameters()]
+    return dict(zip(names, (each.numpy() for each in found), strict=True)), float(loss), errors
+
+
+def huber(errors):
+    return np.where(np.abs(errors) <= 1, errors**2 / 2, np.abs(errors) - 0.5)
+
+
+def half_square(errors):
+    return errors**2 / 2
+
+
+def check(loss, weights, learner, rows, network):
+    """The learner's loss and gradient beside the loss written out in float64 and its differences."""
+    found, value, errors = gradients_of(learner, rows, network)
+    assert value == pytest.approx(loss(weights), rel=1e-5, abs=1e-6)
+    for name, expected in slopes(loss, weights).items():
+        np.testing.assert_allclose(found[name], expected, rtol=2e-4, atol=2e-6, err_msg=name)
+    return errors
+
+
+def doubles(batch):
+    return {name: part.astype(np.float64) for name, part in batch.items() if name != "action"}
+
+
+@pytest.mark.parametrize("kind", ["huber", "squared"])
+@pytest.mark.parametrize("dueling", [False, True])
+@pytest.mark.parametrize("double", [False, True])
+def test_the_gradient_of_dqn(double, dueling, kind):
+    workload = tiny("dqn", double=double, dueling=dueling, loss=kind, gamma=0.9)
+    learner, batch = learners.make(workload, seed=1), batch_of(workload)
+    learner.targets = learners.make(workload, seed=2).networks
+    target, weights, real = (
+        weights_of(learner.targets["action_values"]),
+        weights_of(learner.networks["action_values"]),
+        doubles(batch),
+    )
+
+    def values(weights, seen):
+        outputs = dense(weights, "", seen)
+        return outputs[:, :1] + outputs[:, 1:] - outputs[:, 1:].mean(1, keepdims=True) if dueling else outputs
+
+    following = values(target, real["next_observation"])
+    chosen = values(weights, real["next_observation"]) if double else following
+    best = following[np.arange(4), chosen.argmax(1)]
+    goal = real["reward"] + 0.9 * best * (1 - real["terminated"])
+
+    def errors(weights):
+        return values(weights, real["observation"])[np.arange(4), batch["action"]] - goal
+
+    def loss(weights):
+        return (WEIGHTS * (huber if kind == "huber" else half_square)(errors(weights))).mean()
+
+    found = check(loss, weights, learner, learner.rows(batch, WEIGHTS), "action_values")
+    np.testing.assert_allclose(found, errors(weights), rtol=1e-5, atol=1e-6)
+
+
+def test_the_gradients_of_ddpg():
+    workload = tiny("ddpg", gamma=0.9)
+    learner, batch = learners.make(workload, seed=1), batch_of(workload)
+    learner.targets = learners.make(workload, seed=2).networks
+    rows, real = learner.rows(batch, WEIGHTS), doubles(batch)
+    weights, policy = weights_of(learner.networks["critic"]), weights_of(learner.networks["policy"])
+    target = {name: weights_of(learner.targets[name]) for name in ("critic", "policy")}
+    actions = np.tanh(dense(target["policy"], "", real["next_observation"]))
+    goal = real["reward"] + 0.9 * critic(target["critic"], real["next_observation"], actions) * (1 - real["terminated"])
+    given = batch["action"].astype(np.float64)
+
+    def critic_loss(weights):
+        return (WEIGHTS * half_square(critic(weights, real["observation"], given) - goal)).mean()
+
+    def policy_loss(policy):  # importance weights do not act here
+        return -critic(weights, real["observation"], np.tanh(dense(policy, "", real["observation"]))).mean()
+
+    check(critic_loss, weights, learner, rows, "critic")
+    check(policy_loss, policy, learner, rows, "policy")
+
+
+def test_the_gradients_of_td3():
+    workload = tiny("td3", gamma=0.9, policy_delay=1, target_noise=0.4, noise_clip=0.3)
+    learner, batch = learners.make(workload, seed=1), batch_of(workload)
+    learner.targets = learners.make(workload, seed=2).networks
+    rows, real = learner.rows(batch, WEIGHTS), doubles(batch)
+    noise = rows["noise"].numpy().astype(np.float64)
+    assert np.abs(noise).max() == pytest.approx(0.3)
+    weights, policy = weights_of(learner.networks["critic"]), weights_of(learner.networks["policy"])
+    target = {name: weights_of(learner.targets[name]) for name in ("critic", "policy")}
+    actions = np.clip(np.tanh(dense(target["policy"], "", real["next_observation"])) + noise, -1, 1)
+    both = [critic(target["critic"], real["next_observation"], actions, f"{which}.") for which in ("first", "second")]
+    goal = real["reward"] + 0.9 * np.minimum(*both) * (1 - real["terminated"])
+    given = batch["action"].astype(np.float64)
+
+    def errors(weights):
+        return np.stack(
+            [critic(weights, real["observation"], given, f"{which}.") - goal for which in ("first", "second")]
+        )
+
+    def critic_loss(weights):
+        return (WEIGHTS * half_square(errors(weights))).mean(1).sum()
+
+    def policy_loss(policy):
+        return -critic(weights, real["observation"], np.tanh(dense(policy, "", real["observation"])), "first.").mean()
+
+    found = check(critic_loss, weights, learner, rows, "critic")
+    np.testing.assert_allclose(found.abs().numpy(), np.abs(errors(weights)).max(0), rtol=1e-5)
+    check(policy_loss, policy, learner, rows, "policy")
+
+
+def test_the_gradients_of_sac():
+    workload = tiny("sac", gamma=0.9)
+    learner, batch = learners.make(workload, seed=1), batch_of(workload)
+    learner.targets = learners.make(workload, seed=2).networks
+    with torch.no_grad():
+        learner.networks["temperature"].log.fill_(-0.5)
+    rows, real = learner.rows(batch, WEIGHTS), doubles(batch)
+    noise, next_noise = (rows[name].numpy().astype(np.float64) for name in ("noise", "next_noise"))
+    weights, policy = weights_of(learner.networks["critic"]), weights_of(learner.networks["policy"])
+    target, temperature = weights_of(learner.targets["critic"]), np.exp(-0.5)
+    given = batch["action"].astype(np.float64)
+
+    def both(weights, seen, actions):
+        return np.stack([critic(weights, seen, actions, f"{which}.") for which in ("first", "second")])
+
+    actions, density = gaussian(policy, real["next_observation"], next_noise)
+    soft = both(target, real["next_observation"], actions).min(0) - temperature * density
+    goal = real["reward"] + 0.9 * soft * (1 - real["terminated"])
+
+    def critic_loss(weights):
+        return (WEIGHTS * half_square(both(weights, real["observation"], given) - goal)).mean(1).sum()
+
+    def policy_loss(policy):
+        actions, density = gaussian(policy, real["observation"], noise)
+        return (temperature * density - both(weights, real["observation"], actions).min(0)).mean()
+
+    def temperature_loss(log):
+        return -(log["log"] * (gaussian(policy, real["observation"], noise)[1] - 2)).mean()
+
+    check(critic_loss, weights, learner, rows, "critic")
+    check(policy_loss, policy, learner, rows, "policy")
+    check(temperature_loss, {"log": np.array(-0.5)}, learner, rows, "temperature")
+
+
+def linear_dqn(**changes):
+    """Q(s, a) = s for every action, and Q' = 10 s: TD errors can be written down."""
+    workload = tiny("dqn", shape=(1,), gamma=0.5, **changes)
+    learner = learners.make(workload)
+    for networks, slope in ((learner.networks, 1.0), (learner.targets, 10.0)):
+        layer = torch.nn.Linear(1, 3)
+        torch.nn.init.constant_(layer.weight, slope)
+        torch.nn.init.zeros_(layer.bias)
+        networks["action_values"].dense = torch.nn.Sequential(layer)
+        networks["action_values"].features = torch.nn.Flatten()
+    return learner
+
+
+def one(observation, following, reward, terminated):
+    return {
+        "observation": np.array([[observation]], np.float32),
+        "next_observation": np.array([[following]], np.float32),
+        "action": np.array([1], np.uint8),
+        "reward": np.array([reward], np.float32),
+        "terminated": np.array([terminated]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("terminated", "clip", "error"),
+    [(False, False, 2 - (3 + 0.5 * 40)), (True, False, 2 - 3), (False, True, 2 - (1 + 0.5 * 40))],
+)
+def test_known_answers(terminated, clip, error):
+    learner = linear_dqn(clip_rewards=clip)
+    transitions = one(2.0, 4.0, 3.0, terminated)
+    assert learner.priorities(transitions) == abs(error)
+    # dL/dw = w_i * error * s and dL/db = w_i * error, for the action taken alone
+    found, loss, _ = gradients_of(learner, learner.rows(transitions, np.array([0.25], np.float32)), "action_values")
+    assert loss == 0.25 * error**2 / 2
+    np.testing.assert_allclose(
+        [each.ravel() for each in found.values()], [[0, 0.25 * error * 2, 0], [0, 0.25 * error, 0]]
+    )
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_importance_weights_act_once(algorithm):
+    workload = tiny(algorithm)
+    learner, batch = learners.make(workload), batch_of(workload)
+    network = learner.phases()[0].network
+    rows = learner.rows(batch, WEIGHTS)
+    plain = dict(rows) | {"weights": torch.ones(4)}
+    each = [gradients_of(learner, part, network)[0] for part in cut(plain, 4)]
+    found = gradients_of(learner, rows, network)[0]
+    for name, gradient in found.items():
+        expected = sum(weight * part[name] for weight, part in zip(WEIGHTS, each, strict=True)) / 4
+        np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_priorities_are_the_td_errors_before_the_step_and_learning_makes_them_smaller(algorithm):
+    workload = tiny(algorithm, hidden=(32,), learning_rate=1e-2, gamma=0.0)
+    learner, batch = learners.make(workload), batch_of(workload)
+    before = learner.priorities(batch)
+    found = learner.step(batch, np.ones(4, np.float32))
+    np.testing.assert_allclose(found.priorities, before, rtol=1e-5)
+    assert found.priorities.shape == (4,)
+    assert all(np.isfinite(loss) for loss in found.losses.values())
+    for _ in range(400):
+        found = learner.step(batch, np.ones(4, np.float32))
+    assert found.priorities.max() < before.max() / 5
+
+
+@pytest.mark.parametrize(("interval", "tau"), [(1, 0.25), (3, 1.0)])
+def test_targets_move_when_it_is_their_turn(interval, tau):
+    workload = tiny("ddpg", target_interval=interval, tau=tau)
+    learner, batch = learners.make(workload), batch_of(workload)
+    for step in range(1, 8):
+        before = {name: weights_of(learner.targets[name]) for name in learner.targets}
+        learner.step(batch, WEIGHTS)
+        for name, old in before.items():
+            new, trained = weights_of(learner.targets[name]), weights_of(learner.networks[name])
+            share = tau if step % interval == 0 else 0.0
+            for part, value in old.items():
+                np.testing.assert_allclose(new[part], value + share * (trained[part] - value), rtol=1e-5, atol=1e-7)
+
+
+def test_td3_trains_its_policy_every_other_step():
+    learner = learners.make(tiny("td3", policy_delay=2))
+    batch = batch_of(learner.workload)
+    trained = [set(learner.step(batch, WEIGHTS).losses) for _ in range(4)]
+    assert trained == [{"critic"}, {"critic", "policy"}] * 2
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_state_goes_on_bit_for_bit(algorithm):
+    workload = tiny(algorithm)
+    one, batch = learners.make(workload, seed=3), batch_of(workload)
+    for _ in range(3):
+        one.step(batch, WEIGHTS)
+    other = learners.make(workload, seed=4)
+    other.load_state_dict(one.state_dict())
+    for _ in range(3):
+        first, second = one.step(batch, WEIGHTS), other.step(batch, WEIGHTS)
+        np.testing.assert_array_equal(first.priorities, second.priorities)
+        assert first.losses == second.losses
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_whoever_fetches_weights_acts_by_them(algorithm):
+    workload = tiny(algorithm)
+    one, other, seen = (
+        learners.make(workload, seed=1),
+        learners.make(workload, seed=2),
+        batch_of(workload)["observation"],
+    )
+    for _ in range(20):
+        one.step(batch_of(workload), WEIGHTS)
+    other.load_weights(one.weights())
+    np.testing.assert_array_equal(one.act(seen, 0.0, None), other.act(seen, 0.0, None))
+
+
+def test_exploration():
+    rng, seen = np.random.default_rng(0), np.zeros((2000, 2), np.float32)
+    chooser = learners.make(tiny("dqn"))
+    greedy = chooser.act(seen, 0.0, rng)
+    assert len(set(greedy)) == 1
+    strayed = chooser.act(seen, 0.3, rng)
+    assert np.mean(strayed != greedy) == pytest.approx(0.3 * 2 / 3, abs=0.03)
+    for algorithm in ("ddpg", "td3"):
+        policy = learners.make(tiny(algorithm))
+        noise = policy.act(seen, 0.1, rng) - policy.act(seen, 0.0, rng)
+        assert noise.std() == pytest.approx(0.1, rel=0.05)
+        assert np.abs(policy.act(seen, 9.0, rng)).max() == 1.0
+    drawn = learners.make(tiny("sac")).act(seen, 0.0, rng)
+    assert drawn.std() > 0.01
+    assert np.abs(drawn).max() <= 1.0
+
+
+def test_gradients_are_clipped_to_the_norm():
+    learner = linear_dqn(gradient_clip=1.0)
+    phase = learner.phases()[0]
+    rows = learner.rows(one(2.0, 4.0, 3.0, False), np.ones(1, np.float32))
+    learner.apply(phase, learner.gradients(phase, rows)[0])
+    norm = np.sqrt(sum(float((each.grad**2).sum()) for each in learner.networks.parameters()))
+    assert norm == pytest.approx(1.0, rel=1e-4)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_sub_gradients_average_to_the_gradient_of_the_batch(algorithm, count):
+    workload = tiny(algorithm, hidden=(16, 16))
+    whole, server = learners.make(workload, seed=1), learners.make(workload, seed=1)
+    workers = [learners.make(workload, seed=9) for _ in range(count)]
+    batch, weights = batch_of(workload, 16), np.linspace(0.1, 1, 16).astype(np.float32)
+    parallel = ParameterServer(server, workers)
+    rows, phase = whole.rows(batch, weights), whole.phases()[0]
+    parts = average([whole.gradients(phase, part)[0] for part in cut(rows, count)])
+    for part, gradient in zip(parts, whole.gradients(phase, rows)[0], strict=True):
+        np.testing.assert_allclose(part, gradient, rtol=1e-4, atol=1e-7)
+    whole.load_state_dict(server.state_dict())
+    for _ in range(5):
+        one, many = whole.step(batch, weights), parallel.step(batch, weights)
+        np.testing.assert_allclose(many.priorities, one.priorities, rtol=1e-3, atol=1e-5)
+        assert many.losses == pytest.approx(one.losses, rel=1e-3, abs=1e-5)
+    for worker in workers:
+        for name, value in server.networks.state_dict().items():
+            np.testing.assert_array_equal(worker.networks.state_dict()[name], value)
+
+
+def test_what_a_parameter_server_cannot_do():
+    learner = learners.make(tiny())
+    with pytest.raises(ValueError, match="at least one worker"):
+        ParameterServer(learner, [])
+    with pytest.raises(ValueError, match="4 rows cannot be cut into 3 equal parts"):
+        ParameterServer(learner, [learners.make(tiny()) for _ in range(3)]).step(batch_of(tiny()), WEIGHTS)
+
+
+def test_weights_of_models_are_averaged():
+    models = [learners.make(tiny(), seed=seed).weights() for seed in range(3)]
+    plain, shared = average_weights(models), average_weights(models, [1, 0, 3])
+    for name in plain:
+        np.testing.assert_allclose(plain[name], sum(model[name].double() for model in models) / 3, rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(shared[name], (models[0][name] + 3 * models[2][name]) / 4, rtol=1e-5, atol=1e-7)
+    with pytest.raises(ValueError, match="must have the same weights"):
+        average_weights([models[0], {}])
+    with pytest.raises(ValueError, match="2 shares for 3 models"):
+        average_weights(models, [1, 2])
+
+
+def test_a_seed_decides_a_learner_and_leaves_torch_as_it_was():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    one, other = learners.make(tiny(), seed=1), learners.make(tiny(), seed=1)
+    np.testing.assert_array_equal(torch.rand(3), expected)
+    for name, value in one.weights().items():
+        np.testing.assert_array_equal(value, other.weights()[name])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own compiler
+def test_a_compiled_learner_learns_the_same():
+    plain, compiled = (learners.make(tiny(), compiled=compiled) for compiled in (False, True))
+    batch = batch_of(tiny())
+    for _ in range(3):
+        one, other = plain.step(batch, WEIGHTS), compiled.step(batch, WEIGHTS)
+        np.testing.assert_allclose(one.priorities, other.priorities, rtol=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_learner_on_a_gpu_learns_the_same(algorithm):
+    host, device = (learners.make(tiny(algorithm), device=device) for device in ("cpu", "cuda"))
+    device.load_state_dict(host.state_dict())
+    for _ in range(3):
+        one, other = host.step(batch_of(host.workload), WEIGHTS), device.step(batch_of(host.workload), WEIGHTS)
+        np.testing.assert_allclose(one.priorities, other.priorities, rtol=1e-3, atol=1e-5)

@@ -1,0 +1,148 @@
+"""Workload files: what is shipped says what was published, and every fault is a sentence with its line."""
+
+import dataclasses
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from impls import training
+from impls.replay import Layout
+from impls.training import Workload, WorkloadError, load
+from impls.training.__main__ import main
+from impls.training.reading import parse, path_of
+from impls.training.sizes import Size, convolutions, dense, networks
+
+GOOD = path_of("cartpole_dqn").read_text()
+
+
+def told(text):
+    return [f"{problem.line}: {problem.sentence}" for problem in parse(text, "mine.toml")[1]]
+
+
+def line(words):
+    return next(number for number, text in enumerate(GOOD.splitlines(), 1) if text.startswith(words))
+
+
+@pytest.mark.parametrize("name", training.names())
+def test_each_shipped_workload_is_read_whole(name):
+    workload = load(name)
+    assert workload.name == name
+    written = tomllib.loads(path_of(name).read_text())
+    as_read = dataclasses.asdict(workload)
+    for key, value in written.items():
+        pairs = [(as_read[key][part], each) for part, each in value.items()] if isinstance(value, dict) else []
+        for found, stated in pairs or [(as_read[key], value)]:
+            assert found == (tuple(stated) if isinstance(stated, list) else stated)
+
+
+def test_the_three_of_seed_3_are_as_it_prints_them():
+    cartpole, hopper, pong = (load(name) for name in ("cartpole_ddpg", "hopper_ddpg", "pong_dqn"))
+    assert (cartpole.observation.shape, cartpole.action_size, cartpole.network.hidden) == ((4,), 1, (8, 8))
+    assert (hopper.observation.shape, hopper.action_size, hopper.network.hidden) == ((11,), 3, (256, 256))
+    assert (pong.observation.shape, pong.action_size, pong.network.kind) == ((84, 84), 6, "convolution")
+    for workload in (cartpole, hopper, pong):
+        assert (workload.actors.count, workload.replay.fanout, workload.replay.presampled) == (16, 2, 50)
+
+
+def test_what_seed_3_prints_as_macs():
+    # Its two MLP critics take |S| + |A| + 1 inputs, and the "MACs" are their parameters.
+    assert dense(4 + 1 + 1, (8, 8), 1).parameters == 137
+    assert dense(11 + 3 + 1, (256, 256), 1).parameters == 70_145
+    assert dense(4 + 1, (8, 8), 1) == Size(112, 129)
+    # 18.8M is the padded network: multiply-accumulates, with each output's bias counted as one more.
+    assert convolutions(4, 84, 84)[1] == 9216
+    macs = networks(load("pong_dqn"))["action_values"].macs
+    assert macs == 18_713_600
+    assert macs + 32 * 22 * 22 + (64 + 64) * 12 * 12 + 512 + 6 == pytest.approx(18.75e6, rel=1e-3)
+
+
+def test_a_record_of_pong_is_one_frame():
+    frames = Layout((84, 84), "uint8", frames=4, choices=6)
+    assert frames.record_bytes * 1_000_000 < 7.1e9
+    assert Layout((4, 84, 84), "uint8", choices=6).record_bytes * 1_000_000 > 56e9
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "at", "words"),
+    [
+        ("batch = 64", "bach = 64", "batch", "unknown key 'bach'; did you mean 'batch'?"),
+        ("batch = 64", "bach = 64", "[learner]", "[learner] lacks batch"),
+        ("batch = 64", "batch = 0", "batch", "batch must be at least 1 and at most 1,048,576, not 0"),
+        ("batch = 64", "batch = 6.5", "batch", "batch must be a whole number, not 6.5"),
+        ("batch = 64", 'batch = "64"', "batch", "batch must be a whole number, not text"),
+        ("batch = 64", "batch = true", "batch", "batch must be a whole number, not true or false"),
+        ("batch = 64", "batch = 2000", "learning_starts", "learning_starts must be at least 2,000, a batch"),
+        ('"dqn"', '"dqm"', "algorithm", "one of dqn, ddpg, td3, sac, not 'dqm'; did you mean 'dqn'?"),
+        ('name = "c', 'name = "my c', "name", "name must be of at most 64 letters"),
+        ("seeds = [0, 1, 2, 3, 4]", "seeds = []", "seeds", "seeds must have 1 to 1000 numbers, not 0"),
+        ("seeds = [0, 1, 2, 3, 4]", "seeds = [-1]", "seeds", "seeds must be at least 0"),
+        ("seeds = [0, 1, 2, 3, 4]", "seeds = [0.5]", "seeds", "seeds must be an array of whole numbers, not an arr"),
+        ("beta_end = 1.0", "beta_end = nan", "beta_end", "beta_end must be at least 0 and at most 4, not nan"),
+        ("beta_end = 1.0", "epsilon = 0", "beta_end", "epsilon must be above 0 and at most"),
+        ("beta_end = 1.0", "alpha = -0.5", "beta_end", "alpha must be at least 0 and at most 4, not -0.5"),
+        ("beta_end = 1.0", "alpha = 1" + "0" * 400, "beta_end", "alpha must be at least 0 and at most 4"),
+        ("choices = 2", "choices = 2\nsize = 1", "[action]", "[action] has either choices or size"),
+        ("choices = 2", "size = 1", "algorithm", "dqn needs an [action] with choices, this one has a size"),
+        ("[action]\nchoices = 2", "", "name", "this workload lacks [action]"),
+        ("[replay]", "[replay]\npresampled = 2026-01-01", "[replay]", "presampled must be a whole number, not a date"),
+        ("[observation]", "[[observation]]", "[observation]", "observation must be a table, [observation], not an arr"),
+        ("[network]", '[network]\nkind = "convolution"', "[network]", "a convolution takes observations of 3 dimens"),
+    ],
+)  # fmt: skip
+def test_each_fault_is_told_in_a_sentence_with_its_line(old, new, at, words):
+    assert GOOD.count(old) == 1
+    where = [sentence for sentence in told(GOOD.replace(old, new)) if words in sentence]
+    assert len(where) == 1, told(GOOD.replace(old, new))
+    assert int(where[0].partition(":")[0]) - line(at) in (0, 1)
+
+
+def test_everything_that_is_wrong_is_told_at_once_in_order():
+    text = (
+        GOOD.replace("batch = 64", "bach = 64")
+        .replace("hidden = [128, 128]", "hidden = [0]")
+        .replace("steps", "stpes", 1)
+    )
+    found = parse(text, "mine.toml")[1]
+    assert [problem.line for problem in found] == sorted(problem.line for problem in found)
+    assert len(found) == 5  # two keys misspelt and therefore lacking, one out of range
+    with pytest.raises(WorkloadError, match=r"no workload 'cartpole_dqm'; .*; did you mean 'cartpole_dqn'"):
+        load("cartpole_dqm")
+
+
+def test_what_is_no_workload_at_all_is_one_sentence(tmp_path):
+    assert told("") == ["0: is empty: a workload has a name, an environment and an algorithm at least"]
+    (tmp_path / "sub.toml").mkdir()
+    assert told("name = ")[0].startswith("1: not TOML: ")
+    for path in (tmp_path / "sub.toml", tmp_path / "none.toml"):
+        with pytest.raises(WorkloadError, match=r"is a folder|cannot be read"):
+            load(path)
+
+
+@given(st.integers(0, len(GOOD)), st.integers(0, 12), st.text(max_size=8))
+def test_no_text_is_a_traceback(at, cut, put):
+    workload, found = parse(GOOD[:at] + put + GOOD[at + cut :], "mine.toml")
+    assert (workload is None) == bool(found)
+
+
+def test_the_defaults_of_a_workload_are_in_range():
+    reader_sees = {}
+    for field in dataclasses.fields(Workload):
+        if dataclasses.is_dataclass(field.type):
+            reader_sees |= {inner.name: inner for inner in dataclasses.fields(field.type)}
+    for field in reader_sees.values():
+        if (
+            field.default is not dataclasses.MISSING
+            and "low" in field.metadata
+            and field.name not in ("choices", "size")
+        ):
+            for value in field.default if isinstance(field.default, tuple) else (field.default,):
+                assert field.metadata["low"] <= value <= field.metadata["high"], field.name
+
+
+def test_the_command_tells_of_workloads_and_keys(capsys):
+    assert main(["list"]) == 0
+    assert "pong_dqn: ALE/Pong-v5, dqn, 7,062 bytes a record" in capsys.readouterr().out
+    assert main(["keys"]) == 0
+    assert "update_interval" in capsys.readouterr().out
