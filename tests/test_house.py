@@ -28,6 +28,10 @@ HEAVY_BY_NATURE = {  # files and folders whose whole purpose is one library, imp
     "impls/sumtree/numba_kernels.py": {"numba"},
     "impls/sumtree/lanes.py": {"numba", "llvmlite"},
     "impls/fpga/rtl/": {"amaranth"},
+    **{
+        f"impls/training/{name}.py": {"torch"}
+        for name in ("networks", "learner", "dqn", "ddpg", "td3", "sac", "parallel", "checkpoint")
+    },
 }
 
 
@@ -70,8 +74,8 @@ def test_heavy_libraries_wait_until_they_are_used(folder):
 
 
 def test_importing_the_package_loads_nothing_heavy():
-    heavy = "{'numba', 'torch', 'cupy', 'pandas', 'scipy', 'amaranth'}"
-    code = f"import sys, impls, dse; print(sorted({heavy} & set(sys.modules)))"
+    heavy = "{'numba', 'torch', 'gymnasium', 'cupy', 'pandas', 'scipy', 'amaranth'}"
+    code = f"import sys, impls, impls.training, impls.replay, dse; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -89,7 +93,9 @@ def test_the_wheel_holds_the_two_packages_and_works_elsewhere(tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.partition("/")[0] for name in archive.namelist()}
         assert {top for top in tops if not top.endswith(".dist-info")} == {"impls", "dse"}
-        assert {"impls/py.typed", "dse/platforms/u200.toml"} <= set(archive.namelist())
+        assert {"impls/py.typed", "dse/platforms/u200.toml", "impls/training/workloads/pong_dqn.toml"} <= set(
+            archive.namelist()
+        )
         archive.extractall(tmp_path / "site")
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); import impls; print(impls.__file__); "

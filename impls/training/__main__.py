@@ -16,7 +16,7 @@ from typing import Any
 
 from .errors import TrainingError
 from .reading import load, names
-from .sizes import networks
+from .sizes import layout_of, networks
 from .workload import Workload
 
 INTERRUPTED = 130
@@ -96,8 +96,6 @@ def _told(summary: dict[str, Any]) -> str:
 
 
 def _list() -> int:
-    from .actor import layout_of  # noqa: PLC0415  # with torch
-
     for name in names():
         workload = load(name)
         parts = ", ".join(

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..replay import Layout, LocalStorage
+from ..replay import LocalStorage
 from ..replay.layout import Arrays
 from .environments import Environment
 from .errors import TrainingError
 from .learner import Learner
+from .sizes import layout_of
 from .workload import Workload
 
 ACTING, TRAINING, VALIDATION, TEST = range(4)
@@ -35,14 +36,6 @@ class Inserted(NamedTuple):
 def seed_of(*words: int) -> int:
     """A seed in [0, 2**31) that these numbers decide; other numbers give one that has nothing to do with it."""
     return int(np.random.SeedSequence(words).generate_state(1)[0] >> 1)
-
-
-def layout_of(workload: Workload) -> Layout:
-    """What a record of the workload is made of."""
-    seen = workload.observation
-    choices = workload.action.choices if workload.algorithm == "dqn" else 0
-    size = 0 if choices else workload.action_size
-    return Layout(seen.shape, seen.dtype, seen.frames, choices, size)
 
 
 class Actor:

@@ -99,7 +99,7 @@ def _make(workload: Workload) -> Any:
         except gymnasium.error.DependencyNotInstalled as error:
             raise TrainingError(f"{workload.environment} needs a package: {_told(error)}; {INSTALL}") from None
         except ModuleNotFoundError as error:
-            raise TrainingError(f"{workload.environment} needs the module {error.name!r}; {INSTALL}") from None
+            raise TrainingError(f"{workload.environment} needs a module: {_told(error)}; {INSTALL}") from None
         except Exception as error:  # gymnasium's own errors, and whatever a constructor raises
             raise TrainingError(f"{workload.environment} cannot be made: {_told(error)}") from error
     return _stacked(made, workload)

@@ -10,8 +10,9 @@ import numpy as np
 from .. import make
 from ..replay import Batch, PrioritizedBuffer
 from . import learner as learners
-from .actor import TRAINING, Actor, Episode, explore_at, layout_of
+from .actor import TRAINING, Actor, Episode, explore_at
 from .errors import TrainingError
+from .sizes import layout_of
 from .workload import Workload
 
 

@@ -1,8 +1,9 @@
-"""How large a network is: multiply-accumulates (MACs) of one forward pass, and parameters, from its shape alone."""
+"""How large things are, from a workload alone: a record, and a network's multiply-accumulates (MACs) and parameters."""
 
 import itertools
 from typing import NamedTuple
 
+from ..replay import Layout
 from .workload import Workload
 
 CONVOLUTIONS = ((32, 8, 4, 4), (64, 4, 2, 2), (64, 3, 1, 1))
@@ -66,3 +67,10 @@ def networks(workload: Workload) -> dict[str, Size]:
     critic = dense(inputs + actions, hidden, 1)
     policy = dense(inputs, hidden, actions * (2 if workload.algorithm == "sac" else 1))
     return {"critic": critic if workload.algorithm == "ddpg" else critic.plus(critic), "policy": policy}
+
+
+def layout_of(workload: Workload) -> Layout:
+    """What a record of the workload is made of."""
+    seen = workload.observation
+    choices = workload.action.choices if workload.algorithm == "dqn" else 0
+    return Layout(seen.shape, seen.dtype, seen.frames, choices, 0 if choices else workload.action_size)

@@ -1,0 +1,221 @@
+"""Actors and environments: what is inserted, with which priority, and one sentence for whatever goes wrong."""
+
+import dataclasses
+import importlib.util
+import sys
+
+import numpy as np
+import pytest
+
+from impls.training import TrainingError, load
+
+torch = pytest.importorskip("torch", reason="actors need the extra `train`")
+pytest.importorskip("gymnasium", reason="actors need the extra `train`")
+from impls.training import learner as learners  # noqa: E402  # with torch
+from impls.training.actor import Actor, evaluate, explore_at, seed_of  # noqa: E402
+from impls.training.environments import Environment  # noqa: E402
+from impls.training.loop import SerialLoop  # noqa: E402
+from impls.training.sizes import layout_of  # noqa: E402
+
+torch.set_num_threads(1)
+
+
+def fake(name="Fine-v0", **tables):
+    """The shipped CartPole on an environment that misbehaves."""
+    base = load("cartpole_dqn")
+    small = {
+        "observation": {"shape": (2,)},
+        "network": {"hidden": (4,)},
+        "learner": {"batch": 4, "learning_starts": 16},
+        "replay": {"capacity": 64},
+    }
+    for table, changes in tables.items():
+        small[table] = small.get(table, {}) | changes
+    parts = {table: dataclasses.replace(getattr(base, table), **changes) for table, changes in small.items()}
+    return dataclasses.replace(base, environment=f"tests.fake_environments:{name}", **parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("ResetRaises", "reset raised OSError: no such robot"),
+        ("Raises", "step raised RuntimeError: the motor is on fire badly"),
+        ("Nan", "an observation holds nan"),
+        ("Shape", r"an observation has the shape \[3\], the workload says \[2\]"),
+        ("NanReward", "its reward is nan, which nothing can be learnt from"),
+        ("TextReward", "its reward is 'plenty', not a number"),
+    ],
+)
+def test_an_environment_that_misbehaves_is_one_sentence(name, words):
+    loop = None
+    with pytest.raises(TrainingError, match=words):
+        loop = SerialLoop(fake(f"{name}-v0"), contestant="numpy")
+        for _ in range(20):
+            loop.advance()
+    assert loop is None or len(loop.buffer) == 4  # what came before the fault
+
+
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        (dataclasses.replace(fake(), environment="CartPole-v0815"), "CartPole-v0815 cannot be made: .*"),
+        (
+            dataclasses.replace(fake(), environment="no_such_module:Fake-v0"),
+            "needs a module: ModuleNotFoundError: .*no_such_module",
+        ),
+        (fake(action={"choices": 3}), "an action has 2 choices, the workload says 3 choices"),
+        (fake(action={"choices": 0, "size": 2}), "an action has 2 choices, the workload says size 2"),
+        (fake(observation={"shape": (3,)}), r"observations have the shape \[2\], the workload says \[3\]"),
+    ],
+)
+def test_an_environment_that_is_not_the_workloads_is_one_sentence(workload, words):
+    with pytest.raises(TrainingError, match=words):
+        Environment(workload)
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("lunarlander_dqn", "Box2D"),
+        ("hopper_ddpg", "mujoco"),
+        ("pong_dqn", "ale_py"),
+        ("pong_dqn", "cv2"),
+        ("cartpole_dqn", "gymnasium"),
+    ],
+)
+def test_a_missing_package_is_one_sentence(name, module, monkeypatch):
+    for loaded in list(sys.modules):
+        if loaded.startswith(("gymnasium.envs.box2d", "gymnasium.envs.mujoco")):
+            monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(TrainingError) as told:
+        Environment(load(name))
+    assert "\n" not in str(told.value)
+    assert "pip install '.[train]'" in str(told.value)
+
+
+def test_what_terminated_has_nothing_to_follow_and_what_was_cut_off_has():
+    for name, ended in (("Fine-v0", True), ("Cut-v0", False)):
+        workload = fake(name, actors={"local_storage": 4})
+        actor, policy, found = Actor(workload, 0, seed=0), learners.make(workload), []
+        for _ in range(10):
+            inserted, episode = actor.step(policy, 1.0, False)
+            found += [inserted] if inserted else []
+        assert (episode.score, episode.length) == (55.0, 10)
+        # Two full local storages, and what was left at the episode's end.
+        assert [len(each.records["reward"]) for each in found] == [4, 4, 2]
+        assert found[-1].records["terminated"].tolist() == [False, ended]
+        assert found[-1].records["next_observation"][1, 1] == 10  # the last of the episode, not the first of the next
+
+
+def test_an_initial_priority_is_the_actors_own_td_error():
+    workload = fake(actors={"local_storage": 5}, replay={"initial_priority": "td_error"})
+    loop = SerialLoop(workload, contestant="numpy")
+    for _ in range(5):
+        loop.advance()
+    arrays = loop.buffer.state_dict()["arrays"]
+    expected = (loop.learner.priorities(arrays) + workload.replay.epsilon) ** workload.replay.alpha
+    np.testing.assert_allclose(loop.buffer.tree.get(np.arange(5)), expected, rtol=1e-6)
+    assert len(set(expected)) > 1
+
+
+def test_weights_are_fetched_every_t_sync_steps():
+    workload = fake(actors={"count": 2, "sync_interval": 10, "local_storage": 2})
+    loop = SerialLoop(workload, contestant="numpy")
+    fetched = []
+    take = loop._policy.load_weights
+    loop._policy.load_weights = lambda weights: (fetched.append(loop.step), take(weights))
+    for _ in range(64):
+        loop.advance()
+    assert fetched == [0, 20, 40, 60]  # every tenth step of each of two actors
+
+
+def test_schedules():
+    plan = {"start": 1.0, "end": 0.2, "steps": 100}
+    workload = fake(exploration=plan)
+    np.testing.assert_allclose([explore_at(workload, step) for step in (0, 50, 100, 1000)], [1.0, 0.6, 0.2, 0.2])
+    loop = SerialLoop(dataclasses.replace(fake(replay={"beta": 0.4, "beta_end": 1.0}), steps=100), contestant="numpy")
+    betas = []
+    for loop.step in (0, 50, 100):
+        betas.append(loop.beta())
+    np.testing.assert_allclose(betas, [0.4, 0.7, 1.0])
+
+
+def test_random_steps_come_first():
+    workload = fake(exploration={"start": 0.0, "end": 0.0, "random_steps": 12})
+    loop = SerialLoop(workload, contestant="numpy")
+    asked = []
+    act = loop.learner.act
+    loop.learner.act = lambda *given: (asked.append(loop.step), act(*given))[1]
+    for _ in range(16):
+        loop.advance()
+    assert asked == [12, 13, 14, 15]
+
+
+def test_a_number_chooses_among_equal_intervals():
+    base = load("cartpole_ddpg")
+    environment = Environment(base)
+    choices = [environment._action(np.array([number], np.float32)) for number in (-1.0, -0.001, 0.001, 1.0)]
+    assert choices == [0, 0, 1, 1]
+    environment.close()
+
+
+def test_numbers_are_stretched_to_the_bounds_of_the_environment():
+    pytest.importorskip("mujoco")
+    environment = Environment(load("hopper_ddpg"))
+    environment._made.action_space.low[:] = -4
+    np.testing.assert_allclose(environment._action(np.array([-1.0, 0.0, 1.0])), [-4, -1.5, 1])
+    environment.close()
+
+
+def test_seeds_decide_and_differ():
+    seeds = {seed_of(0, use, actor, episode) for use in range(4) for actor in range(4) for episode in range(50)}
+    assert len(seeds) == 800
+    workload = fake()
+    policy, environment = learners.make(workload), Environment(workload)
+    assert evaluate(workload, policy, environment, 3, 1, 2) == evaluate(workload, policy, environment, 3, 1, 2)
+
+
+@pytest.mark.parametrize("name", ["lunarlander_dqn", "hopper_sac", "cartpole_ddpg", "pong_dqn"])
+def test_the_shipped_environments_run_and_begin_as_their_seed_says(name):
+    needed = {"lunarlander_dqn": "Box2D", "hopper_sac": "mujoco", "pong_dqn": "cv2"}.get(name, "gymnasium")
+    if importlib.util.find_spec(needed) is None:  # not imported here: Box2D crashes where warnings are errors
+        pytest.skip(f"{needed} is not installed")
+    workload = load(name)
+    one, other = Environment(workload), Environment(workload)
+    rng = np.random.default_rng(0)
+    for episode in range(2):
+        first = one.reset(seed_of(7, episode))
+        if episode:  # the other environment has no past
+            np.testing.assert_array_equal(first, other.reset(seed_of(7, episode)))
+        assert first.shape == workload.observation.stacked
+        assert first.dtype == workload.observation.dtype
+        for _ in range(30):
+            action = (
+                rng.integers(workload.action.choices)
+                if workload.algorithm == "dqn"
+                else rng.uniform(-1, 1, workload.action_size)
+            )
+            found = one.step(action)
+            if episode:
+                for here, there in zip(found, other.step(action), strict=True):
+                    np.testing.assert_array_equal(here, there)
+            if found[2] or found[3]:
+                break
+    for environment in (one, other):
+        environment.close()
+
+
+def test_frames_of_an_environment_come_back_as_its_stacks():
+    workload = fake(
+        "Frames-v0", observation={"shape": (84, 84), "dtype": "uint8", "frames": 4}, actors={"local_storage": 4}
+    )
+    loop = SerialLoop(workload, contestant="numpy")
+    for _ in range(45):
+        loop.advance()
+    assert layout_of(workload).record_bytes == 84 * 84 + 6
+    rows = loop.buffer.sample(64, 0.4, np.random.default_rng(0)).rows
+    seen, following = (rows[name][:, :, 0, 0].astype(int) for name in ("observation", "next_observation"))
+    np.testing.assert_array_equal(seen[:, 1:], following[:, :-1])
+    np.testing.assert_array_equal(following[:, -1], seen[:, -1] + 1)  # frames of a fake count upward
+    assert np.isin(np.diff(seen, axis=1), (0, 1)).all()  # the first frame is repeated before an episode's first

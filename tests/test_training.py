@@ -1,0 +1,354 @@
+"""The serial loop and its runs: ratio, order, resuming bit for bit, and one sentence for whatever goes wrong."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from impls.training import TrainingError, load, throughput
+
+torch = pytest.importorskip("torch", reason="training needs the extra `train`")
+pytest.importorskip("gymnasium", reason="training needs the extra `train`")
+from impls.training import checkpoint  # noqa: E402  # with torch
+from impls.training.__main__ import main  # noqa: E402
+from impls.training.loop import SerialLoop  # noqa: E402
+from impls.training.run import Plan, start  # noqa: E402
+from tests.test_actors import fake  # noqa: E402
+
+torch.set_num_threads(1)
+ROOT = Path(__file__).resolve().parent.parent
+
+SMALL = """
+name = "small"
+environment = "{environment}"
+algorithm = "{algorithm}"
+steps = 900
+[observation]
+shape = [4]
+[action]
+choices = 2
+[network]
+hidden = [16]
+[learner]
+batch = 16
+update_interval = 2
+learning_starts = 100
+tau = 0.01
+[replay]
+capacity = 500
+presampled = {presampled}
+initial_priority = "td_error"
+[exploration]
+steps = 500
+[actors]
+count = {actors}
+local_storage = 3
+sync_interval = {sync}
+[evaluation]
+interval = 150
+episodes = 2
+solved = 20.0
+"""
+
+
+def small(folder, environment="CartPole-v1", algorithm="dqn", presampled=0, actors=1, sync=1):
+    path = folder / "small.toml"
+    path.write_text(
+        SMALL.format(environment=environment, algorithm=algorithm, presampled=presampled, actors=actors, sync=sync)
+    )
+    return path
+
+
+def run_to(workload, folder, until=None, resume=False, every=200):
+    run = start(workload, Plan(folder, every, 3, live=False), contestant="numpy", seed=3, resume=resume)
+    try:
+        return run.run(until)
+    finally:
+        run.close()
+
+
+def curve(folder):
+    """The lines of the curve without what depends on the clock, and all of the episodes'."""
+    lines = [line.split(",")[:7] for line in (folder / "curve.csv").read_text().splitlines()]
+    return lines, (folder / "episodes.csv").read_text()
+
+
+@pytest.mark.parametrize(("interval", "starts"), [(1, 16), (3, 16), (7, 20), (8, 17)])
+def test_every_update_interval_th_step_is_followed_by_one_update(interval, starts):
+    loop = SerialLoop(fake(learner={"update_interval": interval, "learning_starts": starts}), contestant="numpy")
+    for step in range(1, 101):
+        loop.advance()
+        assert loop.step == step
+        assert loop.updates == sum(1 for each in range(starts, step + 1) if each % interval == 0)
+    assert loop.learner.steps == loop.updates
+
+
+def test_the_order_of_an_iteration_is_that_of_algorithm_1():
+    loop, told = SerialLoop(fake(), contestant="numpy"), []
+    for of, name in (
+        (loop.learner, "act"), (loop._actors[0]._environment, "step"), (loop.buffer, "insert"), (loop.buffer, "sample"),
+        (loop.learner, "step"), (loop.buffer, "update_priorities"),
+    ):  # fmt: skip
+        kind = type(of).__name__
+        setattr(of, name, _telling(getattr(of, name), f"{kind}.{name}", told))
+    for _ in range(17):
+        loop.advance()
+    begin = ["DQN.act", "Environment.step", "PrioritizedBuffer.insert"]
+    learn = ["PrioritizedBuffer.sample", "DQN.step", "PrioritizedBuffer.update_priorities"]
+    assert told == begin * 15 + (begin + learn) * 2
+
+
+def _telling(call, name, told):
+    def wrapped(*given):
+        told.append(name)
+        return call(*given)
+
+    return wrapped
+
+
+def test_a_batch_is_drawn_d_gradient_steps_before_it_is_learnt_from():
+    loop = SerialLoop(fake(replay={"presampled": 5}), contestant="numpy")
+    drawn, learnt = [], []
+    sample, step = loop.buffer.sample, loop.learner.step
+    loop.buffer.sample = lambda *given: drawn.append(sample(*given)) or drawn[-1]
+    loop.learner.step = lambda rows, weights: (learnt.append(rows), step(rows, weights))[1]
+    for _ in range(60):
+        loop.advance()
+    assert len(drawn) == len(learnt) + 5
+    assert all(one.rows is other for one, other in zip(drawn, learnt, strict=False))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "presampled", "actors", "sync"),
+    [("dqn", 0, 1, 1), ("dqn", 3, 2, 4), ("sac", 0, 1, 1), ("td3", 0, 3, 2)],
+)
+def test_a_resumed_run_is_bit_for_bit_the_run_that_was_not_interrupted(tmp_path, algorithm, presampled, actors, sync):
+    workload = load(small(tmp_path, algorithm=algorithm, presampled=presampled, actors=actors, sync=sync))
+    whole = run_to(workload, tmp_path / "whole")
+    assert run_to(workload, tmp_path / "parts", until=420) is None
+    assert run_to(workload, tmp_path / "parts", until=777, resume=True) is None
+    parts = run_to(workload, tmp_path / "parts", resume=True)
+    assert curve(tmp_path / "whole") == curve(tmp_path / "parts")
+    unlike = {"seconds", "throughput"}
+    assert {key: value for key, value in whole.items() if key not in unlike} == {
+        key: value for key, value in parts.items() if key not in unlike
+    }
+    states = [checkpoint.load(tmp_path / name / "checkpoint.pt")["loop"] for name in ("whole", "parts")]
+    assert_same(*states)
+
+
+def assert_same(one, other, at="state"):
+    assert type(one) is type(other), at
+    if isinstance(one, dict):
+        assert set(one) == set(other), at
+        for key in one:
+            assert_same(one[key], other[key], f"{at}.{key}")
+    elif isinstance(one, list):
+        assert len(one) == len(other), at
+        for number, (left, right) in enumerate(zip(one, other, strict=True)):
+            assert_same(left, right, f"{at}[{number}]")
+    elif isinstance(one, torch.Tensor):
+        assert torch.equal(one, other), at
+    else:
+        np.testing.assert_array_equal(one, other, err_msg=at)
+
+
+def test_a_killed_run_is_resumed_bit_for_bit(tmp_path):
+    path, killed = small(tmp_path), tmp_path / "killed"
+    given = [str(path), "--contestant", "numpy", "--checkpoint-every", "100", "--test-episodes", "2", "--out"]
+    command = [sys.executable, "-m", "impls.training", *given, str(killed)]
+    child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert main([*given, str(tmp_path / "whole")]) == 0
+    until = time.monotonic() + 60
+    while not (killed / "checkpoint.pt").exists() and time.monotonic() < until:
+        time.sleep(0.001)
+    os.kill(child.pid, signal.SIGKILL)  # somewhere after a checkpoint, at no chosen moment
+    child.wait()
+    assert (killed / "checkpoint.pt").exists()
+    (killed / "summary.json").unlink(missing_ok=True)
+    assert main([*given, str(killed), "--resume"]) == 0
+    assert curve(tmp_path / "whole") == curve(killed)
+    assert (killed / "summary.json").exists()
+
+
+@pytest.mark.slow
+def test_a_run_killed_again_and_again_ends_on_the_same_curve(tmp_path):
+    path, killed = small(tmp_path), tmp_path / "killed"
+    given = [str(path), "--contestant", "numpy", "--checkpoint-every", "100", "--test-episodes", "2", "--out"]
+    assert main([*given, str(tmp_path / "whole")]) == 0
+    rng, resume = np.random.default_rng(0), list[str]()
+    while not (killed / "summary.json").exists():
+        command = [sys.executable, "-m", "impls.training", *given, str(killed), *resume]
+        child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            child.wait(timeout=float(rng.uniform(2.0, 6.0)))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        resume = ["--resume"] if (killed / "checkpoint.pt").exists() else []
+    assert curve(tmp_path / "whole") == curve(killed)
+
+
+def test_a_summary_says_what_came_of_a_run(tmp_path):
+    summary = run_to(load(small(tmp_path)), tmp_path / "out")
+    assert summary == json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (summary["steps"], summary["updates"], summary["test_episodes"]) == (900, 401, 3)
+    rates = summary["throughput"]
+    assert rates["update_frame_hz"] == rates["update_hz"] * 16
+    assert rates["gpu_percent"] is None
+    points = [line.split(",") for line in (tmp_path / "out" / "curve.csv").read_text().splitlines()[1:]]
+    assert [int(point[0]) for point in points] == [150, 300, 450, 600, 750, 900]
+    assert summary["validation_best"] == max(float(point[3]) for point in points)
+
+
+def test_without_torch_the_command_says_so(tmp_path):
+    code = "import sys; sys.modules['torch'] = None; from impls.training.__main__ import main; "
+    code += "main(['list']); sys.exit(main(['cartpole_dqn']))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "cartpole_dqn: " in done.stdout
+    assert done.stderr == "error: training needs the package torch; install the extra with: pip install '.[train]'\n"
+
+
+def test_what_cannot_be_done_is_a_sentence_and_exit_2(tmp_path, capsys):
+    path, out = small(tmp_path), str(tmp_path / "out")
+    typo = tmp_path / "typo.toml"
+    typo.write_text(path.read_text().replace("batch", "bacth").replace("tau", "tua"))
+    common = ["--contestant", "numpy", "--test-episodes", "2", "--out", out]
+    for given, words in (
+        ([str(typo)], "unknown key 'bacth'; did you mean 'batch'?"),
+        ([str(tmp_path / "none.toml")], "cannot be read (No such file or directory)"),
+        ([str(path), "--resume"], "holds no checkpoint; leave out --resume to begin"),
+        ([str(path), "--contestant", "nmpy"], "There is no contestant 'nmpy'"),
+        ([str(path), "--fanout", "1"], "--fanout must be at least 2"),
+        ([str(path), "--steps", "0"], "--steps must be at least 1, not 0"),
+    ):
+        assert main([*common, *given]) == 2
+        assert words in capsys.readouterr().err
+    if not torch.cuda.is_available():
+        assert main([*common, str(path), "--device", "cuda"]) == 2
+        assert "there is no CUDA device here" in capsys.readouterr().err
+    assert main([*common, str(path), "--steps", "300"]) == 0
+    assert main([*common, str(path), "--steps", "300"]) == 2
+    assert "holds a run; go on with it by --resume" in capsys.readouterr().err
+    assert main([*common, str(path), "--steps", "400", "--resume", "--seed", "1"]) == 2
+    assert "is of another run, which differs in workload.steps, seed" in capsys.readouterr().err
+    (tmp_path / "out" / "checkpoint.pt").write_bytes(b"PK\3\4 not a checkpoint")
+    assert main([*common, str(path), "--steps", "300", "--resume"]) == 2
+    assert "is no checkpoint, or was damaged" in capsys.readouterr().err
+
+
+def test_a_run_whose_environment_fails_keeps_its_checkpoint(tmp_path):
+    workload = dataclasses.replace(fake(), steps=500)
+    run = start(workload, Plan(tmp_path, 20, 0, live=False), contestant="numpy")
+    run.run(40)
+    before = checkpoint.load(tmp_path / "checkpoint.pt")["loop"]["step"]
+    run._loop._actors[0]._environment._made.unwrapped._fault = "raises"
+    with pytest.raises(TrainingError, match="step raised RuntimeError: the motor is on fire"):
+        run.run()
+    run.close()
+    assert checkpoint.load(tmp_path / "checkpoint.pt")["loop"]["step"] == before
+    assert run_to_fake(workload, tmp_path)["steps"] == 500
+
+
+def run_to_fake(workload, folder):
+    run = start(workload, Plan(folder, 20, 0, live=False), contestant="numpy", resume=True)
+    try:
+        return run.run()
+    finally:
+        run.close()
+
+
+def test_an_environment_that_does_not_repeat_itself_is_not_resumed(tmp_path):
+    workload = fake("Restless-v0", actors={"count": 2})
+    loop = SerialLoop(workload, contestant="numpy")
+    for _ in range(11):
+        loop.advance()
+    with pytest.raises(TrainingError, match="the same seed and actions led elsewhere"):
+        SerialLoop(workload, contestant="numpy").load_state_dict(loop.state_dict())
+
+
+def test_training_that_diverges_is_a_sentence():
+    loop = SerialLoop(fake(), contestant="numpy")
+    with torch.no_grad():
+        next(loop.learner.networks.parameters()).fill_(float("nan"))
+    with pytest.raises(
+        TrainingError, match="after 16 steps and 0 gradient steps: a TD error is nan; training has diverged"
+    ):
+        for _ in range(20):
+            loop.advance()
+
+
+def test_a_full_disk_at_a_checkpoint_keeps_the_last_one(tmp_path):
+    pytest.importorskip("resource")
+    path = tmp_path / "checkpoint.pt"
+    checkpoint.save({"step": 1, "array": np.arange(3)}, path)
+    limited = (
+        "import resource, numpy as np; from pathlib import Path; from impls.training import checkpoint, TrainingError\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, -1))\n"
+        f"try: checkpoint.save({{'array': np.zeros(1_000_000)}}, Path({str(path)!r}))\n"
+        "except TrainingError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", limited], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "cannot be written" in done.stdout
+    assert "what was saved before is kept" in done.stdout
+    assert [each.name for each in tmp_path.iterdir()] == ["checkpoint.pt"]
+    np.testing.assert_array_equal(checkpoint.load(path)["array"], [0, 1, 2])
+
+
+def test_nothing_in_a_checkpoint_is_executed(tmp_path):
+    path = tmp_path / "evil.pt"
+    torch.save({"format": 1, "state": Path("x")}, path)
+    with pytest.raises(TrainingError, match="is no checkpoint, or was damaged"):
+        checkpoint.load(path)
+
+
+def test_throughput_is_in_the_published_columns():
+    # Seed 2's Table 2: two rows of its ACME break the rule, unless their columns are swapped.
+    assert throughput.Throughput(1.0, 0.593, 8192, 100.0).update_frame_hz == pytest.approx(4.9e3, rel=0.02)
+    assert throughput.Throughput(1.0, 39.8, 256, 100.0).update_frame_hz == pytest.approx(1.0e4, rel=0.02)
+    found = throughput.Stopwatch().read(10, 5, 64)
+    assert found.row()["update_frame_hz"] == found.update_hz * 64
+    assert found.gpu_percent is None
+
+
+def test_the_five_metrics():
+    assert throughput.policy_quality([1.0] * 10) == 10.0
+    steps, updates, returns = [10, 20, 30, 40], [1, 2, 3, 4], [5.0, 100.0, 20.0, 100.0]
+    assert throughput.sample_efficiency(steps, returns, 90) == 20
+    assert throughput.learning_efficiency(updates, returns, 90) == 2
+    assert throughput.sample_efficiency(steps, returns, 60, window=2) == 30
+    assert throughput.sample_efficiency(steps, returns, 101) is None
+    assert throughput.computation_efficiency(300, 60.0) == 5.0
+    assert throughput.scaling_factor(18.0, 4, 5.0) == pytest.approx(0.9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_cartpole_is_solved_by_the_shipped_workload(tmp_path, seed):
+    run = start(load("cartpole_dqn"), Plan(tmp_path, live=False), seed=seed)
+    summary = run.run()
+    run.close()
+    assert summary["test_mean"] >= 475
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cartpole_ddpg", "hopper_ddpg", "hopper_sac", "lunarlander_dqn", "pong_dqn"])
+def test_every_shipped_workload_starts(tmp_path, name):
+    workload = load(name)
+    short = dataclasses.replace(workload.learner, learning_starts=max(workload.learner.batch, 1024))
+    smaller = dataclasses.replace(workload.replay, capacity=20_000)
+    evaluation = dataclasses.replace(workload.evaluation, interval=1_200, episodes=1)
+    changed = {"learner": short, "replay": smaller, "evaluation": evaluation, "steps": 1_200}
+    run = start(dataclasses.replace(workload, **changed), Plan(tmp_path, 10**6, 0, live=False))
+    summary = run.run()
+    run.close()
+    assert summary["updates"] > 0
+    assert np.isfinite(summary["validation_best"])
