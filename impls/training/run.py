@@ -3,6 +3,7 @@
 A run is a folder:
 
     curve.csv        one line an evaluation: steps, updates, episodes, scores, loss, seconds, rates
+                     (those of training alone, since the run began or was resumed)
     episodes.csv     one line a training episode: steps, score, length
     checkpoint.pt    the state to resume from
     best.pt          the weights of the evaluation with the highest mean, the latest of equals
@@ -12,9 +13,12 @@ The files of a resumed run are first cut to what they were at its checkpoint, an
 """
 
 import json
+import platform
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
@@ -77,6 +81,7 @@ class Log:
         try:
             self._file.write(f"{line}\n".encode())
         except OSError as error:
+            self._file.close()
             raise TrainingError(
                 f"{self._path}: cannot be written ({error.strerror}); what was saved before is kept"
             ) from None
@@ -190,7 +195,8 @@ class Run:
     def _evaluate(self) -> None:
         loop, settings = self._loop, self._workload.evaluation
         seed = loop.seed, VALIDATION, loop.step
-        scores = evaluate(self._workload, loop.learner, self._evaluated, settings.episodes, *seed)
+        with self._watch.paused():
+            scores = evaluate(self._workload, loop.learner, self._evaluated, settings.episodes, *seed)
         mean = fmean(scores)
         self._points.append([loop.step, loop.updates, mean])
         rates = self._watch.read(loop.step - self._from[0], loop.updates - self._from[1], 1)
@@ -222,7 +228,7 @@ class Run:
             "workload": workload.name, "environment": workload.environment, "algorithm": workload.algorithm,
             "contestant": loop.contestant, "fanout": workload.replay.fanout, "alpha": workload.replay.alpha,
             "seed": loop.seed, "steps": loop.step, "updates": loop.updates, "episodes": self._episodes,
-            "seconds": round(self._seconds, 1), "throughput": rates.row(),
+            "seconds": round(self._seconds, 1), "throughput": rates.row(), **_made_by(),
             "validation_best": self._best["mean"] if means else None, "validation_best_step": self._best["step"],
             "test_episodes": len(tested), "test_mean": fmean(tested) if tested else None,
             "test_deviation": pstdev(tested) if tested else None, "solved_at": solved,
@@ -244,6 +250,20 @@ class Run:
         scores = evaluate(self._workload, learner, self._evaluated, self._plan.test_episodes, loop.seed, TEST)
         learner.networks.load_state_dict(latest)
         return scores
+
+
+def _made_by() -> dict[str, Any]:
+    """When, by which command and with which libraries a summary was made."""
+    import torch  # noqa: PLC0415  # loaded long since
+
+    packages = ("numpy", "torch", "gymnasium", "numba")
+    found = {name: sys.modules[name].__version__ for name in packages if name in sys.modules}
+    return {
+        "utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": " ".join(sys.argv),
+        "threads": torch.get_num_threads(),
+        "versions": {"python": platform.python_version()} | found,
+    }
 
 
 def _differences(saved: Mapping[str, Any], here: Mapping[str, Any], at: str = "") -> list[str]:

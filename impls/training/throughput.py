@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -46,6 +47,14 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._wall, self._cpu = time.perf_counter(), _cpu_seconds()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What is done within does not count."""
+        wall, cpu = time.perf_counter(), _cpu_seconds()
+        yield
+        self._wall += time.perf_counter() - wall
+        self._cpu += _cpu_seconds() - cpu
 
     def read(self, steps: int, updates: int, batch: int) -> Throughput:
         """Rates of what was done meanwhile."""
