@@ -13,8 +13,12 @@ class Fake(gymnasium.Env):
         self.observation_space = spaces.Box(0, 255, shape, np.uint8 if frames else np.float32)
         self.action_space = spaces.Discrete(2)
         self._fault, self._length, self._truncated, self._at, self._frames = fault, length, truncated, at, frames
+        self._shown = np.zeros(2, np.float32)
 
     def _observed(self):
+        if self._fault == "same array":
+            self._shown[:] = self._start, self._step
+            return self._shown
         if self._frames:
             return np.full((84, 84), (self._start + self._step) % 256, np.uint8)
         return np.array([self._start, self._step], np.float32)
@@ -47,7 +51,7 @@ class Fake(gymnasium.Env):
         return observation, reward, over and not self._truncated, over and self._truncated, {}
 
 
-for fault in ("fine", "reset raises", "raises", "nan", "shape", "nan reward", "text reward", "restless"):
+for fault in ("fine", "reset raises", "raises", "nan", "shape", "nan reward", "text reward", "restless", "same array"):
     name = "".join(word.title() for word in fault.split())
     gymnasium.register(f"{name}-v0", Fake, kwargs={"fault": fault})
 gymnasium.register("Cut-v0", Fake, kwargs={"truncated": True})

@@ -108,6 +108,14 @@ def test_what_terminated_has_nothing_to_follow_and_what_was_cut_off_has():
         assert found[-1].records["next_observation"][1, 1] == 10  # the last of the episode, not the first of the next
 
 
+def test_an_environment_may_show_the_same_array_again():
+    loop = SerialLoop(fake("SameArray-v0"), contestant="numpy")
+    for _ in range(9):
+        loop.advance()
+    arrays = loop.buffer.state_dict()["arrays"]
+    np.testing.assert_array_equal(arrays["observation"][:, 1] + 1, arrays["next_observation"][:, 1])
+
+
 def test_an_initial_priority_is_the_actors_own_td_error():
     workload = fake(actors={"local_storage": 5}, replay={"initial_priority": "td_error"})
     loop = SerialLoop(workload, contestant="numpy")

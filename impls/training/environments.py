@@ -66,7 +66,7 @@ class Environment:
             )
         if found.dtype.kind == "f" and not np.isfinite(found).all():
             raise TrainingError(f"{self._name}: an observation holds {found[~np.isfinite(found)][0]}")
-        return found.astype(stated.dtype, copy=False)
+        return np.array(found, stated.dtype)  # a copy: an environment may show the same array again
 
     def _check_spaces(self) -> None:
         space, action = self._made.action_space, self._workload.action

@@ -214,7 +214,7 @@ class Run:
     def _shown(self) -> str:
         best = f", best {self._best['mean']:.0f}" if self._points else ""
         latest = f", evaluated {self._points[-1][2]:.0f}" if self._points else ""
-        rate = (self._loop.updates - self._from[1]) / max(self._seconds, 1e-9)
+        rate = self._watch.read(0, self._loop.updates - self._from[1], 1).update_hz
         return f"return {fmean(self._recent):.0f}{latest}{best}, {rate:.0f} updates/s"
 
     def _summary(self) -> dict[str, Any]:
@@ -237,7 +237,8 @@ class Run:
         }  # fmt: skip
         path = self._plan.folder / "summary.json"
         try:
-            path.write_text(json.dumps(summary, indent=1) + "\n")
+            path.with_suffix(".part").write_text(json.dumps(summary, indent=1) + "\n")
+            path.with_suffix(".part").replace(path)
         except OSError as error:
             raise TrainingError(f"{path}: cannot be written ({error.strerror}); all else of the run is kept") from None
         return summary
