@@ -75,3 +75,8 @@ def test_training_that_diverges_is_a_sentence():
     ):
         for _ in range(20):
             loop.advance()
+
+
+def test_a_buffer_larger_than_memory_is_a_sentence():
+    with pytest.raises(TrainingError, match=r"8,589,934,592 records take .* GB, which are not to be had"):
+        SerialLoop(fake(observation={"shape": (4096, 4096)}, replay={"capacity": 1 << 33}), contestant="flat")

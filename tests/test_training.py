@@ -184,6 +184,8 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_2(tmp_path, capsys):
         ([str(path), "--contestant", "nmpy"], "There is no contestant 'nmpy'"),
         ([str(path), "--fanout", "1"], "--fanout must be at least 2"),
         ([str(path), "--steps", "0"], "--steps must be at least 1, not 0"),
+        ([str(path), "--seed", "-1"], "--seed must be at least 0, not -1"),
+        ([str(path), "--checkpoint-every", "0"], "--checkpoint-every must be at least 1, not 0"),
     ):
         assert main([*common, *given]) == 2
         assert words in capsys.readouterr().err

@@ -71,8 +71,9 @@ def _changed(workload: Workload, options: argparse.Namespace) -> Workload:
     changes = {name: getattr(options, name) for name in ("fanout", "alpha") if getattr(options, name) is not None}
     if changes.get("fanout", 2) < 2 or not 0 <= changes.get("alpha", 0) <= 4:
         raise TrainingError("--fanout must be at least 2, --alpha at least 0 and at most 4")
-    if options.steps is not None and options.steps < 1:
-        raise TrainingError(f"--steps must be at least 1, not {options.steps}")
+    for name, least in (("steps", 1), ("seed", 0), ("threads", 1), ("checkpoint_every", 1), ("test_episodes", 0)):
+        if (given := getattr(options, name)) is not None and given < least:
+            raise TrainingError(f"--{name.replace('_', '-')} must be at least {least}, not {given}")
     replay = dataclasses.replace(workload.replay, **changes)
     return dataclasses.replace(workload, replay=replay, steps=options.steps or workload.steps)
 

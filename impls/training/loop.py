@@ -33,11 +33,15 @@ class SerialLoop:
     ) -> None:
         replay = workload.replay
         self.workload, self.contestant, self.seed = workload, contestant, seed
+        layout = layout_of(workload)
         try:
             tree = make(contestant, replay.capacity, fanout=replay.fanout)
+            self.buffer = PrioritizedBuffer(tree, layout, alpha=replay.alpha, epsilon=replay.epsilon)
         except RuntimeError as error:
             raise TrainingError(str(error)) from None
-        self.buffer = PrioritizedBuffer(tree, layout_of(workload), alpha=replay.alpha, epsilon=replay.epsilon)
+        except MemoryError:
+            needed = replay.capacity * layout.record_bytes / 1e9
+            raise TrainingError(f"{replay.capacity:,} records take {needed:,.1f} GB, which are not to be had") from None
         self.learner = learners.make(workload, seed=seed, device=device, compiled=compiled)
         # Weights that are fetched at each step need no copy: actors act by the learner's own.
         self._policy = self.learner
