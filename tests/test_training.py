@@ -195,6 +195,12 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_2(tmp_path, capsys):
     assert main([*common, str(path), "--steps", "300"]) == 0
     assert main([*common, str(path), "--steps", "300"]) == 2
     assert "holds a run; go on with it by --resume" in capsys.readouterr().err
+    assert main([*common, str(path), "--steps", "300", "--resume"]) == 2
+    assert "holds a run that is done; see its summary.json" in capsys.readouterr().err
+    (tmp_path / "out" / "summary.json").unlink()  # as if it had been killed just before
+    assert main([*common, str(path), "--steps", "300", "--resume"]) == 0
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["throughput"] is None
+    (tmp_path / "out" / "summary.json").unlink()
     assert main([*common, str(path), "--steps", "400", "--resume", "--seed", "1"]) == 2
     assert "is of another run, which differs in workload.steps, seed" in capsys.readouterr().err
     (tmp_path / "out" / "checkpoint.pt").write_bytes(b"PK\3\4 not a checkpoint")
@@ -264,7 +270,9 @@ def test_cartpole_is_solved_by_the_shipped_workload(tmp_path, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cartpole_ddpg", "hopper_ddpg", "hopper_sac", "lunarlander_dqn", "pong_dqn"])
+@pytest.mark.parametrize(
+    "name", ["cartpole_ddpg", "hopper_ddpg", "hopper_td3", "hopper_sac", "lunarlander_dqn", "pong_dqn"]
+)
 def test_every_shipped_workload_starts(tmp_path, name):
     workload = load(name)
     short = dataclasses.replace(workload.learner, learning_starts=max(workload.learner.batch, 1024))

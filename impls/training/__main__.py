@@ -85,9 +85,12 @@ def _told(summary: dict[str, Any]) -> str:
         f"{summary['workload']}, {summary['contestant']} (K={summary['fanout']}), alpha {summary['alpha']:g}, "
         f"seed {summary['seed']}: {summary['steps']:,} steps, {summary['updates']:,} gradient steps in "
         f"{summary['seconds']:,.0f} s",
-        f"  {rates['sampling_hz']:,.0f} steps/s, {rates['update_hz']:,.0f} updates/s, "
-        f"{rates['update_frame_hz']:,.0f} records/s, processor {rates['cpu_percent']:.0f} %",
     ]
+    if rates:
+        lines.append(
+            f"  {rates['sampling_hz']:,.0f} steps/s, {rates['update_hz']:,.0f} updates/s, "
+            f"{rates['update_frame_hz']:,.0f} records/s, processor {rates['cpu_percent']:.0f} %"
+        )
     if tested is not None:
         lines.append(
             f"  best of the evaluations: {summary['validation_best']:.1f} at step {summary['validation_best_step']:,}; "

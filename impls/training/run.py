@@ -175,6 +175,8 @@ class Run:
     def _resume(self) -> None:
         if not self._path.exists():
             raise TrainingError(f"{self._plan.folder} holds no checkpoint; leave out --resume to begin")
+        if (self._plan.folder / "summary.json").exists():
+            raise TrainingError(f"{self._plan.folder} holds a run that is done; see its summary.json")
         state, identity = checkpoint.load(self._path), self._loop.identity()
         if other := _differences(state["identity"], identity):
             raise TrainingError(f"{self._path}: is of another run, which differs in {', '.join(other)}")
@@ -228,7 +230,8 @@ class Run:
             "workload": workload.name, "environment": workload.environment, "algorithm": workload.algorithm,
             "contestant": loop.contestant, "fanout": workload.replay.fanout, "alpha": workload.replay.alpha,
             "seed": loop.seed, "steps": loop.step, "updates": loop.updates, "episodes": self._episodes,
-            "seconds": round(self._seconds, 1), "throughput": rates.row(), **_made_by(),
+            "seconds": round(self._seconds, 1), **_made_by(),
+            "throughput": rates.row() if loop.step > self._from[0] else None,
             "validation_best": self._best["mean"] if means else None, "validation_best_step": self._best["step"],
             "test_episodes": len(tested), "test_mean": fmean(tested) if tested else None,
             "test_deviation": pstdev(tested) if tested else None, "solved_at": solved,
