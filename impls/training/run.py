@@ -14,6 +14,7 @@ The files of a resumed run are first cut to what they were at its checkpoint, an
 
 import json
 import platform
+import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -264,7 +265,7 @@ def _made_by() -> dict[str, Any]:
     found = {name: sys.modules[name].__version__ for name in packages if name in sys.modules}
     return {
         "utc": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join(sys.argv),
+        "command": shlex.join(["python", "-m", "impls.training", *sys.argv[1:]]),
         "threads": torch.get_num_threads(),
         "versions": {"python": platform.python_version()} | found,
     }
