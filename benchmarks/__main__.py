@@ -7,6 +7,7 @@ speed      one table of speeds, nothing written
 compare    two commits, or two files of records: is the newer one slower?
 peers      other libraries' trees beside ours
 gpu        the GPU tree on a CUDA device, checked and timed beside its rivals
+profile    the primitives of a training system, for a workload
 """
 
 import argparse
@@ -28,6 +29,7 @@ from .cases import DISTRIBUTIONS, OPS, Case
 from .clock import ALL_CPUS
 from .peers import command as peers_command
 from .presets import PRESETS, Block, candidates, groups
+from .profile import command as profile_command
 from .questions import QUESTION_SEED, questions
 from .sweep import Tally, noise_floor, sweep
 
@@ -38,6 +40,7 @@ ELSEWHERE = {
     "compare": compare.main,
     "peers": peers_command.main,
     "gpu": gpu.main,
+    "profile": profile_command.main,
 }  # commands with a parser of their own
 NOISY = 0.10  # noise floor from which a run deserves to be repeated
 

@@ -74,6 +74,38 @@ class SharedClock:
         return (ended - began[0]) / self.calls_per_sample
 
 
+class StretchClock:
+    """Times ``call`` for a stretch of time: as many calls as fit, one at least. What runs in several processes for the
+    same stretch runs beside the others all the while."""
+
+    _LOOKS = 50  # at the clock, in a stretch
+
+    def __init__(self, call: Call, stretch_seconds: float) -> None:
+        self._call, self._turn = call, 0
+        self._chunk = _calibrate(call, stretch_seconds / self._LOOKS)
+        self.stretch_seconds = stretch_seconds
+        begin = time.perf_counter()
+        call(0)
+        self.call_seconds = time.perf_counter() - begin
+
+    def sample(self, begin: float = 0.0, stretch_seconds: float | None = None) -> float:
+        """Seconds a call takes, by one more stretch from ``begin`` on (of ``perf_counter``, which processes share)."""
+        call, turn, chunk = self._call, self._turn, self._chunk
+        while (wait := begin - time.perf_counter()) > 0:
+            time.sleep(wait)
+        first = time.perf_counter()
+        end = first + (stretch_seconds or self.stretch_seconds)
+        while True:
+            for number in range(turn, turn + chunk):
+                call(number)
+            turn += chunk
+            if (last := time.perf_counter()) >= end:
+                break
+        seconds = (last - first) / (turn - self._turn)
+        self._turn = turn
+        return seconds
+
+
 def _calibrate(call: Call, least_sample_seconds: float, finish: Callable[[], object] = lambda: None) -> int:
     call(0)
     finish()
@@ -89,10 +121,15 @@ def _calibrate(call: Call, least_sample_seconds: float, finish: Callable[[], obj
         count = min(MOST_CALLS, max(2 * count, int(1.1 * count * least_sample_seconds / max(seconds, 1e-9))))
 
 
-def pin(cpus: int, threads: Iterable[int] = (0,)) -> list[int]:
-    """Keep threads (0: the caller) on the first ``cpus`` CPUs they may use; returns them, [] without affinity."""
-    chosen = ALL_CPUS[:cpus]
+def pin_to(cpus: Iterable[int], threads: Iterable[int] = (0,)) -> list[int]:
+    """Keep threads (0: the caller) on these CPUs, by their numbers; returns them, [] without affinity."""
+    chosen = list(cpus) if ALL_CPUS else []
     for thread in threads if chosen else ():
         with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
             os.sched_setaffinity(thread, chosen)
-    return list(chosen)
+    return chosen
+
+
+def pin(cpus: int, threads: Iterable[int] = (0,)) -> list[int]:
+    """Keep threads (0: the caller) on the first ``cpus`` CPUs they may use; returns them, [] without affinity."""
+    return pin_to(ALL_CPUS[:cpus], threads)

@@ -73,7 +73,7 @@ def sweep(
     """
     end = time.monotonic() + most_seconds
     stamp = Stamp.of_this_run(way.primitive)
-    done = {record.cell for record in _there(path) if _is_of(stamp, record)}
+    done = {record.cell for record in there(path) if is_of(stamp, record)}
     tally = Tally()
     _start_threads(cells)
     with records.Writer(path) as writer:
@@ -92,16 +92,16 @@ def sweep(
                     continue
                 tally.add(record.status)
                 on_cell(1)
-    tally.pairs = records.twins((one for one in _there(path) if _is_of(stamp, one)), way.primitive)
+    tally.pairs = records.twins((one for one in there(path) if is_of(stamp, one)), way.primitive)
     return tally
 
 
-def _is_of(stamp: Stamp, record: Measurement) -> bool:
+def is_of(stamp: Stamp, record: Measurement) -> bool:
     """Whether a record was made of this commit, on the GPUs of this machine (its key tells of the rest)."""
     return (record.commit, record.machine.get("gpus", [])) == (stamp.commit, stamp.machine["gpus"])
 
 
-def _there(path: Path) -> list[Measurement]:
+def there(path: Path) -> list[Measurement]:
     return records.read_file(path) if path.exists() else []
 
 

@@ -28,10 +28,14 @@ NOT_HERE = (RuntimeError, ValueError, NotImplementedError, MemoryError)
 
 def main() -> int:
     """Answer until standard input ends."""
+    return serve(_Session())
+
+
+def serve(session: Any) -> int:
+    """Answer by the methods of a session until standard input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print goes elsewhere
     pin(1)
-    session = _Session()
     for line in sys.stdin:
         request = json.loads(line)
         answers.write(json.dumps(getattr(session, request.pop("do"))(**request)) + "\n")
@@ -47,7 +51,7 @@ class _Session:
 
     def prepare(self, case: dict[str, Any], seed: int, least_seconds: float, callers: int, cpus: int) -> dict[str, Any]:
         """Make a clock for a case, its tree called by so many threads at once (0: by this one alone)."""
-        affinity = pin(cpus, _threads())
+        affinity = pin(cpus, threads())
         try:
             prepared = prepare(Case(**case), seed, _maker(case["contestant"]))
             clock = SharedClock(prepared.call, callers, least_seconds) if callers else prepared.clock(least_seconds)
@@ -87,7 +91,7 @@ class _Session:
         return found
 
 
-def _threads() -> list[int]:
+def threads() -> list[int]:
     """Every thread of the process: libraries keep pools of them, made while it had one CPU."""
     tasks = Path("/proc/self/task")
     return [int(task.name) for task in tasks.iterdir()] if tasks.exists() else [0]

@@ -52,12 +52,12 @@ class WorkerClock:
 class Worker:
     """A process of ``python`` that finds its modules in ``paths`` first and nowhere else beside its environment."""
 
-    def __init__(self, python: Path, paths: Sequence[Path]) -> None:
+    def __init__(self, python: Path, paths: Sequence[Path], module: str = "benchmarks.worker") -> None:
         self._errors = tempfile.TemporaryFile()  # closed with the worker
         self._count = 0
         settings = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(map(str, paths))}
         self._process = subprocess.Popen(
-            [str(python), "-P", "-m", "benchmarks.worker"],
+            [str(python), "-P", "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

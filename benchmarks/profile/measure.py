@@ -1,0 +1,196 @@
+"""Samples of parts in processes of their own, alone or at once, in turns with their rivals, and their records."""
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+from dse import records
+from dse.records import Measurement, RecordError
+
+from ..clock import ALL_CPUS, Clock
+from ..stamp import Stamp
+from ..sweep import Tally, is_of, there
+from ..timing import LEAST_SAMPLES, Timing, interleave
+from ..workers import Worker
+from .cells import Cell, Preset
+
+TRAINING, AGAIN = "training", "training_again"
+ROOT = Path(__file__).parents[2]
+MODULE = "benchmarks.profile.worker"
+LEAD_SECONDS = 0.002  # from telling processes to begin until they do
+CALLS_OF_THE_SLOWEST = 2  # that fit a stretch in which several things run
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """A part prepared in a process, and the CPUs it is to run on."""
+
+    worker: Worker
+    number: int
+    cpus: tuple[int, ...]
+
+
+@dataclasses.dataclass
+class Together:
+    """A clock of parts that run for the same stretch of time: the first one's, or ``all`` doing one work together."""
+
+    members: Sequence[Member]
+    stretch_seconds: float
+    is_all: bool
+    calls_per_sample: int
+
+    def sample(self) -> float:
+        """Seconds a call takes, by one more stretch."""
+        begin = time.perf_counter() + (LEAD_SECONDS if len(self.members) > 1 else 0)
+        how = {"begin": begin, "stretch": self.stretch_seconds}
+        for member in self.members:
+            member.worker.send("sample", number=member.number, cpus=member.cpus, **how)
+        answers = [member.worker.receive() for member in self.members]
+        for answer in answers:
+            if "failed" in answer:
+                raise RecordError(f"{answer['failed']}; what is measured is kept, the same command goes on from there")
+        if not self.is_all:
+            return float(answers[0]["seconds"])
+        return float(1 / sum(1 / answer["seconds"] for answer in answers))
+
+
+class Team:
+    """The processes of one workload, started when they are needed."""
+
+    def __init__(self, stack: ExitStack, workload: Path, preset: Preset, python: Path) -> None:
+        self._stack, self._workload, self.preset, self._python = stack, workload, preset, python
+        self._workers: list[Worker] = []
+        self._made: dict[tuple[int, str], dict[str, Any]] = {}
+        self._counts: list[int] = []
+        self.worker(0)
+
+    def worker(self, number: int) -> Worker:
+        """The process of that number. RecordError if the workload cannot run there."""
+        while len(self._workers) <= number:
+            worker = self._stack.enter_context(Worker(self._python, [ROOT], MODULE))
+            place = {"number": len(self._workers), "storage_bytes": self.preset.storage_bytes}
+            answer = worker.ask("open", workload=str(self._workload), needs="environment", **place)
+            if "error" in answer:
+                raise RecordError(answer["error"])
+            self._workers.append(worker)
+            self._counts.append(0)
+        return self._workers[number]
+
+    def prepare(self, number: int, cell: Cell) -> dict[str, Any]:
+        """A part in a process, once for all cells of a group that need it there: its answer, with its number."""
+        part = {name: getattr(cell, name) for name in ("contestant", "op", "batch", "threads", "capacity", "fanout")}
+        part["options"] = {key: value for key, value in cell.options.items() if key not in ("beside", "cores")}
+        if cell.processes > 1:
+            part["threads"] = 1
+        key = (number, json.dumps(part, sort_keys=True))
+        if key not in self._made:
+            answer = self.worker(number).ask("prepare", cell=part, stretch=self.preset.sample_seconds)
+            answer["number"] = self._counts[number]
+            self._counts[number] += "seconds" in answer
+            self._made[key] = answer
+        return self._made[key]
+
+    def forget(self) -> None:
+        """Have every process let go of what it holds."""
+        for number, worker in enumerate(self._workers):
+            worker.ask("forget")
+            self._counts[number] = 0
+        self._made.clear()
+
+    def clock(self, cell: Cell, again: bool = False) -> tuple[Together | dict[str, Any], str | None]:
+        """A cell's clock, or why there is none: {"skipped": ..} or {"failed": ..}; and what to know of it."""
+        cpus = ALL_CPUS or (0,)
+        where = _places(cell, cpus)
+        parts = [cell, cell.beside] if cell.beside else [cell] * cell.processes
+        # A pair is in the same two processes, whichever of both is read.
+        numbers = list(range(len(parts)))
+        if cell.beside and cell.contestant > cell.beside.contestant:
+            numbers.reverse()
+        answers = [self.prepare(number, part) for number, part in zip(numbers, parts, strict=True)]
+        for answer in answers:
+            if "seconds" not in answer:
+                return {key: answer[key] for key in ("skipped", "failed") if key in answer}, None
+        slowest = max(answer["seconds"] for answer in answers)
+        least = CALLS_OF_THE_SLOWEST if len(parts) > 1 else 1
+        stretch = max(self.preset.sample_seconds, least * slowest)
+        if LEAST_SAMPLES * stretch > self.preset.longest_cell_seconds:
+            return {"skipped": f"one call takes {slowest:.2g} s, too long for the preset"}, None
+        members = [
+            Member(self.worker(number), answer["number"], place)
+            for number, answer, place in zip(numbers, answers, where, strict=True)
+        ]
+        calls = max(1, round(stretch / answers[0]["seconds"]))
+        return Together(members, stretch, cell.processes > 1, calls), answers[0].get("note")
+
+
+def _places(cell: Cell, cpus: Sequence[int]) -> list[tuple[int, ...]]:
+    """The CPUs of each part of a cell, in turns where there are fewer than parts."""
+    if cell.beside:
+        return [(cpus[0],), (cpus[0] if cell.options["cores"] == "shared" else cpus[1],)]
+    if cell.processes > 1:
+        return [(cpus[number % len(cpus)],) for number in range(cell.processes)]
+    return [tuple(cpus[: cell.threads])]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """How a profile's records are stamped and told of."""
+
+    team: Team
+    stamp: Stamp
+    seed: int = 0
+    on_cell: Callable[[int], object] = lambda count: None
+
+    @classmethod
+    def of(cls, team: Team, seed: int, on_cell: Callable[[int], object]) -> Self:
+        """This run's."""
+        return cls(team, Stamp.of_this_run(TRAINING), seed, on_cell)
+
+    def profile(self, groups: Sequence[Sequence[Cell]], path: Path) -> Tally:
+        """Measure groups of cells into a file; cells of this commit already in it are kept."""
+        tally = Tally()
+        done = {record.cell for record in there(path) if is_of(self.stamp, record)}
+        with records.Writer(path) as writer:
+            for group in groups:
+                todo = [cell for cell in group if self.stamp.record(cell, "skipped").cell not in done]
+                tally.resumed += len(group) - len(todo)
+                self.on_cell(len(group) - len(todo))
+                for record in self._group(todo) if todo else ():
+                    writer.append(record)
+                    if record.primitive != AGAIN:
+                        tally.add(record.status)
+                        self.on_cell(1)
+        tally.pairs = records.twins((one for one in there(path) if is_of(self.stamp, one)), TRAINING)
+        return tally
+
+    def _group(self, cells: Sequence[Cell]) -> Iterator[Measurement]:
+        """Records of one group: those that cannot be timed and why, the timed ones, the A/A twin of the first."""
+        ready: list[tuple[Cell, Together, str | None]] = []
+        for cell in cells:
+            clock, note = self.team.clock(cell)
+            if isinstance(clock, Together):
+                ready.append((cell, clock, note))
+                continue
+            for status, reason in clock.items():
+                yield self.stamp.record(cell, status, reason=reason)
+        ready += ready[:1]
+        clocks: list[Clock] = [dataclasses.replace(clock) for _, clock, _ in ready]
+        timings = interleave(clocks, 0.0, self.seed) if clocks else []
+        self.team.forget()
+        for position, ((cell, clock, note), timing) in enumerate(zip(ready, timings, strict=True)):
+            fields = {"primitive": AGAIN} if position == len(ready) - 1 else {}
+            yield self._record(cell, clock, note, timing, **fields)
+
+    def _record(self, cell: Cell, clock: Together, note: str | None, timing: Timing, **fields: Any) -> Measurement:
+        affinity = sorted({cpu for member in clock.members for cpu in member.cpus}) if ALL_CPUS else []
+        told = [note] if note else []
+        if ALL_CPUS and cell.threads > len(ALL_CPUS):
+            told.append(f"oversubscribed: {cell.threads} on {len(ALL_CPUS)} cores")
+        if timing.is_unstable:
+            told.append(f"interval of {timing.interval.relative_width:.0%} of the median")
+        machine = {**self.stamp.machine, "affinity": affinity}
+        return self.stamp.timed(cell, timing, machine=machine, reason="; ".join(told) or None, **fields)

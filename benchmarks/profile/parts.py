@@ -1,0 +1,216 @@
+"""The calls that are timed: one function a part, from a workload and a cell's fields to ``call(turn)``."""
+
+import functools
+import math
+import os
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from impls.training import Workload
+
+from ..cases import Case, prepare
+
+Call = Callable[[int], object]
+ROTATED = 4  # batches that a learner's calls take in turn
+DRAWN = 64  # rows of slots that storage's calls take in turn
+
+
+class World:
+    """What the parts of a workload need, each made when it is asked for; ``number`` sets processes apart."""
+
+    def __init__(self, workload: Workload, number: int, storage_bytes: int) -> None:
+        self.workload, self.number, self.storage_bytes = workload, number, storage_bytes
+        self.rng = np.random.default_rng([number, 7])
+        self._folder = tempfile.TemporaryDirectory(prefix="weights-")
+
+    @functools.cached_property
+    def folder(self) -> Path:
+        """For files of weights, gone when the process ends."""
+        return Path(self._folder.name)
+
+    def learner(self) -> Any:
+        """A learner of the workload's algorithm; its initial weights are those of its number."""
+        from impls.training import learner  # noqa: PLC0415  # torch
+
+        return learner.make(self.workload, seed=self.number)
+
+    @functools.cached_property
+    def policy(self) -> Any:
+        """The learner that actors act by."""
+        return self.learner()
+
+    @functools.cached_property
+    def layout(self) -> Any:
+        """Of a record."""
+        from impls.training.actor import layout_of  # noqa: PLC0415  # torch
+
+        return layout_of(self.workload)
+
+    def observations(self, batch: int) -> Any:
+        """``[B, *shape]``, random."""
+        return self.values((batch, *self.workload.observation.stacked), self.workload.observation.dtype)
+
+    def values(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Random numbers of a field of records."""
+        kind = np.dtype(dtype)
+        if kind.kind == "f":
+            return self.rng.standard_normal(shape, np.float32)
+        return self.rng.integers(0, 256 if kind == np.uint8 else 2, shape, np.uint8).astype(kind, copy=False)
+
+    def actions(self, batch: int) -> Any:
+        """``[B]`` choices or ``[B, size]`` numbers."""
+        if self.workload.algorithm == "dqn":
+            return self.rng.integers(0, self.workload.action.choices, batch).astype(np.uint8)
+        return self.rng.uniform(-1, 1, (batch, self.workload.action_size)).astype(np.float32)
+
+    def batch(self, size: int) -> tuple[dict[str, Any], Any]:
+        """Transitions ``[B, ...]`` and importance weights ``[B]``."""
+        rows = {
+            "observation": self.observations(size),
+            "next_observation": self.observations(size),
+            "action": self.actions(size),
+            "reward": self.values((size,), np.float32),
+            "terminated": self.rng.random(size) < 0.01,
+        }
+        return rows, self.rng.uniform(0.5, 1, size).astype(np.float32)
+
+
+def _env(world: World, cell: dict[str, Any]) -> Call:
+    from impls.training.environments import Environment  # noqa: PLC0415  # with gymnasium
+
+    environment, actions = Environment(world.workload), world.actions(1 << 12)
+    environment.reset(world.number)
+
+    def step(turn: int) -> None:
+        _, _, terminated, truncated = environment.step(actions[turn % len(actions)])
+        if terminated or truncated:
+            environment.reset(turn)
+
+    return step
+
+
+def _inference(world: World, cell: dict[str, Any]) -> Call:
+    seen, explore = world.observations(cell["batch"]), world.workload.exploration.end
+    return lambda turn: world.policy.act(seen, explore, world.rng)
+
+
+def _forward(world: World, cell: dict[str, Any]) -> Call:
+    seen = world.observations(cell["batch"])
+    return lambda turn: world.policy.act(seen, 0.0, None)
+
+
+def _actor(world: World, cell: dict[str, Any]) -> Call:
+    from impls.training.actor import Actor  # noqa: PLC0415  # torch
+
+    actor, explore = Actor(world.workload, world.number, world.number), world.workload.exploration.end
+    return lambda turn: actor.step(world.policy, explore, False)
+
+
+def _learner(world: World, cell: dict[str, Any]) -> Call:
+    learner, batches = world.learner(), [world.batch(cell["batch"]) for _ in range(ROTATED)]
+    return lambda turn: learner.step(*batches[turn % ROTATED])
+
+
+def _parallel_learners(world: World, cell: dict[str, Any]) -> Call:
+    from impls.training.parallel import ParameterServer  # noqa: PLC0415  # torch
+
+    count = cell["threads"]
+    pool = ThreadPoolExecutor(count)
+    workers = [world.learner() for _ in range(count)]
+    server = ParameterServer(world.learner(), workers, lambda calls: list(pool.map(lambda call: call(), calls)))
+    batches = [world.batch(cell["batch"]) for _ in range(ROTATED)]
+    return lambda turn: server.step(*batches[turn % ROTATED])
+
+
+def _tree(world: World, cell: dict[str, Any]) -> Call:
+    case = Case(cell["contestant"], cell["op"], cell["capacity"], cell["batch"], fanout=cell["fanout"])
+    return prepare(case).call
+
+
+def _storage(world: World, cell: dict[str, Any]) -> Call:
+    capacity, batch = held(world, cell["capacity"]), cell["batch"]
+    fields = world.layout.fields
+    arrays = {name: _filled(world, (capacity, *shape), dtype) for name, (shape, dtype) in fields.items()}
+    if cell["op"] == "gather":
+        slots = world.rng.integers(0, capacity, (DRAWN, batch))
+        return lambda turn: world.layout.gather(arrays, slots[turn % DRAWN])
+    records = {name: array[:batch].copy() for name, array in arrays.items()}
+
+    def write(turn: int) -> None:
+        slots = (turn * batch + np.arange(batch)) % capacity
+        for name, array in arrays.items():
+            array[slots] = records[name]
+
+    return write
+
+
+def held(world: World, capacity: int) -> int:
+    """How many records storage is timed with: all, or as many as fit what it may take."""
+    return max(1, min(capacity, world.storage_bytes // world.layout.record_bytes))
+
+
+def _filled(world: World, shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array every page of which is written, for pages that nothing was written to are all the same one."""
+    array = np.empty(shape, dtype)
+    rows = max(1, (1 << 20) // max(1, math.prod(shape[1:]) * array.itemsize))
+    part = world.values((min(rows, shape[0]), *shape[1:]), dtype)
+    for start in range(0, shape[0], len(part)):
+        array[start : start + len(part)] = part[: shape[0] - start]
+    return array
+
+
+def _weights(world: World, cell: dict[str, Any]) -> Call:
+    if cell["op"] == "average":
+        from impls.training.parallel import average_weights  # noqa: PLC0415  # torch
+
+        states = [world.learner().weights() for _ in range(cell["options"]["models"])]
+        return lambda turn: average_weights(states)
+    return (_shared_weights if cell["options"]["via"] == "shared" else _weight_files)(world, cell["op"])
+
+
+def _shared_weights(world: World, op: str) -> Call:
+    """Tensors that other processes may map; an actor's networks and targets are filled from them."""
+    import torch  # noqa: PLC0415  # heavy
+
+    learner = world.learner()
+    shared = {name: value.share_memory_() for name, value in learner.weights().items()}
+    places, trained = list(shared.values()), list(learner.networks.state_dict().values())
+    if op == "fetch":
+        return lambda turn: world.policy.load_weights(shared)
+    return lambda turn: torch._foreach_copy_(places, trained)
+
+
+def _weight_files(world: World, op: str) -> Call:
+    """A file that is never seen half written: it is written under another name, and then takes the old one's."""
+    import torch  # noqa: PLC0415  # heavy
+
+    learner, path, fresh = world.learner(), world.folder / "weights.pt", world.folder / "weights.new"
+
+    def publish(turn: int) -> None:
+        torch.save(learner.weights(), fresh)
+        os.replace(fresh, path)  # noqa: PTH105  # the call that is atomic
+
+    publish(0)
+    return publish if op == "publish" else lambda turn: world.policy.load_weights(torch.load(path))
+
+
+_MADE: dict[str, Callable[[World, dict[str, Any]], Call]] = {
+    "env": _env,
+    "inference": _inference,
+    "forward": _forward,
+    "actor": _actor,
+    "learner": _learner,
+    "parallel_learners": _parallel_learners,
+    "storage": _storage,
+    "weights": _weights,
+}
+
+
+def make(world: World, cell: dict[str, Any]) -> Call:
+    """The call of a cell; whatever is not one of the parts above is a tree."""
+    return _MADE.get(cell["contestant"], _tree)(world, cell)

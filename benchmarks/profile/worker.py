@@ -1,0 +1,97 @@
+"""A process that prepares parts of a workload and runs them for a stretch of time when it is told to.
+
+A line of JSON in, a line of JSON out, as ``benchmarks.worker`` does; ``measure`` is its other end. Where it runs, and
+by how many threads of torch, is said anew for each sample, so that one process serves every placement.
+
+    {"do": "open", "workload": "w.toml", "number": 0, ...}  -> {}, or {"error": why}
+    {"do": "prepare", "cell": {...}, "stretch": 0.04}       -> {"seconds": 1e-5}, {"skipped": why}, {"failed": why}
+    {"do": "sample", "number": 0, "cpus": [0], ...}         -> {"seconds": 1.1e-05}
+    {"do": "forget"}                                        -> {}
+"""
+
+import gc
+import sys
+from pathlib import Path
+from typing import Any
+
+from impls.training import TrainingError, load
+
+from ..cases import WrongAnswerError
+from ..clock import StretchClock, pin_to
+from ..worker import NOT_HERE, serve, threads
+from .parts import World, held, make
+
+
+def main() -> int:
+    """Answer until standard input ends."""
+    return serve(_Session())
+
+
+class _Session:
+    """A workload, and what has been prepared of it, by number."""
+
+    def __init__(self) -> None:
+        self._clocks: list[tuple[StretchClock, int]] = []
+        self._world: World | None = None
+
+    def open(self, workload: str, number: int, storage_bytes: int, needs: str) -> dict[str, Any]:
+        """Take a workload, and see whether its environment and torch are here."""
+        try:
+            import torch  # noqa: F401, PLC0415  # heavy
+
+            self._world = World(load(Path(workload)), number, storage_bytes)
+            if needs == "environment":
+                make(self._world, {"contestant": "env"})
+        except ModuleNotFoundError as error:
+            return {"error": f"the package {error.name} is not installed; install the extra: pip install '.[train]'"}
+        except TrainingError as error:
+            return {"error": str(error)}
+        return {}
+
+    def prepare(self, cell: dict[str, Any], stretch: float) -> dict[str, Any]:
+        """Make a clock for a cell."""
+        import torch  # noqa: PLC0415  # heavy
+
+        assert self._world is not None
+        count = 1 if cell["contestant"] in ("actor", "parallel_learners") else cell["threads"]
+        torch.set_num_threads(count)
+        try:
+            clock = StretchClock(make(self._world, cell), stretch)
+        except WrongAnswerError as error:
+            return {"failed": str(error)}
+        except TrainingError as error:
+            return {"failed": str(error)}
+        except (*NOT_HERE, OSError) as error:
+            return {"skipped": str(error) or "not enough memory"}
+        self._clocks.append((clock, count))
+        return {"seconds": clock.call_seconds, "note": self._note(cell)}
+
+    def _note(self, cell: dict[str, Any]) -> str | None:
+        if cell["contestant"] != "storage" or self._world is None:
+            return None
+        records = held(self._world, cell["capacity"])
+        size = records * self._world.layout.record_bytes / 2**20
+        return None if records == cell["capacity"] else f"timed with {records:,} records, {size:,.0f} MiB of storage"
+
+    def sample(self, number: int, cpus: list[int], begin: float, stretch: float) -> dict[str, Any]:
+        """Take one sample on those CPUs, from ``begin`` on."""
+        import torch  # noqa: PLC0415  # heavy
+
+        clock, count = self._clocks[number]
+        if torch.get_num_threads() != count:
+            torch.set_num_threads(count)
+        pin_to(cpus, threads())
+        try:
+            return {"seconds": clock.sample(begin, stretch)}
+        except (TrainingError, *NOT_HERE) as error:
+            return {"failed": str(error)}
+
+    def forget(self) -> dict[str, Any]:
+        """Let go of everything that was prepared."""
+        self._clocks.clear()
+        gc.collect()
+        return {}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
