@@ -8,6 +8,7 @@ compare    two commits, or two files of records: is the newer one slower?
 peers      other libraries' trees beside ours
 gpu        the GPU tree on a CUDA device, checked and timed beside its rivals
 profile    the primitives of a training system, for a workload
+share      a serial training step, and the part of it that is spent in the tree
 """
 
 import argparse
@@ -30,6 +31,7 @@ from .clock import ALL_CPUS
 from .peers import command as peers_command
 from .presets import PRESETS, Block, candidates, groups
 from .profile import command as profile_command
+from .profile import share
 from .questions import QUESTION_SEED, questions
 from .sweep import Tally, noise_floor, sweep
 
@@ -41,6 +43,7 @@ ELSEWHERE = {
     "peers": peers_command.main,
     "gpu": gpu.main,
     "profile": profile_command.main,
+    "share": share.main,
 }  # commands with a parser of their own
 NOISY = 0.10  # noise floor from which a run deserves to be repeated
 

@@ -83,10 +83,9 @@ class StretchClock:
     def __init__(self, call: Call, stretch_seconds: float) -> None:
         self._call, self._turn = call, 0
         self._chunk = _calibrate(call, stretch_seconds / self._LOOKS)
+        self.calls_per_sample = 0
         self.stretch_seconds = stretch_seconds
-        begin = time.perf_counter()
-        call(0)
-        self.call_seconds = time.perf_counter() - begin
+        self.call_seconds = self.sample(stretch_seconds=stretch_seconds / 4)
 
     def sample(self, begin: float = 0.0, stretch_seconds: float | None = None) -> float:
         """Seconds a call takes, by one more stretch from ``begin`` on (of ``perf_counter``, which processes share)."""
@@ -101,9 +100,8 @@ class StretchClock:
             turn += chunk
             if (last := time.perf_counter()) >= end:
                 break
-        seconds = (last - first) / (turn - self._turn)
-        self._turn = turn
-        return seconds
+        self._turn, self.calls_per_sample = turn, turn - self._turn
+        return (last - first) / self.calls_per_sample
 
 
 def _calibrate(call: Call, least_sample_seconds: float, finish: Callable[[], object] = lambda: None) -> int:

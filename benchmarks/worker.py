@@ -53,7 +53,7 @@ class _Session:
         """Make a clock for a case, its tree called by so many threads at once (0: by this one alone)."""
         affinity = pin(cpus, threads())
         try:
-            prepared = prepare(Case(**case), seed, _maker(case["contestant"]))
+            prepared = prepare(Case(**case), seed, maker(case["contestant"]))
             clock = SharedClock(prepared.call, callers, least_seconds) if callers else prepared.clock(least_seconds)
         except WrongAnswerError as error:
             return {"failed": str(error)}
@@ -76,7 +76,7 @@ class _Session:
         from .peers import accuracy  # noqa: PLC0415  # a commit that is compared has no peers
 
         try:
-            return {"checks": accuracy.checks(_maker(contestant), contestant, dtype, seed)}
+            return {"checks": accuracy.checks(maker(contestant), contestant, dtype, seed)}
         except NOT_HERE as error:
             return {"skipped": str(error)}
 
@@ -97,7 +97,8 @@ def threads() -> list[int]:
     return [int(task.name) for task in tasks.iterdir()] if tasks.exists() else [0]
 
 
-def _maker(contestant: str) -> Any:
+def maker(contestant: str) -> Any:
+    """What makes a tree: ours, or an adapter of another library."""
     if contestant in impls.names():
         return impls.make
     from . import peers  # noqa: PLC0415  # see accuracy

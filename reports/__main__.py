@@ -20,12 +20,13 @@ from dse.quoted import Quoted
 from dse.recommend import QUESTIONS_FILE
 from dse.records import Measurement, RecordError
 
-from . import figures, fpga_figures, look, peer_figures, peer_rows, table
+from . import figures, fpga_figures, look, peer_figures, peer_rows, table, training_figures, training_rows
 from .page import Drawn, Material, page
 from .table import About
 
 PEERS = "make peers"
 GPU = "make gpu, on a machine with a CUDA device"
+TRAINING = "python -m benchmarks profile --workload cartpole_dqn"
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,44 @@ CHARTS = (
         "At 1 every thread draws a sample of its own, at 32 a warp draws one together. More lanes wait less for "
         "memory, fewer leave more samples under way.",
         GPU,
+    ),
+    Chart(
+        "training_cores",
+        training_rows.over_cores,
+        training_figures.cores,
+        "A system takes as many steps as the slower side allows: actors on some cores, learners on the others. Figure "
+        "12 of seed 0 shares out cores by these curves.",
+        TRAINING,
+    ),
+    Chart(
+        "training_batch",
+        training_rows.over_batch,
+        training_figures.batch,
+        "Left of the knee a larger batch costs little; right of it time grows as B does. Seed 3's Figure 11 and the "
+        "thesis' Figures 5.3 and 5.5 ask the same.",
+        TRAINING,
+    ),
+    Chart(
+        "training_tree",
+        training_rows.of_trees,
+        training_figures.trees,
+        "To be held against a gradient step of the same batch. Figure 5.2 of the thesis asks the same.",
+        TRAINING,
+    ),
+    Chart(
+        "training_average",
+        training_rows.averages,
+        training_figures.averages,
+        "A straight line through 0 would be proportional to k. Figures 5.4 and 5.6 of the thesis ask the same.",
+        TRAINING,
+    ),
+    Chart(
+        "training_beside",
+        training_rows.beside,
+        training_figures.beside,
+        "On one core 2 is a fair half of it and nothing more; what lies above is lost to the caches. On cores of their "
+        "own 1 is no loss; what lies above is what both share: caches, memory, and whatever else runs.",
+        TRAINING,
     ),
 )
 

@@ -15,7 +15,7 @@ from dse.records import Measurement, RecordError
 from dse.tables import Question, Table, family_of
 from dse.validation import validate
 
-from . import fpga_section, gpu_section, peer_section
+from . import fpga_section, gpu_section, peer_section, training_section
 from .markup import paragraph, safe, table
 from .table import OPS, About, binary, machine_of, timed
 
@@ -121,8 +121,17 @@ def _recommended(material: Material) -> str:
 
 
 def _figures(material: Material) -> str:
-    shown = _shown([one for one in material.drawn if not one.modeled])
-    return shown + "".join(paragraph(f"Left out, {name}: {why}") for name, why in material.left_out.items())
+    kept = [one for one in material.drawn if not one.modeled and not one.name.startswith(training_section.FIGURES)]
+    return _shown(kept) + "".join(map(paragraph, _left_out(material, of_training=False)))
+
+
+def _left_out(material: Material, of_training: bool) -> list[str]:
+    """Figures that were not drawn, a sentence each."""
+    return [
+        f"Left out, {name}: {why}"
+        for name, why in material.left_out.items()
+        if name.startswith(training_section.FIGURES) == of_training
+    ]
 
 
 def _shown(drawn: Sequence[Drawn]) -> str:
@@ -205,6 +214,11 @@ def _gpu(material: Material) -> str:
     return gpu_section.section(material.found)
 
 
+def _training(material: Material) -> str:
+    pictures = _shown([one for one in material.drawn if one.name.startswith(training_section.FIGURES)])
+    return training_section.section(material.found, pictures, _left_out(material, of_training=True))
+
+
 def _fpga(material: Material) -> str:
     body = fpga_section.section(material.results)
     return body + _shown([one for one in material.drawn if one.modeled])
@@ -252,6 +266,7 @@ SECTIONS = (
     ("Other libraries", _peers),
     ("On a GPU", _gpu),
     ("On an FPGA (modeled)", _fpga),
+    ("Training primitives", _training),
     ("Claims of seed 0", _claims),
     ("Recommendations held against measurement", _validation),
     ("Skipped and failed cells", _untimed),

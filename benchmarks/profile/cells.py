@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from impls.training import Workload
+from impls.training.sizes import networks
 
 ALONE = "nothing"  # beside an actor, a learner or a tree that is alone on its core
 RESULTS_ALONE = ("name", "note", "steps", "seeds", "evaluation")  # keys that no primitive's time depends on
@@ -33,27 +34,29 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Preset:
-    """Which batches, how many models and how long: a sample, and a cell in all, in seconds."""
+    """Which batches, how many models and how long: a sample, a cell, and all there is begun within, in seconds."""
 
     batches: tuple[int, ...]
     convolution_batches: tuple[int, ...]
     models: tuple[int, ...]
     sample_seconds: float
     longest_cell_seconds: float
+    most_seconds: float
     storage_bytes: int
-    oversubscribed: bool = False
+    is_full: bool = False
 
 
 PRESETS = {
-    "quick": Preset((32, 128, 512, 2_048), (8, 32, 64), (2, 4, 8), 0.035, 2.2, 1 << 28),
+    "quick": Preset((32, 128, 512, 2_048), (8, 32, 64), (2, 4, 8), 0.035, 3.0, 45.0, 1 << 28),
     "full": Preset(
         (32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384),
         (1, 4, 8, 16, 32, 64, 128, 256),
         (2, 4, 8, 16, 32),
         0.12,
         12.0,
+        270.0,
         1 << 30,
-        oversubscribed=True,
+        is_full=True,
     ),
 }
 
@@ -93,11 +96,21 @@ class Cell:
         )
 
 
-def identity(workload: Workload) -> dict[str, str]:
-    """A workload's name, and a hash of all that a primitive's time may depend on."""
+def identity(workload: Workload) -> dict[str, Any]:
+    """A workload's name, a hash of all that a primitive's time may depend on, and what its curves are read with.
+
+    ``macs`` and ``parameters`` are those of the network that acts.
+    """
     told = {key: value for key, value in dataclasses.asdict(workload).items() if key not in RESULTS_ALONE}
     digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:8]
-    return {"workload": workload.name, "identity": digest}
+    acting = next(size for name, size in networks(workload).items() if name != "critic")
+    return {
+        "workload": workload.name,
+        "identity": digest,
+        "macs": acting.macs,
+        "parameters": acting.parameters,
+        "update_interval": workload.learner.update_interval,
+    }
 
 
 def groups(workload: Workload, preset: Preset, cores: int) -> list[list[Cell]]:
@@ -116,7 +129,7 @@ class _Maker:
         listed = preset.convolution_batches if workload.network.kind == "convolution" else preset.batches
         self._batches = sorted({*listed, workload.learner.batch})
         doubled = [1 << power for power in range(cores.bit_length()) if 1 << power <= cores]
-        self._counts = sorted({*doubled, cores, *([2 * cores] if preset.oversubscribed else [])})
+        self._counts = sorted({*doubled, cores, *([2 * cores] if preset.is_full else [])})
 
     def _cell(self, contestant: str, op: str, batch: int = 1, threads: int = 1, **more: Any) -> Cell:
         shape = {key: more.pop(key) for key in ("capacity", "fanout") if key in more}
@@ -142,7 +155,8 @@ class _Maker:
     def learner_batches(self) -> Iterator[list[Cell]]:
         """T_train over the other batches, by one thread and by all."""
         others = [batch for batch in self._batches if batch != self._workload.learner.batch]
-        for threads in sorted({1, self._cores}):
+        is_slow = self._workload.network.kind == "convolution" and not self._preset.is_full
+        for threads in sorted({1, 1 if is_slow else self._cores}):
             yield [self._cell("learner", "step", batch, threads) for batch in others]
 
     def forward(self) -> Iterator[Cell]:
@@ -180,6 +194,7 @@ class _Maker:
         for part in (actor, learner, tree):
             yield dataclasses.replace(part, options={**part.options, "beside": ALONE})
         for one, other in ((actor, learner), (learner, tree)):
-            for cores in ("shared", "own") if self._cores > 1 else ("shared",):
+            has_own = self._cores > 1 and (one is actor or self._preset.is_full)
+            for cores in ("shared", "own") if has_own else ("shared",):
                 yield one.placed(other, cores)
                 yield other.placed(one, cores)

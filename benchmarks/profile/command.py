@@ -61,10 +61,12 @@ def report(tally: Tally, count: int, path: Path, as_json: bool) -> int:
     floor = stats.noise_floor(tally.pairs)
     if as_json:
         told = {"file": str(path), "cells": count, "found_done": tally.resumed, "measured_by_status": tally.by_status}
-        print(json.dumps({**told, "noise_floor": floor, "aa_pairs": len(tally.pairs)}))
+        print(json.dumps({**told, "left": tally.left, "noise_floor": floor, "aa_pairs": len(tally.pairs)}))
         return 0
     statuses = ", ".join(f"{number} {status}" for status, number in sorted(tally.by_status.items())) or "none"
     print(f"{count} cells: {tally.resumed} were there, measured now: {statuses}")
+    if tally.left:
+        print(f"{tally.left} cells are left for lack of time; the same command goes on with them")
     if tally.pairs:
         print(f"the same cell measured twice differs by up to {floor:.1%} ({len(tally.pairs)} A/A pairs)")
     print(f"records: {path}")

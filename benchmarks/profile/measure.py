@@ -41,7 +41,7 @@ class Together:
     members: Sequence[Member]
     stretch_seconds: float
     is_all: bool
-    calls_per_sample: int
+    calls_per_sample: int = 0
 
     def sample(self) -> float:
         """Seconds a call takes, by one more stretch."""
@@ -53,6 +53,7 @@ class Together:
         for answer in answers:
             if "failed" in answer:
                 raise RecordError(f"{answer['failed']}; what is measured is kept, the same command goes on from there")
+        self.calls_per_sample = sum(answer["calls"] for answer in answers) if self.is_all else answers[0]["calls"]
         if not self.is_all:
             return float(answers[0]["seconds"])
         return float(1 / sum(1 / answer["seconds"] for answer in answers))
@@ -123,8 +124,7 @@ class Team:
             Member(self.worker(number), answer["number"], place)
             for number, answer, place in zip(numbers, answers, where, strict=True)
         ]
-        calls = max(1, round(stretch / answers[0]["seconds"]))
-        return Together(members, stretch, cell.processes > 1, calls), answers[0].get("note")
+        return Together(members, stretch, cell.processes > 1), answers[0].get("note")
 
 
 def _places(cell: Cell, cpus: Sequence[int]) -> list[tuple[int, ...]]:
@@ -152,13 +152,16 @@ class Run:
 
     def profile(self, groups: Sequence[Sequence[Cell]], path: Path) -> Tally:
         """Measure groups of cells into a file; cells of this commit already in it are kept."""
-        tally = Tally()
+        tally, end = Tally(), time.monotonic() + self.team.preset.most_seconds
         done = {record.cell for record in there(path) if is_of(self.stamp, record)}
         with records.Writer(path) as writer:
             for group in groups:
                 todo = [cell for cell in group if self.stamp.record(cell, "skipped").cell not in done]
                 tally.resumed += len(group) - len(todo)
                 self.on_cell(len(group) - len(todo))
+                if tally.by_status and time.monotonic() > end:
+                    tally.left += len(todo)
+                    continue
                 for record in self._group(todo) if todo else ():
                     writer.append(record)
                     if record.primitive != AGAIN:
@@ -186,7 +189,8 @@ class Run:
             yield self._record(cell, clock, note, timing, **fields)
 
     def _record(self, cell: Cell, clock: Together, note: str | None, timing: Timing, **fields: Any) -> Measurement:
-        affinity = sorted({cpu for member in clock.members for cpu in member.cpus}) if ALL_CPUS else []
+        own = clock.members if clock.is_all else clock.members[:1]
+        affinity = sorted({cpu for member in own for cpu in member.cpus}) if ALL_CPUS else []
         told = [note] if note else []
         if ALL_CPUS and cell.threads > len(ALL_CPUS):
             told.append(f"oversubscribed: {cell.threads} on {len(ALL_CPUS)} cores")

@@ -68,6 +68,12 @@ class World:
             return self.rng.integers(0, self.workload.action.choices, batch).astype(np.uint8)
         return self.rng.uniform(-1, 1, (batch, self.workload.action_size)).astype(np.float32)
 
+    def records(self, count: int) -> dict[str, Any]:
+        """Records as they are stored, with actions that there are."""
+        fields = self.layout.fields.items()
+        made = {name: self.values((count, *shape), dtype) for name, (shape, dtype) in fields if name != "action"}
+        return {**made, "action": self.actions(count)}
+
     def batch(self, size: int) -> tuple[dict[str, Any], Any]:
         """Transitions ``[B, ...]`` and importance weights ``[B]``."""
         rows = {

@@ -5,7 +5,8 @@ by how many threads of torch, is said anew for each sample, so that one process 
 
     {"do": "open", "workload": "w.toml", "number": 0, ...}  -> {}, or {"error": why}
     {"do": "prepare", "cell": {...}, "stretch": 0.04}       -> {"seconds": 1e-5}, {"skipped": why}, {"failed": why}
-    {"do": "sample", "number": 0, "cpus": [0], ...}         -> {"seconds": 1.1e-05}
+    {"do": "learn", "contestant": "numba", ...}             -> {"seconds": 1e-3}, {"skipped": why}
+    {"do": "sample", "number": 0, "cpus": [0], ...}         -> {"seconds": 1.1e-05, "calls": 3000}
     {"do": "forget"}                                        -> {}
 """
 
@@ -18,8 +19,9 @@ from impls.training import TrainingError, load
 
 from ..cases import WrongAnswerError
 from ..clock import StretchClock, pin_to
-from ..worker import NOT_HERE, serve, threads
+from ..worker import NOT_HERE, maker, serve, threads
 from .parts import World, held, make
+from .serial import Learning
 
 
 def main() -> int:
@@ -32,6 +34,7 @@ class _Session:
 
     def __init__(self) -> None:
         self._clocks: list[tuple[StretchClock, int]] = []
+        self._learning: dict[int, Learning] = {}  # by a clock's number
         self._world: World | None = None
 
     def open(self, workload: str, number: int, storage_bytes: int, needs: str) -> dict[str, Any]:
@@ -66,6 +69,18 @@ class _Session:
         self._clocks.append((clock, count))
         return {"seconds": clock.call_seconds, "note": self._note(cell)}
 
+    def learn(self, contestant: str, stretch: float, **shape: Any) -> dict[str, Any]:
+        """Make a clock for learning's part of a step on a tree."""
+        assert self._world is not None
+        try:
+            learning = Learning(self._world, maker(contestant)(contestant, **shape))
+            clock = StretchClock(learning.call, stretch)
+        except (TrainingError, *NOT_HERE) as error:
+            return {"skipped": str(error) or "not enough memory"}
+        self._learning[len(self._clocks)] = learning
+        self._clocks.append((clock, 1))
+        return {"seconds": clock.call_seconds}
+
     def _note(self, cell: dict[str, Any]) -> str | None:
         if cell["contestant"] != "storage" or self._world is None:
             return None
@@ -81,14 +96,20 @@ class _Session:
         if torch.get_num_threads() != count:
             torch.set_num_threads(count)
         pin_to(cpus, threads())
+        learning = self._learning.get(number)
+        before = learning.tree.seconds if learning else 0.0
         try:
-            return {"seconds": clock.sample(begin, stretch)}
+            found = {"seconds": clock.sample(begin, stretch), "calls": clock.calls_per_sample}
+            if learning:
+                found["tree"] = (learning.tree.seconds - before) / clock.calls_per_sample
+            return found
         except (TrainingError, *NOT_HERE) as error:
             return {"failed": str(error)}
 
     def forget(self) -> dict[str, Any]:
         """Let go of everything that was prepared."""
         self._clocks.clear()
+        self._learning.clear()
         gc.collect()
         return {}
 

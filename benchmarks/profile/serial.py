@@ -1,0 +1,89 @@
+"""Learning's part of a serial training step on any tree, with the seconds that are spent in the tree's own calls.
+
+Insertion of what was collected since the last gradient step, draw, gather, importance weights, gradient step, new
+priorities. No environment is needed here, so it also runs where other libraries have their own: what an actor adds is
+timed apart.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import impls
+from impls.replay import PrioritizedBuffer
+
+from .parts import World
+
+
+class TimedTree:
+    """A tree of ours or of another library under the contract's names; ``seconds`` were spent in its calls.
+
+    Batches are made into what the library takes outside of the clock, as they are in the cells of ``cases``.
+    """
+
+    def __init__(self, tree: Any) -> None:
+        self._tree, self.seconds = tree, 0.0
+        self.capacity, self.dtype = tree.capacity, tree.dtype
+        self.smallest_priority = getattr(tree, "smallest_priority", 1e-30)
+        self.largest_priority = getattr(tree, "largest_priority", 1e30)
+        self._place = getattr(tree, "place", np.asarray)
+
+    def update(self, indices: Any, priorities: Any) -> None:
+        """Set leaves."""
+        indices, priorities = self._place(indices), self._place(np.asarray(priorities, np.float64))
+        begin = time.perf_counter()
+        self._tree.update(indices, priorities)
+        self.seconds += time.perf_counter() - begin
+
+    def sample(self, uniforms: Any) -> tuple[Any, Any]:
+        """Leaves and their priorities."""
+        uniforms = self._place(uniforms)
+        begin = time.perf_counter()
+        leaves, priorities = self._tree.sample(uniforms)
+        self.seconds += time.perf_counter() - begin
+        return np.clip(impls.to_numpy(leaves), 0, self.capacity - 1), np.maximum(impls.to_numpy(priorities), 1e-30)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Fill it."""
+        self._tree.load_state_dict(state)
+
+    def total(self) -> float:
+        """The root."""
+        begin = time.perf_counter()
+        total = float(self._tree.total())
+        self.seconds += time.perf_counter() - begin
+        return total
+
+
+class Learning:
+    """A full buffer and a learner; ``call`` is a gradient step with the insertions that come between two of them."""
+
+    def __init__(self, world: World, tree: Any) -> None:
+        workload, replay = world.workload, world.workload.replay
+        size = replay.capacity * world.layout.record_bytes
+        if size > world.storage_bytes:
+            raise MemoryError(f"the buffer takes {size >> 20:,} MiB, here are {world.storage_bytes >> 20:,}")
+        self.tree = TimedTree(tree)
+        self._buffer = PrioritizedBuffer(self.tree, world.layout, alpha=replay.alpha, epsilon=replay.epsilon)
+        leaves = world.rng.random(replay.capacity) + 1e-3
+        filled = {"arrays": world.records(replay.capacity), "leaves": leaves, "largest": 1.0}
+        written = {"drawable": np.ones(replay.capacity, np.bool_), "written": replay.capacity}
+        self._buffer.load_state_dict({**filled, **written})
+        self._learner, self._rng = world.learner(), world.rng
+        self._batch, self._beta = workload.learner.batch, replay.beta
+        self._interval, self._size, self._due = workload.learner.update_interval, workload.actors.local_storage, 0
+        self._records = world.records(self._size)
+        is_given = replay.initial_priority == "td_error"
+        self._errors = world.rng.random(self._size).astype(np.float32) if is_given else None
+
+    def call(self, turn: int) -> None:
+        """One gradient step."""
+        self._due += self._interval
+        while self._due >= self._size:
+            self._buffer.insert(self._records, self._errors)
+            self._due -= self._size
+        batch = self._buffer.sample(self._batch, self._beta, self._rng)
+        found = self._learner.step(batch.rows, batch.weights)
+        self._buffer.update_priorities(batch.sequence, found.priorities)

@@ -1,0 +1,58 @@
+"""Laws of a training system's primitives: a call's fixed and growing parts, and how cores are shared out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class FlatThenLinear:
+    """seconds(B) = fixed + each * B: flat while the fixed part is the larger one, then linear."""
+
+    fixed_seconds: float
+    each_seconds: float
+
+    @property
+    def knee(self) -> float | None:
+        """The B at which both parts are equal; None where one of them is 0."""
+        if self.fixed_seconds <= 0 or self.each_seconds <= 0:
+            return None
+        return self.fixed_seconds / self.each_seconds
+
+    def seconds(self, batch: float) -> float:
+        """Of a call."""
+        return self.fixed_seconds + self.each_seconds * batch
+
+
+def flat_then_linear(batches: Sequence[float], seconds: Sequence[float]) -> FlatThenLinear:
+    """The least squares fit of relative errors with both parts at least 0. ValueError for fewer than two batches.
+
+    >>> flat_then_linear([1, 10, 100, 1000], [1.01, 1.1, 2.0, 11.0]).knee
+    100.0
+    """
+    count, time = np.asarray(batches, np.float64), np.asarray(seconds, np.float64)
+    if np.unique(count).size < 2:
+        raise ValueError("a knee needs times at two batches at least")
+    parts = np.stack((1 / time, count / time), axis=1)
+    fixed, each = np.linalg.lstsq(parts, np.ones(count.size), rcond=None)[0]
+    if fixed < 0:
+        fixed, each = 0.0, float(parts[:, 1].sum() / (parts[:, 1] ** 2).sum())
+    elif each < 0:
+        fixed, each = float(parts[:, 0].sum() / (parts[:, 0] ** 2).sum()), 0.0
+    return FlatThenLinear(float(f"{fixed:.12g}"), float(f"{each:.12g}"))
+
+
+def shared_out(
+    actor_hz: Mapping[int, float], learner_hz: Mapping[int, float], update_interval: int, cores: int
+) -> int | None:
+    """How many of the cores to give to actors, the others to learners (seed 0, section V-B and Fig. 12).
+
+    Of the x at which both were measured, the one with the most environment steps a second: the smaller one of f_a(x)
+    and update_interval * f_l(cores - x). None where there is no such x.
+
+    >>> shared_out({1: 100.0, 2: 190.0, 3: 250.0}, {1: 40.0, 2: 70.0, 3: 90.0}, 4, cores=4)
+    2
+    """
+    both = [x for x in actor_hz if cores - x in learner_hz]
+    return max(both, key=lambda x: min(actor_hz[x], update_interval * learner_hz[cores - x]), default=None)
