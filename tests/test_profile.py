@@ -1,0 +1,217 @@
+"""Profiling: which cells there are, what a run writes, how it goes on, and what it says when it cannot."""
+
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as cli
+from benchmarks.clock import ALL_CPUS, StretchClock
+from benchmarks.profile import cells, command
+from benchmarks.profile.cells import PRESETS, groups
+from dse.platforms import fingerprint
+from dse.records import read_file
+from impls.training import load
+
+from .profiled import TINY, write_workload
+
+ROOT = Path(__file__).resolve().parent.parent
+NEEDED = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("torch", "gymnasium", "numba")),
+    reason="profiling needs the extra train",
+)
+SHORT = (
+    "import sys; from benchmarks.profile import cells, command; from tests.profiled import TINY; "
+    "cells.PRESETS['quick'] = TINY; sys.exit(command.main(sys.argv[1:]))"
+)
+
+
+def flat(found):
+    return [cell for group in found for cell in group]
+
+
+def named(found, contestant):
+    return [cell for cell in flat(found) if cell.contestant == contestant]
+
+
+def file_of(results, name="profile-tiny-quick"):
+    return results / fingerprint()["key"] / f"{name}.jsonl"
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setitem(command.PRESETS, "quick", TINY)
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "cores", "count"),
+    [("cartpole_dqn", "quick", 2, 53), ("cartpole_dqn", "quick", 1, 43), ("pong_dqn", "quick", 2, 44)],
+)
+def test_cells_are_as_many_as_the_presets_say_and_no_two_alike(name, preset, cores, count):
+    found = flat(groups(load(name), PRESETS[preset], cores))
+    told = {json.dumps([c.contestant, c.op, c.batch, c.threads, dict(c.options)]) for c in found}
+    assert len(found) == len(told) == count
+
+
+def test_cells_cover_the_curves_and_the_workloads_own_shape():
+    found = groups(load("hopper_ddpg"), PRESETS["full"], 4)
+    assert [cell.threads for cell in named(found, "actor") if "beside" not in cell.options] == [1, 2, 4, 8]
+    assert [cell.threads for cell in named(found, "parallel_learners")] == [1, 2, 4, 8]
+    assert {cell.batch for cell in named(found, "learner") if cell.threads == 1} == {2**k for k in range(5, 15)}
+    assert {(cell.capacity, cell.fanout) for cell in named(found, "numba")} == {(1_000_000, 2)}
+    assert all(cell.options["macs"] == 11 * 256 + 256 * 256 + 256 * 3 for cell in flat(found))
+    placed = Counter((c.contestant, c.options["beside"], c.options["cores"]) for c in flat(found) if c.beside)
+    assert placed == Counter(
+        (one, other, cores)
+        for one, other in (("actor", "learner"), ("learner", "actor"), ("learner", "numba"), ("numba", "learner"))
+        for cores in ("shared", "own")
+    )
+
+
+def test_a_workload_that_differs_has_other_cells():
+    workload = load("cartpole_dqn")
+    first = cells.identity(workload)
+    assert first == cells.identity(workload)
+    wider = cells.dataclasses.replace(workload, network=cells.dataclasses.replace(workload.network, hidden=(8,)))
+    renoted = cells.dataclasses.replace(workload, note="another")
+    assert cells.identity(wider)["identity"] != first["identity"]
+    assert cells.identity(renoted) == first
+
+
+def test_a_stretch_is_filled_with_calls_and_begins_when_told():
+    turns = []
+    clock = StretchClock(turns.append, 0.005)
+    begin = time.perf_counter() + 0.02
+    assert 0 < clock.sample(begin, 0.004) < 0.001
+    assert time.perf_counter() >= begin + 0.004
+    assert clock.calls_per_sample > 3
+    slow = StretchClock(lambda turn: time.sleep(0.01), 0.001)
+    assert 0.01 <= slow.sample() < 0.1
+    assert slow.calls_per_sample == 1
+
+
+@NEEDED
+def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, capsys, tiny):
+    words = ["profile", "--workload", str(write_workload(tmp_path)), "--results", str(tmp_path), "--json"]
+    assert cli.main(words) == 0
+    first = json.loads(capsys.readouterr().out)
+    found = read_file(file_of(tmp_path))
+    expected = groups(load(tmp_path / "tiny.toml"), TINY, len(ALL_CPUS) or 1)
+    assert first["cells"] == len(flat(expected)) == sum(one.primitive == "training" for one in found)
+    assert first["aa_pairs"] == len(expected)
+    assert set(first["measured_by_status"]) <= {"ok", "unstable"}
+    for one in found:
+        assert (one.source, one.options["workload"]) == ("measured", "tiny")
+        assert len(one.samples_seconds) >= 11
+        assert one.calls_per_sample >= 1
+        assert one.machine["affinity"] == list(ALL_CPUS[: one.threads])
+    assert {one.capacity for one in found if one.contestant == "numba"} == {500}
+    assert cli.main(words) == 0
+    second = json.loads(capsys.readouterr().out)
+    assert (second["found_done"], second["measured_by_status"]) == (first["cells"], {})
+    assert read_file(file_of(tmp_path)) == found
+
+
+@NEEDED
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
+def test_a_profile_killed_at_any_moment_keeps_what_it_has_and_repeats_nothing(tmp_path):
+    words = ["--workload", str(write_workload(tmp_path)), "--results", str(tmp_path), "--json"]
+    process = subprocess.Popen([sys.executable, "-c", SHORT, *words], cwd=ROOT, stdout=subprocess.DEVNULL)
+    path = file_of(tmp_path)
+    while process.poll() is None and not (path.exists() and path.stat().st_size):
+        time.sleep(0.01)
+    time.sleep(0.5)
+    process.kill()
+    process.wait()
+    kept = path.read_bytes().rpartition(b"\n")[0].splitlines()
+    assert kept
+    done = subprocess.run([sys.executable, "-c", SHORT, *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    told = json.loads(done.stdout)
+    assert path.read_bytes().splitlines()[: len(kept)] == kept
+    counted = Counter(one.cell for one in read_file(path) if one.primitive == "training")
+    assert set(counted.values()) == {1}
+    assert len(counted) == told["cells"] == told["found_done"] + sum(told["measured_by_status"].values())
+
+
+@NEEDED
+def test_what_takes_too_long_is_a_record_and_what_lies_behind_the_end_is_left(tmp_path, capsys, tiny, monkeypatch):
+    short = cells.dataclasses.replace(TINY, longest_cell_seconds=1e-4, most_seconds=0.0)
+    monkeypatch.setitem(command.PRESETS, "quick", short)
+    words = ["profile", "--workload", str(write_workload(tmp_path)), "--results", str(tmp_path)]
+    assert cli.main([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    first = groups(load(tmp_path / "tiny.toml"), short, len(ALL_CPUS) or 1)[0]
+    assert told["measured_by_status"] == {"skipped": len(first)}
+    assert told["left"] == told["cells"] - len(first)
+    assert all("too long for the preset" in one.reason for one in read_file(file_of(tmp_path)))
+
+
+@NEEDED
+def test_an_environment_that_is_not_there_is_one_sentence(tmp_path, capsys):
+    path = write_workload(tmp_path, "Nowhere-v9")
+    assert cli.main(["profile", "--workload", str(path), "--results", str(tmp_path)]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("error: Nowhere-v9 cannot be made")
+
+
+@NEEDED
+def test_a_results_folder_that_is_a_file_is_one_sentence(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    words = ["--workload", str(write_workload(tmp_path)), "--results", str(tmp_path / "file"), "--json"]
+    for what in ("profile", "share"):
+        assert cli.main([what, *words]) == 2
+        assert "cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["profile", "--workload", "cartpol_dqn"], "cartpole_dqn"),
+        (["profile", "--workload", "missing.toml"], "missing.toml"),
+        (["profile", "--workload", "cartpole_dqn", "--preset", "quikc"], "quikc"),
+        (["profile"], "--workload"),
+        (["share", "--workload", "hoper_ddpg"], "hopper_ddpg"),
+        (["share", "--workload", "cartpole_dqn", "--contestants", "nubma"], "'nubma' is none of"),
+        (["share", "--workload", "cartpole_dqn", "--contestants", "tianshou", "--python", "no"], "make peers"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_exit_2(words, said, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "PACKAGES", ())
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = cli.main(words)
+    except SystemExit as stop:  # argparse
+        code = stop.code
+    error = capsys.readouterr().err
+    assert (code, "Traceback" in error) == (2, False)
+    assert said in error
+
+
+@pytest.mark.parametrize("what", ["profile", "share"])
+def test_a_missing_package_is_one_sentence(what, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "PACKAGES", ("no_such_package",))
+    assert cli.main([what, "--workload", "cartpole_dqn", "--results", str(tmp_path)]) == 2
+    assert "this needs the package no_such_package; install the extra" in capsys.readouterr().err
+
+
+@NEEDED
+def test_a_step_and_the_tree_in_it_are_timed_on_every_contestant(tmp_path, capsys):
+    words = ["share", "--workload", str(write_workload(tmp_path)), "--results", str(tmp_path), "--json"]
+    words += ["--contestants", "numba,python", "--sample", "0.005", "--budget", "0"]
+    assert cli.main(words) == 0
+    told = json.loads(capsys.readouterr().out)
+    found = {(one.contestant, one.op, one.primitive): one for one in read_file(file_of(tmp_path, "share-tiny"))}
+    steps = {key: one for key, one in found.items() if key[2] == "serial_step"}
+    assert len(steps) == 5
+    assert told["aa_pairs"] == 2
+    for name in ("numba", "python"):
+        learning, tree = (steps[name, op, "serial_step"] for op in ("learning", "tree"))
+        assert all(a < b for a, b in zip(tree.samples_seconds, learning.samples_seconds, strict=True))
+    assert cli.main(words) == 0
+    assert json.loads(capsys.readouterr().out)["found_done"] == 2

@@ -1,0 +1,119 @@
+"""The figures and tables of training primitives, from made-up records."""
+
+import dataclasses
+import re
+
+import pytest
+
+from benchmarks.profile.cells import Cell, identity
+from benchmarks.timing import Timing
+from dse.training import flat_then_linear, shared_out
+from impls.training import load
+
+from .profiled import made_up, stamp
+
+pd = pytest.importorskip("pandas", reason="reports need pandas")
+pytest.importorskip("seaborn", reason="reports need seaborn")
+
+FIGURES = ("training_cores", "training_batch", "training_tree", "training_average", "training_beside")
+
+
+@pytest.fixture(scope="module")
+def profiled():
+    return made_up()
+
+
+def test_rows_are_in_the_unit_of_their_figure(profiled):
+    from reports import training_rows  # noqa: PLC0415
+    from reports.table import tidy  # noqa: PLC0415
+
+    frame = tidy(profiled)
+    batch = training_rows.over_batch(frame)
+    step = batch[(batch["workload"] == "cartpole_dqn") & (batch["part"] == "learner step") & (batch["threads"] == 1)]
+    assert step.set_index("batch")["ns"][64] == pytest.approx(1.64)  # milliseconds
+    cores = training_rows.over_cores(frame)
+    pong = cores[(cores["workload"] == "pong_dqn") & (cores["threads"] == 1)].set_index("part")["ns"]
+    assert pong["actor step"] == pytest.approx(5000)
+    assert pong["parallel_learners step"] == pytest.approx(4 / 1.32e-3)  # four environment steps a gradient step
+    ratios = training_rows.beside(frame).groupby("placement")["ns"].unique()
+    assert ratios["shared"] == pytest.approx([2.2])
+    assert ratios["own"] == pytest.approx([1.1])
+    assert training_rows.averages(frame).set_index(["workload", "models"])["ns"]["pong_dqn", 8] == pytest.approx(0.8)
+
+
+def test_every_figure_is_drawn_and_the_page_has_the_knees(profiled, tmp_path):
+    from reports.__main__ import build  # noqa: PLC0415
+
+    built = build(profiled, tmp_path, tmp_path / "out")
+    assert {f"{name}.svg" for name in FIGURES} <= {path.rpartition("/")[2] for path in built["figures"]}
+    assert not set(FIGURES) & set(built["left_out"])
+    page = (tmp_path / "out" / "index.html").read_text()
+    section = page[page.index("<h2>Training primitives") :]
+    assert all(f'id="{name}"' in section for name in FIGURES)
+    rows = re.findall(r"<td>(\w+)</td><td>(learner|forward)</td><td[^>]*>1</td><td[^>]*>([\d,]+)</td>", section)
+    assert set(rows) == {(n, *k) for n in ("cartpole_dqn", "pong_dqn") for k in (("learner", "100"), ("forward", "50"))}
+    titles = (tmp_path / "out" / "training_batch.svg").read_text()
+    assert "18,713,600 MACs" in titles
+
+
+def test_without_a_profile_the_section_says_how_to_make_one(tmp_path):
+    from reports import training_section  # noqa: PLC0415
+
+    with pytest.raises(training_section.RecordError, match="python -m benchmarks profile"):
+        training_section.section([], "", [])
+
+
+def test_a_knee_is_found_through_noise_and_may_be_none():
+    batches = [2**k for k in range(12)]
+    law = flat_then_linear(batches, [(1e-3 + 4e-6 * b) * (1.05 if b % 3 else 0.95) for b in batches])
+    assert law.knee == pytest.approx(250, rel=0.15)
+    assert flat_then_linear([1, 10, 100], [1.0, 1.0, 1.0]).knee is None
+    assert flat_then_linear([1, 10, 100], [1.0, 10.0, 100.0]).knee is None
+    assert flat_then_linear([1, 10, 100], [5.0, 1.0, 0.9]).each_seconds == 0
+    assert flat_then_linear([1, 10, 100], [0.9, 10.0, 110.0]).fixed_seconds == 0
+    with pytest.raises(ValueError, match="two batches"):
+        flat_then_linear([8, 8], [1.0, 1.1])
+
+
+def test_cores_are_shared_out_where_the_slower_side_is_fastest():
+    assert shared_out({1: 50.0, 2: 100.0, 3: 140.0}, {1: 10.0, 2: 20.0, 3: 25.0}, 8, 4) == 2
+    assert shared_out({1: 50.0}, {1: 10.0}, 8, 2) == 1
+    assert shared_out({1: 50.0}, {1: 10.0}, 8, 1) is None
+
+
+def shares_of(trees, actor=1e-4, run="python -m benchmarks share"):
+    """Records of a step: seconds in the tree and of learning, three samples each, by contestant."""
+    made = dataclasses.replace(stamp("serial_step"), command=run)
+    options = {**identity(load("cartpole_dqn")), "update_interval": 2}
+    found = [made.timed(Cell("actor", "step", options), Timing((actor,) * 3, 5))]
+    for name, (tree, learning) in trees.items():
+        for op, samples in (("tree", tree), ("learning", learning)):
+            found.append(made.timed(Cell(name, op, options, 64), Timing(samples, 5)))
+    return found
+
+
+def test_a_share_is_the_trees_time_over_the_whole_step():
+    from reports.share_table import section, shares  # noqa: PLC0415
+
+    trees = {"numba": ((1e-5,) * 3, (8e-4,) * 3), "rllib": ((8e-4, 1e-3, 1.2e-3), (1.6e-3, 1.8e-3, 2e-3))}
+    numba, rllib = shares(shares_of(trees))
+    assert (numba.contestant, rllib.contestant) == ("numba", "rllib")
+    assert numba.share == pytest.approx(0.01)  # 10 us of 800 us and two steps of an actor
+    assert (numba.low, numba.high) == pytest.approx((0.01, 0.01))
+    assert rllib.share == pytest.approx(0.5)
+    assert rllib.low == pytest.approx(8e-4 / 1.8e-3)  # each sample's tree with its own step
+    assert rllib.high == pytest.approx(1.2e-3 / 2.2e-3)
+    assert rllib.is_unstable
+    assert not numba.is_unstable
+    html = section(shares_of(trees))
+    assert "1.00%" in html
+    assert "44.44% to 54.55%" in html
+    assert section([]) == ""
+
+
+def test_shares_mix_no_two_runs():
+    from reports.share_table import shares  # noqa: PLC0415
+
+    whole = shares_of({"numba": ((1e-5,) * 3, (8e-4,) * 3)})
+    lone = shares_of({"numpy": ((1e-5,) * 3, (8e-4,) * 3)}, run="another")[1:]
+    assert [one.contestant for one in shares([*whole, *lone])] == ["numba"]
