@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+_NOTHING = 1e-9  # share of a time that is rounding and no part of it
+
 
 @dataclass(frozen=True)
 class FlatThenLinear:
@@ -36,9 +38,9 @@ def flat_then_linear(batches: Sequence[float], seconds: Sequence[float]) -> Flat
         raise ValueError("a knee needs times at two batches at least")
     parts = np.stack((1 / time, count / time), axis=1)
     fixed, each = np.linalg.lstsq(parts, np.ones(count.size), rcond=None)[0]
-    if fixed < 0:
+    if fixed <= _NOTHING * each * count.min():
         fixed, each = 0.0, float(parts[:, 1].sum() / (parts[:, 1] ** 2).sum())
-    elif each < 0:
+    elif each * count.max() <= _NOTHING * fixed:
         fixed, each = float(parts[:, 0].sum() / (parts[:, 0] ** 2).sum()), 0.0
     return FlatThenLinear(float(f"{fixed:.12g}"), float(f"{each:.12g}"))
 

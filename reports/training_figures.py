@@ -155,7 +155,7 @@ def beside(rows: pd.DataFrame, about: About) -> Figure:
     return look.finish(figure, rows, about, "Ends of a bar: those of both intervals.")
 
 
-def _every_other(values: Sequence[float], most: int = 8) -> list[float]:
+def _every_other(values: Sequence[float], most: int = 10) -> list[float]:
     """At most so many of the values, evenly chosen, both ends among them."""
     if len(values) <= most:
         return list(values)

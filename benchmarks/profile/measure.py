@@ -36,15 +36,24 @@ class Member:
 
 @dataclasses.dataclass
 class Together:
-    """A clock of parts that run for the same stretch of time: the first one's, or ``all`` doing one work together."""
+    """A clock of parts that run for the same stretch of time: the first one's, or ``all`` doing one work together.
+
+    ``other`` reads the other one of a pair: what it read in a stretch of this clock's is its next sample.
+    """
 
     members: Sequence[Member]
     stretch_seconds: float
     is_all: bool
     calls_per_sample: int = 0
+    other: "Together | None" = None
+    read: dict[str, Any] | None = None
 
     def sample(self) -> float:
         """Seconds a call takes, by one more stretch."""
+        if self.read:
+            answer, self.read = self.read, None
+            self.calls_per_sample = answer["calls"]
+            return float(answer["seconds"])
         begin = time.perf_counter() + (LEAD_SECONDS if len(self.members) > 1 else 0)
         how = {"begin": begin, "stretch": self.stretch_seconds}
         for member in self.members:
@@ -54,6 +63,8 @@ class Together:
             if "failed" in answer:
                 raise RecordError(f"{answer['failed']}; what is measured is kept, the same command goes on from there")
         self.calls_per_sample = sum(answer["calls"] for answer in answers) if self.is_all else answers[0]["calls"]
+        if self.other:
+            self.other.read = answers[1]
         if not self.is_all:
             return float(answers[0]["seconds"])
         return float(1 / sum(1 / answer["seconds"] for answer in answers))
@@ -102,15 +113,15 @@ class Team:
             self._counts[number] = 0
         self._made.clear()
 
-    def clock(self, cell: Cell, again: bool = False) -> tuple[Together | dict[str, Any], str | None]:
+    def clock(self, cell: Cell) -> tuple[Together | dict[str, Any], str | None]:
         """A cell's clock, or why there is none: {"skipped": ..} or {"failed": ..}; and what to know of it."""
-        cpus = ALL_CPUS or (0,)
-        where = _places(cell, cpus)
+        where = _places(cell, ALL_CPUS or (0,))
         parts = [cell, cell.beside] if cell.beside else [cell] * cell.processes
         # A pair is in the same two processes, whichever of both is read.
         numbers = list(range(len(parts)))
         if cell.beside and cell.contestant > cell.beside.contestant:
             numbers.reverse()
+            where.reverse()
         answers = [self.prepare(number, part) for number, part in zip(numbers, parts, strict=True)]
         for answer in answers:
             if "seconds" not in answer:
@@ -134,6 +145,19 @@ def _places(cell: Cell, cpus: Sequence[int]) -> list[tuple[int, ...]]:
     if cell.processes > 1:
         return [(cpus[number % len(cpus)],) for number in range(cell.processes)]
     return [tuple(cpus[: cell.threads])]
+
+
+def _link(ready: Sequence[tuple[Cell, Together, str | None]]) -> None:
+    """Let both cells of a pair read the same stretches."""
+    pairs: dict[tuple[Any, ...], Together] = {}
+    for cell, clock, _ in ready:
+        if cell.beside:
+            key = (frozenset((cell.contestant, cell.beside.contestant)), cell.options["cores"])
+            clock.other = pairs.setdefault(key, clock)
+            if clock.other is clock:
+                clock.other = None
+            else:
+                clock.other.other = clock
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,8 +204,9 @@ class Run:
                 continue
             for status, reason in clock.items():
                 yield self.stamp.record(cell, status, reason=reason)
-        ready += ready[:1]
-        clocks: list[Clock] = [dataclasses.replace(clock) for _, clock, _ in ready]
+        _link(ready)
+        ready += [(cell, dataclasses.replace(clock, other=None), note) for cell, clock, note in ready[:1]]
+        clocks: list[Clock] = [clock for _, clock, _ in ready]
         timings = interleave(clocks, 0.0, self.seed) if clocks else []
         self.team.forget()
         for position, ((cell, clock, note), timing) in enumerate(zip(ready, timings, strict=True)):
