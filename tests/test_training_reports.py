@@ -86,6 +86,7 @@ def shares_of(trees, actor=1e-4, run="python -m benchmarks share"):
     made = dataclasses.replace(stamp("serial_step"), command=run)
     options = {**identity(load("cartpole_dqn")), "update_interval": 2}
     found = [made.timed(Cell("actor", "step", options), Timing((actor,) * 3, 5))]
+    found.append(made.timed(Cell("loop", "step", options), Timing((8e-4,) * 3, 5)))
     for name, (tree, learning) in trees.items():
         for op, samples in (("tree", tree), ("learning", learning)):
             found.append(made.timed(Cell(name, op, options, 64), Timing(samples, 5)))
@@ -108,6 +109,7 @@ def test_a_share_is_the_trees_time_over_the_whole_step():
     html = section(shares_of(trees))
     assert "1.00%" in html
     assert "44.44% to 54.55%" in html
+    assert "add up to 1,000 us; the whole loop, measured in the same run, takes 800 us, +25%" in html
     assert section([]) == ""
 
 
@@ -115,5 +117,5 @@ def test_shares_mix_no_two_runs():
     from reports.share_table import shares  # noqa: PLC0415
 
     whole = shares_of({"numba": ((1e-5,) * 3, (8e-4,) * 3)})
-    lone = shares_of({"numpy": ((1e-5,) * 3, (8e-4,) * 3)}, run="another")[1:]
+    lone = shares_of({"numpy": ((1e-5,) * 3, (8e-4,) * 3)}, run="another")[2:]
     assert [one.contestant for one in shares([*whole, *lone])] == ["numba"]

@@ -62,15 +62,9 @@ class Learning:
 
     def __init__(self, world: World, tree: Any) -> None:
         workload, replay = world.workload, world.workload.replay
-        size = replay.capacity * world.layout.record_bytes
-        if size > world.storage_bytes:
-            raise MemoryError(f"the buffer takes {size >> 20:,} MiB, here are {world.storage_bytes >> 20:,}")
         self.tree = TimedTree(tree)
         self._buffer = PrioritizedBuffer(self.tree, world.layout, alpha=replay.alpha, epsilon=replay.epsilon)
-        leaves = world.rng.random(replay.capacity) + 1e-3
-        filled = {"arrays": world.records(replay.capacity), "leaves": leaves, "largest": 1.0}
-        written = {"drawable": np.ones(replay.capacity, np.bool_), "written": replay.capacity}
-        self._buffer.load_state_dict({**filled, **written})
+        fill(self._buffer, world)
         self._learner, self._rng = world.learner(), world.rng
         self._batch, self._beta = workload.learner.batch, replay.beta
         self._interval, self._size, self._due = workload.learner.update_interval, workload.actors.local_storage, 0
@@ -87,3 +81,33 @@ class Learning:
         batch = self._buffer.sample(self._batch, self._beta, self._rng)
         found = self._learner.step(batch.rows, batch.weights)
         self._buffer.update_priorities(batch.sequence, found.priorities)
+
+
+class Loop:
+    """The serial loop as it trains, from a full buffer on; ``call`` is as many of its steps as one gradient step takes.
+
+    What the parts of a step add up to is held against it.
+    """
+
+    def __init__(self, world: World, contestant: str) -> None:
+        from impls.training.loop import SerialLoop  # noqa: PLC0415  # torch
+
+        workload = world.workload
+        self._interval, self._loop = workload.learner.update_interval, SerialLoop(workload, contestant=contestant)
+        fill(self._loop.buffer, world)
+        self._loop.step = max(workload.learner.learning_starts, workload.exploration.random_steps)
+
+    def call(self, turn: int) -> None:
+        """Up to the next gradient step."""
+        for _ in range(self._interval):
+            self._loop.advance()
+
+
+def fill(buffer: PrioritizedBuffer, world: World) -> None:
+    """Give a buffer as many records as it holds. MemoryError if they are more than storage may take."""
+    capacity = buffer.tree.capacity
+    size = capacity * world.layout.record_bytes
+    if size > world.storage_bytes:
+        raise MemoryError(f"the buffer takes {size >> 20:,} MiB, here are {world.storage_bytes >> 20:,}")
+    filled = {"arrays": world.records(capacity), "leaves": world.rng.random(capacity) + 1e-3, "largest": 1.0}
+    buffer.load_state_dict({**filled, "drawable": np.ones(capacity, np.bool_), "written": capacity})

@@ -1,8 +1,9 @@
 """Time a serial training step and the sum tree in it, on our trees and on other libraries'.
 
-Environment and inference once, and on each tree: insertion, draw, gather, gradient step, new priorities, with the
-tree's own calls timed where they stand. All on one core, in turns, sample by sample; a library in a process of its own,
-of the environment that make peers makes. The records go to results/<machine>/share-<workload>.jsonl.
+Environment and inference once, the whole loop once, and on each tree: insertion, draw, gather, gradient step, new
+priorities, with the tree's own calls timed where they stand. All on one core, in turns, sample by sample; a library in
+a process of its own, of the environment that make peers makes. The records go to
+results/<machine>/share-<workload>.jsonl.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from ..stamp import Stamp
 from ..sweep import Tally, is_of, there
 from ..timing import Timing, interleave
 from ..workers import Worker, WorkerError
-from .cells import Cell, identity
+from .cells import TREE, Cell, identity
 from .command import need_packages, report
 from .measure import MODULE, ROOT
 
@@ -124,6 +125,10 @@ class Shares:
         if isinstance(clock, str):
             raise RecordError(f"an actor's step cannot be timed: {clock}")
         ready, untimed = [Ready(actor, clock)], list[Measurement]()
+        whole = self._clock(self._ours, "learn", contestant=TREE)
+        if isinstance(whole, StepClock):
+            shape = {"capacity": self._workload.replay.capacity, "fanout": self._workload.replay.fanout}
+            ready.append(Ready(dataclasses.replace(actor, contestant="loop", **shape), whole))
         for name in contestants:
             cell, worker = self.tree(name), self._ours
             try:
@@ -140,7 +145,7 @@ class Shares:
                 ]
                 continue
             ready.append(Ready(cell, clock))
-            if len(ready) == 2 and worker is self._ours:
+            if not any(one.primitive == AGAIN for one in ready) and worker is self._ours:
                 again = self._clock(worker, "learn", contestant=name, **shape)
                 ready += [Ready(cell, again, AGAIN)] if isinstance(again, StepClock) else []
         return ready, untimed
@@ -166,7 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
         bar = stack.enter_context(tqdm(total=2 * len(todo), unit="cell", disable=options.json, dynamic_ncols=True))
         for record in made.measure(todo) if todo else ():
             writer.append(record)
-            if record.primitive == STEP and record.contestant != "actor":
+            if record.primitive == STEP and record.op != "step":
                 tally.add(record.status)
                 bar.update(1)
         tally.pairs = records.twins((one for one in there(path) if is_of(made.stamp, one)), STEP)

@@ -21,7 +21,7 @@ from ..cases import WrongAnswerError
 from ..clock import StretchClock, pin_to
 from ..worker import NOT_HERE, maker, serve, threads
 from .parts import World, held, make
-from .serial import Learning
+from .serial import Learning, Loop
 
 
 def main() -> int:
@@ -70,14 +70,17 @@ class _Session:
         return {"seconds": clock.call_seconds, "note": self._note(cell)}
 
     def learn(self, contestant: str, stretch: float, **shape: Any) -> dict[str, Any]:
-        """Make a clock for learning's part of a step on a tree."""
+        """Make a clock for learning's part of a step on a tree, or for the whole loop where no shape is told."""
         assert self._world is not None
         try:
-            learning = Learning(self._world, maker(contestant)(contestant, **shape))
-            clock = StretchClock(learning.call, stretch)
+            if not shape:
+                clock = StretchClock(Loop(self._world, contestant).call, stretch)
+            else:
+                learning = Learning(self._world, maker(contestant)(contestant, **shape))
+                clock = StretchClock(learning.call, stretch)
+                self._learning[len(self._clocks)] = learning
         except (TrainingError, *NOT_HERE) as error:
             return {"skipped": str(error) or "not enough memory"}
-        self._learning[len(self._clocks)] = learning
         self._clocks.append((clock, 1))
         return {"seconds": clock.call_seconds}
 
