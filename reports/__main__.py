@@ -115,6 +115,9 @@ CHARTS = (
         "memory, fewer leave more samples under way.",
         GPU,
     ),
+)
+
+TRAINING_CHARTS = (
     Chart(
         "training_cores",
         training_rows.over_cores,
@@ -226,7 +229,7 @@ def build(found: Sequence[Measurement], results: Path, out: Path) -> dict[str, A
     out.mkdir(parents=True, exist_ok=True)
     frame, about = table.tidy(found), table.about(found)
     drawn, paths, left_out = [], [], {}
-    for chart in CHARTS:
+    for chart in (*CHARTS, *TRAINING_CHARTS):
         rows = chart.rows(frame)
         if rows.empty:
             left_out[chart.name] = f"not measured on machine {about.key}; this would measure it: {chart.command}"

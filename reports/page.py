@@ -15,13 +15,14 @@ from dse.records import Measurement, RecordError
 from dse.tables import Question, Table, family_of
 from dse.validation import validate
 
-from . import fpga_section, gpu_section, peer_section, training_section
+from . import fpga_section, gpu_section, peer_section, share_table, training_rows, training_section
 from .markup import paragraph, safe, table
 from .table import OPS, About, binary, machine_of, timed
 
 QUESTIONS = ((1_000_000, 256), (100_000, 32))  # N and B of the recommendations shown, each with one update a draw
 ANSWERING = "What answering a K costs (its time over the best measured K's, less 1), by a fit without that N:"
 REGRETS = ("op", "N", "B", "best K", "model's K*", "its regret", "regret of 16", "printed formula's K*", "its regret")
+TOLD_ELSEWHERE = (peer_claims.PEER, training_rows.PRIMITIVE, share_table.PRIMITIVE)  # with what is not timed of them
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 0 auto; padding: 1rem; color: #222; }
 h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 1px solid #ddd; }
@@ -247,7 +248,7 @@ def _validation(material: Material) -> str:
 
 def _untimed(material: Material) -> str:
     capacities: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    found = [record for record in material.found if not record.primitive.startswith(peer_claims.PEER)]
+    found = [record for record in material.found if not record.primitive.startswith(TOLD_ELSEWHERE)]
     for record in found:
         if record.status in ("skipped", "failed"):
             what = (record.status, record.contestant, record.op, record.reason or "no reason given")

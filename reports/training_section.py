@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from dse import stats
-from dse.records import Measurement, RecordError, twins
+from dse.records import Measurement, twins
 from dse.training import flat_then_linear
 
 from . import share_table, training_rows
@@ -30,12 +30,10 @@ ROWS = ("workload", "primitive", "of", "microseconds a call", "95 % interval", "
 
 
 def section(found: Sequence[Measurement], pictures: str, left_out: Sequence[str]) -> str:
-    """The section as HTML around its figures. RecordError where no training system was profiled."""
+    """The section as HTML around its figures, or how to make one."""
     kept = [one for one in timed(found) if one.primitive.startswith(training_rows.PRIMITIVE)]
     shares = share_table.section(found)
-    if not kept and not shares:
-        raise RecordError(f"no training system was profiled; this would: {COMMAND}")
-    body = shares
+    body = shares or paragraph(f"Left out: no training system was profiled; this would: {COMMAND}.")
     if kept:
         frame = tidy(kept)
         body = _origin(kept) + pictures + _singles(frame) + _knees(frame) + shares

@@ -38,7 +38,12 @@ NAMES = [
 ]
 MODELED = [chart.name for chart in command.MODELED_CHARTS]  # of laws, so they need no records
 QUOTED = Path(__file__).resolve().parent.parent / "results" / "quoted"
-COMMANDS = {"peers": "make peers", "gpu": "make gpu"}  # that measure for a figure whose name begins so
+TRAINING = [chart.name for chart in command.TRAINING_CHARTS]  # tests/test_training_reports.py draws them
+COMMANDS = {
+    "peers": "make peers",
+    "gpu": "make gpu",
+    "training": "benchmarks profile",
+}  # that measure for a figure whose name begins so
 GPU_TREES = {  # nanoseconds of an element, and of a call
     ("cupy", "float32", ()): (0.5, 30_000.0),
     ("cupy", "float32", (("validate", False),)): (0.5, 8_000.0),
@@ -282,7 +287,7 @@ def test_a_section_without_its_records_is_left_out(tmp_path):
     found = list(everything())
     text = page.page(page.Material(found, table.about(found), tmp_path, [], {}))
     left_out = re.findall(r"<h2>([^<]*)</h2>\n<p>Left out", text)
-    assert left_out == ["On an FPGA (modeled)", "Recommendations held against measurement"]
+    assert left_out == ["On an FPGA (modeled)", "Training primitives", "Recommendations held against measurement"]
 
 
 def test_checked_recommendations_are_listed(monkeypatch, tmp_path):
@@ -305,7 +310,7 @@ def test_what_was_not_measured_is_left_out_with_the_command_for_it(tmp_path, cap
     assert said["figures"] == [
         str(tmp_path / "out" / f"{n}.{e}") for n in ("capacity", "bytes", *MODELED) for e in ("svg", "png")
     ]
-    assert set(said["left_out"]) == set(NAMES) - {"capacity", "bytes"}
+    assert set(said["left_out"]) == {*NAMES, *TRAINING} - {"capacity", "bytes"}
     text = (tmp_path / "out" / "index.html").read_text()
     for name, reason in said["left_out"].items():
         assert COMMANDS.get(name.partition("_")[0], "python -m benchmarks sweep") in reason

@@ -15,7 +15,13 @@ from .profiled import made_up, stamp
 pd = pytest.importorskip("pandas", reason="reports need pandas")
 pytest.importorskip("seaborn", reason="reports need seaborn")
 
-FIGURES = ("training_cores", "training_batch", "training_tree", "training_average", "training_beside")
+FIGURES = {
+    "training_cores": "env steps / s",
+    "training_batch": "time of a call (ms)",
+    "training_tree": "time of a call (us)",
+    "training_average": "time (ms)",
+    "training_beside": "time beside / time alone (ratio)",
+}
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +62,40 @@ def test_every_figure_is_drawn_and_the_page_has_the_knees(profiled, tmp_path):
     assert "18,713,600 MACs" in titles
 
 
-def test_without_a_profile_the_section_says_how_to_make_one(tmp_path):
+@pytest.mark.parametrize("name", FIGURES)
+def test_axes_say_their_units_and_nothing_covers_them(profiled, name):
+    from reports import table  # noqa: PLC0415
+    from reports.__main__ import TRAINING_CHARTS  # noqa: PLC0415
+
+    (chart,) = (chart for chart in TRAINING_CHARTS if chart.name == name)
+    figure = chart.draw(chart.rows(table.tidy(profiled)), table.about(profiled))
+    figure.canvas.draw()
+    top, bottom = figure.subfigs
+    (legend,), (caption,) = top.legends, bottom.texts
+    below, place = legend.get_window_extent(), caption.get_window_extent()
+    assert figure.axes[0].get_ylabel() == FIGURES[name]
+    assert figure.bbox.x0 <= below.x0 <= below.x1 <= figure.bbox.x1
+    assert all(axes.get_window_extent().y0 >= below.y1 for axes in figure.axes)
+    assert figure.bbox.y0 <= place.y0 <= place.y1 <= below.y0 + 1
+    told = caption.get_text().replace("\n", " ")
+    assert all(part in told for part in ("measured on a made-up CPU, 4 cores", "c0ffee00", "2030-01-01"))
+
+
+def test_the_split_of_cores_that_takes_most_steps_is_ringed(profiled):
+    from reports import table, training_figures, training_rows  # noqa: PLC0415
+
+    rows = training_rows.over_cores(table.tidy(profiled))
+    figure = training_figures.cores(rows, table.about(profiled))
+    rings = [line for line in figure.axes[0].lines if line.get_fillstyle() == "none"]
+    assert [ring.get_xdata()[0] for ring in rings] == [2, 2]  # of four
+
+
+def test_without_a_profile_the_section_says_how_to_make_one():
     from reports import training_section  # noqa: PLC0415
 
-    with pytest.raises(training_section.RecordError, match="python -m benchmarks profile"):
-        training_section.section([], "", [])
+    told = training_section.section([], "", ["Left out, training_cores: why"])
+    assert told.startswith("<p>Left out: no training system was profiled; this would: python -m benchmarks profile")
+    assert "training_cores: why" in told
 
 
 def test_a_knee_is_found_through_noise_and_may_be_none():

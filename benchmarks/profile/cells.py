@@ -129,7 +129,8 @@ class _Maker:
         listed = preset.convolution_batches if workload.network.kind == "convolution" else preset.batches
         self._batches = sorted({*listed, workload.learner.batch})
         doubled = [1 << power for power in range(cores.bit_length()) if 1 << power <= cores]
-        self._counts = sorted({*doubled, cores, *([2 * cores] if preset.is_full else [])})
+        rest = [cores - count for count in doubled if count < cores]  # for those that have the other cores
+        self._counts = sorted({*doubled, *rest, cores, *([2 * cores] if preset.is_full else [])})
 
     def _cell(self, contestant: str, op: str, batch: int = 1, threads: int = 1, **more: Any) -> Cell:
         shape = {key: more.pop(key) for key in ("capacity", "fanout") if key in more}
