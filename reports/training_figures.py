@@ -14,6 +14,7 @@ from . import look
 from .table import About, short
 
 STEPS = (("learner step", 1, "-"), ("learner step", 0, "--"), ("forward act", 1, "-"))
+MOST_TICKS = 10
 
 
 def _by_workload(question: str, rows: pd.DataFrame, name: str, **layout: Any) -> tuple[Figure, list[Any]]:
@@ -56,7 +57,7 @@ def cores(rows: pd.DataFrame, about: About) -> Figure:
                 axes.plot(count, found[count], "o", markersize=15, fillstyle="none", color="black", zorder=5)
         look.ticks(axes.xaxis, sorted(rows["threads"].unique()))
         over = rows["threads"].max() > about.cores
-        axes.set(xlabel="cores (processes or threads beyond them share)" if over else "cores", ylabel="env steps / s")
+        axes.set(xlabel=f"cores (beyond {about.cores}: shared)" if over else "cores", ylabel="env steps / s")
     note = (
         f"Ringed: actors and learners where {about.cores} cores are shared out for the most steps. An actor is a "
         "process on a core of its own, a learner a thread."
@@ -155,9 +156,9 @@ def beside(rows: pd.DataFrame, about: About) -> Figure:
     return look.finish(figure, rows, about, "Ends of a bar: those of both intervals.")
 
 
-def _every_other(values: Sequence[float], most: int = 10) -> list[float]:
-    """At most so many of the values, evenly chosen, both ends among them."""
-    if len(values) <= most:
+def _every_other(values: Sequence[float]) -> list[float]:
+    """All of a few values; of many some, evenly chosen, both ends among them."""
+    if len(values) <= MOST_TICKS:
         return list(values)
-    chosen = np.unique(np.linspace(0, len(values) - 1, most).round().astype(int))
+    chosen = np.unique(np.linspace(0, len(values) - 1, MOST_TICKS - 3).round().astype(int))
     return [values[at] for at in chosen]
