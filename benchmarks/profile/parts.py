@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from impls.training import Workload
+from impls.training.sizes import layout_of
 
 from ..cases import Case, prepare
 
@@ -47,8 +48,6 @@ class World:
     @functools.cached_property
     def layout(self) -> Any:
         """Of a record."""
-        from impls.training.actor import layout_of  # noqa: PLC0415  # torch
-
         return layout_of(self.workload)
 
     def observations(self, batch: int) -> Any:
