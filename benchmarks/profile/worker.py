@@ -18,7 +18,7 @@ from typing import Any
 from impls.training import TrainingError, load
 
 from ..cases import WrongAnswerError
-from ..clock import StretchClock, pin_to
+from ..clock import ALL_CPUS, StretchClock, pin_to
 from ..worker import NOT_HERE, maker, serve, threads
 from .parts import World, held, make
 from .serial import Learning, Loop
@@ -39,6 +39,8 @@ class _Session:
 
     def open(self, workload: str, number: int, storage_bytes: int, needs: str) -> dict[str, Any]:
         """Take a workload, and see whether its environment and torch are here."""
+        # OpenMP counts CPUs when torch is loaded; where it counts one, two threads sleep at each other's every barrier.
+        pin_to(ALL_CPUS, threads())
         try:
             import torch  # noqa: F401, PLC0415  # heavy
 
@@ -58,6 +60,7 @@ class _Session:
         assert self._world is not None
         count = 1 if cell["contestant"] in ("actor", "parallel_learners") else cell["threads"]
         torch.set_num_threads(count)
+        pin_to(ALL_CPUS[: cell["threads"]], threads())  # threads that wait for each other on one core take forever
         try:
             clock = StretchClock(make(self._world, cell), stretch)
         except WrongAnswerError as error:
