@@ -1,6 +1,6 @@
-"""Laws of a training system's primitives: a call's fixed and growing parts, and how cores are shared out."""
+"""A law of a training system's primitives: a call's fixed and growing parts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,18 +43,3 @@ def flat_then_linear(batches: Sequence[float], seconds: Sequence[float]) -> Flat
     elif each * count.max() <= _NOTHING * fixed:
         fixed, each = float(parts[:, 0].sum() / (parts[:, 0] ** 2).sum()), 0.0
     return FlatThenLinear(float(f"{fixed:.12g}"), float(f"{each:.12g}"))
-
-
-def shared_out(
-    actor_hz: Mapping[int, float], learner_hz: Mapping[int, float], update_interval: int, cores: int
-) -> int | None:
-    """How many of the cores to give to actors, the others to learners (seed 0, section V-B and Fig. 12).
-
-    Of the x at which both were measured, the one with the most environment steps a second: the smaller one of f_a(x)
-    and update_interval * f_l(cores - x). None where there is no such x.
-
-    >>> shared_out({1: 100.0, 2: 190.0, 3: 250.0}, {1: 40.0, 2: 70.0, 3: 90.0}, 4, cores=4)
-    2
-    """
-    both = [x for x in actor_hz if cores - x in learner_hz]
-    return max(both, key=lambda x: min(actor_hz[x], update_interval * learner_hz[cores - x]), default=None)

@@ -8,7 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dse.training import flat_then_linear, shared_out
+from dse.solver.allocation import Rate, RateCurve, allocate
+from dse.training import flat_then_linear
 
 from . import look
 from .table import About, short
@@ -50,19 +51,31 @@ def cores(rows: pd.DataFrame, about: About) -> Figure:
     for axes, part in panels:
         for position, (kind, label, dashes) in enumerate(kinds):
             look.line(axes, part[part["part"] == kind], "threads", label, position, dashes)
-        actors, learners = (part[part["part"] == kind].set_index("threads")["ns"].to_dict() for kind, _, _ in kinds[:2])
-        chosen = shared_out(actors, learners, 1, about.cores)
-        for count, found in ((chosen, actors), (chosen and about.cores - chosen, learners)):
-            if count:
-                axes.plot(count, found[count], "o", markersize=15, fillstyle="none", color="black", zorder=5)
+        _ring_split(axes, [part[part["part"] == kind] for kind, _, _ in kinds[:2]], about.cores)
         look.ticks(axes.xaxis, sorted(rows["threads"].unique()))
         over = rows["threads"].max() > about.cores
         axes.set(xlabel=f"cores (beyond {about.cores}: shared)" if over else "cores", ylabel="env steps / s")
     note = (
-        f"Ringed: actors and learners where {about.cores} cores are shared out for the most steps. An actor is a "
+        f"Ringed: actors and learners where {about.cores} cores make the most steps, as few as do. An actor is a "
         "process on a core of its own, a learner a thread."
     )
     return look.finish(figure, rows, about, note)
+
+
+def _ring_split(axes: Axes, lines: Sequence[pd.DataFrame], cores: int) -> None:
+    """Rings around what actors and learners reach (both in environment steps a second) on the cores chosen for them."""
+    if any(line.empty for line in lines) or sum(line["threads"].min() for line in lines) > cores:
+        return
+    f_a, f_l = (
+        RateCurve(
+            str(line["part"].iloc[0]),
+            {one.threads: Rate(one.ns, one.low_ns, one.high_ns, one.source) for one in line.itertuples()},
+        )
+        for line in lines
+    )
+    chosen = allocate(f_a, f_l, 1, cores)
+    for count, curve in ((chosen.actors, f_a), (chosen.learners, f_l)):
+        axes.plot(count, curve.rates[count].hz, "o", markersize=15, fillstyle="none", color="black", zorder=5)
 
 
 @look.styled

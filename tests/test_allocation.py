@@ -1,0 +1,150 @@
+"""Core allocation against brute force, the scaling law, and eq. 5 as printed."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dse.solver.allocation import (
+    Rate,
+    RateCurve,
+    Scaling,
+    allocate,
+    completed,
+    printed_allocations,
+    scaling,
+)
+from dse.solver.problem import ProblemError
+
+
+def curve(name, rates, source="measured"):
+    return RateCurve(name, {x: Rate(hz, 0.95 * hz, 1.05 * hz, source) for x, hz in rates.items()})
+
+
+def usl(name, law, cores, rng=None):
+    noise = {x: 1.0 if rng is None else rng.uniform(0.9, 1.1) for x in range(1, cores + 1)}
+    return curve(name, {x: law.hz(x) * noise[x] for x in range(1, cores + 1)}, "modeled")
+
+
+def drawn(rng, cores):
+    laws = [Scaling(10 ** rng.uniform(1, 4), rng.uniform(0, 0.3), rng.choice([0, 1e-4, 1e-2]), 1.0) for _ in range(2)]
+    return [usl(name, law, cores, rng) for name, law in zip(("f_a", "f_l"), laws, strict=True)]
+
+
+def by_brute_force(f_a, f_l, u, cores, reserved):
+    """The definition, in the order of its rules."""
+    best = None
+    for used in range(2, cores - reserved + 1):
+        for x_a in range(1, used):
+            hz = min(f_a.rates[x_a].hz / u, f_l.rates[used - x_a].hz)
+            if best is None or hz > best[0]:
+                best = (hz, x_a, used - x_a)
+    return best
+
+
+def test_the_choice_is_that_of_brute_force_on_56_cores():
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        f_a, f_l = drawn(rng, 56)
+        u, reserved = rng.choice([1, 2, 4, 64]), int(rng.integers(0, 4))
+        found = allocate(f_a, f_l, u, 56, reserved)
+        assert (found.hz, found.actors, found.learners) == by_brute_force(f_a, f_l, u, 56, reserved)
+        assert found.idle == 56 - reserved - found.actors - found.learners >= 0
+        assert found.ratio == f_a.rates[found.actors].hz / f_l.rates[found.learners].hz
+        assert (found.bottleneck == "actors") == (found.ratio < u)
+        assert found.low <= found.hz <= found.high
+
+
+def test_what_the_faster_side_does_not_need_is_left_idle():
+    f_a = curve("f_a", {1: 100.0, 2: 200.0, 3: 300.0, 4: 400.0})
+    f_l = curve("f_l", {1: 150.0, 2: 150.0, 3: 150.0})
+    found = allocate(f_a, f_l, 1, 8)
+    assert (found.actors, found.learners, found.hz, found.idle, found.bottleneck) == (2, 1, 150.0, 5, "learners")
+    assert found.ratio == pytest.approx(200 / 150)
+
+
+def test_a_curve_may_fall_and_the_best_point_is_found_before_it_does():
+    f_a = curve("f_a", {1: 100.0, 2: 180.0, 3: 120.0, 4: 260.0})
+    f_l = curve("f_l", {1: 170.0, 2: 160.0})
+    assert f_a.falls == (3,)
+    assert (allocate(f_a, f_l, 1, 4).actors, allocate(f_a, f_l, 1, 4).learners) == (2, 1)
+
+
+def test_two_cores_are_parted_or_serve_both_in_turns():
+    f_a = curve("f_a", {1: 1000.0, 2: 1900.0})
+    flat, scaled = curve("f_l", {1: 100.0, 2: 102.0}), curve("f_l", {1: 100.0, 2: 190.0})
+    parted = allocate(f_a, flat, 1, 2, turns=True)
+    assert (parted.actors, parted.learners, parted.in_turns, parted.hz) == (1, 1, False, 100.0)
+    shared = allocate(f_a, scaled, 1, 2, turns=True)
+    assert (shared.cores, shared.in_turns, shared.bottleneck, shared.ratio) == (2, True, "both in turns", 1)
+    assert shared.hz == pytest.approx(1 / (1 / 1900 + 1 / 190))
+    alone = allocate(f_a, scaled, 4, 1, turns=True)
+    assert (alone.cores, alone.hz) == (1, pytest.approx(1 / (4 / 1000 + 1 / 100)))
+    with pytest.raises(ProblemError, match=r"1 cores with 0 reserved leave 1, f_a and f_l need 2 at least; .* turns"):
+        allocate(f_a, scaled, 1, 1)
+
+
+def test_eq_5_as_printed_may_have_no_solution_or_a_slow_one():
+    line = {x: 100.0 * x for x in range(1, 56)}
+    f_a, f_l = curve("f_a", line), curve("f_l", line)
+    solutions = printed_allocations(f_a, f_l, 1, 56, 0.0)
+    assert [(one.actors, one.learners) for one in solutions] == [(x, x) for x in range(28, 0, -1)]
+    assert solutions[0] == allocate(f_a, f_l, 1, 56)
+    assert solutions[0].hz == 28 * solutions[-1].hz
+    assert solutions[0].bottleneck == "neither"
+    rng = np.random.default_rng(1)
+    f_a, f_l = drawn(rng, 56)
+    assert printed_allocations(f_a, f_l, 1, 56, 0.0) == ()
+    for one in printed_allocations(f_a, f_l, 1, 56, 0.05):
+        assert abs(one.ratio - 1) <= 0.05
+        assert one.hz <= allocate(f_a, f_l, 1, 56).hz
+
+
+def test_the_scaling_law_is_found_again_and_fills_gaps():
+    law = Scaling(850.0, 0.04, 0.0007, 1.0)
+    some = curve("f_a", {x: law.hz(x) for x in (1, 2, 4, 8, 32)})
+    found = scaling(some)
+    assert (found.rate_hz, found.contention, found.coherence) == pytest.approx((850.0, 0.04, 0.0007))
+    assert found.off == pytest.approx(1 / 0.95)  # the intervals of the points
+    full = completed(some, 56)
+    assert full.cores == tuple(range(1, 57))
+    assert all(rate.hz == pytest.approx(law.hz(x)) for x, rate in full.rates.items())
+    sources = {x: rate.source for x, rate in full.rates.items()}
+    assert (sources[8], sources[16], sources[33]) == ("measured", "modeled", "extrapolated")
+    assert full.rates[16].low < full.rates[16].hz < full.rates[16].high
+    assert completed(full, 56) is full
+
+
+def test_two_points_make_amdahls_law_and_one_makes_none():
+    found = scaling(curve("f_l", {1: 100.0, 2: 160.0}))
+    assert (found.contention, found.coherence) == pytest.approx((0.25, 0.0))
+    assert scaling(curve("f_l", {1: 100.0, 2: 250.0})).contention == 0  # faster than in proportion: a line
+    with pytest.raises(ProblemError, match="f_l: one point says nothing of scaling"):
+        completed(curve("f_l", {1: 100.0}), 2)
+
+
+@pytest.mark.parametrize(
+    ("rates", "told"),
+    [
+        ({}, "a curve without a point"),
+        ({0: 1.0}, "a rate on 0 cores"),
+        ({1: 0.0}, "must be above 0"),
+        ({1: -3.0}, "must be above 0"),
+        ({2: math.nan}, "on 2 cores a rate must be above 0"),
+        ({1: math.inf}, "finite"),
+    ],
+)
+def test_a_bad_curve_is_refused_with_a_sentence(rates, told):
+    with pytest.raises(ProblemError, match=told):
+        curve("f_a", rates)
+
+
+def test_an_interval_must_hold_its_rate_and_a_question_must_make_sense():
+    with pytest.raises(ProblemError, match=r"within its interval, not 5\.0 in"):
+        RateCurve("f_a", {1: Rate(5.0, 6.0, 7.0, "measured")})
+    with pytest.raises(ProblemError, match="source of a rate"):
+        RateCurve("f_a", {1: Rate(5.0, 5.0, 7.0, "guessed")})
+    one = curve("f", {1: 5.0})
+    for u, cores, reserved in ((0, 2, 0), (math.nan, 2, 0), (1, 0, 0), (1, 2, -1)):
+        with pytest.raises(ProblemError, match="must be"):
+            allocate(one, one, u, cores, reserved)
