@@ -119,6 +119,9 @@ class Problem:
                 raise ProblemError(f"nothing can run the part {part!r}: give it an option on some device")
         if not self.depths or min(self.depths) < 0:
             raise ProblemError(f"depths must be one or more numbers from 0 on, not {self.depths}")
+        for (part, other, device), factor in self.slowdown.items():
+            if not 0 < factor < math.inf:
+                raise ProblemError(f"{part} beside {other} on {device} cannot take {factor} times as long")
         for option in (option for options in self.options.values() for option in options):
             for budget, amount in option.needs.items():
                 if budget not in self.budgets:
@@ -142,6 +145,13 @@ class Configuration:
     def options(self) -> tuple[Option, ...]:
         """In the order of ``PARTS``."""
         return (self.actors, self.sampling, self.storage, self.learner, self.updating)
+
+    def having(self, option: Option) -> "Configuration":
+        """The same with this option for its part."""
+        actors, sampling, storage, learner, updating = (
+            option if option.part == part else self.of(part) for part in PARTS
+        )
+        return Configuration(actors, sampling, storage, learner, updating, self.depth)
 
     def of(self, part: Part) -> Option:
         """The option of a part."""

@@ -1,8 +1,8 @@
-"""What a configuration gives: gradient steps a second, what bounds them, and what it takes. Plain loops: the definition.
+"""What a configuration gives: gradient steps a second, what bounds them, and what it takes. Plain loops: a definition.
 
-Every engine (a processor's thread group, a GPU, a slice, a link in one direction) is busy for the sum of what a gradient
-step asks of it, so there are at most 1 / busy steps a second. A batch passes sampling, storage, learner and updating one
-after the other, and every transfer between them, in ``loop`` seconds; D + 1 batches under way make at most
+Every engine (a processor's thread group, a GPU, a slice, a link in one direction) is busy for the sum of what a
+gradient step asks of it, so there are at most 1 / busy steps a second. A batch passes sampling, storage, learner and
+updating one after the other, and every transfer between them, in ``loop`` seconds; D + 1 batches under way make at most
 (D + 1) / loop steps a second. The throughput is the smallest of these bounds: exact for D = 0 with one engine,
 an upper bound elsewhere (``simulation.py`` says how close).
 """
@@ -49,11 +49,12 @@ def seconds(problem: Problem, configuration: Configuration) -> dict[str, float]:
     spent = {}
     for part in PARTS:
         option = configuration.of(part)
-        spent[part] = option.seconds
+        factor = 1.0
         for other in PARTS:
             beside = configuration.of(other)
             if other != part and beside.device == option.device and beside.engine != option.engine:
-                spent[part] *= problem.slowdown.get((part, other, option.device), 1.0)
+                factor *= problem.slowdown.get((part, other, option.device), 1.0)
+        spent[part] = option.seconds * factor
     return {str(part): value for part, value in spent.items()}
 
 
@@ -79,15 +80,9 @@ def shortages(problem: Problem, configuration: Configuration) -> dict[str, tuple
 def outcome(problem: Problem, configuration: Configuration) -> Outcome:
     """Of a configuration that fits."""
     spent = seconds(problem, configuration)
-    busy: dict[str, float] = {}
-    trained: dict[str, float] = {}  # the same without the actors
-    loop = sum(spent[part] for part in LOOP)
-    for part in PARTS:
-        engine = configuration.of(part).engine
-        busy[engine] = busy.get(engine, 0.0) + spent[part]
-        if part != "actors":
-            trained[engine] = trained.get(engine, 0.0) + spent[part]
-    moved = 0.0
+    busy = {configuration.of(part).engine: 0.0 for part in PARTS}
+    trained = dict.fromkeys(busy, 0.0)  # the same without the actors
+    loop = moved = 0.0
     for flow, hop, taken in transfers(problem, configuration):
         busy[hop.engine] = busy.get(hop.engine, 0.0) + taken
         moved += flow.nbytes
@@ -95,11 +90,20 @@ def outcome(problem: Problem, configuration: Configuration) -> Outcome:
             trained[hop.engine] = trained.get(hop.engine, 0.0) + taken
         if flow.waits:
             loop += taken
+    for part in PARTS:  # after the transfers, and in this order: search.py adds in the same one, so ties are exact
+        engine = configuration.of(part).engine
+        busy[engine] += spent[part]
+        if part != "actors":
+            trained[engine] += spent[part]
+        if part in LOOP:
+            loop += spent[part]
     under_way = loop / (configuration.depth + 1)  # seconds a step cannot be shorter than
     slowest = max(busy, key=lambda engine: busy[engine])
     used = {option.device for option in configuration.options} | set(problem.hosts)
     devices = tuple(sorted(used))
-    known = all(device in problem.watts for device in devices)
+    watts: float | None = 0.0
+    for device in devices:
+        watts = None if watts is None or device not in problem.watts else watts + problem.watts[device]
     return Outcome(
         hz=1 / max(under_way, busy[slowest]),
         training_hz=1 / max(under_way, *trained.values()),
@@ -109,5 +113,5 @@ def outcome(problem: Problem, configuration: Configuration) -> Outcome:
         loop_seconds=loop,
         devices=devices,
         bytes_moved=moved,
-        watts=sum(problem.watts[device] for device in devices) if known else None,
+        watts=watts,
     )
