@@ -9,6 +9,7 @@ peers      other libraries' trees beside ours
 gpu        the GPU tree on a CUDA device, checked and timed beside its rivals
 profile    the primitives of a training system, for a workload
 share      a serial training step, and the part of it that is spent in the tree
+loop-questions  the serial loop at batches and update intervals drawn by a seed, to test predictions with
 """
 
 import argparse
@@ -31,6 +32,7 @@ from .clock import ALL_CPUS
 from .peers import command as peers_command
 from .presets import PRESETS, Block, candidates, groups
 from .profile import command as profile_command
+from .profile import questions as loop_questions
 from .profile import share
 from .questions import QUESTION_SEED, questions
 from .sweep import Tally, noise_floor, sweep
@@ -44,6 +46,7 @@ ELSEWHERE = {
     "gpu": gpu.main,
     "profile": profile_command.main,
     "share": share.main,
+    "loop-questions": loop_questions.main,
 }  # commands with a parser of their own
 NOISY = 0.10  # noise floor from which a run deserves to be repeated
 
