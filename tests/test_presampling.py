@@ -1,0 +1,172 @@
+"""Bounds of loops against their simulation, and how many batches to draw ahead."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from dse.solver.presampling import bound_hz, depth_curve, depth_enough, depths_worth, published_loop
+from dse.solver.problem import LOOP, PARTS, Configuration, Flow, Hop, Option, Problem, ProblemError, Timed
+from dse.solver.simulation import Network, Visit, network, simulate
+from dse.solver.throughput import outcome
+
+STEPS = 400
+EXAMPLE = published_loop(1.0, 2.0, 0.5, 0.3)
+DEVICES = ("cpu", "gpu", "fpga")
+FLOWS = (
+    ("actors", "storage", False),
+    ("actors", "updating", False),
+    ("sampling", "storage", True),
+    ("storage", "learner", True),
+    ("learner", "updating", True),
+    ("learner", "actors", False),
+    ("actors", "sampling", True),
+)
+
+
+def timed(seconds):
+    return Timed(seconds, seconds, seconds, "modeled", "made up")
+
+
+def drawn_case(rng):
+    """A problem and a configuration of it: parts may share engines, ways have one or two hops, links may be busy."""
+    chosen = {}
+    for part in PARTS:
+        device = rng.choice(DEVICES)
+        engine = f"{device}.{rng.integers(1, 3) if device == 'cpu' else 1}"
+        chosen[part] = Option(part, f"{part} on {engine}", device, engine, timed(float(10 ** rng.uniform(-1, 1))))
+    flows = tuple(Flow(a, b, float(rng.integers(1, 100)), waits) for a, b, waits in FLOWS if rng.random() < 0.6)
+    ways = {
+        (a, b): tuple(
+            Hop(
+                f"{a}>{b}.{hop}" if rng.random() < 0.7 else "bus",
+                0.01,
+                float(10 ** rng.uniform(-4, -1.5)),
+                "modeled",
+                "",
+            )
+            for hop in range(rng.integers(1, 3))
+        )
+        for a in DEVICES
+        for b in DEVICES
+        if a != b
+    }
+    slowdown = {("sampling", "learner", "cpu"): 1.3}
+    problem = Problem({part: (option,) for part, option in chosen.items()}, {}, flows, ways, slowdown=slowdown)
+    return problem, Configuration(**chosen, depth=int(rng.integers(0, 6)))
+
+
+def highest_hz(found, depth, steps):
+    """What a window of so many steps may show: the bound, and what was under way or set off when it began."""
+    return (1 + 2 * (depth + 1) / steps) * bound_hz(found, depth)
+
+
+def check_cases(count, steps, seed):
+    rng = np.random.default_rng(seed)
+    for number in range(count):
+        problem, configuration = drawn_case(rng)
+        found, depth = network(problem, configuration), configuration.depth
+        assert bound_hz(found, depth) == pytest.approx(outcome(problem, configuration).hz)
+        trained = network(problem, configuration, actors=False)
+        assert simulate(found, depth, steps=steps).hz <= highest_hz(found, depth, steps)
+        if not any(flow.waits and flow.source == "actors" for flow in problem.flows):  # else part of the loop itself
+            assert bound_hz(trained, depth) == pytest.approx(outcome(problem, configuration).training_hz)
+        if not trained.beside:
+            assert simulate(trained, 0, steps=20).hz == pytest.approx(bound_hz(trained, 0), rel=1e-9)
+        noisy = simulate(found, depth, cv=0.7, steps=steps, seed=number)
+        # Twice its half width: a 95 % interval misses the mean now and then, among so many.
+        assert noisy.hz <= highest_hz(found, depth, steps) + 2 * (noisy.hz - noisy.low)
+
+
+def test_no_simulation_exceeds_its_bound():
+    check_cases(60, STEPS, seed=0)
+
+
+@pytest.mark.slow
+def test_no_simulation_of_many_exceeds_its_bound():
+    check_cases(480, 600, seed=1)
+
+
+def test_of_one_batch_under_way_the_bound_is_exact():
+    rng = np.random.default_rng(2)
+    for _ in range(30):
+        loop = published_loop(*rng.uniform(0.1, 5, 4))
+        found = simulate(loop, 0, steps=40)
+        assert found.hz == pytest.approx(bound_hz(loop, 0), rel=1e-9)
+        assert found.low <= found.hz * (1 + 1e-9)
+        together = published_loop(*rng.uniform(0.1, 5, 4), together=True)
+        assert len(together.busy) == 1
+        assert simulate(together, 3, steps=400).hz == pytest.approx(1 / together.round_seconds, rel=0.01)
+        assert depth_enough(together) == 0
+
+
+def test_the_formula_is_the_bound_of_the_published_loop():
+    rng = np.random.default_rng(3)
+    for _ in range(100):
+        sampling, learner, updating = rng.uniform(0.1, 5, 3)
+        transfer = 0.9 * rng.uniform() * max(learner, sampling + updating)  # never the slowest engine itself
+        loop = published_loop(sampling, learner, updating, transfer)
+        slowest, around = max(learner, sampling + updating), sampling + learner + updating + 2 * transfer
+        for depth in range(6):
+            assert bound_hz(loop, depth) == pytest.approx(min(1 / slowest, (depth + 1) / around))
+        assert depth_enough(loop) == math.ceil(around / slowest) - 1
+
+
+def test_the_worked_example_and_what_randomness_costs():
+    assert depth_enough(EXAMPLE) == 2  # ahead, three under way
+    exact = [simulate(EXAMPLE, depth, steps=4000).hz / 0.5 for depth in range(4)]
+    assert exact[0] == pytest.approx(2 / 4.1)
+    assert exact[1] == pytest.approx(2 * 2 / 4.1)
+    assert exact[2:] == pytest.approx([1, 1])
+    little = simulate(EXAMPLE, 2, cv=0.3, steps=10_000)
+    assert little.hz / 0.5 == pytest.approx(0.995, abs=0.01)
+    three, eight = (simulate(EXAMPLE, under_way - 1, cv=1.0, steps=10_000) for under_way in (3, 8))
+    assert three.high / 0.5 < 0.9
+    assert eight.low / 0.5 < 0.98 < eight.high / 0.5 + 0.01
+    assert simulate(EXAMPLE, 2, cv=1.0, seed=5) == simulate(EXAMPLE, 2, cv=1.0, seed=5)
+
+
+def test_a_depth_is_worth_what_it_brings():
+    curve = depth_curve(EXAMPLE, range(3), cvs=(0.0, 1.0), steps=1000)
+    assert [point.depth for point in curve] == [0, 1, 2]
+    assert all(point.simulated[1].hz < point.simulated[0].hz for point in curve[1:])
+    exact = depths_worth(EXAMPLE, range(6), within=0.0, cv=0.0)
+    assert (exact.plateau_hz, exact.closed_form, exact.simulated) == (0.5, 2, 2)
+    noisy = depths_worth(EXAMPLE, range(16), within=0.05, cv=1.0, steps=4000)
+    assert noisy.closed_form == 1  # 2 x 2 / 4.1 = 0.976
+    assert 4 <= noisy.simulated <= 6
+    assert depths_worth(EXAMPLE, range(2), within=0.01, cv=1.0).simulated is None
+
+
+def test_the_bound_can_be_far_from_what_two_batches_under_way_do():
+    """Sampling and updating of two batches meet on their engine, so that both wait although neither is always busy."""
+    optimism = [1.0]
+    rng = np.random.default_rng(4)
+    for _ in range(40):
+        times = 10 ** rng.uniform(-1, 1, 4)
+        loop = published_loop(*times[:3], times[3] / 5)
+        optimism += [bound_hz(loop, depth) / simulate(loop, depth, steps=400).hz for depth in (1, 2)]
+    assert 1.2 < max(optimism) < 1.6
+
+
+def test_what_no_batch_waits_for_holds_up_the_whole_when_it_is_slow():
+    work = Network((Visit("learner", 1.0),), beside=((0, (Visit("link", 3.0), Visit("far link", 2.0))),))
+    assert simulate(work, 2, steps=STEPS).hz == pytest.approx(1 / 3, rel=0.01)
+    actors = Network((Visit("learner", 1.0),), actors=Visit("cpu", 4.0))
+    assert simulate(actors, 2, steps=STEPS).hz == pytest.approx(1 / 4, rel=0.01)
+    alone = dataclasses.replace(actors, actors=None)
+    assert simulate(alone, 2, steps=STEPS).hz == pytest.approx(1.0)
+    serial = Network(tuple(Visit("core", 1.0) for _ in LOOP), actors=Visit("core", 2.0))
+    assert simulate(serial, 0, steps=STEPS).hz == pytest.approx(1 / 6, rel=0.01)
+
+
+def test_senseless_questions_are_refused_with_a_sentence():
+    with pytest.raises(ProblemError, match="a visit of learner must take a finite time above 0, not nan"):
+        published_loop(1.0, math.nan, 1.0)
+    with pytest.raises(ProblemError, match="20 steps at least"):
+        simulate(EXAMPLE, 1, steps=5)
+    with pytest.raises(ProblemError, match="not -1, 0"):
+        simulate(EXAMPLE, -1)
+    with pytest.raises(ProblemError, match="depths from 0 on"):
+        depths_worth(EXAMPLE, (), within=0.1, cv=0.0)
