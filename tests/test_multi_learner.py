@@ -1,0 +1,151 @@
+"""Several learners: the printed formulas beside what follows from their own premises."""
+
+import dataclasses
+import itertools
+import math
+from decimal import ROUND_HALF_UP, Decimal
+
+import numpy as np
+import pytest
+
+from dse.solver.multi_learner import (
+    Terms,
+    bank_bias,
+    bank_weights,
+    choose,
+    data_parallel_factor,
+    data_parallel_seconds,
+    factors,
+    printed_data_parallel_factor,
+    printed_spo_factor,
+    single_seconds,
+    spo_factor,
+    spo_seconds,
+)
+from dse.solver.problem import ProblemError
+from dse.training import FlatThenLinear
+
+NOTHING = FlatThenLinear(0.0, 0.0)
+NOTE = Terms(2, 1.0, FlatThenLinear(0.0, 2.0), 0.0, NOTHING, 0.0, NOTHING, shared_link=True)  # 2 T_b = 2 with L = 2
+
+
+def drawn(rng):
+    a, b, c, d, e, f, g, h = rng.uniform(0.01, 1, 8).tolist()
+    laws = FlatThenLinear(a, b / 64), FlatThenLinear(c / 10, d / 640), FlatThenLinear(e / 10, f / 10)
+    return Terms(64, g, laws[0], 0.05 * h, laws[1], 0.1 * h, laws[2], bool(rng.integers(2)))
+
+
+def test_the_worked_points_are_speed_up_over_learners():
+    """Seed 4's text: two learners are 1.25 times as fast, "0.63"; four 1.34 times, "0.34". Halves are rounded up."""
+    for speedup, learners, printed in ((1.25, 2, "0.63"), (1.34, 4, "0.34")):
+        # A system of so many learners that is so many times as fast: averaging takes what is missing.
+        average = FlatThenLinear(1 / speedup - 1 / learners, 0.0)
+        terms = Terms(1, 0.0, FlatThenLinear(0.0, 1.0), 0.0, NOTHING, 0.0, average, shared_link=False)
+        assert single_seconds(terms) / data_parallel_seconds(terms, learners) == pytest.approx(speedup)
+        factor = Decimal(data_parallel_factor(terms, learners)).quantize(Decimal("1e-9"))
+        assert str(factor.quantize(Decimal("0.01"), ROUND_HALF_UP)) == printed
+
+
+def test_what_5_3_drops():
+    assert data_parallel_factor(NOTE, 2) == pytest.approx(0.5 * 5 / 3)  # (1 / 2 + 2) / (2 + 1)
+    assert printed_data_parallel_factor(NOTE, 2) == pytest.approx(2 / 3)
+    rng = np.random.default_rng(0)
+    for learners in (2, 3, 8):
+        terms = dataclasses.replace(drawn(rng), update_seconds=0.0, passes=FlatThenLinear(0.0, 0.01), shared_link=False)
+        whole = terms.passes.seconds(terms.batch)
+        synchronized = (
+            terms.records.seconds(64 / learners) + 2 * terms.weights_seconds + terms.average.seconds(learners)
+        )
+        by_hand = (terms.replay_seconds + whole) / learners / (terms.replay_seconds + whole / learners + synchronized)
+        assert data_parallel_factor(terms, learners) == pytest.approx(by_hand)
+        dropped = terms.replay_seconds / learners / data_parallel_seconds(terms, learners)
+        assert data_parallel_factor(terms, learners) - printed_data_parallel_factor(terms, learners) == pytest.approx(
+            dropped
+        )
+
+
+def test_5_6_is_exact_where_its_premises_hold_and_optimistic_elsewhere():
+    rng = np.random.default_rng(1)
+    for learners, horizon in itertools.product((2, 4, 8), (1, 5, 25)):
+        terms = drawn(rng)
+        premises = dataclasses.replace(
+            terms, update_seconds=0.0, passes=FlatThenLinear(0.0, terms.passes.each_seconds), shared_link=False
+        )
+        assert spo_factor(premises, learners, horizon) == pytest.approx(printed_spo_factor(premises, learners, horizon))
+        for change in (
+            {"update_seconds": 0.1},
+            {"passes": FlatThenLinear(0.1, terms.passes.each_seconds)},
+            {"shared_link": True},
+        ):
+            changed = dataclasses.replace(premises, **change)
+            assert spo_factor(changed, learners, horizon) < printed_spo_factor(changed, learners, horizon)
+
+
+def test_one_learner_scales_perfectly_and_sends_nothing():
+    terms = drawn(np.random.default_rng(2))
+    assert data_parallel_factor(terms, 1) == spo_factor(terms, 1, 1) == 1.0
+    assert spo_seconds(terms, 1, 7) == single_seconds(terms)
+
+
+def test_a_step_never_gets_longer_with_h_nor_is_its_factor_above_one():
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        terms, learners = drawn(rng), int(rng.integers(1, 17))
+        times = [spo_seconds(terms, learners, horizon) for horizon in (1, 2, 5, 10, 25, 100)]
+        assert times == sorted(times, reverse=True)
+        assert 0 < spo_factor(terms, learners, 100) <= 1
+        shared = dataclasses.replace(terms, shared_link=True)
+        assert spo_seconds(shared, learners, 1) >= spo_seconds(terms, learners, 1)
+
+
+def test_points_are_in_the_order_of_the_figure_and_know_their_difference():
+    points = factors(NOTE, (1, 2), (5, 25))
+    assert [(one.horizon, one.learners) for one in points] == [
+        (horizon, learners) for horizon in (None, 5, 25) for learners in (1, 2)
+    ]
+    assert points[1].difference == pytest.approx(2 / 3 - 5 / 6)
+
+
+def test_the_choice_is_the_shortest_step_with_few_learners_and_a_small_h():
+    rng = np.random.default_rng(4)
+    for _ in range(300):
+        terms = drawn(rng)
+        learners, horizons = (1, 2, 4, 8), (1, 5, 10, 25)
+        best = None
+        for count in learners:
+            for horizon in horizons:
+                time = spo_seconds(terms, count, horizon)
+                if best is None or time < best[0]:
+                    best = (time, count, horizon)
+        assert choose(learners, horizons, terms) == best[1:]
+        few = choose(learners, horizons, terms, within=0.1)
+        assert few <= best[1:]
+        assert spo_seconds(terms, *few) <= 1.1 * best[0]
+    free = dataclasses.replace(NOTE, replay_seconds=0.0, passes=FlatThenLinear(1.0, 0.0))
+    assert choose((4, 2, 1), (25, 5), free) == (1, 5)  # more learners bring nothing, nor does H
+
+
+def test_banks_with_unequal_sums_are_biased_by_equal_weights():
+    assert bank_weights([2.0, 2.0, 2.0, 2.0]) == (0.25,) * 4  # 1 / L, not 1 / N
+    assert bank_bias([5.0, 5.0], [10.0, 2.0]) == 0
+    rng = np.random.default_rng(5)
+    banks = [rng.uniform(0.1, 1, 50), rng.uniform(1, 4, 50)]
+    values = [rng.normal(3, 1, 50), rng.normal(1, 1, 50)]
+    p, value = np.concatenate(banks), np.concatenate(values)
+    means = [np.average(v, weights=b) for b, v in zip(banks, values, strict=True)]
+    bias = bank_bias([bank.sum() for bank in banks], means)
+    assert bias == pytest.approx(np.mean(means) - np.average(value, weights=p))
+    assert bias > 0.3
+
+
+def test_senseless_terms_and_questions_are_refused():
+    with pytest.raises(ProblemError, match="finite times"):
+        dataclasses.replace(NOTE, replay_seconds=-1.0)
+    with pytest.raises(ProblemError, match="finite times"):
+        dataclasses.replace(NOTE, weights_seconds=math.nan)
+    with pytest.raises(ProblemError, match="learners and H are at least 1, not 0 and 1"):
+        spo_seconds(NOTE, 0, 1)
+    with pytest.raises(ProblemError, match="numbers of learners"):
+        choose((), (1,), NOTE)
+    with pytest.raises(ProblemError, match=r"sums of priorities are above 0 and finite, not \[0.0\]"):
+        bank_weights([0.0])
