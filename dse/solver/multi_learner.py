@@ -7,7 +7,7 @@ two learners is "0.63", 1.34 times with four "0.34") are so, although eqs. 5.3 a
 
 What is printed differs from what follows from 5.1, 5.2 and 5.5:
 
-* 5.3 drops the replay's T_replay / L: with L learners the single one's draw counts for each of them.
+* 5.3 drops T_replay / L from above the line: the time that a single learner too spends on its replay, in L parts.
 * 5.6 neglects T_update, which no learner shares, and takes the passes to be L times as fast on B / L records.
 * T_trans is to one learner; L of them share a link, one after the other, unless each has its own.
 * 5.4 gives each sample the weight 1 / N of N data points; where the sums of banks are equal it is 1 / L of L banks.
