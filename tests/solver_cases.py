@@ -12,6 +12,7 @@ from dse.solver.search import Answer
 from dse.solver.throughput import fits, outcome
 
 SOURCE: Source = "modeled"
+EPSILONS = (0.0, 1e-9, 0.01, 0.1, 0.5)
 DEVICES = ("cpu", "gpu", "fpga")
 TALKS: tuple[tuple[Part, Part], ...] = (
     ("actors", "storage"),
@@ -127,3 +128,63 @@ def by_the_rule(problem: Problem, answers: list[Answer], epsilon: float) -> list
 def mapping(answer: Answer) -> tuple[str, ...]:
     """Device of each part."""
     return tuple(one.device for one in answer.configuration.options)
+
+
+WORK = {"actors": 8e-3, "sampling": 4e-4, "storage": 8e-5, "learner": 8e-3, "updating": 2e-4}
+SLICE = {"lut": 200e3, "ff": 400e3, "bram36": 420.0, "uram": 160.0, "dsp": 1320.0}
+
+
+def large_problem(random: np.random.Generator, designs: int, scattered: bool) -> Problem:
+    """CPU, GPU and FPGA with two slices: some 10^5 times ``designs`` cubed / 64 configurations.
+
+    Threads on the CPU share its cores. Learner and sum tree have ``designs`` designs each on a slice of their own,
+    faster ones larger; where times are not ``scattered``, no design is dominated, since needs vary on their own.
+    """
+
+    def design(part: Part, number: int, slice_: str) -> Option:
+        size = float(np.exp(random.uniform(0, 3)))
+        taken = 0.3 * WORK[part] / size * float(np.exp(random.normal(0, 0.5)) if scattered else 1)
+        needs = {
+            f"fpga.{slice_}.{budget}": have * size / 10 * float(1 if scattered else np.exp(random.normal(0, 0.3)))
+            for budget, have in SLICE.items()
+        }
+        return option(part, f"design {number}", "fpga", taken, needs, f"fpga.{slice_}.{part}")
+
+    options: dict[Part, list[Option]] = {part: [] for part in PARTS}
+    for part in PARTS:
+        for threads in range(1, 3 if part == "storage" else 13):
+            needs = {"cpu.cores": float(threads)}
+            options[part].append(
+                option(part, f"{threads} threads", "cpu", WORK[part] / threads**0.8, needs, f"cpu.{part}")
+            )
+        if part != "actors":
+            for way in (1, 2, 3):
+                needs = {"gpu.memory_bytes": 2e9 / way}
+                options[part].append(option(part, f"way {way}", "gpu", WORK[part] / 8 * (1 + way / 10), needs))
+    options["learner"] += [design("learner", number, "slr0") for number in range(designs)]
+    options["sampling"] += [design("sampling", number, "slr1") for number in range(designs)]
+    options["updating"] += [design("updating", number, "slr1") for number in range(designs)]
+    down = {"gpu": hop("gpu>cpu", 1e-5, 1e-10), "fpga": hop("fpga>cpu", 1e-5, 1e-10)}
+    up = {"gpu": hop("cpu>gpu", 1e-5, 1e-10), "fpga": hop("cpu>fpga", 1e-5, 1e-10)}
+    return Problem(
+        options={part: tuple(each) for part, each in options.items()},
+        budgets={
+            "cpu.cores": 16.0,
+            "gpu.memory_bytes": 5e9,
+            **{f"fpga.{slice_}.{budget}": have for slice_ in ("slr0", "slr1") for budget, have in SLICE.items()},
+        },
+        flows=tuple(
+            Flow(source, target, 1e5 if "learner" in (source, target) else 1e3, target != "actors" != source)
+            for source, target in TALKS
+        ),
+        ways={
+            **{("cpu", device): (way,) for device, way in up.items()},
+            **{(device, "cpu"): (way,) for device, way in down.items()},
+            ("gpu", "fpga"): (down["gpu"], up["fpga"]),
+            ("fpga", "gpu"): (down["fpga"], up["gpu"]),
+        },
+        depths=(0, 1, 2, 3, 4, 6, 8, 16),
+        slowdown={("learner", "actors", "cpu"): 1.1},
+        watts={"cpu": 100.0, "gpu": 250.0, "fpga": 40.0},
+        hosts=("cpu",),
+    )

@@ -1,16 +1,29 @@
 """The search against nested loops: the same answer, ties, runner-up, front, and reasons why nothing fits."""
 
+import dataclasses
+import tracemalloc
+
 import numpy as np
 import pytest
 
+from dse.solver import descent
 from dse.solver.infeasible import Infeasible
-from dse.solver.objectives import OBJECTIVES, Objective
-from dse.solver.problem import Problem
-from dse.solver.search import Found, solve
+from dse.solver.objectives import OBJECTIVES, Objective, tie_key
+from dse.solver.pareto import front_of, undominated
+from dse.solver.problem import PARTS, Flow, Option, Part, Problem, ProblemError
+from dse.solver.search import Found, front, solve
 from dse.solver.throughput import shortages
-from tests.solver_cases import all_answers, by_the_rule, every, mapping, random_problem
-
-EPSILONS = (0.0, 1e-9, 0.01, 0.1, 0.5)
+from tests.solver_cases import (
+    EPSILONS,
+    all_answers,
+    by_the_rule,
+    every,
+    hop,
+    large_problem,
+    mapping,
+    option,
+    random_problem,
+)
 
 
 def check_found(problem: Problem, objective: Objective, epsilon: float, found: Found) -> None:
@@ -74,3 +87,141 @@ def test_equals_nested_loops() -> None:
 @pytest.mark.slow
 def test_equals_nested_loops_ten_thousand_times() -> None:
     assert sum(check(seed) for seed in range(1000, 11_000)) > 5000
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_small_blocks_change_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descent, "ROWS", rows)
+    assert sum(check(seed) for seed in range(40)) > 20
+
+
+@pytest.mark.parametrize("scattered", [True, False])
+def test_large_spaces_take_little_memory_and_blocks_do_not_matter(
+    scattered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = large_problem(np.random.default_rng(7), designs=16, scattered=scattered)
+    tracemalloc.start()
+    found = solve(problem, "ratio")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert isinstance(found, Found)
+    assert found.configurations > 5e6 and (scattered or found.reduced > found.configurations / 2)
+    assert peak < 100e6
+    monkeypatch.setattr(descent, "ROWS", 1 << 11)
+    assert solve(problem, "ratio") == found
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_front_is_that_of_nested_loops(seed: int) -> None:
+    problem = random_problem(np.random.default_rng(seed))
+    answers = all_answers(problem, "ratio")
+    points = [(answer.value, -answer.outcome.watts, -len(answer.outcome.devices)) for answer in answers]
+    expected = {points[place] for place in front_of(points)}
+    members = front(problem)
+    assert {(one.value, -one.outcome.watts, -len(one.outcome.devices)) for one in members} == expected
+    assert len(members) == len(expected)
+    for one in members:
+        same = [
+            a
+            for a, point in zip(answers, points, strict=True)
+            if point == (one.value, -one.outcome.watts, -len(one.outcome.devices))
+        ]
+        assert one == min(same, key=lambda answer: tie_key(problem, answer.configuration, answer.outcome))
+
+
+def test_a_front_without_watts_is_of_throughput_and_devices() -> None:
+    problem = dataclasses.replace(two_devices(), watts={})
+    assert [(one.value, len(one.outcome.devices), one.outcome.watts) for one in front(problem)] == [
+        (1.0, 2, None),
+        (0.5, 1, None),
+    ]
+
+
+def two_devices(fast: float = 1.0) -> Problem:
+    """All on the CPU takes 2 s, with the learner on the GPU ``fast``."""
+    parts = {part: (option(part, "only", "cpu", 1e-3, {"cpu.cores": 1.0}, f"cpu.{part}"),) for part in PARTS}
+    parts["learner"] = (
+        option("learner", "host", "cpu", 2.0, {"cpu.cores": 1.0}, "cpu.learner"),
+        option("learner", "device", "gpu", fast, {"gpu.memory_bytes": 8.0}),
+    )
+    return Problem(
+        parts,
+        {"cpu.cores": 8.0, "gpu.memory_bytes": 10.0},
+        (Flow("storage", "learner", 100.0, True),),
+        {("cpu", "gpu"): (hop("cpu>gpu", 0.0, 1e-9),)},
+        depths=(3,),
+        watts={"cpu": 10.0, "gpu": 20.0},
+    )
+
+
+def test_what_is_as_good_has_fewer_devices() -> None:
+    nearly = two_devices(fast=1.99)
+    assert solve(nearly, "ratio", 0.01).choice.learner.device == "cpu"
+    assert solve(nearly, "ratio", 0.0).choice.learner.device == "gpu"
+    assert solve(two_devices(1.9), "ratio").choice.learner.device == "gpu"
+    fewest = solve(two_devices(1.9), "fewest_devices")
+    assert fewest.choice.learner.device == "cpu"
+    assert fewest.cost(fewest.elsewhere) == pytest.approx(1 - 2 / 1.9)  # a gain: speed was traded for a device
+    assert solve(two_devices(), "per_watt").choice.learner.device == "cpu"
+    assert solve(two_devices(0.5), "per_watt").choice.learner.device == "gpu"
+
+
+def test_as_good_as_the_best_is_no_chain() -> None:
+    """1, 0.992 and 0.984: the last is within 1 % of the middle one, and not of the best."""
+    problem = two_devices()
+    learners = [
+        option("learner", f"{cores:g} cores", "cpu", 1 / speed, {"cpu.cores": cores}, "cpu.learner")
+        for cores, speed in ((3.0, 1.0), (2.0, 0.992), (1.0, 0.984))
+    ]
+    problem = dataclasses.replace(problem, options={**problem.options, "learner": tuple(learners)})
+    assert solve(problem, "ratio", 0.01).choice.learner.name == "2 cores"
+    assert solve(problem, "ratio", 0.02).choice.learner.name == "1 cores"
+
+
+def test_bound_and_learner_alone() -> None:
+    found = solve(two_devices(), "ratio")
+    assert found.value == found.bound == found.learner_hz == 1.0
+    assert found.configurations == found.reduced == 2
+    assert found.runner_up == found.elsewhere != found.answer
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_without_dominated_options_the_answer_is_the_same(seed: int) -> None:
+    problem = random_problem(np.random.default_rng(seed))
+    kept: dict[Part, tuple[Option, ...]] = {}
+    for part in PARTS:
+        places = {(each.device, each.engine) for each in problem.options[part]}
+        groups = [[each for each in problem.options[part] if (each.device, each.engine) == place] for place in places]
+        kept[part] = tuple(each for group in groups for each in undominated(problem, group))
+    objective = OBJECTIVES[seed % len(OBJECTIVES)]
+    full = all_answers(problem, objective)
+    reduced = [answer for answer in full if all(each in kept[each.part] for each in answer.configuration.options)]
+    for epsilon in EPSILONS:
+        assert by_the_rule(problem, reduced, epsilon)[:1] == by_the_rule(problem, full, epsilon)[:1]
+
+
+def test_nothing_fits_in_words() -> None:
+    problem = two_devices()
+    tight = dataclasses.replace(problem, budgets={"cpu.cores": 4.0, "gpu.memory_bytes": 6.0}, ways={})
+    answer = solve(tight)
+    assert str(answer) == (
+        "nothing fits: cpu.cores has 4 of 5; or gpu.memory_bytes has 6 of 8 and no link from cpu to gpu"
+    )
+    assert answer.configurations == 2
+    assert front(tight) == ()
+    enough = dataclasses.replace(tight, budgets={"cpu.cores": 5.0, "gpu.memory_bytes": 6.0})
+    assert isinstance(solve(enough), Found)
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        (("fastest",), "the objective is one of training, ratio, per_watt, fewest_devices, not 'fastest'"),
+        (("ratio", 1.0), "epsilon is a share of the best value, from 0 up to 1, not 1.0"),
+        (("ratio", float("nan")), "not nan"),
+        (("per_watt",), "state those of gpu"),
+    ],
+)
+def test_questions_without_sense(question: tuple, message: str) -> None:
+    with pytest.raises(ProblemError, match=message):
+        solve(dataclasses.replace(two_devices(), watts={"cpu": 10.0}), *question)
