@@ -122,6 +122,15 @@ class Table:
         spread = math.exp(1.96 * sigma)
         return Estimate(configuration, seconds, seconds / spread, seconds * spread, basis, sigma)
 
+    def call(self, configuration: Configuration, op: str, question: Question) -> Estimate | None:
+        """Time of one "draw" or "update" of B; None where nothing tells it."""
+        known = self._call(configuration, op, question)
+        if known is None:
+            return None
+        spread = math.exp(1.96 * known.sigma)
+        ends = known.seconds / spread, known.seconds * spread
+        return Estimate(configuration, known.seconds, *ends, known.basis, known.sigma)
+
     def rests_on(self, configuration: Configuration, question: Question) -> list[dict[str, Any]]:
         """The measured cells around the question, of the chosen configuration."""
         result = []

@@ -1,0 +1,313 @@
+"""A platform, a workload and tables as problems: every option of every part, what they share and what they send.
+
+A **place** is a set of processes to put parts in, and each place is a problem of its own:
+
+serial        one process does everything in turns, as ``python -m impls.training`` does
+apart         actors on cores of their own; one process draws, gathers, learns and updates in turns
+pipelined r   actors, replay on r cores, and the learner, each on cores (or devices) of their own, all at the same time
+
+Where draw and update are on one device there is one tree, and its option of updating has the whole time. Where they part,
+the updating device keeps the tree and sends the sums it changed, an index and a sum for each level of each element, to
+the sampling device, which takes as long to store them as to draw: this is our model, nobody has built it.
+
+That both have one tree, or that they part, is a budget like any other (its name begins with ``RULE``): the two options that
+do not go together need more of it than there is.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..platforms import Device, Link
+from ..records import Source
+from .modeled import budgets
+from .parts import PARTED_TREES, Evidence, Learner, Parts, Tree
+from .problem import PARTS, Flow, Hop, Option, Part, Problem, ProblemError, Timed
+
+RULE = "rule: "
+ARRANGEMENTS = ("serial", "apart", "pipelined")
+DEPTHS = (0, 1, 2, 3, 4, 8, 16, 50)
+INDEX_BYTES, PRIORITY_BYTES, SUM_BYTES, SAMPLE_BYTES = 4.0, 4.0, 8.0, 8.0
+NOTHING = 1e-12  # seconds of a part whose time another option has
+REPLAYING = (0, 1, 2, 4, 8)  # cores
+OptionKey = tuple[Part, str, str, str]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A problem by place, and what is behind its options: ``shown`` by part, device, engine and name."""
+
+    problems: Mapping[str, Problem]
+    parts: Parts
+    shown: Mapping[OptionKey, Mapping[str, Any]]
+
+    @property
+    def evidence(self) -> Mapping[str, Evidence]:
+        """By number."""
+        return self.parts.evidence
+
+    def details(self, option: Option) -> Mapping[str, Any]:
+        """K, contestant, threads and the like."""
+        return self.shown.get(key_of(option), {})
+
+
+def key_of(option: Option) -> OptionKey:
+    """What tells an option from the others."""
+    return option.part, option.device, option.engine, option.name
+
+
+@dataclass
+class _Maker:
+    """Collects the options of one place; ``devices`` are those that may be used."""
+
+    parts: Parts
+    place: str
+    devices: Sequence[Device]
+    options: dict[Part, list[Option]] = field(default_factory=lambda: {part: [] for part in PARTS})
+    shown: dict[OptionKey, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def cpu(self) -> str:
+        return self.parts.cpu.name
+
+    @property
+    def in_turns(self) -> bool:
+        return self.place in ("serial", "apart")
+
+    @property
+    def replaying(self) -> int:
+        """Cores."""
+        return 0 if self.in_turns else int(self.place.split()[1])
+
+    @property
+    def reachable(self) -> list[Device]:
+        """A serial loop drives a GPU's learner, but its replay is the processor's."""
+        return [device for device in self.devices if self.place != "serial" or device.name == self.cpu]
+
+    def add(
+        self,
+        part: Part,
+        name: str,
+        device: str,
+        engine: str,
+        time: Timed,
+        needs: Mapping[str, float],
+        told: Mapping[str, Any],
+    ) -> None:
+        """An option, if it is not ruled out by what is asked for."""
+        if part == "actors" or self.parts.fixed.get(part) in (None, device):
+            option = Option(part, name, device, engine, time, needs)
+            self.options[part].append(option)
+            self.shown[key_of(option)] = told
+
+    def engine(self, device: Device, what: str) -> str:
+        """What is busy while a part of the loop runs there."""
+        if self.in_turns:
+            return f"{self.cpu}.{'main' if self.place == 'serial' else 'loop'}"
+        if device.kind == "gpu":
+            return device.name
+        return f"{device.name}.{what}"
+
+    def actors(self) -> None:
+        parts, serial = self.parts, self.place == "serial"
+        u, count = parts.workload.learner.update_interval, parts.workload.actors.count
+        most = 1 if serial else min(count, parts.cores - 1 - self.replaying)
+        for processes in range(1, most + 1):
+            if parts.fixed.get("actors") in (None, processes):
+                step, fetch = parts.actor_step(processes), parts.fetches(serial)
+                time = replace(
+                    step,
+                    seconds=u * (step.seconds + fetch),
+                    low=u * (step.low + fetch / 2),
+                    high=u * (step.high + 2 * fetch),
+                )
+                needs = {f"{self.cpu}.cores": float(0 if serial else processes + self.replaying)}
+                name, engine = f"{processes} process{'es' * (processes > 1)}", "main" if serial else "actors"
+                self.add("actors", name, self.cpu, f"{self.cpu}.{engine}", time, needs, {"processes": processes})
+
+    def learners(self) -> None:
+        over = self.parts.table.overheads if self.parts.table else None
+        for device in self.devices:
+            if device.kind == "fpga" and self.place == "serial":
+                continue
+            for learner in self.parts.learners(device):
+                if self.parts.fixed.get("learner_threads") in (None, learner.told.get("threads")):
+                    self._learner(device, learner, over.rest if over else 1.0, over.rest_factor if over else 1.0)
+
+    def _learner(self, device: Device, learner: Learner, rest: float, rest_factor: float) -> None:
+        step, told = learner.step, dict(learner.told)
+        if self.in_turns and device.kind == "cpu" and rest > 1:
+            low, high = step.low * max(1.0, rest / rest_factor), step.high * rest * rest_factor
+            step, told = replace(step, seconds=step.seconds * rest, low=low, high=high), {**told, "loop_factor": rest}
+        needs = {**learner.needs, f"{self.cpu}.cores": float(learner.cores)}
+        self.add("learner", learner.name, device.name, self.engine(device, "learner"), step, needs, told)
+
+    def replay(self) -> None:
+        """Sampling, updating and storage."""
+        own = self.in_turns or self.replaying > 0  # cores for what the processor does
+        devices = [device for device in self.reachable if own or device.kind != "cpu"]
+        trees = {device.name: self.parts.trees(device, self.in_turns) for device in devices}
+        most = self.parts.cores if self.in_turns else max(self.replaying, 1)
+        fitting = {name: [tree for tree in found if tree.threads <= most] for name, found in trees.items()}
+        homes = [device for device in devices if fitting[device.name]]
+        for device in homes:
+            self._one_tree(device, fitting[device.name], homes)
+            if len(homes) > 1 and not self.in_turns:
+                self._two_trees(device, fitting[device.name][:PARTED_TREES], homes)
+        for device in devices:
+            if device.memory:
+                needs = {f"{device.name}.memory_bytes": self.parts.storage_bytes}
+                time, engine = self.parts.rows_moved(device), self.engine(device, "memory")
+                engine = self.engine(device, "replay") if device.kind == "cpu" else engine
+                self.add("storage", "records", device.name, engine, time, needs, {})
+
+    def _driver(self, device: Device) -> dict[str, float]:
+        """A core that hands batches to a device, where nothing else does it in turns."""
+        return {} if self.in_turns or device.kind == "cpu" else {f"{self.cpu}.cores": 1.0}
+
+    def _one_tree(self, device: Device, trees: Sequence[Tree], homes: Sequence[Device]) -> None:
+        engine, first = self.engine(device, "replay"), trees[0].draw
+        rules = _rules(device, homes)
+        nothing = replace(first, seconds=NOTHING, low=NOTHING, high=NOTHING)
+        self.add("sampling", "with updating", device.name, engine, nothing, rules("joins"), {})
+        for tree in trees:
+            needs = {**tree.needs, **self._driver(device), **rules("keeps")}
+            told = {**tree.told, "draw_seconds": tree.draw.seconds, "update_seconds": tree.update.seconds}
+            self.add("updating", tree.name, device.name, engine, _sum(tree.draw, tree.update), needs, told)
+
+    def _two_trees(self, device: Device, trees: Sequence[Tree], homes: Sequence[Device]) -> None:
+        engine, rules = self.engine(device, "replay"), _rules(device, homes)
+        for tree in trees:
+            needs = {**tree.needs, **self._driver(device)}
+            twice = _sum(tree.draw, tree.draw)
+            mine, yours = {**needs, **rules("draws alone")}, {**needs, **rules("updates alone")}
+            self.add("sampling", f"copy in {tree.name}", device.name, engine, twice, mine, tree.told)
+            self.add("updating", f"sums of {tree.name}", device.name, engine, tree.update, yours, tree.told)
+
+
+def _sum(one: Timed, other: Timed) -> Timed:
+    return replace(one, seconds=one.seconds + other.seconds, low=one.low + other.low, high=one.high + other.high)
+
+
+def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[str] = frozenset()) -> Built:
+    """All places in which every part has an option. ProblemError where there is none, with what was asked for."""
+    devices = [device for device in parts.platform.devices if device.name not in excluded]
+    found: dict[str, Problem] = {}
+    shown: dict[OptionKey, Mapping[str, Any]] = {}
+    lacking: set[str] = set()
+    for place in _places(parts):
+        maker = _Maker(parts, place, devices)
+        maker.actors()
+        maker.learners()
+        maker.replay()
+        empty = [part for part in PARTS if not maker.options[part]]
+        lacking.update(empty)
+        if not empty:
+            found[place] = _problem(maker, free)
+            shown.update(maker.shown)
+    if not found:
+        asked = ", ".join(f"{key}={value}" for key, value in parts.fixed.items()) or "the devices there are"
+        part = next(part for part in PARTS if part in lacking)
+        raise ProblemError(f"nothing can run the part {part!r} on platform {parts.platform.name!r} with {asked}")
+    return Built(found, parts, shown)
+
+
+def _places(parts: Parts) -> list[str]:
+    wanted = parts.fixed.get("arrangement")
+    every = ["serial", "apart", *(f"pipelined {count}" for count in REPLAYING if count <= max(0, parts.cores - 2))]
+    return [place for place in every if wanted in (None, place.split()[0])]
+
+
+def _problem(maker: _Maker, free: frozenset[str]) -> Problem:
+    parts = maker.parts
+    options = [option for held in maker.options.values() for option in held]
+    own = {budget: amount for device in maker.devices for budget, amount in budgets(device)}
+    rules = {budget: 1.0 for option in options for budget in option.needs if budget.startswith(RULE)}
+    watts = {device.name: device.power_watts.value for device in maker.devices if device.power_watts}
+    return Problem(
+        {part: tuple(held) for part, held in maker.options.items()},
+        {**own, **rules},
+        tuple(_flows(parts)),
+        _ways(parts, maker.devices),
+        DEPTHS if "presampled" in free else (parts.workload.replay.presampled,),
+        _slowdown(parts),
+        watts,
+        (maker.cpu,),
+    )
+
+
+def _rules(device: Device, homes: Sequence[Device]) -> Any:
+    """What an option needs of the rules that tie drawing to updating.
+
+    joins: draws from the tree that is updated there; keeps: the tree is drawn from there; alone: they part.
+    """
+    others = [one.name for one in homes if one is not device]
+
+    def needs(role: str) -> dict[str, float]:
+        here = device.name
+        table = {
+            "joins": [f"{here} joins", *(f"{other} keeps" for other in others)],
+            "keeps": [f"{here} keeps", *(f"{other} joins" for other in others)],
+            "draws alone": [f"{here} alone", *(f"{one.name} keeps" for one in homes)],
+            "updates alone": [f"{here} alone", *(f"{one.name} joins" for one in homes)],
+        }
+        return {f"{RULE}{name}": 1.0 for name in table[role]} if others else {}
+
+    return needs
+
+
+def _flows(parts: Parts) -> Iterator[Flow]:
+    b, u = parts.batch, parts.workload.learner.update_interval
+    actors = parts.workload.actors
+    yield Flow("sampling", "storage", b * SAMPLE_BYTES, True)
+    yield Flow("sampling", "learner", b * PRIORITY_BYTES, True)
+    yield Flow("storage", "learner", b * parts.transition_bytes, True)
+    yield Flow("learner", "updating", b * (SAMPLE_BYTES + PRIORITY_BYTES), True)
+    yield Flow("updating", "sampling", b * parts.height * (INDEX_BYTES + SUM_BYTES), False)
+    yield Flow("actors", "storage", u * parts.transition_bytes, False)
+    yield Flow("actors", "updating", u * (SAMPLE_BYTES + PRIORITY_BYTES), False)
+    yield Flow("learner", "actors", parts.weights_bytes * u / (actors.sync_interval * actors.count), False)
+
+
+def _slowdown(parts: Parts) -> dict[tuple[Part, Part, str], float]:
+    if not parts.table:
+        return {}
+    cpu = parts.cpu.name
+    return {
+        ("actors", "learner", cpu): parts.table.slowdown("actor step", "learner"),
+        ("learner", "actors", cpu): parts.table.slowdown("learner step", "actor"),
+    }
+
+
+def _ways(parts: Parts, devices: Sequence[Device]) -> dict[tuple[str, str], tuple[Hop, ...]]:
+    ways = {}
+    names = [device.name for device in devices]
+    for source in names:
+        for target in names:
+            if source != target:
+                _, links = parts.platform.way(source, target, parts.batch * parts.transition_bytes)
+                if links:
+                    ways[source, target] = tuple(_hops(parts, source, links))
+    return ways
+
+
+def _hops(parts: Parts, start: str, links: Sequence[Link]) -> Iterator[Hop]:
+    for link in links:
+        back = link.source != start
+        end = link.source if back else link.target
+        alpha = link.back_alpha_seconds if back else link.alpha_seconds
+        beta = link.back_beta_bytes_per_s if back else link.beta_bytes_per_s
+        source = source_of(link.origins)
+        number, hops = f"link {link.name}", link.hops.value
+        told = f"the platform file: {alpha.note}"
+        command = "no command here times a link; time one, and state alpha and beta in the platform file"
+        parts.evidence.setdefault(number, Evidence(number, source, told, command))
+        yield Hop(f"link {start} to {end}", hops * alpha.value, hops / beta.value, source, number)
+        start = end
+
+
+def source_of(origins: set[str]) -> Source:
+    """The weakest of what numbers of a platform file are."""
+    known = {"measured": 0, "datasheet": 1, "paper": 1, "assumed": 2}
+    sources: tuple[Source, ...] = ("measured", "quoted", "modeled")
+    return sources[max(known[origin] for origin in origins)]

@@ -1,0 +1,227 @@
+"""What nobody measured, from a platform's numbers and laws with a few measured constants. Every interval is wide.
+
+The constants are rounded from one machine's profiles (d7dae63b89: one core of an EPYC server, PyTorch and NumPy), and
+so are the factors: each law lies within its factor of nine in ten of that machine's own cells, which a test recomputes. On
+another machine nothing tells how far off they are, so a law is good for what bounds a step, not for a close call.
+
+Letters: B batch, x cores, N capacity, K fanout. Times are seconds of one call.
+"""
+
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from impls.fpga import cycles, learner_search, rmm_search
+from impls.fpga.learner_search import LearnerPoint, Problem
+from impls.fpga.network import Network, parse
+from impls.fpga.points import BOUNDED, Slice, front, pooled
+from impls.fpga.resources import Budget, DoesNotFit, exceeded
+from impls.fpga.rmm_search import RmmPoint, Space
+from impls.training import Workload
+from impls.training.sizes import CONVOLUTIONS, networks
+
+from .. import estimates
+from ..platforms import Device, Platform
+
+FRAMEWORK_SECONDS = 0.6e-3  # Python and PyTorch around a gradient step on a small network
+LEARNER_FACTOR = 2.5
+TREE_CALL_SECONDS, TREE_UPDATE_SHARE, TREE_FACTOR = 1e-6, 0.5, 3.0  # an update works through a shared group once
+ROWS_CALL_SECONDS, ROW_SECONDS, ROWS_FACTOR = 3e-6, 0.05e-6, 2.0  # of NumPy, to gather rows or to write them
+FETCH_SECONDS, FETCH_BYTES_PER_S, FETCH_FACTOR = 60e-6, 10e9, 2.5  # weights into an actor's networks
+ACTOR_SECONDS, ACTOR_FACTOR = 0.15e-3, 5.0  # of an environment step with inference, where no profile has it
+ELSEWHERE_FACTOR = 2.5  # between one core and another, of what was measured on another machine
+ACTOR_CONTENTION, LEARNER_CONTENTION = 0.11, 0.33  # of the law of Amdahl, from one and two cores
+GPU_FACTOR = 3.0
+FPGA_RMM_FACTOR, FPGA_LEARNER_FACTOR = 1.25, 2.0  # equals simulated hardware; clock and placement are not checked
+ADAM_ARRAYS = 7  # weights, gradients and two moments are read, all but gradients written
+PASSES = {"dqn": (5, 0), "ddpg": (6, 4), "td3": (5, 3), "sac": (6, 4)}
+"""By algorithm: how often a step's MACs of the value networks, and of the policy, are done: forward 1, backward 2."""
+SHARES = (1.0, 0.75, 0.4)  # of an FPGA that a learner may fill
+
+
+@dataclass(frozen=True)
+class Law:
+    """Seconds that are right within ``factor``, and what they come from."""
+
+    seconds: float
+    factor: float
+    told: str
+
+
+def scaled(one: float, cores: int, contention: float) -> tuple[float, float]:
+    """(how many times as fast x cores are, its factor): between Amdahl's law with the contention, and linear."""
+    amdahl = cores / (1 + contention * (cores - 1))
+    return one * math.sqrt(amdahl * cores), math.sqrt(cores / amdahl)
+
+
+def learner(device: Device, workload: Workload, batch: int, cores: int = 1) -> Law:
+    """A gradient step in a framework: its own time, then arithmetic or memory, whichever takes longer."""
+    sizes = networks(workload)
+    often = PASSES[workload.algorithm]
+    macs = sum(size.macs * often[name == "policy"] for name, size in sizes.items())
+    weights = sum(size.parameters for size in sizes.values()) * estimates.FLOAT_BYTES * ADAM_ARRAYS
+    peak = _peak(device)
+    factor = LEARNER_FACTOR
+    if device.kind == "cpu":
+        speedup, more = scaled(1.0, cores, LEARNER_CONTENTION)
+        peak, factor = peak / _cores(device) * speedup, factor * more
+    worked = max(2 * macs * batch / peak, weights / _bandwidth(device))
+    if device.kind == "gpu":
+        launch = device.launch_seconds.value if device.launch_seconds else 0.0
+        calls = 3 * (len(workload.network.hidden) + 1) * launch
+        told = f"the larger of {FRAMEWORK_SECONDS * 1e3:g} ms of a framework and launches, and a roofline on top"
+        return Law(max(FRAMEWORK_SECONDS, calls) + worked, GPU_FACTOR, told)
+    told = f"{FRAMEWORK_SECONDS * 1e3:g} ms of a framework and a roofline on {cores} of {_cores(device):g} cores"
+    return Law(FRAMEWORK_SECONDS + worked, factor, told)
+
+
+def tree(
+    platform: Platform, device: Device, capacity: int, fanout: int, batch: int, threads: int = 1
+) -> tuple[Law, Law]:
+    """(draw, update) of a compiled tree on a CPU or a GPU, by the memory its levels lie in."""
+    alone = replace(platform, devices=(device,), links=())
+    rows = estimates.rows(alone, estimates.Asked(capacity, fanout, batch))
+    what = "sample a batch, one core" if device.kind == "cpu" else "sample a batch"
+    spent = next(row.value for row in rows if row.what == what) or 0.0
+    if device.kind == "gpu":
+        law = Law(spent, GPU_FACTOR, "a launch and what its levels read from the GPU's memory")
+        return law, law
+    speedup, more = scaled(1.0, threads, ACTOR_CONTENTION)
+    told = f"{TREE_CALL_SECONDS * 1e6:g} us of a call and what its levels read from caches and memory"
+    draw = Law(TREE_CALL_SECONDS + spent / speedup, TREE_FACTOR * more, told)
+    return draw, replace(draw, seconds=TREE_CALL_SECONDS + TREE_UPDATE_SHARE * spent / speedup)
+
+
+def rows_moved(device: Device, count: float, nbytes: float) -> Law:
+    """Records gathered from, or written to, random places of a device's memory."""
+    through = 2 * nbytes / _bandwidth(device)
+    if device.kind == "cpu":
+        told = f"{ROWS_CALL_SECONDS * 1e6:g} us of NumPy, {ROW_SECONDS * 1e9:g} ns a record, and memory bandwidth"
+        return Law(ROWS_CALL_SECONDS + ROW_SECONDS * count + through, ROWS_FACTOR, told)
+    launch = device.launch_seconds.value if device.launch_seconds else 1e-6
+    return Law(5 * launch + through, GPU_FACTOR, "a launch for each of five fields, and memory bandwidth")
+
+
+def fetch(nbytes: float) -> Law:
+    """A network's weights out of shared memory."""
+    return Law(FETCH_SECONDS + nbytes / FETCH_BYTES_PER_S, FETCH_FACTOR, "weights through shared memory")
+
+
+# FPGA
+
+
+def slices_of(device: Device) -> tuple[Slice, ...]:
+    """What designs may have, slice by slice."""
+    return tuple(Slice(part.name, Budget(**part.usable())) for part in device.slices)
+
+
+@dataclass(frozen=True)
+class Rmm:
+    """A design with its cycles of a draw, of an update, and of an insertion of some leaves."""
+
+    point: RmmPoint
+    draw_cycles: float
+    update_cycles: float
+
+    @property
+    def name(self) -> str:
+        """Micro-architecture, K and S."""
+        design = self.point.design.design
+        memory = "" if self.point.design.uram else ", no UltraRAM"
+        return f"{design.micro} K={design.fanout} S={design.banks} {design.banking}{memory}"
+
+    def insert_cycles(self, leaves: float) -> float:
+        """Of so many leaves at once, in banks that share them evenly."""
+        design = self.point.design.design
+        return float(cycles.update_cycles(design, math.ceil(leaves / design.banks)))
+
+
+@functools.lru_cache(maxsize=64)
+def rmms(slices: tuple[Slice, ...], capacity: int, batch: int, clock_hz: float, fanout: int | None) -> tuple[Rmm, ...]:
+    """Those that fit a slice and that no other beats, fastest first. Cycles of a batch are split by the even-bank law."""
+    more = {} if fanout is None else {"fanouts": (fanout,)}
+    points = rmm_search.priced(Space(capacity, batch, clock_hz=clock_hz, **more))
+    fitting = [point for point in points if any(not exceeded(point.needed, one.budget) for one in slices)]
+    found = []
+    for point in front(fitting):
+        design = point.design.design
+        even = math.ceil(batch / design.banks)
+        draw, update = cycles.sample_cycles(design, even), cycles.update_cycles(design, even)
+        share = draw / (draw + update)
+        found.append(Rmm(point, point.cycles * share, point.cycles * (1 - share)))
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=64)
+def learners(slices: tuple[Slice, ...], network: Network, batch: int, clock_hz: float) -> tuple[LearnerPoint, ...]:
+    """The fastest that fill the device, or a share of it. DoesNotFit where not even one unit a stage does."""
+    whole = pooled([one.budget for one in slices])
+    found: list[LearnerPoint] = []
+    for share in SHARES:
+        part = replace(whole, lut=int((whole.lut or 0) * share), dsp=int((whole.dsp or 0) * share))
+        try:
+            found.append(learner_search.fastest(Problem(network, batch, part, clock_hz=clock_hz))[0])
+        except DoesNotFit:
+            if share == SHARES[0]:
+                raise
+    return tuple(found)
+
+
+def network_of(workload: Workload) -> tuple[Network, float]:
+    """(the value network that an FPGA trains, factor on its cycles for a policy beside it).
+
+    A convolution's padding is that of seed 4's Table 5.1. A policy is charged by its MACs, in turns on the same units.
+    """
+    sizes = networks(workload)
+    hidden, actions = workload.network.hidden, workload.action_size
+    layers = [*map(str, hidden), str(actions if workload.algorithm == "dqn" else 1)]
+    stacked = workload.observation.stacked
+    if workload.network.kind == "convolution":
+        shape = "x".join(map(str, stacked))
+        filters = [f"{out}k{kernel}s{stride}p{padding}" for out, kernel, stride, padding in CONVOLUTIONS]
+        text = "-".join([f"conv:{shape}", *filters, *layers])
+    else:
+        inputs = math.prod(stacked) + (0 if workload.algorithm == "dqn" else actions)
+        text = "-".join([f"mlp:{inputs}", *layers])
+    network = parse(text)
+    return network, max(1.0, sum(size.macs for size in sizes.values()) / network.macs)
+
+
+# Numbers of a device
+
+
+def _cores(device: Device) -> float:
+    return device.cores.value if device.cores else 1
+
+
+def _peak(device: Device) -> float:
+    """Operations of fp32 a second, of all cores."""
+    if device.peak_fp32_ops_per_s:
+        return device.peak_fp32_ops_per_s.value
+    clock = device.clock_hz.value if device.clock_hz else estimates.CPU_HZ
+    if device.kind == "gpu":
+        units = device.multiprocessors.value if device.multiprocessors else 1
+        return 2 * estimates.GPU_LANES * units * clock
+    return estimates.CORE_OPERATIONS * _cores(device) * clock
+
+
+def _bandwidth(device: Device) -> float:
+    """Bytes a second of its memory; of a miss after the other where nothing is stated."""
+    memory = device.memory
+    for stated in (memory.bandwidth_bytes_per_s, memory.copy_bytes_per_s) if memory else ():
+        if stated:
+            return stated.value
+    return estimates.OVERLAP * 64 / estimates.MEMORY_SECONDS
+
+
+def budgets(device: Device) -> Iterator[tuple[str, float]]:
+    """(name, amount) of all that options take of a device; slices of an FPGA together."""
+    if device.kind == "cpu":
+        yield f"{device.name}.cores", _cores(device)
+    if device.memory:
+        yield f"{device.name}.memory_bytes", device.memory.size_bytes.value
+    if device.slices:
+        whole = pooled([one.budget for one in slices_of(device)])
+        for name in BOUNDED:
+            yield f"{device.name}.{name}", float(getattr(whole, name))

@@ -1,0 +1,285 @@
+"""One machine's records as typed tables: what each part of a training system takes there, for one workload.
+
+A profile belongs to the workload it was made for. Another batch, update interval, depth or capacity leaves most of it as
+it is: gradient steps are interpolated between batches, actors know nothing of batches. What is carried over is said.
+
+Letters: B batch, T threads, N capacity, u environment steps a gradient step. Times are seconds of one call.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from impls.training import Workload, WorkloadError, load
+from impls.training.sizes import networks
+
+from .. import stats
+from ..records import Measurement, RecordError, Source, read_folder, twins
+from ..tables import Configuration, Question, Table
+from ..training import flat_then_linear
+from .problem import Timed
+
+RESULTS_ALONE = ("name", "note", "steps", "seeds", "evaluation")  # keys that no primitive's time depends on
+FREE = ("learner.batch", "learner.update_interval", "learner.learning_starts", "replay.", "exploration.", "actors.")
+"""Keys of a workload that may differ from the profiled one: what depends on them is asked for, never looked up."""
+SKIPPED = ("questions.jsonl", "peers.jsonl")  # what answers are tested with, and what other libraries take
+LEAST_SPREAD = 1.02
+Z = 1.96  # standard deviations of a 95 % interval
+
+
+def timed(seconds: float, factor: float, source: Source, number: str) -> Timed:
+    """A time that is right within ``factor``, either way."""
+    factor = max(factor, LEAST_SPREAD)
+    return Timed(seconds, seconds / factor, seconds * factor, source, number)
+
+
+def factor_of(time: Timed) -> float:
+    """The wider side of its interval."""
+    return max(time.high / time.seconds, time.seconds / time.low)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measured cell: ``what`` is a contestant and an op, such as "learner step", "" or more in ``beside``."""
+
+    what: str
+    batch: int
+    threads: int
+    beside: str
+    options: Mapping[str, Any]
+    time: Timed
+    told: str
+
+
+@dataclass(frozen=True)
+class Overheads:
+    """What a process that does everything in turns takes beyond the sum of its parts (measured in serial loops).
+
+    ``cold_seconds``: of the tree, an element, for a gradient step in between drives it out of the cache. ``rest``: factor
+    on the gradient step and the storage, for weights, masks and Python in between. Each with its factor of uncertainty.
+    """
+
+    cold_seconds: float
+    cold_factor: float
+    rest: float
+    rest_factor: float
+    told: str
+
+
+@dataclass(frozen=True)
+class PerformanceTable:
+    """Rows of one machine for one workload. ``differs``: keys in which the profiled workload is another one."""
+
+    machine_key: str
+    workload: str
+    differs: tuple[str, ...]
+    rows: tuple[Row, ...]
+    trees: Table | None
+    overheads: Overheads | None
+
+    def alone(self, what: str, threads: int | None = None) -> dict[tuple[int, int], list[Row]]:
+        """Rows with nothing beside them, by (threads, batch)."""
+        found: dict[tuple[int, int], list[Row]] = {}
+        for row in self.rows:
+            if row.what == what and row.beside in ("", "nothing") and threads in (None, row.threads):
+                found.setdefault((row.threads, row.batch), []).append(row)
+        return found
+
+    def time(self, what: str, batch: int, threads: int = 1, number: str = "", **options: Any) -> Timed | None:
+        """Of a call: measured, interpolated over batches, or carried on by a fit ("extrapolated"); None without any."""
+        rows = {
+            size: [row for row in held if all(row.options.get(key) == value for key, value in options.items())]
+            for (_, size), held in self.alone(what, threads).items()
+        }
+        cells = {size: _merged([row.time for row in held]) for size, held in rows.items() if held}
+        return over_batch(cells, batch, number or what) if cells else None
+
+    def threads(self, what: str) -> list[int]:
+        """Numbers of threads, or of processes, that were measured."""
+        return sorted({threads for threads, _ in self.alone(what)})
+
+    def slowdown(self, what: str, beside: str) -> float:
+        """Factor on a time while something else runs on cores of its own; 1 where nothing was measured."""
+        own = [row for row in self.rows if row.what == what and row.beside == beside and row.options["cores"] == "own"]
+        base = [row for row in self.rows if row.what == what and row.beside == "nothing"]
+        return own[0].time.seconds / base[0].time.seconds if own and base else 1.0
+
+    def tree(self, configuration: Configuration, op: str, capacity: int, batch: int, number: str) -> Timed | None:
+        """Of a draw or an update by a tree: this workload's own rows first, then the sweep's for any (N, B)."""
+        key = (configuration.contestant, configuration.threads)
+        if not configuration.options:
+            for row in self.rows:
+                cell = (row.what, row.threads, row.options["fanout"], row.options["capacity"], row.batch, row.beside)
+                if cell == (f"{key[0]} {op}", key[1], configuration.fanout, capacity, batch, ""):
+                    return dataclasses.replace(row.time, number=number)
+        if self.trees is None:
+            return None
+        known = self.trees.call(configuration, op, Question(capacity, batch, 0.0, configuration.threads))
+        if known is None:
+            return None
+        source: Source = "extrapolated" if known.basis == "extrapolated" else "measured"
+        return Timed(known.seconds, known.low_seconds, known.high_seconds, source, number)
+
+
+def over_batch(cells: Mapping[int, Timed], batch: int, number: str) -> Timed:
+    """A time at B from those at measured batches: log-log between two, beyond them by the flat-then-linear fit.
+
+    Between, the interval is as wide as the fit misses its own points, halved; beyond, as wide as it misses at worst.
+    """
+    if batch in cells:
+        return dataclasses.replace(cells[batch], number=number)
+    if len(cells) == 1:
+        (only,) = cells.items()
+        ratio = batch / only[0]
+        seconds = only[1].seconds * math.sqrt(ratio)  # between flat and linear, and honest about either
+        return timed(seconds, factor_of(only[1]) * max(ratio, 1 / ratio) ** 0.5, "extrapolated", number)
+    sizes = sorted(cells)
+    law = flat_then_linear(sizes, [cells[size].seconds for size in sizes])
+    misses = [abs(math.log(law.seconds(size) / cells[size].seconds)) for size in sizes]
+    if not sizes[0] < batch < sizes[-1]:
+        own = max(factor_of(cells[sizes[0]]), factor_of(cells[sizes[-1]]))
+        return timed(law.seconds(batch), own * math.exp(max(misses)), "extrapolated", number)
+    low, high = next(pair for pair in itertools.pairwise(sizes) if pair[0] < batch < pair[1])
+    part = math.log(batch / low) / math.log(high / low)
+    seconds = cells[low].seconds ** (1 - part) * cells[high].seconds ** part
+    own = max(factor_of(cells[low]), factor_of(cells[high]))
+    missed = math.sqrt(sum(miss * miss for miss in misses) / len(misses)) / 2
+    return timed(seconds, own * math.exp(missed), "measured", number)
+
+
+def identity(workload: Workload) -> str:
+    """Hash of all that a primitive's time may depend on, as profiles record it."""
+    told = {key: value for key, value in dataclasses.asdict(workload).items() if key not in RESULTS_ALONE}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def read(results: Path, machine_key: str, workload: Workload) -> PerformanceTable:
+    """The tables of a machine. RecordError if it has no records; without a profile of the workload, rows are empty."""
+    records = read_folder(results, machine_key, skip=SKIPPED)
+    return of_records(records, machine_key, workload)
+
+
+def of_records(records: Sequence[Measurement], machine_key: str, workload: Workload) -> PerformanceTable:
+    """The same from records in memory."""
+    floor = stats.noise_floor(twins(records, "training"))
+    profiled, differs = _profiled(records, workload)
+    rows = tuple(_rows(records, profiled, floor)) if profiled else ()
+    try:
+        trees: Table | None = Table(records)
+    except RecordError:
+        trees = None
+    overheads = _overheads(records, profiled, floor)
+    name = workload.name if profiled else ""
+    return PerformanceTable(machine_key, name, differs, rows, trees, overheads)
+
+
+def _profiled(records: Iterable[Measurement], workload: Workload) -> tuple[str, tuple[str, ...]]:
+    """(identity of the profile to use, keys that differ from its workload); ("", ()) where none fits."""
+    own = identity(workload)
+    there = {
+        str(record.options.get("identity")): str(record.options.get("workload"))
+        for record in records
+        if record.primitive == "training"
+    }
+    if own in there:
+        return own, ()
+    for recorded, name in there.items():
+        try:
+            other = load(name)
+        except WorkloadError:
+            continue
+        if identity(other) == recorded:
+            differs = tuple(_differences(workload, other))
+            if all(key.startswith(FREE) for key in differs):
+                return recorded, differs
+    return "", ()
+
+
+def _differences(one: Any, other: Any, path: str = "") -> Iterable[str]:
+    for field in dataclasses.fields(one):
+        mine, theirs = getattr(one, field.name), getattr(other, field.name)
+        if dataclasses.is_dataclass(mine):
+            yield from _differences(mine, theirs, f"{path}{field.name}.")
+        elif mine != theirs and path + field.name not in RESULTS_ALONE:
+            yield path + field.name
+
+
+def _rows(records: Iterable[Measurement], profiled: str, floor: float) -> Iterable[Row]:
+    for record in records:
+        ours = record.primitive in ("training", "training_again") and record.options.get("identity") == profiled
+        if ours and record.median_seconds:
+            what = f"{record.contestant} {record.op}"
+            options = {**record.options, "capacity": record.capacity, "fanout": record.fanout}
+            low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
+            sigma = stats.log_sigma(stats.Interval(record.seconds, low, high), floor)
+            time = timed(record.seconds, math.exp(Z * sigma), "measured", what)
+            told = f"{record.command} at {(record.commit or 'no commit')[:8]}, {record.utc}"
+            beside = str(record.options.get("beside", ""))
+            yield Row(what, record.batch, record.threads, beside, options, time, told)
+
+
+def _merged(times: Sequence[Timed]) -> Timed:
+    """The same thing measured several times: the geometric mean, as uncertain as any one and as they lie apart."""
+    seconds = math.exp(sum(math.log(time.seconds) for time in times) / len(times))
+    return dataclasses.replace(
+        times[0],
+        seconds=seconds,
+        low=min(seconds, *(time.low for time in times)),
+        high=max(seconds, *(time.high for time in times)),
+    )
+
+
+def _overheads(records: Sequence[Measurement], profiled: str, floor: float) -> Overheads | None:
+    """From the whole serial loops that were timed: this workload's, or those of all, with what they differ by."""
+    loops: dict[str, dict[str, Measurement]] = {}
+    for record in records:
+        if record.primitive == "serial_step" and record.contestant in ("loop", "actor", "numba") and record.low_seconds:
+            key = str(record.options.get("identity"))
+            loops.setdefault(key, {})[f"{record.contestant} {record.op}"] = record
+    found = {}
+    for key, steps in loops.items():
+        parts = {"loop step", "actor step", "numba tree"}
+        if parts <= set(steps) and (pair := _beyond(records, key, floor, steps)):
+            found[key] = pair
+    if not found:
+        return None
+    chosen = {profiled: found[profiled]} if profiled in found else found
+    own = math.exp(Z * floor / 1.96)
+    cold, cold_factor = _middle([one for one, _ in chosen.values()], own)
+    rest, rest_factor = _middle([two for _, two in chosen.values()], own)
+    told = "whole serial loops less the sum of their parts, python -m benchmarks share"
+    return Overheads(cold, cold_factor, rest, rest_factor, told)
+
+
+def _beyond(
+    records: Sequence[Measurement], key: str, floor: float, steps: Mapping[str, Measurement]
+) -> tuple[float, float] | None:
+    """(cold seconds of the tree an element, factor on all else) of one workload's loop."""
+    rows = tuple(_rows(records, key, floor))
+    table = PerformanceTable("", "", (), rows, None, None)
+    loop, actor, tree = (steps[name] for name in ("loop step", "actor step", "numba tree"))
+    u = int(loop.options.get("update_interval", 1))
+    draw, update = (table.time(f"numba {op}", tree.batch) for op in ("draw", "update"))
+    learner, gather = table.time("learner step", tree.batch), table.time("storage gather", tree.batch)
+    if not (draw and update and learner and gather):
+        return None
+    cold = max(tree.seconds - draw.seconds - update.seconds, 0.01 * tree.seconds) / tree.batch
+    rest = (loop.seconds - u * actor.seconds - tree.seconds) / (learner.seconds + gather.seconds)
+    return cold, max(rest, 1.0)
+
+
+def _middle(values: Sequence[float], own: float) -> tuple[float, float]:
+    """(geometric mean, factor that reaches all of them and a measurement's own error beyond)."""
+    middle = math.exp(sum(map(math.log, values)) / len(values))
+    return middle, own * max(max(value / middle, middle / value) for value in values)
+
+
+def macs_of(workload: Workload) -> dict[str, int]:
+    """Multiply-accumulates of a sample through each network."""
+    return {name: size.macs for name, size in networks(workload).items()}

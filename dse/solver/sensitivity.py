@@ -1,0 +1,190 @@
+"""How sure an answer is: the interval of its rate, and how far each number may be off before another choice wins.
+
+Every time is a sum of numbers' shares, so a configuration's rate at other values of the numbers is found without solving
+again: c configurations, e engines, n numbers; seconds [c, e, n] of the engines, loop [c, n] of a batch on its way.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .objectives import Objective
+from .problem import LOOP, PARTS, Configuration, Option, Problem, Timed
+from .throughput import fits, seconds, transfers
+
+Reals = NDArray[np.float64]
+
+DRAWS = 1000
+GRID = np.exp(np.linspace(0, math.log(30.0), 120)[1:])  # factors that are tried, up to 30 times
+STEPS = 30  # of bisection
+LINK_FACTORS = {"measured": 1.1, "quoted": 1.3, "modeled": 2.0, "extrapolated": 2.0}
+"""How far off a link's time may be, by its source: 1.3 spans what one vendor's log and the data sheet differ by."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Of a number: its factors down to ``low`` (at most 1) and up to ``high``, at 95 %."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Survival:
+    """Factors by which a number may be wrong, down and up, before the choice is more than epsilon worse than another.
+
+    None where no factor up to 30 does it. ``decides``: whether its 95 % interval reaches one of them. ``rate_factor``: by
+    how much the predicted rate changes from one end of the interval to the other.
+    """
+
+    number: str
+    down: float | None
+    up: float | None
+    winner: str
+    decides: bool
+    rate_factor: float
+
+
+class Terms:
+    """Configurations as sums over numbers. ``with_actors``: as ``Outcome.hz``, else as ``Outcome.training_hz``."""
+
+    def __init__(
+        self, found: Sequence[tuple[Problem, Configuration]], objective: Objective, spreads: Mapping[str, Spread]
+    ) -> None:
+        self.numbers = sorted(spreads)
+        self._spreads = [spreads[number] for number in self.numbers]
+        place = {number: index for index, number in enumerate(self.numbers)}
+        engines = sorted({option.engine for _, one in found for option in one.options} | _links(found))
+        row = {engine: index for index, engine in enumerate(engines)}
+        self._busy = np.zeros((len(found), len(engines), len(place)))
+        self._loop = np.zeros((len(found), len(place)))
+        self._watts = np.ones(len(found))
+        for c, (problem, one) in enumerate(found):
+            spent = seconds(problem, one)
+            for part in PARTS:
+                option = one.of(part)
+                n = place[option.time.number]
+                if objective != "training" or part != "actors":
+                    self._busy[c, row[option.engine], n] += spent[part]
+                if part in LOOP:
+                    self._loop[c, n] += spent[part] / (one.depth + 1)
+            for flow, hop, taken in transfers(problem, one):
+                n = place[hop.number]
+                if objective != "training" or "actors" not in (flow.source, flow.target):
+                    self._busy[c, row[hop.engine], n] += taken
+                if flow.waits:
+                    self._loop[c, n] += taken / (one.depth + 1)
+            if objective == "per_watt":
+                devices = {option.device for option in one.options} | set(problem.hosts)
+                self._watts[c] = sum(problem.watts[device] for device in devices)
+
+    def values(self, factors: Reals) -> Reals:
+        """[c] of numbers times ``factors`` [n]."""
+        busiest = (self._busy @ factors).max(axis=1)
+        value: Reals = 1 / np.maximum(busiest, self._loop @ factors) / self._watts
+        return value
+
+    def interval(self, chosen: int) -> tuple[float, float]:
+        """95 % of the chosen one's values, every number drawn from its interval independently, log-normal by sides."""
+        z = np.random.default_rng(0).standard_normal((DRAWS, len(self.numbers))) / 1.96
+        low, high = (np.log([getattr(one, side) for one in self._spreads]) for side in ("low", "high"))
+        factors = np.exp(np.where(z > 0, z * high, -z * low))
+        busiest = np.einsum("en,dn->de", self._busy[chosen], factors).max(axis=1)
+        drawn = 1 / np.maximum(busiest, factors @ self._loop[chosen]) / self._watts[chosen]
+        ends = np.quantile(drawn, [0.025, 0.975])
+        return float(ends[0]), float(ends[1])
+
+    def survival(self, chosen: int, epsilon: float, names: Sequence[str]) -> list[Survival]:
+        """Of every number that some configuration rests on; those that may decide first, then by what the rate does."""
+        used = np.flatnonzero(self._busy.any(axis=(0, 1)) | self._loop.any(axis=0))
+        found = [self._of(int(n), chosen, epsilon, names) for n in used]
+        return sorted(found, key=lambda one: (not one.decides, -one.rate_factor, _closest(one), one.number))
+
+    def _of(self, n: int, chosen: int, epsilon: float, names: Sequence[str]) -> Survival:
+        down, loser = self._flip(n, chosen, epsilon, 1 / GRID)
+        up, other = self._flip(n, chosen, epsilon, GRID)
+        spread, ends = self._spreads[n], []
+        for factor in (spread.low, spread.high):
+            ends.append(float(self.values(self._factors(n, factor))[chosen]))
+        decides = (down is not None and down >= spread.low) or (up is not None and up <= spread.high)
+        near_down = down is not None and (up is None or 1 / down < up)
+        winner = loser if near_down else other
+        name = names[winner] if winner is not None else ""
+        return Survival(self.numbers[n], down, up, name, decides, max(ends) / min(ends))
+
+    def _factors(self, n: int, factor: float) -> Reals:
+        factors = np.ones(len(self.numbers))
+        factors[n] = factor
+        return factors
+
+    def _flip(self, n: int, chosen: int, epsilon: float, grid: Reals) -> tuple[float | None, int | None]:
+        """(the first factor at which the choice loses, to whom), on a grid and then by bisection."""
+
+        def lost(factor: float) -> bool:
+            values = self.values(self._factors(n, factor))
+            return bool(values[chosen] < (1 - epsilon) * values.max())
+
+        rest_busy = self._busy.sum(axis=2) - self._busy[:, :, n]
+        rest_loop = self._loop.sum(axis=1) - self._loop[:, n]
+        busiest = (rest_busy[:, :, None] + self._busy[:, :, n, None] * grid).max(axis=1)
+        values = 1 / np.maximum(busiest, rest_loop[:, None] + self._loop[:, n, None] * grid) / self._watts[:, None]
+        losing = np.flatnonzero(values[chosen] < (1 - epsilon) * values.max(axis=0))
+        if not losing.size:
+            return None, None
+        first = int(losing[0])
+        inside, outside = (float(grid[first - 1]) if first else 1.0), float(grid[first])
+        for _ in range(STEPS):
+            middle = math.sqrt(inside * outside)
+            inside, outside = (inside, middle) if lost(middle) else (middle, outside)
+        return outside, int(self.values(self._factors(n, outside)).argmax())
+
+
+def spreads(problems: Sequence[Problem]) -> dict[str, Spread]:
+    """Of every number that some option or link rests on: the widest of its times' intervals."""
+    found: dict[str, Spread] = {}
+
+    def widen(number: str, low: float, high: float) -> None:
+        known = found.get(number, Spread(1.0, 1.0))
+        found[number] = Spread(min(known.low, low), max(known.high, high))
+
+    for problem in problems:
+        for options in problem.options.values():
+            for option in options:
+                widen(option.time.number, option.time.low / option.seconds, option.time.high / option.seconds)
+        for way in problem.ways.values():
+            for hop in way:
+                factor = LINK_FACTORS[hop.source]
+                widen(hop.number, 1 / factor, factor)
+    return found
+
+
+def around(problem: Problem, chosen: Configuration) -> list[Configuration]:
+    """The configuration with any one part put on any other option, whatever fits."""
+    found = []
+    for part in PARTS:
+        options: tuple[Option, ...] = problem.options[part]
+        found += [
+            one for option in options if option != chosen.of(part) and fits(problem, one := chosen.having(option))
+        ]
+    return found
+
+
+def widened(time: Timed) -> str:
+    """Its interval in words."""
+    return f"[{time.low:.3g}, {time.high:.3g}] s"
+
+
+def _closest(one: Survival) -> float:
+    return min(abs(math.log(factor)) if factor else math.inf for factor in (one.down, one.up))
+
+
+def _links(found: Sequence[tuple[Problem, Configuration]]) -> set[str]:
+    return {
+        hop.engine
+        for problem in {id(problem): problem for problem, _ in found}.values()
+        for way in problem.ways.values()
+        for hop in way
+    }
