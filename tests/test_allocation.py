@@ -61,6 +61,10 @@ def test_what_the_faster_side_does_not_need_is_left_idle():
     found = allocate(f_a, f_l, 1, 8)
     assert (found.actors, found.learners, found.hz, found.idle, found.bottleneck) == (2, 1, 150.0, 5, "learners")
     assert found.ratio == pytest.approx(200 / 150)
+    few = allocate(f_a, curve("f_l", {1: 150.0, 2: 152.0}), 1, 8, within=0.02)
+    assert (few.actors, few.learners) == (2, 1)
+    with pytest.raises(ProblemError, match="from 0 to below 1"):
+        allocate(f_a, f_l, 1, 8, within=1.0)
 
 
 def test_a_curve_may_fall_and_the_best_point_is_found_before_it_does():

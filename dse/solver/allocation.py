@@ -155,16 +155,24 @@ class Allocation:
 
 
 def allocate(
-    f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: int, reserved: int = 0, turns: bool = False
+    f_a: RateCurve,
+    f_l: RateCurve,
+    update_interval: float,
+    cores: int,
+    reserved: int = 0,
+    turns: bool = False,
+    within: float = 0.0,
 ) -> Allocation:
     """The most gradient steps a second; of equal ones that with the fewest cores, then with the fewest for actors.
 
     Only numbers of cores that a curve has a rate for are looked at (``completed`` fills in others). ``reserved``: cores
     for anything else, such as the three threads of seed 3 that coordinate. With ``turns``, actors and learners may also
-    share cores one after the other, as a serial loop does; on one core nothing else can be done. ProblemError where
-    nothing fits.
+    share cores one after the other, as a serial loop does; on one core nothing else can be done. Rates that lack no
+    more than the part ``within`` of the highest count as equal. ProblemError where nothing fits.
     """
     _check(update_interval, cores, reserved)
+    if not 0 <= within < 1:
+        raise ProblemError(f"a part of the highest rate is from 0 to below 1, not {within}")
     free = cores - reserved
     found = list(_parted(f_a, f_l, update_interval, free))
     if turns:
@@ -175,7 +183,8 @@ def allocate(
             f"{cores} cores with {reserved} reserved leave {free}, {f_a.name} and {f_l.name} need {least} at least"
             + ("" if turns else "; they could take turns on the same cores")
         )
-    return min(found, key=lambda one: (-one.hz, one.cores, one.actors))
+    least_hz = (1 - within) * max(one.hz for one in found)
+    return min((one for one in found if one.hz >= least_hz), key=lambda one: (one.cores, one.actors, -one.hz))
 
 
 def printed_allocations(

@@ -1,0 +1,180 @@
+"""The figures of the solver's small models: cores shared out, batches drawn ahead, learners side by side."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from dse.records import SOURCES
+from dse.solver.allocation import Allocation, RateCurve
+from dse.solver.multi_learner import FactorPoint
+from dse.solver.presampling import DepthPoint
+
+from . import look
+
+MOST_TICKS = 9
+DATA_PARALLEL = "data parallel"
+
+
+@dataclass(frozen=True)
+class Split:
+    """One question of a panel: two curves over cores, and the allocation to ring."""
+
+    title: str
+    f_a: RateCurve
+    f_l: RateCurve
+    update_interval: float
+    chosen: Allocation
+
+
+@look.styled
+def cores(splits: Sequence[Split], origin: str) -> Figure:
+    """Gradient steps a second that actors feed and learners take, over cores, the chosen points ringed (Fig. 12).
+
+    ``origin``: of what is measured, where and when; for the caption.
+    """
+    figure, panels = look.panels(
+        "How many cores for actors, how many for learners?", [split.title for split in splits], sharey=False
+    )
+    for axes, split in zip(panels, splits, strict=True):
+        _curve(axes, split.f_a, "actors feed, f_a / update_interval", 0, 1 / split.update_interval)
+        _curve(axes, split.f_l, "learners take, f_l", 1, 1.0)
+        chosen = split.chosen
+        axes.axhline(chosen.hz, color="0.35", linewidth=1, linestyle="-.", label="the system")
+        for count, curve, factor in (
+            (chosen.actors, split.f_a, 1 / split.update_interval),
+            (chosen.learners, split.f_l, 1.0),
+        ):
+            axes.plot(count, factor * curve.rates[count].hz, "o", **_RING)
+        axes.text(0.03, 0.97, _told(chosen), transform=axes.transAxes, va="top", fontsize=9)
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high * (high / low) ** 0.25)  # room for the words
+        look.ticks(axes.xaxis, _few(sorted(set(split.f_a.cores) | set(split.f_l.cores))))
+        axes.tick_params(labelleft=True)
+        axes.set(xlabel="cores", ylabel="")
+    panels[0].set(ylabel="gradient steps / s")
+    note = "Ringed: the chosen numbers of cores. Markers: measured or quoted; bands: a scaling law (USL) elsewhere."
+    return look.captioned(figure, f"{note} Sources: {', '.join(_sources(splits))}. {origin}")
+
+
+_RING = {"markersize": 15, "fillstyle": "none", "color": "black", "zorder": 5}
+
+
+def _curve(axes: Axes, curve: RateCurve, label: str, position: int, factor: float) -> None:
+    """Points with intervals where there are some, a dotted line and a band where a law stands in."""
+    color, marker = look.COLORS[position], look.MARKERS[position]
+    rates = {x: curve.rates[x] for x in curve.cores}
+    lows, highs = ([factor * getattr(rate, end) for rate in rates.values()] for end in ("low", "high"))
+    line = [factor * rate.hz for rate in rates.values()]
+    laws = any(rate.source in ("modeled", "extrapolated") for rate in rates.values())
+    axes.plot(
+        list(rates), line, color=color, linestyle=":" if laws else "-", marker="" if laws else marker, label=label
+    )
+    if laws:
+        axes.fill_between(list(rates), lows, highs, color=color, alpha=0.15, linewidth=0)
+    known = {x: rate for x, rate in rates.items() if rate.source in ("measured", "quoted")}
+    if known:
+        middle = [factor * rate.hz for rate in known.values()]
+        ends = [
+            [factor * (one.hz - one.low) for one in known.values()],
+            [factor * (one.high - one.hz) for one in known.values()],
+        ]
+        axes.errorbar(list(known), middle, ends, fmt=marker, color=color, elinewidth=1, capsize=2.5)
+
+
+def _told(chosen: Allocation) -> str:
+    """The allocation in three short lines."""
+    who = f"{chosen.actors} for actors, {chosen.learners} for learners"
+    bound = "both sides equal" if chosen.bottleneck == "neither" else f"bound by {chosen.bottleneck}"
+    if chosen.in_turns:
+        who, bound = f"{chosen.cores} cores serve both in turns", "nobody waits"
+    ratio = f"{chosen.ratio:.3g} env steps a gradient step"
+    return f"{who}, {chosen.idle} idle\n{bound}, {ratio}\n{chosen.hz:,.4g} gradient steps / s"
+
+
+def _sources(splits: Sequence[Split]) -> list[str]:
+    found = {rate.source for split in splits for curve in (split.f_a, split.f_l) for rate in curve.rates.values()}
+    return [source for source in SOURCES if source in found]
+
+
+@look.styled
+def depths(title: str, points: Sequence[DepthPoint], cvs: Sequence[float], enough: int) -> Figure:
+    """Gradient steps a second over D: the bound, and a simulation for each cv with its interval; ``enough``: D*."""
+    figure, (axes,) = look.panels("How many batches should be drawn ahead? (modeled)", [title])
+    at = [point.depth for point in points]
+    axes.plot(at, [point.bound_hz for point in points], color="0.25", linestyle="--", label="bound in closed form")
+    for position, cv in enumerate(cvs):
+        color, marker = look.COLORS[position], look.MARKERS[position]
+        found = [point.simulated[position] for point in points]
+        label = "simulated, exact times" if cv == 0 else f"simulated, times vary (cv = {cv:g})"
+        axes.plot(at, [one.hz for one in found], color=color, marker=marker, linestyle=":", label=label)
+        axes.fill_between(at, [one.low for one in found], [one.high for one in found], color=color, alpha=0.2)
+    axes.axvline(
+        enough, color="0.35", linewidth=1, linestyle="-.", label=f"D* = {enough} ahead, {enough + 1} under way"
+    )
+    axes.set(
+        xscale="linear",
+        yscale="linear",
+        xlabel="batches drawn ahead D (D + 1 are under way)",
+        ylabel="gradient steps / s",
+    )
+    figure = look.captioned(
+        figure,
+        "Source: modeled. Bands: 95 % intervals of simulated means. The bound reaches its plateau at D*; queues of "
+        "exact times may need more, of times that vary they do.",
+    )
+    look.ticks(axes.xaxis, _few(at))
+    _from_zero(axes, 1.1 * max(point.bound_hz for point in points))
+    return figure
+
+
+def _from_zero(axes: Axes, high: float) -> None:
+    """A linear axis from 0 with a handful of round ticks, set before the limits, of which logarithmic ones drop 0."""
+    look.ticks(
+        axes.yaxis,
+        [tick for tick in MaxNLocator(7, steps=(1, 2, 5, 10)).tick_values(0, high) if 0 <= tick <= high],
+        "{:,g}".format,
+    )
+    axes.set_ylim(0, high)
+
+
+@look.styled
+def scaling_factors(panels_of: Mapping[str, Sequence[FactorPoint]], learned_from: str) -> Figure:
+    """Speed-up for each learner over L: a panel a setting, a line an H; solid from 5.1, 5.2, 5.5, dashed as printed.
+
+    ``learned_from``: what the terms of the formulas rest on, for the caption.
+    """
+    figure, panels = look.panels("How well do learners scale? (modeled)", list(panels_of))
+    for axes, points in zip(panels, panels_of.values(), strict=True):
+        for position, horizon in enumerate(dict.fromkeys(point.horizon for point in points)):
+            line = [point for point in points if point.horizon == horizon]
+            at = [point.learners for point in line]
+            name = DATA_PARALLEL if horizon is None else f"SPO, H = {horizon}"
+            style = {"color": look.COLORS[position], "marker": look.MARKERS[position]}
+            axes.plot(at, [point.exact for point in line], label=f"{name}: exact", **style)
+            printed = [point.printed for point in line]
+            axes.plot(at, printed, linestyle="--", markerfacecolor="white", label=f"{name}: as printed", **style)
+        axes.set(xscale="linear", yscale="linear", xlabel="learners L", ylabel="speed-up / L (ratio)")
+        axes.label_outer()
+        look.ticks(axes.xaxis, _few(sorted({point.learners for point in points})))
+    figure = look.captioned(
+        figure,
+        f"Source: modeled, {learned_from}. 1 is perfect. Exact: from the times of a step, eqs. 5.1, 5.2 and 5.5 of "
+        "seed 4; printed: its eqs. 5.3 and 5.6. H: gradient steps between averages of the weights.",
+    )
+    for axes in panels:
+        _from_zero(axes, 1.05)
+    return figure
+
+
+def _few(values: Sequence[int]) -> list[int]:
+    """All of a few values; of many those that about double, and the last."""
+    if len(values) <= MOST_TICKS:
+        return list(values)
+    chosen = [values[0]]
+    for value in values[1:]:
+        if value >= 2 * max(chosen[-1], 1):
+            chosen.append(value)
+    return [*(one for one in chosen if 1.4 * one < values[-1]), values[-1]]
