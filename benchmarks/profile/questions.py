@@ -1,9 +1,10 @@
 """Time the serial loop at batches and update intervals that a seed draws: what predictions of it are tested with.
 
 The loop trains as it always does, from a full buffer on, by one thread on one core, the questions of a workload in
-turns. Before them, an insertion into the buffer of the unchanged workload, the one part of a step that neither a
-profile nor a share has. No prediction rests on the questions. Interrupt it as you like: the same command goes on where
-it stopped. The records go to results/<machine>/loop-questions.jsonl.
+turns, and the unchanged workload with them: it tells how fast the machine was meanwhile. Before them, an insertion into
+the unchanged workload's buffer, the one part of a step that neither a profile nor a share has. No prediction rests on
+the questions. Interrupt it as you like: the same command goes on where it stopped. The records go to
+results/<machine>/loop-questions.jsonl.
 """
 
 import argparse
@@ -42,9 +43,9 @@ FILE = "loop-questions.jsonl"
 
 
 def questions(workload: Workload, count: int, seed: int = QUESTION_SEED) -> list[Workload]:
-    """``count`` times the workload, each with a batch and an update interval of its own, both log-uniform."""
+    """The workload, and ``count`` times with a batch and an update interval of its own, both log-uniform."""
     rng = np.random.default_rng([seed, *workload.name.encode()])
-    drawn = []
+    drawn = [workload]
     for _ in range(count):
         batch, interval = (round(math.exp(rng.uniform(*np.log(ends)))) for ends in (BATCHES, UPDATE_INTERVALS))
         learner = dataclasses.replace(workload.learner, batch=batch, update_interval=interval)
@@ -105,7 +106,7 @@ def main(arguments: list[str] | None = None) -> int:
     run, tally = Run(Stamp.of_this_run(QUESTION), options.sample, options.budget, options.seed), Tally()
     from tqdm import tqdm  # noqa: PLC0415  # only here
 
-    total = options.count * len(options.workloads)
+    total = (options.count + 1) * len(options.workloads)
     bar = tqdm(total=total, unit="question", disable=options.json, dynamic_ncols=True)
     with _one_core(), records.Writer(path) as writer, bar:
         done = {record.cell for record in there(path) if is_of(run.stamp, record)}
