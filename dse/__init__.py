@@ -1,6 +1,17 @@
 """Which to choose: from measured records to a recommendation."""
 
+from .mapping import explain_mapping, recommend_mapping
 from .recommend import Recommendation, recommend
 from .records import Measurement, RecordError
+from .solver.answer import MappingAnswer, Shortage
 
-__all__ = ["Measurement", "Recommendation", "RecordError", "recommend"]
+__all__ = [
+    "MappingAnswer",
+    "Measurement",
+    "Recommendation",
+    "RecordError",
+    "Shortage",
+    "explain_mapping",
+    "recommend",
+    "recommend_mapping",
+]

@@ -1,6 +1,8 @@
 """Ask what to choose.
 
-recommend   which tree, which K, how many threads, for N leaves and batches of B
+recommend   which part of a training workload on which device of a machine; or which tree for N leaves and batches of B
+explain     why another mapping loses, ties or does not fit
+what-if     the answer beside that of a changed machine
 platform    machines as files: show, check, compare, and probe the one that runs
 fpga        which replay management module and learner, for an FPGA, a network and batches of B
 """
@@ -11,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-from . import fpga_command, platform_command
+from . import fpga_command, platform_command, solver_command
 from .recommend import Recommendation, recommend
 from .records import RecordError
 from .tables import Estimate
@@ -32,6 +34,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _recommend(options: argparse.Namespace) -> int:
+    """About a mapping where a workload is named, else about a tree."""
+    if options.workload or options.platform:
+        if options.workload and options.platform:
+            return solver_command.run(options)
+        missing = "--platform" if options.workload else "--workload"
+        print(f"error: a mapping needs --platform and --workload, {missing} is missing", file=sys.stderr)
+        return 2
+    if options.capacity is None or options.batch is None:
+        print("error: ask with --platform and --workload, or about a tree with --capacity and --batch", file=sys.stderr)
+        return 2
     try:
         given = recommend(
             options.capacity,
@@ -103,11 +115,14 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     ask = commands.add_parser(
         "recommend",
-        help="which tree, K and threads for N and B",
-        description="Answer from the records in results/. A step is one draw of B leaves and R updates of B leaves.",
+        help="which mapping for a platform and a workload, or which tree for N and B",
+        description=f"{solver_command.ABOUT}\n\nWithout a workload, --capacity and --batch ask which tree, K and threads: "
+        "a step is one draw of B leaves and R\nupdates of B leaves, answered from the records in results/.",
+        formatter_class=raw,
     )
-    ask.add_argument("--capacity", type=int, required=True, metavar="N", help="leaves")
-    ask.add_argument("--batch", type=int, required=True, metavar="B", help="elements of a call")
+    solver_command.add_question(ask, needs_platform=False)
+    ask.add_argument("--capacity", type=int, metavar="N", help="leaves of a tree")
+    ask.add_argument("--batch", type=int, metavar="B", help="elements of a call of a tree")
     ask.add_argument("--updates-per-sample", type=float, default=1.0, metavar="R", help="default: %(default)s")
     ask.add_argument("--threads", type=int, metavar="T", help="at most so many (default: the machine's cores)")
     ask.add_argument("--dtype", default="float32", help="of the leaves (default: %(default)s)")
@@ -120,7 +135,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_COMMANDS = {"recommend": _recommend, "platform": platform_command.run, "fpga": fpga_command.run}
+_COMMANDS = {
+    "recommend": _recommend,
+    "explain": solver_command.run,
+    "what-if": solver_command.run,
+    "platform": platform_command.run,
+    "fpga": fpga_command.run,
+}
 
 
 if __name__ == "__main__":

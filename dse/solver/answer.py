@@ -20,8 +20,7 @@ ARRANGEMENT = {
     "apart": "actors on cores of their own; one process draws, gathers, learns and updates in turns",
     "pipelined": "actors, replay and learner on cores or devices of their own, all at the same time",
 }
-WHAT = {"training": "gradient steps/s, actors aside", "per_watt": "gradient steps/J"}
-CLOSE = 0.005  # rates this close are told as equal
+CLOSE = 0.005  # a rate that changes by less is sure enough
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Other:
     told: str
     arrangement: str
     mapping: Mapping[str, str]
-    hz: float
+    value: float
     cost: float
 
 
@@ -175,7 +174,7 @@ def answered(built: Built, objective: Objective, epsilon: float | None = None) -
         update_interval=workload.learner.update_interval,
         objective=objective,
         epsilon=result.epsilon,
-        arrangement=result.place.split()[0],
+        arrangement=result.place.split(maxsplit=1)[0],
         parts=tuple(_part(built, chosen, option) for option in chosen.options),
         depth=chosen.depth,
         cores=(sum(option.needs.get(cpu, 0.0) for option in chosen.options), built.problems[result.place].budgets[cpu]),
@@ -189,7 +188,7 @@ def answered(built: Built, objective: Objective, epsilon: float | None = None) -
         distance=1 - result.answer.value / bound,
         learner_hz=max(one.learner_hz for one in result.found.values()),
         watts=given.watts,
-        ties=tuple(other for other in others if 1 - result.epsilon <= other.hz / result.best)[:10],
+        ties=tuple(other for other in others if 1 - result.epsilon <= other.value / result.best)[:10],
         runner_up=others[0] if others else None,
         elsewhere=next((other for other in others if other.mapping != _mapping(chosen)), None),
         survival=survival,
@@ -206,7 +205,7 @@ def describe(built: Built, place: str, chosen: Configuration) -> str:
     where = ", ".join(f"{part} {device}" for part, device in mapping.items() if part != "actors")
     actors = f"{chosen.actors.name} of actors"
     tree = chosen.updating.name
-    return f"{place.split()[0]}: {where}; {actors}, {chosen.learner.name}, {tree}"
+    return f"{place.split(maxsplit=1)[0]}: {where}; {actors}, {chosen.learner.name}, {tree}"
 
 
 def _mapping(chosen: Configuration) -> dict[str, str]:
@@ -269,7 +268,7 @@ def _others(built: Built, result: Solved) -> list[Other]:
         if key not in seen:
             seen.add(key)
             told = describe(built, place, one)
-            kept.append(Other(told, place.split()[0], _mapping(one), value, 1 - value / result.answer.value))
+            kept.append(Other(told, place.split(maxsplit=1)[0], _mapping(one), value, 1 - value / result.answer.value))
     return kept
 
 
@@ -322,7 +321,7 @@ def _notes(built: Built, result: Solved) -> list[str]:
         notes.append("no records of this machine: every time is modeled, quoted, or carried over from another machine")
     elif not parts.table.rows:
         notes.append(f"no profile of {workload.name}: python -m benchmarks profile --workload {workload.name}")
-    apart = result.place == "apart" or result.place == "serial"
+    apart = result.place in ("apart", "serial")
     if apart and chosen.depth:
         notes.append(f"the workload's {chosen.depth} batches drawn ahead gain nothing where everything takes turns")
     if not apart and chosen.depth == 0:

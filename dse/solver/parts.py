@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from impls.fpga.resources import DoesNotFit
 from impls.fpga.points import BOUNDED
+from impls.fpga.resources import DoesNotFit
 from impls.sumtree.levels import level_sizes
 from impls.training import Workload
 from impls.training.sizes import layout_of, networks

@@ -1,0 +1,236 @@
+"""Which mapping of a training system onto a machine: questions in words and numbers, answered by ``dse/solver``."""
+
+import dataclasses
+import tomllib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from impls.strict_toml import near, short
+from impls.training import Workload
+from impls.training import load as load_workload
+
+from .platforms import Platform, PlatformError, load, schema
+from .platforms.quantities import UNITS
+from .platforms.reading import RESULTS
+from .platforms.writing import to_toml
+from .records import RecordError
+from .solver import primitives
+from .solver.answer import MappingAnswer, Shortage, answered
+from .solver.build import ARRANGEMENTS, build
+from .solver.explain import Explanation, explained
+from .solver.objectives import OBJECTIVES, Objective
+from .solver.parts import Parts
+from .solver.primitives import PerformanceTable
+from .solver.problem import ProblemError
+
+BATCHES = tuple(1 << power for power in range(4, 14))
+"""B that are tried where it is free."""
+NUMBERS = {
+    "batch": ("learner", "batch"),
+    "update_interval": ("learner", "update_interval"),
+    "capacity": ("replay", "capacity"),
+    "presampled": ("replay", "presampled"),
+    "actor_count": ("actors", "count"),
+    "local_storage": ("actors", "local_storage"),
+    "sync_interval": ("actors", "sync_interval"),
+}
+"""Keys of --fix that stand in the workload: (table, key)."""
+COUNTS = ("actors", "learner_threads", "fanout", "threads")  # of processes, threads of torch, K and threads of the tree
+WHERE = ("sampling", "storage", "learner", "updating")  # a device each
+FREE = ("batch", "presampled")
+FIX = (*NUMBERS, *COUNTS, *WHERE, "contestant", "arrangement")
+
+
+def recommend_mapping(
+    platform: str | Path | Platform,
+    workload: str | Path | Workload,
+    objective: Objective = "ratio",
+    *,
+    fix: Mapping[str, Any] | None = None,
+    exclude: Collection[str] = (),
+    free: Collection[str] = (),
+    epsilon: float | None = None,
+    results: Path = RESULTS,
+) -> MappingAnswer | Shortage:
+    """The best mapping, or what there is too little of.
+
+    ``fix``: values that are given, keys as in ``FIX``. ``exclude``: devices that may not be used. ``free``: "batch" (then
+    records trained a second decide, over powers of two) and "presampled". PlatformError, WorkloadError, RecordError or
+    ProblemError (a ValueError) with one sentence where there is no answer.
+    """
+    machine = load(platform, results) if isinstance(platform, str | Path) else platform
+    task = load_workload(workload) if isinstance(workload, str | Path) else workload
+    wishes = checked(machine, fix or {}, exclude, free, objective, epsilon)
+    task = _with(task, wishes)
+    own, other = tables(machine, task, results)
+    if "batch" not in free:
+        return _answer(machine, task, own, other, objective, wishes, exclude, free, epsilon)
+    found = []
+    for batch in BATCHES:
+        one = _with(task, {"batch": batch})
+        found.append(_answer(machine, one, own, other, objective, wishes, exclude, free, epsilon))
+    answers = [one for one in found if isinstance(one, MappingAnswer)]
+    return max(answers, key=lambda one: one.value * one.batch) if answers else found[0]
+
+
+def explain_mapping(
+    platform: str | Path | Platform,
+    workload: str | Path | Workload,
+    described: Mapping[str, Any],
+    objective: Objective = "ratio",
+    *,
+    fix: Mapping[str, Any] | None = None,
+    exclude: Collection[str] = (),
+    free: Collection[str] = (),
+    epsilon: float | None = None,
+    results: Path = RESULTS,
+) -> Explanation | Shortage:
+    """Why a configuration loses, that it ties, or what it lacks. ``described``: keys of ``FIX``."""
+    more: dict[str, Any] = {"exclude": exclude, "free": free, "epsilon": epsilon, "results": results}
+    best = recommend_mapping(platform, workload, objective, fix=fix, **more)
+    asked = recommend_mapping(platform, workload, objective, fix={**(fix or {}), **described}, **more)
+    if isinstance(best, Shortage):
+        return best
+    return explained(dict(described), asked, best)
+
+
+def changed(platform: Platform, changes: Mapping[str, float]) -> Platform:
+    """The platform with numbers replaced: keys as DEVICE.KEY, with units as platform files have them.
+
+    DEVICE.memory_gb is short for DEVICE.memory.size_gb; a slice is DEVICE.SLICE.lut, a link CPU-GPU.beta_gb_per_s.
+    PlatformError for a key that is not there.
+    """
+    data = tomllib.loads(to_toml(platform))
+    for path, value in changes.items():
+        _set(data, path, value)
+    made, faults = schema.build(data)
+    if made is None:
+        raise PlatformError("\n".join(f"{'.'.join(map(str, where))}: {told}" for where, told in faults))
+    return made
+
+
+def checked(
+    platform: Platform,
+    fix: Mapping[str, Any],
+    exclude: Collection[str],
+    free: Collection[str],
+    objective: str,
+    epsilon: float | None,
+) -> dict[str, Any]:
+    """``fix`` with numbers as such. ProblemError for whatever is outside any sense."""
+    devices = [device.name for device in platform.devices]
+    if not any(device.kind == "cpu" for device in platform.devices):
+        raise ProblemError(f"platform {platform.name!r} has no processor, and environments step on one; add a cpu")
+    if objective not in OBJECTIVES:
+        raise ProblemError(
+            f"the objective is one of {', '.join(OBJECTIVES)}, not {objective!r}{near(objective, OBJECTIVES)}"
+        )
+    if epsilon is not None and not 0 <= epsilon < 1:
+        raise ProblemError(f"epsilon is a share of the best rate, from 0 up to 1, not {epsilon}")
+    for name in exclude:
+        if name not in devices:
+            raise ProblemError(
+                f"no device {short(name)} to exclude; there are {', '.join(devices)}{near(name, devices)}"
+            )
+        if platform.device(name).kind == "cpu":
+            raise ProblemError(f"{name} cannot be excluded: environments step on it")
+    for name in free:
+        if name not in FREE:
+            raise ProblemError(f"{short(name)} cannot be free; there are {', '.join(FREE)}{near(name, FREE)}")
+    return {key: _value(key, value, devices) for key, value in fix.items()}
+
+
+def _value(key: str, value: Any, devices: Collection[str]) -> Any:
+    if key not in FIX:
+        raise ProblemError(f"no key {short(key)} to fix; there are {', '.join(FIX)}{near(key, FIX)}")
+    if key in WHERE and value not in devices:
+        raise ProblemError(
+            f"{key}: no device {short(value)}; there are {', '.join(devices)}{near(str(value), devices)}"
+        )
+    if key == "arrangement" and value not in ARRANGEMENTS:
+        known = ", ".join(ARRANGEMENTS)
+        raise ProblemError(f"arrangement is one of {known}, not {short(value)}{near(str(value), ARRANGEMENTS)}")
+    if key not in (*NUMBERS, *COUNTS):
+        return value
+    least = 0 if key == "presampled" else 2 if key == "fanout" else 1
+    try:
+        number = int(str(value).replace("_", ""))
+    except ValueError:
+        number = -1
+    if number < least:
+        raise ProblemError(f"{key} must be a whole number of at least {least}, not {short(value)}")
+    return number
+
+
+def _with(workload: Workload, wishes: Mapping[str, Any]) -> Workload:
+    """The workload with what is fixed in it."""
+    for key, (table, name) in NUMBERS.items():
+        if key in wishes:
+            part = dataclasses.replace(getattr(workload, table), **{name: wishes[key]})
+            workload = dataclasses.replace(workload, **{table: part})  # type: ignore[arg-type]
+    return workload
+
+
+def tables(
+    platform: Platform, workload: Workload, results: Path
+) -> tuple[PerformanceTable | None, PerformanceTable | None]:
+    """(records of this very machine, a profile made elsewhere). RecordError where a probed machine has no records."""
+    if platform.machine_key:
+        return primitives.read(results, platform.machine_key, workload), None
+    folders = [path for path in sorted(results.glob("*")) if any(path.glob("profile-*.jsonl"))]
+    for folder in folders:
+        try:
+            table = primitives.read(folder, folder.name, workload)
+        except RecordError:
+            continue
+        if table.rows:
+            return None, table
+    return None, None
+
+
+def _answer(
+    platform: Platform,
+    workload: Workload,
+    own: PerformanceTable | None,
+    other: PerformanceTable | None,
+    objective: Objective,
+    wishes: Mapping[str, Any],
+    exclude: Collection[str],
+    free: Collection[str],
+    epsilon: float | None,
+) -> MappingAnswer | Shortage:
+    parts = Parts(platform, workload, own, other, wishes)
+    return answered(build(parts, frozenset(free), frozenset(exclude)), objective, epsilon)
+
+
+def _set(data: dict[str, Any], path: str, value: float) -> None:
+    """One number of a platform's tables."""
+    first, _, rest = path.partition(".")
+    tables = {one["name"]: one for one in data["device"]}
+    tables |= {f"{one['from']}-{one['to']}": one for one in data.get("link", ())}
+    if first not in tables or not rest:
+        raise PlatformError(
+            f"no device or link {short(first)} to set; there are {', '.join(tables)}{near(first, tables)}"
+        )
+    table, *between = tables[first], *rest.split(".")[:-1]
+    key = rest.split(".")[-1]
+    if not between and key.startswith("memory_"):
+        between, key = ["memory"], f"size_{key.removeprefix('memory_')}"
+    for name in between:
+        inner = {one["name"]: one for kind in ("slice", "cache") for one in table.get(kind, ())}
+        inner |= {part: table[part] for part in ("memory", "shell") if part in table}
+        if name not in inner:
+            raise PlatformError(
+                f"{path}: no part {short(name)}; there are {', '.join(inner) or 'none'}{near(name, inner)}"
+            )
+        table = inner[name]
+    for old in [one for one in table if _stem(one) == _stem(key)]:
+        del table[old]
+    table[key] = {"value": value, "origin": "assumed", "note": "as asked: what if"}
+
+
+def _stem(key: str) -> str:
+    """A key without its unit."""
+    endings = sorted((unit.ending for units in UNITS.values() for unit in units), key=len, reverse=True)
+    return next((key.removesuffix(ending) for ending in endings if key.endswith(ending)), key)

@@ -1,0 +1,43 @@
+"""Why another configuration loses: the best that fits its description, beside the best of all."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .answer import MappingAnswer, Shortage
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """``asked``: the best that is as described. ``loss``: the share of the best's value it lacks; 0 or less is a tie."""
+
+    described: dict[str, Any]
+    asked: MappingAnswer
+    best: MappingAnswer
+    loss: float
+    sentence: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+def explained(
+    described: dict[str, Any], asked: MappingAnswer | Shortage, best: MappingAnswer
+) -> Explanation | Shortage:
+    """Of a described configuration, the best there is and what bounds it."""
+    if isinstance(asked, Shortage):
+        return asked
+    loss = 1 - asked.value / best.value
+    slowest = max(asked.parts, key=lambda part: part.seconds)
+    if loss <= best.epsilon:
+        told = f"ties: {max(loss, 0.0):.1%} below the best, within {best.epsilon:.0%}"
+    else:
+        same = [part for part in best.parts if part.part == slowest.part]
+        told = (
+            f"loses {loss:.0%}: it is bound by {asked.bottleneck}; its {slowest.part} takes "
+            f"{slowest.seconds * 1e6:,.1f} us a gradient step on {slowest.device} ({slowest.choice}), "
+            f"{same[0].seconds * 1e6:,.1f} us on {same[0].device} ({same[0].choice}) in the best"
+        )
+        if asked.low <= best.value and best.low <= asked.value:
+            told += "; their intervals overlap, so it may be no worse"
+    return Explanation(described, asked, best, loss, told)

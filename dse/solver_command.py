@@ -1,0 +1,329 @@
+"""``python -m dse recommend --workload``, ``explain`` and ``what-if``: arguments, and answers as text."""
+
+import argparse
+import json
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from impls.training import WorkloadError
+from impls.training import names as workload_names
+
+from .mapping import FIX, FREE, changed, explain_mapping, recommend_mapping
+from .platforms import PlatformError, load, names
+from .records import RecordError
+from .solver.answer import ARRANGEMENT, MappingAnswer, Other, PartAnswer, Shortage
+from .solver.explain import Explanation
+from .solver.objectives import EPSILONS
+
+WIDTH = 116
+SHOWN = 5  # of a list
+GOALS = {
+    "ratio": "gradient steps a second at the workload's update_interval, actors included",
+    "training": "gradient steps a second that the learner could take, whatever actors do, as published",
+    "per_watt": "gradient steps a joule",
+    "fewest_devices": "as ratio, but a device less is worth up to 10 %",
+}
+ABOUT = f"""What to run where: actors, sampling, storage, learner and updating of a workload on a machine's devices.
+
+A platform is a name ({", ".join(names())}, or `this`, the machine that asks, with its records) or a .toml file; a workload
+too ({", ".join(workload_names())}).
+
+Objectives: {"; ".join(f"{name}: {told}" for name, told in GOALS.items())}.
+
+--fix gives a value that would be chosen, or one of the workload, and may be repeated; its keys:
+{textwrap.fill(", ".join(FIX), WIDTH)}
+Sampling, storage, learner and updating are each a device's name; actors a number of processes; arrangement is one of
+{"; ".join(f"{name} ({told})" for name, told in ARRANGEMENT.items())}.
+
+K is free unless fixed; how many batches are drawn ahead is the workload's `presampled` unless --free presampled; --free batch
+looks for the most records trained a second over powers of two."""
+
+
+def add_question(parser: argparse.ArgumentParser, needs_platform: bool = True) -> None:
+    """What every question about a mapping has."""
+    parser.add_argument("--platform", required=needs_platform, metavar="NAME", help="a platform's name or file")
+    parser.add_argument("--workload", required=needs_platform, metavar="NAME", help="a workload's name or file")
+    parser.add_argument("--objective", default="ratio", metavar="GOAL", help="see above (default: %(default)s)")
+    parser.add_argument("--fix", action="append", default=[], metavar="KEY=VALUE", help="may be repeated")
+    parser.add_argument("--exclude", action="append", default=[], metavar="DEVICE", help="may be repeated")
+    parser.add_argument(
+        "--free", action="append", default=[], metavar="KEY", help=f"{' or '.join(FREE)}; may be repeated"
+    )
+    told = ", ".join(f"{epsilon:g} for {name}" for name, epsilon in EPSILONS.items())
+    parser.add_argument("--epsilon", type=float, metavar="E", help=f"share of the best that counts as a tie ({told})")
+
+
+def add_to(commands: Any) -> None:
+    """``explain`` and ``what-if``."""
+    raw = argparse.RawDescriptionHelpFormatter
+    for name, told, more in (
+        ("explain", "why another mapping loses, ties or does not fit", "--config"),
+        ("what-if", "the answer beside that of a changed machine", "--set"),
+    ):
+        parser = commands.add_parser(
+            name, help=told, description=f"{told[:1].upper()}{told[1:]}.\n\n{ABOUT}", formatter_class=raw
+        )
+        add_question(parser)
+        if more == "--config":
+            parser.add_argument(more, required=True, metavar="KEY=VALUE,...", help="keys of --fix, such as learner=gpu")
+        else:
+            parser.add_argument(
+                more,
+                dest="changes",
+                action="append",
+                required=True,
+                metavar="DEVICE.KEY=VALUE",
+                help="as in platform files: gpu.memory_gb=24, cpu.cores=8, cpu-gpu.beta_gb_per_s=50; may be repeated",
+            )
+        parser.add_argument(
+            "--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s"
+        )
+        parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer; returns the exit code: 0 answered, 1 nothing fits, 2 cannot be asked (a sentence says why)."""
+    try:
+        return {"recommend": _recommend, "explain": _explain, "what-if": _what_if}[options.command](options)
+    except (PlatformError, WorkloadError, RecordError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _recommend(options: argparse.Namespace) -> int:
+    return _show(_asked(options, options.platform), options.json)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    given = explain_mapping(
+        options.platform,
+        options.workload,
+        pairs(options.config.split(","), "--config"),
+        options.objective,
+        fix=pairs(options.fix, "--fix"),
+        exclude=options.exclude,
+        free=options.free,
+        epsilon=options.epsilon,
+        results=options.results,
+    )
+    return _show(given, options.json)
+
+
+def _what_if(options: argparse.Namespace) -> int:
+    before = load(options.platform, options.results)
+    changes = {}
+    for key, value in pairs(options.changes, "--set").items():
+        try:
+            changes[key] = float(value.replace("_", ""))
+        except ValueError:
+            raise ValueError(f"--set {key}={value}: a number is wanted, in the unit that the key ends in") from None
+    answers = [_asked(options, machine) for machine in (before, changed(before, changes))]
+    if options.json:
+        print(json.dumps({"before": answers[0].to_dict(), "after": answers[1].to_dict()}))
+    else:
+        print(beside(answers[0], answers[1], ", ".join(options.changes)))
+    return 0 if isinstance(answers[1], MappingAnswer) else 1
+
+
+def _asked(options: argparse.Namespace, machine: Any) -> MappingAnswer | Shortage:
+    return recommend_mapping(
+        machine,
+        options.workload,
+        options.objective,
+        fix=pairs(options.fix, "--fix"),
+        exclude=options.exclude,
+        free=options.free,
+        epsilon=options.epsilon,
+        results=options.results,
+    )
+
+
+def _show(given: MappingAnswer | Shortage | Explanation, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps(given.to_dict()))
+    else:
+        print(text(given))
+    return 1 if isinstance(given, Shortage) else 0
+
+
+def pairs(words: Sequence[str], flag: str) -> dict[str, str]:
+    """KEY=VALUE words. ValueError for what is none, or a key given twice."""
+    found: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not (key.strip() and equals and value.strip()):
+            raise ValueError(f"{flag} {word!r}: write KEY=VALUE")
+        if key.strip() in found:
+            raise ValueError(f"{flag}: {key.strip()} is given twice")
+        found[key.strip()] = value.strip()
+    return found
+
+
+# Text
+
+
+def text(given: MappingAnswer | Shortage | Explanation) -> str:
+    """For a reader."""
+    if isinstance(given, Shortage):
+        return "\n".join(_shortage(given))
+    return "\n".join(_explanation(given) if isinstance(given, Explanation) else _answer(given))
+
+
+def _answer(given: MappingAnswer) -> Iterator[str]:
+    yield from _wrapped(
+        f"{given.workload} (B = {given.batch:,}, {given.update_interval} environment steps a gradient step) on "
+        f"{given.platform}, for {GOALS[given.objective]}:",
+        "",
+    )
+    yield ""
+    yield from _wrapped(f"{given.arrangement}: {ARRANGEMENT[given.arrangement]}")
+    yield from _parts(given.parts)
+    have = f"{given.cores[0]:g} of {given.cores[1]:g} cores"
+    yield f"  {have}; {given.depth} batches drawn ahead"
+    yield ""
+    yield f"  {rate(given)}"
+    yield from _wrapped(f"bound by {given.bottleneck}")
+    yield from _wrapped(
+        f"at most {_number(given.bound)} if every part had its fastest option to itself ({given.distance:.0%} below that); "
+        f"{_number(given.learner_hz)} by the fastest learner alone"
+    )
+    yield from _alternatives(given)
+    yield from _survival(given)
+    yield from _evidence(given)
+
+
+def _parts(parts: Sequence[PartAnswer]) -> Iterator[str]:
+    rows = []
+    for part in parts:
+        micro = 1e6
+        spent = f"{part.seconds * micro:,.2f} us [{part.low * micro:,.2f}, {part.high * micro:,.2f}]"
+        rows.append((part.part, part.device, part.choice, spent, part.source))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if column == 3 else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield f"  {'  '.join(cells)}".rstrip()
+
+
+def rate(given: MappingAnswer) -> str:
+    """Predicted, with its interval."""
+    if given.objective == "per_watt":
+        unit = "gradient steps a joule"
+    else:
+        unit = "gradient steps a second" + (", actors aside" if given.objective == "training" else "")
+    more = "" if given.objective == "ratio" else f" ({_number(given.hz)} a second with actors)"
+    return f"{_number(given.value)} {unit} [{_number(given.low)}, {_number(given.high)}] at 95 %{more}"
+
+
+def _alternatives(given: MappingAnswer) -> Iterator[str]:
+    if given.ties:
+        yield f"  ties, within {given.epsilon:.0%} of the best (of these the fewest devices, bytes and cores were chosen):"
+        yield from _others(given.ties)
+    if given.runner_up and given.runner_up not in given.ties[:SHOWN]:
+        yield "  runner-up:"
+        yield from _others([given.runner_up])
+    if given.elsewhere and given.elsewhere not in (given.runner_up, *given.ties[:SHOWN]):
+        yield "  best on other devices:"
+        yield from _others([given.elsewhere])
+
+
+def _others(others: Sequence[Other]) -> Iterator[str]:
+    for other in others[:SHOWN]:
+        cost = f"costs {other.cost:.1%}" if other.cost >= 0 else f"gains {-other.cost:.1%}"
+        yield from _wrapped(f"{other.told}: {_number(other.value)}, {cost}", "    ")
+    if len(others) > SHOWN:
+        yield f"    and {len(others) - SHOWN} more, see --json"
+
+
+def _survival(given: MappingAnswer) -> Iterator[str]:
+    told = [one for one in given.survival if one.up or one.down]
+    used = {part.number for part in given.parts}
+    shown = sorted(told, key=lambda one: (one.number not in used, not one.decides))[:SHOWN]
+    if shown:
+        yield "  the choice survives:"
+    for one in shown:
+        down = f"-{1 - one.down:.0%}" if one.down else "any fall"
+        up = f"+{one.up - 1:.0%}" if one.up else "any rise"
+        sure = "; its interval reaches that" if one.decides else ""
+        yield from _wrapped(f"{down}, {up} on {one.number}{sure}; then {one.winner}", "    ")
+    if not told:
+        yield "  the choice survives any single number that is wrong by up to 30 times"
+
+
+def _evidence(given: MappingAnswer) -> Iterator[str]:
+    yield from (line for note in given.notes for line in _wrapped(f"note: {note}"))
+    yield "  rests on:"
+    for one in given.sources:
+        yield from _wrapped(f"{one.number}: {one.source}, {one.told}", "    ")
+    if given.measure_next:
+        yield from _wrapped(f"to be surer, measure {given.measure_next.number}: {given.measure_next.command}")
+
+
+def _shortage(given: Shortage) -> Iterator[str]:
+    yield f"{given.workload} does not fit {given.platform}:"
+    for repair in given.repairs:
+        told = " and ".join(f"{name}: have {have:,.4g}, need {need:,.4g}" for name, (have, need) in repair.items())
+        yield f"  {told}"
+    for source, target in given.no_links:
+        yield f"  no chain of links from {source} to {target}"
+    if len(given.repairs) > 1:
+        yield "  each line would be enough by itself"
+
+
+def _explanation(given: Explanation) -> Iterator[str]:
+    wanted = ", ".join(f"{key}={value}" for key, value in given.described.items())
+    yield from _wrapped(f"{wanted} {given.sentence}", "")
+    for what, one in (("asked", given.asked), ("best", given.best)):
+        yield ""
+        yield f"  {what}: {one.arrangement}, {rate(one)}"
+        yield from _parts(one.parts)
+        yield from _wrapped(f"bound by {one.bottleneck}")
+
+
+def beside(before: MappingAnswer | Shortage, after: MappingAnswer | Shortage, change: str) -> str:
+    """Two answers, line by line where they differ."""
+    lines = [f"what if {change}:", ""]
+    rows = [("", "before", "after"), *zip(*(_column(one) for one in (before, after)), strict=True)]
+    cells = [(row[0], row[1], row[2]) if not row[0] else row for row in ((a[0], a[1], b[1]) for a, b in rows[1:])]
+    table = [("", "before", "after"), *cells]
+    widths = [max(len(row[column]) for row in table) for column in range(3)]
+    lines += [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
+    ]
+    if isinstance(before, MappingAnswer) and isinstance(after, MappingAnswer):
+        gain = after.value / before.value - 1
+        lines += ["", f"  {gain:+.1%}" if abs(gain) > 0.0005 else "  no faster"]
+    for one in (before, after):
+        if isinstance(one, Shortage):
+            lines += ["", *_shortage(one)]
+    return "\n".join(lines)
+
+
+def _column(given: MappingAnswer | Shortage) -> list[tuple[str, str]]:
+    keys = ["arrangement", "actors", "sampling", "storage", "learner", "updating", "rate", "bound by"]
+    if isinstance(given, Shortage):
+        return [(key, "does not fit" if key == "rate" else "-") for key in keys]
+    parts = {part.part: f"{part.device}, {part.choice}" for part in given.parts}
+    values = [given.arrangement, *(parts[key] for key in keys[1:6])]
+    return list(
+        zip(
+            keys,
+            [*values, f"{_number(given.value)} [{_number(given.low)}, {_number(given.high)}]", given.bottleneck],
+            strict=True,
+        )
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
+
+
+def _wrapped(sentence: str, indent: str = "  ") -> list[str]:
+    return textwrap.wrap(
+        sentence, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False
+    )
