@@ -92,7 +92,7 @@ def test_equals_nested_loops_ten_thousand_times() -> None:
 @pytest.mark.parametrize("rows", [1, 7])
 def test_small_blocks_change_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descent, "ROWS", rows)
-    assert sum(check(seed) for seed in range(40)) > 20
+    assert sum(check(seed) for seed in range(20)) > 10
 
 
 @pytest.mark.parametrize("scattered", [True, False])
@@ -111,7 +111,7 @@ def test_large_spaces_take_little_memory_and_blocks_do_not_matter(
     assert solve(problem, "ratio") == found
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(60))
 def test_the_front_is_that_of_nested_loops(seed: int) -> None:
     problem = random_problem(np.random.default_rng(seed))
     answers = all_answers(problem, "ratio")

@@ -4,7 +4,9 @@ One descent (``descent.py``) finds the best value, a second one the smallest tie
 in the order of ``outcome`` and compare without tolerance, so what they find is what nested loops over ``outcome`` find.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +15,7 @@ from .infeasible import Infeasible, infeasible
 from .objectives import EPSILONS, OBJECTIVES, Objective, threshold, tie_key, value
 from .pareto import front_of, undominated
 from .problem import LOOP, PARTS, Configuration, Problem, ProblemError
-from .space import Booleans, Integers, Reals, Space, build, configuration, loads, needs, roots
+from .space import Booleans, Integers, Reals, Space, build, configuration, legal_roots, loads, needs
 from .throughput import Outcome, fits, outcome
 
 
@@ -75,7 +77,7 @@ def solve(
 ) -> Found | Infeasible:
     """The answer by the rule of ``objectives``. ``epsilon``: in [0, 1), the objective's own where not given.
 
-    Without ``alternatives`` no runner-up is sought, in half the time: for sensitivity, which only asks for the choice.
+    Without ``alternatives`` (``runner_up``, ``elsewhere``) it takes a third of the time: for those who solve often.
     ProblemError for an unknown objective, another epsilon, or ``per_watt`` where the watts of a device are not stated.
     """
     if objective not in OBJECTIVES:
@@ -83,33 +85,25 @@ def solve(
     epsilon = EPSILONS[objective] if epsilon is None else epsilon
     if not 0 <= epsilon < 1:
         raise ProblemError(f"epsilon is a share of the best value, from 0 up to 1, not {epsilon}")
-    space = build(problem, with_actors=objective != "training")
-    if objective == "per_watt":
-        _need_watts(problem)
-    settings = np.flatnonzero(~space.missing)
-    start = roots(space, settings)
-    best = float(best_values(space, start, objective == "per_watt", _one(space))[0])
+    space = build(problem, objective)
+    start = legal_roots(space)
+    best = float(best_values(space, start, _one(space))[0])
     if not best:
         return infeasible(space)
-    least = np.full(space.mapping.max() + 1, threshold(best, epsilon))
-    keys = least_keys(space, start, objective == "per_watt", space.mapping, least)
-    tied = sorted(keys.values(), key=lambda found: found[0])
-    answers = [_answer(problem, objective, configuration(space, row, depth)) for _, row, depth in tied]
-    runner_up = elsewhere = None
-    if alternatives:
-        _, row, _ = tied[0]
-        away = start[:, space.mapping[start[-1]] != space.mapping[row[-1]]]
-        elsewhere = _next(space, away, objective, epsilon, None, ())
-        runner_up = _next(space, start, objective, epsilon, row, _neighbors(problem, answers[0].configuration))
+    tied = least_keys(space, start, space.mapping, np.full(space.mapping.max() + 1, threshold(best, epsilon)))
+    first = tied[0]
+    answers = [_answer(space, configuration(space, key.row, key.depth)) for key in tied]
+    away = start[:, space.mapping[start[-1]] != space.mapping[first.row[-1]]]
+    near = _neighbors(problem, answers[0].configuration) if alternatives else ()
     return Found(
         objective,
         epsilon,
         answers[0],
         best,
         tuple(answers[1:]),
-        runner_up,
-        elsewhere,
-        _bound(space, objective == "per_watt"),
+        _next(space, start, epsilon, near, first.row) if alternatives else None,
+        _next(space, away, epsilon) if alternatives else None,
+        _bound(space),
         1 / min(option.seconds for option in problem.options["learner"]),
         space.raw,
         space.reduced,
@@ -119,16 +113,14 @@ def solve(
 def front(problem: Problem) -> tuple[Answer, ...]:
     """Configurations none of which is beaten in ``hz``, watts and number of devices at once; most ``hz`` first.
 
-    One for each such point, by the tie rule. Watts count only where all of a problem are stated. Empty if infeasible.
+    One for each such point, by the tie rule. Watts count where they are known of all candidates. Empty if infeasible.
     """
-    space = build(problem)
-    start = roots(space, np.flatnonzero(~space.missing))
-    labels = space.used
-    best = best_values(space, start, False, labels)
-    keys = least_keys(space, start, False, labels, np.where(best > 0, best, np.inf))
-    found = sorted(keys.values(), key=lambda item: item[0])
-    answers = [_answer(problem, "ratio", configuration(space, row, depth)) for _, row, depth in found]
-    known = not np.isnan(space.watts).any()
+    space = build(problem, "ratio")
+    start = legal_roots(space)
+    best = best_values(space, start, space.used)
+    keys = least_keys(space, start, space.used, np.where(best > 0, best, np.inf))
+    answers = [_answer(space, configuration(space, key.row, key.depth)) for key in keys]
+    known = all(answer.outcome.watts is not None for answer in answers)
     points = [
         (answer.value, -(answer.outcome.watts or 0.0) if known else 0.0, -float(len(answer.outcome.devices)))
         for answer in answers
@@ -136,22 +128,20 @@ def front(problem: Problem) -> tuple[Answer, ...]:
     return tuple(sorted((answers[place] for place in front_of(points)), key=lambda answer: -answer.value))
 
 
-def values(space: Space, rows: Integers, per_watt: bool, depths: tuple[int, ...]) -> Reals:
-    """Value (bound, where a part is a group) of rows at each depth, budgets aside: [R, depths]."""
+def values(space: Space, rows: Integers, depths: Sequence[int]) -> Reals:
+    """Value (a bound, where a part is a group) of rows at each depth, budgets aside: [R, depths]."""
     busiest, loop = loads(space, rows)
     under_way = loop[:, None] / (np.array(depths) + 1)
-    value: Reals = 1 / np.maximum(under_way, busiest[:, None])
-    return value / space.watts[rows[-1], None] if per_watt else value
+    value: Reals = 1 / np.maximum(under_way, busiest[:, None]) / space.divisor[rows[-1], None]
+    return value
 
 
-def best_values(
-    space: Space, start: Integers, per_watt: bool, labels: Integers, without: Integers | None = None
-) -> Reals:
+def best_values(space: Space, start: Integers, labels: Integers, without: Integers | None = None) -> Reals:
     """Largest value under each label (of a setting, from 0 on), 0 where nothing fits. ``without``: a row left out."""
     best = np.zeros(labels.max() + 1)
 
     def judge(rows: Integers) -> Integers:
-        value = values(space, rows, per_watt, space.depths[-1:])[:, 0]
+        value = values(space, rows, space.depths[-1:])[:, 0]
         keep = np.flatnonzero(value > best[labels[rows[-1]]])
         keep = keep[_possible(space, rows[:, keep], without)]
         keep = keep[np.argsort(-value[keep], kind="stable")]
@@ -164,35 +154,38 @@ def best_values(
     return best
 
 
-Keyed = dict[int, tuple[tuple[float, ...], Integers, int]]
-"""By label: (key, row, depth)."""
+class Keyed(NamedTuple):
+    """A configuration in the order of the tie rule."""
+
+    key: tuple[float, ...]
+    row: Integers
+    depth: int
 
 
 def least_keys(
-    space: Space, start: Integers, per_watt: bool, labels: Integers, least: Reals, without: Integers | None = None
-) -> Keyed:
-    """The smallest tie key under each label among the configurations whose value is at least ``least`` [labels]."""
+    space: Space, start: Integers, labels: Integers, least: Reals, without: Integers | None = None
+) -> list[Keyed]:
+    """The smallest tie key under each label among what has at least a value of ``least`` [labels], in order."""
     found = np.full((labels.max() + 1, 5 + len(PARTS)), np.inf)
-    where: Keyed = {}
+    where: dict[int, Keyed] = {}
 
     def judge(rows: Integers) -> Integers:
-        enough = values(space, rows, per_watt, space.depths) >= least[labels[rows[-1]], None]
-        keep = np.flatnonzero(enough[:, -1])  # a deeper one is never slower
-        depth = np.array(space.depths)[enough[keep].argmax(axis=1)]
-        keys = _keys(space, rows[:, keep], depth)
-        below = comes_before(keys, found[labels[rows[-1, keep]]])
-        below[below] = _possible(space, rows[:, keep[below]], without)
-        rows, keys, depth = rows[:, keep[below]], keys[below], depth[below]
-        order = np.lexsort(keys.T[::-1])
-        rows, keys, depth = rows[:, order], keys[order], depth[order]
+        enough = values(space, rows, space.depths) >= least[labels[rows[-1]], None]
+        deepest = enough[:, -1]  # is never slower
+        rows, enough = rows[:, deepest], enough[deepest]
+        keys = _keys(space, rows, np.array(space.depths)[enough.argmax(axis=1)])
+        keep = np.flatnonzero(comes_before(keys, found[labels[rows[-1]]]))
+        keep = keep[_possible(space, rows[:, keep], without)]
+        keep = keep[np.lexsort(keys[keep].T[::-1])]
+        rows, keys = rows[:, keep], keys[keep]
         if single(space, rows):
             for label, first in zip(*np.unique(labels[rows[-1]], return_index=True), strict=True):
                 found[label] = keys[first]
-                where[int(label)] = (tuple(map(float, keys[first])), rows[:, first], int(depth[first]))
+                where[int(label)] = Keyed(tuple(map(float, keys[first])), rows[:, first], int(keys[first, 2]))
         return rows
 
     descend(space, start, judge)
-    return where
+    return sorted(where.values(), key=lambda keyed: keyed.key)
 
 
 def _one(space: Space) -> Integers:
@@ -217,30 +210,26 @@ def _possible(space: Space, rows: Integers, without: Integers | None) -> Boolean
     return possible
 
 
-def _answer(problem: Problem, objective: Objective, chosen: Configuration) -> Answer:
-    given = outcome(problem, chosen)
-    return Answer(chosen, given, value(objective, given))
+def _answer(space: Space, chosen: Configuration) -> Answer:
+    given = outcome(space.problem, chosen)
+    return Answer(chosen, given, value(space.objective, given))
 
 
 def _next(
     space: Space,
     start: Integers,
-    objective: Objective,
     epsilon: float,
-    without: Integers | None,
-    neighbors: tuple[Configuration, ...],
+    near: tuple[Configuration, ...] = (),
+    without: Integers | None = None,
 ) -> Answer | None:
-    """The answer among the rows but one, and some more configurations."""
-    per_watt = objective == "per_watt"
-    others = [_answer(space.problem, objective, neighbor) for neighbor in neighbors]
-    best = max([float(best_values(space, start, per_watt, _one(space), without)[0]), *(one.value for one in others)])
-    if not best:
-        return None
+    """The answer among all rows but one, and some more configurations."""
+    others = [_answer(space, one) for one in near]
+    best = max([float(best_values(space, start, _one(space), without)[0]), *(other.value for other in others)])
     least = threshold(best, epsilon)
-    for _, row, depth in least_keys(space, start, per_watt, _one(space), np.array([least]), without).values():
-        others.append(_answer(space.problem, objective, configuration(space, row, depth)))
+    for key in least_keys(space, start, _one(space), np.array([least]), without) if best else ():
+        others.append(_answer(space, configuration(space, key.row, key.depth)))
     good = (other for other in others if other.value >= least)
-    return min(good, key=lambda other: tie_key(space.problem, other.configuration, other.outcome))
+    return min(good, key=lambda other: tie_key(space.problem, other.configuration, other.outcome), default=None)
 
 
 def _neighbors(problem: Problem, choice: Configuration) -> tuple[Configuration, ...]:
@@ -261,22 +250,11 @@ def _neighbors(problem: Problem, choice: Configuration) -> tuple[Configuration, 
     return tuple(one for one in found if fits(problem, one))
 
 
-def _bound(space: Space, per_watt: bool) -> float:
+def _bound(space: Space) -> float:
     """See ``Found``. A slowdown below 1 helps even here."""
-    fastest = {
-        part: min(
-            float(space.nodes[p].seconds[len(space.nodes[p].options) + group]) * float(factor)
-            for group, factor in zip(space.settings[p], np.minimum(space.slow[p], 1.0), strict=True)
-        )
-        for p, part in enumerate(PARTS)
-    }
+    fastest = {}
+    for p, part in enumerate(PARTS):
+        least = space.nodes[p].seconds[space.settings[p] + len(space.nodes[p].options)]
+        fastest[part] = float((least * np.minimum(space.slow[p], 1.0)).min())
     loop = sum(fastest[part] for part in LOOP) / (space.depths[-1] + 1)
-    hz = 1 / max(loop, *(taken for part, taken in fastest.items() if space.with_actors or part != "actors"))
-    return hz / float(space.watts.min()) if per_watt else hz
-
-
-def _need_watts(problem: Problem) -> None:
-    devices = {option.device for options in problem.options.values() for option in options} | set(problem.hosts)
-    unknown = sorted(device for device in devices if not problem.watts.get(device, 0.0) > 0)
-    if unknown:
-        raise ProblemError(f"steps per joule need watts above 0 of every device; state those of {', '.join(unknown)}")
+    return 1 / max(loop, *(fastest[part] for part in space.counted)) / float(space.divisor.min())

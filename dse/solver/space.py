@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .objectives import cores, option_key
+from .objectives import Objective, cores, option_key
 from .pareto import undominated
-from .problem import LOOP, PARTS, Configuration, Flow, Option, Part, Problem
+from .problem import LOOP, PARTS, Configuration, Flow, Option, Part, Problem, ProblemError
 
 Reals = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -50,11 +50,12 @@ class Space:
     """Of a problem. By setting: ``settings`` [P, S] the groups, ``slow`` [P, S] factors on seconds, ``engine`` [P, S].
 
     Also [S]: ``links`` [S, W] seconds that transfers keep engines busy, ``waits`` seconds of them that a batch waits,
-    ``nbytes`` moved, whether a way is ``missing``, how many ``devices``, ``watts`` (not a number where not stated),
-    and a number for each ``mapping`` of parts to devices and for each set of devices ``used``.
+    ``nbytes`` moved, whether a way is ``missing``, how many ``devices``, what to divide throughput by (``divisor``:
+    watts, or 1), and a number for each ``mapping`` of parts to devices and for each set of devices ``used``.
     """
 
     problem: Problem
+    objective: Objective
     nodes: tuple[Nodes, ...]
     settings: Integers
     slow: Reals
@@ -64,13 +65,17 @@ class Space:
     nbytes: Reals
     missing: Booleans
     devices: Integers
-    watts: Reals
+    divisor: Reals
     mapping: Integers
     used: Integers
     budgets: tuple[str, ...]
     have: Reals
     depths: tuple[int, ...]
-    with_actors: bool
+
+    @property
+    def counted(self) -> tuple[Part, ...]:
+        """Parts that keep engines busy. Without actors and their traffic in ``training``, as in ``training_hz``."""
+        return LOOP if self.objective == "training" else PARTS
 
     @property
     def raw(self) -> int:
@@ -83,8 +88,8 @@ class Space:
         return math.prod(len(nodes.options) for nodes in self.nodes) * len(self.depths)
 
 
-def build(problem: Problem, with_actors: bool = True) -> Space:
-    """Without actors: what keeps them and their traffic busy does not count, as in ``Outcome.training_hz``."""
+def build(problem: Problem, objective: Objective) -> Space:
+    """ProblemError for ``per_watt`` where the watts of a device are not stated."""
     depths = tuple(sorted(set(problem.depths)))
     reduced = {part: _groups(problem, part) for part in PARTS}
     budgets = _scarce(problem, reduced)
@@ -106,12 +111,10 @@ def build(problem: Problem, with_actors: bool = True) -> Space:
     used[[devices.index(host) for host in problem.hosts]] = True
     for row in device:
         used[row, np.arange(row.size)] = True
-    watts = np.zeros(settings.shape[1])
-    for name, inside in zip(devices, used, strict=True):
-        watts += np.where(inside, problem.watts.get(name, np.nan), 0.0)
-    links, waits, nbytes, missing = _traffic(problem, device, devices, engines, with_actors)
+    links, waits, nbytes, missing = _traffic(problem, device, devices, engines, objective != "training")
     return Space(
         problem,
+        objective,
         nodes,
         settings,
         _slowdown(problem, device, engine, devices),
@@ -121,13 +124,12 @@ def build(problem: Problem, with_actors: bool = True) -> Space:
         nbytes,
         missing,
         used.sum(axis=0),
-        watts,
+        _watts(problem, devices, used) if objective == "per_watt" else np.ones(used.shape[1]),
         _label(device),
         _label(used.astype(np.int64)),
         budgets,
         np.array([problem.budgets[name] for name in budgets]),
         depths,
-        with_actors,
     )
 
 
@@ -179,6 +181,17 @@ def _slowdown(problem: Problem, device: Integers, engine: Integers, devices: Seq
     return factor
 
 
+def _watts(problem: Problem, devices: Sequence[str], used: Booleans) -> Reals:
+    """Of each setting, added in the order of ``outcome``."""
+    unknown = [device for device in devices if not problem.watts.get(device, 0.0) > 0]
+    if unknown:
+        raise ProblemError(f"steps per joule need watts above 0 of every device; state those of {', '.join(unknown)}")
+    total = np.zeros(used.shape[1])
+    for device, inside in zip(devices, used, strict=True):
+        total += np.where(inside, problem.watts[device], 0.0)
+    return total
+
+
 def _traffic(
     problem: Problem, device: Integers, devices: Sequence[str], engines: Sequence[str], with_actors: bool
 ) -> tuple[Reals, Reals, Reals, Booleans]:
@@ -222,6 +235,11 @@ def _label(columns: NDArray[Any]) -> Integers:
     return label
 
 
+def legal_roots(space: Space) -> Integers:
+    """Rows of all settings whose ways are there."""
+    return roots(space, np.flatnonzero(~space.missing))
+
+
 def roots(space: Space, settings: Integers) -> Integers:
     """Rows [P + 1, R] of settings, all parts still groups."""
     options = np.array([len(nodes.options) for nodes in space.nodes])
@@ -236,7 +254,7 @@ def loads(space: Space, rows: Integers) -> tuple[Reals, Reals]:
     loop = space.waits[setting]
     for p, part in enumerate(PARTS):
         spent = space.nodes[p].seconds[rows[p]] * space.slow[p, setting]
-        if space.with_actors or part != "actors":
+        if part in space.counted:
             flat[first + space.engine[p, setting]] += spent
         if part in LOOP:
             loop += spent
