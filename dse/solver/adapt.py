@@ -113,7 +113,7 @@ def _odd(seen: Sequence[tuple[int, float]], within: float) -> str:
     top = max(rate for _, rate in seen)
     peak = [number for number, (_, rate) in enumerate(seen) if rate == top]
     for number, ((a, before), (b, after)) in enumerate(itertools.pairwise(seen)):
-        if before == after == top:
+        if before == after and (before == top or within):
             continue
         up = number < peak[0]
         if before == after or (before > after * (1 + within) if up else after > before * (1 + within)):

@@ -25,7 +25,7 @@ import numpy as np
 from .problem import LOOP, Configuration, Problem, ProblemError
 from .throughput import seconds, transfers
 
-BATCHES = 20  # that steps are cut into for the interval of their mean
+STRETCHES = 20  # that steps are cut into for the interval of their mean (by "batch means")
 STUDENT = 2.093  # 97.5 % quantile of Student's t for 19 degrees of freedom
 DRAWN = 4096  # random times at once
 ACTORS = -1  # the place of actors, before all places of the round
@@ -103,7 +103,7 @@ def network(problem: Problem, configuration: Configuration, actors: bool = True)
 
 @dataclass(frozen=True)
 class Simulated:
-    """Gradient steps a second, with the 95 % interval of batch means, over so many steps after a warm-up."""
+    """Gradient steps a second, with the 95 % interval from means of stretches, over so many steps after a warm-up."""
 
     hz: float
     low: float
@@ -114,14 +114,15 @@ class Simulated:
 def simulate(found: Network, depth: int, cv: float = 0.0, steps: int = 2000, seed: int = 0) -> Simulated:
     """A run until ``steps`` gradient steps are done. Times are exact for cv = 0, else drawn from gamma distributions.
 
-    Draws are independent, of one visit each, with the visit's mean; a seed gives the same run always. Exact times make
-    the interval narrow, and a start that goes on forever may hide in it. ProblemError for fewer steps than batches.
+    A draw is of one visit, around its mean, whatever the others were; a seed gives the same run always. A run may show
+    slightly more than the bound: by steps that were under way when counting began. ProblemError for a negative depth or
+    cv, or too few steps.
     """
     import simpy  # noqa: PLC0415  # only here
 
-    if depth < 0 or not 0 <= cv < math.inf or steps < BATCHES:
+    if depth < 0 or not 0 <= cv < math.inf or steps < STRETCHES:
         raise ProblemError(
-            f"a simulation wants depth and cv of 0 or more and {BATCHES} steps at least, not {depth}, {cv} and {steps}"
+            f"a simulation wants a depth and cv from 0 on and {STRETCHES} steps at least, not {depth}, {cv} and {steps}"
         )
     under_way = depth + 1
     warm = max(steps // 10, 4 * under_way)
@@ -210,8 +211,8 @@ def _factors(cv: float, seed: int) -> Iterator[float]:
 def _summary(finished: "np.ndarray[Any, np.dtype[np.float64]]") -> Simulated:
     """Of the times at which steps ended, the first of them that of the last step of the warm-up."""
     steps = len(finished) - 1
-    edges = np.linspace(0, steps, BATCHES + 1).round().astype(int)
+    edges = np.linspace(0, steps, STRETCHES + 1).round().astype(int)
     means = np.diff(finished[edges]) / np.diff(edges)
     each = float(finished[-1] - finished[0]) / steps
-    half = STUDENT * float(means.std(ddof=1)) / math.sqrt(BATCHES)
+    half = STUDENT * float(means.std(ddof=1)) / math.sqrt(STRETCHES)
     return Simulated(1 / each, 1 / (each + half), 1 / (each - half) if half < each else math.inf, steps)
