@@ -116,8 +116,9 @@ def _parser() -> argparse.ArgumentParser:
     ask = commands.add_parser(
         "recommend",
         help="which mapping for a platform and a workload, or which tree for N and B",
-        description=f"{solver_command.ABOUT}\n\nWithout a workload, --capacity and --batch ask which tree, K and threads: "
-        "a step is one draw of B leaves and R\nupdates of B leaves, answered from the records in results/.",
+        description=f"{solver_command.ABOUT}\n\n"
+        "Without a workload, --capacity and --batch ask which tree, which K and how many threads:\n"
+        "a step is one draw of B leaves and R updates of B leaves, answered from the records in results/.",
         formatter_class=raw,
     )
     solver_command.add_question(ask, needs_platform=False)
@@ -130,6 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     ask.add_argument("--machine", help="key of another machine with records (default: this one)")
     ask.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
     ask.add_argument("--json", action="store_true", help="print JSON instead of text")
+    solver_command.add_to(commands)
     platform_command.add_to(commands)
     fpga_command.add_to(commands)
     return parser

@@ -24,8 +24,8 @@ from .solver.parts import Parts
 from .solver.primitives import PerformanceTable
 from .solver.problem import ProblemError
 
-BATCHES = tuple(1 << power for power in range(4, 14))
-"""B that are tried where it is free."""
+BATCHES = tuple(1 << power for power in range(5, 13))
+"""B that are tried where it is free; of a machine with records, those that lie within what was measured."""
 NUMBERS = {
     "batch": ("learner", "batch"),
     "update_interval": ("learner", "update_interval"),
@@ -55,9 +55,9 @@ def recommend_mapping(
 ) -> MappingAnswer | Shortage:
     """The best mapping, or what there is too little of.
 
-    ``fix``: values that are given, keys as in ``FIX``. ``exclude``: devices that may not be used. ``free``: "batch" (then
-    records trained a second decide, over powers of two) and "presampled". PlatformError, WorkloadError, RecordError or
-    ProblemError (a ValueError) with one sentence where there is no answer.
+    ``fix``: values that are given, keys as in ``FIX``. ``exclude``: devices that may not be used. ``free``: "batch"
+    (then records trained a second decide, over powers of two) and "presampled". PlatformError, WorkloadError,
+    RecordError or ProblemError (a ValueError) with one sentence where there is no answer.
     """
     machine = load(platform, results) if isinstance(platform, str | Path) else platform
     task = load_workload(workload) if isinstance(workload, str | Path) else workload
@@ -66,8 +66,8 @@ def recommend_mapping(
     own, other = tables(machine, task, results)
     if "batch" not in free:
         return _answer(machine, task, own, other, objective, wishes, exclude, free, epsilon)
-    found = []
-    for batch in BATCHES:
+    found, sizes = [], {batch for _, batch in own.alone("learner step")} if own else set()
+    for batch in [one for one in BATCHES if not sizes or min(sizes) <= one <= max(sizes)]:
         one = _with(task, {"batch": batch})
         found.append(_answer(machine, one, own, other, objective, wishes, exclude, free, epsilon))
     answers = [one for one in found if isinstance(one, MappingAnswer)]
@@ -101,13 +101,14 @@ def changed(platform: Platform, changes: Mapping[str, float]) -> Platform:
     DEVICE.memory_gb is short for DEVICE.memory.size_gb; a slice is DEVICE.SLICE.lut, a link CPU-GPU.beta_gb_per_s.
     PlatformError for a key that is not there.
     """
-    data = tomllib.loads(to_toml(platform))
     for path, value in changes.items():
+        data = tomllib.loads(to_toml(platform))
         _set(data, path, value)
-    made, faults = schema.build(data)
-    if made is None:
-        raise PlatformError("\n".join(f"{'.'.join(map(str, where))}: {told}" for where, told in faults))
-    return made
+        made, faults = schema.build(data)
+        if made is None:
+            raise PlatformError("\n".join(f"{path}: {told}" for _, told in faults))
+        platform = made
+    return platform
 
 
 def checked(
@@ -168,7 +169,7 @@ def _with(workload: Workload, wishes: Mapping[str, Any]) -> Workload:
     for key, (table, name) in NUMBERS.items():
         if key in wishes:
             part = dataclasses.replace(getattr(workload, table), **{name: wishes[key]})
-            workload = dataclasses.replace(workload, **{table: part})  # type: ignore[arg-type]
+            workload = dataclasses.replace(workload, **{table: part})
     return workload
 
 

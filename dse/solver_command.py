@@ -28,8 +28,8 @@ GOALS = {
 }
 ABOUT = f"""What to run where: actors, sampling, storage, learner and updating of a workload on a machine's devices.
 
-A platform is a name ({", ".join(names())}, or `this`, the machine that asks, with its records) or a .toml file; a workload
-too ({", ".join(workload_names())}).
+A platform is a name ({", ".join(names())}, or `this`, the machine that asks, with its records) or a .toml file;
+a workload too ({", ".join(workload_names())}).
 
 Objectives: {"; ".join(f"{name}: {told}" for name, told in GOALS.items())}.
 
@@ -38,8 +38,8 @@ Objectives: {"; ".join(f"{name}: {told}" for name, told in GOALS.items())}.
 Sampling, storage, learner and updating are each a device's name; actors a number of processes; arrangement is one of
 {"; ".join(f"{name} ({told})" for name, told in ARRANGEMENT.items())}.
 
-K is free unless fixed; how many batches are drawn ahead is the workload's `presampled` unless --free presampled; --free batch
-looks for the most records trained a second over powers of two."""
+K is free unless fixed; how many batches are drawn ahead is the workload's `presampled` unless --free presampled;
+--free batch looks for the most records trained a second over powers of two."""
 
 
 def add_question(parser: argparse.ArgumentParser, needs_platform: bool = True) -> None:
@@ -187,8 +187,8 @@ def _answer(given: MappingAnswer) -> Iterator[str]:
     yield f"  {rate(given)}"
     yield from _wrapped(f"bound by {given.bottleneck}")
     yield from _wrapped(
-        f"at most {_number(given.bound)} if every part had its fastest option to itself ({given.distance:.0%} below that); "
-        f"{_number(given.learner_hz)} by the fastest learner alone"
+        f"at most {_number(given.bound)} if every part had its fastest option to itself ({given.distance:.0%} below "
+        f"that); {_number(given.learner_hz)} by the fastest learner alone"
     )
     yield from _alternatives(given)
     yield from _survival(given)
@@ -222,7 +222,7 @@ def rate(given: MappingAnswer) -> str:
 
 def _alternatives(given: MappingAnswer) -> Iterator[str]:
     if given.ties:
-        yield f"  ties, within {given.epsilon:.0%} of the best (of these the fewest devices, bytes and cores were chosen):"
+        yield f"  ties, within {given.epsilon:.0%} of the best; fewest devices, bytes moved and cores decided:"
         yield from _others(given.ties)
     if given.runner_up and given.runner_up not in given.ties[:SHOWN]:
         yield "  runner-up:"
@@ -267,12 +267,17 @@ def _evidence(given: MappingAnswer) -> Iterator[str]:
 def _shortage(given: Shortage) -> Iterator[str]:
     yield f"{given.workload} does not fit {given.platform}:"
     for repair in given.repairs:
-        told = " and ".join(f"{name}: have {have:,.4g}, need {need:,.4g}" for name, (have, need) in repair.items())
-        yield f"  {told}"
+        yield "  " + " and ".join(_budget(name, have, need) for name, (have, need) in repair.items())
     for source, target in given.no_links:
         yield f"  no chain of links from {source} to {target}"
     if len(given.repairs) > 1:
         yield "  each line would be enough by itself"
+
+
+def _budget(name: str, have: float, need: float) -> str:
+    if name.endswith("_bytes"):
+        return f"{name.removesuffix('_bytes')}: have {have / 1e9:,.4g} GB, need {need / 1e9:,.4g} GB"
+    return f"{name}: have {have:,.5g}, need {need:,.5g}"
 
 
 def _explanation(given: Explanation) -> Iterator[str]:

@@ -1,10 +1,9 @@
 """The answer to a mapping question: what to run where, how fast, how sure, what is next, and what it all rests on."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-
-import numpy as np
 
 from .build import RULE, Built
 from .infeasible import Infeasible
@@ -188,7 +187,7 @@ def answered(built: Built, objective: Objective, epsilon: float | None = None) -
         distance=1 - result.answer.value / bound,
         learner_hz=max(one.learner_hz for one in result.found.values()),
         watts=given.watts,
-        ties=tuple(other for other in others if 1 - result.epsilon <= other.value / result.best)[:10],
+        ties=tuple(_by_mapping(others, threshold(result.best, result.epsilon))),
         runner_up=others[0] if others else None,
         elsewhere=next((other for other in others if other.mapping != _mapping(chosen)), None),
         survival=survival,
@@ -199,13 +198,27 @@ def answered(built: Built, objective: Objective, epsilon: float | None = None) -
     )
 
 
-def describe(built: Built, place: str, chosen: Configuration) -> str:
-    """A configuration in one line: only what differs between them."""
-    mapping = _mapping(chosen)
-    where = ", ".join(f"{part} {device}" for part, device in mapping.items() if part != "actors")
-    actors = f"{chosen.actors.name} of actors"
-    tree = chosen.updating.name
-    return f"{place.split(maxsplit=1)[0]}: {where}; {actors}, {chosen.learner.name}, {tree}"
+def difference(chosen: tuple[str, Configuration], other: tuple[str, Configuration]) -> str:
+    """What another configuration has that the chosen one, each with its place, has not."""
+    (here, mine), (there, yours) = chosen, other
+    told = []
+    if here.split(maxsplit=1)[0] != there.split(maxsplit=1)[0]:
+        told.append(there.split(maxsplit=1)[0])
+    pairs = ((mine.actors, yours.actors), (mine.learner, yours.learner), (mine.storage, yours.storage))
+    for one, two in pairs:
+        if (one.device, one.name) != (two.device, two.name):
+            told.append(f"{one.part} on {two.device}" + (f" ({two.name})" if two.name != one.name else ""))
+    if _tree(mine) != _tree(yours):
+        told.append(_tree(yours))
+    if mine.depth != yours.depth:
+        told.append(f"{yours.depth} batches drawn ahead")
+    return ", ".join(told) or f"the same with cores to replay ({there})"
+
+
+def _tree(one: Configuration) -> str:
+    if one.sampling.device == one.updating.device:
+        return f"tree on {one.updating.device} ({one.updating.name})"
+    return f"drawing on {one.sampling.device} ({one.sampling.name}), updating on {one.updating.device}"
 
 
 def _mapping(chosen: Configuration) -> dict[str, str]:
@@ -262,18 +275,30 @@ def _others(built: Built, result: Solved) -> list[Other]:
     for place, found in result.found.items():
         answers = [found.answer, *found.ties, found.runner_up, found.elsewhere]
         rows += [(one.value, place, one.configuration, one.outcome.hz) for one in answers if one]
-    seen, kept = {(result.place, _key(result.answer.configuration))}, list[Other]()
+    choice = (result.place, result.answer.configuration)
+    seen, kept = {_key(*choice)}, list[Other]()
     for value, place, one, _ in sorted(rows, key=lambda row: -row[0]):
-        key = (place, _key(one))
+        key = _key(place, one)
         if key not in seen:
             seen.add(key)
-            told = describe(built, place, one)
+            told = difference(choice, (place, one))
             kept.append(Other(told, place.split(maxsplit=1)[0], _mapping(one), value, 1 - value / result.answer.value))
     return kept
 
 
-def _key(one: Configuration) -> tuple[Any, ...]:
-    return (*((option.device, option.engine, option.name) for option in one.options), one.depth)
+def _by_mapping(others: Sequence[Other], least: float) -> list[Other]:
+    """The best of each arrangement on each mapping of parts to devices, as long as it is as good as the best."""
+    found: dict[tuple[Any, ...], Other] = {}
+    for other in others:
+        if other.value >= least:
+            found.setdefault((other.arrangement, *other.mapping.items()), other)
+    return list(found.values())
+
+
+def _key(place: str, one: Configuration) -> tuple[Any, ...]:
+    """What a reader can tell apart: not how many cores stand by to replay."""
+    arrangement = place.split(maxsplit=1)[0]
+    return (arrangement, *((option.device, option.name) for option in one.options), one.depth)
 
 
 def _terms(built: Built, result: Solved, objective: Objective) -> tuple[Terms, list[str]]:
@@ -283,11 +308,11 @@ def _terms(built: Built, result: Solved, objective: Objective) -> tuple[Terms, l
         answers = [found.answer, *found.ties, *(one for one in (found.runner_up, found.elsewhere) if one)]
         rows += [(place, one.configuration) for one in answers]
         rows += [(place, one) for one in around(built.problems[place], found.choice)]
-    unique = list({(place, _key(one)): (place, one) for place, one in rows}.values())
+    unique = list({(place, _key(place, one)): (place, one) for place, one in rows}.values())
     found_terms = Terms(
         [(built.problems[place], one) for place, one in unique], objective, spreads(list(built.problems.values()))
     )
-    return found_terms, [describe(built, place, one) for place, one in unique]
+    return found_terms, [difference(rows[0], (place, one)) for place, one in unique]
 
 
 def _numbers(built: Built, result: Solved) -> list[str]:
@@ -314,8 +339,8 @@ def _notes(built: Built, result: Solved) -> list[str]:
     workload = parts.workload
     if parts.table and parts.table.differs:
         notes.append(
-            f"profiled was {parts.table.workload} with other {', '.join(parts.table.differs)}; what depends on those was "
-            "interpolated or modeled, the rest is that profile's"
+            f"profiled was {parts.table.workload} with other {', '.join(parts.table.differs)}; what depends on those "
+            "was interpolated or modeled, the rest is that profile's"
         )
     if parts.table is None:
         notes.append("no records of this machine: every time is modeled, quoted, or carried over from another machine")
@@ -345,10 +370,12 @@ def _shortage(built: Built, results: Sequence[Infeasible]) -> Shortage:
             if not any(name.startswith(RULE) for name in repair.budgets):
                 repairs += [repair.budgets] if repair.budgets else []
                 links |= set(repair.ways)
-    unique = {tuple(sorted(repair.items())): repair for repair in repairs}
-    ordered = sorted(unique.values(), key=lambda repair: (len(repair), _excess(repair)))
-    return Shortage(built.parts.platform.name, built.parts.workload.name, tuple(ordered), tuple(sorted(links)))
+    unique: dict[tuple[str, ...], Mapping[str, tuple[float, float]]] = {}
+    for found in sorted(repairs, key=lambda repair: (len(repair), _excess(repair))):
+        if not any(set(names) <= set(found) for names in unique):  # of the same budgets, the least that would do
+            unique[tuple(found)] = found
+    return Shortage(built.parts.platform.name, built.parts.workload.name, tuple(unique.values()), tuple(sorted(links)))
 
 
 def _excess(repair: Mapping[str, tuple[float, float]]) -> float:
-    return float(np.max([need / have if have else np.inf for have, need in repair.values()]))
+    return max(need / have if have else math.inf for have, need in repair.values())

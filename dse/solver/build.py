@@ -6,11 +6,11 @@ serial        one process does everything in turns, as ``python -m impls.trainin
 apart         actors on cores of their own; one process draws, gathers, learns and updates in turns
 pipelined r   actors, replay on r cores, and the learner, each on cores (or devices) of their own, all at the same time
 
-Where draw and update are on one device there is one tree, and its option of updating has the whole time. Where they part,
-the updating device keeps the tree and sends the sums it changed, an index and a sum for each level of each element, to
-the sampling device, which takes as long to store them as to draw: this is our model, nobody has built it.
+Where draw and update are on one device there is one tree, and its option of updating has the whole time. Where they
+part, the updating device keeps the tree and sends the sums it changed, an index and a sum for each level of each
+element, to the sampling device, which takes as long to store them as to draw: this is our model, nobody has built it.
 
-That both have one tree, or that they part, is a budget like any other (its name begins with ``RULE``): the two options that
+That both have one tree, or that they part, is a budget like any other (its name begins with ``RULE``): two options that
 do not go together need more of it than there is.
 """
 
@@ -111,7 +111,7 @@ class _Maker:
     def actors(self) -> None:
         parts, serial = self.parts, self.place == "serial"
         u, count = parts.workload.learner.update_interval, parts.workload.actors.count
-        most = 1 if serial else min(count, parts.cores - 1 - self.replaying)
+        most = 1 if serial else max(1, min(count, parts.cores - 1 - self.replaying))
         for processes in range(1, most + 1):
             if parts.fixed.get("actors") in (None, processes):
                 step, fetch = parts.actor_step(processes), parts.fetches(serial)
@@ -147,7 +147,7 @@ class _Maker:
         own = self.in_turns or self.replaying > 0  # cores for what the processor does
         devices = [device for device in self.reachable if own or device.kind != "cpu"]
         trees = {device.name: self.parts.trees(device, self.in_turns) for device in devices}
-        most = self.parts.cores if self.in_turns else max(self.replaying, 1)
+        most = max(self.replaying, 1)  # in turns one, for the cores of that process are those its learner asks for
         fitting = {name: [tree for tree in found if tree.threads <= most] for name, found in trees.items()}
         homes = [device for device in devices if fitting[device.name]]
         for device in homes:
@@ -214,7 +214,10 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
 
 def _places(parts: Parts) -> list[str]:
     wanted = parts.fixed.get("arrangement")
-    every = ["serial", "apart", *(f"pipelined {count}" for count in REPLAYING if count <= max(0, parts.cores - 2))]
+    counts = [
+        count for count in REPLAYING if count <= max(1, parts.cores - 2)
+    ]  # too few cores for 1 is for budgets to say
+    every = ["serial", "apart", *(f"pipelined {count}" for count in counts)]
     return [place for place in every if wanted in (None, place.split()[0])]
 
 

@@ -8,7 +8,7 @@ from .answer import MappingAnswer, Shortage
 
 @dataclass(frozen=True)
 class Explanation:
-    """``asked``: the best that is as described. ``loss``: the share of the best's value it lacks; 0 or less is a tie."""
+    """``asked``: the best that is as described. ``loss``: the share of the best's value that it lacks."""
 
     described: dict[str, Any]
     asked: MappingAnswer

@@ -1,8 +1,8 @@
 """What nobody measured, from a platform's numbers and laws with a few measured constants. Every interval is wide.
 
 The constants are rounded from one machine's profiles (d7dae63b89: one core of an EPYC server, PyTorch and NumPy), and
-so are the factors: each law lies within its factor of nine in ten of that machine's own cells, which a test recomputes. On
-another machine nothing tells how far off they are, so a law is good for what bounds a step, not for a close call.
+so are the factors: each law lies within its factor of nine in ten of that machine's own cells, which a test recomputes.
+On another machine nothing tells how far off they are: a law is good for what bounds a step, not for a close call.
 
 Letters: B batch, x cores, N capacity, K fanout. Times are seconds of one call.
 """
@@ -28,6 +28,7 @@ FRAMEWORK_SECONDS = 0.6e-3  # Python and PyTorch around a gradient step on a sma
 LEARNER_FACTOR = 2.5
 TREE_CALL_SECONDS, TREE_UPDATE_SHARE, TREE_FACTOR = 1e-6, 0.5, 3.0  # an update works through a shared group once
 ROWS_CALL_SECONDS, ROW_SECONDS, ROWS_FACTOR = 3e-6, 0.05e-6, 2.0  # of NumPy, to gather rows or to write them
+FIELDS, BURST_SECONDS = 5, 1e-6  # of a record; of a memory that is asked for rows
 FETCH_SECONDS, FETCH_BYTES_PER_S, FETCH_FACTOR = 60e-6, 10e9, 2.5  # weights into an actor's networks
 ACTOR_SECONDS, ACTOR_FACTOR = 0.15e-3, 5.0  # of an environment step with inference, where no profile has it
 ELSEWHERE_FACTOR = 2.5  # between one core and another, of what was measured on another machine
@@ -37,7 +38,7 @@ FPGA_RMM_FACTOR, FPGA_LEARNER_FACTOR = 1.25, 2.0  # equals simulated hardware; c
 ADAM_ARRAYS = 7  # weights, gradients and two moments are read, all but gradients written
 PASSES = {"dqn": (5, 0), "ddpg": (6, 4), "td3": (5, 3), "sac": (6, 4)}
 """By algorithm: how often a step's MACs of the value networks, and of the policy, are done: forward 1, backward 2."""
-SHARES = (1.0, 0.75, 0.4)  # of an FPGA that a learner may fill
+SHARES = (1.0, 0.5)  # of an FPGA that a learner may fill
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,14 @@ def scaled(one: float, cores: int, contention: float) -> tuple[float, float]:
     return one * math.sqrt(amdahl * cores), math.sqrt(cores / amdahl)
 
 
-def learner(device: Device, workload: Workload, batch: int, cores: int = 1) -> Law:
-    """A gradient step in a framework: its own time, then arithmetic or memory, whichever takes longer."""
+def pace(host: Device) -> float:
+    """How many times as long Python takes on a processor as where the constants are from, by its clock."""
+    return estimates.CPU_HZ / host.clock_hz.value if host.clock_hz else 1.0
+
+
+def learner(host: Device, device: Device, workload: Workload, batch: int, cores: int = 1) -> Law:
+    """A gradient step in a framework on a host: its own time, then arithmetic or memory, whichever takes longer."""
+    framework = FRAMEWORK_SECONDS * pace(host)
     sizes = networks(workload)
     often = PASSES[workload.algorithm]
     macs = sum(size.macs * often[name == "policy"] for name, size in sizes.items())
@@ -70,10 +77,10 @@ def learner(device: Device, workload: Workload, batch: int, cores: int = 1) -> L
     if device.kind == "gpu":
         launch = device.launch_seconds.value if device.launch_seconds else 0.0
         calls = 3 * (len(workload.network.hidden) + 1) * launch
-        told = f"the larger of {FRAMEWORK_SECONDS * 1e3:g} ms of a framework and launches, and a roofline on top"
-        return Law(max(FRAMEWORK_SECONDS, calls) + worked, GPU_FACTOR, told)
-    told = f"{FRAMEWORK_SECONDS * 1e3:g} ms of a framework and a roofline on {cores} of {_cores(device):g} cores"
-    return Law(FRAMEWORK_SECONDS + worked, factor, told)
+        told = f"the larger of {framework * 1e3:.2g} ms of a framework and launches, and a roofline on top"
+        return Law(max(framework, calls) + worked, GPU_FACTOR, told)
+    told = f"{framework * 1e3:.2g} ms of a framework and a roofline on {cores} of {_cores(device):g} cores"
+    return Law(framework + worked, factor, told)
 
 
 def tree(
@@ -88,19 +95,23 @@ def tree(
         law = Law(spent, GPU_FACTOR, "a launch and what its levels read from the GPU's memory")
         return law, law
     speedup, more = scaled(1.0, threads, ACTOR_CONTENTION)
-    told = f"{TREE_CALL_SECONDS * 1e6:g} us of a call and what its levels read from caches and memory"
-    draw = Law(TREE_CALL_SECONDS + spent / speedup, TREE_FACTOR * more, told)
-    return draw, replace(draw, seconds=TREE_CALL_SECONDS + TREE_UPDATE_SHARE * spent / speedup)
+    call = TREE_CALL_SECONDS * pace(device)
+    told = f"{call * 1e6:.2g} us of a call and what its levels read from caches and memory"
+    draw = Law(call + spent / speedup, TREE_FACTOR * more, told)
+    return draw, replace(draw, seconds=call + TREE_UPDATE_SHARE * spent / speedup)
 
 
 def rows_moved(device: Device, count: float, nbytes: float) -> Law:
     """Records gathered from, or written to, random places of a device's memory."""
     through = 2 * nbytes / _bandwidth(device)
     if device.kind == "cpu":
-        told = f"{ROWS_CALL_SECONDS * 1e6:g} us of NumPy, {ROW_SECONDS * 1e9:g} ns a record, and memory bandwidth"
-        return Law(ROWS_CALL_SECONDS + ROW_SECONDS * count + through, ROWS_FACTOR, told)
-    launch = device.launch_seconds.value if device.launch_seconds else 1e-6
-    return Law(5 * launch + through, GPU_FACTOR, "a launch for each of five fields, and memory bandwidth")
+        call, each = ROWS_CALL_SECONDS * pace(device), ROW_SECONDS * pace(device)
+        told = f"{call * 1e6:.2g} us of NumPy, {each * 1e9:.2g} ns a record, and memory bandwidth"
+        return Law(call + each * count + through, ROWS_FACTOR, told)
+    if device.kind == "fpga":
+        return Law(BURST_SECONDS + through, GPU_FACTOR, "one burst through the card's memory, by its bandwidth")
+    launch = device.launch_seconds.value if device.launch_seconds else BURST_SECONDS
+    return Law(FIELDS * launch + through, GPU_FACTOR, f"a launch for each of {FIELDS} fields, and memory bandwidth")
 
 
 def fetch(nbytes: float) -> Law:
@@ -139,9 +150,9 @@ class Rmm:
 
 @functools.lru_cache(maxsize=64)
 def rmms(slices: tuple[Slice, ...], capacity: int, batch: int, clock_hz: float, fanout: int | None) -> tuple[Rmm, ...]:
-    """Those that fit a slice and that no other beats, fastest first. Cycles of a batch are split by the even-bank law."""
-    more = {} if fanout is None else {"fanouts": (fanout,)}
-    points = rmm_search.priced(Space(capacity, batch, clock_hz=clock_hz, **more))
+    """Those that fit a slice and that no other beats, fastest first. Cycles are split as where banks are even."""
+    fanouts = rmm_search.FANOUTS if fanout is None else (fanout,)
+    points = rmm_search.priced(Space(capacity, batch, fanouts, clock_hz=clock_hz))
     fitting = [point for point in points if any(not exceeded(point.needed, one.budget) for one in slices)]
     found = []
     for point in front(fitting):

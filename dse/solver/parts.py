@@ -4,6 +4,7 @@ Letters: B batch, N capacity, K fanout, u environment steps a gradient step, x c
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,10 +24,16 @@ from .modeled import Law
 from .primitives import PerformanceTable, Row, factor_of, timed
 from .problem import Timed
 
-SAME = "the tree of updating"
 FANOUTS = (2, 4, 8, 16, 32, 64)  # of trees that are modeled
 PARTED_TREES = 3  # of a processor's, where sampling and updating part: the fastest of them
 MOST_THREADS = 8  # of a tree
+
+COMMANDS = {
+    "cpu": "on that machine: python -m benchmarks profile --workload {workload}, then ask with --platform this",
+    "gpu": "on that machine: python -m impls.training {workload} --device cuda; no profile times a GPU's parts yet",
+    "fpga": "build the design of python -m dse fpga and time it; nothing here drives a board",
+}
+"""How to measure what was modeled, by the kind of device."""
 
 
 @dataclass(frozen=True)
@@ -119,12 +126,14 @@ class Parts:
             one = table.time("actor step", 1, 1) if table else None
             if one and table:
                 speedup, more = modeled.scaled(1.0, processes, modeled.ACTOR_CONTENTION)
-                law = Law(one.seconds / speedup, factor * more * factor_of(one), "")
-                told = f"one process on machine {table.machine_key}, times x by a law between Amdahl's and linear"
+                slower = 1.0 if table is self.table else modeled.pace(self.cpu)
+                law = Law(one.seconds * slower / speedup, factor * more * factor_of(one), "")
+                told = f"one process on machine {table.machine_key}, by clocks, and x by a law from Amdahl's to linear"
                 return self._modeled(dataclasses.replace(law, told=told), number, "extrapolated")
         speedup, more = modeled.scaled(1.0, processes, modeled.ACTOR_CONTENTION)
-        told = f"{modeled.ACTOR_SECONDS * 1e3:g} ms, as no profile of {self.workload.environment} tells"
-        return self._modeled(Law(modeled.ACTOR_SECONDS / speedup, modeled.ACTOR_FACTOR * more, told), number)
+        step = modeled.ACTOR_SECONDS * modeled.pace(self.cpu)
+        told = f"{step * 1e3:.2g} ms with inference, for no profile of {self.workload.name} tells"
+        return self._modeled(Law(step / speedup, modeled.ACTOR_FACTOR * more, told), number)
 
     def fetches(self, shares_weights: bool) -> float:
         """Seconds of weights fetched, an environment step: each actor's own, every sync_interval of its steps."""
@@ -146,7 +155,7 @@ class Parts:
             return
         number = f"T_train({device.name})"
         if device.kind == "gpu":
-            step = self._modeled(modeled.learner(device, self.workload, self.batch), number)
+            step = self._modeled(modeled.learner(self.cpu, device, self.workload, self.batch), number)
             weights = 16.0 * sum(size.parameters for size in networks(self.workload).values())
             yield Learner("framework", step, 1, {f"{device.name}.memory_bytes": weights}, {})
             return
@@ -158,18 +167,24 @@ class Parts:
                     name, self._measured(known, self.table, "learner step"), threads, {}, {"threads": threads}
                 )
                 continue
-            step = self._modeled(modeled.learner(device, self.workload, self.batch, threads), number)
+            step = self._modeled(modeled.learner(self.cpu, device, self.workload, self.batch, threads), number)
             yield Learner(name, step, threads, {}, {"threads": threads})
-        for count in self.table.threads("parallel_learners step") if self.table else ():
+        if self.table:
+            yield from self._parallel_learners(self.table, number)
+
+    def _parallel_learners(self, table: PerformanceTable, number: str) -> Iterator[Learner]:
+        """Timed at one B; at another by how the gradient step of one thread goes."""
+        for count in table.threads("parallel_learners step"):
             name = f"{count} parallel learners"
-            known = (
-                self.table.time("parallel_learners step", self.batch, count, f"{number}, {name}")
-                if self.table
-                else None
-            )
-            if known and self.table and 1 < count <= self.cores:
-                measured = self._measured(known, self.table, "parallel_learners step")
-                yield Learner(name, measured, count, {}, {"learners": count})
+            shape = functools.partial(self._one_thread, table)
+            known = table.time("parallel_learners step", self.batch, count, f"{number}, {name}", shape)
+            if known and 1 < count <= self.cores:
+                step = self._measured(known, table, "parallel_learners step")
+                yield Learner(name, step, count, {}, {"learners": count})
+
+    def _one_thread(self, table: PerformanceTable, batch: int) -> float:
+        known = table.time("learner step", batch)
+        return known.seconds if known else float(batch)
 
     def _thread_counts(self, what: str) -> list[int]:
         if self.table and (found := self.table.threads(what)):
@@ -225,10 +240,11 @@ class Parts:
         question = Question(replay.capacity, self.batch, 1.0, self.cores)
         known = set(self.table.trees.configurations(question))
         known |= {Configuration("numba", replay.fanout, 1)}
-        for configuration in sorted(known, key=repr):
-            tree = self._measured_tree(configuration, self.table, cold) if configuration.threads <= self.cores else None
-            if tree:
-                yield dataclasses.replace(tree, needs={memory: 16.0 * replay.capacity})
+        timed = [one for one in sorted(known, key=repr) if one.threads <= self.cores]
+        found = [tree for one in timed if (tree := self._measured_tree(one, self.table, cold))]
+        inside = [tree for tree in found if tree.update.source == "measured"]
+        for tree in inside or found:  # what was measured around the question decides; a fit only where nothing was
+            yield dataclasses.replace(tree, needs={memory: 16.0 * replay.capacity})
 
     def _fanouts(self) -> tuple[int, ...]:
         return tuple(sorted({*FANOUTS, self.workload.replay.fanout, int(self.fixed.get("fanout", 2))}))
@@ -264,6 +280,7 @@ class Parts:
             update, seconds=update.seconds + more, low=update.low + more / 2, high=update.high + 1.5 * more
         )
         worst: Source = "extrapolated" if "extrapolated" in (draw.source, update.source) else "measured"
+        draw, update = dataclasses.replace(draw, source=worst), dataclasses.replace(update, source=worst)
         self._tell(number, worst, told, "python -m benchmarks sweep --preset quick")
         options = {"contestant": configuration.contestant, "fanout": configuration.fanout}
         return Tree(name, draw, update, configuration.threads, {}, options | {"threads": configuration.threads})
@@ -305,15 +322,22 @@ class Parts:
         """Seconds of a gradient step: B records gathered, u written."""
         local, number = self.workload.actors.local_storage, f"storage({device.name})"
         if device.kind == "cpu" and self.table:
-            gather, write = self.table.time("storage gather", self.batch), self.table.time("storage write", local)
+            shape = functools.partial(self._rows_seconds, device)
+            gather, write = (
+                self.table.time(f"storage {op}", size, shape=shape)
+                for op, size in (("gather", self.batch), ("write", local))
+            )
             if gather and write:
                 more = write.seconds * self.inserts
                 known = Timed(gather.seconds + more, gather.low + more, gather.high + more, gather.source, number)
                 return self._measured(known, self.table, "storage gather")
-        gathered = modeled.rows_moved(device, self.batch, self.batch * self.transition_bytes)
-        written = modeled.rows_moved(device, local, local * self.transition_bytes)
-        law = dataclasses.replace(gathered, seconds=gathered.seconds + self.inserts * written.seconds)
+        law = modeled.rows_moved(device, self.batch, self.batch * self.transition_bytes)
+        written = self.inserts * self._rows_seconds(device, local)
+        law = dataclasses.replace(law, seconds=law.seconds + written)
         return self._modeled(law, number)
+
+    def _rows_seconds(self, device: Device, count: int) -> float:
+        return modeled.rows_moved(device, count, count * self.transition_bytes).seconds
 
     @property
     def storage_bytes(self) -> float:
@@ -333,8 +357,8 @@ class Parts:
 
     def _modeled(self, law: Law, number: str, source: Source = "modeled") -> Timed:
         told = f"{law.told}; right within a factor of {law.factor:.3g}"
-        command = f"on that machine: python -m benchmarks profile --workload {self.workload.name}, then --platform this"
-        self._tell(number, source, told, command)
+        kind = next((device.kind for device in self.platform.devices if f"({device.name})" in number), "cpu")
+        self._tell(number, source, told, COMMANDS[kind].format(workload=self.workload.name))
         return timed(law.seconds, law.factor, source, number)
 
     def _tell(self, number: str, source: Source, told: str, command: str) -> None:

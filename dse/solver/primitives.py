@@ -1,7 +1,7 @@
 """One machine's records as typed tables: what each part of a training system takes there, for one workload.
 
-A profile belongs to the workload it was made for. Another batch, update interval, depth or capacity leaves most of it as
-it is: gradient steps are interpolated between batches, actors know nothing of batches. What is carried over is said.
+A profile belongs to the workload it was made for. Another batch, update interval, depth or capacity leaves most of it
+as it is: gradient steps are interpolated between batches, actors know nothing of batches. What is carried over is said.
 
 Letters: B batch, T threads, N capacity, u environment steps a gradient step. Times are seconds of one call.
 """
@@ -11,13 +11,12 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from impls.training import Workload, WorkloadError, load
-from impls.training.sizes import networks
 
 from .. import stats
 from ..records import Measurement, RecordError, Source, read_folder, twins
@@ -28,6 +27,7 @@ from .problem import Timed
 RESULTS_ALONE = ("name", "note", "steps", "seeds", "evaluation")  # keys that no primitive's time depends on
 FREE = ("learner.batch", "learner.update_interval", "learner.learning_starts", "replay.", "exploration.", "actors.")
 """Keys of a workload that may differ from the profiled one: what depends on them is asked for, never looked up."""
+Shape = Callable[[int], float]
 SKIPPED = ("questions.jsonl", "peers.jsonl")  # what answers are tested with, and what other libraries take
 LEAST_SPREAD = 1.02
 Z = 1.96  # standard deviations of a 95 % interval
@@ -61,8 +61,8 @@ class Row:
 class Overheads:
     """What a process that does everything in turns takes beyond the sum of its parts (measured in serial loops).
 
-    ``cold_seconds``: of the tree, an element, for a gradient step in between drives it out of the cache. ``rest``: factor
-    on the gradient step and the storage, for weights, masks and Python in between. Each with its factor of uncertainty.
+    ``cold_seconds``: of the tree, an element, for a gradient step in between drives it out of the cache. ``rest``:
+    factor on the gradient step, for weights, masks and Python in between. Each with its factor of uncertainty.
     """
 
     cold_seconds: float
@@ -91,13 +91,21 @@ class PerformanceTable:
                 found.setdefault((row.threads, row.batch), []).append(row)
         return found
 
-    def time(self, what: str, batch: int, threads: int = 1, number: str = "", **options: Any) -> Timed | None:
-        """Of a call: measured, interpolated over batches, or carried on by a fit ("extrapolated"); None without any."""
+    def time(
+        self, what: str, batch: int, threads: int = 1, number: str = "", shape: Shape | None = None, **options: Any
+    ) -> Timed | None:
+        """Of a call: measured, interpolated over batches, or carried on by a fit ("extrapolated"); None without any.
+
+        ``shape``: a law in B, up to a factor, for what was measured at one B alone; without it another B has no time.
+        """
         rows = {
             size: [row for row in held if all(row.options.get(key) == value for key, value in options.items())]
             for (_, size), held in self.alone(what, threads).items()
         }
         cells = {size: _merged([row.time for row in held]) for size, held in rows.items() if held}
+        if len(cells) == 1 and batch not in cells:
+            ((size, cell),) = cells.items()
+            return carried(cell, shape(batch) / shape(size), number or what) if shape else None
         return over_batch(cells, batch, number or what) if cells else None
 
     def threads(self, what: str) -> list[int]:
@@ -134,11 +142,6 @@ def over_batch(cells: Mapping[int, Timed], batch: int, number: str) -> Timed:
     """
     if batch in cells:
         return dataclasses.replace(cells[batch], number=number)
-    if len(cells) == 1:
-        (only,) = cells.items()
-        ratio = batch / only[0]
-        seconds = only[1].seconds * math.sqrt(ratio)  # between flat and linear, and honest about either
-        return timed(seconds, factor_of(only[1]) * max(ratio, 1 / ratio) ** 0.5, "extrapolated", number)
     sizes = sorted(cells)
     law = flat_then_linear(sizes, [cells[size].seconds for size in sizes])
     misses = [abs(math.log(law.seconds(size) / cells[size].seconds)) for size in sizes]
@@ -151,6 +154,11 @@ def over_batch(cells: Mapping[int, Timed], batch: int, number: str) -> Timed:
     own = max(factor_of(cells[low]), factor_of(cells[high]))
     missed = math.sqrt(sum(miss * miss for miss in misses) / len(misses)) / 2
     return timed(seconds, own * math.exp(missed), "measured", number)
+
+
+def carried(cell: Timed, ratio: float, number: str) -> Timed:
+    """A time that is ``ratio`` times a measured one by a law, and by half of that in doubt."""
+    return timed(cell.seconds * ratio, factor_of(cell) * math.sqrt(max(ratio, 1 / ratio)), "extrapolated", number)
 
 
 def identity(workload: Workload) -> str:
@@ -278,8 +286,3 @@ def _middle(values: Sequence[float], own: float) -> tuple[float, float]:
     """(geometric mean, factor that reaches all of them and a measurement's own error beyond)."""
     middle = math.exp(sum(map(math.log, values)) / len(values))
     return middle, own * max(max(value / middle, middle / value) for value in values)
-
-
-def macs_of(workload: Workload) -> dict[str, int]:
-    """Multiply-accumulates of a sample through each network."""
-    return {name: size.macs for name, size in networks(workload).items()}

@@ -1,7 +1,7 @@
 """How sure an answer is: the interval of its rate, and how far each number may be off before another choice wins.
 
-Every time is a sum of numbers' shares, so a configuration's rate at other values of the numbers is found without solving
-again: c configurations, e engines, n numbers; seconds [c, e, n] of the engines, loop [c, n] of a batch on its way.
+Every time is a sum of numbers' shares, so a configuration's rate at other values of the numbers is found without
+solving again: c configurations, e engines, n numbers; seconds [c, e, n] of engines, loop [c, n] of a batch on its way.
 """
 
 import math
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .objectives import Objective
-from .problem import LOOP, PARTS, Configuration, Option, Problem, Timed
+from .problem import LOOP, PARTS, Configuration, Option, Problem
 from .throughput import fits, seconds, transfers
 
 Reals = NDArray[np.float64]
@@ -36,8 +36,8 @@ class Spread:
 class Survival:
     """Factors by which a number may be wrong, down and up, before the choice is more than epsilon worse than another.
 
-    None where no factor up to 30 does it. ``decides``: whether its 95 % interval reaches one of them. ``rate_factor``: by
-    how much the predicted rate changes from one end of the interval to the other.
+    None where no factor up to 30 does it. ``decides``: whether its 95 % interval reaches one of them. ``rate_factor``:
+    by how much the predicted rate changes from one end of the interval to the other.
     """
 
     number: str
@@ -104,8 +104,8 @@ class Terms:
         return sorted(found, key=lambda one: (not one.decides, -one.rate_factor, _closest(one), one.number))
 
     def _of(self, n: int, chosen: int, epsilon: float, names: Sequence[str]) -> Survival:
-        down, loser = self._flip(n, chosen, epsilon, 1 / GRID)
-        up, other = self._flip(n, chosen, epsilon, GRID)
+        down, loser = self._flip(n, chosen, epsilon, 1 / GRID, names)
+        up, other = self._flip(n, chosen, epsilon, GRID, names)
         spread, ends = self._spreads[n], []
         for factor in (spread.low, spread.high):
             ends.append(float(self.values(self._factors(n, factor))[chosen]))
@@ -120,8 +120,13 @@ class Terms:
         factors[n] = factor
         return factors
 
-    def _flip(self, n: int, chosen: int, epsilon: float, grid: Reals) -> tuple[float | None, int | None]:
-        """(the first factor at which the choice loses, to whom), on a grid and then by bisection."""
+    def _flip(
+        self, n: int, chosen: int, epsilon: float, grid: Reals, names: Sequence[str]
+    ) -> tuple[float | None, int | None]:
+        """(the first factor at which the choice loses, to whom), on a grid and then by bisection.
+
+        Of several that then are as good as the best, whoever takes the fewest words to tell from the choice.
+        """
 
         def lost(factor: float) -> bool:
             values = self.values(self._factors(n, factor))
@@ -139,7 +144,9 @@ class Terms:
         for _ in range(STEPS):
             middle = math.sqrt(inside * outside)
             inside, outside = (inside, middle) if lost(middle) else (middle, outside)
-        return outside, int(self.values(self._factors(n, outside)).argmax())
+        after = self.values(self._factors(n, outside))
+        good = np.flatnonzero(after >= (1 - epsilon) * after.max()).tolist()
+        return outside, min(good, key=lambda one: (len(names[one]), -after[one]))
 
 
 def spreads(problems: Sequence[Problem]) -> dict[str, Spread]:
@@ -170,11 +177,6 @@ def around(problem: Problem, chosen: Configuration) -> list[Configuration]:
             one for option in options if option != chosen.of(part) and fits(problem, one := chosen.having(option))
         ]
     return found
-
-
-def widened(time: Timed) -> str:
-    """Its interval in words."""
-    return f"[{time.low:.3g}, {time.high:.3g}] s"
 
 
 def _closest(one: Survival) -> float:
