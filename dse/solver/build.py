@@ -96,6 +96,8 @@ class _Maker:
     ) -> None:
         """An option, if it is not ruled out by what is asked for."""
         if part == "actors" or self.parts.fixed.get(part) in (None, device):
+            if self.in_turns and (call := self.parts.call_seconds(device)):
+                time = replace(time, seconds=time.seconds + call, low=time.low + call / 2, high=time.high + 2 * call)
             option = Option(part, name, device, engine, time, needs)
             self.options[part].append(option)
             self.shown[key_of(option)] = told
@@ -267,9 +269,10 @@ def _flows(parts: Parts) -> Iterator[Flow]:
     yield Flow("storage", "learner", b * parts.transition_bytes, True)
     yield Flow("learner", "updating", b * (SAMPLE_BYTES + PRIORITY_BYTES), True)
     yield Flow("updating", "sampling", b * parts.height * (INDEX_BYTES + SUM_BYTES), False)
-    yield Flow("actors", "storage", u * parts.transition_bytes, False)
-    yield Flow("actors", "updating", u * (SAMPLE_BYTES + PRIORITY_BYTES), False)
-    yield Flow("learner", "actors", parts.weights_bytes * u / (actors.sync_interval * actors.count), False)
+    yield Flow("actors", "storage", u * parts.transition_bytes, False, parts.inserts)
+    yield Flow("actors", "updating", u * (SAMPLE_BYTES + PRIORITY_BYTES), False, parts.inserts)
+    syncs = u / (actors.sync_interval * actors.count)
+    yield Flow("learner", "actors", parts.weights_bytes * syncs, False, syncs)
 
 
 def _slowdown(parts: Parts) -> dict[tuple[Part, Part, str], float]:

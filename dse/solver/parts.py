@@ -115,6 +115,12 @@ class Parts:
         """Insertions a gradient step, each of ``actors.local_storage`` records."""
         return self.workload.learner.update_interval / self.workload.actors.local_storage
 
+    def call_seconds(self, device: str) -> float:
+        """Of a processor that tells an FPGA to begin, and waits: a transfer of nothing. A GPU's launches are counted."""
+        if self.platform.device(device).kind != "fpga":
+            return 0.0
+        return self.platform.transfer_seconds(self.cpu.name, device, 0.0)
+
     # Actors
 
     def actor_step(self, processes: int) -> Timed:

@@ -72,20 +72,22 @@ class Option:
 class Flow:
     """Bytes a gradient step sends from a part to another; nothing where both are on one device.
 
-    ``waits``: a batch cannot go on before they have arrived. Others only keep links busy.
+    ``waits``: a batch cannot go on before they have arrived. Others only keep links busy. ``times``: how many transfers
+    they are, below 1 where those of several gradient steps go together.
     """
 
     source: Part
     target: Part
     nbytes: float
     waits: bool
+    times: float = 1.0
 
 
 @dataclass(frozen=True)
 class Hop:
     """One link of a way between devices, in one direction: n bytes keep ``engine`` busy for alpha + n / beta.
 
-    Whatever a gradient step sends between two parts goes at once, so alpha is paid once a flow.
+    Alpha is paid for each of a flow's ``times``.
     """
 
     engine: str

@@ -224,7 +224,7 @@ def _hops(
         for pair, way in enumerate(ways):
             if place < len(way):
                 engine[pair] = engines.index(way[place].engine)
-                taken[pair] = way[place].alpha_seconds + flow.nbytes * way[place].seconds_per_byte
+                taken[pair] = flow.times * way[place].alpha_seconds + flow.nbytes * way[place].seconds_per_byte
         hops.append((engine, taken))
     return hops
 

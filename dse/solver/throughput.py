@@ -41,7 +41,7 @@ def transfers(problem: Problem, configuration: Configuration) -> Iterator[tuple[
         source, target = configuration.of(flow.source).device, configuration.of(flow.target).device
         if source != target and flow.nbytes:
             for hop in problem.ways[source, target]:
-                yield flow, hop, hop.alpha_seconds + flow.nbytes * hop.seconds_per_byte
+                yield flow, hop, flow.times * hop.alpha_seconds + flow.nbytes * hop.seconds_per_byte
 
 
 def seconds(problem: Problem, configuration: Configuration) -> dict[str, float]:
