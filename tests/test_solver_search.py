@@ -225,3 +225,13 @@ def test_nothing_fits_in_words() -> None:
 def test_questions_without_sense(question: tuple, message: str) -> None:
     with pytest.raises(ProblemError, match=message):
         solve(dataclasses.replace(two_devices(), watts={"cpu": 10.0}), *question)
+
+
+def test_dominated_options_go_and_no_others() -> None:
+    problem = two_devices()
+    sizes = {"fast": (1.0, 4.0), "same": (1.0, 4.0), "slower": (1.5, 4.0), "small": (2.0, 1.0), "useless": (2.0, 2.0)}
+    designs = [
+        option("learner", name, "gpu", taken, {"cpu.cores": need, "gpu.memory_bytes": 1.0})
+        for name, (taken, need) in sizes.items()
+    ]
+    assert [each.name for each in undominated(problem, designs)] == ["fast", "small"]

@@ -13,6 +13,7 @@ from .space import Booleans, Integers, Reals, Space
 
 ROWS = 1 << 14  # judged at once; some 300 bytes each
 OPENED = tuple(PARTS.index(part) for part in ("learner", "sampling", "updating", "storage", "actors"))
+"""Parts in the order in which they are opened: what decides most comes first. Any order gives the same answers."""
 
 Judge = Callable[[Integers], Integers]
 """Takes rows, notes the best among those that are single configurations, gives those that may still win, best first."""

@@ -101,12 +101,8 @@ def build(problem: Problem, objective: Objective) -> Space:
         {group[1] for part in nodes for group in part.groups}
         | {hop.engine for way in problem.ways.values() for hop in way}
     )
-    device = np.stack(
-        [np.array([devices.index(d) for d, _ in part.groups])[settings[p]] for p, part in enumerate(nodes)]
-    )
-    engine = np.stack(
-        [np.array([engines.index(e) for _, e in part.groups])[settings[p]] for p, part in enumerate(nodes)]
-    )
+    device = _places(nodes, settings, devices, 0)
+    engine = _places(nodes, settings, engines, 1)
     used = np.zeros((len(devices), settings.shape[1]), dtype=np.bool_)
     used[[devices.index(host) for host in problem.hosts]] = True
     for row in device:
@@ -131,6 +127,12 @@ def build(problem: Problem, objective: Objective) -> Space:
         np.array([problem.budgets[name] for name in budgets]),
         depths,
     )
+
+
+def _places(nodes: Sequence[Nodes], settings: Integers, names: Sequence[str], which: int) -> Integers:
+    """Place among ``names`` of each part's device (0) or engine (1): [P, S]."""
+    places = [np.array([names.index(group[which]) for group in part.groups]) for part in nodes]
+    return np.stack([place[chosen] for place, chosen in zip(places, settings, strict=True)])
 
 
 def _groups(problem: Problem, part: Part) -> dict[tuple[str, str], tuple[Option, ...]]:
