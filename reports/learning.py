@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from . import look
 from .markup import paragraph, table
@@ -68,7 +69,10 @@ def draw(rows: pd.DataFrame, about: About) -> Figure:
         axes.tick_params(labelleft=True)
     seeds = ", ".join(f"{name}: {part['seed'].nunique()} seeds" for name, part in groups.items())
     note = f"Lines: medians over seeds; bands: from the lowest to the highest seed ({seeds}). Source: measured."
-    return look.captioned(figure, note)
+    figure = look.captioned(figure, note)
+    for axes in panels:
+        axes.yaxis.set_major_locator(MaxNLocator(6))
+    return figure
 
 
 def section(machine: Path) -> str:
