@@ -20,7 +20,7 @@ from dse.quoted import Quoted
 from dse.recommend import QUESTIONS_FILE
 from dse.records import Measurement, RecordError
 
-from . import figures, fpga_figures, look, peer_figures, peer_rows, table, training_figures, training_rows
+from . import figures, fpga_figures, learning, look, peer_figures, peer_rows, table, training_figures, training_rows
 from .page import Drawn, Material, page
 from .table import About
 
@@ -159,6 +159,15 @@ TRAINING_CHARTS = (
 )
 
 
+LEARNING = Chart(
+    "training_curves",
+    lambda frame: frame,  # runs are no records: build() reads them
+    learning.draw,
+    "A policy is tested every so many steps, with no noise on its actions; the best one's weights are kept.",
+    "python -m impls.training cartpole_dqn --out results/MACHINE/training/cartpole_dqn/alpha0.6-seed0",
+)
+
+
 @dataclass(frozen=True)
 class ModeledChart:
     """A figure that rests on laws instead of records, and how to read it. ``draw`` is told what others printed."""
@@ -229,8 +238,8 @@ def build(found: Sequence[Measurement], results: Path, out: Path) -> dict[str, A
     out.mkdir(parents=True, exist_ok=True)
     frame, about = table.tidy(found), table.about(found)
     drawn, paths, left_out = [], [], {}
-    for chart in (*CHARTS, *TRAINING_CHARTS):
-        rows = chart.rows(frame)
+    charts = [(chart, chart.rows(frame)) for chart in (*CHARTS, *TRAINING_CHARTS)]
+    for chart, rows in (*charts, (LEARNING, learning.curves(results / about.key))):
         if rows.empty:
             left_out[chart.name] = f"not measured on machine {about.key}; this would measure it: {chart.command}"
             continue

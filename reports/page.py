@@ -15,7 +15,7 @@ from dse.records import Measurement, RecordError
 from dse.tables import Question, Table, family_of
 from dse.validation import validate
 
-from . import fpga_section, gpu_section, peer_section, share_table, training_rows, training_section
+from . import fpga_section, gpu_section, learning, peer_section, share_table, training_rows, training_section
 from .markup import paragraph, safe, table
 from .table import OPS, About, binary, machine_of, timed
 
@@ -217,7 +217,8 @@ def _gpu(material: Material) -> str:
 
 def _training(material: Material) -> str:
     pictures = _shown([one for one in material.drawn if one.name.startswith(training_section.FIGURES)])
-    return training_section.section(material.found, pictures, _left_out(material, of_training=True))
+    body = training_section.section(material.found, pictures, _left_out(material, of_training=True))
+    return body + learning.section(material.results / material.about.key)
 
 
 def _fpga(material: Material) -> str:

@@ -1,6 +1,7 @@
 """The figures and tables of training primitives, from made-up records."""
 
 import dataclasses
+import json
 import re
 
 import pytest
@@ -148,3 +149,33 @@ def test_shares_mix_no_two_runs():
     whole = shares_of({"numba": ((1e-5,) * 3, (8e-4,) * 3)})
     lone = shares_of({"numpy": ((1e-5,) * 3, (8e-4,) * 3)}, run="another")[2:]
     assert [one.contestant for one in shares([*whole, *lone])] == ["numba"]
+
+
+def test_runs_are_drawn_and_listed_with_their_rates(profiled, tmp_path):
+    from reports.__main__ import build  # noqa: PLC0415
+    from reports.learning import curves  # noqa: PLC0415
+
+    machine = tmp_path / profiled[0].machine["key"]
+    for alpha, seed, mean, gpu in ((0.6, 0, 498.0, None), (0.6, 1, 500.0, None), (0.0, 0, 250.5, None)):
+        folder = machine / "training" / "cartpole_dqn" / f"alpha{alpha:g}-seed{seed}"
+        folder.mkdir(parents=True)
+        rates = {"sampling_hz": 1000 + seed, "update_hz": 990, "update_frame_hz": 63_360, "cpu_percent": 99}
+        summary = {
+            "workload": "cartpole_dqn",
+            "alpha": alpha,
+            "seed": seed,
+            "steps": 5000,
+            "seconds": 50,
+            "solved_at": 475,
+        }
+        summary |= {"throughput": rates | {"gpu_percent": gpu}, "test_mean": mean, "test_episodes": 100}
+        summary["sample_efficiency"] = 5000 if alpha else None
+        (folder / "summary.json").write_text(json.dumps(summary))
+        (folder / "curve.csv").write_text("step,mean_score\n2500,100\n5000,480\n")
+    assert curves(machine).groupby("alpha")["seed"].nunique().to_dict() == {0.0: 1, 0.6: 2}
+    built = build(profiled, tmp_path, tmp_path / "out")
+    assert any(path.endswith("training_curves.svg") for path in built["figures"])
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "498, 500" in page
+    assert "63,360" in page
+    assert ">never<" in page  # solved, by uniform sampling
