@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from impls import names as trees
 from impls.strict_toml import near, short
 from impls.training import Workload
 from impls.training import load as load_workload
@@ -152,6 +153,8 @@ def _value(key: str, value: Any, devices: Collection[str]) -> Any:
     if key == "arrangement" and value not in ARRANGEMENTS:
         known = ", ".join(ARRANGEMENTS)
         raise ProblemError(f"arrangement is one of {known}, not {short(value)}{near(str(value), ARRANGEMENTS)}")
+    if key == "contestant" and value not in trees():
+        raise ProblemError(f"no tree {short(value)}; there are {', '.join(trees())}{near(str(value), trees())}")
     if key not in (*NUMBERS, *COUNTS):
         return value
     least = 0 if key == "presampled" else 2 if key == "fanout" else 1

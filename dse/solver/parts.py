@@ -82,6 +82,8 @@ class Parts:
     reference: PerformanceTable | None
     fixed: Mapping[str, Any]
     evidence: dict[str, Evidence] = field(default_factory=dict)
+    _trees: dict[tuple[str, bool], list[Tree]] = field(default_factory=dict)
+    _learners: dict[str, list[Learner]] = field(default_factory=dict)
 
     @property
     def cpu(self) -> Device:
@@ -116,7 +118,7 @@ class Parts:
         return self.workload.learner.update_interval / self.workload.actors.local_storage
 
     def call_seconds(self, device: str) -> float:
-        """Of a processor that tells an FPGA to begin, and waits: a transfer of nothing. A GPU's launches are counted."""
+        """Of a processor that tells an FPGA to begin, and waits: a transfer of nothing. A GPU has its launches."""
         if self.platform.device(device).kind != "fpga":
             return 0.0
         return self.platform.transfer_seconds(self.cpu.name, device, 0.0)
@@ -154,8 +156,13 @@ class Parts:
 
     # Learners
 
-    def learners(self, device: Device) -> Iterator[Learner]:
-        """Every way to take gradient steps on a device. Nothing where none fits it."""
+    def learners(self, device: Device) -> list[Learner]:
+        """Every way to take gradient steps on a device; none where none fits it."""
+        if device.name not in self._learners:
+            self._learners[device.name] = list(self._steps(device))
+        return self._learners[device.name]
+
+    def _steps(self, device: Device) -> Iterator[Learner]:
         if device.kind == "fpga":
             yield from self._fpga_learners(device)
             return
@@ -219,11 +226,14 @@ class Parts:
 
     def trees(self, device: Device, cold: bool) -> list[Tree]:
         """Every tree on a device, fastest first. ``cold``: gradient steps in between drive it out of the cache."""
-        found = list(
-            {"cpu": self._cpu_trees, "gpu": self._gpu_trees, "fpga": self._fpga_trees}[device.kind](device, cold)
-        )
-        kept = [tree for tree in found if all(tree.told.get(key, value) == value for key, value in self._tree_wishes)]
-        return sorted(kept, key=lambda tree: (tree.draw.seconds + tree.update.seconds, tree.name))
+        if (device.name, cold) not in self._trees:
+            made = {"cpu": self._cpu_trees, "gpu": self._gpu_trees, "fpga": self._fpga_trees}[device.kind](device, cold)
+            kept = [
+                tree for tree in made if all(tree.told.get(key, value) == value for key, value in self._tree_wishes)
+            ]
+            kept.sort(key=lambda tree: (tree.draw.seconds + tree.update.seconds, tree.name))
+            self._trees[device.name, cold] = kept
+        return self._trees[device.name, cold]
 
     @property
     def _tree_wishes(self) -> list[tuple[str, Any]]:

@@ -18,7 +18,7 @@ from .throughput import fits, seconds, transfers
 Reals = NDArray[np.float64]
 
 DRAWS = 1000
-GRID = np.exp(np.linspace(0, math.log(30.0), 120)[1:])  # factors that are tried, up to 30 times
+GRID = np.exp(np.linspace(0, math.log(30.0), 60)[1:])  # factors that are tried, up to 30 times
 STEPS = 30  # of bisection
 LINK_FACTORS = {"measured": 1.1, "quoted": 1.3, "modeled": 2.0, "extrapolated": 2.0}
 """How far off a link's time may be, by its source: 1.3 spans what one vendor's log and the data sheet differ by."""

@@ -1,0 +1,195 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dse.__main__ import main
+
+HERE = str(Path("results") / "d7dae63b89" / "platform.toml")
+ASK = ["recommend", "--platform", HERE, "--workload", "hopper_ddpg"]
+
+
+def told(capsys, *arguments):
+    code = main(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_an_answer_in_words(capsys):
+    code, text, errors = told(capsys, *ASK)
+    assert (code, errors) == (0, "")
+    for words in (
+        "serial: one process does everything in turns",
+        "learner   cpu  2 threads of torch",
+        "gradient steps a second [",
+        "bound by cpu.main, which does actors, sampling, storage, learner, updating in turns",
+        "if every part had its fastest option to itself",
+        "the choice survives:",
+        "on T_train(cpu), 2 threads of torch",
+        "rests on:",
+        "to be surer, measure",
+    ):
+        assert words in text, words
+    assert all(len(line) <= 120 for line in text.splitlines())
+
+
+def test_an_answer_in_json(capsys):
+    code, text, _ = told(capsys, *ASK, "--json", "--fix", "arrangement=serial", "--objective", "training")
+    given = json.loads(text)
+    assert code == 0
+    assert given["objective"] == "training"
+    assert given["low"] <= given["value"] <= given["high"]
+    assert {part["part"] for part in given["parts"]} == {"actors", "sampling", "storage", "learner", "updating"}
+    assert {one["source"] for one in given["sources"]} <= {"measured", "extrapolated", "modeled", "quoted"}
+
+
+def test_a_question_about_a_tree_is_still_answered(capsys):
+    machine = ("--machine", "d7dae63b89")
+    code, text, _ = told(capsys, "recommend", "--capacity", "1000000", "--batch", "256", "--threads", "2", *machine)
+    assert code == 0
+    assert "numba (K=" in text
+
+
+def test_what_loses_is_explained(capsys):
+    code, text, _ = told(capsys, "explain", *ASK[1:], "--config", "arrangement=apart")
+    assert code == 0
+    assert "arrangement=apart loses" in text
+    assert "asked: apart" in text
+    assert "best: serial" in text
+
+
+def test_a_changed_machine_stands_beside_the_one_there_is(capsys):
+    code, text, _ = told(capsys, "what-if", "--platform", "edge", "--workload", "pong_dqn", "--set", "cpu.memory_gb=16")
+    assert code == 0
+    assert "before" in text
+    assert "does not fit" in text
+    assert "cpu.memory: have 4.295 GB, need 7.0" in text
+    code, text, _ = told(capsys, "what-if", *ASK[1:], "--set", "cpu.memory_gb=64", "--json")
+    both = json.loads(text)
+    assert both["before"]["value"] == both["after"]["value"]
+
+
+def test_nothing_fits_is_an_answer_of_its_own(capsys):
+    code, text, _ = told(capsys, *ASK, "--fix", "arrangement=pipelined")
+    assert code == 1
+    assert "cpu.cores: have 2, need 3" in text
+    code, text, _ = told(capsys, *ASK, "--fix", "arrangement=pipelined", "--json")
+    assert code == 1
+    assert json.loads(text)["repairs"] == [{"cpu.cores": [2.0, 3.0]}]
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        (["--platform", "u20", "--workload", "hopper_ddpg"], "no platform 'u20'"),
+        (["--platform", HERE, "--workload", "hoper_ddpg"], "did you mean 'hopper_ddpg'?"),
+        (["--platform", HERE], "--workload is missing"),
+        (["--workload", "hopper_ddpg"], "--platform is missing"),
+        ([], "ask with --platform and --workload"),
+        (["--capacity", "10"], "ask with --platform and --workload"),
+        ([*ASK[1:], "--fix", "leaner=gpu"], "no key 'leaner' to fix"),
+        ([*ASK[1:], "--fix", "leaner=gpu"], "did you mean 'learner'?"),
+        ([*ASK[1:], "--fix", "learner=gpu"], "learner: no device 'gpu'; there are cpu"),
+        ([*ASK[1:], "--fix", "batch=0"], "batch must be a whole number of at least 1, not '0'"),
+        ([*ASK[1:], "--fix", "batch=many"], "batch must be a whole number"),
+        ([*ASK[1:], "--fix", "batch"], "write KEY=VALUE"),
+        ([*ASK[1:], "--fix", "batch=8", "--fix", "batch=9"], "batch is given twice"),
+        ([*ASK[1:], "--fix", "arrangement=seriel"], "did you mean 'serial'?"),
+        ([*ASK[1:], "--fix", "contestant=tensorflow"], "no tree 'tensorflow'"),
+        ([*ASK[1:], "--exclude", "gpu"], "no device 'gpu' to exclude"),
+        ([*ASK[1:], "--exclude", "cpu"], "cannot be excluded"),
+        ([*ASK[1:], "--free", "bach"], "did you mean 'batch'?"),
+        ([*ASK[1:], "--objective", "per_wat"], "did you mean 'per_watt'?"),
+        ([*ASK[1:], "--objective", "per_watt"], "need watts above 0 of every device"),
+        ([*ASK[1:], "--epsilon", "1.5"], "from 0 up to 1, not 1.5"),
+    ],
+)
+def test_a_bad_question_gets_one_sentence(capsys, arguments, sentence):
+    code, text, errors = told(capsys, "recommend", *arguments)
+    assert (code, text) == (2, "")
+    assert sentence in errors
+    assert errors.startswith("error: ")
+    assert errors.count("\n") == 1
+
+
+CPU = (
+    '[[device]]\nname = "cpu"\nkind = "cpu"\norigin = "assumed"\nnote = "n"\ncores = 4\n[device.memory]\nsize_gib = 8\n'
+)
+GPU = '[[device]]\nname = "gpu"\nkind = "gpu"\norigin = "assumed"\nnote = "n"\n[device.memory]\nsize_gib = 8\n'
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        ("", "is empty"),
+        ('name = "x"\n', "device"),
+        ('name = "x"\n' + GPU, "has no processor"),
+        ('name = "x"\n' + CPU + GPU, "no chain of links joins 'gpu' to 'cpu'"),
+        ('name = "x"\n' + CPU.replace("cores = 4", "cores = 0"), "cores must be above 0"),
+        ('name = "x"\n' + CPU + '[[link]]\nfrom = "cpu"\nto = "cpu"\n', "a link from 'cpu' to itself"),
+    ],
+)
+def test_a_bad_platform_gets_a_sentence(capsys, tmp_path, text, sentence):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    code, out, errors = told(capsys, "recommend", "--platform", str(path), "--workload", "hopper_ddpg")
+    assert (code, out) == (2, "")
+    assert sentence in errors
+
+
+def test_a_workload_without_a_batch_gets_a_sentence(capsys, tmp_path):
+    source = Path("impls/training/workloads/hopper_ddpg.toml").read_text()
+    path = tmp_path / "mine.toml"
+    path.write_text(source.replace("batch = 256\n", ""))
+    code, _, errors = told(capsys, "recommend", "--platform", HERE, "--workload", str(path))
+    assert code == 2
+    assert "batch" in errors
+
+
+def test_records_of_another_machine_are_not_taken_for_this_ones(capsys, tmp_path):
+    """A platform file says which machine it was probed on; a folder with other records has no answer for it."""
+    path = tmp_path / "mine.toml"
+    path.write_text(Path(HERE).read_text().replace("d7dae63b89", "0123456789"))
+    code, _, errors = told(capsys, "recommend", "--platform", str(path), "--workload", "hopper_ddpg")
+    assert code == 2
+    assert "no records of machine 0123456789, only of" in errors
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("path", ["gpu.memry_gb", "gpx.memory_gb", "cpu.cores", "link.beta"])
+def test_a_bad_change_gets_a_sentence(capsys, path):
+    ask = ["what-if", "--platform", "h200", "--workload", "hopper_ddpg"]
+    code, _, errors = told(capsys, *ask, "--set", f"{path}={'0' if path == 'cpu.cores' else '1'}")
+    assert code == 2
+    assert errors.startswith("error: ")
+    code, _, errors = told(capsys, *ask, "--set", f"{path}=much")
+    assert code == 2
+    assert "a number is wanted" in errors
+
+
+@pytest.mark.parametrize("command", ["recommend", "explain", "what-if"])
+def test_help_teaches(capsys, command):
+    with pytest.raises(SystemExit) as left:
+        main([command, "--help"])
+    assert left.value.code == 0
+    text = capsys.readouterr().out
+    for words in (
+        "serial",
+        "pipelined",
+        "--free presampled",
+        "fewest_devices",
+        "u200",
+        "hopper_ddpg",
+        "update_interval",
+    ):
+        assert words in text
+
+
+def test_an_answer_needs_no_heavy_library():
+    heavy = "{'scipy', 'pandas', 'torch', 'numba', 'simpy', 'gymnasium', 'matplotlib'}"
+    ask = f"main({ASK!r})"
+    code = f"import sys; from dse.__main__ import main; {ask}; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,304 @@
+import dataclasses
+import itertools
+import math
+from pathlib import Path
+
+import pytest
+
+from benchmarks.profile.cells import identity as recorded_identity
+from dse.mapping import recommend_mapping, tables
+from dse.platforms import load as load_platform
+from dse.records import read_folder
+from dse.solver import modeled
+from dse.solver.build import NOTHING, RULE, build
+from dse.solver.parts import Parts
+from dse.solver.primitives import SKIPPED, carried, identity, of_records, over_batch, timed
+from dse.solver.problem import LOOP, PARTS, Configuration, ProblemError
+from dse.solver.throughput import fits
+from impls.training import load, names
+from impls.training.sizes import layout_of
+
+RESULTS = Path("results")
+KEY = "d7dae63b89"
+PROFILED = ("cartpole_dqn", "cartpole_ddpg", "hopper_ddpg", "pong_dqn")
+
+
+@pytest.fixture(scope="module")
+def records():
+    return read_folder(RESULTS, KEY, skip=SKIPPED)
+
+
+@pytest.fixture(scope="module")
+def machine():
+    return load_platform(RESULTS / KEY / "platform.toml")
+
+
+def with_batch(workload, batch, **more):
+    return dataclasses.replace(workload, learner=dataclasses.replace(workload.learner, batch=batch, **more))
+
+
+def parts_of(platform, name, **fixed):
+    platform = load_platform(platform)
+    workload = load(name)
+    return Parts(platform, workload, *tables(platform, workload, RESULTS), fixed)
+
+
+# Records
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_workload_is_known_by_what_profiles_record(name):
+    assert identity(load(name)) == recorded_identity(load(name))["identity"]
+
+
+@pytest.mark.parametrize("name", PROFILED)
+def test_a_measured_cell_answers_for_itself(records, name):
+    workload = load(name)
+    table = of_records(records, KEY, workload)
+    assert table.differs == ()
+    found = table.time("learner step", workload.learner.batch)
+    medians = [
+        one.seconds
+        for one in records
+        if (one.contestant, one.op, one.threads, one.batch) == ("learner", "step", 1, workload.learner.batch)
+        and one.primitive in ("training", "training_again")
+        and one.options["workload"] == name
+        and one.options.get("beside", "nothing") == "nothing"
+    ]
+    assert len(medians) >= 2
+    assert found.source == "measured"
+    assert min(medians) <= found.seconds <= max(medians)
+    assert found.low <= min(medians)
+    assert found.high >= max(medians)
+
+
+def test_another_batch_and_interval_reuse_the_profile_and_say_so(records):
+    table = of_records(records, KEY, with_batch(load("hopper_ddpg"), 200, update_interval=4))
+    assert table.differs == ("learner.batch", "learner.update_interval")
+    assert table.time("learner step", 128).seconds < table.time("learner step", 200).seconds
+    assert table.time("learner step", 200).seconds < table.time("learner step", 256).seconds
+    assert table.time("learner step", 200).source == "measured"
+    assert table.time("learner step", 16_384).source == "extrapolated"
+    assert table.time("storage gather", 200) is None  # measured at one B alone, and no law was given
+
+
+def test_a_profile_of_another_algorithm_is_not_used(records):
+    table = of_records(records, KEY, load("hopper_sac"))
+    assert table.rows == ()
+    assert table.trees is not None
+
+
+def test_what_only_the_name_and_the_length_of_a_run_change_is_the_same_workload(records):
+    renamed = dataclasses.replace(load("hopper_ddpg"), name="mine", steps=5, seeds=(7,))
+    assert of_records(records, KEY, renamed).differs == ()
+    assert len(of_records(records, KEY, renamed).rows) > 40
+
+
+def test_between_batches_a_time_lies_on_the_line_of_logarithms():
+    cells = {10: timed(1.0, 1.1, "measured", "a"), 1000: timed(4.0, 1.1, "measured", "a")}
+    assert over_batch(cells, 100, "n").seconds == pytest.approx(2.0)
+    assert over_batch(cells, 10, "n").seconds == 1.0
+    beyond = over_batch(cells, 2000, "n")
+    assert (beyond.source, beyond.number) == ("extrapolated", "n")
+    assert 4.0 < beyond.seconds <= 8.0
+    assert beyond.high / beyond.seconds >= 1.1
+
+
+def test_what_is_carried_further_is_less_sure():
+    cell = timed(1.0, 1.2, "measured", "a")
+    near, far = carried(cell, 1.5, "n"), carried(cell, 6.0, "n")
+    assert far.seconds == 6.0
+    assert far.high / far.seconds > near.high / near.seconds > 1.2
+
+
+def test_serial_loops_tell_what_parts_do_not_add_up_to(records):
+    """Loop, actor, tree and parts as recorded, so the overheads must give the loop back."""
+    for name in ("cartpole_dqn", "hopper_ddpg"):
+        workload = load(name)
+        table = of_records(records, KEY, workload)
+        steps = {
+            f"{one.contestant} {one.op}": one.seconds
+            for one in records
+            if one.primitive == "serial_step" and one.options["workload"] == name and one.median_seconds
+        }
+        batch = workload.learner.batch
+        rest = table.time("learner step", batch).seconds + table.time("storage gather", batch).seconds
+        told = steps["actor step"] + steps["numba tree"] + table.overheads.rest * rest
+        assert told == pytest.approx(steps["loop step"], rel=1e-9)
+        assert table.overheads.cold_seconds * batch < steps["numba tree"]
+
+
+# Laws
+
+
+def within(pairs, factor):
+    """The share of (modeled, measured) that agree within a factor."""
+    return sum(max(told / true, true / told) <= factor for told, true in pairs) / len(pairs)
+
+
+def test_laws_hold_within_their_factor_for_nine_in_ten_of_the_cells_they_were_drawn_from(records, machine):
+    cpu = machine.device("cpu")
+    learner, rows, fetches = [], [], []
+    for name in PROFILED:
+        workload, table = load(name), of_records(records, KEY, load(name))
+        for (threads, batch), _ in table.alone("learner step").items():
+            law = modeled.learner(cpu, cpu, workload, batch, threads)
+            learner.append((law.seconds, table.time("learner step", batch, threads).seconds))
+        nbytes = layout_of(workload).record_bytes * (5 if layout_of(workload).frames > 1 else 1)
+        for what in ("storage gather", "storage write"):
+            for (_, count), _ in table.alone(what).items():
+                law = modeled.rows_moved(cpu, count, count * nbytes)
+                rows.append((law.seconds, table.time(what, count).seconds))
+        weights = 4.0 * table.rows[0].options["parameters"]
+        fetches.append((modeled.fetch(weights).seconds, table.time("weights fetch", 1, via="shared").seconds))
+    trees = []
+    for one in records:
+        key = (one.primitive, one.contestant, one.source, one.threads, one.options)
+        if key == ("sum_tree", "numba", "measured", 1, {}) and one.op in ("draw", "update") and one.batch <= 2048:
+            laws = modeled.tree(machine, cpu, one.capacity, one.fanout, one.batch)
+            trees.append((laws[one.op == "update"].seconds, one.seconds))
+    assert len(learner) > 30
+    assert len(trees) > 100
+    assert within(learner, modeled.LEARNER_FACTOR) >= 0.9
+    assert within(trees, modeled.TREE_FACTOR) >= 0.9
+    assert within(rows, modeled.ROWS_FACTOR) >= 0.85  # 8 cells: all but one
+    assert within(fetches, modeled.FETCH_FACTOR) == 1
+
+
+def test_more_cores_are_between_amdahl_and_linear():
+    for cores in (1, 2, 28):
+        speedup, factor = modeled.scaled(1.0, cores, 0.2)
+        assert speedup * factor == pytest.approx(cores)
+        assert speedup / factor == pytest.approx(cores / (1 + 0.2 * (cores - 1)))
+
+
+def test_networks_of_workloads_reach_the_fpga_laws_with_their_own_shapes():
+    for name, macs in (("cartpole_dqn", 17_152), ("hopper_ddpg", 69_376), ("pong_dqn", 18_713_600)):
+        network, factor = modeled.network_of(load(name))
+        assert network.macs == macs
+        assert factor >= 1
+
+
+# Problems
+
+
+def test_traffic_is_what_a_gradient_step_sends():
+    parts = parts_of("u200", "hopper_ddpg")
+    flows = {(one.source, one.target): one for one in build(parts).problems["apart"].flows}
+    batch, record = 256, 105
+    assert layout_of(load("hopper_ddpg")).record_bytes == record
+    assert flows["sampling", "storage"].nbytes == 8 * batch
+    assert flows["storage", "learner"].nbytes == record * batch
+    assert flows["sampling", "learner"].nbytes == 4 * batch
+    assert flows["learner", "updating"].nbytes == 12 * batch
+    assert flows["updating", "sampling"].nbytes == batch * 20 * 12  # K = 2, a million leaves: 20 levels above them
+    assert (flows["actors", "storage"].nbytes, flows["actors", "storage"].times) == (record, 1 / 64)
+    assert (flows["actors", "updating"].nbytes, flows["actors", "updating"].times) == (12, 1 / 64)
+    assert flows["learner", "actors"].nbytes == pytest.approx(4 * 69_635 / (64 * 16))
+    assert {pair for pair, flow in flows.items() if flow.waits} == {
+        ("sampling", "storage"),
+        ("storage", "learner"),
+        ("sampling", "learner"),
+        ("learner", "updating"),
+    }
+
+
+def test_a_pixel_batch_is_stacks_of_frames_though_storage_holds_one_frame_a_record():
+    parts = parts_of("u200", "pong_dqn")
+    assert parts.storage_bytes == 7062e6
+    assert parts.transition_bytes == 5 * 7062
+
+
+@pytest.mark.parametrize("place", ["apart", "pipelined 0", "pipelined 1"])
+def test_drawing_and_updating_have_one_tree_or_part(place):
+    """Every pair: what fits has one tree on one device, or two copies on two devices; all of these are there."""
+    problem = build(parts_of("u200", "cartpole_ddpg")).problems[place]
+    rest = {part: min(problem.options[part], key=lambda one: sum(one.needs.values())) for part in PARTS}
+    roomy = dataclasses.replace(
+        problem, budgets={name: have if name.startswith(RULE) else math.inf for name, have in problem.budgets.items()}
+    )
+    found = set()
+    for sampling, updating in itertools.product(problem.options["sampling"], problem.options["updating"]):
+        chosen = Configuration(rest["actors"], sampling, rest["storage"], rest["learner"], updating)
+        together = sampling.device == updating.device
+        one_tree = sampling.name == "with updating" and not updating.name.startswith("sums of")
+        two_trees = sampling.name.startswith("copy in") and updating.name.startswith("sums of")
+        assert fits(roomy, chosen) == ((together and one_tree) or (not together and two_trees)), chosen
+        if fits(roomy, chosen):
+            found.add((sampling.device, updating.device))
+    devices = {"apart": "cgf", "pipelined 0": "gf", "pipelined 1": "cgf"}[place]
+    names_of = {"c": "cpu", "g": "gpu", "f": "fpga"}
+    pairs = itertools.product(devices, repeat=2)
+    expected = {(names_of[a], names_of[b]) for a, b in pairs if a == b or place != "apart"}
+    assert found == expected
+
+
+def test_a_serial_loop_is_one_engine_and_takes_the_cores_of_its_learner():
+    problem = build(parts_of("h200", "hopper_ddpg")).problems["serial"]
+    assert {option.engine for options in problem.options.values() for option in options} == {"cpu.main"}
+    assert {option.needs["cpu.cores"] for option in problem.options["learner"] if option.device == "gpu"} == {1.0}
+    assert all(not option.needs.get("cpu.cores") for part in ("actors", "sampling") for option in problem.options[part])
+
+
+def test_insertions_cost_the_tree_and_the_storage():
+    often, seldom = (parts_of("u200", "pong_dqn"), parts_of("u200", "pong_dqn"))
+    learner = dataclasses.replace(seldom.workload.learner, update_interval=400)
+    seldom = dataclasses.replace(seldom, workload=dataclasses.replace(seldom.workload, learner=learner))
+    for device in often.platform.devices:
+        few, many = often.trees(device, False)[0], seldom.trees(device, False)
+        same = next(tree for tree in many if tree.name == few.name)
+        assert same.update.seconds > few.update.seconds
+        assert same.draw.seconds == few.draw.seconds
+        assert seldom.rows_moved(device).seconds > often.rows_moved(device).seconds
+
+
+def test_every_number_has_its_evidence():
+    for platform, name in (
+        ("u200", "hopper_ddpg"),
+        ("edge", "cartpole_dqn"),
+        (RESULTS / KEY / "platform.toml", "pong_dqn"),
+    ):
+        built = build(parts_of(platform, name))
+        for problem in built.problems.values():
+            numbers = {option.time.number for options in problem.options.values() for option in options}
+            numbers |= {hop.number for way in problem.ways.values() for hop in way}
+            assert numbers <= set(built.evidence)
+    assert all(one.told and one.command for one in built.evidence.values())
+
+
+def test_what_is_not_measured_here_is_never_told_as_measured():
+    for platform in ("u200", "h200", "edge"):
+        built = build(parts_of(platform, "hopper_ddpg"))
+        for problem in built.problems.values():
+            for option in (option for part in LOOP for option in problem.options[part]):
+                assert option.time.source in ("modeled", "extrapolated")
+                assert option.seconds == NOTHING or option.time.high / option.time.low > 1.4
+
+
+def test_a_device_left_out_and_a_wish_nothing_meets():
+    parts = parts_of("u200", "hopper_ddpg")
+    problem = build(parts, excluded=frozenset(["gpu"])).problems["pipelined 1"]
+    assert {option.device for options in problem.options.values() for option in options} == {"cpu", "fpga"}
+    assert not any("gpu" in pair for pair in problem.ways)
+    with pytest.raises(ProblemError, match=r"nothing can run the part 'learner'.*learner=fpga"):
+        build(parts_of("u200", "pong_dqn", learner="fpga"))  # 1,900 UltraRAMs of 800
+
+
+def test_the_depth_is_the_workloads_unless_it_is_free():
+    parts = parts_of("h200", "hopper_ddpg")
+    assert build(parts).problems["serial"].depths == (50,)
+    assert build(parts, frozenset(["presampled"])).problems["serial"].depths == (0, 1, 2, 3, 4, 8, 16, 50)
+
+
+def test_the_serial_loops_that_were_timed_are_predicted_within_fifteen_percent(records):
+    for name in ("cartpole_dqn", "hopper_ddpg"):
+        told = recommend_mapping(
+            RESULTS / KEY / "platform.toml", name, fix={"arrangement": "serial", "learner_threads": 1}
+        )
+        loop = next(
+            one.seconds
+            for one in records
+            if (one.primitive, one.contestant, one.options.get("workload")) == ("serial_step", "loop", name)
+        )
+        assert abs(told.hz * loop - 1) < 0.15
+        assert told.low * loop < 1 < told.high * loop
