@@ -11,14 +11,18 @@ PEERS := .venv-peers
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
 
-demo: $(READY)  ## measure the trees on this machine, draw the figures, recommend; under 6 minutes
+demo: $(READY)  ## measure trees and a training system here, draw the figures, recommend a mapping; under 8 minutes
 	$(BIN)/python -m benchmarks sweep --preset quick
+	$(BIN)/python -m benchmarks profile --workload cartpole_dqn --preset quick
+	@$(BIN)/python -m dse platform show this >/dev/null 2>&1 || $(BIN)/python -m dse platform probe
 	@echo
 	$(BIN)/python -m dse recommend --capacity 1000000 --batch 256
 	@echo
-	$(BIN)/python -m dse recommend --capacity 100000 --batch 32
-	@echo
 	$(BIN)/python -m reports
+	@echo
+	$(BIN)/python -m dse recommend --platform u200 --workload hopper_ddpg
+	@echo
+	$(BIN)/python -m dse recommend --platform this --workload cartpole_dqn
 
 peers: $(READY) $(PEERS)/.ready  ## time other libraries beside ours, in an environment of their own; 12 minutes
 	$(BIN)/python -m benchmarks peers --python $(PEERS)/bin/python
