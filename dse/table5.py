@@ -56,8 +56,9 @@ class Row:
     """One configuration of Table V.
 
     ``ties``: other mappings as fast as ours, by the tie rule. ``learner``, ``rmm``: the fastest by letter, of those
-    that run there. ``limit_hz``: of the fastest learner alone. ``holds``: by letter, the factors (first, last) on all
-    times of that device with which the published learner-RMM pair is the answer; None where it never is.
+    that run there. ``limit_hz``: of the fastest learner alone. ``baselines``: other mappings that are printed, each
+    with how many times slower than the published one it is, as printed. ``holds``: by letter, the factors (first,
+    last) on all times of that device with which the published learner-RMM pair is the answer; None where it never is.
     """
 
     workload: str
@@ -69,6 +70,7 @@ class Row:
     learner: Mapping[str, Timed]
     rmm: Mapping[str, Timed]
     limit_hz: float
+    baselines: tuple[tuple[Judged, float], ...]
     holds: Mapping[str, tuple[float, float] | None]
 
     @property
@@ -122,6 +124,7 @@ def row(quoted: Quoted, results: Path, name: str, batch: int) -> Row:
         learner,
         rmm,
         found.learner_hz,
+        tuple((judged(problem, mapping), behind) for mapping, behind in speedups.items() if behind != 1),
         {letter: _holds(problem, device, printed_best) for letter, device in DEVICES.items()},
     )
 

@@ -27,9 +27,12 @@ class World:
     def __init__(self, workload: Workload, number: int, storage_bytes: int) -> None:
         self.workload, self.number, self.storage_bytes = workload, number, storage_bytes
         self.rng = np.random.default_rng([number, 7])
-        self._folder = tempfile.TemporaryDirectory(prefix="weights-")
 
     @functools.cached_property
+    def _folder(self) -> tempfile.TemporaryDirectory[str]:
+        return tempfile.TemporaryDirectory(prefix="weights-")
+
+    @property
     def folder(self) -> Path:
         """For files of weights, gone when the process ends."""
         return Path(self._folder.name)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from impls.training import Workload
+from impls.training import Workload, WorkloadError, load
 
 from .. import stats
 from ..records import Measurement, RecordError, twins
@@ -175,6 +175,17 @@ def answers(found: Sequence[Measurement], workload: Workload) -> list[Answered]:
         shape = (one.batch, int(one.options["update_interval"]))
         answered.append(Answered(workload.name, *shape, loop.predict(*shape), one, shape == own))
     return sorted(answered, key=lambda one: (not one.is_control, one.batch, one.update_interval))
+
+
+def every_answer(found: Sequence[Measurement]) -> tuple[list[Answered], list[str]]:
+    """Of all workloads that questions were measured of, and a sentence for each that nothing can be said of."""
+    answered, faults = list[Answered](), list[str]()
+    for name in sorted({str(one.options["workload"]) for one in found if one.primitive == QUESTION}):
+        try:
+            answered += answers(found, load(name))
+        except (RecordError, WorkloadError) as error:
+            faults.append(str(error))
+    return answered, faults
 
 
 def median_error(answered: Sequence[Answered]) -> float:

@@ -1,0 +1,217 @@
+"""The page's section that holds the solver against others: measured serial loops, and seed 3's published mappings."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from dse import quoted, table5
+from dse.quoted import Quoted
+from dse.records import Measurement, twins
+from dse.solver import prediction
+from dse.solver.prediction import Answered
+from dse.solver.problem import Timed
+from dse.stats import noise_floor
+from dse.table5 import Judged, Pace, Row
+
+from . import look
+from .markup import Cell, items, paragraph, table
+from .table import short
+
+FIGURE = "mapping_throughput"
+COMMAND = "python -m benchmarks loop-questions"
+TARGET = 0.15  # of the median error
+LOOP_HEAD = (
+    "workload",
+    "B",
+    "u",
+    "predicted steps/s",
+    "95 % interval",
+    "measured steps/s",
+    "95 % interval",
+    "error",
+    "",
+)
+MAPPING_HEAD = (
+    "workload",
+    "B",
+    "published",
+    "Algorithm 3",
+    "ours",
+    "ours, steps/s",
+    "fastest learner",
+    "agrees",
+    "why",
+)
+BASELINE_HEAD = ("workload", "B", "published", "baseline", "slower, as printed", "slower, modeled", "it is bound by")
+TIMES_HEAD = ("workload", "B", *(f"{what}, {name}" for what in ("learner", "RMM") for name in ("CPU", "GPU", "FPGA")))
+HOLDS_HEAD = ("workload", "B", "learner-RMM", "CPU times x", "GPU times x", "FPGA times x")
+
+
+def loops(found: Sequence[Measurement]) -> str:
+    """Predictions of serial loops beside what was measured, as HTML; how to measure them where nothing was."""
+    answered, faults = prediction.every_answer(found)
+    faults = [f"Left out: {fault}." for fault in faults]
+    asked = [one for one in answered if not one.is_control]
+    if not asked:
+        nothing = f"Left out: no serial loop was measured at other shapes; this would: {COMMAND}."
+        return items(faults) if faults else paragraph(nothing)
+    typical = prediction.median_error(answered)
+    within = "within" if typical <= TARGET else "more than"
+    floor = noise_floor(twins([one.measured for one in answered] + list(found), prediction.QUESTION))
+    seeds = ", ".join(sorted({str(one.measured.options["seed"]) for one in asked}))
+    told = (
+        f"Gradient steps a second of the serial loop, with batch B and update interval u drawn by seed {seeds}: "
+        "predicted from the profile and the loop of the workload as it is, all measured before; then measured (one "
+        f"thread, one core). The median error is {typical:.1%}, {within} the {TARGET:.0%} aimed at; "
+        f"{sum(one.is_inside for one in asked)} of {len(asked)} intervals overlap. The same loop measured twice in the "
+        f"run differs by up to {floor:.1%}."
+    )
+    more = [*_drift(answered), *faults]
+    return paragraph(told) + table(LOOP_HEAD, map(_loop_row, answered)) + (items(more) if more else "")
+
+
+def _loop_row(one: Answered) -> tuple[object, ...]:
+    predicted, measured = one.predicted, one.measured
+    low, high = measured.low_seconds or measured.seconds, measured.high_seconds or measured.seconds
+    notes = ["as it is"] if one.is_control else []
+    notes += ["unstable"] if measured.status == "unstable" else []
+    return (
+        one.workload,
+        f"{one.batch:,}",
+        one.update_interval,
+        f"{1 / predicted.seconds:,.1f}",
+        f"{1 / predicted.high:,.1f} to {1 / predicted.low:,.1f}",
+        f"{1 / measured.seconds:,.1f}",
+        f"{1 / high:,.1f} to {1 / low:,.1f}",
+        f"{one.error:+.1%}",
+        ", ".join(notes),
+    )
+
+
+def _drift(answered: Sequence[Answered]) -> list[str]:
+    """What the unchanged loops of the run say of the machine."""
+    return [
+        f"{one.workload}: in the questions' run the unchanged loop took {1 + one.error:.2f} times what predictions "
+        "rest on. So much the machine itself had changed by; it is part of each error above."
+        for one in answered
+        if one.is_control
+    ]
+
+
+def mappings(results: Path, picture: str) -> str:
+    """Table V beside Algorithm 3 and the exact optimum, as HTML around the figure. RecordError if nothing is quoted."""
+    printed = quoted.read(results / "quoted")
+    rows = table5.rows(printed, results)
+    agreed = sum(row.agrees for row in rows)
+    pairs = sum(row.same_pair for row in rows)
+    greedy = sum(row.greedy.mapping == row.published.mapping for row in rows)
+    told = (
+        f"Seed 3's Table V: mappings learner-RMM-storage on CPU (C), GPU (G) or FPGA (F). Ours, the exact optimum with "
+        f"links, storage and shared engines, agrees in {agreed} of {len(rows)}, and in {pairs} about learner and RMM; "
+        f"Algorithm 3 as printed, given the same times, returns {greedy} of its own table. Mappings within "
+        f"{table5.EPSILON:.0%} of the best tie: fewest devices win, then fewest bytes over links. Times are modeled "
+        "from seed 3's platform file, or quoted, see below; a modeled learner may well be off by a factor of two."
+    )
+    return (
+        paragraph(told)
+        + picture
+        + table(MAPPING_HEAD, map(_mapping_row, rows))
+        + paragraph("How far all times of a device may be from these with the published learner and RMM still chosen:")
+        + table(HOLDS_HEAD, map(_holds_row, rows))
+        + paragraph(
+            "Baselines as printed: how many times slower than the published mapping, there and by these models:"
+        )
+        + table(BASELINE_HEAD, (line for row in rows for line in _baseline_rows(row)))
+        + paragraph(
+            "What they rest on: microseconds of the fastest on each device with the 95 % interval. Modeled, or quoted "
+            f"(from {printed.where('seed3_mapping.table_v')}; {printed.where('seed3.table_vii.cartpole')}):"
+        )
+        + table(TIMES_HEAD, map(_times_row, rows))
+    )
+
+
+def _mapping_row(row: Row) -> tuple[object, ...]:
+    agrees = "yes" if row.agrees else "learner and RMM" if row.same_pair else "no"
+    published, greedy, ours = (Cell(one.mapping, "name", _rate(one)) for one in (row.published, row.greedy, row.ours))
+    rates = (f"{row.ours.hz:,.0f}", f"{row.limit_hz:,.0f}")
+    return row.workload, f"{row.batch:,}", published, greedy, ours, *rates, agrees, row.reason
+
+
+def _rate(one: Judged) -> str:
+    return one.lacks or f"{one.hz:,.0f}/s"
+
+
+def _holds_row(row: Row) -> tuple[object, ...]:
+    last = table5.FACTORS[-1]
+    ends = []
+    for held in row.holds.values():
+        if held is None:
+            ends.append(f"never from {1 / last:g} to {last:g}")
+        else:
+            least = "any" if held[0] <= 1 / last else f"{held[0]:.2g}"
+            most = "any" if held[1] >= last else f"{held[1]:.2g}"
+            ends.append("any" if least == most == "any" else f"{least} to {most}")
+    return row.workload, f"{row.batch:,}", row.published.pair, *ends
+
+
+def _baseline_rows(row: Row) -> Iterator[tuple[object, ...]]:
+    for one, behind in row.baselines:
+        modeled = f"{row.published.hz / one.hz:,.3g}x" if one.hz else one.lacks
+        names = (row.published.mapping, one.mapping)
+        yield row.workload, f"{row.batch:,}", *names, f"{behind:g}x", modeled, one.bottleneck
+
+
+def _times_row(row: Row) -> tuple[object, ...]:
+    cells = [_time(times.get(letter)) for times in (row.learner, row.rmm) for letter in table5.DEVICES]
+    return row.workload, f"{row.batch:,}", *cells
+
+
+def _time(time: Timed | None) -> Cell:
+    if time is None:
+        return Cell("does not fit")
+    if time.source == "quoted":
+        return Cell(f"{1e6 * time.seconds:,.4g}", note=f"quoted: {time.number}")
+    if time.low == time.high:
+        return Cell(f"{1e6 * time.seconds:,.3g}", note=f"{time.source}: {time.number}")
+    return Cell(f"{1e6 * time.seconds:,.3g}", note=f"{1e6 * time.low:,.3g} to {1e6 * time.high:,.3g}, {time.source}")
+
+
+@look.styled
+def throughput(printed: Quoted, results: Path) -> Figure:
+    """Steps a second of every learner-RMM pair over B, and of the fastest learner alone: modeled, after Fig. 13."""
+    paces = list(table5.paces(printed, results))
+    workloads = list(dict.fromkeys(one.workload for one in paces))
+    figure, panels = look.panels("What does each mapping give?", workloads, 6.4, sharey=False)
+    chosen = {(name, batch): _published(printed, name, batch) for name, batch in table5.asked(printed)}
+    for axes, name in zip(panels, workloads, strict=True):
+        own = [one for one in paces if one.workload == name]
+        for position, pair in enumerate(dict.fromkeys(one.pair for one in own)):
+            _pair(axes, [one for one in own if one.pair == pair and one.hz], pair, position)
+        limits = dict(sorted((one.batch, one.limit_hz) for one in own))
+        axes.plot(list(limits), list(limits.values()), "k:", lw=2.5, label="fastest learner alone", zorder=0)
+        rings = [(one.batch, one.hz) for one in own if one.hz and chosen[name, one.batch] == one.pair]
+        style = {"markersize": 15, "markerfacecolor": "none", "color": "0.25"}
+        axes.plot(*zip(*rings, strict=True), "o", label="published", **style)
+        look.ticks(axes.xaxis, sorted(limits), short)
+        axes.margins(x=0.15)
+        axes.set(xlabel="batch B", ylabel="gradient steps / s")
+        axes.tick_params(labelleft=True)
+    caption = (
+        "Learner-RMM on CPU (C), GPU (G), FPGA (F), each with the data storage where it is best; ringed: the pair of "
+        "seed 3's Table V. Modeled from seed 3's platform file, with the learners that Tables V and VII tell; actors "
+        "left out. The dotted line is what seed 3's Fig. 13 calls the theoretical optimum."
+    )
+    return look.captioned(figure, caption)
+
+
+def _pair(axes: look.Axes, line: Sequence[Pace], pair: str, position: int) -> None:
+    """The learner has the color, the RMM the marker and dash."""
+    learner, rmm = divmod(position, len(table5.DEVICES))
+    style = {"color": look.COLORS[learner], "marker": look.MARKERS[rmm], "linestyle": ("-", "--", "-.")[rmm]}
+    axes.plot([one.batch for one in line], [one.hz for one in line], label=pair, alpha=0.85, **style)
+
+
+def _published(printed: Quoted, name: str, batch: int) -> str:
+    speedups = printed.table(f"{table5.TABLE}.{name}.{batch}")
+    return next(mapping for mapping, behind in speedups.items() if behind == 1).rpartition("-")[0]

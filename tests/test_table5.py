@@ -1,0 +1,190 @@
+"""Seed 3's Table V: what is quoted, the times it is judged by, verdicts with their reasons, and the page's section."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from dse import quoted, table5, table5_times
+from dse.solver.problem import Timed
+from dse.table5 import Judged, Row
+from reports import look, mapping_section
+
+RESULTS = Path(__file__).parents[1] / "results"
+PUBLISHED = {
+    "cartpole_ddpg": {32: "F-F-F", 256: "F-F-F", 2048: "F-F-F", 16384: "F-F-F"},
+    "hopper_ddpg": {32: "F-F-F", 256: "G-C-G", 2048: "G-C-G", 16384: "G-F-G"},
+    "pong_dqn": {32: "G-C-G", 64: "G-C-G", 256: "G-C-C"},
+}
+
+
+@pytest.fixture(scope="module")
+def printed():
+    return quoted.read(RESULTS / "quoted")
+
+
+@pytest.fixture(scope="module")
+def pong(printed):
+    return table5.row(printed, RESULTS, "pong_dqn", 256)
+
+
+def timed(seconds):
+    return Timed(seconds, seconds, seconds, "modeled", "made up")
+
+
+def row(published, ours, ties=(), holds=None):
+    times = {letter: timed(1e-3) for letter in "CGF"}
+    return Row("made_up", 8, published, ours, ours, tuple(ties), times, times, 1e3, (), holds or dict.fromkeys("CGF"))
+
+
+def test_the_eleven_published_mappings_are_quoted_once_each_with_their_place(printed):
+    found = {name: {} for name in PUBLISHED}
+    for name, batch in table5.asked(printed):
+        speedups = printed.table(f"{table5.TABLE}.{name}.{batch}")
+        (found[name][batch],) = (mapping for mapping, behind in speedups.items() if behind == 1)
+        assert all(behind >= 1 for behind in speedups.values())
+    assert found == PUBLISHED
+    assert "Table V" in printed.where(f"{table5.TABLE}.pong_dqn.256.G-C-C")
+
+
+def test_learners_are_pinned_where_a_rate_is_printed(printed):
+    pong = table5_times.pins(printed, "pong_dqn", 256)
+    rate = 565.3 * 0.246
+    assert pong["gpu"].seconds == pytest.approx(1 / rate)
+    assert pong["cpu"].seconds == pytest.approx(197.6 / rate)
+    assert {time.source for time in pong.values()} == {"quoted"}
+    hopper = table5_times.pins(printed, "hopper_ddpg", 16384)
+    assert hopper["fpga"].seconds / hopper["gpu"].seconds == pytest.approx(10.5)
+    assert table5_times.pins(printed, "hopper_ddpg", 256) == {}
+
+
+def test_the_design_of_cartpole_is_the_quoted_rate_at_its_own_batch_and_modeled_elsewhere(printed):
+    quoted_time = table5_times.pins(printed, "cartpole_ddpg", 16384)["fpga"]
+    modeled = table5_times.pins(printed, "cartpole_ddpg", 2048)["fpga"]
+    assert quoted_time.seconds == pytest.approx(1 / (217.5 * 7.012))
+    assert modeled.source == "modeled"
+    assert modeled.seconds == pytest.approx((1024 + 9 - 1) * 16 / 200e6, rel=0.01)
+
+
+def test_a_pin_is_the_time_of_the_fastest_learner_and_keeps_the_others_in_proportion(printed):
+    pinned, _ = table5_times.problem_of(printed, RESULTS, "pong_dqn", 256)
+    modeled, _ = table5_times._built(RESULTS, "pong_dqn", 256)
+    for device, time in table5_times.pins(printed, "pong_dqn", 256).items():
+        after = [one.seconds for one in pinned.options["learner"] if one.device == device]
+        before = [one.seconds for one in modeled.options["learner"] if one.device == device]
+        assert min(after) == pytest.approx(time.seconds)
+        assert [one / min(after) for one in after] == pytest.approx([one / min(before) for one in before])
+    assert pinned.options["updating"] == modeled.options["updating"]
+
+
+def test_the_rmms_times_are_of_a_whole_tree(printed):
+    problem, _ = table5_times.problem_of(printed, RESULTS, "pong_dqn", 256)
+    trees = table5_times.trees(problem)
+    assert {one.device for one in trees} == {"cpu", "gpu", "fpga"}
+    assert not any(one.name.startswith("sums of") for one in trees)
+
+
+def test_pong_at_256_the_published_mapping_is_as_fast_and_moves_more(pong):
+    assert (pong.published.mapping, pong.same_pair, pong.agrees) == ("G-C-C", True, False)
+    assert pong.published.hz > (1 - table5.EPSILON) * pong.ours.hz
+    assert pong.published.bytes_moved > 10 * pong.ours.bytes_moved
+    assert "as fast within 1%" in pong.reason
+    assert "F" not in pong.learner  # 18.7 million MACs do not fit
+
+
+def test_our_answer_is_never_slower_than_the_published_or_the_greedy_one_and_never_above_the_limit(pong):
+    for other in (pong.published, pong.greedy, *(one for one, _ in pong.baselines), *pong.ties):
+        assert other.hz * (1 - table5.EPSILON) <= pong.ours.hz
+    assert pong.ours.hz <= pong.limit_hz * (1 + 1e-9)
+
+
+def test_printed_baselines_that_wait_for_a_pinned_learner_are_as_slow_as_printed(pong):
+    slower = {one.mapping: (pong.published.hz / one.hz, behind) for one, behind in pong.baselines}
+    modeled, behind = slower["C-C-C"]
+    assert modeled == pytest.approx(behind, rel=0.02)
+
+
+def test_the_worked_example_goes_to_fewer_devices(printed):
+    """Seed 3's text: at 2048 the GPU could hide the RMM behind the FPGA's learner, yet F-F-F is chosen."""
+    problem, _ = table5_times.problem_of(printed, RESULTS, "cartpole_ddpg", 2048)
+    one, other = (table5.judged(problem, mapping) for mapping in ("F-F-F", "F-G-F"))
+    assert other.hz == pytest.approx(one.hz, rel=table5.EPSILON)
+    assert (one.devices, other.devices) == (2, 3)
+    found = table5.solve(problem, alternatives=False)
+    assert table5.letters(found.choice) == "F-F-F"
+
+
+def test_a_mapping_that_nothing_runs_says_so(printed):
+    problem, _ = table5_times.problem_of(printed, RESULTS, "pong_dqn", 256)
+    assert table5.judged(problem, "F-C-C").lacks == "nothing runs the part 'learner' on the fpga"
+    small = dataclasses.replace(problem, budgets={**problem.budgets, "gpu.memory_bytes": 1e9})
+    lacking = table5.judged(small, "G-C-G")
+    assert "gpu.memory_bytes has 1e+09 of" in lacking.lacks
+    assert lacking.hz == 0
+
+
+@pytest.mark.parametrize(
+    ("published", "ours", "told"),
+    [
+        (
+            Judged("G-C-G", 50, "gpu (learner 9 us)", 2),
+            Judged("F-F-F", 100, "", 2),
+            "50.0% slower, 50 against 100 steps",
+        ),
+        (Judged("G-F-G", 99.5, "", 3), Judged("G-C-G", 100, "", 2), "on 2 devices instead of 3"),
+        (Judged("G-C-C", 100, "", 2, 4e3), Judged("G-C-G", 100, "", 2, 1e3), "1.0 KB a step over links instead of 4.0"),
+        (Judged("G-C-G", lacks="too little memory"), Judged("G-C-C", 100), "G-C-G cannot be had: too little memory"),
+    ],
+)
+def test_reasons_follow_from_the_numbers(published, ours, told):
+    assert told in row(published, ours).reason
+
+
+def test_why_the_published_mapping_is_chosen():
+    ours = Judged("F-F-F", 100, "fpga.learner (learner 9 us)", 2, 100.0)
+    assert row(ours, ours).reason == "no other mapping is as fast; fpga.learner (learner 9 us)"
+    ties = [Judged("F-G-F", 100, "", 3), Judged("F-C-F", 100, "", 2, 5e3)]
+    assert row(ours, ours, ties).reason == (
+        "F-G-F is as fast, on more devices than its 2; F-C-F is as fast, with more bytes than its 0.1 KB a step"
+    )
+
+
+def test_what_another_pair_would_take_is_said_only_of_devices_it_hangs_on():
+    published, ours = Judged("G-C-G", 50, "gpu", 2), Judged("F-F-F", 100, "", 2)
+    holds = {"C": None, "G": (0.0625, 0.5), "F": (2.0, 16.0)}
+    assert row(published, ours, holds=holds).reason.endswith(
+        "G-C would take gpu times at most 0.5 of these, or fpga times at least 2 of these"
+    )
+
+
+@pytest.mark.slow
+def test_all_of_table_five(printed):
+    rows = table5.rows(printed, RESULTS)
+    assert [(one.workload, one.batch) for one in rows] == [(name, b) for name in PUBLISHED for b in PUBLISHED[name]]
+    assert [one.published.mapping for one in rows] == [
+        mapping for held in PUBLISHED.values() for mapping in held.values()
+    ]
+    assert sum(one.same_pair for one in rows) == 10
+    assert sum(one.agrees for one in rows) == 5
+    for one in rows:
+        for other in (one.published, one.greedy):
+            assert other.hz * (1 - table5.EPSILON) <= one.ours.hz
+        assert one.ours.hz <= one.limit_hz * (1 + 1e-9)
+        first, last = one.holds["C"] or (1, 1)
+        assert first <= 1 <= last
+        assert one.reason
+
+
+@pytest.mark.slow
+def test_the_page_has_all_rows_and_the_figure_a_panel_a_workload(printed):
+    page = mapping_section.mappings(RESULTS, "<figure>")
+    assert page.count("<tr>") >= 3 * 12
+    assert "<figure>" in page
+    assert "quoted: G-C-C in Tables V and VII" in page
+    figure = mapping_section.throughput(printed, RESULTS)
+    assert [axes.get_title() for axes in figure.axes] == list(PUBLISHED)
+    assert look.picture(figure, "svg").startswith(b"<?xml")
+
+
+def test_without_questions_the_page_says_how_to_measure_them():
+    assert mapping_section.COMMAND in mapping_section.loops([])
