@@ -111,7 +111,7 @@ def mappings(results: Path, picture: str) -> str:
         f"links, storage and shared engines, agrees in {agreed} of {len(rows)}, and in {pairs} about learner and RMM; "
         f"Algorithm 3 as printed, given the same times, returns {greedy} of its own table. Mappings within "
         f"{table5.EPSILON:.0%} of the best tie: fewest devices win, then fewest bytes over links. Times are modeled "
-        "from seed 3's platform file, or quoted, see below; a modeled learner may well be off by a factor of two."
+        "from seed 3's platform file, or quoted; tables below show how far they may be off, and what that changes."
     )
     return (
         paragraph(told)
@@ -143,16 +143,18 @@ def _rate(one: Judged) -> str:
 
 
 def _holds_row(row: Row) -> tuple[object, ...]:
-    last = table5.FACTORS[-1]
-    ends = []
-    for held in row.holds.values():
-        if held is None:
-            ends.append(f"never from {1 / last:g} to {last:g}")
-        else:
-            least = "any" if held[0] <= 1 / last else f"{held[0]:.2g}"
-            most = "any" if held[1] >= last else f"{held[1]:.2g}"
-            ends.append("any" if least == most == "any" else f"{least} to {most}")
-    return row.workload, f"{row.batch:,}", row.published.pair, *ends
+    return row.workload, f"{row.batch:,}", row.published.pair, *map(_factors, row.holds.values())
+
+
+def _factors(ends: tuple[float, float] | None) -> str:
+    first, last = table5.FACTORS[0], table5.FACTORS[-1]
+    if ends is None:
+        return f"none from {first:.2g} to {last:g}"
+    if ends == (first, last):
+        return f"any from {first:.2g} to {last:g}"
+    if ends[0] == first:
+        return f"up to {ends[1]:.2g}"
+    return f"from {ends[0]:.2g}" + ("" if ends[1] == last else f" to {ends[1]:.2g}")
 
 
 def _baseline_rows(row: Row) -> Iterator[tuple[object, ...]]:

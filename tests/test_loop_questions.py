@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -208,7 +209,7 @@ def test_without_questions_nothing_is_predicted():
 
 
 def test_the_questions_that_are_kept_here_can_all_be_answered():
-    found = read_folder(questions.Path("results"), "d7dae63b89")
+    found = read_folder(Path(__file__).parents[1] / "results", "d7dae63b89")
     answered, faults = prediction.every_answer(found)
     assert faults == []
     assert sum(not one.is_control for one in answered) >= 6

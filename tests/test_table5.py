@@ -186,5 +186,19 @@ def test_the_page_has_all_rows_and_the_figure_a_panel_a_workload(printed):
     assert look.picture(figure, "svg").startswith(b"<?xml")
 
 
+@pytest.mark.parametrize(
+    ("ends", "told"),
+    [
+        (None, "none from 0.062 to 16"),
+        ((0.0625, 16.0), "any from 0.062 to 16"),
+        ((0.0625, 2.0), "up to 2"),
+        ((0.5, 16.0), "from 0.5"),
+        ((0.5, 2.0), "from 0.5 to 2"),
+    ],
+)
+def test_factors_in_words(ends, told):
+    assert mapping_section._factors(ends) == told
+
+
 def test_without_questions_the_page_says_how_to_measure_them():
     assert mapping_section.COMMAND in mapping_section.loops([])
