@@ -187,9 +187,9 @@ def test_solving_again_agrees_on_what_the_choice_survives(platform, name):
 
 def test_what_to_measure_next_is_what_the_answer_hangs_on(here):
     given = answered(here, "ratio")
-    assert given.measure_next.number == "T_train(cpu), 2 threads of torch"
+    assert given.measure_next.number == given.survival[0].number
+    assert given.measure_next.number.startswith("T_train(cpu)")
     assert "benchmarks profile --workload hopper_ddpg" in given.measure_next.command
-    assert given.survival[0].rate_factor == max(one.rate_factor for one in given.survival)
 
 
 # The whole answer

@@ -353,10 +353,12 @@ def _notes(built: Built, result: Solved) -> list[str]:
         notes.append("the workload draws no batch ahead, so nothing of the loop overlaps; --free presampled lifts that")
     if parts.table and parts.table.overheads and result.place in ("serial", "apart"):
         over = parts.table.overheads
-        notes.append(
-            f"a gradient step in a loop takes {over.rest:.2f} times as long as alone, and the tree "
-            f"{over.cold_seconds * 1e9:.0f} ns an element longer: {over.told}"
-        )
+        if over.rest > 1:
+            notes.append(
+                f"a gradient step in a loop takes {over.rest:.2f} times as long as alone, or "
+                f"{over.rest_seconds * 1e6:,.0f} us more if that is longer, and the tree {over.cold_seconds * 1e9:.0f} "
+                f"ns an element more: {over.told}"
+            )
     if chosen.sampling.device != chosen.updating.device:
         notes.append("drawing and updating part: how sums travel between two trees is our model, nobody has built it")
     return notes

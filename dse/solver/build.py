@@ -128,21 +128,18 @@ class _Maker:
                 self.add("actors", name, self.cpu, f"{self.cpu}.{engine}", time, needs, {"processes": processes})
 
     def learners(self) -> None:
-        over = self.parts.table.overheads if self.parts.table else None
         for device in self.devices:
             if device.kind == "fpga" and self.place == "serial":
                 continue
             for learner in self.parts.learners(device):
                 if self.parts.fixed.get("learner_threads") in (None, learner.told.get("threads")):
-                    self._learner(device, learner, over.rest if over else 1.0, over.rest_factor if over else 1.0)
+                    self._learner(device, learner)
 
-    def _learner(self, device: Device, learner: Learner, rest: float, rest_factor: float) -> None:
-        step, told = learner.step, dict(learner.told)
-        if self.in_turns and device.kind == "cpu" and rest > 1:
-            low, high = step.low * max(1.0, rest / rest_factor), step.high * rest * rest_factor
-            step, told = replace(step, seconds=step.seconds * rest, low=low, high=high), {**told, "loop_factor": rest}
+    def _learner(self, device: Device, learner: Learner) -> None:
+        over = self.parts.table.overheads if self.parts.table else None
+        step = over.step(learner.step) if over and self.in_turns and device.kind == "cpu" else learner.step
         needs = {**learner.needs, f"{self.cpu}.cores": float(learner.cores)}
-        self.add("learner", learner.name, device.name, self.engine(device, "learner"), step, needs, told)
+        self.add("learner", learner.name, device.name, self.engine(device, "learner"), step, needs, learner.told)
 
     def replay(self) -> None:
         """Sampling, updating and storage."""

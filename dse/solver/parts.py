@@ -285,6 +285,7 @@ class Parts:
             chill = over.cold_seconds * self.batch / 2
             told += f", plus {over.cold_seconds * 1e9:.0f} ns an element for a cold cache ({over.told})"
             spread = chill * (over.cold_factor - 1)
+            more += over.insert_seconds * self.inserts
             draw = dataclasses.replace(
                 draw,
                 seconds=draw.seconds + chill,

@@ -62,14 +62,25 @@ class Overheads:
     """What a process that does everything in turns takes beyond the sum of its parts (measured in serial loops).
 
     ``cold_seconds``: of the tree, an element, for a gradient step in between drives it out of the cache. ``rest``:
-    factor on the gradient step, for weights, masks and Python in between. Each with its factor of uncertainty.
+    factor on the gradient step, for weights, masks, Python and caches in between; each with its factor of uncertainty.
+    ``rest_seconds``: the same as a time, which a gradient step on a small batch takes at least beyond its own.
+    ``insert_seconds``: of an insertion, beyond the tree's update and the writing of rows; 0 where none was timed.
     """
 
     cold_seconds: float
     cold_factor: float
     rest: float
     rest_factor: float
+    rest_seconds: float
+    insert_seconds: float
     told: str
+
+    def step(self, alone: Timed) -> Timed:
+        """A gradient step in such a process."""
+        seconds = max(alone.seconds * self.rest, alone.seconds + self.rest_seconds)
+        slower = seconds / alone.seconds
+        low, high = alone.low * max(1.0, self.rest / self.rest_factor), alone.high * slower * self.rest_factor
+        return dataclasses.replace(alone, seconds=seconds, low=min(low, seconds), high=high)
 
 
 @dataclass(frozen=True)
@@ -121,16 +132,14 @@ class PerformanceTable:
     def tree(self, configuration: Configuration, op: str, capacity: int, batch: int, number: str) -> Timed | None:
         """Of a draw or an update by a tree: this workload's own rows first, then the sweep's for any (N, B)."""
         key = (configuration.contestant, configuration.threads)
+        own = None
         if not configuration.options:
-            for row in self.rows:
-                cell = (row.what, row.threads, row.options["fanout"], row.options["capacity"], row.batch, row.beside)
-                if cell == (f"{key[0]} {op}", key[1], configuration.fanout, capacity, batch, ""):
-                    return dataclasses.replace(row.time, number=number)
-        if self.trees is None:
-            return None
+            own = self.time(f"{key[0]} {op}", batch, key[1], number, fanout=configuration.fanout, capacity=capacity)
+        if self.trees is None or (own and own.source == "measured"):
+            return own
         known = self.trees.call(configuration, op, Question(capacity, batch, 0.0, configuration.threads))
         if known is None:
-            return None
+            return own
         source: Source = "extrapolated" if known.basis == "extrapolated" else "measured"
         return Timed(known.seconds, known.low_seconds, known.high_seconds, source, number)
 
@@ -247,7 +256,8 @@ def _overheads(records: Sequence[Measurement], profiled: str, floor: float) -> O
     """From the whole serial loops that were timed: this workload's, or those of all, with what they differ by."""
     loops: dict[str, dict[str, Measurement]] = {}
     for record in records:
-        if record.primitive == "serial_step" and record.contestant in ("loop", "actor", "numba") and record.low_seconds:
+        ours = ("loop", "actor", "numba", "buffer")
+        if record.primitive == "serial_step" and record.contestant in ours and record.low_seconds:
             key = str(record.options.get("identity"))
             loops.setdefault(key, {})[f"{record.contestant} {record.op}"] = record
     found = {}
@@ -257,29 +267,38 @@ def _overheads(records: Sequence[Measurement], profiled: str, floor: float) -> O
             found[key] = pair
     if not found:
         return None
-    chosen = {profiled: found[profiled]} if profiled in found else found
-    own = math.exp(Z * floor / 1.96)
-    cold, cold_factor = _middle([one for one, _ in chosen.values()], own)
-    rest, rest_factor = _middle([two for _, two in chosen.values()], own)
+    chosen = [found[profiled]] if profiled in found else list(found.values())
+    own = math.exp(floor)
+    cold, cold_factor = _middle([one.cold_seconds for one in chosen], own)
+    rest, rest_factor = _middle([one.rest for one in chosen], own)
+    fixed, insert = (
+        sum(values) / len(chosen)
+        for values in zip(*((one.rest_seconds, one.insert_seconds) for one in chosen), strict=True)
+    )
     told = "whole serial loops less the sum of their parts, python -m benchmarks share"
-    return Overheads(cold, cold_factor, rest, rest_factor, told)
+    return Overheads(cold, cold_factor, rest, rest_factor, fixed, insert, told)
 
 
 def _beyond(
     records: Sequence[Measurement], key: str, floor: float, steps: Mapping[str, Measurement]
-) -> tuple[float, float] | None:
-    """(cold seconds of the tree an element, factor on all else) of one workload's loop."""
-    rows = tuple(_rows(records, key, floor))
-    table = PerformanceTable("", "", (), rows, None, None)
+) -> Overheads | None:
+    """Of one workload's loop; None where a part was not timed alone."""
+    table = PerformanceTable("", "", (), tuple(_rows(records, key, floor)), None, None)
     loop, actor, tree = (steps[name] for name in ("loop step", "actor step", "numba tree"))
     u = int(loop.options.get("update_interval", 1))
     draw, update = (table.time(f"numba {op}", tree.batch) for op in ("draw", "update"))
     learner, gather = table.time("learner step", tree.batch), table.time("storage gather", tree.batch)
     if not (draw and update and learner and gather):
         return None
+    inserting = often = 0.0
+    if (insert := steps.get("buffer insert")) and (write := table.time("storage write", insert.batch)):
+        small = table.time("numba update", insert.batch)
+        inserting = max(insert.seconds - write.seconds - (small.seconds if small else 0.0), 0.0)
+        often = u / insert.batch * insert.seconds
     cold = max(tree.seconds - draw.seconds - update.seconds, 0.01 * tree.seconds) / tree.batch
-    rest = (loop.seconds - u * actor.seconds - tree.seconds) / (learner.seconds + gather.seconds)
-    return cold, max(rest, 1.0)
+    parts = learner.seconds + gather.seconds
+    rest = max(loop.seconds - u * actor.seconds - often - tree.seconds, parts)
+    return Overheads(cold, 1.0, rest / parts, 1.0, rest - parts, inserting, "")
 
 
 def _middle(values: Sequence[float], own: float) -> tuple[float, float]:
