@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +26,24 @@ GOALS = {
     "per_watt": "gradient steps a joule",
     "fewest_devices": "as ratio, but a device less is worth up to 10 %",
 }
+
+
+def _listed(told: Mapping[str, str]) -> str:
+    return "\n".join(f"  {name:15} {words}" for name, words in told.items())
+
+
 ABOUT = f"""What to run where: actors, sampling, storage, learner and updating of a workload on a machine's devices.
 
 A platform is a name ({", ".join(names())}, or `this`, the machine that asks, with its records) or a .toml file;
 a workload too ({", ".join(workload_names())}).
 
-Objectives: {"; ".join(f"{name}: {told}" for name, told in GOALS.items())}.
+Objectives:
+{_listed(GOALS)}
 
 --fix gives a value that would be chosen, or one of the workload, and may be repeated; its keys:
 {textwrap.fill(", ".join(FIX), WIDTH)}
-Sampling, storage, learner and updating are each a device's name; actors a number of processes; arrangement is one of
-{"; ".join(f"{name} ({told})" for name, told in ARRANGEMENT.items())}.
+Sampling, storage, learner and updating are each a device's name; actors a number of processes. Arrangements:
+{_listed(ARRANGEMENT)}
 
 K is free unless fixed; how many batches are drawn ahead is the workload's `presampled` unless --free presampled;
 --free batch looks for the most records trained a second over powers of two."""
@@ -174,7 +181,7 @@ def text(given: MappingAnswer | Shortage | Explanation) -> str:
 
 def _answer(given: MappingAnswer) -> Iterator[str]:
     yield from _wrapped(
-        f"{given.workload} (B = {given.batch:,}, {given.update_interval} environment steps a gradient step) on "
+        f"{given.workload} (B = {given.batch:,}, {given.update_interval} environment step(s) a gradient step) on "
         f"{given.platform}, for {GOALS[given.objective]}:",
         "",
     )

@@ -359,6 +359,12 @@ def _notes(built: Built, result: Solved) -> list[str]:
                 f"{over.rest_seconds * 1e6:,.0f} us more if that is longer, and the tree {over.cold_seconds * 1e9:.0f} "
                 f"ns an element more: {over.told}"
             )
+    count = workload.actors.count
+    if result.answer.outcome.bottleneck == chosen.actors.engine != chosen.learner.engine:
+        if built.details(chosen.actors).get("processes") == count:
+            notes.append(
+                f"each of the workload's actors ({count}) has a process already; --fix actor_count= takes others"
+            )
     if chosen.sampling.device != chosen.updating.device:
         notes.append("drawing and updating part: how sums travel between two trees is our model, nobody has built it")
     return notes
