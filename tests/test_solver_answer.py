@@ -9,9 +9,10 @@ import pytest
 from dse.mapping import changed, explain_mapping, recommend_mapping, tables
 from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
-from dse.solver.answer import MappingAnswer, Shortage, answered, solved
+from dse.solver.answer import MappingAnswer, Shortage, answered
 from dse.solver.build import build
 from dse.solver.objectives import value
+from dse.solver.others import solved
 from dse.solver.parts import Parts
 from dse.solver.problem import PARTS, Configuration, Problem
 from dse.solver.sensitivity import Spread, Terms, around, spreads

@@ -15,6 +15,7 @@ from dse.solver.parts import Parts
 from dse.solver.primitives import SKIPPED, carried, identity, of_records, over_batch, timed
 from dse.solver.problem import LOOP, PARTS, Configuration, ProblemError
 from dse.solver.throughput import fits
+from dse.solver.trees import trees
 from impls.training import load, names
 from impls.training.sizes import layout_of
 
@@ -250,7 +251,7 @@ def test_insertions_cost_the_tree_and_the_storage():
     learner = dataclasses.replace(seldom.workload.learner, update_interval=400)
     seldom = dataclasses.replace(seldom, workload=dataclasses.replace(seldom.workload, learner=learner))
     for device in often.platform.devices:
-        few, many = often.trees(device, False)[0], seldom.trees(device, False)
+        few, many = trees(often, device, False)[0], trees(seldom, device, False)
         same = next(tree for tree in many if tree.name == few.name)
         assert same.update.seconds > few.update.seconds
         assert same.draw.seconds == few.draw.seconds

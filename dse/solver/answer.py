@@ -7,18 +7,13 @@ from typing import Any
 
 from .build import RULE, Built
 from .infeasible import Infeasible
-from .objectives import EPSILONS, OBJECTIVES, Objective, threshold, tie_key
+from .objectives import Objective, threshold
+from .others import Other, Solved, by_mapping, difference, key_of, mapping_of, others, solved
 from .parts import Evidence
-from .problem import PARTS, Configuration, Option, Problem, ProblemError
-from .search import Answer, Found, solve
+from .problem import PARTS, Configuration, Option, Problem
 from .sensitivity import Survival, Terms, around, spreads
 from .throughput import LOOP_BOUND
 
-ARRANGEMENT = {
-    "serial": "one process does everything in turns, as `python -m impls.training` does",
-    "apart": "actors on cores of their own; one process draws, gathers, learns and updates in turns",
-    "pipelined": "actors, replay and learner on cores or devices of their own, all at the same time",
-}
 CLOSE = 0.005  # a rate that changes by less is sure enough
 
 
@@ -36,17 +31,6 @@ class PartAnswer:
     high: float
     source: str
     number: str
-
-
-@dataclass(frozen=True)
-class Other:
-    """Another configuration, in words, and the share of the value that is lost with it."""
-
-    told: str
-    arrangement: str
-    mapping: Mapping[str, str]
-    value: float
-    cost: float
 
 
 @dataclass(frozen=True)
@@ -104,53 +88,6 @@ class Shortage:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class Solved:
-    """The place and the answer of the best, and what was found in each place."""
-
-    place: str
-    answer: Answer
-    found: Mapping[str, Found]
-    epsilon: float
-
-    @property
-    def best(self) -> float:
-        """The largest value of all."""
-        return max(one.best for one in self.found.values())
-
-
-def solved(
-    problems: Mapping[str, Problem], objective: Objective, epsilon: float | None = None
-) -> Solved | list[Infeasible]:
-    """The answer over all places, by the same rule as within one; then the place that comes first.
-
-    A place's own answer may be epsilon below a best that is itself below that of all: then it is solved again with what
-    is left of epsilon.
-    """
-    if objective not in OBJECTIVES:
-        raise ProblemError(f"the objective is one of {', '.join(OBJECTIVES)}, not {objective!r}")
-    epsilon = EPSILONS[objective] if epsilon is None else epsilon
-    results = {place: solve(problem, objective, epsilon) for place, problem in problems.items()}
-    found = {place: one for place, one in results.items() if isinstance(one, Found)}
-    if not found:
-        return [one for one in results.values() if isinstance(one, Infeasible)]
-    least = threshold(max(one.best for one in found.values()), epsilon)
-    for place, one in found.items():
-        if one.value < least <= one.best:
-            again = solve(problems[place], objective, max(0.0, 1 - least / one.best))
-            if isinstance(again, Found):
-                found[place] = again
-    good = [place for place, one in found.items() if one.value >= least]
-    order = list(problems)
-
-    def key(place: str) -> tuple[Any, ...]:
-        one = found[place]
-        return (*tie_key(problems[place], one.choice, one.outcome)[:5], order.index(place))
-
-    place = min(good, key=key)
-    return Solved(place, found[place].answer, found, epsilon)
-
-
 def answered(built: Built, objective: Objective, epsilon: float | None = None) -> MappingAnswer | Shortage:
     """The whole answer."""
     result = solved(built.problems, objective, epsilon)
@@ -158,7 +95,7 @@ def answered(built: Built, objective: Objective, epsilon: float | None = None) -
     if not isinstance(result, Solved):
         return _shortage(built, result)
     chosen, given = result.answer.configuration, result.answer.outcome
-    others = _others(built, result)
+    beside = others(result)
     terms, names = _terms(built, result, objective)
     low, high = terms.interval(0)
     survival = tuple(terms.survival(0, result.epsilon, names))
@@ -187,42 +124,15 @@ def answered(built: Built, objective: Objective, epsilon: float | None = None) -
         distance=1 - result.answer.value / bound,
         learner_hz=max(one.learner_hz for one in result.found.values()),
         watts=given.watts,
-        ties=tuple(_by_mapping(others, threshold(result.best, result.epsilon))),
-        runner_up=others[0] if others else None,
-        elsewhere=next((other for other in others if other.mapping != _mapping(chosen)), None),
+        ties=tuple(by_mapping(beside, threshold(result.best, result.epsilon))),
+        runner_up=beside[0] if beside else None,
+        elsewhere=next((other for other in beside if other.mapping != mapping_of(chosen)), None),
         survival=survival,
         sources=tuple(built.evidence[number] for number in used),
         measure_next=_next(built, survival),
         configurations=sum(one.configurations for one in result.found.values()),
         notes=tuple(_notes(built, result)),
     )
-
-
-def difference(chosen: tuple[str, Configuration], other: tuple[str, Configuration]) -> str:
-    """What another configuration has that the chosen one, each with its place, has not."""
-    (here, mine), (there, yours) = chosen, other
-    told = []
-    if here.split(maxsplit=1)[0] != there.split(maxsplit=1)[0]:
-        told.append(there.split(maxsplit=1)[0])
-    pairs = ((mine.actors, yours.actors), (mine.learner, yours.learner), (mine.storage, yours.storage))
-    for one, two in pairs:
-        if (one.device, one.name) != (two.device, two.name):
-            told.append(f"{one.part} on {two.device}" + (f" ({two.name})" if two.name != one.name else ""))
-    if _tree(mine) != _tree(yours):
-        told.append(_tree(yours))
-    if mine.depth != yours.depth:
-        told.append(f"{yours.depth} batches drawn ahead")
-    return ", ".join(told) or f"the same with cores to replay ({there})"
-
-
-def _tree(one: Configuration) -> str:
-    if one.sampling.device == one.updating.device:
-        return f"tree on {one.updating.device} ({one.updating.name})"
-    return f"drawing on {one.sampling.device} ({one.sampling.name}), updating on {one.updating.device}"
-
-
-def _mapping(chosen: Configuration) -> dict[str, str]:
-    return {str(part): chosen.of(part).device for part in PARTS}
 
 
 def _part(built: Built, chosen: Configuration, option: Option) -> PartAnswer:
@@ -269,38 +179,6 @@ def _bottleneck(problem: Problem, chosen: Configuration, engine: str) -> str:
     return f"{engine}, which does {', '.join(on)} in turns"
 
 
-def _others(built: Built, result: Solved) -> list[Other]:
-    """The best of every other mapping or place that was found, and the runner-up within the choice's; best first."""
-    rows: list[tuple[float, str, Configuration, float]] = []
-    for place, found in result.found.items():
-        answers = [found.answer, *found.ties, found.runner_up, found.elsewhere]
-        rows += [(one.value, place, one.configuration, one.outcome.hz) for one in answers if one]
-    choice = (result.place, result.answer.configuration)
-    seen, kept = {_key(*choice)}, list[Other]()
-    for value, place, one, _ in sorted(rows, key=lambda row: -row[0]):
-        key = _key(place, one)
-        if key not in seen:
-            seen.add(key)
-            told = difference(choice, (place, one))
-            kept.append(Other(told, place.split(maxsplit=1)[0], _mapping(one), value, 1 - value / result.answer.value))
-    return kept
-
-
-def _by_mapping(others: Sequence[Other], least: float) -> list[Other]:
-    """The best of each arrangement on each mapping of parts to devices, as long as it is as good as the best."""
-    found: dict[tuple[Any, ...], Other] = {}
-    for other in others:
-        if other.value >= least:
-            found.setdefault((other.arrangement, *other.mapping.items()), other)
-    return list(found.values())
-
-
-def _key(place: str, one: Configuration) -> tuple[Any, ...]:
-    """What a reader can tell apart: not how many cores stand by to replay."""
-    arrangement = place.split(maxsplit=1)[0]
-    return (arrangement, *((option.device, option.name) for option in one.options), one.depth)
-
-
 def _terms(built: Built, result: Solved, objective: Objective) -> tuple[Terms, list[str]]:
     """The choice first, then every configuration a changed number might put in its place."""
     rows = [(result.place, result.answer.configuration)]
@@ -308,7 +186,7 @@ def _terms(built: Built, result: Solved, objective: Objective) -> tuple[Terms, l
         answers = [found.answer, *found.ties, *(one for one in (found.runner_up, found.elsewhere) if one)]
         rows += [(place, one.configuration) for one in answers]
         rows += [(place, one) for one in around(built.problems[place], found.choice)]
-    unique = list({(place, _key(place, one)): (place, one) for place, one in rows}.values())
+    unique = list({(place, key_of(place, one)): (place, one) for place, one in rows}.values())
     found_terms = Terms(
         [(built.problems[place], one) for place, one in unique], objective, spreads(list(built.problems.values()))
     )

@@ -14,15 +14,17 @@ That both have one tree, or that they part, is a budget like any other (its name
 do not go together need more of it than there is.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..platforms import Device, Link
 from ..records import Source
 from .modeled import budgets
-from .parts import PARTED_TREES, Evidence, Learner, Parts, Tree
+from .parts import Evidence, Learner, Parts
 from .problem import PARTS, Flow, Hop, Option, Part, Problem, ProblemError, Timed
+from .trees import Tree, trees
 
 RULE = "rule: "
 ARRANGEMENTS = ("serial", "apart", "pipelined")
@@ -30,6 +32,8 @@ DEPTHS = (0, 1, 2, 3, 4, 8, 16, 50)
 INDEX_BYTES, PRIORITY_BYTES, SUM_BYTES, SAMPLE_BYTES = 4.0, 4.0, 8.0, 8.0
 NOTHING = 1e-12  # seconds of a part whose time another option has
 REPLAYING = (0, 1, 2, 4, 8)  # cores
+PARTED_TREES = 3  # of a device, where drawing and updating part: the fastest
+Trees = Callable[[Device, bool], list[Tree]]
 OptionKey = tuple[Part, str, str, str]
 
 
@@ -58,11 +62,12 @@ def key_of(option: Option) -> OptionKey:
 
 @dataclass
 class _Maker:
-    """Collects the options of one place; ``devices`` are those that may be used."""
+    """Collects the options of one place; ``devices`` are those that may be used, ``trees`` what each can have."""
 
     parts: Parts
     place: str
     devices: Sequence[Device]
+    trees: Trees
     options: dict[Part, list[Option]] = field(default_factory=lambda: {part: [] for part in PARTS})
     shown: dict[OptionKey, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -145,9 +150,9 @@ class _Maker:
         """Sampling, updating and storage."""
         own = self.in_turns or self.replaying > 0  # cores for what the processor does
         devices = [device for device in self.reachable if own or device.kind != "cpu"]
-        trees = {device.name: self.parts.trees(device, self.in_turns) for device in devices}
+        found = {device.name: self.trees(device, self.in_turns) for device in devices}
         most = max(self.replaying, 1)  # in turns one, for the cores of that process are those its learner asks for
-        fitting = {name: [tree for tree in found if tree.threads <= most] for name, found in trees.items()}
+        fitting = {name: [tree for tree in held if tree.threads <= most] for name, held in found.items()}
         homes = [device for device in devices if fitting[device.name]]
         for device in homes:
             self._one_tree(device, fitting[device.name], homes)
@@ -194,8 +199,9 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
     found: dict[str, Problem] = {}
     shown: dict[OptionKey, Mapping[str, Any]] = {}
     lacking: set[str] = set()
+    known = functools.cache(functools.partial(trees, parts))
     for place in _places(parts):
-        maker = _Maker(parts, place, devices)
+        maker = _Maker(parts, place, devices, known)
         maker.actors()
         maker.learners()
         maker.replay()

@@ -15,18 +15,12 @@ from impls.sumtree.levels import level_sizes
 from impls.training import Workload
 from impls.training.sizes import layout_of, networks
 
-from ..models import tree_bytes
 from ..platforms import Device, Platform
 from ..records import Source
-from ..tables import Configuration, Question
 from . import modeled
 from .modeled import Law
 from .primitives import PerformanceTable, Row, factor_of, timed
 from .problem import Timed
-
-FANOUTS = (2, 4, 8, 16, 32, 64)  # of trees that are modeled
-PARTED_TREES = 3  # of a processor's, where sampling and updating part: the fastest of them
-MOST_THREADS = 8  # of a tree
 
 COMMANDS = {
     "cpu": "on that machine: python -m benchmarks profile --workload {workload}, then ask with --platform this",
@@ -44,18 +38,6 @@ class Evidence:
     source: Source
     told: str
     command: str
-
-
-@dataclass(frozen=True)
-class Tree:
-    """A sum tree on a device: seconds of a gradient step's draw, and of its update with the insertions."""
-
-    name: str
-    draw: Timed
-    update: Timed
-    threads: int
-    needs: Mapping[str, float]
-    told: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -82,7 +64,6 @@ class Parts:
     reference: PerformanceTable | None
     fixed: Mapping[str, Any]
     evidence: dict[str, Evidence] = field(default_factory=dict)
-    _trees: dict[tuple[str, bool], list[Tree]] = field(default_factory=dict)
     _learners: dict[str, list[Learner]] = field(default_factory=dict)
 
     @property
@@ -129,7 +110,7 @@ class Parts:
         """Seconds between two environment steps of any of x processes."""
         number = f"f_a({self.cpu.name})"
         if self.table and (known := self.table.time("actor step", 1, processes, f"{number} x={processes}")):
-            return self._measured(known, self.table, "actor step")
+            return self.measured(known, self.table, "actor step")
         for table, factor in ((self.table, 1.0), (self.reference, modeled.ELSEWHERE_FACTOR)):
             one = table.time("actor step", 1, 1) if table else None
             if one and table:
@@ -137,11 +118,11 @@ class Parts:
                 slower = 1.0 if table is self.table else modeled.pace(self.cpu)
                 law = Law(one.seconds * slower / speedup, factor * more * factor_of(one), "")
                 told = f"one process on machine {table.machine_key}, by clocks, and x by a law from Amdahl's to linear"
-                return self._modeled(dataclasses.replace(law, told=told), number, "extrapolated")
+                return self.modeled(dataclasses.replace(law, told=told), number, "extrapolated")
         speedup, more = modeled.scaled(1.0, processes, modeled.ACTOR_CONTENTION)
         step = modeled.ACTOR_SECONDS * modeled.pace(self.cpu)
         told = f"{step * 1e3:.2g} ms with inference, for no profile of {self.workload.name} tells"
-        return self._modeled(Law(step / speedup, modeled.ACTOR_FACTOR * more, told), number)
+        return self.modeled(Law(step / speedup, modeled.ACTOR_FACTOR * more, told), number)
 
     def fetches(self, shares_weights: bool) -> float:
         """Seconds of weights fetched, an environment step: each actor's own, every sync_interval of its steps."""
@@ -168,7 +149,7 @@ class Parts:
             return
         number = f"T_train({device.name})"
         if device.kind == "gpu":
-            step = self._modeled(modeled.learner(self.cpu, device, self.workload, self.batch), number)
+            step = self.modeled(modeled.learner(self.cpu, device, self.workload, self.batch), number)
             weights = 16.0 * sum(size.parameters for size in networks(self.workload).values())
             yield Learner("framework", step, 1, {f"{device.name}.memory_bytes": weights}, {})
             return
@@ -176,11 +157,9 @@ class Parts:
             name = f"{threads} thread{'s' * (threads > 1)} of torch"
             known = self.table.time("learner step", self.batch, threads, f"{number}, {name}") if self.table else None
             if known and self.table:
-                yield Learner(
-                    name, self._measured(known, self.table, "learner step"), threads, {}, {"threads": threads}
-                )
+                yield Learner(name, self.measured(known, self.table, "learner step"), threads, {}, {"threads": threads})
                 continue
-            step = self._modeled(modeled.learner(self.cpu, device, self.workload, self.batch, threads), number)
+            step = self.modeled(modeled.learner(self.cpu, device, self.workload, self.batch, threads), number)
             yield Learner(name, step, threads, {}, {"threads": threads})
         if self.table:
             yield from self._parallel_learners(self.table, number)
@@ -192,7 +171,7 @@ class Parts:
             shape = functools.partial(self._one_thread, table)
             known = table.time("parallel_learners step", self.batch, count, f"{number}, {name}", shape)
             if known and 1 < count <= self.cores:
-                step = self._measured(known, table, "parallel_learners step")
+                step = self.measured(known, table, "parallel_learners step")
                 yield Learner(name, step, count, {}, {"learners": count})
 
     def _one_thread(self, table: PerformanceTable, batch: int) -> float:
@@ -202,7 +181,7 @@ class Parts:
     def _thread_counts(self, what: str) -> list[int]:
         if self.table and (found := self.table.threads(what)):
             return [count for count in found if count <= self.cores]
-        return _doubled(self.cores)
+        return doubled(self.cores)
 
     def _fpga_learners(self, device: Device) -> Iterator[Learner]:
         clock = device.clock_hz.value if device.clock_hz else 0.0
@@ -217,116 +196,10 @@ class Parts:
                 f"cycle law of seed 3, VI-A2, at {clock / 1e6:g} MHz (not simulated), times {factor:.2f} for the policy"
             )
             law = Law(point.cycles * factor / clock, modeled.FPGA_LEARNER_FACTOR, told)
-            step = self._modeled(law, f"T_train({device.name})")
+            step = self.modeled(law, f"T_train({device.name})")
             name = f"DP={design.pipelines}, {sum(design.units)} MAC units"
             needs = {f"{device.name}.{kind}": float(getattr(point.needed, kind)) for kind in BOUNDED}
             yield Learner(name, step, 1, needs, {"pipelines": design.pipelines, "units": list(design.units)})
-
-    # Trees
-
-    def trees(self, device: Device, cold: bool) -> list[Tree]:
-        """Every tree on a device, fastest first. ``cold``: gradient steps in between drive it out of the cache."""
-        if (device.name, cold) not in self._trees:
-            made = {"cpu": self._cpu_trees, "gpu": self._gpu_trees, "fpga": self._fpga_trees}[device.kind](device, cold)
-            kept = [
-                tree for tree in made if all(tree.told.get(key, value) == value for key, value in self._tree_wishes)
-            ]
-            kept.sort(key=lambda tree: (tree.draw.seconds + tree.update.seconds, tree.name))
-            self._trees[device.name, cold] = kept
-        return self._trees[device.name, cold]
-
-    @property
-    def _tree_wishes(self) -> list[tuple[str, Any]]:
-        return [(key, self.fixed[key]) for key in ("fanout", "contestant", "threads") if key in self.fixed]
-
-    def _cpu_trees(self, device: Device, cold: bool) -> Iterator[Tree]:
-        replay, memory = self.workload.replay, f"{device.name}.memory_bytes"
-        if not (self.table and self.table.trees):
-            for fanout in self._fanouts():
-                for threads in _doubled(min(self.cores, MOST_THREADS)):
-                    laws = modeled.tree(self.platform, device, replay.capacity, fanout, self.batch, threads)
-                    insert = self._insert_law(device, fanout)
-                    number = f"tree({device.name})"
-                    draw = self._modeled(laws[0], number)
-                    update = self._modeled(dataclasses.replace(laws[1], seconds=laws[1].seconds + insert), number)
-                    told = {"contestant": "numba", "fanout": fanout, "threads": threads}
-                    needs = {memory: float(tree_bytes("numba", replay.capacity, fanout, "float32", {}))}
-                    yield Tree(_tree_name(Configuration("numba", fanout, threads)), draw, update, threads, needs, told)
-            return
-        question = Question(replay.capacity, self.batch, 1.0, self.cores)
-        known = set(self.table.trees.configurations(question))
-        known |= {Configuration("numba", replay.fanout, 1)}
-        timed = [one for one in sorted(known, key=repr) if one.threads <= self.cores]
-        found = [tree for one in timed if (tree := self._measured_tree(one, self.table, cold))]
-        inside = [tree for tree in found if tree.update.source == "measured"]
-        for tree in inside or found:  # what was measured around the question decides; a fit only where nothing was
-            yield dataclasses.replace(tree, needs={memory: 16.0 * replay.capacity})
-
-    def _fanouts(self) -> tuple[int, ...]:
-        return tuple(sorted({*FANOUTS, self.workload.replay.fanout, int(self.fixed.get("fanout", 2))}))
-
-    def _insert_law(self, device: Device, fanout: int) -> float:
-        actors = self.workload.actors
-        law = modeled.tree(self.platform, device, self.workload.replay.capacity, fanout, actors.local_storage)[1]
-        return law.seconds * self.inserts
-
-    def _measured_tree(self, configuration: Configuration, table: PerformanceTable, cold: bool) -> Tree | None:
-        replay, local = self.workload.replay, self.workload.actors.local_storage
-        name = _tree_name(configuration)
-        number = f"tree({self.cpu.name}, {name})"
-        draw = table.tree(configuration, "draw", replay.capacity, self.batch, number)
-        update = table.tree(configuration, "update", replay.capacity, self.batch, number)
-        insert = table.tree(configuration, "update", replay.capacity, local, number)
-        if not (draw and update):
-            return None
-        more = insert.seconds * self.inserts if insert else update.seconds * self.inserts
-        told = "records of this machine"
-        if cold and (over := table.overheads):
-            chill = over.cold_seconds * self.batch / 2
-            told += f", plus {over.cold_seconds * 1e9:.0f} ns an element for a cold cache ({over.told})"
-            spread = chill * (over.cold_factor - 1)
-            more += over.insert_seconds * self.inserts
-            draw = dataclasses.replace(
-                draw,
-                seconds=draw.seconds + chill,
-                low=draw.low + chill - min(spread, chill / 2),
-                high=draw.high + chill + spread,
-            )
-            more += chill
-        update = dataclasses.replace(
-            update, seconds=update.seconds + more, low=update.low + more / 2, high=update.high + 1.5 * more
-        )
-        worst: Source = "extrapolated" if "extrapolated" in (draw.source, update.source) else "measured"
-        draw, update = dataclasses.replace(draw, source=worst), dataclasses.replace(update, source=worst)
-        self._tell(number, worst, told, "python -m benchmarks sweep --preset quick")
-        options = {"contestant": configuration.contestant, "fanout": configuration.fanout}
-        return Tree(name, draw, update, configuration.threads, {}, options | {"threads": configuration.threads})
-
-    def _gpu_trees(self, device: Device, cold: bool) -> Iterator[Tree]:
-        replay = self.workload.replay
-        for fanout in self._fanouts():
-            draw, update = modeled.tree(self.platform, device, replay.capacity, fanout, self.batch)
-            number = f"tree({device.name})"
-            inserting = dataclasses.replace(update, seconds=update.seconds * (1 + self.inserts))
-            needs = {f"{device.name}.memory_bytes": float(tree_bytes("cupy", replay.capacity, fanout, "float32", {}))}
-            told = {"contestant": "cupy", "fanout": fanout}
-            yield Tree(
-                f"cupy K={fanout}", self._modeled(draw, number), self._modeled(inserting, number), 1, needs, told
-            )
-
-    def _fpga_trees(self, device: Device, cold: bool) -> Iterator[Tree]:
-        clock = device.clock_hz.value if device.clock_hz else 0.0
-        replay, fanout = self.workload.replay, self.fixed.get("fanout")
-        number = f"RMM({device.name})"
-        told = f"cycles that equal simulated hardware, at {clock / 1e6:g} MHz; insertions by banks evenly filled"
-        for rmm in modeled.rmms(modeled.slices_of(device), replay.capacity, self.batch, clock, fanout):
-            spent = rmm.update_cycles + rmm.insert_cycles(self.workload.actors.local_storage) * self.inserts
-            draw = self._modeled(Law(rmm.draw_cycles / clock, modeled.FPGA_RMM_FACTOR, told), number)
-            update = self._modeled(Law(spent / clock, modeled.FPGA_RMM_FACTOR, told), number)
-            needs = {f"{device.name}.{kind}": float(getattr(rmm.point.needed, kind)) for kind in BOUNDED}
-            design = rmm.point.design.design
-            shape = {"contestant": "fpga", "fanout": design.fanout, "micro": design.micro, "banks": design.banks}
-            yield Tree(rmm.name, draw, update, 1, needs, shape)
 
     @property
     def height(self) -> int:
@@ -347,11 +220,11 @@ class Parts:
             if gather and write:
                 more = write.seconds * self.inserts
                 known = Timed(gather.seconds + more, gather.low + more, gather.high + more, gather.source, number)
-                return self._measured(known, self.table, "storage gather")
+                return self.measured(known, self.table, "storage gather")
         law = modeled.rows_moved(device, self.batch, self.batch * self.transition_bytes)
         written = self.inserts * self._rows_seconds(device, local)
         law = dataclasses.replace(law, seconds=law.seconds + written)
-        return self._modeled(law, number)
+        return self.modeled(law, number)
 
     def _rows_seconds(self, device: Device, count: int) -> float:
         return modeled.rows_moved(device, count, count * self.transition_bytes).seconds
@@ -363,28 +236,28 @@ class Parts:
 
     # Evidence
 
-    def _measured(self, known: Timed, table: PerformanceTable, what: str) -> Timed:
+    def measured(self, known: Timed, table: PerformanceTable, what: str) -> Timed:
+        """The time, with what it rests on told."""
         rows: list[Row] = [row for row in table.rows if row.what == what]
         where = rows[-1].told if rows else ""
         reused = f"; profiled with other {', '.join(table.differs)}" if table.differs else ""
         kind = "" if known.source == "measured" else ", carried on by a fit"
         command = f"python -m benchmarks profile --workload {self.workload.name}"
-        self._tell(known.number, known.source, f"{what}{kind}: {where}{reused}", command)
+        self.tell(known.number, known.source, f"{what}{kind}: {where}{reused}", command)
         return known
 
-    def _modeled(self, law: Law, number: str, source: Source = "modeled") -> Timed:
+    def modeled(self, law: Law, number: str, source: Source = "modeled") -> Timed:
+        """A law's time, with what it rests on told."""
         told = f"{law.told}; right within a factor of {law.factor:.3g}"
         kind = next((device.kind for device in self.platform.devices if f"({device.name})" in number), "cpu")
-        self._tell(number, source, told, COMMANDS[kind].format(workload=self.workload.name))
+        self.tell(number, source, told, COMMANDS[kind].format(workload=self.workload.name))
         return timed(law.seconds, law.factor, source, number)
 
-    def _tell(self, number: str, source: Source, told: str, command: str) -> None:
+    def tell(self, number: str, source: Source, told: str, command: str) -> None:
+        """What a number rests on, unless that is told already."""
         self.evidence.setdefault(number, Evidence(number, source, told, command))
 
 
-def _doubled(most: int) -> list[int]:
+def doubled(most: int) -> list[int]:
+    """Powers of two up to a number."""
     return [1 << power for power in range(most.bit_length()) if 1 << power <= most]
-
-
-def _tree_name(configuration: Configuration) -> str:
-    return str(configuration).replace(" (", " ").removesuffix(")")
