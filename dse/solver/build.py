@@ -15,21 +15,20 @@ do not go together need more of it than there is.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..platforms import Device, Link
-from ..records import Source
+from ..platforms import Device
 from .modeled import budgets
 from .parts import Evidence, Learner, Parts
-from .problem import PARTS, Flow, Hop, Option, Part, Problem, ProblemError, Timed
+from .problem import PARTS, Option, Part, Problem, ProblemError, Timed
+from .traffic import flows, ways
 from .trees import Tree, trees
 
 RULE = "rule: "
 ARRANGEMENTS = ("serial", "apart", "pipelined")
 DEPTHS = (0, 1, 2, 3, 4, 8, 16, 50)
-INDEX_BYTES, PRIORITY_BYTES, SUM_BYTES, SAMPLE_BYTES = 4.0, 4.0, 8.0, 8.0
 NOTHING = 1e-12  # seconds of a part whose time another option has
 REPLAYING = (0, 1, 2, 4, 8)  # cores
 PARTED_TREES = 3  # of a device, where drawing and updating part: the fastest
@@ -235,8 +234,8 @@ def _problem(maker: _Maker, free: frozenset[str]) -> Problem:
     return Problem(
         {part: tuple(held) for part, held in maker.options.items()},
         {**own, **rules},
-        tuple(_flows(parts)),
-        _ways(parts, maker.devices),
+        tuple(flows(parts)),
+        ways(parts, maker.devices),
         DEPTHS if "presampled" in free else (parts.workload.replay.presampled,),
         _slowdown(parts),
         watts,
@@ -264,20 +263,6 @@ def _rules(device: Device, homes: Sequence[Device]) -> Any:
     return needs
 
 
-def _flows(parts: Parts) -> Iterator[Flow]:
-    b, u = parts.batch, parts.workload.learner.update_interval
-    actors = parts.workload.actors
-    yield Flow("sampling", "storage", b * SAMPLE_BYTES, True)
-    yield Flow("sampling", "learner", b * PRIORITY_BYTES, True)
-    yield Flow("storage", "learner", b * parts.transition_bytes, True)
-    yield Flow("learner", "updating", b * (SAMPLE_BYTES + PRIORITY_BYTES), True)
-    yield Flow("updating", "sampling", b * parts.height * (INDEX_BYTES + SUM_BYTES), False)
-    yield Flow("actors", "storage", u * parts.transition_bytes, False, parts.inserts)
-    yield Flow("actors", "updating", u * (SAMPLE_BYTES + PRIORITY_BYTES), False, parts.inserts)
-    syncs = u / (actors.sync_interval * actors.count)
-    yield Flow("learner", "actors", parts.weights_bytes * syncs, False, syncs)
-
-
 def _slowdown(parts: Parts) -> dict[tuple[Part, Part, str], float]:
     if not parts.table:
         return {}
@@ -286,37 +271,3 @@ def _slowdown(parts: Parts) -> dict[tuple[Part, Part, str], float]:
         ("actors", "learner", cpu): parts.table.slowdown("actor step", "learner"),
         ("learner", "actors", cpu): parts.table.slowdown("learner step", "actor"),
     }
-
-
-def _ways(parts: Parts, devices: Sequence[Device]) -> dict[tuple[str, str], tuple[Hop, ...]]:
-    ways = {}
-    names = [device.name for device in devices]
-    for source in names:
-        for target in names:
-            if source != target:
-                _, links = parts.platform.way(source, target, parts.batch * parts.transition_bytes)
-                if links:
-                    ways[source, target] = tuple(_hops(parts, source, links))
-    return ways
-
-
-def _hops(parts: Parts, start: str, links: Sequence[Link]) -> Iterator[Hop]:
-    for link in links:
-        back = link.source != start
-        end = link.source if back else link.target
-        alpha = link.back_alpha_seconds if back else link.alpha_seconds
-        beta = link.back_beta_bytes_per_s if back else link.beta_bytes_per_s
-        source = source_of(link.origins)
-        number, hops = f"link {link.name}", link.hops.value
-        told = f"the platform file: {alpha.note}"
-        command = "no command here times a link; time one, and state alpha and beta in the platform file"
-        parts.evidence.setdefault(number, Evidence(number, source, told, command))
-        yield Hop(f"link {start} to {end}", hops * alpha.value, hops / beta.value, source, number)
-        start = end
-
-
-def source_of(origins: set[str]) -> Source:
-    """The weakest of what numbers of a platform file are."""
-    known = {"measured": 0, "datasheet": 1, "paper": 1, "assumed": 2}
-    sources: tuple[Source, ...] = ("measured", "quoted", "modeled")
-    return sources[max(known[origin] for origin in origins)]

@@ -22,7 +22,7 @@ from .problem import Timed
 
 FANOUTS = (2, 4, 8, 16, 32, 64)  # of trees that are modeled
 MOST_THREADS = 8  # of a modeled one
-LEAF_BYTES = 16.0  # of a measured one, its inner levels included: twice what the largest layout takes
+LEAF_BYTES = 20.0  # with inner levels, at K = 2 in two copies: no contestant takes more
 WISHES = ("fanout", "contestant", "threads")
 SWEEP = "python -m benchmarks sweep --preset quick"
 
