@@ -154,7 +154,8 @@ def beside(before: MappingAnswer | Shortage, after: MappingAnswer | Shortage, ch
     ]
     if isinstance(before, MappingAnswer) and isinstance(after, MappingAnswer):
         gain = after.value / before.value - 1
-        lines += ["", f"  {gain:+.1%}" if abs(gain) > 0.0005 else "  no faster"]
+        tied = f"no faster: a difference within {after.epsilon:.0%} counts as a tie, which other things decide"
+        lines += ["", f"  {gain:+.1%}" if abs(gain) > after.epsilon else f"  {tied}"]
     for one in (before, after):
         if isinstance(one, Shortage):
             lines += ["", *_shortage(one)]
