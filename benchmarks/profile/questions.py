@@ -150,8 +150,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workloads", **named, default=WORKLOADS, help=f"default: {','.join(WORKLOADS)}")
     parser.add_argument("--count", type=int, default=3, help="of questions a workload (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=QUESTION_SEED, help="of the questions (default: %(default)s)")
-    parser.add_argument("--sample", type=float, default=0.1, help="seconds of a sample (default: %(default)s)")
-    parser.add_argument("--budget", type=float, default=3.0, help="seconds of sampling a loop (default: %(default)s)")
+    parser.add_argument("--sample", type=float, default=0.5, help="seconds of a sample (default: %(default)s)")
+    parser.add_argument("--budget", type=float, default=6.0, help="seconds of sampling a loop (default: %(default)s)")
     parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     return parser
