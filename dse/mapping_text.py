@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from .solver.answer import MappingAnswer, PartAnswer, Shortage
 from .solver.explain import Explanation
-from .solver.others import ARRANGEMENT, Other
+from .solver.others import ARRANGEMENT, RUNS_HERE, Other
 
 WIDTH = 116
 SHOWN = 5  # of a list
@@ -31,7 +31,8 @@ def _answer(given: MappingAnswer) -> Iterator[str]:
         "",
     )
     yield ""
-    yield from _wrapped(f"{given.arrangement}: {ARRANGEMENT[given.arrangement]}")
+    composed = "" if given.arrangement in RUNS_HERE else " (put together from its parts' times: nothing here runs it)"
+    yield from _wrapped(f"{given.arrangement}: {ARRANGEMENT[given.arrangement]}{composed}")
     yield from _parts(given.parts)
     have = f"{given.cores[0]:g} of {given.cores[1]:g} cores"
     yield f"  {have}; {given.depth} batches drawn ahead"

@@ -14,6 +14,7 @@ ARRANGEMENT = {
     "apart": "actors on cores of their own; one process draws, gathers, learns and updates in turns",
     "pipelined": "actors, replay and learner on cores or devices of their own, all at the same time",
 }
+RUNS_HERE = ("serial",)  # what impls.training can run; the others are put together from their parts' times
 
 
 @dataclass(frozen=True)
