@@ -20,8 +20,20 @@ from dse.quoted import Quoted
 from dse.recommend import QUESTIONS_FILE
 from dse.records import Measurement, RecordError
 
-from . import figures, fpga_figures, learning, look, peer_figures, peer_rows, table, training_figures, training_rows
+from . import (
+    figures,
+    fpga_figures,
+    learning,
+    look,
+    peer_figures,
+    peer_rows,
+    solver_section,
+    table,
+    training_figures,
+    training_rows,
+)
 from .page import Drawn, Material, page
+from .solver_section import Asked, SolverChart
 from .table import About
 
 PEERS = "make peers"
@@ -249,20 +261,24 @@ def build(found: Sequence[Measurement], results: Path, out: Path) -> dict[str, A
         drawn += [_written(chart, chart.draw(printed), out, paths) for chart in MODELED_CHARTS]
     except RecordError as error:
         left_out |= {chart.name: str(error) for chart in MODELED_CHARTS}
+    for solved in solver_section.CHARTS:
+        try:
+            drawn.append(_written(solved, solved.draw(Asked(found, about.key, results)), out, paths))
+        except RecordError as error:
+            left_out[solved.name] = str(error)
     index = out / "index.html"
     index.write_text(page(Material(found, about, results, drawn, left_out)), encoding="utf-8")
     return {"page": str(index), "figures": paths, "left_out": left_out}
 
 
-def _written(chart: Chart | ModeledChart, figure: Figure, out: Path, paths: list[str]) -> Drawn:
+def _written(chart: Chart | ModeledChart | SolverChart, figure: Figure, out: Path, paths: list[str]) -> Drawn:
     """Write a figure in both formats, add their paths to ``paths``."""
     pictures = {ending: look.picture(figure, ending) for ending in ("svg", "png")}
     for ending, content in pictures.items():
         path = out / f"{chart.name}.{ending}"
         path.write_bytes(content)
         paths.append(str(path))
-    question = figure.subfigs[0].get_suptitle()
-    return Drawn(chart.name, question, pictures["png"], chart.reading, isinstance(chart, ModeledChart))
+    return Drawn(chart.name, figure.subfigs[0].get_suptitle(), pictures["png"], chart.reading)
 
 
 def _one_line(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:

@@ -15,13 +15,25 @@ from dse.records import Measurement, RecordError
 from dse.tables import Question, Table, family_of
 from dse.validation import validate
 
-from . import fpga_section, gpu_section, learning, peer_section, share_table, training_rows, training_section
+from . import (
+    fpga_section,
+    gpu_section,
+    learning,
+    mapping_section,
+    peer_section,
+    share_table,
+    solver_section,
+    training_rows,
+    training_section,
+)
 from .markup import paragraph, safe, table
 from .table import OPS, About, binary, machine_of, timed
 
 QUESTIONS = ((1_000_000, 256), (100_000, 32))  # N and B of the recommendations shown, each with one update a draw
 ANSWERING = "What answering a K costs (its time over the best measured K's, less 1), by a fit without that N:"
 REGRETS = ("op", "N", "B", "best K", "model's K*", "its regret", "regret of 16", "printed formula's K*", "its regret")
+FPGA_FIGURES = "fpga_"
+PREFIXES = (training_section.FIGURES, FPGA_FIGURES, solver_section.FIGURES, mapping_section.FIGURE)
 TOLD_ELSEWHERE = (peer_claims.PEER, training_rows.PRIMITIVE, share_table.PRIMITIVE)  # with what is not timed of them
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 0 auto; padding: 1rem; color: #222; }
@@ -44,7 +56,6 @@ class Drawn:
     question: str
     picture: bytes
     reading: str
-    modeled: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,17 +133,22 @@ def _recommended(material: Material) -> str:
 
 
 def _figures(material: Material) -> str:
-    kept = [one for one in material.drawn if not one.modeled and not one.name.startswith(training_section.FIGURES)]
-    return _shown(kept) + "".join(map(paragraph, _left_out(material, of_training=False)))
+    return _pictures(material, "") + "".join(map(paragraph, _left_out(material, "")))
 
 
-def _left_out(material: Material, of_training: bool) -> list[str]:
-    """Figures that were not drawn, a sentence each."""
-    return [
-        f"Left out, {name}: {why}"
-        for name, why in material.left_out.items()
-        if name.startswith(training_section.FIGURES) == of_training
-    ]
+def _pictures(material: Material, prefix: str) -> str:
+    """The figures of a section."""
+    return _shown([one for one in material.drawn if _prefix(one.name) == prefix])
+
+
+def _left_out(material: Material, prefix: str) -> list[str]:
+    """Figures of a section that were not drawn, a sentence each."""
+    return [f"Left out, {name}: {why}" for name, why in material.left_out.items() if _prefix(name) == prefix]
+
+
+def _prefix(name: str) -> str:
+    """What a figure's name begins with where it is in a section of its own."""
+    return next((prefix for prefix in PREFIXES if name.startswith(prefix)), "")
 
 
 def _shown(drawn: Sequence[Drawn]) -> str:
@@ -211,19 +227,26 @@ def _peers(material: Material) -> str:
     return peer_section.section(material.found, material.results / material.about.key)
 
 
-def _gpu(material: Material) -> str:
-    return gpu_section.section(material.found)
-
-
 def _training(material: Material) -> str:
-    pictures = _shown([one for one in material.drawn if one.name.startswith(training_section.FIGURES)])
-    body = training_section.section(material.found, pictures, _left_out(material, of_training=True))
+    left_out = _left_out(material, training_section.FIGURES)
+    body = training_section.section(material.found, _pictures(material, training_section.FIGURES), left_out)
     return body + learning.section(material.results / material.about.key)
 
 
 def _fpga(material: Material) -> str:
-    body = fpga_section.section(material.results)
-    return body + _shown([one for one in material.drawn if one.modeled])
+    left_out = _left_out(material, FPGA_FIGURES)
+    return (
+        fpga_section.section(material.results) + _pictures(material, FPGA_FIGURES) + "".join(map(paragraph, left_out))
+    )
+
+
+def _mapping(material: Material) -> str:
+    pictures, left_out = (make(material, solver_section.FIGURES) for make in (_pictures, _left_out))
+    return solver_section.section(material.results, material.about.key, pictures, left_out)
+
+
+def _published_mappings(material: Material) -> str:
+    return mapping_section.mappings(material.results, _pictures(material, mapping_section.FIGURE))
 
 
 def _validation(material: Material) -> str:
@@ -266,9 +289,12 @@ SECTIONS = (
     ("Figures", _figures),
     ("The cost model", _model),
     ("Other libraries", _peers),
-    ("On a GPU", _gpu),
+    ("On a GPU", lambda material: gpu_section.section(material.found)),
     ("On an FPGA (modeled)", _fpga),
     ("Training primitives", _training),
+    ("Which mapping", _mapping),
+    ("Published mappings (modeled)", _published_mappings),
+    ("Predicted loops held against measured ones", lambda material: mapping_section.loops(material.found)),
     ("Claims of seed 0", _claims),
     ("Recommendations held against measurement", _validation),
     ("Skipped and failed cells", _untimed),

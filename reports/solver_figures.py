@@ -1,6 +1,6 @@
 """The figures of the solver's small models: cores shared out, batches drawn ahead, learners side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
@@ -9,10 +9,9 @@ from matplotlib.ticker import MaxNLocator
 
 from dse.records import SOURCES
 from dse.solver.allocation import Allocation, RateCurve
-from dse.solver.multi_learner import FactorPoint
-from dse.solver.presampling import DepthPoint
 
 from . import look
+from .solver_points import Depths, Scaled
 
 MOST_TICKS = 9
 DATA_PARALLEL = "data parallel"
@@ -36,7 +35,7 @@ def cores(splits: Sequence[Split], origin: str) -> Figure:
     ``origin``: of what is measured, where and when; for the caption.
     """
     figure, panels = look.panels(
-        "How many cores for actors, how many for learners?", [split.title for split in splits], sharey=False
+        "How many cores for actors, how many for learners?", [split.title for split in splits], 6.5, sharey=False
     )
     for axes, split in zip(panels, splits, strict=True):
         _curve(axes, split.f_a, "actors feed, f_a / update_interval", 0, 1 / split.update_interval)
@@ -55,7 +54,7 @@ def cores(splits: Sequence[Split], origin: str) -> Figure:
         axes.tick_params(labelleft=True)
         axes.set(xlabel="cores", ylabel="")
     panels[0].set(ylabel="gradient steps / s")
-    note = "Ringed: the chosen numbers of cores. Markers: measured or quoted; bands: a scaling law (USL) elsewhere."
+    note = "Ringed: the chosen numbers of cores. Markers: measured or quoted. Bands: 95 % intervals of laws."
     return look.captioned(figure, f"{note} Sources: {', '.join(_sources(splits))}. {origin}")
 
 
@@ -100,33 +99,32 @@ def _sources(splits: Sequence[Split]) -> list[str]:
 
 
 @look.styled
-def depths(title: str, points: Sequence[DepthPoint], cvs: Sequence[float], enough: int) -> Figure:
-    """Gradient steps a second over D: the bound, and a simulation for each cv with its interval; ``enough``: D*."""
-    figure, (axes,) = look.panels("How many batches should be drawn ahead? (modeled)", [title])
-    at = [point.depth for point in points]
-    axes.plot(at, [point.bound_hz for point in points], color="0.25", linestyle="--", label="bound in closed form")
-    for position, cv in enumerate(cvs):
-        color, marker = look.COLORS[position], look.MARKERS[position]
-        found = [point.simulated[position] for point in points]
-        label = "simulated, exact times" if cv == 0 else f"simulated, times vary (cv = {cv:g})"
-        axes.plot(at, [one.hz for one in found], color=color, marker=marker, linestyle=":", label=label)
-        axes.fill_between(at, [one.low for one in found], [one.high for one in found], color=color, alpha=0.2)
-    axes.axvline(
-        enough, color="0.35", linewidth=1, linestyle="-.", label=f"D* = {enough} ahead, {enough + 1} under way"
-    )
-    axes.set(
-        xscale="linear",
-        yscale="linear",
-        xlabel="batches drawn ahead D (D + 1 are under way)",
-        ylabel="gradient steps / s",
-    )
+def depths(panels_of: Sequence[Depths], cvs: Sequence[float]) -> Figure:
+    """Gradient steps a second over D: the bound, and a simulation for each cv with its interval; D* as a line."""
+    titles = [one.name for one in panels_of]
+    steps = panels_of[0].points[0].simulated[0].steps
+    figure, panels = look.panels("How many batches should be drawn ahead? (modeled)", titles, sharey=False)
+    for axes, one in zip(panels, panels_of, strict=True):
+        at = [point.depth for point in one.points]
+        axes.plot(at, [point.bound_hz for point in one.points], color="0.25", linestyle="--", label="bound")
+        for position, cv in enumerate(cvs):
+            color, marker = look.COLORS[position], look.MARKERS[position]
+            found = [point.simulated[position] for point in one.points]
+            label = "simulated, exact times" if cv == 0 else f"simulated, times vary (cv = {cv:g})"
+            axes.plot(at, [one.hz for one in found], color=color, marker=marker, linestyle=":", label=label)
+            axes.fill_between(at, [one.low for one in found], [one.high for one in found], color=color, alpha=0.2)
+        axes.axvline(one.enough, color="0.35", linewidth=1, linestyle="-.", label="D*, enough by the bound")
+        axes.set(xscale="linear", yscale="linear", xlabel="batches drawn ahead D (D + 1 are under way)", ylabel="")
+        axes.tick_params(labelleft=True)
+    panels[0].set(ylabel="gradient steps / s")
     figure = look.captioned(
         figure,
-        "Source: modeled. Bands: 95 % intervals of simulated means. The bound reaches its plateau at D*; queues of "
-        "exact times may need more, of times that vary they do.",
+        f"Source: modeled; actors left out. Bands: 95 % intervals of means over {steps:,} simulated steps; some "
+        "lie above the bound by chance. The bound reaches its plateau at D*; queues may need more.",
     )
-    look.ticks(axes.xaxis, _few(at))
-    _from_zero(axes, 1.1 * max(point.bound_hz for point in points))
+    for axes, one in zip(panels, panels_of, strict=True):
+        look.ticks(axes.xaxis, _few([point.depth for point in one.points]))
+        _from_zero(axes, 1.15 * max(found.high for point in one.points for found in point.simulated))
     return figure
 
 
@@ -141,32 +139,45 @@ def _from_zero(axes: Axes, high: float) -> None:
 
 
 @look.styled
-def scaling_factors(panels_of: Mapping[str, Sequence[FactorPoint]], learned_from: str) -> Figure:
+def scaling_factors(panels_of: Sequence[Scaled], learned_from: str) -> Figure:
     """Speed-up for each learner over L: a panel a setting, a line an H; solid from 5.1, 5.2, 5.5, dashed as printed.
 
     ``learned_from``: what the terms of the formulas rest on, for the caption.
     """
-    figure, panels = look.panels("How well do learners scale? (modeled)", list(panels_of))
-    for axes, points in zip(panels, panels_of.values(), strict=True):
-        for position, horizon in enumerate(dict.fromkeys(point.horizon for point in points)):
-            line = [point for point in points if point.horizon == horizon]
+    rows = -(-len(panels_of) // 2)
+    titles = [one.name for one in panels_of] + [""] * (2 * rows - len(panels_of))
+    figure, panels = look.panels(
+        "How well do learners scale? (modeled)", titles, 3.5 + 2.3 * rows, nrows=rows, ncols=2, sharex=True
+    )
+    for axes in panels[len(panels_of) :]:
+        axes.set_visible(False)
+    for axes, one in zip(panels, panels_of, strict=False):
+        for position, horizon in enumerate(dict.fromkeys(point.horizon for point in one.points)):
+            line = [point for point in one.points if point.horizon == horizon]
             at = [point.learners for point in line]
             name = DATA_PARALLEL if horizon is None else f"SPO, H = {horizon}"
             style = {"color": look.COLORS[position], "marker": look.MARKERS[position]}
             axes.plot(at, [point.exact for point in line], label=f"{name}: exact", **style)
             printed = [point.printed for point in line]
             axes.plot(at, printed, linestyle="--", markerfacecolor="white", label=f"{name}: as printed", **style)
+        for count, factor, low, high in one.measured:
+            ends = [[factor - low], [high - factor]]
+            axes.errorbar(count, factor, ends, fmt="*", **_MEASURED, label=f"{DATA_PARALLEL}: measured")
         axes.set(xscale="linear", yscale="linear", xlabel="learners L", ylabel="speed-up / L (ratio)")
         axes.label_outer()
-        look.ticks(axes.xaxis, _few(sorted({point.learners for point in points})))
+        look.ticks(axes.xaxis, _few(sorted({point.learners for point in one.points})))
     figure = look.captioned(
         figure,
         f"Source: modeled, {learned_from}. 1 is perfect. Exact: from the times of a step, eqs. 5.1, 5.2 and 5.5 of "
-        "seed 4; printed: its eqs. 5.3 and 5.6. H: gradient steps between averages of the weights.",
+        "seed 4; printed: its eqs. 5.3 and 5.6. H: gradient steps between averages of the weights. Star: "
+        "measured, learners as threads of one process, with its 95 % interval.",
     )
     for axes in panels:
         _from_zero(axes, 1.05)
     return figure
+
+
+_MEASURED = {"color": "black", "markersize": 12, "elinewidth": 1, "capsize": 2.5, "zorder": 5}
 
 
 def _few(values: Sequence[int]) -> list[int]:
