@@ -154,13 +154,26 @@ def beside(before: MappingAnswer | Shortage, after: MappingAnswer | Shortage, ch
         "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
     ]
     if isinstance(before, MappingAnswer) and isinstance(after, MappingAnswer):
-        gain = after.value / before.value - 1
-        tied = f"no faster: a difference within {after.epsilon:.0%} counts as a tie, which other things decide"
-        lines += ["", f"  {gain:+.1%}" if abs(gain) > after.epsilon else f"  {tied}"]
+        lines += ["", *_wrapped(_gain(before, after, change))]
     for one in (before, after):
         if isinstance(one, Shortage):
             lines += ["", *_shortage(one)]
     return "\n".join(lines)
+
+
+def _gain(before: MappingAnswer, after: MappingAnswer, change: str) -> str:
+    if (before.parts, before.depth, before.value, before.low, before.high) == (
+        *(after.parts, after.depth, after.value),
+        *(after.low, after.high),
+    ):
+        keys = ", ".join(word.partition("=")[0].strip() for word in change.split(","))
+        known = {one.source for one in after.sources} & {"measured", "extrapolated"}
+        records = ": measured records decide, and they are of the machine as it is" if known else ""
+        return f"nothing in this answer rests on {keys}{records}"
+    gain = after.value / before.value - 1
+    if abs(gain) > after.epsilon:
+        return f"{gain:+.1%}"
+    return f"no faster: a difference within {after.epsilon:.0%} counts as a tie, which other things decide"
 
 
 def _column(given: MappingAnswer | Shortage) -> list[tuple[str, str]]:

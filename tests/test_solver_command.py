@@ -71,6 +71,14 @@ def test_a_changed_machine_stands_beside_the_one_there_is(capsys):
     assert both["before"]["value"] == both["after"]["value"]
 
 
+def test_a_change_that_nothing_rests_on_is_told_so(capsys):
+    _, text, _ = told(capsys, "what-if", *ASK[1:], "--set", "cpu.clock_ghz=30")
+    assert "nothing in this answer rests on cpu.clock_ghz: measured records decide" in " ".join(text.split())
+    assert "no faster" not in text
+    _, text, _ = told(capsys, "what-if", "--platform", "u200", *ASK[3:], "--set", "cpu.clock_ghz=2.21")
+    assert "no faster: a difference within 1% counts as a tie" in text
+
+
 def test_nothing_fits_is_an_answer_of_its_own(capsys):
     code, text, _ = told(capsys, *ASK, "--fix", "arrangement=pipelined")
     assert code == 1
