@@ -11,7 +11,7 @@ from impls.strict_toml import near, short
 from impls.training import Workload
 from impls.training import load as load_workload
 
-from .platforms import Platform, PlatformError, load, schema
+from .platforms import Device, Platform, PlatformError, load, schema
 from .platforms.quantities import UNITS
 from .platforms.reading import RESULTS
 from .platforms.writing import to_toml
@@ -40,6 +40,9 @@ NUMBERS = {
 COUNTS = ("actors", "learner_threads", "fanout", "threads")  # of processes, threads of torch, K and threads of the tree
 WHERE = ("sampling", "storage", "learner", "updating")  # a device each
 FREE = ("batch", "presampled")
+CORES, TOTALS = ("cores", "multiprocessors"), ("threads", "peak_fp32_ops_per_s", "peak_int32_ops_per_s")
+"""Of a device: how many there are, and what is stated of all of them together."""
+ENDINGS_OF_CORES = tuple(f".{name}" for name in CORES)
 FIX = (*NUMBERS, *COUNTS, *WHERE, "contestant", "arrangement")
 
 
@@ -87,12 +90,25 @@ def explain_mapping(
     epsilon: float | None = None,
     results: Path = RESULTS,
 ) -> Explanation | Shortage:
-    """Why a configuration loses, that it ties, or what it lacks. ``described``: keys of ``FIX``."""
-    more: dict[str, Any] = {"exclude": exclude, "free": free, "epsilon": epsilon, "results": results}
-    best = recommend_mapping(platform, workload, objective, fix=fix, **more)
-    asked = recommend_mapping(platform, workload, objective, fix={**(fix or {}), **described}, **more)
+    """Why a configuration loses, that it ties, or what it lacks.
+
+    ``described``: keys of ``FIX`` that are chosen. ProblemError for one of the workload's, which would make it another
+    question (but "presampled" where that is free), and for one that is in ``fix`` too.
+    """
+    fix = dict(fix or {})
+    for key, value in described.items():
+        if key in fix:
+            raise ProblemError(f"{key} is fixed for both sides, so it cannot tell one from the other")
+        if key in NUMBERS and not (key == "presampled" and key in free):
+            raise ProblemError(f"{key} changes the question, for both sides; write --fix {key}={value}")
+    more: dict[str, Any] = {"exclude": exclude, "epsilon": epsilon, "results": results}
+    best = recommend_mapping(platform, workload, objective, fix=fix, free=free, **more)
     if isinstance(best, Shortage):
         return best
+    if "batch" in free:
+        fix["batch"] = best.batch  # rates of other batches are no answers to the same question
+    left = [key for key in free if key != "batch" and key not in described]
+    asked = recommend_mapping(platform, workload, objective, fix={**fix, **described}, free=left, **more)
     return explained(dict(described), asked, best)
 
 
@@ -100,16 +116,29 @@ def changed(platform: Platform, changes: Mapping[str, float]) -> Platform:
     """The platform with numbers replaced: keys as DEVICE.KEY, with units as platform files have them.
 
     DEVICE.memory_gb is short for DEVICE.memory.size_gb; a slice is DEVICE.SLICE.lut, a link CPU-GPU.beta_gb_per_s.
+    What is stated of all cores together grows with their number, unless it is set too; memory's bandwidth stays.
     PlatformError for a key that is not there.
     """
-    for path, value in changes.items():
+    for path, value in sorted(changes.items(), key=lambda change: not change[0].endswith(ENDINGS_OF_CORES)):
         data = tomllib.loads(to_toml(platform))
         _set(data, path, value)
         made, faults = schema.build(data)
         if made is None:
             raise PlatformError("\n".join(f"{path}: {told}" for _, told in faults))
-        platform = made
+        platform = dataclasses.replace(made, devices=tuple(map(_grown, platform.devices, made.devices)))
     return platform
+
+
+def _grown(before: Device, after: Device) -> Device:
+    """With the totals that belong to its number of cores."""
+    for cores in CORES:
+        old, new = getattr(before, cores), getattr(after, cores)
+        if old and new and old.value != new.value:
+            found = {name: total for name in TOTALS if (total := getattr(after, name))}
+            ratio = new.value / old.value
+            totals = {name: dataclasses.replace(total, value=total.value * ratio) for name, total in found.items()}
+            after = dataclasses.replace(after, **totals)
+    return after
 
 
 def checked(

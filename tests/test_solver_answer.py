@@ -14,7 +14,7 @@ from dse.solver.build import build
 from dse.solver.objectives import value
 from dse.solver.others import solved
 from dse.solver.parts import Parts
-from dse.solver.problem import PARTS, Configuration, Problem
+from dse.solver.problem import PARTS, Configuration, Problem, ProblemError
 from dse.solver.sensitivity import Spread, Terms, around, spreads
 from dse.solver.throughput import fits, outcome
 from impls.training import load
@@ -285,6 +285,24 @@ def test_an_explanation_says_what_bounds_the_other():
     assert isinstance(explain_mapping(HERE, "hopper_ddpg", {"arrangement": "pipelined"}), Shortage)
 
 
+def test_an_explanation_never_compares_two_workloads():
+    for key, given in (("batch", 32), ("update_interval", 2), ("capacity", 2000), ("presampled", 0)):
+        with pytest.raises(ProblemError, match=f"{key} changes the question.*--fix {key}={given}"):
+            explain_mapping("u200", "hopper_ddpg", {key: given})
+    with pytest.raises(ProblemError, match="learner is fixed for both sides"):
+        explain_mapping("u200", "hopper_ddpg", {"learner": "cpu"}, fix={"learner": "gpu"})
+    ahead = explain_mapping("u200", "hopper_ddpg", {"presampled": 0}, free=["presampled"])
+    assert (ahead.asked.depth, ahead.asked.batch) == (0, ahead.best.batch)
+    free = explain_mapping(HERE, "hopper_ddpg", {"arrangement": "apart"}, free=["batch"])
+    assert free.asked.batch == free.best.batch
+
+
+def test_what_is_faster_within_patience_is_told_so():
+    given = explain_mapping("u200", "hopper_ddpg", {"actors": 8}, fix={"update_interval": 8}, epsilon=0.5)
+    assert given.loss < 0
+    assert f"{-given.loss:.1%} above the answer" in given.sentence
+
+
 def test_a_changed_platform_reads_units_and_nothing_else_changes():
     before = load_platform("u200")
     after = changed(
@@ -301,13 +319,35 @@ def test_a_changed_platform_reads_units_and_nothing_else_changes():
             changed(before, {path: 1.0})
 
 
-def test_more_of_anything_never_hurts():
-    base = load_platform("h200")
-    before = recommend_mapping(base, "pong_dqn")
-    for change in (
-        {"gpu.memory_gb": 96},
-        {"cpu-gpu.beta_gb_per_s": 60},
-        {"gpu.peak_fp32_tops": 60},
-        {"gpu.launch_us": 1},
-    ):
-        assert recommend_mapping(changed(base, change), "pong_dqn").value >= before.value * 0.99
+def test_cores_bring_their_share_of_what_is_stated_of_all():
+    before = load_platform("u200").device("cpu")
+    twice = changed(load_platform("u200"), {"cpu.cores": 56}).device("cpu")
+    assert twice.threads.value == 2 * before.threads.value
+    assert twice.peak_fp32_ops_per_s.value == 2 * before.peak_fp32_ops_per_s.value
+    assert twice.memory == before.memory
+    both = changed(load_platform("u200"), {"cpu.peak_fp32_tops": 5, "cpu.cores": 56}).device("cpu")
+    assert both.peak_fp32_ops_per_s.value == 5e12
+    gpu = changed(load_platform("u200"), {"gpu.multiprocessors": 60}).device("gpu")
+    assert gpu.peak_fp32_ops_per_s.value == pytest.approx(2 * 12.15e12)
+
+
+@pytest.mark.parametrize(
+    "platform, change",
+    [
+        ("h200", {"gpu.memory_gb": 96}),
+        ("h200", {"cpu-gpu.beta_gb_per_s": 60}),
+        ("h200", {"gpu.peak_fp32_tops": 100}),
+        ("h200", {"gpu.launch_us": 1}),
+        ("h200", {"gpu.multiprocessors": 264}),
+        ("u200", {"cpu.cores": 30}),
+        ("u200", {"cpu.cores": 56}),
+        ("edge", {"cpu.cores": 6}),
+        ("edge", {"cpu.cores": 8}),
+    ],
+)
+def test_more_of_anything_never_hurts(platform, change):
+    base = load_platform(platform)
+    more = changed(base, change)
+    for name, wishes in (("hopper_ddpg", {}), ("hopper_ddpg", {"learner": "cpu", "learner_threads": 1})):
+        before, after = (recommend_mapping(machine, name, fix=wishes) for machine in (base, more))
+        assert after.value >= before.value * 0.99, (name, wishes)
