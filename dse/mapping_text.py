@@ -167,7 +167,7 @@ def _gain(before: MappingAnswer, after: MappingAnswer, change: str) -> str:
         *(after.low, after.high),
     ):
         keys = ", ".join(word.partition("=")[0].strip() for word in change.split(","))
-        known = {one.source for one in after.sources} & {"measured", "extrapolated"}
+        known = any(one.source == "measured" for one in after.sources)
         records = ": measured records decide, and they are of the machine as it is" if known else ""
         return f"nothing in this answer rests on {keys}{records}"
     gain = after.value / before.value - 1

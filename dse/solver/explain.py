@@ -8,7 +8,10 @@ from .answer import MappingAnswer, Shortage
 
 @dataclass(frozen=True)
 class Explanation:
-    """``asked``: the best that is as described. ``loss``: the share of the best's value that it lacks."""
+    """``asked``: the best that is as described. ``loss``: the share of the answer's value that it lacks.
+
+    Below 0 where the tie rule put the answer before something that is faster by less than epsilon.
+    """
 
     described: dict[str, Any]
     asked: MappingAnswer
@@ -30,7 +33,8 @@ def explained(
     loss = 1 - asked.value / best.value
     slowest = max(asked.parts, key=lambda part: part.seconds)
     if loss <= best.epsilon:
-        told = f"ties: {max(loss, 0.0):.1%} below the best, within {best.epsilon:.0%}"
+        side = "below" if loss >= 0 else "above"
+        told = f"ties: {abs(loss):.1%} {side} the answer, and what is within {best.epsilon:.0%} of the best ties"
     else:
         same = [part for part in best.parts if part.part == slowest.part]
         told = (
