@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.profile.cells import identity as recorded_identity
-from dse.mapping import recommend_mapping, tables
+from dse.mapping import changed, recommend_mapping, tables
 from dse.platforms import load as load_platform
 from dse.records import read_folder
 from dse.solver import modeled
@@ -14,7 +14,9 @@ from dse.solver.build import NOTHING, RULE, build
 from dse.solver.parts import Parts
 from dse.solver.primitives import SKIPPED, carried, identity, of_records, over_batch, timed
 from dse.solver.problem import LOOP, PARTS, Configuration, ProblemError
-from dse.solver.throughput import fits
+from dse.solver.search import solve
+from dse.solver.simulation import network, simulate
+from dse.solver.throughput import fits, seconds, transfers
 from dse.solver.trees import trees
 from impls.training import load, names
 from impls.training.sizes import layout_of
@@ -308,3 +310,22 @@ def test_the_serial_loops_that_were_timed_are_predicted_within_fifteen_percent(r
         )
         assert abs(told.hz * loop - 1) < 0.15
         assert told.low * loop < 1 < told.high * loop
+
+
+@pytest.mark.parametrize("place", ["serial", "apart"])
+@pytest.mark.parametrize("gb_per_s", [12, 0.5])
+def test_what_is_done_in_turns_waits_for_its_transfers(place, gb_per_s):
+    """One process that does everything, transfers and all, so nothing overlaps: hz == 1 / (sum + transfers)."""
+    platform = changed(load_platform("u200"), {"cpu-gpu.beta_gb_per_s": gb_per_s})
+    workload = with_batch(load("pong_dqn"), 512, update_interval=1)
+    wishes = {"learner": "gpu", "storage": "cpu"}
+    problem = build(Parts(platform, workload, *tables(platform, workload, RESULTS), wishes)).problems[place]
+    found = solve(problem, "ratio", 0.0)
+    chosen, given = found.choice, found.outcome
+    in_turns = [part for part in PARTS if place == "serial" or part != "actors"]
+    sent = sum(taken for _, _, taken in transfers(problem, chosen))
+    whole = sum(seconds(problem, chosen)[part] for part in in_turns) + sent
+    assert sent > 512 * 5 * 7056 / (gb_per_s * 1e9)
+    assert given.hz == pytest.approx(1 / whole, rel=1e-12)
+    played = simulate(network(problem, chosen), chosen.depth, steps=40)
+    assert played.hz == pytest.approx(given.hz, rel=0.1)

@@ -2,8 +2,8 @@
 
 A **place** is a set of processes to put parts in, and each place is a problem of its own:
 
-serial        one process does everything in turns, as ``python -m impls.training`` does
-apart         actors on cores of their own; one process draws, gathers, learns and updates in turns
+serial        one process does everything in turns, transfers and all, as ``python -m impls.training`` does
+apart         actors on cores of their own; one process draws, gathers, sends, learns and updates in turns
 pipelined r   actors, replay on r cores, and the learner, each on cores (or devices) of their own, all at the same time
 
 Where draw and update are on one device there is one tree, and its option of updating has the whole time. Where they
@@ -79,6 +79,11 @@ class _Maker:
         return self.place in ("serial", "apart")
 
     @property
+    def process(self) -> str:
+        """The engine that does everything in turns; nothing where parts run at the same time."""
+        return {"serial": f"{self.cpu}.main", "apart": f"{self.cpu}.loop"}.get(self.place, "")
+
+    @property
     def replaying(self) -> int:
         """Cores."""
         return 0 if self.in_turns else int(self.place.split()[1])
@@ -109,7 +114,7 @@ class _Maker:
     def engine(self, device: Device, what: str) -> str:
         """What is busy while a part of the loop runs there."""
         if self.in_turns:
-            return f"{self.cpu}.{'main' if self.place == 'serial' else 'loop'}"
+            return self.process
         if device.kind == "gpu":
             return device.name
         return f"{device.name}.{what}"
@@ -235,7 +240,7 @@ def _problem(maker: _Maker, free: frozenset[str]) -> Problem:
         {part: tuple(held) for part, held in maker.options.items()},
         {**own, **rules},
         tuple(flows(parts)),
-        ways(parts, maker.devices),
+        ways(parts, maker.devices, maker.process),
         DEPTHS if "presampled" in free else (parts.workload.replay.presampled,),
         _slowdown(parts),
         watts,

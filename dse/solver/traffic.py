@@ -25,8 +25,12 @@ def flows(parts: Parts) -> Iterator[Flow]:
     yield Flow("learner", "actors", parts.weights_bytes * syncs, False, syncs)
 
 
-def ways(parts: Parts, devices: Sequence[Device]) -> dict[tuple[str, str], tuple[Hop, ...]]:
-    """The fastest chain of links between any two devices, for a batch of records."""
+def ways(parts: Parts, devices: Sequence[Device], process: str = "") -> dict[tuple[str, str], tuple[Hop, ...]]:
+    """The fastest chain of links between any two devices, for a batch of records.
+
+    ``process``: the engine that every transfer keeps busy, where one process drives all devices in turns; without it
+    each direction of a link is an engine of its own.
+    """
     found = {}
     names = [device.name for device in devices]
     for source in names:
@@ -34,11 +38,11 @@ def ways(parts: Parts, devices: Sequence[Device]) -> dict[tuple[str, str], tuple
             if source != target:
                 _, links = parts.platform.way(source, target, parts.batch * parts.transition_bytes)
                 if links:
-                    found[source, target] = tuple(_hops(parts, source, links))
+                    found[source, target] = tuple(_hops(parts, source, links, process))
     return found
 
 
-def _hops(parts: Parts, start: str, links: Sequence[Link]) -> Iterator[Hop]:
+def _hops(parts: Parts, start: str, links: Sequence[Link], process: str) -> Iterator[Hop]:
     for link in links:
         back = link.source != start
         end = link.source if back else link.target
@@ -49,7 +53,7 @@ def _hops(parts: Parts, start: str, links: Sequence[Link]) -> Iterator[Hop]:
         told = f"the platform file: {alpha.note}"
         command = "no command here times a link; time one, and state alpha and beta in the platform file"
         parts.evidence.setdefault(number, Evidence(number, source, told, command))
-        yield Hop(f"link {start} to {end}", hops * alpha.value, hops / beta.value, source, number)
+        yield Hop(process or f"link {start} to {end}", hops * alpha.value, hops / beta.value, source, number)
         start = end
 
 
