@@ -1,193 +1,171 @@
-"""The serial loop's rate at another batch and update interval, foretold from records of the workload as it is.
+"""The solver's rate of the serial loop at other batches and update intervals, held against what was measured there.
 
-Nothing is fitted to a loop of another shape. A gradient step of the loop takes what it takes at the workload's own
-batch and interval, measured whole, plus what differs:
+Each question is put to the solver as a user would put it to ``dse.recommend_mapping``, fixed to what was run:
+everything in turns on one core, one thread of torch, the numba tree with the workload's fanout. The solver is given the
+records from before the questions alone.
 
-    T(B, u) = T(B0, u0) + (u - u0) (actor + insertion / n) + sum over parts of part(B) - part(B0)
+The control is the workload as it is, in the questions' run. Its error is what the machine itself changed by since the
+profile, and what the solver misses there: with it taken out, errors tell how well rates at different shapes compare.
 
-The parts are the gradient step, the tree's draw and its update, and the gather, each timed alone. What the loop adds to
-them (Python in between, caches that the others leave cold) is in T(B0, u0), and taken to be the same at any B and u.
-
-Letters: B batch, u environment steps a gradient step, B0 and u0 the workload's own, n records of a local storage.
+Letters: B batch, u environment steps a gradient step.
 """
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
+from typing import Any
 
 from impls.training import Workload, WorkloadError, load
 
-from .. import stats
-from ..records import Measurement, RecordError, twins
+from .. import platforms
+from ..platforms import Platform, PlatformError
+from ..platforms.reading import FILE
+from ..records import Measurement, RecordError
 from . import primitives
-from .primitives import PerformanceTable, timed
-from .problem import Timed
+from .answer import MappingAnswer, answered
+from .build import build
+from .parts import Parts
+from .problem import ProblemError
 
 QUESTION = "loop_question"
-STEP = "serial_step"
-PARTS = ("learner step", "numba draw", "numba update")
-LEAST = 0.01  # of T(B0, u0), that anything takes at least
-
-
-@dataclass(frozen=True)
-class Term:
-    """``times`` so often a number: what a prediction is the sum of. Times may be below 0."""
-
-    times: float
-    number: Timed
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """Seconds of a gradient step with the 95 % interval, and the terms it is the sum of."""
-
-    seconds: float
-    low: float
-    high: float
-    terms: tuple[Term, ...]
 
 
 @dataclass(frozen=True)
 class Answered:
-    """A question with both: seconds of a gradient step, predicted and measured.
+    """A question with both: the solver's answer and the measured seconds of a gradient step.
 
-    ``is_control``: the workload as it is, in the questions' run. Its error is what the machine changed by since.
+    ``control``: the error of the workload as it is, measured in the same run; None where it was not.
     """
 
-    workload: str
-    batch: int
-    update_interval: int
-    predicted: Prediction
+    predicted: MappingAnswer
     measured: Measurement
     is_control: bool
+    control: float | None
 
     @property
     def error(self) -> float:
         """Of the predicted steps a second against the measured ones: -0.1 is a tenth too few."""
-        return self.measured.seconds / self.predicted.seconds - 1
+        return _error(self.predicted, self.measured)
+
+    @property
+    def beside_control(self) -> float | None:
+        """The error of (predicted / control's predicted) against (measured / control's measured)."""
+        return None if self.control is None else (1 + self.error) / (1 + self.control) - 1
+
+    @property
+    def measured_hz(self) -> tuple[float, float, float]:
+        """Steps a second, and the ends of the 95 % interval."""
+        one = self.measured
+        return 1 / one.seconds, 1 / (one.high_seconds or one.seconds), 1 / (one.low_seconds or one.seconds)
 
     @property
     def is_inside(self) -> bool:
         """Whether the intervals of both overlap."""
-        low, high = self.measured.low_seconds or 0.0, self.measured.high_seconds or math.inf
+        _, low, high = self.measured_hz
         return self.predicted.low <= high and low <= self.predicted.high
 
 
-@dataclass(frozen=True)
-class Loop:
-    """What is known of a workload's loop as it is: the whole, an environment step, an insertion, the parts' table."""
-
-    workload: Workload
-    whole: Timed
-    actor: Timed
-    insertion: Timed
-    table: PerformanceTable
-
-    @classmethod
-    def of(cls, found: Sequence[Measurement], workload: Workload) -> "Loop":
-        """From one machine's records. RecordError for a number that nothing has."""
-        identity = primitives.identity(workload)
-        floor = stats.noise_floor(twins(found, STEP))
-        steps = {
-            f"{one.contestant} {one.op}": _timed(one, floor)
-            for one in found
-            if one.primitive == STEP and one.options.get("identity") == identity and one.median_seconds
-        }
-        table = primitives.of_records(list(found), "", workload)
-        actor = table.time("actor step", 1)
-        for number, command in (("loop step", "share"), ("buffer insert", "loop-questions")):
-            if number not in steps:
-                raise _missing(workload, number, command)
-        if actor is None:
-            raise _missing(workload, "actor step", "profile")
-        return cls(workload, steps["loop step"], actor, steps["buffer insert"], table)
-
-    def predict(self, batch: int, update_interval: int) -> Prediction:
-        """Of a gradient step; the terms' errors are taken as independent. RecordError for a part without a time."""
-        terms = tuple(self._terms(batch, update_interval))
-        seconds = sum(term.times * term.number.seconds for term in terms)
-        below = math.hypot(*(_error(term, term.times < 0) for term in terms))
-        above = math.hypot(*(_error(term, term.times > 0) for term in terms))
-        least = LEAST * self.whole.seconds
-        seconds = max(seconds, least)
-        return Prediction(seconds, max(seconds - below, least), seconds + above, terms)
-
-    def _terms(self, batch: int, interval: int) -> Iterator[Term]:
-        own = self.workload.learner
-        more = interval - own.update_interval
-        yield Term(1, self.whole)
-        if more:
-            yield Term(more, self.actor)
-            yield Term(more / self.workload.actors.local_storage, self.insertion)
-        if batch == own.batch:
-            return
-        for part in PARTS:
-            yield Term(1, self._part(part, batch))
-            yield Term(-1, self._part(part, own.batch))
-        gather = self._part("storage gather", own.batch)
-        yield Term(batch / own.batch - 1, replace(gather, source="extrapolated"))  # each record is read by itself
-
-    def _part(self, what: str, batch: int) -> Timed:
-        known = self.table.time(what, batch)
-        if known is None:
-            raise _missing(self.workload, what, "profile")
-        return known
+def as_run(workload: Workload) -> dict[str, Any]:
+    """What the questions' run fixes: keys and values as ``dse.recommend_mapping`` takes them."""
+    return {
+        "arrangement": "serial",
+        "learner_threads": 1,
+        "contestant": "numba",
+        "fanout": workload.replay.fanout,
+        "threads": 1,
+    }
 
 
-def _missing(workload: Workload, what: str, command: str) -> RecordError:
-    told = "" if command == "loop-questions" else f" --workload {workload.name}"
-    return RecordError(
-        f"{workload.name}: no {what} from before the questions; measure it, then them: "
-        f"python -m benchmarks {command}{told}"
-    )
+def predicted(found: Sequence[Measurement], platform: Platform, workload: Workload) -> MappingAnswer:
+    """The solver's answer from records of the platform, which is a machine's own; ``hz`` in [``low``, ``high``].
+
+    RecordError where a part was never timed, for a model of it is not what questions are to judge.
+    """
+    table = primitives.of_records(found, platform.machine_key or "", workload)
+    if not table.rows:
+        raise _missing(workload, "a profile", "profile")
+    given = answered(build(Parts(platform, workload, table, None, as_run(workload))), "ratio")
+    if not isinstance(given, MappingAnswer):
+        raise RecordError(f"{workload.name}: the serial loop does not fit platform {platform.name!r}")
+    for part in given.parts:
+        if part.source == "modeled":
+            raise _missing(workload, f"the part {part.part!r}", "profile")
+    if table.overheads is None:
+        raise _missing(workload, "a whole serial loop", "share")
+    return given
 
 
-def _timed(one: Measurement, floor: float) -> Timed:
-    low, high = one.low_seconds or one.seconds, one.high_seconds or one.seconds
-    sigma = stats.log_sigma(stats.Interval(one.seconds, low, high), floor)
-    return timed(one.seconds, math.exp(primitives.Z * sigma), "measured", f"{one.contestant} {one.op}")
-
-
-def _error(term: Term, upwards: bool) -> float:
-    """Seconds from a term to the end of its interval."""
-    number = term.number
-    return abs(term.times) * (number.high - number.seconds if upwards else number.seconds - number.low)
-
-
-def answers(found: Sequence[Measurement], workload: Workload) -> list[Answered]:
+def answers(found: Sequence[Measurement], platform: Platform, workload: Workload) -> list[Answered]:
     """Every question about a workload that one machine's records hold, by batch, the control first.
 
-    Only records from before the first question count. RecordError where they do not suffice; empty without questions.
+    Only records from before the first question count. RecordError or ProblemError where they do not suffice; empty
+    without questions.
     """
-    asked = [
-        one
-        for one in found
-        if one.primitive == QUESTION and one.options.get("workload") == workload.name and one.median_seconds
-    ]
+    asked = [one for one in _questions(found) if one.options["workload"] == workload.name]
     if not asked:
         return []
     first = min(one.utc for one in asked)
-    loop = Loop.of([one for one in found if one.utc <= first], workload)
-    own = (workload.learner.batch, workload.learner.update_interval)
-    answered = []
-    for one in asked:
-        shape = (one.batch, int(one.options["update_interval"]))
-        answered.append(Answered(workload.name, *shape, loop.predict(*shape), one, shape == own))
-    return sorted(answered, key=lambda one: (not one.is_control, one.batch, one.update_interval))
+    before = [one for one in found if one.utc < first]
+    shaped = [_shaped(workload, one) for one in asked]
+    pairs = [(predicted(before, platform, shape), one) for shape, one in zip(shaped, asked, strict=True)]
+    control = next((_error(*pair) for shape, pair in zip(shaped, pairs, strict=True) if shape == workload), None)
+    told = [Answered(*pair, shape == workload, control) for shape, pair in zip(shaped, pairs, strict=True)]
+    return sorted(told, key=lambda one: (not one.is_control, one.predicted.batch, one.predicted.update_interval))
 
 
-def every_answer(found: Sequence[Measurement]) -> tuple[list[Answered], list[str]]:
-    """Of all workloads that questions were measured of, and a sentence for each that nothing can be said of."""
-    answered, faults = list[Answered](), list[str]()
-    for name in sorted({str(one.options["workload"]) for one in found if one.primitive == QUESTION}):
+def every_answer(found: Sequence[Measurement], results: Path) -> tuple[list[Answered], list[str]]:
+    """Of all workloads that one machine was asked about, and a sentence for each that nothing can be said of.
+
+    ``results``: where the machine's folder lies, with the platform as it was probed.
+    """
+    told, faults = list[Answered](), list[str]()
+    asked = {str(one.options["workload"]): one.machine_key for one in _questions(found)}
+    for name, key in sorted(asked.items()):
         try:
-            answered += answers(found, load(name))
+            told += answers(found, _probed(results, key), load(name))
         except (RecordError, WorkloadError) as error:
             faults.append(str(error))
-    return answered, faults
+        except (PlatformError, ProblemError) as error:
+            faults.append(f"{name}: {error}")
+    return told, faults
 
 
-def median_error(answered: Sequence[Answered]) -> float:
-    """Of the errors' sizes, controls left out. ValueError without any."""
-    return median(abs(one.error) for one in answered if not one.is_control)
+def median_errors(told: Sequence[Answered]) -> tuple[float, float | None]:
+    """Of the errors' sizes, raw and beside the control (None where one has none); controls left out.
+
+    ValueError without any.
+    """
+    asked = [one for one in told if not one.is_control]
+    beside = [abs(one.beside_control) for one in asked if one.beside_control is not None]
+    return median(abs(one.error) for one in asked), median(beside) if len(beside) == len(asked) else None
+
+
+def _questions(found: Sequence[Measurement]) -> list[Measurement]:
+    return [one for one in found if one.primitive == QUESTION and one.median_seconds]
+
+
+def _probed(results: Path, key: str) -> Platform:
+    path = results / key / FILE
+    if not path.is_file():
+        raise PlatformError(f"machine {key} was not probed, {path} is not there; on it: python -m dse platform probe")
+    return platforms.load(path)
+
+
+def _shaped(workload: Workload, question: Measurement) -> Workload:
+    """The workload with the question's B and u."""
+    interval = int(question.options["update_interval"])
+    learner = dataclasses.replace(workload.learner, batch=question.batch, update_interval=interval)
+    return dataclasses.replace(workload, learner=learner)
+
+
+def _error(given: MappingAnswer, measured: Measurement) -> float:
+    return given.hz * measured.seconds - 1
+
+
+def _missing(workload: Workload, what: str, command: str) -> RecordError:
+    return RecordError(
+        f"{workload.name}: nothing from before the questions tells {what}; measure it, then them: python -m benchmarks "
+        f"{command} --workload {workload.name}"
+    )
