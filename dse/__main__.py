@@ -11,14 +11,28 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from . import fpga_command, platform_command, solver_command
+from .mapping import FIX
 from .recommend import Recommendation, recommend
 from .records import RecordError
 from .tables import Estimate
 
 MOST_CELLS_SHOWN = 8
+TREE = {
+    "capacity": None,
+    "batch": None,
+    "updates-per-sample": 1.0,
+    "threads": None,
+    "dtype": "float32",
+    "distribution": "uniform",
+    "machine": None,
+}
+MAPPING: dict[str, Any] = {"objective": "ratio", "fix": [], "exclude": [], "free": [], "epsilon": None}
+"""Flags of ``recommend`` that only one of its two questions has, with their defaults."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -37,13 +51,15 @@ def _recommend(options: argparse.Namespace) -> int:
     """About a mapping where a workload is named, else about a tree."""
     if options.workload or options.platform:
         if options.workload and options.platform:
-            return solver_command.run(options)
+            return _misplaced(options, TREE, "a question about a tree") or solver_command.run(options)
         missing = "--platform" if options.workload else "--workload"
         print(f"error: a mapping needs --platform and --workload, {missing} is missing", file=sys.stderr)
         return 2
     if options.capacity is None or options.batch is None:
         print("error: ask with --platform and --workload, or about a tree with --capacity and --batch", file=sys.stderr)
         return 2
+    if code := _misplaced(options, MAPPING, "a question about a mapping, with --platform and --workload"):
+        return code
     try:
         given = recommend(
             options.capacity,
@@ -59,6 +75,17 @@ def _recommend(options: argparse.Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(json.dumps(given.to_dict()) if options.json else text(given))
+    return 0
+
+
+def _misplaced(options: argparse.Namespace, flags: Mapping[str, Any], question: str) -> int:
+    """2, and a sentence, where a flag of the other question is given; nothing is passed over in silence."""
+    for flag, default in flags.items():
+        given = getattr(options, flag.replace("-", "_"))
+        if given != default:
+            hint = f"; write --fix {flag}={given}" if flag in FIX else ""
+            print(f"error: --{flag} is of {question}{hint}", file=sys.stderr)
+            return 2
     return 0
 
 
@@ -124,10 +151,12 @@ def _parser() -> argparse.ArgumentParser:
     solver_command.add_question(ask, needs_platform=False)
     ask.add_argument("--capacity", type=int, metavar="N", help="leaves of a tree")
     ask.add_argument("--batch", type=int, metavar="B", help="elements of a call of a tree")
-    ask.add_argument("--updates-per-sample", type=float, default=1.0, metavar="R", help="default: %(default)s")
+    ask.add_argument(
+        "--updates-per-sample", type=float, default=TREE["updates-per-sample"], metavar="R", help="default: %(default)s"
+    )
     ask.add_argument("--threads", type=int, metavar="T", help="at most so many (default: the machine's cores)")
-    ask.add_argument("--dtype", default="float32", help="of the leaves (default: %(default)s)")
-    ask.add_argument("--distribution", default="uniform", help="of the priorities (default: %(default)s)")
+    ask.add_argument("--dtype", default=TREE["dtype"], help="of the leaves (default: %(default)s)")
+    ask.add_argument("--distribution", default=TREE["distribution"], help="of the priorities (default: %(default)s)")
     ask.add_argument("--machine", help="key of another machine with records (default: this one)")
     ask.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
     ask.add_argument("--json", action="store_true", help="print JSON instead of text")

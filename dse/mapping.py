@@ -10,6 +10,8 @@ from impls import names as trees
 from impls.strict_toml import near, short
 from impls.training import Workload
 from impls.training import load as load_workload
+from impls.training.reading import faults_of
+from impls.training.workload import MOST
 
 from .platforms import Device, Platform, PlatformError, load, schema
 from .platforms.quantities import UNITS
@@ -169,6 +171,8 @@ def checked(
     for name in free:
         if name not in FREE:
             raise ProblemError(f"{short(name)} cannot be free; there are {', '.join(FREE)}{near(name, FREE)}")
+        if name in fix:
+            raise ProblemError(f"{name} is both fixed and free; leave one of them out")
     return {key: _value(key, value, devices) for key, value in fix.items()}
 
 
@@ -197,11 +201,14 @@ def _value(key: str, value: Any, devices: Collection[str]) -> Any:
 
 
 def _with(workload: Workload, wishes: Mapping[str, Any]) -> Workload:
-    """The workload with what is fixed in it."""
+    """The workload with what is fixed in it. ProblemError for one that no file could state."""
     for key, (table, name) in NUMBERS.items():
         if key in wishes:
             part = dataclasses.replace(getattr(workload, table), **{name: wishes[key]})
             workload = dataclasses.replace(workload, **{table: part})
+    late = dataclasses.replace(workload.learner, learning_starts=MOST)  # no rate depends on when learning starts
+    if wishes.keys() & NUMBERS.keys() and (faults := faults_of(dataclasses.replace(workload, learner=late))):
+        raise ProblemError(f"{workload.name} as asked for: {'; '.join(faults)}")
     return workload
 
 

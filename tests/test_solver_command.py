@@ -112,6 +112,22 @@ def test_nothing_fits_is_an_answer_of_its_own(capsys):
         ([*ASK[1:], "--objective", "per_wat"], "did you mean 'per_watt'?"),
         ([*ASK[1:], "--objective", "per_watt"], "need watts above 0 of every device"),
         ([*ASK[1:], "--epsilon", "1.5"], "from 0 up to 1, not 1.5"),
+        ([*ASK[1:], "--batch", "100"], "--batch is of a question about a tree; write --fix batch=100"),
+        ([*ASK[1:], "--capacity", "100"], "write --fix capacity=100"),
+        ([*ASK[1:], "--threads", "2"], "write --fix threads=2"),
+        ([*ASK[1:], "--machine", "d7dae63b89"], "--machine is of a question about a tree"),
+        ([*ASK[1:], "--dtype", "float64"], "--dtype is of a question about a tree"),
+        (["--capacity", "9", "--batch", "8", "--fix", "learner=gpu"], "--fix is of a question about a mapping"),
+        ([*ASK[1:], "--free", "batch", "--fix", "batch=64"], "batch is both fixed and free"),
+        ([*ASK[1:], "--free", "presampled", "--fix", "presampled=50"], "presampled is both fixed and free"),
+        ([*ASK[1:], "--fix", "batch=99999999999"], "batch must be at least 1 and at most 1,048,576, not 99999999999"),
+        ([*ASK[1:], "--fix", "presampled=100000000000"], "presampled must be at least 0 and at most 65,536"),
+        (
+            [*ASK[1:], "--fix", "capacity=100"],
+            "[replay] capacity must be at least 1,025, a batch and every local storage",
+        ),
+        ([*ASK[1:], "--fix", "actor_count=5000"], "[actors] count must be at least 1 and at most 4,096"),
+        ([*ASK[1:], "--fix", "local_storage=2000000"], "local_storage must be at least 1 and at most 1,048,576"),
     ],
 )
 def test_a_bad_question_gets_one_sentence(capsys, arguments, sentence):

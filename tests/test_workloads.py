@@ -11,7 +11,7 @@ from impls import training
 from impls.replay import Layout
 from impls.training import Workload, WorkloadError, load
 from impls.training.__main__ import main
-from impls.training.reading import parse, path_of
+from impls.training.reading import faults_of, names, parse, path_of
 from impls.training.sizes import Size, convolutions, dense, networks
 
 GOOD = path_of("cartpole_dqn").read_text()
@@ -146,3 +146,17 @@ def test_the_command_tells_of_workloads_and_keys(capsys):
     assert "pong_dqn: ALE/Pong-v5, dqn, 7,062 bytes a record" in capsys.readouterr().out
     assert main(["keys"]) == 0
     assert "update_interval" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_workload_that_a_program_changed_is_checked_as_a_file_is(name):
+    workload = load(name)
+    assert faults_of(workload) == []
+    learner = dataclasses.replace(workload.learner, batch=0, gamma=2.0)
+    assert faults_of(dataclasses.replace(workload, learner=learner)) == [
+        "[learner] batch must be at least 1 and at most 1,048,576, not 0",
+        "[learner] gamma must be at least 0 and at most 1, not 2.0",
+    ]
+    small = dataclasses.replace(workload.replay, capacity=2)
+    (fault,) = faults_of(dataclasses.replace(workload, replay=small))
+    assert fault.startswith("[replay] capacity must be at least")

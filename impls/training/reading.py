@@ -85,6 +85,26 @@ def parse(text: str, where: str) -> tuple[Workload | None, list[Problem]]:
     return workload, []
 
 
+def faults_of(workload: Workload) -> list[str]:
+    """All that reading such a workload from a file would find wrong: sentences, for one that a program changed."""
+    reader = _Reader()
+    reader.table(Workload, _stated(workload), ())
+    found = reader.faults or _between(workload)
+    return [f"[{path[0]}] {sentence}" if len(path) > 1 else sentence for path, sentence in found]
+
+
+def _stated(table: Any) -> dict[str, Any]:
+    """What a file would say; a default may be outside the range of what can be stated."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(table):
+        value = getattr(table, field.name)
+        if dataclasses.is_dataclass(value):
+            found[field.name] = _stated(value)
+        elif value != field.default:
+            found[field.name] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
 class _Reader:
     """Reads tables into dataclasses, and collects what is wrong with them."""
 
