@@ -329,3 +329,18 @@ def test_what_is_done_in_turns_waits_for_its_transfers(place, gb_per_s):
     assert given.hz == pytest.approx(1 / whole, rel=1e-12)
     played = simulate(network(problem, chosen), chosen.depth, steps=40)
     assert played.hz == pytest.approx(given.hz, rel=0.1)
+
+
+@pytest.mark.parametrize("fix", [{}, {"actors": 1}, {"actors": 16}])
+def test_what_an_answer_rests_on_is_as_sure_as_what_it_chose(fix):
+    """All counts of actors rest on one number, and 16 of them are less sure than one: only the chosen count matters."""
+    given = recommend_mapping("u200", "hopper_ddpg", fix=fix)
+    for part in given.parts:
+        (told,) = [one.told for one in given.sources if one.number == part.number]
+        if part.source in ("modeled", "extrapolated") and part.part in ("actors", "learner"):
+            factor = max(part.high / part.seconds, part.seconds / part.low)
+            assert told.endswith(f"right within a factor of {factor:.3g}")
+    parts = {part.part: part for part in given.parts}
+    assert parts["learner"].device == "fpga"
+    one = recommend_mapping("u200", "hopper_ddpg", fix=fix | {"actors": parts["actors"].details["processes"]})
+    assert (given.low, given.high) == (one.low, one.high)

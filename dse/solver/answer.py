@@ -128,8 +128,8 @@ def answered(built: Built, objective: Objective, epsilon: float | None = None) -
         runner_up=beside[0] if beside else None,
         elsewhere=next((other for other in beside if other.mapping != mapping_of(chosen)), None),
         survival=survival,
-        sources=tuple(built.evidence[number] for number in used),
-        measure_next=_next(built, survival),
+        sources=tuple(built.rests_on(number, chosen) for number in used),
+        measure_next=_next(built, chosen, survival),
         configurations=sum(one.configurations for one in result.found.values()),
         notes=tuple(_notes(built, result)),
     )
@@ -187,9 +187,8 @@ def _terms(built: Built, result: Solved, objective: Objective) -> tuple[Terms, l
         rows += [(place, one.configuration) for one in answers]
         rows += [(place, one) for one in around(built.problems[place], found.choice)]
     unique = list({(place, key_of(place, one)): (place, one) for place, one in rows}.values())
-    found_terms = Terms(
-        [(built.problems[place], one) for place, one in unique], objective, spreads(list(built.problems.values()))
-    )
+    sure = spreads(list(built.problems.values()), rows[0][1])
+    found_terms = Terms([(built.problems[place], one) for place, one in unique], objective, sure)
     return found_terms, [difference(rows[0], (place, one)) for place, one in unique]
 
 
@@ -203,11 +202,11 @@ def _numbers(built: Built, result: Solved) -> list[str]:
     return [number for number in dict.fromkeys(numbers) if number in built.evidence]
 
 
-def _next(built: Built, survival: Sequence[Survival]) -> Evidence | None:
+def _next(built: Built, chosen: Configuration, survival: Sequence[Survival]) -> Evidence | None:
     """The number whose interval moves the decision, or else the predicted rate, most."""
     for one in survival:
         if one.number in built.evidence and (one.decides or one.rate_factor > 1 + CLOSE):
-            return built.evidence[one.number]
+            return built.rests_on(one.number, chosen)
     return None
 
 

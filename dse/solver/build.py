@@ -22,7 +22,8 @@ from typing import Any
 from ..platforms import Device
 from .modeled import budgets
 from .parts import Evidence, Learner, Parts
-from .problem import PARTS, Option, Part, Problem, ProblemError, Timed
+from .primitives import factor_of
+from .problem import PARTS, Configuration, Option, Part, Problem, ProblemError, Timed
 from .traffic import flows, ways
 from .trees import Tree, trees
 
@@ -48,6 +49,15 @@ class Built:
     def evidence(self) -> Mapping[str, Evidence]:
         """By number."""
         return self.parts.evidence
+
+    def rests_on(self, number: str, chosen: Configuration) -> Evidence:
+        """A number's evidence, as it is of the chosen options: their words, and how far off they may be."""
+        known, times = self.evidence[number], [one.time for one in chosen.options if one.time.number == number]
+        longest = max(times, key=lambda time: time.seconds, default=None)
+        if longest is None or not longest.told:
+            return known
+        within = max(factor_of(time) for time in times)
+        return replace(known, source=longest.source, told=f"{longest.told}; right within a factor of {within:.3g}")
 
     def details(self, option: Option) -> Mapping[str, Any]:
         """K, contestant, threads and the like."""

@@ -248,10 +248,9 @@ class Parts:
 
     def modeled(self, law: Law, number: str, source: Source = "modeled") -> Timed:
         """A law's time, with what it rests on told."""
-        told = f"{law.told}; right within a factor of {law.factor:.3g}"
         kind = next((device.kind for device in self.platform.devices if f"({device.name})" in number), "cpu")
-        self.tell(number, source, told, COMMANDS[kind].format(workload=self.workload.name))
-        return timed(law.seconds, law.factor, source, number)
+        self.tell(number, source, law.told, COMMANDS[kind].format(workload=self.workload.name))
+        return timed(law.seconds, law.factor, source, number, law.told)
 
     def tell(self, number: str, source: Source, told: str, command: str) -> None:
         """What a number rests on, unless that is told already."""

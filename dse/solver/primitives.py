@@ -33,10 +33,10 @@ LEAST_SPREAD = 1.02
 Z = 1.96  # standard deviations of a 95 % interval
 
 
-def timed(seconds: float, factor: float, source: Source, number: str) -> Timed:
+def timed(seconds: float, factor: float, source: Source, number: str, told: str = "") -> Timed:
     """A time that is right within ``factor``, either way."""
     factor = max(factor, LEAST_SPREAD)
-    return Timed(seconds, seconds / factor, seconds * factor, source, number)
+    return Timed(seconds, seconds / factor, seconds * factor, source, number, told)
 
 
 def factor_of(time: Timed) -> float:

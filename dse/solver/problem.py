@@ -29,7 +29,8 @@ class ProblemError(ValueError):
 class Timed:
     """A time with its 95 % interval and where it is from. ``number``: the measurement or model it rests on, by name.
 
-    Times that rest on the same number are wrong together: sensitivity scales all of them at once.
+    Times that rest on the same number are wrong together: sensitivity scales all of them at once. ``told``: what this
+    one rests on in words, where that differs between times of one number.
     """
 
     seconds: float
@@ -37,6 +38,7 @@ class Timed:
     high: float
     source: Source
     number: str
+    told: str = ""
 
     def __post_init__(self) -> None:
         if not (0 < self.low <= self.seconds <= self.high < math.inf):

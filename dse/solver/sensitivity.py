@@ -5,7 +5,7 @@ solving again: c configurations, e engines, n numbers; seconds [c, e, n] of engi
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -149,22 +149,25 @@ class Terms:
         return outside, min(good, key=lambda one: (len(names[one]), -after[one]))
 
 
-def spreads(problems: Sequence[Problem]) -> dict[str, Spread]:
-    """Of every number that some option or link rests on: the widest of its times' intervals."""
+def spreads(problems: Sequence[Problem], chosen: Configuration | None = None) -> dict[str, Spread]:
+    """Of every number that some option or link rests on: the widest of its times' intervals.
+
+    Of a number that ``chosen`` rests on, the widest of its own options': what was not chosen makes it no less sure.
+    """
+    found = _widest(option for problem in problems for options in problem.options.values() for option in options)
+    for hop in (hop for problem in problems for way in problem.ways.values() for hop in way):
+        factor = LINK_FACTORS[hop.source]
+        found[hop.number] = Spread(1 / factor, factor)
+    return found | (_widest(chosen.options) if chosen else {})
+
+
+def _widest(options: Iterable[Option]) -> dict[str, Spread]:
     found: dict[str, Spread] = {}
-
-    def widen(number: str, low: float, high: float) -> None:
-        known = found.get(number, Spread(1.0, 1.0))
-        found[number] = Spread(min(known.low, low), max(known.high, high))
-
-    for problem in problems:
-        for options in problem.options.values():
-            for option in options:
-                widen(option.time.number, option.time.low / option.seconds, option.time.high / option.seconds)
-        for way in problem.ways.values():
-            for hop in way:
-                factor = LINK_FACTORS[hop.source]
-                widen(hop.number, 1 / factor, factor)
+    for option in options:
+        time = option.time
+        known = found.get(time.number, Spread(1.0, 1.0))
+        low, high = time.low / time.seconds, time.high / time.seconds
+        found[time.number] = Spread(min(known.low, low), max(known.high, high))
     return found
 
 
