@@ -17,7 +17,7 @@ LOSS_POINTS = 300  # of a curve
 @look.styled
 def fronts(panels_of: Mapping[str, Sequence[Point]], platform: str) -> Figure:
     """Gradient steps a second over watts: a panel a workload, a point a set of devices; hollow where one beats it."""
-    figure, panels = look.panels("What do more devices and watts buy? (modeled)", list(panels_of), sharey=False)
+    figure, panels = look.panels("What do more devices and watts buy? (modeled)", list(panels_of), 6.5, sharey=False)
     for axes, points in zip(panels, panels_of.values(), strict=True):
         rising = sorted(points, key=lambda point: point.watts)
         best = [point for point in rising if point.is_undominated]
@@ -77,7 +77,8 @@ def what_if(cells: Sequence[WhatIf], title: str) -> Figure:
     figure = look.captioned(
         figure,
         "Each cell: gradient steps a second, arrangement, and learner-RMM-storage on CPU (C), GPU (G), FPGA (F); of "
-        "mappings within 1 % of the fastest the one on fewest devices. Every cell is solved again. Source: modeled.",
+        "mappings within 1 % of the fastest the one on fewest devices. Every cell is solved again. Source: modeled, or "
+        "extrapolated as in the answer.",
     )
     look.ticks(axes.xaxis, range(1, len(batches) + 1), lambda place: f"{batches[int(place) - 1]:,}")
     look.ticks(axes.yaxis, range(1, len(cores) + 1), lambda place: f"{cores[int(place) - 1]:,}")

@@ -32,8 +32,8 @@ from .table import OPS, About, binary, machine_of, timed
 QUESTIONS = ((1_000_000, 256), (100_000, 32))  # N and B of the recommendations shown, each with one update a draw
 ANSWERING = "What answering a K costs (its time over the best measured K's, less 1), by a fit without that N:"
 REGRETS = ("op", "N", "B", "best K", "model's K*", "its regret", "regret of 16", "printed formula's K*", "its regret")
-FPGA_FIGURES = "fpga_"
-PREFIXES = (training_section.FIGURES, FPGA_FIGURES, solver_section.FIGURES, mapping_section.FIGURE)
+FPGA = "fpga_"
+PREFIXES = (training_section.FIGURES, FPGA, solver_section.FIGURES, mapping_section.FIGURE)  # of sections' figures
 TOLD_ELSEWHERE = (peer_claims.PEER, training_rows.PRIMITIVE, share_table.PRIMITIVE)  # with what is not timed of them
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 0 auto; padding: 1rem; color: #222; }
@@ -136,27 +136,24 @@ def _figures(material: Material) -> str:
     return _pictures(material, "") + "".join(map(paragraph, _left_out(material, "")))
 
 
-def _pictures(material: Material, prefix: str) -> str:
-    """The figures of a section."""
-    return _shown([one for one in material.drawn if _prefix(one.name) == prefix])
-
-
 def _left_out(material: Material, prefix: str) -> list[str]:
     """Figures of a section that were not drawn, a sentence each."""
     return [f"Left out, {name}: {why}" for name, why in material.left_out.items() if _prefix(name) == prefix]
 
 
 def _prefix(name: str) -> str:
-    """What a figure's name begins with where it is in a section of its own."""
+    """Of a figure in a section of its own."""
     return next((prefix for prefix in PREFIXES if name.startswith(prefix)), "")
 
 
-def _shown(drawn: Sequence[Drawn]) -> str:
+def _pictures(material: Material, prefix: str) -> str:
+    """The figures of a section."""
     return "".join(
         f'<figure id="{one.name}"><img alt="{safe(one.question)}" '
         f'src="data:image/png;base64,{base64.b64encode(one.picture).decode()}">'
         f"<figcaption>{safe(one.reading)}</figcaption></figure>\n"
-        for one in drawn
+        for one in material.drawn
+        if _prefix(one.name) == prefix
     )
 
 
@@ -234,10 +231,8 @@ def _training(material: Material) -> str:
 
 
 def _fpga(material: Material) -> str:
-    left_out = _left_out(material, FPGA_FIGURES)
-    return (
-        fpga_section.section(material.results) + _pictures(material, FPGA_FIGURES) + "".join(map(paragraph, left_out))
-    )
+    left_out = "".join(map(paragraph, _left_out(material, FPGA)))
+    return fpga_section.section(material.results) + _pictures(material, FPGA) + left_out
 
 
 def _mapping(material: Material) -> str:
@@ -294,7 +289,7 @@ SECTIONS = (
     ("Training primitives", _training),
     ("Which mapping", _mapping),
     ("Published mappings (modeled)", _published_mappings),
-    ("Predicted loops held against measured ones", lambda material: mapping_section.loops(material.found)),
+    ("Predicted loops held against measured ones", lambda one: mapping_section.loops(one.found, one.results)),
     ("Claims of seed 0", _claims),
     ("Recommendations held against measurement", _validation),
     ("Skipped and failed cells", _untimed),

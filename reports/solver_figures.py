@@ -11,7 +11,8 @@ from dse.records import SOURCES
 from dse.solver.allocation import Allocation, RateCurve
 
 from . import look
-from .solver_points import Depths, Scaled
+from .scaling_points import Scaled
+from .solver_points import Depths
 
 MOST_TICKS = 9
 DATA_PARALLEL = "data parallel"
@@ -54,8 +55,10 @@ def cores(splits: Sequence[Split], origin: str) -> Figure:
         axes.tick_params(labelleft=True)
         axes.set(xlabel="cores", ylabel="")
     panels[0].set(ylabel="gradient steps / s")
-    note = "Ringed: the chosen numbers of cores. Markers: measured or quoted. Bands: 95 % intervals of laws."
-    return look.captioned(figure, f"{note} Sources: {', '.join(_sources(splits))}. {origin}")
+    sources = _sources(splits)
+    known = " Markers: measured or quoted." if {"measured", "quoted"} & set(sources) else ""
+    note = f"Ringed: the chosen numbers of cores.{known} Bands: 95 % intervals of laws."
+    return look.captioned(figure, f"{note} Sources: {', '.join(sources)}. {origin}")
 
 
 _RING = {"markersize": 15, "fillstyle": "none", "color": "black", "zorder": 5}
@@ -151,7 +154,7 @@ def scaling_factors(panels_of: Sequence[Scaled], learned_from: str) -> Figure:
     )
     for axes in panels[len(panels_of) :]:
         axes.set_visible(False)
-    for axes, one in zip(panels, panels_of, strict=False):
+    for place, (axes, one) in enumerate(zip(panels, panels_of, strict=False)):
         for position, horizon in enumerate(dict.fromkeys(point.horizon for point in one.points)):
             line = [point for point in one.points if point.horizon == horizon]
             at = [point.learners for point in line]
@@ -165,6 +168,9 @@ def scaling_factors(panels_of: Sequence[Scaled], learned_from: str) -> Figure:
             axes.errorbar(count, factor, ends, fmt="*", **_MEASURED, label=f"{DATA_PARALLEL}: measured")
         axes.set(xscale="linear", yscale="linear", xlabel="learners L", ylabel="speed-up / L (ratio)")
         axes.label_outer()
+        if place >= len(panels_of) - 2:  # nothing is below it
+            axes.set_xlabel("learners L")
+            axes.tick_params(labelbottom=True)
         look.ticks(axes.xaxis, _few(sorted({point.learners for point in one.points})))
     figure = look.captioned(
         figure,

@@ -1,34 +1,31 @@
-"""What the solver's figures show, computed by the solver itself: on the seeds' platform, and from a machine's profile.
+"""What the solver's figures show of the seeds' platform, computed by the solver itself.
 
-Letters: B batch, L learners, H gradient steps between averages, u environment steps a gradient step.
+Letters: B batch, D batches drawn ahead, u environment steps a gradient step.
 """
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dse.mapping import tables
+from dse.mapping import load_workload, tables
 from dse.platforms import load
-from dse.records import Measurement, RecordError
+from dse.records import RecordError
 from dse.solver import modeled
 from dse.solver.allocation import Rate, RateCurve
 from dse.solver.build import Built, build
-from dse.solver.multi_learner import FactorPoint, Terms, factors
 from dse.solver.objectives import EPSILONS, threshold, tie_key
 from dse.solver.others import Solved, solved
 from dse.solver.pareto import front_of
 from dse.solver.parts import Parts
 from dse.solver.presampling import DepthPoint, depth_curve, depth_enough
-from dse.solver.primitives import PerformanceTable, of_records, timed
+from dse.solver.primitives import timed
 from dse.solver.problem import Configuration, Problem, Timed
 from dse.solver.search import Answer, front
-from dse.solver.sensitivity import Terms as Sums
-from dse.solver.sensitivity import spreads
+from dse.solver.sensitivity import Terms, spreads
 from dse.solver.simulation import network
-from dse.training import FlatThenLinear, flat_then_linear
-from impls.training import load as load_workload
 
 PLATFORM, WORKLOAD = "u200", "hopper_ddpg"  # the seeds' machine, and a workload of theirs
 ACCELERATORS = ("gpu", "fpga")
@@ -38,20 +35,25 @@ WITHIN = 0.01  # of the most steps counts as equal
 DEPTHS, CVS, STEPS = (0, 1, 2, 4), (0.0, 1.0), 1000
 BATCHES, CORES = (64, 256, 1024), (1, 2, 3, 4, 8)
 FRONTS = ("hopper_ddpg", "pong_dqn")
-SCALED = ("hopper_ddpg", "pong_dqn", "cartpole_dqn", "cartpole_ddpg")  # in this order, as far as they were profiled
-MOST_SCALED = 2
-LEARNERS, HORIZONS = (1, 2, 4, 8), (5, 25)
 
 
-def parts_of(results: Path, workload: str = WORKLOAD, batch: int | None = None) -> Parts:
+Evidence = Path | None
+
+
+def evidence(results: Path) -> Evidence:
+    """The folder if a machine in it was profiled; without that nothing in it matters to answers for other machines."""
+    return results if any(results.glob("*/profile-*.jsonl")) else None
+
+
+def parts_of(results: Evidence, workload: str = WORKLOAD, batch: int | None = None) -> Parts:
     """What each part of a workload takes on the seeds' platform."""
     platform, task = load(PLATFORM), load_workload(workload)
     if batch:
         task = dataclasses.replace(task, learner=dataclasses.replace(task.learner, batch=batch))
-    return Parts(platform, task, *tables(platform, task, results), {})
+    return Parts(platform, task, *(tables(platform, task, results) if results else (None, None)), {})
 
 
-def built(results: Path, workload: str = WORKLOAD, batch: int | None = None, excluded: Iterable[str] = ()) -> Built:
+def built(results: Evidence, workload: str = WORKLOAD, batch: int | None = None, excluded: Iterable[str] = ()) -> Built:
     """The same as problems."""
     return build(parts_of(results, workload, batch), excluded=frozenset(excluded))
 
@@ -77,7 +79,7 @@ class Cores:
     told: str
 
 
-def platform_cores(results: Path) -> Cores:
+def platform_cores(results: Evidence) -> Cores:
     """Of the workload, as the solver takes them on each number of cores."""
     parts = parts_of(results)
     counts = range(1, parts.cores)
@@ -105,7 +107,8 @@ class Depths:
     enough: int
 
 
-def depths(results: Path) -> list[Depths]:
+@functools.lru_cache(maxsize=4)
+def depths(results: Evidence) -> list[Depths]:
     """Of the answer, and of the answer without the accelerator that its learner is on."""
     found: list[Depths] = []
     title, excluded = "the answer", list[str]()
@@ -122,85 +125,6 @@ def depths(results: Path) -> list[Depths]:
         if excluded or device not in ACCELERATORS:
             return found
         title, excluded = f"without {device.upper()}", [device]
-
-
-# Learners side by side
-
-
-@dataclass(frozen=True)
-class Scaled:
-    """Scaling factors over L and H at a workload's batch; ``measured``: (L, factor, low, high) of learners that ran."""
-
-    name: str
-    points: tuple[FactorPoint, ...]
-    measured: tuple[tuple[int, float, float, float], ...]
-
-
-def scaled(found: Sequence[Measurement], key: str) -> list[Scaled]:
-    """Two batches of each of two workloads; RecordError where no profile has all terms."""
-    made = []
-    for name in SCALED:
-        table = of_records(found, key, load_workload(name))
-        own = max((batch for _, batch in table.alone("parallel_learners step")), default=0)
-        batches = {own, max((batch for _, batch in table.alone("learner step", 1)), default=0)}
-        chosen = [(batch, terms(table, batch)) for batch in sorted(batches) if batch]
-        made += [
-            Scaled(f"{name}, B = {batch:,}", factors(one, LEARNERS, HORIZONS), tuple(_ran(table, one)))
-            for batch, one in chosen
-            if one
-        ]
-        if len({one.name.partition(",")[0] for one in made}) == MOST_SCALED:
-            break
-    if not made:
-        raise RecordError(
-            f"machine {key} has no profile with gradient steps of two batches, transfers and averages of weights; this "
-            "would measure them: python -m benchmarks profile --workload hopper_ddpg"
-        )
-    return made
-
-
-def terms(table: PerformanceTable, batch: int) -> Terms | None:
-    """Of a gradient step on one thread, from what was measured; None where a part was not.
-
-    Passes and the update of weights were timed together, so the fixed part of the fit has both. Weights go there by
-    publishing and fetching them in shared memory. Records are sent as fast as they are gathered.
-    """
-    steps = {size: rows[0].time.seconds for (_, size), rows in table.alone("learner step", 1).items()}
-    means = {
-        float(row.options["models"]): row.time.seconds
-        for rows in table.alone("weights average").values()
-        for row in rows
-    }
-    tree = [table.time(f"numba {op}", batch) for op in ("draw", "update")]
-    sent = [table.time(f"weights {op}", 1, via="shared") for op in ("publish", "fetch")]
-    gathers = [(size, rows[0].time) for (_, size), rows in table.alone("storage gather").items()]
-    if len(steps) < 2 or len(means) < 2 or not gathers or None in (*tree, *sent):
-        return None
-    size, gather = gathers[0]
-    return Terms(
-        batch=batch,
-        replay_seconds=sum(one.seconds for one in tree if one),
-        passes=flat_then_linear(list(steps), list(steps.values())),
-        update_seconds=0.0,
-        records=FlatThenLinear(0.0, gather.seconds / size),
-        weights_seconds=sum(one.seconds for one in sent if one),
-        average=flat_then_linear(list(means), list(means.values())),
-        shared_link=True,
-    )
-
-
-def _ran(table: PerformanceTable, one: Terms) -> Iterator[tuple[int, float, float, float]]:
-    """Of data parallel learners as they were timed, each with the same replay beside."""
-    alone, replay = table.time("learner step", one.batch), one.replay_seconds
-    for (count, batch), rows in sorted(table.alone("parallel_learners step").items()):
-        if alone and batch == one.batch and count > 1:
-            time = rows[0].time
-            yield (
-                count,
-                (alone.seconds + replay) / (time.seconds + replay) / count,
-                (alone.low + replay) / (time.high + replay) / count,
-                (alone.high + replay) / (time.low + replay) / count,
-            )
 
 
 # Mappings
@@ -220,12 +144,13 @@ class Point:
     is_undominated: bool
 
 
-def fronts(results: Path) -> dict[str, list[Point]]:
+@functools.lru_cache(maxsize=4)
+def fronts(results: Evidence) -> dict[str, list[Point]]:
     """By workload: the fastest on each set of devices, whatever the others could add; RecordError without watts."""
     return {workload: _front(results, workload) for workload in FRONTS}
 
 
-def _front(results: Path, workload: str) -> list[Point]:
+def _front(results: Evidence, workload: str) -> list[Point]:
     fastest: dict[tuple[str, ...], tuple[Built, str, Answer]] = {}
     for count in range(len(ACCELERATORS) + 1):
         for excluded in itertools.combinations(ACCELERATORS, count):
@@ -247,7 +172,7 @@ def _front(results: Path, workload: str) -> list[Point]:
 
 def _point(held: Built, place: str, answer: Answer, is_undominated: bool) -> Point:
     problem, chosen = held.problems[place], answer.configuration
-    low, high = Sums([(problem, chosen)], "ratio", spreads([problem])).interval(0)
+    low, high = Terms([(problem, chosen)], "ratio", spreads([problem])).interval(0)
     given = answer.outcome
     ends = min(low, given.hz), max(high, given.hz)
     arrangement = place.split(maxsplit=1)[0]
@@ -271,7 +196,8 @@ class WhatIf:
     learner: str
 
 
-def what_if(results: Path) -> list[WhatIf]:
+@functools.lru_cache(maxsize=4)
+def what_if(results: Evidence) -> list[WhatIf]:
     """Of every batch on every number of cores that may be used; those on which nothing fits are left out."""
     found = []
     for batch in BATCHES:

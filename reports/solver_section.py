@@ -12,9 +12,8 @@ from dse.mapping_text import text
 from dse.platforms import PlatformError
 from dse.records import Measurement, RecordError
 from dse.solver.allocation import allocate
-from impls.training import WorkloadError
 
-from . import choice_figures, mapping_section, solver_figures, solver_points
+from . import choice_figures, mapping_section, scaling_points, solver_figures, solver_points
 from .markup import paragraph, safe, table
 from .solver_figures import Split
 from .solver_points import PLATFORM, WORKLOAD
@@ -45,7 +44,7 @@ class SolverChart:
 
 
 def _cores(asked: Asked) -> Figure:
-    held = solver_points.platform_cores(asked.results)
+    held = solver_points.platform_cores(solver_points.evidence(asked.results))
     splits = [
         Split(
             f"{held.workload}, update_interval = {u}",
@@ -61,11 +60,11 @@ def _cores(asked: Asked) -> Figure:
 
 
 def _depths(asked: Asked) -> Figure:
-    return solver_figures.depths(solver_points.depths(asked.results), solver_points.CVS)
+    return solver_figures.depths(solver_points.depths(solver_points.evidence(asked.results)), solver_points.CVS)
 
 
 def _scaling(asked: Asked) -> Figure:
-    made = solver_points.scaled(asked.found, asked.key)
+    made = scaling_points.scaled(asked.found, asked.key)
     told = (
         f"from terms measured on machine {asked.key}: steps on one thread (passes and update of weights together), the "
         "tree, weights through shared memory in turns, averages; records go as fast as they were gathered; a learner "
@@ -75,7 +74,9 @@ def _scaling(asked: Asked) -> Figure:
 
 
 def _what_if(asked: Asked) -> Figure:
-    return choice_figures.what_if(solver_points.what_if(asked.results), f"{WORKLOAD} on {PLATFORM}")
+    return choice_figures.what_if(
+        solver_points.what_if(solver_points.evidence(asked.results)), f"{WORKLOAD} on {PLATFORM}"
+    )
 
 
 def _losses(asked: Asked) -> Figure:
@@ -109,7 +110,7 @@ CHARTS = (
     ),
     SolverChart(
         "solver_front",
-        lambda asked: choice_figures.fronts(solver_points.fronts(asked.results), PLATFORM),
+        lambda asked: choice_figures.fronts(solver_points.fronts(solver_points.evidence(asked.results)), PLATFORM),
         "Along the dashed line more steps cost more watts or another device; a hollow point is never worth it. Those "
         "whose bars overlap may change places.",
     ),
@@ -152,11 +153,11 @@ def _answer(platform: str | Path, workload: str, results: Path, told: str) -> st
         return paragraph(f"Left out, {asked}: it was not probed; on it: {PROBE}, then {PROFILE}.")
     try:
         given = recommend_mapping(platform, workload, results=results)
-    except (PlatformError, WorkloadError, RecordError, ValueError) as error:
+    except (PlatformError, RecordError, ValueError) as error:
         return paragraph(f"Left out, {asked}: {error}.")
     name = "this" if isinstance(platform, Path) else platform
     command = f"python -m dse recommend --platform {name} --workload {workload}"
-    return paragraph(f"{asked[:1].upper()}{asked[1:]}: {command}") + f"<pre>{safe(text(given))}</pre>\n"
+    return paragraph(f"{asked}: {command}") + f"<pre>{safe(text(given))}</pre>\n"
 
 
 def _loss_table() -> str:

@@ -16,7 +16,7 @@ from dse.records import Measurement, Writer
 from dse.tables import Configuration, Question
 from dse.validation import Checked, Validation
 from reports import __main__ as command
-from reports import figures, fpga_figures, look, page, peer_rows, peer_section, table
+from reports import figures, fpga_figures, look, page, peer_rows, peer_section, solver_section, table
 
 KEY = "made-up"
 CACHES = {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}
@@ -37,13 +37,16 @@ NAMES = [
     "gpu_lanes",
 ]
 MODELED = [chart.name for chart in command.MODELED_CHARTS]  # of laws, so they need no records
+SOLVED = [chart.name for chart in solver_section.CHARTS if chart.name != "solver_scaling"]  # which needs a profile
 QUOTED = Path(__file__).resolve().parent.parent / "results" / "quoted"
 TRAINING = [chart.name for chart in command.TRAINING_CHARTS]  # tests/test_training_reports.py draws them
 COMMANDS = {
     "peers": "make peers",
     "gpu": "make gpu",
     "training": "benchmarks profile",
-}  # that measure for a figure whose name begins so
+    "training_curves": "impls.training",
+    "solver": "benchmarks profile",
+}  # that measure for a figure of that name, or whose name begins so
 GPU_TREES = {  # nanoseconds of an element, and of a call
     ("cupy", "float32", ()): (0.5, 30_000.0),
     ("cupy", "float32", (("validate", False),)): (0.5, 8_000.0),
@@ -267,7 +270,7 @@ def test_the_page_needs_nothing_else(html):
     assert not re.search(r"""(?:src|href)\s*=\s*(?!["']data:)""", html)
     assert "<script" not in html
     assert "@import" not in html
-    assert html.count("data:image/png;base64,") == len(NAMES + MODELED)
+    assert html.count("data:image/png;base64,") == len(NAMES + MODELED + SOLVED)
     assert 'name="viewport"' in html
 
 
@@ -287,7 +290,14 @@ def test_a_section_without_its_records_is_left_out(tmp_path):
     found = list(everything())
     text = page.page(page.Material(found, table.about(found), tmp_path, [], {}))
     left_out = re.findall(r"<h2>([^<]*)</h2>\n<p>Left out", text)
-    assert left_out == ["On an FPGA (modeled)", "Training primitives", "Recommendations held against measurement"]
+    assert left_out == [
+        "On an FPGA (modeled)",
+        "Training primitives",
+        "Which mapping",
+        "Published mappings (modeled)",
+        "Predicted loops held against measured ones",
+        "Recommendations held against measurement",
+    ]
 
 
 def test_checked_recommendations_are_listed(monkeypatch, tmp_path):
@@ -308,12 +318,13 @@ def test_what_was_not_measured_is_left_out_with_the_command_for_it(tmp_path, cap
     said = json.loads(capsys.readouterr().out)
     assert said["page"] == str(tmp_path / "out" / "index.html")
     assert said["figures"] == [
-        str(tmp_path / "out" / f"{n}.{e}") for n in ("capacity", "bytes", *MODELED) for e in ("svg", "png")
+        str(tmp_path / "out" / f"{n}.{e}") for n in ("capacity", "bytes", *MODELED, *SOLVED) for e in ("svg", "png")
     ]
-    assert set(said["left_out"]) == {*NAMES, *TRAINING} - {"capacity", "bytes"}
+    assert set(said["left_out"]) == {*NAMES, *TRAINING, "training_curves", "solver_scaling"} - {"capacity", "bytes"}
     text = (tmp_path / "out" / "index.html").read_text()
     for name, reason in said["left_out"].items():
-        assert COMMANDS.get(name.partition("_")[0], "python -m benchmarks sweep") in reason
+        command_for = COMMANDS.get(name, COMMANDS.get(name.partition("_")[0], "python -m benchmarks sweep"))
+        assert command_for in reason
         assert f"Left out, {name}: {reason}" in text
     assert "No cell was measured twice" in text
 

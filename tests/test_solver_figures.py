@@ -1,7 +1,8 @@
-"""The figures of the solver's small models, from made-up curves and terms."""
+"""The figures of the solver, from made-up curves, terms and points."""
 
 import pytest
 
+from dse import mapping_loss
 from dse.solver.allocation import Rate, RateCurve, Scaling, allocate, completed
 from dse.solver.multi_learner import Terms, factors
 from dse.solver.presampling import depth_curve, depth_enough, published_loop
@@ -32,26 +33,64 @@ def shared_cores():
 
 def drawn_ahead():
     from reports import solver_figures  # noqa: PLC0415
+    from reports.solver_points import Depths  # noqa: PLC0415
 
     points = depth_curve(LOOP, range(6), (0.0, 1.0), steps=100)
-    return points, solver_figures.depths("made-up times", points, (0.0, 1.0), depth_enough(LOOP))
+    one = Depths("made-up times", points, depth_enough(LOOP))
+    return points, solver_figures.depths([one, one], (0.0, 1.0))
 
 
 def side_by_side():
     from reports import solver_figures  # noqa: PLC0415
+    from reports.scaling_points import Scaled  # noqa: PLC0415
 
     passes, small = FlatThenLinear(1e-3, 5e-6), FlatThenLinear(1e-4, 1e-7)
-    made = {
-        f"B = {batch}": factors(Terms(batch, 2e-3, passes, 5e-5, small, 3e-4, small, True), (1, 2, 4, 8), (5, 25))
-        for batch in (256, 8192)
-    }
+    terms = {batch: Terms(batch, 2e-3, passes, 5e-5, small, 3e-4, small, True) for batch in (256, 1024, 8192)}
+    made = [
+        Scaled(f"B = {batch}", factors(one, (1, 2, 4, 8), (5, 25)), ((2, 0.4, 0.3, 0.6),) if batch == 256 else ())
+        for batch, one in terms.items()
+    ]
     return made, solver_figures.scaling_factors(made, "made-up terms")
 
 
-@pytest.mark.parametrize("draw", [shared_cores, drawn_ahead, side_by_side])
+def devices_and_watts():
+    from reports import choice_figures  # noqa: PLC0415
+    from reports.solver_points import Point  # noqa: PLC0415
+
+    points = [
+        Point(("cpu", "gpu"), "pipelined", "G-C-C", 300.0, 200.0, 500.0, 460.0, False),
+        Point(("cpu",), "serial", "C-C-C", 100.0, 60.0, 200.0, 210.0, True),
+        Point(("cpu", "fpga"), "pipelined", "F-F-F", 2000.0, 900.0, 4000.0, 435.0, True),
+    ]
+    return points, choice_figures.fronts({"one": points, "other": points}, "made-up")
+
+
+def fewer_cores():
+    from reports import choice_figures  # noqa: PLC0415
+    from reports.solver_points import WhatIf  # noqa: PLC0415
+
+    cells = [
+        WhatIf(64, 1, 900.0, "serial", "G-C-C", "gpu"),
+        WhatIf(64, 4, 6965.0, "pipelined", "F-F-F", "fpga"),
+        WhatIf(256, 4, 2023.0, "pipelined", "F-F-F", "fpga"),  # nothing fits on one core
+    ]
+    return cells, choice_figures.what_if(cells, "made-up")
+
+
+def losses():
+    from reports import choice_figures  # noqa: PLC0415
+
+    ratios = mapping_loss.ratios(*mapping_loss.random_tables(2000))
+    return ratios, choice_figures.losses(ratios, "2,000 tables")
+
+
+DRAWN = (shared_cores, drawn_ahead, side_by_side, devices_and_watts, fewer_cores, losses)
+
+
+@pytest.mark.parametrize("draw", DRAWN)
 def test_nothing_covers_the_axes_and_the_caption_says_the_source(draw):
     _, figure = draw()
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     top, bottom = figure.subfigs
     (legend,), (caption,) = top.legends, bottom.texts
     below, place = legend.get_window_extent(), caption.get_window_extent()
@@ -60,8 +99,9 @@ def test_nothing_covers_the_axes_and_the_caption_says_the_source(draw):
     assert figure.bbox.y0 <= place.y0 <= place.y1 <= below.y0 + 1
     assert figure.bbox.x0 <= place.x0 <= place.x1 <= figure.bbox.x1
     assert "modeled" in caption.get_text()
-    assert figure.axes[0].get_xlabel()
-    assert "/" in figure.axes[0].get_ylabel()
+    shown = [axes for axes in figure.axes if axes.get_visible()]
+    assert shown[0].get_ylabel()
+    assert shown[-1].get_xlabel() or shown[-1].get_label() == "<colorbar>"
 
 
 def test_the_chosen_cores_are_ringed_and_told():
@@ -77,20 +117,68 @@ def test_the_chosen_cores_are_ringed_and_told():
 
 def test_depths_show_the_bound_the_simulations_and_where_the_plateau_begins():
     points, figure = drawn_ahead()
-    (axes,) = figure.axes
+    axes, _ = figure.axes
     lines = {line.get_label(): line for line in axes.lines}
-    assert list(lines["bound in closed form"].get_ydata()) == [point.bound_hz for point in points]
+    assert list(lines["bound"].get_ydata()) == [point.bound_hz for point in points]
     noisy = lines["simulated, times vary (cv = 1)"].get_ydata()
     assert list(noisy) == [point.simulated[1].hz for point in points]
-    assert lines["D* = 2 ahead, 3 under way"].get_xdata()[0] == 2
+    assert lines["D*, enough by the bound"].get_xdata()[0] == 2
     assert axes.get_ylim()[0] == 0
 
 
 def test_factors_are_solid_where_exact_and_dashed_as_printed():
     made, figure = side_by_side()
-    for axes, points in zip(figure.axes, made.values(), strict=True):
+    shown = [axes for axes in figure.axes if axes.get_visible()]
+    for axes, one in zip(shown, made, strict=True):
+        points = one.points
         lines = {line.get_label(): line for line in axes.lines}
         exact, printed = lines["SPO, H = 25: exact"], lines["SPO, H = 25: as printed"]
         assert (exact.get_linestyle(), printed.get_linestyle()) == ("-", "--")
         assert list(exact.get_ydata()) == [point.exact for point in points if point.horizon == 25]
         assert list(printed.get_ydata()) == [point.printed for point in points if point.horizon == 25]
+
+
+def test_learners_that_were_timed_are_stars_with_their_interval():
+    _, figure = side_by_side()
+    stars = [[line for line in axes.lines if line.get_marker() == "*"] for axes in figure.axes]
+    assert [len(found) for found in stars] == [1, 0, 0, 0]
+    assert (stars[0][0].get_xdata()[0], stars[0][0].get_ydata()[0]) == (2, 0.4)
+
+
+def test_what_is_beaten_is_hollow_and_off_the_front_and_no_words_meet():
+    points, figure = devices_and_watts()
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    lines = {line.get_label(): line for line in axes.lines}
+    assert list(lines["front"].get_ydata()) == [100.0, 2000.0]  # by watts
+    hollow = [line.get_ydata()[0] for line in axes.lines if line.get_markerfacecolor() == "white"]
+    assert hollow == [one.hz for one in points if not one.is_undominated]
+    boxes = [words.get_window_extent() for words in axes.texts]
+    assert "F-F-F\n2,000 / s" in axes.texts[1].get_text()
+    assert not any(one.overlaps(two) for i, one in enumerate(boxes) for two in boxes[:i])
+    assert all(axes.get_window_extent().contains(*corner) for box in boxes for corner in box.corners())
+
+
+def test_each_cell_tells_its_rate_and_mapping_and_a_device_has_one_hatch():
+    cells, figure = fewer_cores()
+    axes = figure.axes[0]
+    assert [words.get_text() for words in axes.texts] == [
+        f"{one.hz:,.0f}\n{one.arrangement}\n{one.letters}" for one in cells
+    ]
+    hatches = {patch.get_label(): patch.get_hatch() or "" for patch in axes.patches}
+    assert hatches == {"learner on GPU": "", "learner on FPGA": "//"}
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["64", "256"]
+    shades = axes.collections[0].get_array().reshape(2, 2)
+    assert shades.tolist()[1] == [6965.0, 2023.0]
+    assert shades.mask.tolist() == [[False, True], [False, False]]
+
+
+def test_a_curve_of_losses_begins_at_the_share_that_is_not_optimal_and_ends_at_the_worst():
+    ratios, figure = losses()
+    lines = {line.get_label(): line for line in figure.axes[0].lines}
+    for name, ratio in ratios.items():
+        at, share = lines[name].get_xdata(), lines[name].get_ydata()
+        assert max(share) == (ratio > 1).mean()
+        assert max(at) == ratio.max()
+        assert share[0] == 1 / ratio.size
+    assert len(ratios) == 4

@@ -1,0 +1,213 @@
+"""The page's section about mappings: whole answers, figures of the seeds' platform and of a profile, left-out ones."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from dse import mapping_loss, mapping_text
+from dse.mapping import recommend_mapping
+from dse.records import RecordError
+from dse.solver.multi_learner import data_parallel_seconds, single_seconds
+from dse.solver.primitives import of_records
+from impls.training import load
+
+from .profiled import made_up
+
+pytest.importorskip("seaborn", reason="reports need seaborn")
+
+PLATFORM = """
+name = "this"
+machine_key = "{key}"
+[[device]]
+name = "cpu"
+kind = "cpu"
+origin = "measured"
+note = "made up"
+cores = 4
+clock_mhz = 2000
+peak_fp32_gops = 128
+[device.memory]
+size_gib = 16
+bandwidth_gb_per_s = 20
+"""
+
+
+@pytest.fixture(scope="module")
+def profiled():
+    return made_up(("cartpole_dqn", "pong_dqn"))
+
+
+@pytest.fixture(scope="module")
+def machine(profiled, tmp_path_factory):
+    """A folder of results with one machine, probed and profiled."""
+    results = tmp_path_factory.mktemp("results")
+    folder = results / profiled[0].machine["key"]
+    folder.mkdir()
+    (folder / "platform.toml").write_text(PLATFORM.format(key=folder.name))
+    (folder / "profile-made-up.jsonl").write_text("".join(f"{one.to_json()}\n" for one in profiled))
+    return results
+
+
+def test_the_answers_are_what_the_command_prints(machine):
+    from reports import solver_section  # noqa: PLC0415
+    from reports.markup import safe  # noqa: PLC0415
+
+    html = solver_section.section(machine, "made-up", "<figure></figure>", ["Left out, solver_x: why"])
+    here = recommend_mapping(machine / "made-up" / "platform.toml", "cartpole_dqn", results=machine)
+    seeds = recommend_mapping("u200", "hopper_ddpg", results=machine)
+    texts = re.findall(r"<pre>(.*?)</pre>", html, re.DOTALL)
+    assert texts == [safe(mapping_text.text(one)) for one in (here, seeds)]
+    assert "measured" in texts[0]
+    assert html.index("python -m dse recommend --platform u200 --workload hopper_ddpg") < html.index("<figure>")
+    assert html.index("<figure>") < html.index("solver_x: why") < html.index("as printed")
+
+
+@pytest.mark.parametrize("key", ["made-up", "another"])
+def test_a_machine_that_was_not_probed_has_no_answer_but_the_seeds_platform_has(tmp_path, key):
+    from reports import solver_section  # noqa: PLC0415
+
+    (tmp_path / "made-up").mkdir()
+    html = solver_section.section(tmp_path, key, "", ())
+    assert html.startswith(f"<p>Left out, cartpole_dqn on the machine of this page, {key}: it was not probed; on it: ")
+    assert "python -m dse platform probe, then python -m benchmarks profile --workload cartpole_dqn" in html
+    assert html.count("<pre>") == 1
+
+
+def test_a_platform_without_its_records_is_left_out_with_what_the_solver_says(tmp_path):
+    from reports import solver_section  # noqa: PLC0415
+
+    (tmp_path / "made-up").mkdir()
+    (tmp_path / "made-up" / "platform.toml").write_text(PLATFORM.format(key="made-up"))
+    html = solver_section.section(tmp_path, "made-up", "", ())
+    assert re.match(r"<p>Left out, cartpole_dqn on the machine of this page, made-up: .*no records", html)
+
+
+def test_the_table_of_losses_is_that_of_the_random_tables(tmp_path):
+    from reports import solver_section  # noqa: PLC0415
+
+    html = solver_section.section(tmp_path, "made-up", "", ())
+    for one in mapping_loss.losses():
+        row = (one.variant, f"{one.share:.1%}", f"{one.mean:.2f}x", f"{one.worst:.3f}x")
+        cells = re.search(rf"<tr><td>{re.escape(row[0])}</td>(.*?)</tr>", html)
+        assert re.findall(r">([\d.]+[%x])<", cells[1])[:3] == list(row[1:])
+
+
+def test_terms_of_scaling_are_those_of_the_profile(profiled):
+    from reports import scaling_points  # noqa: PLC0415
+
+    table = of_records(profiled, "made-up", load("cartpole_dqn"))
+    terms = scaling_points.terms(table, 64)
+    assert terms.passes.fixed_seconds == pytest.approx(1e-3)  # as in tests/profiled.py
+    assert terms.passes.each_seconds == pytest.approx(1e-5)
+    assert terms.replay_seconds == pytest.approx(2 * (1e-5 + 1e-7 * 64))
+    assert terms.weights_seconds == pytest.approx(2 * 3e-4)
+    assert terms.average.seconds(8) == pytest.approx(8e-4)
+    pong, own, *_ = scaling_points.scaled(profiled, "made-up")
+    assert [one.partition(",")[0] for one in (pong.name, own.name)] == ["pong_dqn", "pong_dqn"]
+    exact = single_seconds(terms) / data_parallel_seconds(terms, 2) / 2
+    cartpole = next(one for one in scaling_points.scaled(profiled, "made-up") if one.name == "cartpole_dqn, B = 64")
+    assert cartpole.points[1].exact == pytest.approx(exact)
+    count, factor, low, high = cartpole.measured[0]
+    replay, step = terms.replay_seconds, 1e-3 + 64e-5
+    assert count == 2
+    assert factor == pytest.approx((step + replay) / (step / 2**0.8 + replay) / 2)
+    assert low < factor < high
+
+
+def test_without_a_profile_the_factors_say_how_to_make_one():
+    from reports import scaling_points  # noqa: PLC0415
+
+    with pytest.raises(RecordError, match=r"machine another has no profile .*python -m benchmarks profile"):
+        scaling_points.scaled([], "another")
+
+
+def test_each_point_of_the_front_is_the_best_of_its_devices():
+    from reports import solver_points  # noqa: PLC0415
+
+    points = {one.devices: one for one in solver_points.fronts(None)["hopper_ddpg"]}
+    best = recommend_mapping("u200", "hopper_ddpg", epsilon=0.0, results=Path("nowhere"))
+    assert max(one.hz for one in points.values()) == pytest.approx(best.value)
+    without = recommend_mapping("u200", "hopper_ddpg", exclude=["fpga"], epsilon=0.0, results=Path("nowhere"))
+    assert points["cpu", "gpu"].hz == pytest.approx(without.value)
+    assert points["cpu",].watts == 210
+    for one in points.values():
+        assert one.low <= one.hz <= one.high
+        beaten = any(two.hz >= one.hz and two.watts < one.watts for two in points.values())
+        assert one.is_undominated != beaten
+
+
+def test_the_cell_of_all_cores_is_the_answer_and_fewer_are_never_faster(monkeypatch):
+    from reports import solver_points  # noqa: PLC0415
+
+    monkeypatch.setattr(solver_points, "BATCHES", (256,))
+    monkeypatch.setattr(solver_points, "CORES", (1, 3, 28))
+    cells = solver_points.what_if.__wrapped__(None)
+    rates = [one.hz for one in cells]
+    assert rates == sorted(rates)
+    given = recommend_mapping("u200", "hopper_ddpg", results=Path("nowhere"))
+    assert cells[-1].hz == pytest.approx(given.value, rel=0.01)
+    assert cells[-1].arrangement == given.arrangement
+    assert cells[0].arrangement == "serial"
+
+
+def test_depths_are_of_the_answer_and_of_the_one_without_its_accelerator():
+    from reports import solver_points  # noqa: PLC0415
+
+    answer, other = solver_points.depths(None)
+    given = recommend_mapping("u200", "hopper_ddpg", results=Path("nowhere"))
+    learner = next(part.device for part in given.parts if part.part == "learner")
+    assert answer.name.endswith(f": {learner[0].upper()}-F-F")
+    assert f"without {learner.upper()}" in other.name
+    for one in (answer, other):
+        bounds = [point.bound_hz for point in one.points]
+        assert bounds == sorted(bounds)
+        assert bounds[one.enough] == pytest.approx(bounds[-1])
+        assert all(point.simulated[0].low <= point.bound_hz * (1 + 1e-6) for point in one.points)
+    assert answer.points[-1].bound_hz >= given.value * (1 - 1e-9)
+
+
+def test_cores_are_those_the_solver_counts_with():
+    from reports import solver_points  # noqa: PLC0415
+
+    found = solver_points.platform_cores(None)
+    parts = solver_points.parts_of(None)
+    for learner in parts.learners(parts.cpu):
+        assert found.f_l.rates[learner.cores].hz == pytest.approx(1 / learner.step.seconds)
+    assert found.f_a.rates[4].hz == pytest.approx(1 / parts.actor_step(4).seconds)
+    assert found.f_a.cores == found.f_l.cores == tuple(range(1, 28))
+    assert not math.isnan(found.f_l.rates[27].hz)
+
+
+def test_the_page_lists_the_figures_and_has_them_in_their_section(monkeypatch, profiled, tmp_path):
+    from reports import __main__ as command  # noqa: PLC0415
+    from reports import solver_section  # noqa: PLC0415
+
+    for others in ("CHARTS", "TRAINING_CHARTS"):
+        monkeypatch.setattr(command, others, ())
+    built = command.build(profiled, tmp_path, tmp_path / "out")
+    drawn = [chart.name for chart in solver_section.CHARTS if chart.name.startswith("solver_")]
+    out = tmp_path / "out"
+    assert built["figures"] == [str(out / f"{name}.{ending}") for name in drawn for ending in ("svg", "png")]
+    assert "nothing is quoted" in built["left_out"]["mapping_throughput"]
+    page = (out / "index.html").read_text()
+    section = page[page.index("<h2>Which mapping") : page.index("<h2>Published mappings")]
+    assert re.findall(r'<figure id="(\w+)"', section) == drawn
+
+
+def test_records_of_no_training_leave_out_the_factors_alone(monkeypatch, profiled, tmp_path):
+    from reports import __main__ as command  # noqa: PLC0415
+    from reports import solver_section  # noqa: PLC0415
+
+    for others in ("CHARTS", "TRAINING_CHARTS"):
+        monkeypatch.setattr(command, others, ())
+    charts = [chart for chart in solver_section.CHARTS if chart.name in ("solver_scaling", "solver_loss")]
+    monkeypatch.setattr(solver_section, "CHARTS", charts)
+    weights = [one for one in profiled if one.contestant == "weights"]
+    built = command.build(weights, tmp_path, tmp_path / "out")
+    assert "python -m benchmarks profile --workload" in built["left_out"]["solver_scaling"]
+    assert [path.rpartition("/")[2] for path in built["figures"]] == ["solver_loss.svg", "solver_loss.png"]
+    assert (
+        f"Left out, solver_scaling: {built['left_out']['solver_scaling']}" in (tmp_path / "out/index.html").read_text()
+    )
