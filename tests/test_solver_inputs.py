@@ -17,6 +17,7 @@ from dse.solver.problem import LOOP, PARTS, Configuration, ProblemError
 from dse.solver.search import solve
 from dse.solver.simulation import network, simulate
 from dse.solver.throughput import fits, seconds, transfers
+from dse.solver.traffic import flows
 from dse.solver.trees import trees
 from impls.training import load, names
 from impls.training.sizes import layout_of
@@ -152,8 +153,10 @@ def test_laws_hold_within_their_factor_for_nine_in_ten_of_the_cells_they_were_dr
         for (threads, batch), _ in table.alone("learner step").items():
             law = modeled.learner(cpu, cpu, workload, batch, threads)
             learner.append((law.seconds, table.time("learner step", batch, threads).seconds))
-        nbytes = layout_of(workload).record_bytes * (5 if layout_of(workload).frames > 1 else 1)
-        for what in ("storage gather", "storage write"):
+        layout, local = layout_of(workload), workload.actors.local_storage
+        gathered = layout.record_bytes * (5 if layout.frames > 1 else 1)
+        written = layout.record_bytes * (local + layout.fillers) / local
+        for what, nbytes in (("storage gather", gathered), ("storage write", written)):
             for (_, count), _ in table.alone(what).items():
                 law = modeled.rows_moved(cpu, count, count * nbytes)
                 rows.append((law.seconds, table.time(what, count).seconds))
@@ -192,18 +195,18 @@ def test_networks_of_workloads_reach_the_fpga_laws_with_their_own_shapes():
 
 def test_traffic_is_what_a_gradient_step_sends():
     parts = parts_of("u200", "hopper_ddpg")
-    flows = {(one.source, one.target): one for one in build(parts).problems["apart"].flows}
+    sent = {(one.source, one.target): one for one in build(parts).problems["apart"].flows}
     batch, record = 256, 105
     assert layout_of(load("hopper_ddpg")).record_bytes == record
-    assert flows["sampling", "storage"].nbytes == 8 * batch
-    assert flows["storage", "learner"].nbytes == record * batch
-    assert flows["sampling", "learner"].nbytes == 4 * batch
-    assert flows["learner", "updating"].nbytes == 12 * batch
-    assert flows["updating", "sampling"].nbytes == batch * 20 * 12  # K = 2, a million leaves: 20 levels above them
-    assert (flows["actors", "storage"].nbytes, flows["actors", "storage"].times) == (record, 1 / 64)
-    assert (flows["actors", "updating"].nbytes, flows["actors", "updating"].times) == (12, 1 / 64)
-    assert flows["learner", "actors"].nbytes == pytest.approx(4 * 69_635 / (64 * 16))
-    assert {pair for pair, flow in flows.items() if flow.waits} == {
+    assert sent["sampling", "storage"].nbytes == 8 * batch
+    assert sent["storage", "learner"].nbytes == record * batch
+    assert sent["sampling", "learner"].nbytes == 4 * batch
+    assert sent["learner", "updating"].nbytes == 12 * batch
+    assert sent["updating", "sampling"].nbytes == batch * 20 * 12  # K = 2, a million leaves: 20 levels above them
+    assert (sent["actors", "storage"].nbytes, sent["actors", "storage"].times) == (record, 1 / 64)
+    assert (sent["actors", "updating"].nbytes, sent["actors", "updating"].times) == (12, 1 / 64)
+    assert sent["learner", "actors"].nbytes == pytest.approx(4 * 69_635 / (64 * 16))
+    assert {pair for pair, flow in sent.items() if flow.waits} == {
         ("sampling", "storage"),
         ("storage", "learner"),
         ("sampling", "learner"),
@@ -215,6 +218,10 @@ def test_a_pixel_batch_is_stacks_of_frames_though_storage_holds_one_frame_a_reco
     parts = parts_of("u200", "pong_dqn")
     assert parts.storage_bytes == 7062e6
     assert parts.transition_bytes == 5 * 7062
+    local = parts.workload.actors.local_storage
+    assert parts.written_bytes == 7062 * (local + 4) / local < 1.5 * 7062  # four fillers for every local storage
+    written = next(flow for flow in flows(parts) if (flow.source, flow.target) == ("actors", "storage"))
+    assert written.nbytes == parts.workload.learner.update_interval * parts.written_bytes
 
 
 @pytest.mark.parametrize("place", ["apart", "pipelined 0", "pipelined 1"])

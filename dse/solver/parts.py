@@ -88,6 +88,12 @@ class Parts:
         return float(layout.record_bytes * (layout.frames + 1 if layout.frames > 1 else 1))
 
     @property
+    def written_bytes(self) -> float:
+        """Of a new record, which holds the newest frame alone, with its part of a local storage's fillers."""
+        layout, local = layout_of(self.workload), self.workload.actors.local_storage
+        return layout.record_bytes * (local + layout.fillers) / local
+
+    @property
     def weights_bytes(self) -> float:
         """Of the networks that actors fetch."""
         acting = next(size for name, size in networks(self.workload).items() if name != "critic")
@@ -212,22 +218,22 @@ class Parts:
         """Seconds of a gradient step: B records gathered, u written."""
         local, number = self.workload.actors.local_storage, f"storage({device.name})"
         if device.kind == "cpu" and self.table:
-            shape = functools.partial(self._rows_seconds, device)
+            kinds = (("gather", self.batch, self.transition_bytes), ("write", local, self.written_bytes))
             gather, write = (
-                self.table.time(f"storage {op}", size, shape=shape)
-                for op, size in (("gather", self.batch), ("write", local))
+                self.table.time(f"storage {op}", size, shape=functools.partial(self._rows_seconds, device, nbytes))
+                for op, size, nbytes in kinds
             )
             if gather and write:
                 more = write.seconds * self.inserts
                 known = Timed(gather.seconds + more, gather.low + more, gather.high + more, gather.source, number)
                 return self.measured(known, self.table, "storage gather")
         law = modeled.rows_moved(device, self.batch, self.batch * self.transition_bytes)
-        written = self.inserts * self._rows_seconds(device, local)
+        written = self.inserts * self._rows_seconds(device, self.written_bytes, local)
         law = dataclasses.replace(law, seconds=law.seconds + written)
         return self.modeled(law, number)
 
-    def _rows_seconds(self, device: Device, count: int) -> float:
-        return modeled.rows_moved(device, count, count * self.transition_bytes).seconds
+    def _rows_seconds(self, device: Device, nbytes: float, count: int) -> float:
+        return modeled.rows_moved(device, count, count * nbytes).seconds
 
     @property
     def storage_bytes(self) -> float:

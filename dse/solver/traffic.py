@@ -19,7 +19,7 @@ def flows(parts: Parts) -> Iterator[Flow]:
     yield Flow("storage", "learner", b * parts.transition_bytes, True)
     yield Flow("learner", "updating", b * (SAMPLE_BYTES + PRIORITY_BYTES), True)
     yield Flow("updating", "sampling", b * parts.height * (INDEX_BYTES + SUM_BYTES), False)
-    yield Flow("actors", "storage", u * parts.transition_bytes, False, parts.inserts)
+    yield Flow("actors", "storage", u * parts.written_bytes, False, parts.inserts)
     yield Flow("actors", "updating", u * (SAMPLE_BYTES + PRIORITY_BYTES), False, parts.inserts)
     syncs = u / (actors.sync_interval * actors.count)
     yield Flow("learner", "actors", parts.weights_bytes * syncs, False, syncs)
