@@ -7,6 +7,7 @@ leaves whole lines and at most one torn line at the end, which readers drop with
 import dataclasses
 import difflib
 import json
+import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator
@@ -113,7 +114,25 @@ def parse(line: str, where: str) -> Measurement:
     for key, allowed in (("source", SOURCES), ("status", STATUSES)):
         if fields[key] not in allowed:
             raise RecordError(f"{where}: {key} must be one of {', '.join(allowed)}, not {fields[key]!r}")
+    _check_times(fields, where)
     return Measurement(**{**fields, "samples_seconds": tuple(fields["samples_seconds"])})
+
+
+def _check_times(fields: dict[str, Any], where: str) -> None:
+    """A record may be without a time, and a time without an interval."""
+    median = fields["median_seconds"]
+    if median is None:
+        return
+    low, high = (median if fields[name] is None else fields[name] for name in ("low_seconds", "high_seconds"))
+    try:
+        sound = 0 < low <= median <= high < math.inf
+    except TypeError:
+        sound = False
+    if not sound:
+        raise RecordError(
+            f"{where}: median_seconds must be above 0, finite and within [low_seconds, high_seconds], not {median!r} "
+            f"in [{low!r}, {high!r}]; the file was edited, or a clock stood still: measure that cell again"
+        )
 
 
 def read_file(path: Path) -> list[Measurement]:

@@ -55,6 +55,12 @@ def records(width=0.01, threads=(1, 2)):
                     )
 
 
+def taking(time, record, **fields):
+    """The record with another time, and its interval in proportion."""
+    ends = {name: getattr(record, name) * time / record.seconds for name in ("low_seconds", "high_seconds")}
+    return dataclasses.replace(record, median_seconds=time, **ends, **fields)
+
+
 def write(folder, found, name="quick.jsonl"):
     with Writer(folder / "here" / name) as writer:
         for record in found:
@@ -113,7 +119,7 @@ def test_outside_of_what_was_measured_it_says_so(folder):
 def test_what_was_measured_around_the_question_is_never_beaten_by_a_model(tmp_path):
     found = [r for r in records(threads=(1,)) if r.contestant == "numba"]
     rival = [
-        dataclasses.replace(r, options={"layout": "plain"}, median_seconds=r.seconds / 10)
+        taking(r.seconds / 10, r, options={"layout": "plain"})
         for r in found
         if r.batch == 512 and r.capacity < 1_000_000
     ]
@@ -139,11 +145,7 @@ def test_noise_widens_ties_and_regret(folder, tmp_path):
 
 
 def test_the_noise_floor_of_the_run_enters(tmp_path):
-    again = [
-        dataclasses.replace(r, primitive="sum_tree_again", median_seconds=1.2 * r.seconds)
-        for r in records()
-        if r.fanout == 16
-    ]
+    again = [taking(1.2 * r.seconds, r, primitive="sum_tree_again") for r in records() if r.fanout == 16]
     given = ask(write(tmp_path, [*records(), *again]))
     assert given.noise_floor == pytest.approx(math.log(1.2))
     assert given.choice.high_seconds / given.choice.seconds > 1.1
@@ -190,7 +192,7 @@ def test_the_command_answers_a_reader_and_a_program(folder, capsys):
 
 def test_records_that_answers_are_tested_with_are_never_rested_on(tmp_path):
     folder = write(tmp_path, records())
-    write(folder, [dataclasses.replace(r, median_seconds=1e-9) for r in records()], QUESTIONS_FILE)
+    write(folder, [taking(1e-9, r) for r in records()], QUESTIONS_FILE)
     assert ask(folder).choice.seconds > 1e-8
 
 
@@ -200,7 +202,7 @@ def test_validation_finds_the_regret_of_a_wrong_answer(tmp_path):
     recommended = answer(Table(records()), question).choice.configuration
     # In truth, another K was twice as fast as the one the sweep speaks for.
     truth = [
-        dataclasses.replace(r, median_seconds=r.seconds * (1.0 if r.fanout == recommended.fanout else 0.01))
+        taking(r.seconds * (1.0 if r.fanout == recommended.fanout else 0.01), r)
         for r in records()
         if (r.capacity, r.batch) == (1_000_000, 512)
     ]

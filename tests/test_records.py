@@ -54,6 +54,39 @@ def test_every_key_of_the_contract_is_written():
     assert set(json.loads(measurement().to_json())) == set(keys.split())
 
 
+@pytest.mark.parametrize(
+    "median, low, high",
+    [
+        ("0", "0", "0"),
+        ("-1", "null", "null"),
+        ("1e400", "1e-6", "1e400"),
+        ("NaN", "1e-6", "2e-6"),
+        ("4e-6", "1e-6", "3e-6"),
+        ("2e-6", "3e-6", "4e-6"),
+        ("2e-6", "0", "4e-6"),
+        ('"2e-6"', "1e-6", "3e-6"),
+        ("[1]", "1e-6", "3e-6"),
+    ],
+)
+def test_a_time_that_cannot_be_is_refused_with_its_line(tmp_path, median, low, high):
+    path = tmp_path / "r.jsonl"
+    write(path, measurement(), measurement(batch=64))
+    first, second = path.read_text().splitlines()
+    for name, new in (("median", median), ("low", low), ("high", high)):
+        old = getattr(measurement(), f"{name}_seconds")
+        second = second.replace(f'"{name}_seconds": {old}', f'"{name}_seconds": {new}')
+    path.write_text(f"{first}\n{second}\n")
+    with pytest.raises(RecordError, match=r"r\.jsonl:2: median_seconds must be above 0, finite and within"):
+        read_file(path)
+
+
+def test_a_time_may_have_no_interval(tmp_path):
+    path = tmp_path / "r.jsonl"
+    bare = measurement(low_seconds=None, high_seconds=None)
+    write(path, bare)
+    assert read_file(path) == [bare]
+
+
 def test_a_torn_last_line_is_dropped_by_readers_and_cut_by_writers(tmp_path):
     path = tmp_path / "r.jsonl"
     write(path, measurement())
@@ -139,7 +172,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
 
 
 def test_folders_give_the_latest_record_of_each_cell_and_machine(tmp_path):
-    old = measurement(median_seconds=5e-6, utc="2025-01-01T00:00:00+00:00")
+    old = measurement(median_seconds=2.5e-6, utc="2025-01-01T00:00:00+00:00")
     there = measurement(machine={"key": "there"})
     write(tmp_path / "b" / "new.jsonl", measurement())
     write(tmp_path / "a" / "old.jsonl", old, there)
