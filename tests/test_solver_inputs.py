@@ -20,7 +20,7 @@ from dse.solver.throughput import fits, seconds, transfers
 from dse.solver.traffic import flows
 from dse.solver.trees import trees
 from impls.training import load, names
-from impls.training.sizes import layout_of
+from impls.training.sizes import layout_of, networks
 
 RESULTS = Path("results")
 KEY = "d7dae63b89"
@@ -351,3 +351,24 @@ def test_what_an_answer_rests_on_is_as_sure_as_what_it_chose(fix):
     assert parts["learner"].device == "fpga"
     one = recommend_mapping("u200", "hopper_ddpg", fix=fix | {"actors": parts["actors"].details["processes"]})
     assert (given.low, given.high) == (one.low, one.high)
+
+
+def test_batches_and_what_a_gradient_step_holds_take_memory():
+    workload = load("hopper_ddpg")
+    parts, parameters = parts_of("h200", "hopper_ddpg"), sum(size.parameters for size in networks(workload).values())
+    held = {device.name: parts.learner_bytes(device, 50) for device in parts.platform.devices}
+    batches = 51 * 256 * 105
+    assert held["gpu"]["gpu.memory_bytes"] > 16 * parameters + batches + 8 * 256 * (256 + 256 + 1)
+    board = parts_of("edge", "hopper_ddpg")
+    fpga = next(device for device in board.platform.devices if device.kind == "fpga")
+    assert board.learner_bytes(fpga, 50) == {"cpu.memory_bytes": batches}  # it has no memory of its own
+    assert build(parts_of("h200", "pong_dqn"), frozenset(["presampled"])).problems["serial"].depths[-1] == 50
+    large = dataclasses.replace(parts, workload=with_batch(workload, 900_000))
+    learner = build(large).problems["serial"].options["learner"][0]
+    assert learner.needs["cpu.memory_bytes"] > 51 * 900_000 * 105
+
+
+def test_a_batch_larger_than_the_warm_up_is_none_of_a_rates_concern():
+    workload = with_batch(load("cartpole_dqn"), 4096)
+    assert workload.learner.learning_starts < 4096
+    assert build(Parts(load_platform("h200"), workload, None, None, {})).problems

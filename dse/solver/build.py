@@ -30,6 +30,7 @@ from .trees import Tree, trees
 RULE = "rule: "
 ARRANGEMENTS = ("serial", "apart", "pipelined")
 DEPTHS = (0, 1, 2, 3, 4, 8, 16, 50)
+BATCHES_SHARE = 0.1  # of the smallest memory, that batches drawn ahead may take where their number is free
 NOTHING = 1e-12  # seconds of a part whose time another option has
 REPLAYING = (0, 1, 2, 4, 8)  # cores
 PARTED_TREES = 3  # of a device, where drawing and updating part: the fastest
@@ -71,12 +72,16 @@ def key_of(option: Option) -> OptionKey:
 
 @dataclass
 class _Maker:
-    """Collects the options of one place; ``devices`` are those that may be used, ``trees`` what each can have."""
+    """Collects the options of one place; ``devices`` are those that may be used, ``trees`` what each can have.
+
+    ``depths``: those that are to choose from. Every learner has room for the batches of the deepest.
+    """
 
     parts: Parts
     place: str
     devices: Sequence[Device]
     trees: Trees
+    depths: tuple[int, ...]
     options: dict[Part, list[Option]] = field(default_factory=lambda: {part: [] for part in PARTS})
     shown: dict[OptionKey, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -157,7 +162,8 @@ class _Maker:
     def _learner(self, device: Device, learner: Learner) -> None:
         over = self.parts.table.overheads if self.parts.table else None
         step = over.step(learner.step) if over and self.in_turns and device.kind == "cpu" else learner.step
-        needs = {**learner.needs, f"{self.cpu}.cores": float(learner.cores)}
+        held = self.parts.learner_bytes(device, max(self.depths))
+        needs = {**held, **learner.needs, f"{self.cpu}.cores": float(learner.cores)}
         self.add("learner", learner.name, device.name, self.engine(device, "learner"), step, needs, learner.told)
 
     def replay(self) -> None:
@@ -214,21 +220,29 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
     shown: dict[OptionKey, Mapping[str, Any]] = {}
     lacking: set[str] = set()
     known = functools.cache(functools.partial(trees, parts))
+    depths = _depths(parts, devices) if "presampled" in free else (parts.workload.replay.presampled,)
     for place in _places(parts):
-        maker = _Maker(parts, place, devices, known)
+        maker = _Maker(parts, place, devices, known, depths)
         maker.actors()
         maker.learners()
         maker.replay()
         empty = [part for part in PARTS if not maker.options[part]]
         lacking.update(empty)
         if not empty:
-            found[place] = _problem(maker, free)
+            found[place] = _problem(maker)
             shown.update(maker.shown)
     if not found:
         asked = ", ".join(f"{key}={value}" for key, value in parts.fixed.items()) or "the devices there are"
         part = next(part for part in PARTS if part in lacking)
         raise ProblemError(f"nothing can run the part {part!r} on platform {parts.platform.name!r} with {asked}")
     return Built(found, parts, shown)
+
+
+def _depths(parts: Parts, devices: Sequence[Device]) -> tuple[int, ...]:
+    """Those whose batches take little of any memory, and none ahead."""
+    least = min(device.memory.size_bytes.value for device in devices if device.memory)
+    most = BATCHES_SHARE * least / (parts.batch * parts.transition_bytes) - 1
+    return tuple(depth for depth in DEPTHS if depth <= max(most, 0))
 
 
 def _places(parts: Parts) -> list[str]:
@@ -240,7 +254,7 @@ def _places(parts: Parts) -> list[str]:
     return [place for place in every if wanted in (None, place.split()[0])]
 
 
-def _problem(maker: _Maker, free: frozenset[str]) -> Problem:
+def _problem(maker: _Maker) -> Problem:
     parts = maker.parts
     options = [option for held in maker.options.values() for option in held]
     own = {budget: amount for device in maker.devices for budget, amount in budgets(device)}
@@ -251,7 +265,7 @@ def _problem(maker: _Maker, free: frozenset[str]) -> Problem:
         {**own, **rules},
         tuple(flows(parts)),
         ways(parts, maker.devices, maker.process),
-        DEPTHS if "presampled" in free else (parts.workload.replay.presampled,),
+        maker.depths,
         _slowdown(parts),
         watts,
         (maker.cpu,),

@@ -83,6 +83,20 @@ def learner(host: Device, device: Device, workload: Workload, batch: int, cores:
     return Law(framework + worked, factor, told)
 
 
+def training_bytes(device: Device, workload: Workload, batch: int) -> float:
+    """What a gradient step holds in a device's memory beside its records, an estimate.
+
+    In a framework: 16 bytes a parameter (weights, gradients, two moments), and for each sample of the batch every
+    layer's outputs with their gradients. An FPGA has both in its slices, counted there.
+    """
+    if device.kind == "fpga":
+        return 0.0
+    network, factor = network_of(workload)
+    outputs = factor * sum(layer.outputs for layer in network.layers)
+    parameters = sum(size.parameters for size in networks(workload).values())
+    return estimates.FLOAT_BYTES * (4 * parameters + 2 * batch * outputs)
+
+
 def tree(
     platform: Platform, device: Device, capacity: int, fanout: int, batch: int, threads: int = 1
 ) -> tuple[Law, Law]:

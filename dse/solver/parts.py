@@ -156,8 +156,7 @@ class Parts:
         number = f"T_train({device.name})"
         if device.kind == "gpu":
             step = self.modeled(modeled.learner(self.cpu, device, self.workload, self.batch), number)
-            weights = 16.0 * sum(size.parameters for size in networks(self.workload).values())
-            yield Learner("framework", step, 1, {f"{device.name}.memory_bytes": weights}, {})
+            yield Learner("framework", step, 1, {}, {})
             return
         for threads in self._thread_counts("learner step"):
             name = f"{threads} thread{'s' * (threads > 1)} of torch"
@@ -206,6 +205,15 @@ class Parts:
             name = f"DP={design.pipelines}, {sum(design.units)} MAC units"
             needs = {f"{device.name}.{kind}": float(getattr(point.needed, kind)) for kind in BOUNDED}
             yield Learner(name, step, 1, needs, {"pipelines": design.pipelines, "units": list(design.units)})
+
+    def learner_bytes(self, device: Device, depth: int) -> dict[str, float]:
+        """What a learner takes of memory, by budget: D + 1 batches, and what a gradient step holds.
+
+        A device without a memory of its own has them in the processor's.
+        """
+        home = device if device.memory else self.cpu
+        held = modeled.training_bytes(device, self.workload, self.batch)
+        return {f"{home.name}.memory_bytes": (depth + 1) * self.batch * self.transition_bytes + held}
 
     @property
     def height(self) -> int:
