@@ -49,6 +49,11 @@ def value(objective: Objective, outcome: Outcome) -> float:
     return outcome.hz
 
 
+def bottleneck(objective: Objective, outcome: Outcome) -> str:
+    """The engine that bounds ``value``, or ``LOOP_BOUND``."""
+    return outcome.training_bottleneck if objective == "training" else outcome.bottleneck
+
+
 def threshold(best: float, epsilon: float) -> float:
     """The smallest value that is as good as the best."""
     return best * (1 - epsilon)

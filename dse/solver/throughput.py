@@ -20,7 +20,8 @@ class Outcome:
     """Of one configuration. ``bottleneck``: the engine that is always busy, or ``LOOP_BOUND``.
 
     ``training_hz`` leaves actors out, as the published objective does: gradient steps a second that the learner could
-    take; ``actor_hz``: what the actors could keep up with at the asked update interval. ``hz`` is the smaller one.
+    take, bound by ``training_bottleneck``; ``actor_hz``: what the actors could keep up with at the asked update
+    interval. ``hz`` is the smaller one.
     ``bytes_moved``: over links, a gradient step, counted once a hop.
     """
 
@@ -28,6 +29,7 @@ class Outcome:
     training_hz: float
     actor_hz: float
     bottleneck: str
+    training_bottleneck: str
     busy: dict[str, float]
     loop_seconds: float
     devices: tuple[str, ...]
@@ -99,6 +101,7 @@ def outcome(problem: Problem, configuration: Configuration) -> Outcome:
             loop += spent[part]
     under_way = loop / (configuration.depth + 1)  # seconds a step cannot be shorter than
     slowest = max(busy, key=lambda engine: busy[engine])
+    learning = max(trained, key=lambda engine: trained[engine])
     used = {option.device for option in configuration.options} | set(problem.hosts)
     devices = tuple(sorted(used))
     watts: float | None = 0.0
@@ -106,9 +109,10 @@ def outcome(problem: Problem, configuration: Configuration) -> Outcome:
         watts = None if watts is None or device not in problem.watts else watts + problem.watts[device]
     return Outcome(
         hz=1 / max(under_way, busy[slowest]),
-        training_hz=1 / max(under_way, *trained.values()),
+        training_hz=1 / max(under_way, trained[learning]),
         actor_hz=1 / busy[configuration.actors.engine],
         bottleneck=slowest if busy[slowest] >= under_way else LOOP_BOUND,
+        training_bottleneck=learning if trained[learning] >= under_way else LOOP_BOUND,
         busy=busy,
         loop_seconds=loop,
         devices=devices,
