@@ -17,12 +17,12 @@ from impls.training import Workload
 from impls.training.sizes import layout_of
 
 from .quoted import Quoted
+from .solver.answer import JOINED
 from .solver.greedy import ACTORS, LEARNER, RMM, DeviceTable, printed, printed_storage, traffic_words
 from .solver.infeasible import Infeasible
-from .solver.objectives import EPSILONS
-from .solver.problem import PARTS, Configuration, Part, Problem, Timed
+from .solver.objectives import EPSILONS, bottleneck
+from .solver.problem import LOOP, Configuration, Part, Problem, Timed
 from .solver.search import Found, solve
-from .solver.throughput import LOOP_BOUND
 from .table5_times import DEVICES, LETTERS, TABLE, asked, fastest, problem_of, slower, trees
 
 EPSILON = EPSILONS["training"]
@@ -178,13 +178,9 @@ def _judged(found: Found) -> Judged:
 
 
 def _bottleneck(found: Found) -> str:
-    """``Outcome`` counts actors, the published objective does not."""
-    given, choice = found.outcome, found.choice
-    busy = {name: spent for name, spent in given.busy.items() if name != choice.actors.engine}
-    busy[LOOP_BOUND] = given.loop_seconds / (choice.depth + 1)
-    engine = min(busy, key=lambda name: abs(busy[name] * found.value - 1))
-    parts = [f"{part} {1e6 * choice.of(part).seconds:,.3g} us" for part in PARTS if choice.of(part).engine == engine]
-    shown = [part for part in parts if not part.endswith(" 1e-06 us")]
+    engine, choice = bottleneck(found.objective, found.outcome), found.choice
+    on = [part for part in LOOP if choice.of(part).engine == engine and choice.of(part).name != JOINED]
+    shown = [f"{part} {1e6 * choice.of(part).seconds:,.3g} us" for part in on]
     return f"{engine} ({', '.join(shown)})" if shown else engine
 
 

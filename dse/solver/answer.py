@@ -7,13 +7,14 @@ from typing import Any
 
 from .build import RULE, Built
 from .infeasible import Infeasible
-from .objectives import Objective, threshold
+from .objectives import Objective, bottleneck, threshold
 from .others import Other, Solved, by_mapping, difference, key_of, mapping_of, others, solved
 from .parts import Evidence
-from .problem import PARTS, Configuration, Option, Problem
+from .problem import LOOP, PARTS, Configuration, Option
 from .sensitivity import Survival, Terms, around, spreads
 from .throughput import LOOP_BOUND
 
+JOINED = "with updating"  # an option of sampling whose time is in that of updating
 CLOSE = 0.005  # a rate that changes by less is sure enough
 
 
@@ -119,7 +120,7 @@ def answered(built: Built, objective: Objective, epsilon: float | None = None) -
         high=max(high, result.answer.value),
         hz=given.hz,
         actor_hz=given.actor_hz,
-        bottleneck=_bottleneck(built.problems[result.place], chosen, given.bottleneck),
+        bottleneck=_bottleneck(chosen, objective, bottleneck(objective, given)),
         bound=bound,
         distance=1 - result.answer.value / bound,
         learner_hz=max(one.learner_hz for one in result.found.values()),
@@ -137,11 +138,11 @@ def answered(built: Built, objective: Objective, epsilon: float | None = None) -
 
 def _part(built: Built, chosen: Configuration, option: Option) -> PartAnswer:
     name, time, details = option.name, option.time, dict(built.details(option))
-    if option.part == "sampling" and option.name == "with updating":
+    if option.part == "sampling" and option.name == JOINED:
         name, told = chosen.updating.name, built.details(chosen.updating)
         share = told["draw_seconds"] / (told["draw_seconds"] + told["update_seconds"])
         return _told(option, name, details, chosen.updating, share)
-    if option.part == "updating" and chosen.sampling.name == "with updating":
+    if option.part == "updating" and chosen.sampling.name == JOINED:
         share = details.pop("update_seconds") / (chosen.updating.seconds)
         details.pop("draw_seconds")
         return _told(option, name, details, option, share)
@@ -168,14 +169,14 @@ def _told(option: Option, name: str, details: Mapping[str, Any], held: Option, s
     )
 
 
-def _bottleneck(problem: Problem, chosen: Configuration, engine: str) -> str:
+def _bottleneck(chosen: Configuration, objective: Objective, engine: str) -> str:
     if engine == LOOP_BOUND:
         return f"batches under way: a batch waits for the one before it ({chosen.depth} drawn ahead)"
-    on = [str(part) for part in PARTS if chosen.of(part).engine == engine]
+    on = [part for part in (LOOP if objective == "training" else PARTS) if chosen.of(part).engine == engine]
     if not on:
         return engine
     if len(on) == 1:
-        return f"{on[0]} on {chosen.of(on[0]).device}"  # type: ignore[arg-type]
+        return f"{on[0]} on {chosen.of(on[0]).device}"
     return f"{engine}, which does {', '.join(on)} in turns"
 
 
