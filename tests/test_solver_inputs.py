@@ -9,16 +9,19 @@ from benchmarks.profile.cells import identity as recorded_identity
 from dse.mapping import changed, recommend_mapping, tables
 from dse.platforms import load as load_platform
 from dse.records import read_folder
-from dse.solver import modeled
+from dse.solver import board, modeled
 from dse.solver.build import NOTHING, RULE, build
 from dse.solver.parts import Parts
 from dse.solver.primitives import SKIPPED, carried, identity, of_records, over_batch, timed
 from dse.solver.problem import LOOP, PARTS, Configuration, ProblemError
 from dse.solver.search import solve
 from dse.solver.simulation import network, simulate
-from dse.solver.throughput import fits, seconds, transfers
+from dse.solver.throughput import fits, seconds, shortages, transfers
 from dse.solver.traffic import flows
 from dse.solver.trees import trees
+from impls.fpga import learner_search
+from impls.fpga.points import BOUNDED
+from impls.fpga.resources import Budget
 from impls.training import load, names
 from impls.training.sizes import layout_of, networks
 
@@ -372,3 +375,51 @@ def test_a_batch_larger_than_the_warm_up_is_none_of_a_rates_concern():
     workload = with_batch(load("cartpole_dqn"), 4096)
     assert workload.learner.learning_starts < 4096
     assert build(Parts(load_platform("h200"), workload, None, None, {})).problems
+
+
+# Boards
+
+
+@pytest.mark.parametrize(
+    "platform, name", [("edge", "cartpole_dqn"), ("u200", "hopper_ddpg"), ("u200", "cartpole_dqn")]
+)
+def test_a_learner_beside_a_tree_is_the_fastest_that_the_tree_leaves_room_for(platform, name):
+    """Against the search of learners in all that is left; it knows no slices, so it can only be faster.
+
+    On one slice it is the same. A tree that fills the block RAMs of a slice leaves no share of it to a learner.
+    """
+    parts = parts_of(platform, name)
+    fpga = next(device for device in parts.platform.devices if device.kind == "fpga")
+    slices, (network, _) = board.slices_of(fpga), modeled.network_of(parts.workload)
+    clock = fpga.clock_hz.value
+    found = board.learners(slices, network, parts.batch, clock, parts.rmms(fpga))
+    whole = [board.amounts(one.budget) for one in slices]
+    roomy = [rmm for rmm in parts.rmms(fpga) if rmm.point.needed.bram36 < 300]
+    for rmm in (roomy[0], roomy[3], roomy[-1]):
+        needs, beside = board.amounts(rmm.point.needed), []
+        for place in range(len(slices)):
+            left = [list(have) for have in whole]
+            left[place] = [have - need for have, need in zip(whole[place], needs, strict=True)]
+            if min(left[place]) >= 0:
+                beside += [one.point.cycles for one in found if one.fits(left)]
+        pooled = [int(sum(column) - need) for column, need in zip(zip(*whole, strict=True), needs, strict=True)]
+        budget = Budget(**dict(zip(BOUNDED, pooled, strict=True)))
+        best = learner_search.fastest(learner_search.Problem(network, parts.batch, budget, clock_hz=clock))[0].cycles
+        assert min(beside) >= best
+        assert min(beside) <= best * (1.0 if len(slices) == 1 else 1.35)
+
+
+def test_a_tree_is_in_one_slice_and_a_learner_takes_its_share_of_each():
+    """A slice's learner units and the tree in it are there together: SLR1, half of it the shell's, holds few trees."""
+    problem = build(parts_of("u200", "hopper_ddpg", learner="fpga", updating="fpga")).problems["pipelined 1"]
+    found = solve(problem, "training", 0.0)
+    tree, learner = found.choice.updating, found.choice.learner
+    assert len({key.split(".")[1] for key, amount in tree.needs.items() if key.startswith("fpga.") and amount}) == 1
+    for name in ("SLR0", "SLR1", "SLR2"):
+        assert 0 < learner.needs[f"fpga.{name}.dsp"] <= problem.budgets[f"fpga.{name}.dsp"]
+        shares = [learner.needs[f"fpga.{name}.{kind}"] for kind in ("dsp", "lut")]
+        assert shares[1] / shares[0] == pytest.approx(learner.needs["fpga.SLR0.lut"] / learner.needs["fpga.SLR0.dsp"])
+    assert not shortages(problem, found.choice)
+    fastest = min(problem.options["updating"], key=lambda one: one.seconds)
+    crowded = dataclasses.replace(found.choice, updating=fastest)
+    assert any(name.startswith("fpga.SLR") for name in shortages(problem, crowded))

@@ -7,17 +7,11 @@ On another machine nothing tells how far off they are: a law is good for what bo
 Letters: B batch, x cores, N capacity, K fanout. Times are seconds of one call.
 """
 
-import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from impls.fpga import cycles, learner_search, rmm_search
-from impls.fpga.learner_search import LearnerPoint, Problem
 from impls.fpga.network import Network, parse
-from impls.fpga.points import BOUNDED, Slice, front, pooled
-from impls.fpga.resources import Budget, DoesNotFit, exceeded
-from impls.fpga.rmm_search import RmmPoint, Space
 from impls.training import Workload
 from impls.training.sizes import CONVOLUTIONS, networks
 
@@ -38,7 +32,6 @@ FPGA_RMM_FACTOR, FPGA_LEARNER_FACTOR = 1.25, 2.0  # equals simulated hardware; c
 ADAM_ARRAYS = 7  # weights, gradients and two moments are read, all but gradients written
 PASSES = {"dqn": (5, 0), "ddpg": (6, 4), "td3": (5, 3), "sac": (6, 4)}
 """By algorithm: how often a step's MACs of the value networks, and of the policy, are done: forward 1, backward 2."""
-SHARES = (1.0, 0.5)  # of an FPGA that a learner may fill
 
 
 @dataclass(frozen=True)
@@ -133,66 +126,6 @@ def fetch(nbytes: float) -> Law:
     return Law(FETCH_SECONDS + nbytes / FETCH_BYTES_PER_S, FETCH_FACTOR, "weights through shared memory")
 
 
-# FPGA
-
-
-def slices_of(device: Device) -> tuple[Slice, ...]:
-    """What designs may have, slice by slice."""
-    return tuple(Slice(part.name, Budget(**part.usable())) for part in device.slices)
-
-
-@dataclass(frozen=True)
-class Rmm:
-    """A design with its cycles of a draw, of an update, and of an insertion of some leaves."""
-
-    point: RmmPoint
-    draw_cycles: float
-    update_cycles: float
-
-    @property
-    def name(self) -> str:
-        """Micro-architecture, K and S."""
-        design = self.point.design.design
-        memory = "" if self.point.design.uram else ", no UltraRAM"
-        return f"{design.micro} K={design.fanout} S={design.banks} {design.banking}{memory}"
-
-    def insert_cycles(self, leaves: float) -> float:
-        """Of so many leaves at once, in banks that share them evenly."""
-        design = self.point.design.design
-        return float(cycles.update_cycles(design, math.ceil(leaves / design.banks)))
-
-
-@functools.lru_cache(maxsize=64)
-def rmms(slices: tuple[Slice, ...], capacity: int, batch: int, clock_hz: float, fanout: int | None) -> tuple[Rmm, ...]:
-    """Those that fit a slice and that no other beats, fastest first. Cycles are split as where banks are even."""
-    fanouts = rmm_search.FANOUTS if fanout is None else (fanout,)
-    points = rmm_search.priced(Space(capacity, batch, fanouts, clock_hz=clock_hz))
-    fitting = [point for point in points if any(not exceeded(point.needed, one.budget) for one in slices)]
-    found = []
-    for point in front(fitting):
-        design = point.design.design
-        even = math.ceil(batch / design.banks)
-        draw, update = cycles.sample_cycles(design, even), cycles.update_cycles(design, even)
-        share = draw / (draw + update)
-        found.append(Rmm(point, point.cycles * share, point.cycles * (1 - share)))
-    return tuple(found)
-
-
-@functools.lru_cache(maxsize=64)
-def learners(slices: tuple[Slice, ...], network: Network, batch: int, clock_hz: float) -> tuple[LearnerPoint, ...]:
-    """The fastest that fill the device, or a share of it. DoesNotFit where not even one unit a stage does."""
-    whole = pooled([one.budget for one in slices])
-    found: list[LearnerPoint] = []
-    for share in SHARES:
-        part = replace(whole, lut=int((whole.lut or 0) * share), dsp=int((whole.dsp or 0) * share))
-        try:
-            found.append(learner_search.fastest(Problem(network, batch, part, clock_hz=clock_hz))[0])
-        except DoesNotFit:
-            if share == SHARES[0]:
-                raise
-    return tuple(found)
-
-
 def network_of(workload: Workload) -> tuple[Network, float]:
     """(the value network that an FPGA trains, factor on its cycles for a policy beside it).
 
@@ -241,12 +174,11 @@ def _bandwidth(device: Device) -> float:
 
 
 def budgets(device: Device) -> Iterator[tuple[str, float]]:
-    """(name, amount) of all that options take of a device; slices of an FPGA together."""
+    """(name, amount) of all that options take of a device, slice by slice of an FPGA."""
     if device.kind == "cpu":
         yield f"{device.name}.cores", _cores(device)
     if device.memory:
         yield f"{device.name}.memory_bytes", device.memory.size_bytes.value
-    if device.slices:
-        whole = pooled([one.budget for one in slices_of(device)])
-        for name in BOUNDED:
-            yield f"{device.name}.{name}", float(getattr(whole, name))
+    for part in device.slices:
+        for name, amount in part.usable().items():
+            yield f"{device.name}.{part.name}.{name}", float(amount)

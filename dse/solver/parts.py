@@ -17,7 +17,7 @@ from impls.training.sizes import layout_of, networks
 
 from ..platforms import Device, Platform
 from ..records import Source
-from . import modeled
+from . import board, modeled
 from .modeled import Law
 from .primitives import PerformanceTable, Row, factor_of, timed
 from .problem import Timed
@@ -188,22 +188,34 @@ class Parts:
             return [count for count in found if count <= self.cores]
         return doubled(self.cores)
 
+    def rmms(self, device: Device) -> tuple[board.Rmm, ...]:
+        """Sum trees that a slice of an FPGA could hold, with K as fixed."""
+        replay, fanout = self.workload.replay, self.fixed.get("fanout")
+        return board.rmms(board.slices_of(device), replay.capacity, self.batch, clock_of(device), fanout)
+
     def _fpga_learners(self, device: Device) -> Iterator[Learner]:
-        clock = device.clock_hz.value if device.clock_hz else 0.0
+        clock, slices = clock_of(device), board.slices_of(device)
         network, factor = modeled.network_of(self.workload)
         try:
-            points = modeled.learners(modeled.slices_of(device), network, self.batch, clock)
+            found = board.learners(slices, network, self.batch, clock, self.rmms(device))
         except (DoesNotFit, ValueError):
             return
-        for point in points:
-            design = point.design
+        names: set[str] = set()
+        for placed in found:
+            design = placed.point.design
             told = (
                 f"cycle law of seed 3, VI-A2, at {clock / 1e6:g} MHz (not simulated), times {factor:.2f} for the policy"
             )
-            law = Law(point.cycles * factor / clock, modeled.FPGA_LEARNER_FACTOR, told)
+            law = Law(placed.point.cycles * factor / clock, modeled.FPGA_LEARNER_FACTOR, told)
             step = self.modeled(law, f"T_train({device.name})")
             name = f"DP={design.pipelines}, {sum(design.units)} MAC units"
-            needs = {f"{device.name}.{kind}": float(getattr(point.needed, kind)) for kind in BOUNDED}
+            name += f", placement {len(names)}" if name in names else ""
+            names.add(name)
+            needs = {
+                f"{device.name}.{one.name}.{kind}": amount
+                for one, taken in zip(slices, placed.taken, strict=True)
+                for kind, amount in zip(BOUNDED, taken, strict=True)
+            }
             yield Learner(name, step, 1, needs, {"pipelines": design.pipelines, "units": list(design.units)})
 
     def learner_bytes(self, device: Device, depth: int) -> dict[str, float]:
@@ -269,6 +281,11 @@ class Parts:
     def tell(self, number: str, source: Source, told: str, command: str) -> None:
         """What a number rests on, unless that is told already."""
         self.evidence.setdefault(number, Evidence(number, source, told, command))
+
+
+def clock_of(device: Device) -> float:
+    """Hz, 0 where none is stated."""
+    return device.clock_hz.value if device.clock_hz else 0.0
 
 
 def doubled(most: int) -> list[int]:

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from impls.fpga.points import BOUNDED
+from impls.fpga.resources import exceeded
 
 from ..models import tree_bytes
 from ..platforms import Device
 from ..records import Source
 from ..tables import Configuration, Question
-from . import modeled
+from . import board, modeled
 from .modeled import Law
-from .parts import Parts, doubled
+from .parts import Parts, clock_of, doubled
 from .primitives import Overheads, PerformanceTable
 from .problem import Timed
 
@@ -119,17 +120,21 @@ def _gpu(parts: Parts, device: Device) -> Iterator[Tree]:
 
 
 def _fpga(parts: Parts, device: Device) -> Iterator[Tree]:
-    clock, number = device.clock_hz.value if device.clock_hz else 0.0, f"RMM({device.name})"
-    slices, replay = modeled.slices_of(device), parts.workload.replay
+    """Every design in every slice that holds it."""
+    clock, number = clock_of(device), f"RMM({device.name})"
+    slices, local = board.slices_of(device), parts.workload.actors.local_storage
     told = f"cycles that equal simulated hardware, at {clock / 1e6:g} MHz; insertions by banks evenly filled"
-    for rmm in modeled.rmms(slices, replay.capacity, parts.batch, clock, parts.fixed.get("fanout")):
-        spent = rmm.update_cycles + rmm.insert_cycles(parts.workload.actors.local_storage) * parts.inserts
+    for rmm in parts.rmms(device):
+        spent = rmm.update_cycles + rmm.insert_cycles(local) * parts.inserts
         draw = parts.modeled(Law(rmm.draw_cycles / clock, modeled.FPGA_RMM_FACTOR, told), number)
         update = parts.modeled(Law(spent / clock, modeled.FPGA_RMM_FACTOR, told), number)
-        needs = {f"{device.name}.{kind}": float(getattr(rmm.point.needed, kind)) for kind in BOUNDED}
         design = rmm.point.design.design
         shape = {"contestant": "fpga", "fanout": design.fanout, "micro": design.micro, "banks": design.banks}
-        yield Tree(rmm.name, draw, update, 1, needs, shape)
+        for place in (one for one in slices if not exceeded(rmm.point.needed, one.budget)):
+            amounts = zip(BOUNDED, board.amounts(rmm.point.needed), strict=True)
+            needs = {f"{device.name}.{place.name}.{kind}": amount for kind, amount in amounts}
+            name = f"{rmm.name} in {place.name}" if len(slices) > 1 else rmm.name
+            yield Tree(name, draw, update, 1, needs, {**shape, "slice": place.name})
 
 
 def _fanouts(parts: Parts) -> list[int]:
