@@ -22,13 +22,14 @@ from .solver import primitives
 from .solver.answer import MappingAnswer, Shortage, answered
 from .solver.build import ARRANGEMENTS, build
 from .solver.explain import Explanation, explained
-from .solver.objectives import OBJECTIVES, Objective
+from .solver.objectives import EPSILONS, OBJECTIVES, Objective
+from .solver.others import Solved, solved
 from .solver.parts import Parts
 from .solver.primitives import PerformanceTable
 from .solver.problem import ProblemError
 
-BATCHES = tuple(1 << power for power in range(5, 13))
-"""B that are tried where it is free; of a machine with records, those that lie within what was measured."""
+BATCHES = tuple(1 << power for power in range(5, 17))
+"""B that are tried where it is free: those within what was measured, or every second one where nothing was."""
 NUMBERS = {
     "batch": ("learner", "batch"),
     "update_interval": ("learner", "update_interval"),
@@ -62,8 +63,8 @@ def recommend_mapping(
     """The best mapping, or what there is too little of.
 
     ``fix``: values that are given, keys as in ``FIX``. ``exclude``: devices that may not be used. ``free``: "batch"
-    (then records trained a second decide, over powers of two) and "presampled". PlatformError, WorkloadError,
-    RecordError or ProblemError (a ValueError) with one sentence where there is no answer.
+    (records trained a second decide; the smallest of ties) and "presampled". PlatformError, WorkloadError, RecordError
+    or ProblemError (a ValueError) with one sentence where there is no answer.
     """
     machine = load(platform, results) if isinstance(platform, str | Path) else platform
     task = load_workload(workload) if isinstance(workload, str | Path) else workload
@@ -72,12 +73,9 @@ def recommend_mapping(
     own, other = tables(machine, task, results)
     if "batch" not in free:
         return _answer(machine, task, own, other, objective, wishes, exclude, free, epsilon)
-    found, sizes = [], {batch for _, batch in own.alone("learner step")} if own else set()
-    for batch in [one for one in BATCHES if not sizes or min(sizes) <= one <= max(sizes)]:
-        one = _with(task, {"batch": batch})
-        found.append(_answer(machine, one, own, other, objective, wishes, exclude, free, epsilon))
-    answers = [one for one in found if isinstance(one, MappingAnswer)]
-    return max(answers, key=lambda one: one.value * one.batch) if answers else found[0]
+    batch, note = _batch(machine, task, own, other, objective, wishes, exclude, free, epsilon)
+    given = _answer(machine, _with(task, {"batch": batch}), own, other, objective, wishes, exclude, free, epsilon)
+    return dataclasses.replace(given, notes=(note, *given.notes)) if isinstance(given, MappingAnswer) else given
 
 
 def explain_mapping(
@@ -227,6 +225,45 @@ def tables(
         if table.rows:
             return None, table
     return None, None
+
+
+def _batch(
+    platform: Platform,
+    workload: Workload,
+    own: PerformanceTable | None,
+    other: PerformanceTable | None,
+    objective: Objective,
+    wishes: Mapping[str, Any],
+    exclude: Collection[str],
+    free: Collection[str],
+    epsilon: float | None,
+) -> tuple[int, str]:
+    """(B with which the most records are trained, what was tried): the smallest of those within epsilon of the most.
+
+    ProblemError where none can be asked; the first one tried where none fits.
+    """
+    measured = {batch for _, batch in own.alone("learner step")} if own else set()
+    trained, tried, error = dict[int, float](), list[int](), ProblemError("")
+    within = [one for one in BATCHES if measured and min(measured) <= one <= max(measured)]
+    for batch in within or BATCHES[::2]:
+        try:
+            parts = Parts(platform, _with(workload, {"batch": batch}), own, other, wishes)
+            found = solved(build(parts, frozenset(free), frozenset(exclude)).problems, objective, epsilon, False)
+        except ProblemError as fault:
+            error = fault
+            continue
+        tried.append(batch)
+        if isinstance(found, Solved):
+            trained[batch] = found.best * batch
+    if not tried:
+        raise error
+    least = max(trained.values(), default=0.0) * (1 - (EPSILONS[objective] if epsilon is None else epsilon))
+    batch = min((one for one, rate in trained.items() if rate >= least), default=tried[0])
+    note = f"batches of {', '.join(f'{one:,}' for one in tried)} were tried"
+    if batch == tried[-1]:
+        ends = "where what was measured ends" if within else "the largest"
+        note += f"; this is {ends}, and a larger one may train more records"
+    return batch, note
 
 
 def _answer(

@@ -39,7 +39,7 @@ Sampling, storage, learner and updating are each a device's name; actors a numbe
 {_listed(ARRANGEMENT)}
 
 K is free unless fixed; how many batches are drawn ahead is the workload's `presampled` unless --free presampled;
---free batch looks for the most records trained a second over powers of two."""
+--free batch looks for the most records trained a second, over a few powers of two that the answer names."""
 
 
 def add_question(parser: argparse.ArgumentParser, needs_platform: bool = True) -> None:

@@ -253,6 +253,15 @@ def test_a_batch_that_is_free_trains_the_most_records():
     for batch in (32, 128, 1024):
         assert free.value * free.batch >= batch * recommend_mapping(HERE, "hopper_ddpg", fix={"batch": batch}).value
     assert 32 <= free.batch <= 2048  # what was measured
+    assert "32, 64, 128, 256, 512, 1,024, 2,048 were tried" in free.notes[0]
+    assert ("may train more records" in free.notes[0]) == (free.batch == 2048)
+
+
+def test_of_batches_that_train_as_much_the_smallest_is_the_answer():
+    most = recommend_mapping("h200", "cartpole_dqn", free=["batch"], epsilon=0.0)
+    patient = recommend_mapping("h200", "cartpole_dqn", free=["batch"], epsilon=0.9)
+    assert patient.batch < most.batch
+    assert patient.value * patient.batch >= 0.1 * 0.1 * most.value * most.batch
 
 
 def test_drawing_ahead_helps_where_parts_overlap():

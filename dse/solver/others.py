@@ -44,7 +44,7 @@ class Solved:
 
 
 def solved(
-    problems: Mapping[str, Problem], objective: Objective, epsilon: float | None = None
+    problems: Mapping[str, Problem], objective: Objective, epsilon: float | None = None, alternatives: bool = True
 ) -> Solved | list[Infeasible]:
     """The answer over all places, by the same rule as within one; then the place that comes first.
 
@@ -54,14 +54,14 @@ def solved(
     if objective not in OBJECTIVES:
         raise ProblemError(f"the objective is one of {', '.join(OBJECTIVES)}, not {objective!r}")
     epsilon = EPSILONS[objective] if epsilon is None else epsilon
-    results = {place: solve(problem, objective, epsilon) for place, problem in problems.items()}
+    results = {place: solve(problem, objective, epsilon, alternatives) for place, problem in problems.items()}
     found = {place: one for place, one in results.items() if isinstance(one, Found)}
     if not found:
         return [one for one in results.values() if isinstance(one, Infeasible)]
     least = threshold(max(one.best for one in found.values()), epsilon)
     for place, one in found.items():
         if one.value < least <= one.best:
-            again = solve(problems[place], objective, max(0.0, 1 - least / one.best))
+            again = solve(problems[place], objective, max(0.0, 1 - least / one.best), alternatives)
             if isinstance(again, Found):
                 found[place] = again
     good = [place for place, one in found.items() if one.value >= least]
