@@ -3,6 +3,8 @@
 recommend   which part of a training workload on which device of a machine; or which tree for N leaves and batches of B
 explain     why another mapping loses, ties or does not fit
 what-if     the answer beside that of a changed machine
+adapt       how many samplers and which batch, searched as training could find them
+learners    whether a second learner is worth it, and how often to average weights
 platform    machines as files: show, check, compare, and probe the one that runs
 fpga        which replay management module and learner, for an FPGA, a network and batches of B
 """
@@ -15,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import fpga_command, platform_command, solver_command
+from . import fpga_command, platform_command, solver_command, tuning_command
 from .mapping import FIX
 from .recommend import Recommendation, recommend
 from .records import RecordError
@@ -161,6 +163,7 @@ def _parser() -> argparse.ArgumentParser:
     ask.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
     ask.add_argument("--json", action="store_true", help="print JSON instead of text")
     solver_command.add_to(commands)
+    tuning_command.add_to(commands)
     platform_command.add_to(commands)
     fpga_command.add_to(commands)
     return parser
@@ -170,6 +173,8 @@ _COMMANDS = {
     "recommend": _recommend,
     "explain": solver_command.run,
     "what-if": solver_command.run,
+    "adapt": tuning_command.run,
+    "learners": tuning_command.run,
     "platform": platform_command.run,
     "fpga": fpga_command.run,
 }
