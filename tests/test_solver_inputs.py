@@ -10,10 +10,11 @@ from dse.mapping import changed, recommend_mapping, tables
 from dse.platforms import load as load_platform
 from dse.records import read_folder
 from dse.solver import board, modeled
-from dse.solver.build import NOTHING, RULE, build
+from dse.solver.build import NOTHING, build
 from dse.solver.parts import Parts
 from dse.solver.primitives import SKIPPED, carried, identity, of_records, over_batch, timed
 from dse.solver.problem import LOOP, PARTS, Configuration, ProblemError
+from dse.solver.rules import RULE
 from dse.solver.search import solve
 from dse.solver.simulation import network, simulate
 from dse.solver.throughput import fits, seconds, shortages, transfers
@@ -423,3 +424,49 @@ def test_a_tree_is_in_one_slice_and_a_learner_takes_its_share_of_each():
     fastest = min(problem.options["updating"], key=lambda one: one.seconds)
     crowded = dataclasses.replace(found.choice, updating=fastest)
     assert any(name.startswith("fpga.SLR") for name in shortages(problem, crowded))
+
+
+# Wishes, and what the numbers leave out
+
+
+def test_more_threads_than_were_measured_go_by_a_law_from_the_most_that_were():
+    platform = changed(load_platform(RESULTS / KEY / "platform.toml"), {"cpu.cores": 16})
+    workload = load("hopper_ddpg")
+    parts = Parts(platform, workload, *tables(platform, workload, RESULTS), {})
+    found = {one.cores: one.step for one in parts.learners(parts.cpu) if "threads" in one.told}
+    assert list(found) == [1, 2, 4, 8, 16]
+    assert [found[count].source for count in (1, 4, 8, 16)] == ["measured", "modeled", "modeled", "modeled"]
+    assert found[2].seconds > found[4].seconds > found[16].seconds > found[2].seconds / 8
+    assert found[16].high / found[16].seconds > found[4].high / found[4].seconds > found[2].high / found[2].seconds
+    assert "from 2 as measured" in found[16].told
+
+
+def test_threads_are_wished_of_the_processors_options_alone():
+    given = recommend_mapping("u200", "hopper_ddpg", fix={"learner_threads": 1, "threads": 3})
+    devices = {part.part: part.device for part in given.parts}
+    assert (devices["learner"], devices["updating"]) == ("fpga", "fpga")
+    assert "learner_threads=1 is of the processor's options, and learner is on fpga" in given.notes
+    assert "threads=3 is of the processor's options, and updating is on fpga" in given.notes
+    here = recommend_mapping("u200", "hopper_ddpg", fix={"learner": "cpu", "learner_threads": 2})
+    assert {part.choice for part in here.parts if part.part == "learner"} == {"2 threads of torch"}
+    assert not any("learner_threads" in note for note in here.notes)
+
+
+def test_how_parts_slow_each_other_down_is_told_where_it_is_not_known():
+    beside = {"arrangement": "apart", "learner": "cpu"}
+    assert any("slow each other down" in note for note in recommend_mapping("u200", "hopper_ddpg", fix=beside).notes)
+    here = recommend_mapping(RESULTS / KEY / "platform.toml", "hopper_ddpg", fix=beside)
+    assert not any("slow each other down" in note for note in here.notes)
+
+
+@pytest.mark.parametrize(
+    ("fix", "exclude", "message"),
+    [
+        ({"actors": 20}, [], r"'actors'.*actors=20; .* on cpu 1 process, 2 processes, .*, \.\.\., 16 processes$"),
+        ({"learner": "gpu"}, ["gpu"], r"'learner'.*learner=gpu; .* on cpu 1 thread of torch, .*; on fpga DP=1, "),
+        ({"learner": "cpu", "learner_threads": 3}, [], r"learner_threads=3; .* 16 threads of torch; on gpu framework"),
+    ],
+)
+def test_what_nothing_can_run_is_told_with_what_was_on_offer(fix, exclude, message):
+    with pytest.raises(ProblemError, match=message):
+        recommend_mapping("u200", "hopper_ddpg", fix=fix, exclude=exclude)

@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .build import RULE, Built
+from .build import Built
 from .infeasible import Infeasible
 from .objectives import Objective, bottleneck, threshold
 from .others import Other, Solved, by_mapping, difference, key_of, mapping_of, others, solved
 from .parts import Evidence
 from .problem import LOOP, PARTS, Configuration, Option
+from .rules import RULE
 from .sensitivity import Survival, Terms, around, spreads
 from .throughput import LOOP_BOUND
 
@@ -245,7 +246,7 @@ def _notes(built: Built, result: Solved) -> list[str]:
             )
     if chosen.sampling.device != chosen.updating.device:
         notes.append("drawing and updating part: how sums travel between two trees is our model, nobody has built it")
-    return notes
+    return [*notes, *built.notes(chosen)]
 
 
 def _shortage(built: Built, results: Sequence[Infeasible]) -> Shortage:

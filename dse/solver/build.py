@@ -9,13 +9,10 @@ pipelined r   actors, replay on r cores, and the learner, each on cores (or devi
 Where draw and update are on one device there is one tree, and its option of updating has the whole time. Where they
 part, the updating device keeps the tree and sends the sums it changed, an index and a sum for each level of each
 element, to the sampling device, which takes as long to store them as to draw: this is our model, nobody has built it.
-
-That both have one tree, or that they part, is a budget like any other (its name begins with ``RULE``): two options that
-do not go together need more of it than there is.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,13 +21,14 @@ from .modeled import budgets
 from .parts import Evidence, Learner, Parts
 from .primitives import factor_of
 from .problem import PARTS, Configuration, Option, Part, Problem, ProblemError, Timed
+from .rules import RULE, rules_of
 from .traffic import flows, ways
 from .trees import Tree, trees
 
-RULE = "rule: "
 ARRANGEMENTS = ("serial", "apart", "pipelined")
 DEPTHS = (0, 1, 2, 3, 4, 8, 16, 50)
 BATCHES_SHARE = 0.1  # of the smallest memory, that batches drawn ahead may take where their number is free
+LISTED = 6  # options of a device in a sentence
 NOTHING = 1e-12  # seconds of a part whose time another option has
 REPLAYING = (0, 1, 2, 4, 8)  # cores
 PARTED_TREES = 3  # of a device, where drawing and updating part: the fastest
@@ -59,6 +57,16 @@ class Built:
             return known
         within = max(factor_of(time) for time in times)
         return replace(known, source=longest.source, told=f"{longest.told}; right within a factor of {within:.3g}")
+
+    def notes(self, chosen: Configuration) -> Iterator[str]:
+        """What the numbers behind a configuration leave out, and wishes that say nothing about it."""
+        cpu, fixed = self.parts.cpu.name, self.parts.fixed
+        beside = {option.engine for option in chosen.options if option.device == cpu}
+        if len(beside) > 1 and all(factor == 1 for factor in _slowdown(self.parts).values()):
+            yield f"how parts that share {cpu} slow each other down is not in these numbers: no profile here tells"
+        for key, part in (("learner_threads", chosen.learner), ("threads", chosen.updating)):
+            if key in fixed and part.device != cpu:
+                yield f"{key}={fixed[key]} is of the processor's options, and {part.part} is on {part.device}"
 
     def details(self, option: Option) -> Mapping[str, Any]:
         """K, contestant, threads and the like."""
@@ -156,7 +164,7 @@ class _Maker:
             if device.kind == "fpga" and self.place == "serial":
                 continue
             for learner in self.parts.learners(device):
-                if self.parts.fixed.get("learner_threads") in (None, learner.told.get("threads")):
+                if device.kind != "cpu" or self.parts.grants("learner_threads", learner.told.get("threads")):
                     self._learner(device, learner)
 
     def _learner(self, device: Device, learner: Learner) -> None:
@@ -191,7 +199,7 @@ class _Maker:
 
     def _one_tree(self, device: Device, trees: Sequence[Tree], homes: Sequence[Device]) -> None:
         engine, first = self.engine(device, "replay"), trees[0].draw
-        rules = _rules(device, homes)
+        rules = rules_of(device, homes)
         nothing = replace(first, seconds=NOTHING, low=NOTHING, high=NOTHING)
         self.add("sampling", "with updating", device.name, engine, nothing, rules("joins"), {})
         for tree in trees:
@@ -200,7 +208,7 @@ class _Maker:
             self.add("updating", tree.name, device.name, engine, _sum(tree.draw, tree.update), needs, told)
 
     def _two_trees(self, device: Device, trees: Sequence[Tree], homes: Sequence[Device]) -> None:
-        engine, rules = self.engine(device, "replay"), _rules(device, homes)
+        engine, rules = self.engine(device, "replay"), rules_of(device, homes)
         for tree in trees:
             needs = {**tree.needs, **self._driver(device)}
             twice = _sum(tree.draw, tree.draw)
@@ -241,8 +249,28 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
     if not found:
         asked = ", ".join(f"{key}={value}" for key, value in parts.fixed.items()) or "the devices there are"
         part = next(part for part in PARTS if part in lacking)
-        raise ProblemError(f"nothing can run the part {part!r} on platform {parts.platform.name!r} with {asked}")
+        told = f"nothing can run the part {part!r} on platform {parts.platform.name!r} with {asked}"
+        offer = _offer(parts, devices, depths, part)
+        raise ProblemError(told + (f"; without wishes about it there would be {offer}" if offer else ""))
     return Built(found, parts, shown)
+
+
+def _offer(parts: Parts, devices: Sequence[Device], depths: tuple[int, ...], part: Part) -> str:
+    """What could run a part if only the arrangement were fixed: its options by device."""
+    free = replace(parts, fixed={key: value for key, value in parts.fixed.items() if key == "arrangement"})
+    names: dict[str, dict[str, None]] = {}
+    for place in _places(free):
+        maker = _Maker(free, place, devices, functools.partial(trees, free), depths)
+        for make in (maker.actors, maker.learners, maker.replay):
+            make()
+        for option in maker.options[part]:
+            names.setdefault(option.device, {})[option.name] = None
+    return "; ".join(f"on {device} {_listed(list(held))}" for device, held in names.items())
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = list(names) if len(names) <= LISTED else [*names[: LISTED - 2], "...", names[-1]]
+    return ", ".join(shown)
 
 
 def _depths(parts: Parts, devices: Sequence[Device]) -> tuple[int, ...]:
@@ -277,26 +305,6 @@ def _problem(maker: _Maker) -> Problem:
         watts,
         (maker.cpu,),
     )
-
-
-def _rules(device: Device, homes: Sequence[Device]) -> Any:
-    """What an option needs of the rules that tie drawing to updating.
-
-    joins: draws from the tree that is updated there; keeps: the tree is drawn from there; alone: they part.
-    """
-    others = [one.name for one in homes if one is not device]
-
-    def needs(role: str) -> dict[str, float]:
-        here = device.name
-        table = {
-            "joins": [f"{here} joins", *(f"{other} keeps" for other in others)],
-            "keeps": [f"{here} keeps", *(f"{other} joins" for other in others)],
-            "draws alone": [f"{here} alone", *(f"{one.name} keeps" for one in homes)],
-            "updates alone": [f"{here} alone", *(f"{one.name} joins" for one in homes)],
-        }
-        return {f"{RULE}{name}": 1.0 for name in table[role]} if others else {}
-
-    return needs
 
 
 def _slowdown(parts: Parts) -> dict[tuple[Part, Part, str], float]:

@@ -110,6 +110,10 @@ class Parts:
             return 0.0
         return self.platform.transfer_seconds(self.cpu.name, device, 0.0)
 
+    def grants(self, key: str, value: Any) -> bool:
+        """Whether a value is the one that is fixed, if any is. Threads are fixed for a processor's options alone."""
+        return self.fixed.get(key) in (None, value)
+
     # Actors
 
     def actor_step(self, processes: int) -> Timed:
@@ -164,8 +168,8 @@ class Parts:
             if known and self.table:
                 yield Learner(name, self.measured(known, self.table, "learner step"), threads, {}, {"threads": threads})
                 continue
-            step = self.modeled(modeled.learner(self.cpu, device, self.workload, self.batch, threads), number)
-            yield Learner(name, step, threads, {}, {"threads": threads})
+            law = self._beyond(threads) or modeled.learner(self.cpu, device, self.workload, self.batch, threads)
+            yield Learner(name, self.modeled(law, number), threads, {}, {"threads": threads})
         if self.table:
             yield from self._parallel_learners(self.table, number)
 
@@ -183,10 +187,22 @@ class Parts:
         known = table.time("learner step", batch)
         return known.seconds if known else float(batch)
 
+    def _beyond(self, threads: int) -> Law | None:
+        """Of more threads than were measured, from the most that were."""
+        most = max(self.table.threads("learner step"), default=0) if self.table else 0
+        known = self.table.time("learner step", self.batch, most) if self.table and most else None
+        if known is None:
+            return None
+        before, sure = modeled.scaled(1.0, most, modeled.LEARNER_CONTENTION)
+        speedup, less_sure = modeled.scaled(1.0, threads, modeled.LEARNER_CONTENTION)
+        told = f"{threads} threads by a law from Amdahl's to linear, from {most} as measured"
+        return Law(known.seconds * before / speedup, factor_of(known) * less_sure / sure, told)
+
     def _thread_counts(self, what: str) -> list[int]:
-        if self.table and (found := self.table.threads(what)):
-            return [count for count in found if count <= self.cores]
-        return doubled(self.cores)
+        """Those that were measured, and powers of two beyond."""
+        found = self.table.threads(what) if self.table else []
+        more = [count for count in doubled(self.cores) if count > max(found, default=0)]
+        return [*(count for count in found if count <= self.cores), *more]
 
     def rmms(self, device: Device) -> tuple[board.Rmm, ...]:
         """Sum trees that a slice of an FPGA could hold, with K as fixed."""

@@ -17,8 +17,9 @@ from ..records import Source
 from ..tables import Configuration, Question
 from . import board, modeled
 from .modeled import Law
+from .overheads import Overheads
 from .parts import Parts, clock_of, doubled
-from .primitives import Overheads, PerformanceTable
+from .primitives import PerformanceTable
 from .problem import Timed
 
 FANOUTS = (2, 4, 8, 16, 32, 64)  # of trees that are modeled
@@ -42,12 +43,12 @@ class Tree:
 
 def trees(parts: Parts, device: Device, cold: bool) -> list[Tree]:
     """Every tree on a device, fastest first. ``cold``: gradient steps in between drive it out of the cache."""
-    wishes = {key: parts.fixed[key] for key in WISHES if key in parts.fixed}
+    wishes = WISHES if device.kind == "cpu" else [key for key in WISHES if key != "threads"]
     if device.kind == "cpu":
         found = list(_measured(parts, cold)) or list(_modeled(parts, device))
     else:
         found = list((_gpu if device.kind == "gpu" else _fpga)(parts, device))
-    kept = [tree for tree in found if all(tree.told.get(key, value) == value for key, value in wishes.items())]
+    kept = [tree for tree in found if all(parts.grants(key, tree.told.get(key)) for key in wishes)]
     return sorted(kept, key=lambda tree: (tree.draw.seconds + tree.update.seconds, tree.name))
 
 
