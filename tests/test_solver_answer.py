@@ -221,6 +221,7 @@ def test_objectives_differ_as_they_say():
     assert ratio.bottleneck == "actors on cpu"
     per_watt = recommend_mapping("h200", "hopper_ddpg", "per_watt")
     assert per_watt.value == pytest.approx(per_watt.hz / per_watt.watts)
+    assert per_watt.value <= per_watt.bound <= 3 * per_watt.value  # of one set of devices, not the best of each
     fewest = recommend_mapping("h200", "hopper_ddpg", "fewest_devices")
     assert fewest.epsilon == 0.1
 

@@ -251,10 +251,11 @@ def _neighbors(problem: Problem, choice: Configuration) -> tuple[Configuration, 
 
 
 def _bound(space: Space) -> float:
-    """See ``Found``. A slowdown below 1 helps even here."""
+    """See ``Found``. A slowdown below 1 helps even here. Watts are those of the devices that are used together."""
     fastest = {}
     for p, part in enumerate(PARTS):
         least = space.nodes[p].seconds[space.settings[p] + len(space.nodes[p].options)]
-        fastest[part] = float((least * np.minimum(space.slow[p], 1.0)).min())
+        fastest[part] = least * np.minimum(space.slow[p], 1.0)
     loop = sum(fastest[part] for part in LOOP) / (space.depths[-1] + 1)
-    return 1 / max(loop, *(fastest[part] for part in space.counted)) / float(space.divisor.min())
+    slowest = np.maximum.reduce([loop, *(fastest[part] for part in space.counted)])
+    return float((1 / slowest / space.divisor).max())
