@@ -190,12 +190,12 @@ def _value(key: str, value: Any, devices: Collection[str]) -> Any:
         return value
     least = 0 if key == "presampled" else 2 if key == "fanout" else 1
     try:
-        number = int(str(value).replace("_", ""))
+        number = float(str(value).replace("_", ""))
     except ValueError:
-        number = -1
-    if number < least:
+        number = -1.0
+    if number < least or not number.is_integer():
         raise ProblemError(f"{key} must be a whole number of at least {least}, not {short(value)}")
-    return number
+    return int(number)
 
 
 def _with(workload: Workload, wishes: Mapping[str, Any]) -> Workload:
@@ -286,7 +286,11 @@ def _set(data: dict[str, Any], path: str, value: float) -> None:
     first, _, rest = path.partition(".")
     tables = {one["name"]: one for one in data["device"]}
     tables |= {f"{one['from']}-{one['to']}": one for one in data.get("link", ())}
-    if first not in tables or not rest:
+    if first in tables and not rest:
+        raise PlatformError(
+            f"{first} alone names no number; write {first}.KEY=VALUE, such as cpu.cores or gpu.memory_gb"
+        )
+    if first not in tables:
         raise PlatformError(
             f"no device or link {short(first)} to set; there are {', '.join(tables)}{near(first, tables)}"
         )
@@ -302,6 +306,8 @@ def _set(data: dict[str, Any], path: str, value: float) -> None:
                 f"{path}: no part {short(name)}; there are {', '.join(inner) or 'none'}{near(name, inner)}"
             )
         table = inner[name]
+    if isinstance(table.get(key), str):
+        raise PlatformError(f"{path}: {key} is a word; only numbers can be set")
     for old in [one for one in table if _stem(one) == _stem(key)]:
         del table[old]
     table[key] = {"value": value, "origin": "assumed", "note": "as asked: what if"}

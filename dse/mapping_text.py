@@ -13,7 +13,7 @@ GOALS = {
     "ratio": "gradient steps a second at the workload's update_interval, actors included",
     "training": "gradient steps a second that the learner could take, whatever actors do, as published",
     "per_watt": "gradient steps a joule",
-    "fewest_devices": "as ratio, but a device less is worth up to 10 %",
+    "fewest_devices": "gradient steps a second as for ratio, where a device less is worth up to 10 %",
 }
 
 
@@ -39,9 +39,10 @@ def _answer(given: MappingAnswer) -> Iterator[str]:
     yield ""
     yield f"  {rate(given)}"
     yield from _wrapped(f"bound by {given.bottleneck}")
+    of, pace = (" of the best set of devices", " a second") if given.objective == "per_watt" else ("", "")
     yield from _wrapped(
-        f"at most {_number(given.bound)} if every part had its fastest option to itself ({given.distance:.0%} below "
-        f"that); {_number(given.learner_hz)} by the fastest learner alone"
+        f"at most {_number(given.bound)} if every part had its fastest option{of} to itself "
+        f"({given.distance:.0%} below that); {_number(given.learner_hz)}{pace} by the fastest learner alone"
     )
     yield from _alternatives(given)
     yield from _survival(given)

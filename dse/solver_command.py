@@ -35,7 +35,9 @@ Objectives:
 
 --fix gives a value that would be chosen, or one of the workload, and may be repeated; its keys:
 {textwrap.fill(", ".join(FIX), WIDTH)}
-Sampling, storage, learner and updating are each a device's name; actors a number of processes. Arrangements:
+Sampling, storage, learner and updating are each a device's name; actors a number of processes. learner_threads
+and threads are of the processor's options alone, others stay as they are; contestant rules out every other tree
+(cupy is a GPU's, fpga an FPGA's). Arrangements:
 {_listed(ARRANGEMENT)}
 
 K is free unless fixed; how many batches are drawn ahead is the workload's `presampled` unless --free presampled;

@@ -65,7 +65,7 @@ def test_a_changed_machine_stands_beside_the_one_there_is(capsys):
     assert code == 0
     assert "before" in text
     assert "does not fit" in text
-    assert "cpu.memory: have 4.295 GB, need 7.0" in text
+    assert "cpu.memory: have 4.295 GB, need 7.2" in text
     code, text, _ = told(capsys, "what-if", *ASK[1:], "--set", "cpu.memory_gb=64", "--json")
     both = json.loads(text)
     assert both["before"]["value"] == both["after"]["value"]
@@ -191,6 +191,33 @@ def test_a_bad_change_gets_a_sentence(capsys, path):
     code, _, errors = told(capsys, *ask, "--set", f"{path}=much")
     assert code == 2
     assert "a number is wanted" in errors
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [("gpu=3", "gpu alone names no number; write gpu.KEY=VALUE"), ("gpu.name=3", "gpu.name: name is a word")],
+)
+def test_a_change_of_no_number_says_so(capsys, change, sentence):
+    code, _, errors = told(capsys, "what-if", "--platform", "h200", "--workload", "hopper_ddpg", "--set", change)
+    assert code == 2
+    assert sentence in errors
+    assert "did you mean" not in errors
+
+
+def test_threads_are_of_the_processor_and_the_answer_says_so(capsys):
+    ask = ["recommend", "--platform", "u200", "--workload", "hopper_ddpg", "--fix", "learner_threads=1"]
+    code, text, _ = told(capsys, *ask)
+    assert code == 0
+    assert "learner   fpga" in text
+    assert "learner_threads=1 is of the processor's options, and learner is on fpga" in " ".join(text.split())
+
+
+def test_a_whole_number_may_have_an_exponent(capsys):
+    code, text, _ = told(capsys, *ASK, "--fix", "batch=1e3", "--objective", "fewest_devices")
+    assert code == 0
+    assert "B = 1,000" in text
+    assert "for gradient steps a second as for ratio" in text
+    assert told(capsys, *ASK, "--fix", "batch=1.5")[0] == told(capsys, *ASK, "--fix", "batch=1e999")[0] == 2
 
 
 @pytest.mark.parametrize("command", ["recommend", "explain", "what-if"])
