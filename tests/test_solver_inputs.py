@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.profile.cells import identity as recorded_identity
-from dse.mapping import changed, recommend_mapping, tables
+from dse.mapping import recommend_mapping, tables
 from dse.platforms import load as load_platform
 from dse.records import read_folder
 from dse.solver import board, modeled
-from dse.solver.build import NOTHING, build
+from dse.solver.build import build
 from dse.solver.parts import Parts
+from dse.solver.places import NOTHING
 from dse.solver.primitives import SKIPPED, carried, identity, of_records, over_batch, timed
 from dse.solver.problem import LOOP, PARTS, Configuration, ProblemError
 from dse.solver.rules import RULE
@@ -20,6 +21,7 @@ from dse.solver.simulation import network, simulate
 from dse.solver.throughput import fits, seconds, shortages, transfers
 from dse.solver.traffic import flows
 from dse.solver.trees import trees
+from dse.what_if import changed
 from impls.fpga import learner_search
 from impls.fpga.points import BOUNDED
 from impls.fpga.resources import Budget

@@ -49,6 +49,11 @@ def scaled(one: float, cores: int, contention: float) -> tuple[float, float]:
     return one * math.sqrt(amdahl * cores), math.sqrt(cores / amdahl)
 
 
+def doubled(most: int) -> list[int]:
+    """Powers of two up to a number."""
+    return [1 << power for power in range(most.bit_length()) if 1 << power <= most]
+
+
 def pace(host: Device) -> float:
     """How many times as long Python takes on a processor as where the constants are from, by its clock."""
     return estimates.CPU_HZ / host.clock_hz.value if host.clock_hz else 1.0
@@ -147,6 +152,11 @@ def network_of(workload: Workload) -> tuple[Network, float]:
 
 
 # Numbers of a device
+
+
+def clock_of(device: Device) -> float:
+    """Hz, 0 where none is stated."""
+    return device.clock_hz.value if device.clock_hz else 0.0
 
 
 def _cores(device: Device) -> float:

@@ -18,7 +18,7 @@ from impls.training.sizes import layout_of, networks
 from ..platforms import Device, Platform
 from ..records import Source
 from . import board, modeled
-from .modeled import Law
+from .modeled import Law, clock_of, doubled
 from .primitives import PerformanceTable, Row, factor_of, timed
 from .problem import Timed
 
@@ -297,13 +297,3 @@ class Parts:
     def tell(self, number: str, source: Source, told: str, command: str) -> None:
         """What a number rests on, unless that is told already."""
         self.evidence.setdefault(number, Evidence(number, source, told, command))
-
-
-def clock_of(device: Device) -> float:
-    """Hz, 0 where none is stated."""
-    return device.clock_hz.value if device.clock_hz else 0.0
-
-
-def doubled(most: int) -> list[int]:
-    """Powers of two up to a number."""
-    return [1 << power for power in range(most.bit_length()) if 1 << power <= most]

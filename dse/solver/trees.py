@@ -16,9 +16,9 @@ from ..platforms import Device
 from ..records import Source
 from ..tables import Configuration, Question
 from . import board, modeled
-from .modeled import Law
+from .modeled import Law, clock_of, doubled
 from .overheads import Overheads
-from .parts import Parts, clock_of, doubled
+from .parts import Parts
 from .primitives import PerformanceTable
 from .problem import Timed
 
