@@ -2,7 +2,7 @@
 
 Every pair (samplers, batch) has the fastest mapping that the solver finds for it, actors in processes of their own:
 the most gradient steps the learner could take, as published. From that table each number is searched by its own rate,
-and all pairs are compared by records trained a second at the workload's update interval.
+and all pairs are compared by records trained a second at the workload's update interval. An FPGA takes no part.
 
 Letters: B batch, D batches drawn ahead, u environment steps a gradient step, x samplers (processes of actors).
 """
@@ -72,7 +72,8 @@ class Replayed:
 class Adaptation:
     """What was found, ``pair`` by the independent searches and ``best`` of all pairs under the caps.
 
-    ``caps``: the most of each, percent of the processor or bytes. ``tried``: pairs under the caps.
+    ``caps``: the most of each, percent of the processor or bytes. ``tried``: pairs under the caps. ``left_out``:
+    devices that cannot be adapted while training runs.
     """
 
     platform: str
@@ -85,6 +86,7 @@ class Adaptation:
     pair: Pair
     best: Pair
     tried: int
+    left_out: tuple[str, ...]
 
     @property
     def loss(self) -> float:
@@ -125,7 +127,13 @@ def adapted(
     tried = sum(all(cap.uses(x, batch) <= cap.most for cap in caps) for x in samplers for batch in batches)
     most = {cap.name: cap.most for cap in caps}
     pair = found.samplers.best, found.batch.best
-    return Adaptation(machine.name, task.name, samplers, batches, most, rates, found, pair, best, tried)
+    left_out = fixed_designs(machine)
+    return Adaptation(machine.name, task.name, samplers, batches, most, rates, found, pair, best, tried, left_out)
+
+
+def fixed_designs(platform: Platform) -> tuple[str, ...]:
+    """FPGAs: a design is built for its batch, in hours, so no look while training runs can change it."""
+    return tuple(device.name for device in platform.devices if device.kind == "fpga")
 
 
 @dataclass(frozen=True)
@@ -179,7 +187,7 @@ def _replayed(
             break
         tell(batch)
         acting = acting or {x: _acting(asked.parts(x, batch), x) for x in allowed}  # more records allow no more of them
-        built = build(asked.parts(allowed[-1], batch))
+        built = build(asked.parts(allowed[-1], batch), excluded=frozenset(fixed_designs(asked.platform)))
         budget = f"{built.parts.cpu.name}.cores"
         cores = caps[0].most / WHOLE * built.parts.cores
         problems = [

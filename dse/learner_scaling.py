@@ -13,6 +13,7 @@ from pathlib import Path
 
 from impls.training import Workload
 from impls.training import load as load_workload
+from impls.training.sizes import networks
 
 from .mapping import tables
 from .platforms import Device, Platform, load
@@ -133,6 +134,8 @@ def learner_scaling(
         raise ProblemError(f"no device {device!r} for learners; there are {', '.join(names)}")
     parts = Parts(machine, task, *tables(machine, task, results), {})
     home = machine.device(device) if device else parts.cpu
+    if home is not parts.cpu and not machine.way(parts.cpu.name, home.name, 0.0)[1]:
+        raise ProblemError(f"no chain of links from {parts.cpu.name} to {home.name}; state them in the platform file")
     sources = tuple(_sources(parts, home, most))
     terms = _terms(parts, sources)
     held = parts.cores if home.kind == "cpu" else 1
@@ -239,16 +242,21 @@ def _records(parts: Parts, home: Device) -> Term:
     return Term("T_records", law, "record", "modeled", f"as fast as they are gathered: {told.told}")
 
 
+def _weights_bytes(parts: Parts) -> float:
+    """Of all networks that a learner trains."""
+    return 4.0 * sum(size.parameters for size in networks(parts.workload).values())
+
+
 def _weights(parts: Parts, home: Device) -> Term:
     if home is not parts.cpu:
-        seconds = parts.platform.transfer_seconds(parts.cpu.name, home.name, parts.weights_bytes)
-        told = f"{parts.weights_bytes / 1e6:.2g} MB over the way to {home.name}"
+        seconds = parts.platform.transfer_seconds(parts.cpu.name, home.name, _weights_bytes(parts))
+        told = f"{_weights_bytes(parts) / 1e6:.2g} MB over the way to {home.name}"
         return Term("T_weights", FlatThenLinear(seconds, 0.0), "", "modeled", told)
     sent = [parts.table.time(f"weights {op}", 1, via="shared") for op in ("publish", "fetch")] if parts.table else []
     known = [one for one in sent if one]
     if len(known) == 2:
-        return _fixed("T_weights", known, "weights of the acting network, published and fetched in shared memory")
-    law = modeled.fetch(parts.weights_bytes)
+        return _fixed("T_weights", known, "weights of all networks, published and fetched in shared memory")
+    law = modeled.fetch(_weights_bytes(parts))
     return Term("T_weights", FlatThenLinear(law.seconds, 0.0), "", "modeled", law.told)
 
 
@@ -260,7 +268,7 @@ def _average(parts: Parts) -> Term:
         return Term(
             "T_avg", law, "learner", "measured", f"averages of {', '.join(f'{one:g}' for one in sorted(means))} models"
         )
-    moved = modeled.rows_moved(parts.cpu, 1, parts.weights_bytes)
+    moved = modeled.rows_moved(parts.cpu, 1, _weights_bytes(parts))
     told = "each learner's weights through the processor's memory once"
     return Term("T_avg", FlatThenLinear(0.0, moved.seconds), "learner", "modeled", told)
 

@@ -27,9 +27,9 @@ The published way (seed 2, section 3.4) searches both apart: samplers for the mo
 batch for the most records trained on a second. Each rate is taken to have one peak, so a Fibonacci search looks at a
 third of the values or less; what was seen against that shape is told, and then every value is looked at.
 
-Nothing runs: a look is what the solver predicts, from this machine's records where there are some. For comparison all
-pairs are weighed by records trained a second at the workload's update_interval, which neither search knows of: the
-loss is what searching apart costs.
+Nothing runs: a look is what the solver predicts, from this machine's records where there are some. FPGAs take no part,
+for a design is built for its batch. For comparison all pairs are weighed by records trained a second at the workload's
+update_interval, which neither search knows of: the loss is what searching apart costs.
 
 No look may be over a cap. A sampler takes a core, and the learner at least one; in memory everything counts as if the
 host held it: the records, a tree, the batches under way, and {PROCESS_BYTES / 1e9:g} GB a process."""
@@ -117,6 +117,7 @@ def _adapted_dict(given: Adaptation) -> dict[str, Any]:
         "best_records_hz": given.rates.records_hz(*given.best),
         "loss": given.loss,
         "pairs": given.tried,
+        "left_out": given.left_out,
     }
 
 
@@ -174,6 +175,8 @@ def _adapted_text(given: Adaptation) -> Iterator[str]:
             f"{given.loss:.1%}"
             + (f", and {samplers - given.best[0]} core(s) more go to samplers" if samplers > given.best[0] else "")
         )
+    for device in given.left_out:
+        yield from _wrapped(f"note: {device} is left out: a design is built for its batch, which no look can change")
     yield "  rests on:"
     look = given.rates.looks[given.pair]
     for one in (look.actors, look.learner):
@@ -263,9 +266,9 @@ def _verdict(given: LearnerScaling) -> str:
     faster = given.single_seconds / averaged
     worth = "hardly" if faster < HARDLY else "partly" if faster < PARTLY else "well"
     told = (
-        f"by the formulas a second learner is {worth} worth it: {faster:.2f} times as many gradient steps, {faster / 2:.2f} a "
-        f"learner, if weights are averaged every {horizon} steps; {given.single_seconds / gathered:.2f} times if "
-        "gradients are gathered at each"
+        f"by the formulas a second learner is {worth} worth it: {faster:.2f} times as many gradient steps, "
+        f"{faster / 2:.2f} a learner, if weights are averaged every {horizon} steps; "
+        f"{given.single_seconds / gathered:.2f} times if gradients are gathered at each"
     )
     if against := given.contradicted():
         ran, modeled = against
@@ -285,8 +288,6 @@ def _notes(given: LearnerScaling) -> Iterator[str]:
         yield from _wrapped(f"note: this processor has {given.held} cores; rows of more learners are for a larger one")
     if 1 < given.held <= given.choice[0]:
         yield from _wrapped("note: that takes all cores, and actors need one too")
-    if any(one.name == "T_weights" and one.source == "measured" for one in given.sources):
-        yield from _wrapped("note: transfers and averages are of the network that acts, all that a profile times")
 
 
 def _wrapped(words: str, indent: str = "  ") -> list[str]:

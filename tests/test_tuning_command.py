@@ -1,0 +1,143 @@
+"""Adaptation and learners side by side, asked on the command line."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from dse.__main__ import main
+from dse.adaptation import MEMORY, PROCESSOR, adapted
+from dse.learner_scaling import learner_scaling
+from dse.mapping import recommend_mapping
+from dse.platforms import load
+from dse.solver.multi_learner import data_parallel_factor, spo_factor, spo_seconds
+from dse.solver.problem import ProblemError
+
+HERE = str(Path("results") / "d7dae63b89" / "platform.toml")
+ASK = ["--platform", HERE, "--workload", "hopper_ddpg"]
+
+
+@pytest.fixture(scope="module")
+def many_cores():
+    return adapted("u200", "hopper_ddpg", cpu_percent=50.0)
+
+
+def told(capsys, *arguments):
+    code = main(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_every_pairs_rates_are_those_of_the_question_with_both_fixed(many_cores):
+    for pair in ((1, 32), (5, 128), (8, 4096)):
+        samplers, batch = pair
+        rates = []
+        for arrangement in ("apart", "pipelined"):
+            fix = {"actors": samplers, "actor_count": samplers, "batch": batch, "arrangement": arrangement}
+            given = recommend_mapping(
+                "u200", "hopper_ddpg", "training", fix=fix, exclude=many_cores.left_out, epsilon=0.0
+            )
+            rates.append(given.value)
+            assert many_cores.rates.sampling_hz(*pair) == pytest.approx(given.actor_hz)
+        assert many_cores.rates.frames_hz(*pair) == pytest.approx(batch * max(rates))
+
+
+def test_searching_apart_is_under_the_caps_and_loses_what_is_told(many_cores):
+    samplers, batch = many_cores.pair
+    assert many_cores.found.samplers.stopped_by == PROCESSOR
+    assert samplers == many_cores.found.samplers.allowed[-1] == 13  # and a core for the learner: 14 of 28
+    assert len(many_cores.found.samplers.seen) <= 13 / 2
+    rates = many_cores.rates
+    every = {pair: rates.records_hz(*pair) for pair in rates.looks}
+    assert many_cores.best == min(every, key=lambda pair: (-every[pair], pair))
+    assert many_cores.loss == pytest.approx(1 - rates.records_hz(samplers, batch) / max(every.values()))
+    assert many_cores.loss >= 0
+    assert len(every) == many_cores.tried
+
+
+def test_memory_caps_the_batch():
+    free = adapted(HERE, "hopper_ddpg")
+    tight = adapted(HERE, "hopper_ddpg", memory_bytes=0.64e9)
+    assert tight.found.batch.stopped_by == MEMORY
+    assert tight.pair[1] == tight.found.batch.allowed[-1] == 512 < free.pair[1]
+
+
+def test_adaptation_in_words_and_in_json(capsys):
+    code, text, errors = told(capsys, "adapt", *ASK)
+    assert (code, errors) == (0, "")
+    assert "2  over the cap on the processor (100 %); not looked at" in text
+    assert "found 1 by 1 of 1 look; the rates seen have one peak" in text
+    assert "T_train(cpu), 1 thread of torch: measured" in text
+    assert all(len(line) <= 120 for line in text.splitlines())
+    code, text, _ = told(capsys, "adapt", *ASK, "--json")
+    given = json.loads(text)
+    assert given["pair"] == given["best"] == [1, max(given["batch"]["values"])]
+    assert given["loss"] == 0
+    assert set(given["batch"]["source"].values()) == {"measured"}
+
+
+def test_factors_follow_from_the_terms_that_are_told():
+    given = learner_scaling(HERE, "hopper_ddpg", most=6, longest=40)
+    assert {one.source for one in given.sources} == {"measured"}
+    assert given.counts == (1, 2, 4, 6)
+    for one in given.points:
+        if one.horizon is None:
+            assert one.exact == data_parallel_factor(given.terms, one.learners)
+        else:
+            assert one.exact == spo_factor(given.terms, one.learners, one.horizon)
+    learners, horizon = given.choice
+    shortest = min(spo_seconds(given.terms, count, 40) for count in (1, 2))  # no more learners than cores
+    assert learners == 2
+    assert given.best_seconds <= 1.01 * shortest < spo_seconds(given.terms, learners, horizon - 1)
+
+
+def test_a_machine_without_records_has_modeled_terms():
+    given = learner_scaling("u200", "hopper_ddpg", device="gpu")
+    assert {one.source for one in given.sources} == {"modeled"}
+    assert given.held == 1
+    assert given.second()[1] > 0.9 * given.single_seconds  # a framework's own time is no learner's to share
+
+
+def test_a_device_without_a_link_is_refused():
+    machine = dataclasses.replace(load("u200"), links=())
+    with pytest.raises(ProblemError, match="no chain of links from cpu to gpu"):
+        learner_scaling(machine, "hopper_ddpg", device="gpu")
+
+
+def test_learners_in_words_and_in_json(capsys):
+    code, text, errors = told(capsys, "learners", *ASK, "--longest-period", "10")
+    assert (code, errors) == (0, "")
+    words = re.sub(r"\s+", " ", text)
+    assert "choice: L = 2, H = 8 (limit 10)" in words  # within 1 % of H = 10
+    assert "well worth it" in words
+    assert "What was measured says otherwise" in words  # of two data parallel learners
+    assert "more than 2" in words
+    assert all(len(line) <= 120 for line in text.splitlines())
+    code, text, _ = told(capsys, "learners", *ASK, "--json")
+    given = json.loads(text)
+    assert given["verdict"].startswith("by the formulas a second learner is")
+    assert given["second_learner"]["spo_seconds"] < given["single_seconds"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["adapt", *ASK, "--cpu-percent", "0"], "a percentage above 0 and up to 100, not 0"),
+        (["adapt", *ASK, "--cpu-percent", "50"], "even 1 is over the cap on processor"),
+        (["adapt", *ASK, "--memory-gb", "-1"], "must be above 0 GB, not -1"),
+        (["adapt", *ASK, "--memory-gb", "0.1"], "even 1 is over the cap on memory"),
+        (["adapt", *ASK[:2], "--workload", "chess"], "chess"),
+        (["learners", *ASK, "--most", "0"], "from 1 to 1024, not 0"),
+        (["learners", *ASK, "--longest-period", "0"], "from 1 to 100000 gradient steps, not 0"),
+        (["learners", *ASK, "--device", "gpu"], "no device 'gpu' for learners; there are cpu"),
+        (["learners", "--platform", "u2000", *ASK[2:]], "u2000"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(capsys, arguments, reason):
+    code, text, errors = told(capsys, *arguments)
+    assert (code, text) == (2, "")
+    assert errors.startswith("error: ")
+    assert reason in errors
+    assert len(errors.splitlines()) == 1
