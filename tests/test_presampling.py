@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from dse.solver.presampling import bound_hz, depth_curve, depth_enough, depths_worth, published_loop
+from dse.solver.presampling import bound_hz, depth_curve, depth_enough, published_loop
 from dse.solver.problem import LOOP, PARTS, Configuration, Flow, Hop, Option, Problem, ProblemError, Timed
 from dse.solver.simulation import Network, Visit, network, simulate
 from dse.solver.throughput import outcome
@@ -127,16 +127,10 @@ def test_the_worked_example_and_what_randomness_costs():
     assert simulate(EXAMPLE, 2, cv=1.0, seed=5) == simulate(EXAMPLE, 2, cv=1.0, seed=5)
 
 
-def test_a_depth_is_worth_what_it_brings():
+def test_a_curve_is_of_the_depths_asked_and_random_times_cost():
     curve = depth_curve(EXAMPLE, range(3), cvs=(0.0, 1.0), steps=1000)
     assert [point.depth for point in curve] == [0, 1, 2]
     assert all(point.simulated[1].hz < point.simulated[0].hz for point in curve[1:])
-    exact = depths_worth(EXAMPLE, range(6), within=0.0, cv=0.0)
-    assert (exact.plateau_hz, exact.closed_form, exact.simulated) == (0.5, 2, 2)
-    noisy = depths_worth(EXAMPLE, range(16), within=0.05, cv=1.0, steps=4000)
-    assert noisy.closed_form == 1  # 2 x 2 / 4.1 = 0.976
-    assert 4 <= noisy.simulated <= 6
-    assert depths_worth(EXAMPLE, range(2), within=0.01, cv=1.0).simulated is None
 
 
 def optimism(count, depths, steps):
@@ -183,5 +177,3 @@ def test_senseless_questions_are_refused_with_a_sentence():
         simulate(EXAMPLE, 1, steps=5)
     with pytest.raises(ProblemError, match="not -1, 0"):
         simulate(EXAMPLE, -1)
-    with pytest.raises(ProblemError, match="depths from 0 on"):
-        depths_worth(EXAMPLE, (), within=0.1, cv=0.0)

@@ -20,7 +20,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .problem import ProblemError
 from .simulation import Network, Simulated, Visit, simulate
 
 _ROUNDING = 1e-9
@@ -61,15 +60,6 @@ class DepthPoint:
     simulated: tuple[Simulated, ...]
 
 
-@dataclass(frozen=True)
-class Worth:
-    """``plateau_hz``: what no D exceeds. The smallest D within the asked part of it, by either; None: none tried is."""
-
-    plateau_hz: float
-    closed_form: int | None
-    simulated: int | None
-
-
 def depth_curve(
     network: Network, depths: Sequence[int], cvs: Sequence[float] = (0.0, 1.0), steps: int = 2000, seed: int = 0
 ) -> tuple[DepthPoint, ...]:
@@ -78,17 +68,3 @@ def depth_curve(
         DepthPoint(depth, bound_hz(network, depth), tuple(simulate(network, depth, cv, steps, seed) for cv in cvs))
         for depth in depths
     )
-
-
-def depths_worth(
-    network: Network, depths: Sequence[int], within: float, cv: float, steps: int = 2000, seed: int = 0
-) -> Worth:
-    """The smallest of the depths whose rate is at least (1 - within) of the plateau: bound and simulated mean."""
-    if not depths or min(depths) < 0 or not 0 <= within < 1:
-        raise ProblemError(f"depths from 0 on and a part from 0 to 1 are wanted, not {depths} and {within}")
-    plateau = 1 / max(network.busy.values())
-    least = (1 - within) * (1 - _ROUNDING) * plateau
-    rising = sorted(depths)
-    closed = next((depth for depth in rising if bound_hz(network, depth) >= least), None)
-    played = next((depth for depth in rising if simulate(network, depth, cv, steps, seed).hz >= least), None)
-    return Worth(plateau, closed, played)
