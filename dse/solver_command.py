@@ -11,7 +11,7 @@ from typing import Any
 from impls.training import WorkloadError
 from impls.training import names as workload_names
 
-from .mapping import FIX, FREE, changed, explain_mapping, recommend_mapping
+from .mapping import FIX, FREE, explain_mapping, recommend_mapping
 from .mapping_text import GOALS, WIDTH, beside, text
 from .platforms import PlatformError, load, names
 from .records import RecordError
@@ -19,6 +19,7 @@ from .solver.answer import MappingAnswer, Shortage
 from .solver.explain import Explanation
 from .solver.objectives import EPSILONS
 from .solver.others import ARRANGEMENT
+from .what_if import changed
 
 
 def _listed(told: Mapping[str, str]) -> str:

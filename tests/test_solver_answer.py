@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dse.mapping import changed, explain_mapping, recommend_mapping, tables
+from dse.mapping import explain_mapping, recommend_mapping, tables
 from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
 from dse.solver.answer import MappingAnswer, Shortage, answered
@@ -17,6 +17,7 @@ from dse.solver.parts import Parts
 from dse.solver.problem import PARTS, Configuration, Problem, ProblemError
 from dse.solver.sensitivity import Spread, Terms, around, spreads
 from dse.solver.throughput import fits, outcome
+from dse.what_if import changed
 from impls.training import load
 
 RESULTS = Path("results")
