@@ -22,7 +22,6 @@ from dse.solver.throughput import fits, seconds, shortages, transfers
 from dse.solver.traffic import flows
 from dse.solver.trees import trees
 from dse.what_if import changed
-from dse.what_if import changed
 from impls.fpga import learner_search
 from impls.fpga.points import BOUNDED
 from impls.fpga.resources import Budget
