@@ -71,7 +71,7 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
     devices = [device for device in parts.platform.devices if device.name not in excluded]
     found: dict[str, Problem] = {}
     shown: dict[OptionKey, Mapping[str, Any]] = {}
-    lacking: set[str] = set()
+    lacking: list[Part] = []
     known = functools.cache(functools.partial(trees, parts))
     depths = _depths(parts, devices) if "presampled" in free else (parts.workload.replay.presampled,)
     for place in _places(parts):
@@ -80,13 +80,13 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
         maker.learners()
         maker.replay()
         empty = [part for part in PARTS if not maker.options[part]]
-        lacking.update(empty)
+        lacking += empty
         if not empty:
             found[place] = _problem(maker)
             shown.update(maker.shown)
     if not found:
         asked = ", ".join(f"{key}={value}" for key, value in parts.fixed.items()) or "the devices there are"
-        part = next(part for part in PARTS if part in lacking)
+        part = max(PARTS, key=lacking.count)  # what lacks in the most places
         told = f"nothing can run the part {part!r} on platform {parts.platform.name!r} with {asked}"
         offer = _offer(parts, devices, depths, part)
         raise ProblemError(told + (f"; without wishes about it there would be {offer}" if offer else ""))
