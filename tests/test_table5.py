@@ -164,8 +164,8 @@ def test_all_of_table_five(printed):
     assert [one.published.mapping for one in rows] == [
         mapping for held in PUBLISHED.values() for mapping in held.values()
     ]
-    assert sum(one.same_pair for one in rows) == 10
-    assert sum(one.agrees for one in rows) == 5
+    assert sum(one.same_pair for one in rows) == 9  # hopper_ddpg at 32: no slice has room beside the best learner
+    assert sum(one.agrees for one in rows) == 4
     for one in rows:
         for other in (one.published, one.greedy):
             assert other.hz * (1 - table5.EPSILON) <= one.ours.hz
