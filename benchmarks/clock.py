@@ -1,6 +1,7 @@
 """The clock: calls that make a sample long enough, samples taken one at a time, and where they may run."""
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -75,17 +76,30 @@ class SharedClock:
 
 
 class StretchClock:
-    """Times ``call`` for a stretch of time: as many calls as fit, one at least. What runs in several processes for the
-    same stretch runs beside the others all the while."""
+    """Times ``call`` for a stretch of time: as many calls as fit, one ``period`` of calls at least, and only whole
+    ones. What runs in several processes for the same stretch runs beside the others all the while.
+
+    ``call_seconds`` is the least of several tries: one that the machine disturbs does not tell how long a call takes.
+    """
 
     _LOOKS = 50  # at the clock, in a stretch
+    _LEAST_TRIES, _MOST_TRIES = 2, 5
+    _TRIES_SECONDS = 2.0  # after which only the least are begun
 
-    def __init__(self, call: Call, stretch_seconds: float) -> None:
-        self._call, self._turn = call, 0
-        self._chunk = _calibrate(call, stretch_seconds / self._LOOKS)
+    def __init__(self, call: Call, stretch_seconds: float, period: int = 1) -> None:
+        self._call, self._turn, self.period = call, 0, period
+        self._chunk = period * math.ceil(_calibrate(call, stretch_seconds / self._LOOKS) / period)
         self.calls_per_sample = 0
         self.stretch_seconds = stretch_seconds
-        self.call_seconds = self.sample(stretch_seconds=stretch_seconds / 4)
+        self.call_seconds = self._least_seconds(stretch_seconds / 20)
+
+    def _least_seconds(self, stretch_seconds: float) -> float:
+        least, end = math.inf, time.perf_counter() + self._TRIES_SECONDS
+        for tried in range(self._MOST_TRIES):
+            if tried >= self._LEAST_TRIES and time.perf_counter() > end:
+                break
+            least = min(least, self.sample(stretch_seconds=stretch_seconds))
+        return least
 
     def sample(self, begin: float = 0.0, stretch_seconds: float | None = None) -> float:
         """Seconds a call takes, by one more stretch from ``begin`` on (of ``perf_counter``, which processes share)."""

@@ -90,9 +90,10 @@ def section(machine: Path) -> str:
 
 
 def _row(workload: str, alpha: float, held: list[dict[str, Any]]) -> tuple[str, ...]:
-    def median(name: str) -> str:
-        values = [one["throughput"][name] for one in held]
-        return "none" if None in values else f"{statistics.median(values):,.0f}"
+    def median(name: str, unit: str = "") -> str:
+        # A run that was killed between its last checkpoint and its summary has no rates.
+        values = [one["throughput"][name] for one in held if one["throughput"]]
+        return "none" if not values or None in values else f"{statistics.median(values):,.0f}{unit}"
 
     tested = [f"{one['test_mean']:.0f}" for one in held if one.get("test_episodes", 0) >= 100]
     until = [one["sample_efficiency"] for one in held if one.get("test_episodes", 0) >= 100]
@@ -105,7 +106,7 @@ def _row(workload: str, alpha: float, held: list[dict[str, Any]]) -> tuple[str, 
         f"{held[0]['solved_at']:g}" if tested else "",
         ", ".join(f"{steps:,}" if steps else "never" for steps in until),
         *(median(name) for name in ("sampling_hz", "update_hz", "update_frame_hz")),
-        f"{median('cpu_percent')} %",
+        median("cpu_percent", " %"),
         median("gpu_percent"),
         f"{statistics.median(one['seconds'] for one in held):,.0f}",
     )

@@ -44,6 +44,15 @@ def fake(name="Fine-v0", **tables):
         ("Shape", r"an observation has the shape \[3\], the workload says \[2\]"),
         ("NanReward", "its reward is nan, which nothing can be learnt from"),
         ("TextReward", "its reward is 'plenty', not a number"),
+        ("HugeReward", r"its reward is 1e\+39, which nothing can be learnt from; it must be finite in float32"),
+        ("ResetText", "an observation has the dtype <U4, which is not of numbers"),
+        ("Text", "an observation has the dtype <U4, which is not of numbers"),
+        ("Object", "an observation has the dtype object, which is not of numbers"),
+        ("Complex", "an observation has the dtype complex128, which is not of numbers"),
+        ("Ragged", "an observation is no array of numbers: ValueError: .*inhomogeneous"),
+        ("Huge", r"an observation holds 1e\+39, which is not finite in float32"),
+        ("Flags", r"its terminated is array\(\[ True, False\]\), not true or false"),
+        ("NoFlag", "its terminated is None, not true or false"),
     ],
 )
 def test_an_environment_that_misbehaves_is_one_sentence(name, words):
@@ -65,12 +74,53 @@ def test_an_environment_that_misbehaves_is_one_sentence(name, words):
         ),
         (fake(action={"choices": 3}), "an action has 2 choices, the workload says 3 choices"),
         (fake(action={"choices": 0, "size": 2}), "an action has 2 choices, the workload says size 2"),
+        (fake("Bits-v0"), "an action has the space MultiBinary, the workload says 2 choices"),
+        (
+            fake("Unbounded-v0", action={"choices": 0, "size": 2}),
+            "an action reaches from -inf to inf; give the environment finite bounds",
+        ),
         (fake(observation={"shape": (3,)}), r"observations have the shape \[2\], the workload says \[3\]"),
     ],
 )
 def test_an_environment_that_is_not_the_workloads_is_one_sentence(workload, words):
     with pytest.raises(TrainingError, match=words):
         Environment(workload)
+
+
+def test_bytes_take_no_floats():
+    environment = Environment(fake(observation={"dtype": "uint8"}))
+    with pytest.raises(TrainingError, match="has the dtype float32, which uint8 does not hold"):
+        environment.reset(0)
+
+
+def test_choices_begin_where_the_environment_says():
+    workload = fake("FromOne-v0")
+    assert [Environment(workload)._action(choice) for choice in (0, 1)] == [1, 2]
+    environment = Environment(dataclasses.replace(workload, algorithm="ddpg"))
+    assert [environment._action(np.array([number])) for number in (-1.0, 1.0)] == [1, 2]
+
+
+@pytest.mark.parametrize(("name", "action"), [("Bounded", {"choices": 0, "size": 2}), ("Fine", {})])
+def test_an_action_that_is_no_number_is_the_policys_fault(name, action):
+    environment = Environment(dataclasses.replace(fake(f"{name}-v0", action=action), algorithm="ddpg"))
+    environment.reset(0)
+    with pytest.raises(TrainingError, match=r"^the policy's action is nan; training has diverged"):
+        environment.step(np.array([np.nan, 0.0], np.float32))
+
+
+def test_an_environment_that_cannot_be_closed_hides_nothing():
+    Environment(fake("CloseRaises-v0")).close()
+
+
+def test_an_evaluation_ends_where_an_episode_does_not(monkeypatch):
+    workload = fake("Endless-v0")
+    policy, environment = learners.make(workload), Environment(workload)
+    monkeypatch.setattr("impls.training.actor.LONGEST", 40)
+    with pytest.raises(TrainingError, match="episode has not ended after 40 steps; register the environment with max_"):
+        evaluate(workload, policy, environment, 1, 0)
+    workload = fake()  # whose episodes end after 10
+    monkeypatch.setattr("impls.training.actor.LONGEST", 10)
+    assert evaluate(workload, policy, Environment(workload), 1, 0) == [55.0]
 
 
 @pytest.mark.parametrize(

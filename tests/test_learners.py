@@ -225,9 +225,11 @@ def test_priorities_are_the_td_errors_before_the_step_and_learning_makes_them_sm
     assert found.priorities.max() < before.max() / 5
 
 
-@pytest.mark.parametrize(("interval", "tau"), [(1, 0.25), (3, 1.0)])
-def test_targets_move_when_it_is_their_turn(interval, tau):
-    workload = tiny("ddpg", target_interval=interval, tau=tau)
+@pytest.mark.parametrize(
+    ("algorithm", "interval", "tau"), [("ddpg", 1, 0.25), ("ddpg", 3, 1.0), ("sac", 1, 0.25), ("sac", 3, 1.0)]
+)
+def test_targets_move_when_it_is_their_turn(algorithm, interval, tau):
+    workload = tiny(algorithm, target_interval=interval, tau=tau)
     learner, batch = learners.make(workload), batch_of(workload)
     for step in range(1, 8):
         before = {name: weights_of(learner.targets[name]) for name in learner.targets}
@@ -237,6 +239,29 @@ def test_targets_move_when_it_is_their_turn(interval, tau):
             share = tau if step % interval == 0 else 0.0
             for part, value in old.items():
                 np.testing.assert_allclose(new[part], value + share * (trained[part] - value), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "names"),
+    [
+        ("dqn", {"action_values"}),
+        ("ddpg", {"critic", "policy"}),
+        ("td3", {"critic", "policy"}),
+        ("sac", {"critic"}),
+    ],
+)
+def test_only_what_td_errors_read_has_a_target(algorithm, names):
+    learner = learners.make(tiny(algorithm))
+    assert set(learner.targets) == names
+    assert not any(each.requires_grad for each in learner.targets.parameters())
+
+
+def test_the_policy_of_td3_follows_the_first_critic_alone():
+    learner = learners.make(tiny("td3", policy_delay=1))
+    rows, policy = learner.rows(batch_of(learner.workload), WEIGHTS), learner.phases()[1]
+    del learner.networks["critic"].second
+    found, _, _ = learner.gradients(policy, rows)
+    assert any(each.any() for each in found)
 
 
 def test_td3_trains_its_policy_every_other_step():

@@ -1,5 +1,6 @@
 """Profiling: which cells there are, what a run writes, how it goes on, and what it says when it cannot."""
 
+import dataclasses
 import importlib.util
 import json
 import signal
@@ -8,12 +9,15 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from benchmarks import __main__ as cli
+from benchmarks import clock
 from benchmarks.clock import ALL_CPUS, StretchClock
-from benchmarks.profile import cells, command
+from benchmarks.profile import cells, command, parts
 from benchmarks.profile.cells import PRESETS, groups
 from dse.platforms import fingerprint
 from dse.records import read_file
@@ -86,14 +90,64 @@ def test_a_workload_that_differs_has_other_cells():
 
 def test_a_stretch_is_filled_with_calls_and_begins_when_told():
     turns = []
-    clock = StretchClock(turns.append, 0.005)
+    timed = StretchClock(turns.append, 0.005)
     begin = time.perf_counter() + 0.02
-    assert 0 < clock.sample(begin, 0.004) < 0.001
+    assert 0 < timed.sample(begin, 0.004) < 0.001
     assert time.perf_counter() >= begin + 0.004
-    assert clock.calls_per_sample > 3
+    assert timed.calls_per_sample > 3
     slow = StretchClock(lambda turn: time.sleep(0.01), 0.001)
     assert 0.01 <= slow.sample() < 0.1
     assert slow.calls_per_sample == 1
+
+
+class Simulated:
+    """A clock of seconds that only calls take: the first ``disturbed`` calls more than the others."""
+
+    def __init__(self, monkeypatch, seconds, disturbed=0, more=0.0):
+        self.now, self.calls = 0.0, 0
+        self._seconds, self._disturbed, self._more = seconds, disturbed, more
+        monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: self.now))
+
+    def call(self, turn):
+        self.calls += 1
+        self.now += self._seconds + (self._more if self.calls <= self._disturbed else 0.0)
+
+
+def test_a_call_takes_the_least_of_several_tries(monkeypatch):
+    disturbed = Simulated(monkeypatch, 0.004, disturbed=5, more=0.6)
+    assert StretchClock(disturbed.call, 0.035).call_seconds == pytest.approx(0.004)
+
+
+@pytest.mark.parametrize(("seconds", "calls"), [(0.1, 2 + 5), (0.6, 2 + 4), (100.0, 2 + 2)])
+def test_tries_are_bounded_by_their_number_and_their_time(seconds, calls, monkeypatch):
+    slow = Simulated(monkeypatch, seconds)
+    assert StretchClock(slow.call, 0.035).call_seconds == pytest.approx(seconds)
+    assert slow.calls == calls
+
+
+def test_a_sample_is_of_whole_periods(monkeypatch):
+    for seconds, calls in ((0.5, 3), (0.001, 36)):
+        timed = StretchClock(Simulated(monkeypatch, seconds).call, 0.035, period=3)
+        timed.sample()
+        assert timed.calls_per_sample == calls
+
+
+def test_a_sample_of_td3_has_the_policys_steps_in_proportion():
+    delayed = load("hopper_td3")
+    seldom = dataclasses.replace(delayed, learner=dataclasses.replace(delayed.learner, policy_delay=1000))
+    assert [parts.period(workload, "learner") for workload in (delayed, seldom, load("hopper_ddpg"))] == [2, 1, 1]
+    assert parts.period(delayed, "actor") == 1
+
+
+@pytest.mark.parametrize("contestant", ["inference", "forward"])
+def test_a_policy_acts_on_observations_in_turn(contestant):
+    rng, seen = np.random.default_rng(0), []
+    policy = SimpleNamespace(act=lambda observations, explore, rng: seen.append(observations))
+    world = SimpleNamespace(workload=load("cartpole_dqn"), observations=rng.random, policy=policy, rng=rng)
+    call = parts.make(world, {"contestant": contestant, "batch": 3})
+    for turn in range(2 * parts.ROTATED):
+        call(turn)
+    assert len({id(each) for each in seen}) == len({each.tobytes() for each in seen}) == parts.ROTATED > 1
 
 
 @NEEDED
@@ -142,7 +196,7 @@ def test_a_profile_killed_at_any_moment_keeps_what_it_has_and_repeats_nothing(tm
 
 
 @NEEDED
-def test_what_takes_too_long_is_a_record_and_what_lies_behind_the_end_is_left(tmp_path, capsys, tiny, monkeypatch):
+def test_what_takes_too_long_is_tried_again_and_what_lies_behind_the_end_is_left(tmp_path, capsys, tiny, monkeypatch):
     short = cells.dataclasses.replace(TINY, longest_cell_seconds=1e-4, most_seconds=0.0)
     monkeypatch.setitem(command.PRESETS, "quick", short)
     words = ["profile", "--workload", str(write_workload(tmp_path)), "--results", str(tmp_path)]
@@ -152,6 +206,11 @@ def test_what_takes_too_long_is_a_record_and_what_lies_behind_the_end_is_left(tm
     assert told["measured_by_status"] == {"skipped": len(first)}
     assert told["left"] == told["cells"] - len(first)
     assert all("too long for the preset" in one.reason for one in read_file(file_of(tmp_path)))
+    monkeypatch.setitem(command.PRESETS, "quick", cells.dataclasses.replace(TINY, most_seconds=0.0))
+    assert cli.main([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["found_done"], sum(told["measured_by_status"].values())) == (0, len(first))
+    assert "skipped" not in told["measured_by_status"]
 
 
 @NEEDED

@@ -179,3 +179,19 @@ def test_runs_are_drawn_and_listed_with_their_rates(profiled, tmp_path):
     assert "498, 500" in page
     assert "63,360" in page
     assert ">never<" in page  # solved, by uniform sampling
+
+
+@pytest.mark.parametrize(("rates", "words"), [((None, 900.0), "<td>900 %</td>"), ((None, None), "<td>none</td>")])
+def test_runs_without_rates_are_left_out_of_the_medians(tmp_path, rates, words):
+    from reports.learning import section  # noqa: PLC0415
+
+    for seed, rate in enumerate(rates):
+        folder = tmp_path / "training" / "cartpole_dqn" / f"seed{seed}"
+        folder.mkdir(parents=True)
+        names = ("sampling_hz", "update_hz", "update_frame_hz", "cpu_percent", "gpu_percent")
+        summary = {"workload": "cartpole_dqn", "alpha": 0.6, "seed": seed, "steps": 5000, "seconds": 50}
+        summary["throughput"] = dict.fromkeys(names, rate) if rate else None
+        (folder / "summary.json").write_text(json.dumps(summary))
+    found = section(tmp_path)
+    assert words in found
+    assert "none %" not in found

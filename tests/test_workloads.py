@@ -89,6 +89,8 @@ def test_a_record_of_pong_is_one_frame():
         ("[replay]", "[replay]\npresampled = 2026-01-01", "[replay]", "presampled must be a whole number, not a date"),
         ("[observation]", "[[observation]]", "[observation]", "observation must be a table, [observation], not an arr"),
         ("[network]", '[network]\nkind = "convolution"', "[network]", "a convolution takes observations of 3 dimens"),
+        ("tau = 0.01", "", "[learner]", "there is no target network; give tau below 1 or target_interval above"),
+        ("shape = [4]", "shape = [4]\nframes = 4", "name", "local_storage must be at least 32 with 4 frames, which"),
     ],
 )  # fmt: skip
 def test_each_fault_is_told_in_a_sentence_with_its_line(old, new, at, words):
@@ -96,6 +98,14 @@ def test_each_fault_is_told_in_a_sentence_with_its_line(old, new, at, words):
     where = [sentence for sentence in told(GOOD.replace(old, new)) if words in sentence]
     assert len(where) == 1, told(GOOD.replace(old, new))
     assert int(where[0].partition(":")[0]) - line(at) in (0, 1)
+
+
+@pytest.mark.parametrize(("shape", "is_taken"), [([96, 96, 3], False), ([17, 96, 96], False), ([3, 96, 96], True)])
+def test_a_convolution_takes_channels_first(shape, is_taken):
+    text = path_of("pong_dqn").read_text().replace("frames = 4\n", "").replace("[84, 84]", str(shape))
+    found = [sentence.partition(": ")[2] for sentence in told(text)]
+    words = f"a convolution takes frames [H, W], or [C, H, W] with C at most 16, not {shape[0]}"
+    assert found == ([] if is_taken else [words])
 
 
 def test_everything_that_is_wrong_is_told_at_once_in_order():

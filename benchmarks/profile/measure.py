@@ -22,6 +22,7 @@ TRAINING, AGAIN = "training", "training_again"
 ROOT = Path(__file__).parents[2]
 MODULE = "benchmarks.profile.worker"
 LEAD_SECONDS = 0.002  # from telling processes to begin until they do
+TOO_LONG = "too long for the preset"
 CALLS_OF_THE_SLOWEST = 2  # that fit a stretch in which several things run
 
 
@@ -127,10 +128,10 @@ class Team:
             if "seconds" not in answer:
                 return {key: answer[key] for key in ("skipped", "failed") if key in answer}, None
         slowest = max(answer["seconds"] for answer in answers)
-        least = CALLS_OF_THE_SLOWEST if len(parts) > 1 else 1
+        least = max(CALLS_OF_THE_SLOWEST if len(parts) > 1 else 1, *(answer["period"] for answer in answers))
         stretch = max(self.preset.sample_seconds, least * slowest)
         if LEAST_SAMPLES * stretch > self.preset.longest_cell_seconds:
-            return {"skipped": f"one call takes {slowest:.2g} s, too long for the preset"}, None
+            return {"skipped": f"one call takes {slowest:.2g} s, {TOO_LONG}"}, None
         members = [
             Member(self.worker(number), answer["number"], place)
             for number, answer, place in zip(numbers, answers, where, strict=True)
@@ -160,6 +161,10 @@ def _link(ready: Sequence[tuple[Cell, Together, str | None]]) -> None:
                 clock.other.other = clock
 
 
+def _took_too_long(record: Measurement) -> bool:
+    return record.status == "skipped" and (record.reason or "").endswith(TOO_LONG)
+
+
 @dataclasses.dataclass(frozen=True)
 class Run:
     """How a profile's records are stamped and told of."""
@@ -175,9 +180,12 @@ class Run:
         return cls(team, Stamp.of_this_run(TRAINING), seed, on_cell)
 
     def profile(self, groups: Sequence[Sequence[Cell]], path: Path) -> Tally:
-        """Measure groups of cells into a file; cells of this commit already in it are kept."""
+        """Measure groups of cells into a file; cells of this commit already in it are kept.
+
+        Those that took too long are tried again, for that may have been the machine's doing.
+        """
         tally, end = Tally(), time.monotonic() + self.team.preset.most_seconds
-        done = {record.cell for record in there(path) if is_of(self.stamp, record)}
+        done = {record.cell for record in there(path) if is_of(self.stamp, record) and not _took_too_long(record)}
         with records.Writer(path) as writer:
             for group in groups:
                 todo = [cell for cell in group if self.stamp.record(cell, "skipped").cell not in done]

@@ -17,7 +17,8 @@ from impls.training.sizes import layout_of
 from ..cases import Case, prepare
 
 Call = Callable[[int], object]
-ROTATED = 4  # batches that a learner's calls take in turn
+ROTATED = 4  # batches that the calls of a learner or a policy take in turn
+LONGEST_PERIOD = 16  # of calls that differ
 DRAWN = 64  # rows of slots that storage's calls take in turn
 
 
@@ -103,13 +104,17 @@ def _env(world: World, cell: dict[str, Any]) -> Call:
 
 
 def _inference(world: World, cell: dict[str, Any]) -> Call:
-    seen, explore = world.observations(cell["batch"]), world.workload.exploration.end
-    return lambda turn: world.policy.act(seen, explore, world.rng)
+    seen, explore = _seen(world, cell), world.workload.exploration.end
+    return lambda turn: world.policy.act(seen[turn % ROTATED], explore, world.rng)
 
 
 def _forward(world: World, cell: dict[str, Any]) -> Call:
-    seen = world.observations(cell["batch"])
-    return lambda turn: world.policy.act(seen, 0.0, None)
+    seen = _seen(world, cell)
+    return lambda turn: world.policy.act(seen[turn % ROTATED], 0.0, None)
+
+
+def _seen(world: World, cell: dict[str, Any]) -> list[Any]:
+    return [world.observations(cell["batch"]) for _ in range(ROTATED)]
 
 
 def _actor(world: World, cell: dict[str, Any]) -> Call:
@@ -222,3 +227,13 @@ _MADE: dict[str, Callable[[World, dict[str, Any]], Call]] = {
 def make(world: World, cell: dict[str, Any]) -> Call:
     """The call of a cell; whatever is not one of the parts above is a tree."""
     return _MADE.get(cell["contestant"], _tree)(world, cell)
+
+
+def period(workload: Workload, contestant: str) -> int:
+    """How many calls of a part are of all kinds: not every gradient step of TD3 trains its policy.
+
+    1 where they are more than 16, for then the policy's is a small share.
+    """
+    is_delayed = workload.algorithm == "td3" and contestant in ("learner", "parallel_learners")
+    delay = workload.learner.policy_delay
+    return delay if is_delayed and delay <= LONGEST_PERIOD else 1

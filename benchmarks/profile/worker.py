@@ -4,7 +4,7 @@ A line of JSON in, a line of JSON out, as ``benchmarks.worker`` does; ``measure`
 by how many threads of torch, is said anew for each sample, so that one process serves every placement.
 
     {"do": "open", "workload": "w.toml", "number": 0, ...}  -> {}, or {"error": why}
-    {"do": "prepare", "cell": {...}, "stretch": 0.04}       -> {"seconds": 1e-5}, {"skipped": why}, {"failed": why}
+    {"do": "prepare", "cell": {...}, "stretch": 0.04}       -> {"seconds": 1e-5, ..}, {"skipped": why}, {"failed": why}
     {"do": "learn", "contestant": "numba", ...}             -> {"seconds": 1e-3}, {"skipped": why}
     {"do": "sample", "number": 0, "cpus": [0], ...}         -> {"seconds": 1.1e-05, "calls": 3000}
     {"do": "forget"}                                        -> {}
@@ -20,7 +20,7 @@ from impls.training import TrainingError, load
 from ..cases import WrongAnswerError
 from ..clock import ALL_CPUS, StretchClock, pin_to
 from ..worker import NOT_HERE, maker, serve, threads
-from .parts import World, held, make
+from .parts import World, held, make, period
 from .serial import Learning, Loop
 
 
@@ -62,7 +62,7 @@ class _Session:
         torch.set_num_threads(count)
         pin_to(ALL_CPUS[: cell["threads"]], threads())  # threads that wait for each other on one core take forever
         try:
-            clock = StretchClock(make(self._world, cell), stretch)
+            clock = StretchClock(make(self._world, cell), stretch, period(self._world.workload, cell["contestant"]))
         except WrongAnswerError as error:
             return {"failed": str(error)}
         except TrainingError as error:
@@ -70,17 +70,18 @@ class _Session:
         except (*NOT_HERE, OSError) as error:
             return {"skipped": str(error) or "not enough memory"}
         self._clocks.append((clock, count))
-        return {"seconds": clock.call_seconds, "note": self._note(cell)}
+        return {"seconds": clock.call_seconds, "period": clock.period, "note": self._note(cell)}
 
     def learn(self, contestant: str, stretch: float, **shape: Any) -> dict[str, Any]:
         """Make a clock for learning's part of a step on a tree, or for the whole loop where no shape is told."""
         assert self._world is not None
+        steps = period(self._world.workload, "learner")
         try:
             if not shape:
-                clock = StretchClock(Loop(self._world, contestant).call, stretch)
+                clock = StretchClock(Loop(self._world, contestant).call, stretch, steps)
             else:
                 learning = Learning(self._world, maker(contestant)(contestant, **shape))
-                clock = StretchClock(learning.call, stretch)
+                clock = StretchClock(learning.call, stretch, steps)
                 self._learning[len(self._clocks)] = learning
         except (TrainingError, *NOT_HERE) as error:
             return {"skipped": str(error) or "not enough memory"}

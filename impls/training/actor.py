@@ -17,6 +17,9 @@ from .workload import Workload
 ACTING, TRAINING, VALIDATION, TEST = range(4)
 """What a seed is used for; no two of these share one."""
 
+LONGEST = 1_000_000
+"""Steps after which an evaluation takes an episode for one that never ends."""
+
 
 class Episode(NamedTuple):
     """One that has ended: the sum of its rewards as the environment gave them, and its steps."""
@@ -125,11 +128,20 @@ def explore_at(workload: Workload, step: int) -> float:
 
 
 def evaluate(workload: Workload, policy: Learner, environment: Environment, episodes: int, *seed: int) -> list[float]:
-    """Scores of episodes of the policy alone; ``seed`` and an episode's number decide it."""
+    """Scores of episodes of the policy alone; ``seed`` and an episode's number decide it.
+
+    TrainingError for an episode that has not ended after ``LONGEST`` steps.
+    """
     scores = []
     for episode in range(episodes):
-        observation, score, over = environment.reset(seed_of(*seed, episode)), 0.0, False
+        observation, score, over, length = environment.reset(seed_of(*seed, episode)), 0.0, False, 0
         while not over:
+            if length == LONGEST:
+                raise TrainingError(
+                    f"{workload.environment}: an evaluation's episode has not ended after {LONGEST:,} steps; "
+                    "register the environment with max_episode_steps"
+                )
+            length += 1
             action = policy.act(observation[None], 0.0, None)[0]
             observation, reward, terminated, truncated = environment.step(action)
             score += reward

@@ -18,6 +18,8 @@ from .networks import Critic, Policy
 class DDPG(Learner):
     """Acts by numbers in [-1, 1]; explores with Gaussian noise."""
 
+    TARGETS = ("critic", "policy")
+
     def _networks(self) -> dict[str, nn.Module]:
         return {"critic": Critic(self.workload), "policy": Policy(self.workload)}
 

@@ -18,6 +18,8 @@ from .networks import ActionValues
 class DQN(Learner):
     """Chooses among actions; explores with a random one by chance."""
 
+    TARGETS = ("action_values",)
+
     def _networks(self) -> dict[str, nn.Module]:
         return {"action_values": ActionValues(self.workload)}
 

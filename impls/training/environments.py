@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from .errors import TrainingError
 from .workload import CONTINUOUS, Workload
 
+_LARGEST = float(np.finfo(np.float32).max)  # what a record can hold
 INSTALL = "install the extra with: pip install '.[train]'"
 
 
@@ -31,49 +32,83 @@ class Environment:
 
     def step(self, action: Any) -> tuple[NDArray[Any], float, bool, bool]:
         """(observation, reward, terminated, truncated). A truncated episode was cut off, it did not end by itself."""
+        given = self._action(action)
         try:
-            observation, reward, terminated, truncated, _ = self._made.step(self._action(action))
+            observation, reward, terminated, truncated, _ = self._made.step(given)
         except Exception as error:  # whatever an environment raises
             raise TrainingError(f"{self._name}: step raised {_told(error)}") from error
         try:
             number = float(reward)
         except (TypeError, ValueError):
-            raise TrainingError(f"{self._name}: its reward is {reward!r}, not a number") from None
-        if not np.isfinite(number):
-            raise TrainingError(f"{self._name}: its reward is {number}, which nothing can be learnt from")
+            raise TrainingError(f"{self._name}: its reward is {_shown(reward)}, not a number") from None
+        if not abs(number) <= _LARGEST:  # so said, NaN is refused too
+            raise TrainingError(
+                f"{self._name}: its reward is {number}, which nothing can be learnt from; it must be finite in float32"
+            )
+        for name, flag in (("terminated", terminated), ("truncated", truncated)):
+            if not isinstance(flag, bool | np.bool_):
+                raise TrainingError(f"{self._name}: its {name} is {_shown(flag)}, not true or false")
         return self._checked(observation), number, bool(terminated), bool(truncated)
 
     def close(self) -> None:
-        """Give back what the environment holds."""
-        self._made.close()
+        """Give back what the environment holds. If it cannot, nothing is lost, and what went wrong before is told."""
+        with contextlib.suppress(Exception):  # whatever an environment raises
+            self._made.close()
 
     def _action(self, action: Any) -> Any:
-        choices = self._workload.action.choices
+        choices, space = self._workload.action.choices, self._made.action_space
         if self._workload.algorithm not in CONTINUOUS:
-            return int(action)
+            return int(space.start) + int(action)
+        numbers = np.asarray(action)
+        if not np.isfinite(numbers).all():
+            found = numbers[~np.isfinite(numbers)][0]
+            raise TrainingError(f"the policy's action is {found}; training has diverged, try a smaller learning_rate")
         if choices:  # equal intervals of [-1, 1], see Workload.action_size
-            return min(int((float(action[0]) + 1) / 2 * choices), choices - 1)
-        low, high = self._made.action_space.low, self._made.action_space.high
-        return (low + (np.asarray(action) + 1) / 2 * (high - low)).astype(self._made.action_space.dtype)
+            return int(space.start) + min(int((float(numbers[0]) + 1) / 2 * choices), choices - 1)
+        return (space.low + (numbers + 1) / 2 * (space.high - space.low)).astype(space.dtype)
 
     def _checked(self, observation: Any) -> NDArray[Any]:
         stated = self._workload.observation
-        found = np.asarray(observation)
+        try:
+            found = np.asarray(observation)
+        except (TypeError, ValueError) as error:
+            raise TrainingError(f"{self._name}: an observation is no array of numbers: {_told(error)}") from None
+        if found.dtype.kind not in "fiub":
+            raise TrainingError(f"{self._name}: an observation has the dtype {found.dtype}, which is not of numbers")
+        if stated.dtype == "uint8" and not np.can_cast(found.dtype, np.uint8):
+            raise TrainingError(
+                f"{self._name}: an observation has the dtype {found.dtype}, which uint8 does not hold; "
+                'the workload can say dtype = "float32"'
+            )
         if found.shape != stated.stacked:
             raise TrainingError(
                 f"{self._name}: an observation has the shape {list(found.shape)}, the workload says "
                 f"{list(stated.stacked)}"
             )
-        if found.dtype.kind == "f" and not np.isfinite(found).all():
-            raise TrainingError(f"{self._name}: an observation holds {found[~np.isfinite(found)][0]}")
-        return np.array(found, stated.dtype)  # a copy: an environment may show the same array again
+        with np.errstate(over="ignore"):
+            kept = found.astype(stated.dtype)  # a copy: an environment may show the same array again
+        if found.dtype.kind == "f" and not np.isfinite(kept).all():
+            held = found[~np.isfinite(kept)][0]
+            raise TrainingError(f"{self._name}: an observation holds {held}, which is not finite in float32")
+        return kept
 
     def _check_spaces(self) -> None:
+        from gymnasium.spaces import Box, Discrete  # noqa: PLC0415  # loaded by now
+
         space, action = self._made.action_space, self._workload.action
-        has = f"{space.n} choices" if hasattr(space, "n") else f"size {'x'.join(map(str, space.shape or (0,)))}"
+        has = f"the space {type(space).__name__}"
+        if isinstance(space, Discrete):
+            has = f"{space.n} choices"
+        elif isinstance(space, Box):
+            has = f"size {'x'.join(map(str, space.shape or (0,)))}"
         says = f"{action.choices} choices" if action.choices else f"size {action.size}"
         if has != says:
             raise TrainingError(f"{self._name}: an action has {has}, the workload says {says}")
+        if isinstance(space, Box) and not np.isfinite([space.low, space.high]).all():
+            raise TrainingError(
+                f"{self._name}: an action reaches from {space.low.min()} to {space.high.max()}; "
+                "give the environment finite bounds"
+            )
         shape = self._made.observation_space.shape
         if shape != self._workload.observation.stacked:
             told = list(self._workload.observation.stacked)
@@ -134,3 +169,8 @@ def _told(error: Exception) -> str:
     """An error in one line."""
     words = " ".join(str(error).split())
     return f"{type(error).__name__}: {words[:300]}" if words else type(error).__name__
+
+
+def _shown(value: object) -> str:
+    """A value in one line."""
+    return " ".join(repr(value).split())[:80]

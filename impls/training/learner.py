@@ -8,7 +8,7 @@ which is all that learners in parallel need (``parallel.py``).
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -49,13 +49,17 @@ class Learner(ABC):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.networks = nn.ModuleDict(self._networks()).to(self.device)
-        self.targets = copy.deepcopy(self.networks).requires_grad_(False)
+        targets = {name: copy.deepcopy(self.networks[name]) for name in self.TARGETS}
+        self.targets = nn.ModuleDict(targets).requires_grad_(False)
         self.optimizers = {name: self._optimizer(name) for name in self.networks}
         if compiled:
             for network in (*self.networks.values(), *self.targets.values()):
                 network.compile()
 
     # What an algorithm provides
+
+    TARGETS: ClassVar[tuple[str, ...]]
+    """The networks that have a target."""
 
     @abstractmethod
     def _networks(self) -> dict[str, nn.Module]:
@@ -150,9 +154,9 @@ class Learner(ABC):
 
     @torch.no_grad()
     def move_targets(self, tau: float) -> None:
-        """target += tau * (trained - target), for every weight; 1 copies."""
+        """target += tau * (trained - target), for every weight that has a target; 1 copies."""
         targets: list[Tensor] = list(self.targets.parameters())
-        trained: list[Tensor] = list(self.networks.parameters())
+        trained: list[Tensor] = [each for name in self.targets for each in self.networks[name].parameters()]
         if tau == 1.0:
             torch._foreach_copy_(targets, trained)
         else:

@@ -30,6 +30,8 @@ from .workload import CONTINUOUS, Workload
 
 KIND = "workload"
 _SHIPPED = Path(__file__).parent / "workloads"
+_MOST_CHANNELS = 16  # as many as frames can be stacked
+_STORED_PER_FRAME = 8  # an insert repeats the frames before it, here an eighth of it at most
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
 
@@ -196,12 +198,14 @@ def _between(workload: Workload) -> Faults:
         faults.append((("action",), "[action] has either choices or size"))
     elif workload.algorithm not in CONTINUOUS and not action.choices:
         faults.append((("algorithm",), f"{workload.algorithm} needs an [action] with choices, this one has a size"))
-    if workload.network.kind == "convolution" and len(workload.observation.stacked) != 3:
-        faults.append((("network", "kind"), "a convolution takes observations of 3 dimensions, frames included"))
     if workload.network.kind == "convolution" and workload.algorithm != "dqn":
         faults.append((("network", "kind"), f"a convolution is for dqn, the algorithm is {workload.algorithm}"))
     if workload.network.dueling and workload.algorithm != "dqn":
         faults.append((("network", "dueling"), f"dueling is for dqn, the algorithm is {workload.algorithm}"))
+    faults += _of_frames(workload)
+    if learner.target_interval == 1 and learner.tau == 1:
+        told = "there is no target network; give tau below 1 or target_interval above 1"
+        faults.append((("learner", "tau"), told))
     least = max(learner.batch, workload.actors.count * workload.actors.local_storage)
     if learner.learning_starts < least:
         told = f"learning_starts must be at least {least:,}, a batch and every actor's local storage once"
@@ -211,4 +215,23 @@ def _between(workload: Workload) -> Faults:
         faults.append((("replay", "capacity"), told))
     if workload.algorithm == "dqn" and max(workload.exploration.start, workload.exploration.end) > 1:
         faults.append((("exploration",), "[exploration] of dqn is a chance, at most 1"))
+    return faults
+
+
+def _of_frames(workload: Workload) -> Faults:
+    """What is wrong with how observations are shown and stored."""
+    faults: Faults = []
+    seen, actors = workload.observation, workload.actors
+    if workload.network.kind == "convolution":
+        if len(seen.stacked) != 3:
+            faults.append((("network", "kind"), "a convolution takes observations of 3 dimensions, frames included"))
+        elif seen.stacked[0] > _MOST_CHANNELS:
+            told = (
+                f"a convolution takes frames [H, W], or [C, H, W] with C at most {_MOST_CHANNELS}, not {seen.shape[0]}"
+            )
+            faults.append((("observation", "shape"), told))
+    least = _STORED_PER_FRAME * seen.frames
+    if seen.frames > 1 and actors.local_storage < least:
+        told = f"local_storage must be at least {least} with {seen.frames} frames, which each insert repeats"
+        faults.append((("actors", "local_storage"), told))
     return faults

@@ -19,6 +19,8 @@ from .networks import GaussianPolicy, Temperature, TwinCritic
 class SAC(Learner):
     """Acts by numbers in [-1, 1]; explores by drawing from its policy."""
 
+    TARGETS = ("critic",)
+
     def _networks(self) -> dict[str, nn.Module]:
         found: dict[str, nn.Module] = {"critic": TwinCritic(self.workload), "policy": GaussianPolicy(self.workload)}
         return found | {"temperature": Temperature(self.workload.learner.temperature or 1.0)}

@@ -4,6 +4,8 @@ TD errors: Q_i(s, a) - (r + gamma * min_j Q'_j(s', mu'(s') + clipped noise)), i 
 a record's priority comes from the larger error.
 """
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -34,7 +36,8 @@ class TD3(DDPG):
 
     def _policy_loss(self, rows: Rows) -> tuple[Tensor, None]:
         actions = self.networks["policy"](rows["observation"])
-        return -self.networks["critic"](rows["observation"], actions)[0].mean(), None
+        first = cast(TwinCritic, self.networks["critic"]).first
+        return -first(rows["observation"], actions).mean(), None
 
     def td_errors(self, rows: Rows) -> Tensor:
         """``[B]``, the larger of the two critics'."""

@@ -139,7 +139,7 @@ class Evaluation:
     """Episodes of the policy alone, in an environment of their own."""
 
     interval: int = whole("environment steps from one evaluation to the next", 1)
-    episodes: int = whole("of an evaluation", 1, 10_000, 10)
+    episodes: int = whole("of an evaluation, each of at most 1,000,000 steps", 1, 10_000, 10)
     solved: float = real("mean return from which the environment counts as solved", -1e9, 1e9, 1e9)
 
 
