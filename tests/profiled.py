@@ -22,6 +22,7 @@ hidden = [4]
 batch = 8
 update_interval = 2
 learning_starts = 50
+tau = 0.01
 [replay]
 capacity = 500
 fanout = 4
