@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -120,14 +121,14 @@ def test_a_killed_run_is_resumed_bit_for_bit(tmp_path):
     given = [str(path), "--contestant", "numpy", "--checkpoint-every", "100", "--test-episodes", "2", "--out"]
     command = [sys.executable, "-m", "impls.training", *given, str(killed)]
     child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    assert main([*given, str(tmp_path / "whole")]) == 0
     until = time.monotonic() + 60
     while not (killed / "checkpoint.pt").exists() and time.monotonic() < until:
         time.sleep(0.001)
     os.kill(child.pid, signal.SIGKILL)  # somewhere after a checkpoint, at no chosen moment
     child.wait()
-    assert (killed / "checkpoint.pt").exists()
-    (killed / "summary.json").unlink(missing_ok=True)
+    assert not (killed / "summary.json").exists()
+    assert 0 < checkpoint.load(killed / "checkpoint.pt")["loop"]["step"] < 900
+    assert main([*given, str(tmp_path / "whole")]) == 0
     assert main([*given, str(killed), "--resume"]) == 0
     assert curve(tmp_path / "whole") == curve(killed)
     assert (killed / "summary.json").exists()
@@ -185,6 +186,13 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_2(tmp_path, capsys):
         ([str(path), "--fanout", "1"], "--fanout must be at least 2"),
         ([str(path), "--steps", "0"], "--steps must be at least 1, not 0"),
         ([str(path), "--seed", "-1"], "--seed must be at least 0, not -1"),
+        ([str(path), "--seed", "9" * 23], "--seed must be at most 4,294,967,296, not 99999999999999999999999"),
+        ([str(path), "--threads", "99999999999"], "--threads must be at most 1,024, not 99999999999"),
+        ([str(path), "--alpha", "nan"], "--alpha must be at least 0, not nan"),
+        (
+            [str(path), "--steps", "99"],
+            "the first gradient step is after 100 environment steps, the run ends after 99;",
+        ),
         ([str(path), "--checkpoint-every", "0"], "--checkpoint-every must be at least 1, not 0"),
     ):
         assert main([*common, *given]) == 2
@@ -197,6 +205,10 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_2(tmp_path, capsys):
     assert "holds a run; go on with it by --resume" in capsys.readouterr().err
     assert main([*common, str(path), "--steps", "300", "--resume"]) == 2
     assert "holds a run that is done; see its summary.json" in capsys.readouterr().err
+    (tmp_path / "out" / "checkpoint.pt").rename(tmp_path / "kept.pt")
+    assert main([*common, str(path), "--steps", "300"]) == 2
+    assert "holds a run that is done, see its summary.json; name another" in capsys.readouterr().err
+    (tmp_path / "kept.pt").rename(tmp_path / "out" / "checkpoint.pt")
     (tmp_path / "out" / "summary.json").unlink()  # as if it had been killed just before
     assert main([*common, str(path), "--steps", "300", "--resume"]) == 0
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["throughput"] is None
@@ -227,6 +239,148 @@ def run_to_fake(workload, folder):
         return run.run()
     finally:
         run.close()
+
+
+def test_a_folder_is_one_runs_alone(tmp_path):
+    pytest.importorskip("fcntl")
+    workload = dataclasses.replace(fake(), steps=60)
+    run = start(workload, Plan(tmp_path, 20, 0, live=False), contestant="numpy")
+    with pytest.raises(TrainingError, match="is held by a run that goes on; wait, or name another with --out"):
+        start(workload, Plan(tmp_path, 20, 0, live=False), contestant="numpy")
+    run.run(40)
+    with pytest.raises(TrainingError, match="is held by a run that goes on"):
+        run_to_fake(workload, tmp_path)
+    run.close()
+    assert run_to_fake(workload, tmp_path)["steps"] == 60
+
+
+def test_what_a_killed_save_left_behind_is_written_over(tmp_path):
+    (tmp_path / ".checkpoint.pt.part").write_bytes(b"half of a checkpoint")
+    checkpoint.save({"step": 1}, tmp_path / "checkpoint.pt")
+    assert [each.name for each in tmp_path.iterdir()] == ["checkpoint.pt"]
+
+
+def test_a_file_shorter_than_its_checkpoint_says_is_not_filled_up(tmp_path):
+    workload = dataclasses.replace(fake(), steps=60)
+    run = start(workload, Plan(tmp_path, 20, 0, live=False), contestant="numpy")
+    run.run(40)
+    run.close()
+    log = tmp_path / "episodes.csv"
+    log.write_bytes(log.read_bytes()[:15])
+    with pytest.raises(TrainingError, match=r"holds 15 bytes, its checkpoint says at least \d+; put the file back"):
+        run_to_fake(workload, tmp_path)
+    assert len(log.read_bytes()) == 15
+
+
+def test_a_run_goes_on_with_as_many_threads_and_is_warned_of_another_device(tmp_path, capsys):
+    workload = dataclasses.replace(fake(), steps=60)
+    run = start(workload, Plan(tmp_path, 20, 0, live=False), contestant="numpy")
+    run.run(40)
+    run.close()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(TrainingError, match="is of a run on 1 threads, this one has 2; go on with --threads 1"):
+            run_to_fake(workload, tmp_path)
+    finally:
+        torch.set_num_threads(1)
+    state = checkpoint.load(tmp_path / "checkpoint.pt")
+    checkpoint.save(state | {"setting": state["setting"] | {"device": "cuda"}}, tmp_path / "checkpoint.pt")
+    assert run_to_fake(workload, tmp_path)["steps"] == 60
+    assert capsys.readouterr().err == "warning: the run changes from device cuda to cpu; it may leave its curve\n"
+
+
+def test_a_checkpoint_of_another_format_is_a_sentence(tmp_path):
+    torch.save({"format": 1, "state": {}}, tmp_path / "checkpoint.pt")
+    with pytest.raises(TrainingError, match="is a checkpoint of format 1, this program reads format 2; begin again"):
+        run_to_fake(fake(), tmp_path)
+
+
+def test_a_checkpoint_that_memory_cannot_take_is_a_sentence(tmp_path, monkeypatch):
+    def too_large(*_, **__):
+        raise MemoryError
+
+    workload = dataclasses.replace(fake(), steps=60)
+    run = start(workload, Plan(tmp_path, 20, 0, live=False), contestant="numpy")
+    run.run(40)
+    kept = (tmp_path / "checkpoint.pt").read_bytes()
+    monkeypatch.setattr(run._loop.buffer, "state_dict", too_large)
+    with pytest.raises(TrainingError, match=r"cannot be written, as .* \[replay\] capacity than .* before is kept"):
+        run.run()
+    run.close()
+    assert (tmp_path / "checkpoint.pt").read_bytes() == kept
+    monkeypatch.setattr(checkpoint.torch, "load", too_large)
+    with pytest.raises(TrainingError, match="cannot be read, as it takes up to"):
+        run_to_fake(workload, tmp_path)
+
+
+def test_rates_are_those_of_training_alone(tmp_path, monkeypatch):
+    clock, save = [0.0], checkpoint.save
+    run = start(dataclasses.replace(fake(), steps=60), Plan(tmp_path, 20, 0, live=False), contestant="numpy")
+    advance = run._loop.advance
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(checkpoint, "save", lambda *given: (save(*given), clock.append(clock.pop() + 1000)))
+    monkeypatch.setattr(run._loop, "advance", lambda: (clock.append(clock.pop() + 1), advance())[1])
+    rates = run.run()["throughput"]
+    run.close()
+    assert clock[0] >= 2060
+    assert rates["sampling_hz"] == 1.0
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_an_interrupted_run_says_what_there_is_to_go_on_from(tmp_path, monkeypatch, capsys, is_kept):
+    def interrupted(run):
+        if is_kept:
+            run.save()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("impls.training.run.Run.run", interrupted)
+    assert main([str(small(tmp_path)), "--contestant", "numpy", "--out", str(tmp_path / "out")]) == 130
+    told = "go on from the last checkpoint with --resume" if is_kept else "no checkpoint was due yet, begin again"
+    assert capsys.readouterr().err == f"\ninterrupted; {told}\n"
+
+
+def test_a_failure_of_torch_compile_is_a_sentence(tmp_path, monkeypatch, capsys):
+    class InvalidCxxCompiler(RuntimeError):
+        __module__ = "torch._inductor.exc"
+
+    def fails(*_, **__):
+        raise InvalidCxxCompiler("No working C++ compiler found\nand more")
+
+    monkeypatch.setattr("impls.training.run.start", fails)
+    given = [str(small(tmp_path)), "--contestant", "numpy", "--compile", "--out", str(tmp_path / "out")]
+    assert main(given) == 2
+    told = "torch.compile failed (No working C++ compiler found); install a C++ compiler, or leave out --compile"
+    assert capsys.readouterr().err == f"error: {told}\n"
+
+
+@pytest.mark.parametrize(("limit", "file"), [(2_000, "checkpoint.pt|best.pt"), (-7, "episodes.csv")])
+def test_a_run_whose_disk_is_full_is_resumed_bit_for_bit(tmp_path, limit, file):
+    """After the first checkpoint files may grow to a limit, or to 7 bytes above the episodes'."""
+    pytest.importorskip("resource")
+    path, full = small(tmp_path), tmp_path / "full"
+    given = [str(path), "--contestant", "numpy", "--checkpoint-every", "100", "--test-episodes", "2", "--out"]
+    code = f"""
+import resource, sys
+from pathlib import Path
+from impls.training import checkpoint
+from impls.training.__main__ import main
+save = checkpoint.save
+def saved(state, path):
+    save(state, path)
+    if path.name == "checkpoint.pt":
+        limit = {limit} if {limit} > 0 else path.with_name("episodes.csv").stat().st_size - {limit}
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, -1))
+checkpoint.save = saved
+sys.exit(main({[*given, str(full)]!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert re.fullmatch(rf"error: \S*({file}): cannot be written \(.*\); what was saved before is kept\n", done.stderr)
+    assert all(text.endswith("\n") for text in ((full / name).read_text() for name in ("curve.csv", "episodes.csv")))
+    assert 0 < checkpoint.load(full / "checkpoint.pt")["loop"]["step"] < 900
+    assert main([*given, str(tmp_path / "whole")]) == 0
+    assert main([*given, str(full), "--resume"]) == 0
+    assert curve(tmp_path / "whole") == curve(full)
 
 
 def test_a_full_disk_at_a_checkpoint_keeps_the_last_one(tmp_path):

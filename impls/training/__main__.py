@@ -17,9 +17,18 @@ from typing import Any
 from .errors import TrainingError
 from .reading import load, names
 from .sizes import layout_of, networks
-from .workload import Workload
+from .workload import MOST, Workload
 
 INTERRUPTED = 130
+RANGES = {
+    "fanout": (2, 1 << 20),
+    "alpha": (0, 4),
+    "steps": (1, MOST),
+    "seed": (0, 1 << 32),
+    "threads": (1, 1024),
+    "checkpoint_every": (1, MOST),
+    "test_episodes": (0, 1_000_000),
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -35,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n".join(f"error: {line}" for line in str(error).splitlines()), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\ninterrupted; go on from the last checkpoint with --resume", file=sys.stderr)
+        print("\ninterrupted", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -55,11 +64,22 @@ def _train(options: argparse.Namespace) -> int:
     folder = options.out or Path("runs") / workload.name / f"{options.contestant}-seed{options.seed}"
     plan = Plan(folder, options.checkpoint_every, options.test_episodes)
     made: dict[str, Any] = {"device": options.device, "compiled": options.compile}
-    run = start(workload, plan, contestant=options.contestant, seed=options.seed, resume=options.resume, **made)
     try:
-        summary = run.run()
-    finally:
-        run.close()
+        run = start(workload, plan, contestant=options.contestant, seed=options.seed, resume=options.resume, **made)
+        try:
+            summary = run.run()
+        finally:
+            run.close()
+    except KeyboardInterrupt:
+        kept = (folder / "checkpoint.pt").exists()
+        told = "go on from the last checkpoint with --resume" if kept else "no checkpoint was due yet, begin again"
+        print(f"\ninterrupted; {told}", file=sys.stderr)
+        return INTERRUPTED
+    except RuntimeError as error:
+        if not options.compile or not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            raise
+        why = str(error).strip().splitlines()[0][:200]
+        raise TrainingError(f"torch.compile failed ({why}); install a C++ compiler, or leave out --compile") from error
     if summary:
         print(_told(summary))
         print(f"written to {folder}")
@@ -68,14 +88,20 @@ def _train(options: argparse.Namespace) -> int:
 
 def _changed(workload: Workload, options: argparse.Namespace) -> Workload:
     """The workload with what the command line says otherwise. TrainingError if it is out of range."""
+    for name, (least, most) in RANGES.items():
+        given = getattr(options, name)
+        if given is not None and not least <= given <= most:
+            bound = f"at most {most:,}" if given > most else f"at least {least:,}"
+            raise TrainingError(f"--{name.replace('_', '-')} must be {bound}, not {given}")
     changes = {name: getattr(options, name) for name in ("fanout", "alpha") if getattr(options, name) is not None}
-    if changes.get("fanout", 2) < 2 or not 0 <= changes.get("alpha", 0) <= 4:
-        raise TrainingError("--fanout must be at least 2, --alpha at least 0 and at most 4")
-    for name, least in (("steps", 1), ("seed", 0), ("threads", 1), ("checkpoint_every", 1), ("test_episodes", 0)):
-        if (given := getattr(options, name)) is not None and given < least:
-            raise TrainingError(f"--{name.replace('_', '-')} must be at least {least}, not {given}")
-    replay = dataclasses.replace(workload.replay, **changes)
-    return dataclasses.replace(workload, replay=replay, steps=options.steps or workload.steps)
+    replay, steps = dataclasses.replace(workload.replay, **changes), options.steps or workload.steps
+    starts, interval = workload.learner.learning_starts, workload.learner.update_interval
+    if (first := -(-starts // interval) * interval) > steps:
+        raise TrainingError(
+            f"the first gradient step is after {first:,} environment steps, the run ends after {steps:,}; give more "
+            "--steps, or the workload a smaller learning_starts"
+        )
+    return dataclasses.replace(workload, replay=replay, steps=steps)
 
 
 def _told(summary: dict[str, Any]) -> str:

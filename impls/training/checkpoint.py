@@ -10,12 +10,15 @@ import torch
 
 from .errors import TrainingError
 
-FORMAT = 1
+FORMAT = 2
 
 
 def save(state: Any, path: Path) -> None:
-    """Write the state beside ``path``, then rename it there. TrainingError (a full disk) leaves the old file."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write the state beside ``path``, then rename it there. TrainingError (a full disk) leaves the old file.
+
+    Whoever saves has the folder to itself: what a killed save left behind is written over by the next.
+    """
+    beside = path.with_name(f".{path.name}.part")
     try:
         with beside.open("wb") as file:
             torch.save({"format": FORMAT, "state": _each(state, _to_tensor)}, file)
@@ -29,15 +32,24 @@ def save(state: Any, path: Path) -> None:
 
 
 def load(path: Path) -> Any:
-    """The state of a file. TrainingError if it is none. Nothing in a file is ever executed."""
+    """The state of a file. TrainingError if it is none, MemoryError if it is too large. Nothing in it is executed."""
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise TrainingError(f"{path}: cannot be read ({error.strerror})") from None
+    except MemoryError:
+        raise
     except Exception as error:  # whatever torch makes of bytes that are no checkpoint
+        if "DefaultCPUAllocator" in str(error):
+            raise MemoryError(str(error)) from None
         raise TrainingError(f"{path}: is no checkpoint, or was damaged ({str(error).splitlines()[0][:120]})") from None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise TrainingError(f"{path}: is no checkpoint of format {FORMAT}")
+    if not isinstance(found, dict) or "format" not in found:
+        raise TrainingError(f"{path}: is no checkpoint")
+    if found["format"] != FORMAT:
+        raise TrainingError(
+            f"{path}: is a checkpoint of format {found['format']}, this program reads format {FORMAT}; "
+            "begin again in another folder with --out"
+        )
     return _each(found["state"], _to_array)
 
 

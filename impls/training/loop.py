@@ -33,6 +33,7 @@ class SerialLoop:
     ) -> None:
         replay = workload.replay
         self.workload, self.contestant, self.seed = workload, contestant, seed
+        self.device, self.compiled = device, compiled
         layout = layout_of(workload)
         try:
             tree = make(contestant, replay.capacity, fanout=replay.fanout)

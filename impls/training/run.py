@@ -10,14 +10,17 @@ A run is a folder:
     summary.json     what came of it, once it is done
 
 The files of a resumed run are first cut to what they were at its checkpoint, and then grow as if nothing had happened.
+A folder is one run's alone: it is held by its file .lock for as long as the run goes on.
 """
 
 import json
+import os
 import platform
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +32,7 @@ from .actor import TEST, VALIDATION, Episode, evaluate
 from .environments import Environment
 from .errors import TrainingError
 from .loop import SerialLoop
+from .sizes import layout_of
 from .throughput import Stopwatch, learning_efficiency, sample_efficiency
 from .workload import Workload
 
@@ -61,8 +65,7 @@ class Log:
                 self._append(",".join(columns))
             else:
                 self._file = path.open("r+b", buffering=0)
-                self._file.truncate(length)
-                self._file.seek(length)
+                self._cut(length)
         except OSError as error:
             raise TrainingError(f"{path}: cannot be written ({error.strerror})") from None
 
@@ -70,8 +73,12 @@ class Log:
         """Append a line. TrainingError when it cannot be written."""
         self._append(",".join(_cell(row[name]) for name in self._columns))
 
-    def length(self) -> int:
-        """Of the file by now, in bytes."""
+    def saved(self) -> int:
+        """Put all lines on the disk; returns their bytes."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise self._unwritten(error.strerror) from None
         return self._file.tell()
 
     def close(self) -> None:
@@ -79,13 +86,51 @@ class Log:
         self._file.close()
 
     def _append(self, line: str) -> None:
+        given, before = f"{line}\n".encode(), self._file.tell()
         try:
-            self._file.write(f"{line}\n".encode())
+            if self._file.write(given) < len(given):
+                self._file.truncate(before)
+                raise self._unwritten("a part of a line")
         except OSError as error:
+            raise self._unwritten(error.strerror) from None
+
+    def _cut(self, length: int) -> None:
+        held = self._file.seek(0, os.SEEK_END)
+        if held < length:
             self._file.close()
             raise TrainingError(
-                f"{self._path}: cannot be written ({error.strerror}); what was saved before is kept"
-            ) from None
+                f"{self._path}: holds {held:,} bytes, its checkpoint says at least {length:,}; put the file back, or "
+                "begin again in another folder with --out"
+            )
+        self._file.truncate(length)
+        self._file.seek(length)
+
+    def _unwritten(self, why: str | None) -> TrainingError:
+        self._file.close()
+        return TrainingError(f"{self._path}: cannot be written ({why}); what was saved before is kept")
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a folder. TrainingError if another run does; one that was killed holds nothing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("wb")
+    except OSError as error:
+        raise TrainingError(f"{folder}: cannot be made or written ({error.strerror})") from None
+    with file:
+        with suppress(ModuleNotFoundError):  # where there are no such locks, nobody is kept out
+            import fcntl  # noqa: PLC0415  # not on every system
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise TrainingError(
+                    f"{folder} is held by a run that goes on; wait, or name another with --out"
+                ) from None
+            except OSError as error:
+                raise TrainingError(f"{folder}: cannot be locked ({error.strerror}); name another with --out") from None
+        yield
 
 
 def _cell(value: Any) -> str:
@@ -103,11 +148,21 @@ class Run:
         self._points: list[list[float]] = []  # step, updates, mean score of each evaluation
         self._recent: list[float] = []
         self._episodes = 0
-        self._evaluated = Environment(self._workload)
-        if resume:
-            self._resume()
-        else:
-            self._begin()
+        self._held = ExitStack()
+        self._held.callback(loop.close)
+        try:
+            if resume and not self._path.exists():
+                raise TrainingError(f"{plan.folder} holds no checkpoint; leave out --resume to begin")
+            self._held.enter_context(alone(plan.folder))
+            self._evaluated = Environment(self._workload)
+            self._held.callback(self._evaluated.close)
+            if resume:
+                self._resume()
+            else:
+                self._begin()
+        except BaseException:
+            self.close()
+            raise
 
     def run(self, until: int | None = None) -> dict[str, Any] | None:
         """Train to the last step (or to ``until``, and leave it at that); returns the summary when it is done."""
@@ -132,63 +187,98 @@ class Run:
                     and self._loop.step >= self._due
                     and (self._loop.step - 1) % self._workload.actors.count == 0
                 ):
-                    self.save()
+                    with self._watch.paused():
+                        self.save()
                 bar.update(1)
                 if episode:
                     bar.set_postfix_str(self._shown(), refresh=False)
         if self._loop.step < last:
             return None
-        self.save()
+        with self._watch.paused():
+            self.save()
         return self._summary()
 
     def save(self) -> None:
         """Write the checkpoint; the next is due in ``checkpoint_every`` steps."""
         self._due = self._loop.step + self._plan.checkpoint_every
-        state = {
-            "identity": self._loop.identity(),
-            "loop": self._loop.state_dict(),
-            "best": self._best,
-            "points": self._points,
-            "recent": self._recent,
-            "episodes": self._episodes,
-            "seconds": self._seconds,
-            "lengths": [self._curve.length(), self._log.length()],
-        }
-        checkpoint.save(state, self._path)
+        lengths = [self._curve.saved(), self._log.saved()]
+        try:
+            state = {
+                "identity": self._loop.identity(),
+                "setting": self._setting(),
+                "loop": self._loop.state_dict(),
+                "best": self._best,
+                "points": self._points,
+                "recent": self._recent,
+                "episodes": self._episodes,
+                "seconds": self._seconds,
+                "lengths": lengths,
+            }
+            checkpoint.save(state, self._path)
+        except MemoryError:
+            raise self._too_large("written", "what was saved before is kept") from None
 
     def close(self) -> None:
         """Give back files and environments."""
-        self._curve.close()
-        self._log.close()
-        self._evaluated.close()
-        self._loop.close()
+        self._held.close()
+
+    def _setting(self) -> dict[str, Any]:
+        """What a run is done with; the same numbers come of it only where it stays the same."""
+        import torch  # noqa: PLC0415  # loaded long since
+
+        return {"threads": torch.get_num_threads(), "device": self._loop.device, "compile": self._loop.compiled}
+
+    def _too_large(self, verb: str, and_then: str) -> TrainingError:
+        replay = self._workload.replay
+        size = replay.capacity * layout_of(self._workload).record_bytes / 1e9
+        return TrainingError(
+            f"{self._path}: cannot be {verb}, as it takes up to {size:,.1f} GB of memory beside the buffer's own "
+            f"{size:,.1f}; free some, or begin with less [replay] capacity than {replay.capacity:,}; {and_then}"
+        )
 
     def _begin(self) -> None:
         folder = self._plan.folder
         if self._path.exists():
             raise TrainingError(f"{folder} holds a run; go on with it by --resume, or name another folder with --out")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise TrainingError(f"{folder}: cannot be made ({error.strerror})") from None
-        self._curve, self._log = Log(folder / "curve.csv", CURVE), Log(folder / "episodes.csv", EPISODES)
+        if (folder / "summary.json").exists():
+            raise TrainingError(f"{folder} holds a run that is done, see its summary.json; name another with --out")
+        self._open(None, None)
 
     def _resume(self) -> None:
-        if not self._path.exists():
-            raise TrainingError(f"{self._plan.folder} holds no checkpoint; leave out --resume to begin")
         if (self._plan.folder / "summary.json").exists():
             raise TrainingError(f"{self._plan.folder} holds a run that is done; see its summary.json")
-        state, identity = checkpoint.load(self._path), self._loop.identity()
-        if other := _differences(state["identity"], identity):
-            raise TrainingError(f"{self._path}: is of another run, which differs in {', '.join(other)}")
-        self._loop.load_state_dict(state["loop"])
+        try:
+            state = checkpoint.load(self._path)
+            self._check(state)
+            self._loop.load_state_dict(state["loop"])
+        except MemoryError:
+            raise self._too_large("read", "the file is as it was") from None
         self._best, self._points, self._recent = state["best"], state["points"], state["recent"]
         self._episodes, self._seconds = state["episodes"], state["seconds"]
         self._due = self._loop.step + self._plan.checkpoint_every
-        curve, log = state["lengths"]
+        self._open(*state["lengths"])
+
+    def _check(self, state: Mapping[str, Any]) -> None:
+        """TrainingError where a checkpoint is of another run; a warning where it goes on by other means."""
+        if other := _differences(state["identity"], self._loop.identity()):
+            raise TrainingError(f"{self._path}: is of another run, which differs in {', '.join(other)}")
+        setting, here = state["setting"], self._setting()
+        if setting["threads"] != here["threads"]:
+            raise TrainingError(
+                f"{self._path}: is of a run on {setting['threads']} threads, this one has {here['threads']}; go on "
+                f"with --threads {setting['threads']}"
+            )
+        if other := _differences(setting, here):
+            told = ", ".join(f"{name} {setting[name]} to {here[name]}" for name in other)
+            print(f"warning: the run changes from {told}; it may leave its curve", file=sys.stderr)
+
+    def _open(self, curve: int | None, log: int | None) -> None:
+        """The files that grow, cut to these lengths, or new."""
         folder = self._plan.folder
         self._curve = Log(folder / "curve.csv", CURVE, curve)
+        self._held.callback(self._curve.close)
         self._log = Log(folder / "episodes.csv", EPISODES, log)
+        self._held.callback(self._log.close)
 
     def _ended(self, episode: Episode) -> None:
         self._episodes += 1
@@ -212,7 +302,8 @@ class Run:
         self._curve.add(row)
         if mean >= self._best["mean"]:
             self._best = {"mean": mean, "step": loop.step, "weights": loop.learner.weights()}
-            checkpoint.save(self._best, self._plan.folder / "best.pt")
+            with self._watch.paused():
+                checkpoint.save(self._best, self._plan.folder / "best.pt")
 
     def _shown(self) -> str:
         best = f", best {self._best['mean']:.0f}" if self._points else ""
