@@ -74,6 +74,7 @@ class Preset:
 
 
 PLAIN = {"layout": "plain"}
+DELTA = {"propagate": "delta"}
 ON_DEVICE = ("cupy",)  # contestants whose batches are elsewhere than the host's memory
 UNCHECKED = {"validate": False}  # a device need not be waited for
 MODELED = ("fpga",)  # contestants that tell their times
@@ -93,20 +94,41 @@ PRESETS = {
     ),
     "quick": Preset(
         (
+            # The default covers the whole range of N and B; its variants are measured at some of its cells and compared
+            # with it between them (dse/tables.py).
             Block(
                 ("numba",),
                 capacities=(1_000, 10_000, 100_000, 1_000_000),
-                batches=(32, 256, 2_048, 16_384),
-                fanouts=(4, 8, 16, 32, 64),
+                batches=(1, 32, 256, 2_048, 16_384),
+                fanouts=(8, 16, 32),
             ),
-            Block(("numba",), fanouts=(2, 128), batches=(256,)),
-            Block(("numba",), batches=(32, 256, 2_048, 16_384), fanouts=(8, 16, 32), options=(PLAIN,)),
-            Block(("numba",), batches=(2_048, 16_384), fanouts=(8, 16, 32), threads=(2,)),
+            Block(("numba",), capacities=(10_000_000,), batches=(1, 32, 256, 16_384), fanouts=(8, 16, 32)),
+            Block(("numba",), capacities=(1_000, 10_000, 100_000, 1_000_000), batches=(256,), fanouts=(4, 64)),
+            Block(("numba",), capacities=(10_000, 1_000_000), batches=(1, 16_384), fanouts=(4, 64)),
+            Block(("numba",), capacities=(10_000, 1_000_000), batches=(256,), fanouts=(2, 128)),
+            Block(
+                ("numba",),
+                capacities=(10_000, 1_000_000, 10_000_000),
+                batches=(1, 256, 16_384),
+                fanouts=(8, 16, 32),
+                options=(PLAIN,),
+            ),
+            Block(("numba",), capacities=(10_000, 1_000_000, 10_000_000), batches=(2_048, 16_384), threads=(2,)),
+            Block(("numba",), capacities=(1_000_000,), batches=(2_048,), fanouts=(8, 32), threads=(2,)),
             Block(("numba",), batches=(256,), options=({"aligned": False},)),
-            Block(("numba",), batches=(256,), fanouts=(4, 8, 16, 32, 64), options=({"propagate": "delta"},)),
+            Block(("numba",), batches=(256,), fanouts=(4, 8, 16, 32, 64), options=(DELTA,)),
+            Block(("numba",), capacities=(10_000, 1_000_000), batches=(1, 16_384), options=(DELTA,)),
+            Block(
+                ("numba",),
+                capacities=(10_000, 1_000_000, 10_000_000),
+                batches=(1, 256, 16_384),
+                fanouts=(8, 16),
+                dtypes=("float64",),
+            ),
             Block(("numpy",), batches=(256,), options=LAYOUTS),
-            Block(("numpy", "cumsum", "flat"), capacities=(1_000, 10_000, 100_000, 1_000_000)),
-            Block(("python",), capacities=(1_000, 10_000, 100_000), batches=(32, 256)),
+            Block(("numpy", "cumsum", "flat"), capacities=(1_000, 10_000, 100_000, 1_000_000), batches=(1, 256)),
+            Block(("numpy", "cumsum", "flat"), capacities=(1_000, 1_000_000), batches=(2_048,)),
+            Block(("python",), capacities=(1_000, 10_000, 100_000), batches=(1, 256)),
             Block(ON_DEVICE, batches=(32, 256, 2_048, 16_384), options=({}, UNCHECKED)),
             Block(ON_DEVICE, ("upload", "download"), (1_000_000,), (32, 256, 2_048, 16_384)),
             Block(

@@ -19,7 +19,7 @@ from .floor import memory_reads
 from .stamp import Stamp
 from .timing import LEAST_SAMPLES, Timing, interleave, interleave_calls
 
-FLOOR_MEGABYTES = (0.03, 0.25, 0.5, 1, 2, 4, 8, 16, 64)
+FLOOR_MEGABYTES = (0.03, 0.25, 0.5, 1, 2, 4, 8, 16, 64, 256)
 FLOOR_READS = 1 << 15
 LONGEST_FILL_SECONDS = 20.0
 FILL_SECONDS = {"python": 1.2e-6}  # a leaf, about; the others take no time worth a thought

@@ -11,7 +11,9 @@ from .tables import Configuration, Question
 REFERENCE = "u200"
 """The platform whose slices hardware must fit, the seeds' own."""
 MOST_LEAVES = 1 << 26
-"""A model is asked through a tree of so many leaves at most."""
+MOST_ELEMENTS = 1 << 14
+"""A model is asked through a tree of so many leaves at most, and plays batches of so many elements through at most: no
+hardware of the reference holds queues for more."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ def _step(configuration: Configuration, question: Question) -> Modeled | None:
 
     None for a question it does not take, and for hardware that fits no slice of the reference device.
     """
-    if question.capacity > MOST_LEAVES:
+    if question.capacity > MOST_LEAVES or question.batch > MOST_ELEMENTS:
         return None
     try:
         tree = impls.make(

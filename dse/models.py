@@ -4,13 +4,15 @@ Letters: N capacity, K fanout, B batch, h height, C nodes in a cache line.
 
 Seed 0, section IV-C.5b, prints (log_K N + 1)(T_miss K/C + T_hit K (1 - 1/C)). That is K times a constant times the
 number of levels, so its minimum lies near K = 3 whatever N, T_miss and T_hit are: it charges a fraction of a miss where
-the processor fetches whole lines. Here each line of a group costs one load from the cache that its level lives in; the
-other nodes of a group cost T_hit; heights are integers.
+the processor fetches whole lines. Here each line of a group costs one load from the cache that its level lives in, and
+a line from farther away costs at least as much as a nearer one; the other nodes of a group cost T_hit; heights are
+integers. Elements descend 64 at a time, so that misses of a block overlap: beside its lines, each level costs every
+block one wait, which is all there is to hide at B = 1.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,16 +25,27 @@ Reals = NDArray[np.float64]
 BASELINES = ("flat", "cumsum")
 LEAST_POINTS = 3  # below which there is no fit
 DEFAULT_CACHES = {"L1": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}
+BLOCK = 64  # elements that descend together, whose misses overlap
 FEATURES = (
-    "line from L1",
-    "line from L2",
-    "line from L3",
+    "line",
+    "line from beyond L1",
+    "line from beyond L2",
     "line from memory",
+    "wait",
+    "wait for what lies beyond L1",
+    "wait for what lies beyond L2",
+    "wait for memory",
     "other node",
     "level",
     "element",
     "call",
 )
+"""What a call pays for. A line from memory counts in the first four: it costs what each nearer one costs, and more."""
+LINES, WAITS, OTHERS = slice(0, 4), slice(4, 8), 8
+FLOOR = {"line": 3, "wait": 7}
+"""Places in FEATURES of the costs that the memory floor tells too: of a line, and of a wait, from memory."""
+FLOOR_WEIGHT = 0.2
+"""Weight of the floor's costs beside a cell's time: cells that reach memory outweigh it, others say nothing of it."""
 BASELINE_FEATURES = ("leaf", "search step", "element", "call")
 
 
@@ -51,7 +64,8 @@ class Family:
     """Cells one model is fitted to: a contestant's operation, its leaf dtype, and the caches it ran on, in bytes.
 
     ``shares``: whether a batch works through each group it touches once (an update that recomputes), not once for each
-    element.
+    element. ``floor``: seconds that a "line" and a "wait" cost more from memory than from the last cache, as random
+    reads alone were measured; empty where they were not.
     """
 
     contestant: str
@@ -59,6 +73,7 @@ class Family:
     dtype: str
     caches: Mapping[str, int]
     shares: bool = False
+    floor: Mapping[str, float] = field(default_factory=dict)
 
 
 def tree_bytes(contestant: str, capacity: int, fanout: int, dtype: str, options: Mapping[str, Any]) -> int:
@@ -83,7 +98,7 @@ def tree_bytes(contestant: str, capacity: int, fanout: int, dtype: str, options:
 
 
 def features(point: Point, family: Family) -> Reals:
-    """What one call touches ``[8]``, in the order of FEATURES: counts per call of B elements."""
+    """What one call touches ``[12]``, in the order of FEATURES: counts per call of B elements."""
     sizes = level_sizes(point.capacity, point.fanout)
     leaf = np.dtype(family.dtype).itemsize
     capacities = [family.caches.get(name, DEFAULT_CACHES[name]) for name in ("L1", "L2", "L3")]
@@ -92,14 +107,15 @@ def features(point: Point, family: Family) -> Reals:
     for level in range(len(sizes) - 2, -1, -1):  # from the root's children down: upper levels are the hottest
         itemsize = leaf if level == 0 else 8
         held += sizes[level] * itemsize
-        tier = next((tier for tier, size in enumerate(capacities) if held <= size), 3)
+        beyond = sum(held > size for size in capacities)  # caches that are too small for this level and those above
         lines = math.ceil(point.fanout * itemsize / CACHE_LINE)
         groups = distinct(sizes[level + 1], point.batch) if family.shares else point.batch
-        counts[tier] += groups * lines
-        counts[4] += groups * max(0, point.fanout - lines)
-        counts[5] += groups
-    counts[6] = point.batch
-    counts[7] = 1
+        counts[LINES][: beyond + 1] += groups * lines
+        counts[WAITS][: beyond + 1] += math.ceil(groups / BLOCK)
+        counts[OTHERS] += groups * max(0, point.fanout - lines)
+        counts[OTHERS + 1] += groups
+    counts[OTHERS + 2] = point.batch
+    counts[OTHERS + 3] = 1
     return counts
 
 
@@ -126,15 +142,23 @@ class CostModel:
 
 
 def fit(family: Family, points: Sequence[Point]) -> CostModel:
-    """Least squares of the relative errors, no cost below zero. ValueError with fewer than three points."""
+    """Least squares of the relative errors, no cost below zero. ValueError with fewer than three points.
+
+    What the memory floor says of a line and a wait from memory is an observation too, beside the cells.
+    """
     if len(points) < LEAST_POINTS:
         raise ValueError(f"a cost model wants at least {LEAST_POINTS} measured cells, there are {len(points)}")
     counts = np.array([_features(family, point) for point in points])
     times = np.array([point.seconds for point in points])
-    weighted = counts / times[:, None]
+    known = [] if family.contestant in BASELINES else [key for key in FLOOR if key in family.floor]
+    prior = np.zeros((len(known), counts.shape[1]))
+    for row, key in enumerate(known):
+        prior[row, FLOOR[key]] = FLOOR_WEIGHT / family.floor[key]
+    weighted = np.vstack([counts / times[:, None], prior])
+    target = np.concatenate([np.ones(len(points)), np.full(len(known), FLOOR_WEIGHT)])
     scale = weighted.max(axis=0)
     scale[scale == 0] = 1.0
-    return CostModel(family, nonnegative(weighted / scale, np.ones(len(points))) / scale)
+    return CostModel(family, nonnegative(weighted / scale, target) / scale)
 
 
 def nonnegative(matrix: Reals, target: Reals) -> Reals:

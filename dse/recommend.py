@@ -11,14 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from . import stats
-from .modeled import Modeled, fastest
-from .platforms import fingerprint
-from .records import RecordError, read_folder
-from .tables import Estimate, Question, Table
+from impls.sumtree.contract import LEAF_DTYPES, one_of
 
+from . import models, platforms, stats
+from .modeled import Modeled, fastest
+from .records import RecordError, read_folder
+from .tables import LEAST_CELLS, Configuration, Estimate, Question, Table
+
+PROBED = "platform.toml"
+SWEEP = "python -m benchmarks sweep --preset quick"
 QUESTIONS_FILE = "questions.jsonl"  # what answers are tested with: never what they rest on
 CLOSE_ENOUGH = 0.02  # a tie within so much goes to fewer threads
+EQUALLY_FAR = 0.1  # |ln| of factors by which two configurations' cells may differ in distance from the question
+BATCH_BYTES = 24  # of an element beside its priority: a uniform or index, a float64 priority, a place in a work list
 
 
 @dataclass(frozen=True)
@@ -60,34 +65,41 @@ def recommend(
     ``threads`` bounds the threads (default: the machine's cores). RecordError if the results cannot answer; ValueError
     for a question outside any sense.
     """
-    for what, value, least in (("capacity", capacity, 1), ("batch", batch, 1), ("threads", threads, 1)):
-        if value is not None and value < least:
-            raise ValueError(f"{what} must be at least {least}, not {value}")
-    if not (updates_per_sample >= 0 and math.isfinite(updates_per_sample)):
-        raise ValueError(f"updates per sample must be at least 0 and finite, not {updates_per_sample}")
-    key = machine or str(fingerprint()["key"])
-    table = Table(read_folder(results, key, skip=(QUESTIONS_FILE,)))
+    check(Question(capacity, batch, updates_per_sample, 1 if threads is None else threads, dtype, distribution))
+    key = machine or str(platforms.fingerprint()["key"])
+    table = Table(read_folder(results, key, skip=(QUESTIONS_FILE,)), memory_bytes(results, key))
     most = threads or int(table.machine.get("cores", 1))
     return answer(table, Question(capacity, batch, updates_per_sample, most, dtype, distribution))
 
 
+def check(question: Question) -> None:
+    """ValueError, with the value and the bound, for a question outside any sense."""
+    for what in ("capacity", "batch", "threads"):
+        if (value := getattr(question, what)) < 1:
+            raise ValueError(f"{what} must be at least 1, not {value}")
+    if not (question.updates_per_sample >= 0 and math.isfinite(question.updates_per_sample)):
+        raise ValueError(f"updates per sample must be at least 0 and finite, not {question.updates_per_sample}")
+    one_of("dtype", question.dtype, LEAF_DTYPES)
+
+
+def memory_bytes(results: Path, machine: str) -> float | None:
+    """Bytes of a machine's memory, as a probe of it found them; None where there was none."""
+    if not (results / machine / PROBED).exists():
+        return None
+    memory = platforms.load(results / machine / PROBED).device("cpu").memory
+    return memory.size_bytes.value if memory else None
+
+
 def answer(table: Table, question: Question) -> Recommendation:
-    """The recommendation a table of records gives. RecordError if it holds no draws and updates of that dtype."""
-    asked, notes = question, []
-    if question.distribution not in table.distributions(question.dtype):
-        question = Question(**{**asdict(question), "distribution": "uniform"})
-        notes.append(f"nothing was measured at {asked.distribution!r}: answered for 'uniform'")
-    candidates = [c for c in table.configurations(question) if c.threads <= question.threads]
-    steps = (table.step(configuration, question) for configuration in candidates)
-    estimates = [estimate for estimate in steps if estimate]
-    if not estimates:
-        raise RecordError(
-            f"the records hold no draws and updates of {question.dtype} leaves; measure some: python -m benchmarks "
-            f"sweep --preset quick --dtypes {question.dtype}"
-        )
-    # What was measured around the question decides; models answer only where nothing was.
-    inside = [estimate for estimate in estimates if estimate.basis != "extrapolated"]
-    estimates = inside or estimates
+    """The recommendation a table of records gives.
+
+    RecordError if it holds no draws and updates of those leaves, if its cells tell nothing of that N and B, or if no
+    tree fits the machine's memory. ValueError for leaves or priorities that do not exist.
+    """
+    notes = []
+    if question.threads > (most := table.most_threads()):
+        notes.append(f"{question.threads} threads are allowed, and more than {most} were never measured")
+    estimates = _nearest(_estimates(table, question))
     logs, sigmas = [math.log(e.seconds) for e in estimates], [e.sigma for e in estimates]
     chosen = stats.choose(logs, sigmas)
     # A tie within 2 % goes to fewer threads: a core it leaves free is worth more than what nobody can measure.
@@ -98,12 +110,15 @@ def answer(table: Table, question: Question) -> Recommendation:
     choice = estimates[best]
     others = [i for i in np.argsort(logs).tolist() if i != best]
     if choice.basis == "extrapolated":
-        notes.append("the question lies outside what was measured: the fitted cost model answers, with its error")
+        notes.append(
+            f"the question lies outside what was measured, by a factor of {math.exp(choice.distance):,.2g} in N and B: "
+            "the interval is as wide as that is far"
+        )
     if carried := table.transfers(choice.configuration, question.batch):
         notes.append(carried)
     notes += [f"{name} has no times here: {reason}" for name, reason in table.untimed.items()]
     return Recommendation(
-        question=asked,
+        question=question,
         choice=choice,
         ties=tuple(estimates[i] for i in tied),
         runner_up=estimates[others[0]] if others else None,
@@ -113,5 +128,58 @@ def answer(table: Table, question: Question) -> Recommendation:
         machine=table.machine_key,
         rests_on=tuple(table.rests_on(choice.configuration, question)),
         notes=tuple(notes),
-        modeled=fastest(table.modeled, asked),
+        modeled=fastest(table.modeled, question),
     )
+
+
+def _estimates(table: Table, question: Question) -> list[Estimate]:
+    """Times of every configuration that may be chosen, fits the memory, and is told of. RecordError without any."""
+    measured = table.distributions(question.dtype)
+    if measured and question.distribution not in measured:
+        raise RecordError(
+            f"nothing was measured with {question.distribution!r} priorities, only with {', '.join(sorted(measured))}; "
+            "those that can be measured are listed by: python -m benchmarks sweep --help"
+        )
+    able = [one for one in table.configurations(question) if one.threads <= question.threads]
+    if not able:
+        raise RecordError(
+            f"the records hold no draws and updates of {question.dtype} leaves, with at most {question.threads} "
+            f"threads; measure them: {SWEEP}"
+        )
+    needs = {one: _bytes(one, question) for one in able}
+    if table.memory_bytes is not None and min(needs.values()) > table.memory_bytes:
+        raise RecordError(
+            f"N = {question.capacity:,} {question.dtype} leaves and batches of {question.batch:,} need at least "
+            f"{min(needs.values()) / 1e9:,.3g} GB, and the machine has {table.memory_bytes / 1e9:,.3g} GB of memory"
+        )
+    fitting = [one for one in able if table.memory_bytes is None or needs[one] <= table.memory_bytes]
+    estimates = [estimate for one in fitting if (estimate := table.step(one, question))]
+    if not estimates:
+        raise RecordError(
+            f"the records hold no cell at N = {question.capacity:,} and B = {question.batch:,}, and too few others to "
+            f"tell its time by ({table.most_cells(question.dtype)} of an operation): an implementation needs at least "
+            f"{LEAST_CELLS}, with two values of N and of B among them; measure them: {SWEEP}"
+        )
+    return estimates
+
+
+def _nearest(estimates: list[Estimate]) -> list[Estimate]:
+    """What was measured around the question, or nearest to it, decides: a far guess is not to beat a near one."""
+    least = min(estimate.distance for estimate in estimates)
+    return [estimate for estimate in estimates if estimate.distance <= least + (EQUALLY_FAR if least else 0.0)]
+
+
+def _bytes(configuration: Configuration, question: Question) -> float:
+    """Bytes that a tree and one batch take at least: of a tree that is no array, its leaves."""
+    leaf = np.dtype(question.dtype).itemsize
+    try:
+        tree = models.tree_bytes(
+            configuration.contestant,
+            question.capacity,
+            configuration.fanout,
+            question.dtype,
+            dict(configuration.options),
+        )
+    except ValueError:
+        tree = leaf * question.capacity
+    return tree + (BATCH_BYTES + leaf) * question.batch

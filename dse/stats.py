@@ -159,3 +159,43 @@ def standard_errors(rounds: Sequence[Sequence[Sequence[float]]]) -> list[float]:
         math.sqrt(max(pooled, square / free) / len(series[0])) if len(series[0]) >= LEAST_ROUNDS else math.inf
         for series, square, free in zip(rounds, squares, freedom, strict=True)
     ]
+
+
+class Field:
+    """Values known with errors at scattered places, carried over to others: kriging, a Gaussian process.
+
+    Two places correlate by exp(-distance), the distance added up over the axes: on a grid the places around decide. Far
+    from every place the mean is the offset they share, and the standard deviation is ``sigma``.
+
+    ``places [n, d]`` in length scales of their axes; ``values [n]`` with standard deviations ``errors [n]``; ``offset``
+    is the standard deviation of what all values share, 0 where their mean is known to be 0.
+    """
+
+    def __init__(
+        self,
+        places: NDArray[np.float64],
+        values: NDArray[np.float64],
+        errors: NDArray[np.float64],
+        sigma: float,
+        offset: float = 0.0,
+    ) -> None:
+        self._places, self._sigma, self._offset = places, sigma, offset
+        self._inverse = np.linalg.inv(self._covariance(places) + np.diag(np.square(errors)))
+        self._weighted = self._inverse @ values
+
+    def _covariance(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Prior covariances ``[m, n]`` of the values at ``places [m, d]`` with those that are known."""
+        distances = np.abs(places[:, None, :] - self._places[None, :, :]).sum(axis=2)
+        result: NDArray[np.float64] = self._sigma**2 * np.exp(-distances) + self._offset**2
+        return result
+
+    def at(self, place: Sequence[float]) -> tuple[float, float]:
+        """(value, its standard deviation) at a place ``[d]``.
+
+        >>> known = Field(np.array([[0.0], [1.0]]), np.array([1.0, 3.0]), np.array([1e-6, 1e-6]), sigma=1.0)
+        >>> [round(number, 2) for number in (*known.at([0.5]), *known.at([1.0]), *known.at([20.0]))]
+        [1.77, 0.68, 3.0, 0.0, 0.0, 1.0]
+        """
+        near = self._covariance(np.array([place], dtype=np.float64))[0]
+        variance = self._sigma**2 + self._offset**2 - float(near @ self._inverse @ near)
+        return float(near @ self._weighted), math.sqrt(max(0.0, variance))

@@ -1,18 +1,23 @@
-"""One machine's records as times for any (N, B): measured, interpolated between measured cells, or modeled.
+"""One machine's records as times for any (N, B): measured, interpolated between measured cells, or extrapolated.
 
-Between measured cells a time is the cost model's, corrected by what the model was off by at the cells around, the less
-the noisier they are; outside of them it is the model's alone, marked extrapolated. Each carries a standard deviation of
-its logarithm.
+An implementation as it comes, on one thread, has a cost model fitted to its cells, if these have two values of N and of
+B. Its variants (other options, threads, leaves, priorities) are compared with it instead: what one takes where nobody
+measured it is what the default takes there, times the ratio of the two at the cells around. So a variant that was
+measured at a single B borrows the default's cost of a call. What a model or a ratio is off by at the cells is carried
+over by kriging (stats.Field), the less the noisier they are and the farther away. Each time has a standard deviation of
+its logarithm, which grows with the distance from the cells.
 """
 
-import bisect
-import itertools
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
+
+import numpy as np
+
+from impls.sumtree.levels import CACHE_LINE
 
 from . import models, stats
 from .records import Measurement, RecordError, twins
@@ -21,8 +26,14 @@ Basis = Literal["measured", "interpolated", "extrapolated"]
 BASES: tuple[Basis, ...] = ("measured", "interpolated", "extrapolated")
 
 TRANSFERS = {"upload": "there", "download": "back"}
+FLOOR_READS = {"line": "gather", "wait": "chase"}  # contestants of the memory floor that tell each cost
+LEAST_CELLS = 6  # of an operation, below which no cost model is fitted: a cell answers for itself alone
 LEAST_SIGMA = 0.01
-UNKNOWN_SIGMA = 0.5  # of ln(time) where a model's error cannot be told
+LEAST_MODEL_SIGMA = 0.05  # no model of eight costs and more is better than that, however few cells it misses
+UNKNOWN_SIGMA = 0.5  # of ln(time) where a model's error cannot be told, or nothing but the default tells a variant's
+DRIFT_SIGMA = 0.25  # of ln(time), for each factor of e that N or B lies outside of the cells
+SCALES = (1.5 * math.log(10), math.log(4), 1.5 * math.log(8))  # of ln N, ln K, ln B: how far a cell tells of others
+NEAREST = 4  # cells named as evidence where none is the question's own
 
 
 @dataclass(frozen=True, order=True)
@@ -55,7 +66,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds per step of one configuration: 95 % interval, and what the figure rests on."""
+    """Seconds per step of one configuration: 95 % interval, and what the figure rests on.
+
+    ``sigma`` is the standard deviation of its logarithm; ``distance`` how far outside of that configuration's cells the
+    question lies: the sum of |ln| of the factors in N and B, 0 inside.
+    """
 
     configuration: Configuration
     seconds: float
@@ -63,17 +78,23 @@ class Estimate:
     high_seconds: float
     basis: Basis
     sigma: float
+    distance: float = 0.0
 
 
 class Table:
     """The timed draws and updates of one machine's sum trees, as times for any (N, B).
 
-    ``modeled``: the configurations that only a model tells of.
+    ``modeled``: the configurations that only a model tells of. ``memory_bytes``: of the machine, if given or recorded.
     """
 
-    def __init__(self, found: Iterable[Measurement]) -> None:
+    def __init__(self, found: Iterable[Measurement], memory_bytes: float | None = None) -> None:
         found = list(found)
         trees = [record for record in found if record.primitive.startswith("sum_tree")]
+        self._reads = {
+            (one.contestant, one.capacity * CACHE_LINE): one.seconds / one.batch
+            for one in found
+            if one.primitive == "memory" and one.median_seconds
+        }
         known = [record for record in trees if record.median_seconds]
         timed = [record for record in known if record.source == "measured"]
         if not timed:
@@ -82,6 +103,7 @@ class Table:
             )
         self.machine = timed[-1].machine
         self.machine_key = timed[-1].machine_key
+        self.memory_bytes: float | None = self.machine.get("memory_bytes", memory_bytes)
         self.noise_floor = stats.noise_floor(twins(timed))
         self._cells: dict[tuple[Configuration, str, str, str], dict[tuple[int, int], Measurement]] = defaultdict(dict)
         for record in timed:
@@ -118,25 +140,22 @@ class Table:
         rate = question.updates_per_sample
         seconds = draw.seconds + rate * update.seconds
         sigma = math.hypot(draw.seconds * draw.sigma, rate * update.seconds * update.sigma) / seconds
-        basis = max([draw.basis, update.basis] if rate else [draw.basis], key=BASES.index)
-        spread = math.exp(1.96 * sigma)
-        return Estimate(configuration, seconds, seconds / spread, seconds * spread, basis, sigma)
+        used = [draw, update] if rate else [draw]
+        basis = max((one.basis for one in used), key=BASES.index)
+        return _estimate(configuration, seconds, sigma, basis, max(one.distance for one in used))
 
     def call(self, configuration: Configuration, op: str, question: Question) -> Estimate | None:
         """Time of one "draw" or "update" of B; None where nothing tells it."""
         known = self._call(configuration, op, question)
         if known is None:
             return None
-        spread = math.exp(1.96 * known.sigma)
-        ends = known.seconds / spread, known.seconds * spread
-        return Estimate(configuration, known.seconds, *ends, known.basis, known.sigma)
+        return _estimate(configuration, known.seconds, known.sigma, known.basis, known.distance)
 
     def rests_on(self, configuration: Configuration, question: Question) -> list[dict[str, Any]]:
-        """The measured cells around the question, of the chosen configuration."""
+        """The question's own measured cells, or those nearest to it, of the chosen configuration."""
         result = []
         for op in ("draw", "update"):
             cells = self._cells[configuration, op, question.dtype, question.distribution]
-            around = _around(cells, question.capacity, question.batch) or tuple(cells)
             result += [
                 {
                     "op": op,
@@ -147,9 +166,21 @@ class Table:
                     "commit": record.commit,
                     "utc": record.utc,
                 }
-                for record in (cells[cell] for cell in sorted(set(around)))
+                for record in (cells[cell] for cell in sorted(_nearest(cells, question.capacity, question.batch)))
             ]
         return result
+
+    def most_threads(self) -> int:
+        """The most threads that any cell was measured with."""
+        return max((found.threads for found, *_ in self._cells), default=1)
+
+    def most_cells(self, dtype: str) -> int:
+        """Cells of the operation that was measured most often, at any K, of leaves of a dtype."""
+        counts: Counter[tuple[Any, ...]] = Counter()
+        for (found, op, leaves, distribution), held in self._cells.items():
+            if leaves == dtype:
+                counts[found.contestant, found.threads, found.options, op, distribution] += len(held)
+        return max(counts.values(), default=0)
 
     def transfers(self, configuration: Configuration, batch: int) -> str | None:
         """Where the configuration's batches lie, if not in the host's memory, and what moving one takes, if known."""
@@ -168,122 +199,171 @@ class Table:
 
     def _call(self, configuration: Configuration, op: str, question: Question) -> "_Time | None":
         """Time of one call, None where nothing measured or fitted tells it."""
-        key = (configuration.contestant, configuration.threads, configuration.options, op)
-        where = (question.dtype, question.distribution)
-        if (*key, *where) not in self._families:
+        variant = (configuration.contestant, configuration.threads, configuration.options)
+        family = self._family((*variant, op, question.dtype, question.distribution))
+        return family.time(configuration.fanout, question.capacity, question.batch)
+
+    def _family(self, key: "_Key") -> "_Family":
+        """The cells of a variant, and the family of the default that it is compared with."""
+        if key not in self._families:
             cells = {
                 (found.fanout, *cell): record
-                for (found, found_op, *rest), held in self._cells.items()
-                if (found.contestant, found.threads, found.options, found_op) == key and tuple(rest) == where
+                for (found, *rest), held in self._cells.items()
+                if (found.contestant, found.threads, found.options, *rest) == key
                 for cell, record in held.items()
             }
-            self._families[*key, *where] = _Family(cells, self.caches, self.noise_floor)
-        return self._families[*key, *where].time(configuration.fanout, question.capacity, question.batch)
+            default: _Key = (key[0], 1, (), key[3], "float32", "uniform")
+            base = None if key == default else self._family(default)
+            about = family_of(next(iter(cells.values())), self.caches, self.floor) if cells else None
+            self._families[key] = _Family(cells, about, self.noise_floor, base)
+        return self._families[key]
 
     @cached_property
-    def _families(self) -> "dict[tuple[Any, ...], _Family]":
+    def _families(self) -> "dict[_Key, _Family]":
         return {}
+
+    @cached_property
+    def floor(self) -> dict[str, float]:
+        """Seconds that a random read costs more out of memory than out of the last cache: where reads overlap ("line")
+        and where each waits for the one before ("wait"). Empty where the memory floor was not measured that far."""
+        last = self.caches.get("L3", models.DEFAULT_CACHES["L3"])
+        result = {}
+        for what, kind in FLOOR_READS.items():
+            reads = {size: seconds for (name, size), seconds in self._reads.items() if name == kind}
+            if not reads or max(reads) <= last or min(reads) > last / 2:
+                continue
+            inside = max(size for size in reads if size <= last / 2)
+            if (more := reads[max(reads)] - reads[inside]) > 0:
+                result[what] = more
+        return result
+
+
+_Key = tuple[str, int, tuple[tuple[str, Any], ...], str, str, str]
+"""contestant, threads, options, op, dtype, distribution"""
+_Mean = Callable[[int, int, int], float]
 
 
 @dataclass(frozen=True)
 class _Time:
-    """Seconds per call, the standard deviation of its logarithm, what it rests on."""
+    """Seconds per call, the standard deviation of its logarithm, what it rests on, how far outside of the cells."""
 
     seconds: float
     sigma: float
     basis: Basis
+    distance: float = 0.0
 
 
 class _Family:
-    """All measured cells (K, N, B) of one contestant, op and options, and the cost model fitted to them."""
+    """All measured cells (K, N, B) of a variant's op, and what tells of the places between and beyond them.
 
-    def __init__(self, cells: dict[tuple[int, int, int], Measurement], caches: dict[str, int], floor: float) -> None:
-        self._cells, self._floor = cells, floor
-        family = family_of(next(iter(cells.values())), caches)
+    That is ``base``, the default's family, if there is one that can tell, else a cost model of its own. ``about`` is
+    None where there are no cells.
+    """
+
+    def __init__(
+        self,
+        cells: dict[tuple[int, int, int], Measurement],
+        about: models.Family | None,
+        noise_floor: float,
+        base: "_Family | None",
+    ) -> None:
+        self._cells, self._noise_floor = cells, noise_floor
+        self._mean: _Mean | None = None  # seconds of (N, K, B), before what the cells around are off by
+        if about is None:
+            return
         points = [models.Point(n, k, b, record.seconds) for (k, n, b), record in cells.items()]
-        self._model: models.CostModel | None = None
-        if len(points) >= models.LEAST_POINTS:
-            self._model = models.fit(family, points)
-            held_out = models.cross_validate(family, points)
-            self._model_sigma = _rms([one.log_error for one in held_out]) if held_out else UNKNOWN_SIGMA
-            self._off = {
-                (k, n, b): math.log(r.seconds / self._model.predict(n, k, b)) for (k, n, b), r in cells.items()
-            }
+        if base and base.tells:
+            self._mean, offset = base.seconds, UNKNOWN_SIGMA
+        elif _span(cells):
+            self._mean, offset = models.fit(about, points).predict, 0.0
+        else:
+            return
+        off = [math.log(one.seconds / self._mean(one.capacity, one.fanout, one.batch)) for one in points]
+        if offset:
+            sigma = float(np.std(off))
+        else:
+            held_out = [one.log_error for one in models.cross_validate(about, points)]
+            sigma = _rms(held_out) if held_out else UNKNOWN_SIGMA
+        errors = [self._sigma(record) for record in cells.values()]
+        places = np.array([_place(*cell) for cell in cells])
+        self._off = stats.Field(places, np.array(off), np.array(errors), max(LEAST_MODEL_SIGMA, sigma), offset)
+
+    @property
+    def tells(self) -> bool:
+        """Whether it tells of places that are no cells of its own."""
+        return self._mean is not None
+
+    def seconds(self, capacity: int, fanout: int, batch: int) -> float:
+        """Seconds of a call anywhere. ValueError where nothing tells them."""
+        known = self.time(fanout, capacity, batch)
+        if known is None:
+            raise ValueError(f"nothing tells the time of K={fanout}, N={capacity}, B={batch}")
+        return known.seconds
 
     def time(self, fanout: int, capacity: int, batch: int) -> _Time | None:
-        """The measured time, or the model's corrected by the cells around, or the model's; None without a model."""
+        """The measured time, or what the cells around and a model or the default tell; None where nothing does."""
         record = self._cells.get((fanout, capacity, batch))
         if record is not None:
             return _Time(record.seconds, self._sigma(record), "measured")
-        if self._model is None:
+        if self._mean is None:
             return None
-        seconds = self._model.predict(capacity, fanout, batch)
-        off = {(n, b): value for (k, n, b), value in self._off.items() if k == fanout}
-        around = _around(off, capacity, batch)
-        if not around:
-            return _Time(seconds, self._model_sigma, "extrapolated")
-        # Noisy cells are believed less: what they are off by shrinks as their error grows beside the model's own.
-        own = max(self._sigma(self._cells[fanout, n, b]) for n, b in around)
-        model_variance = max(self._model_sigma**2 - own**2, LEAST_SIGMA**2)
-        belief = model_variance / (model_variance + own**2)
-        seconds *= math.exp(belief * _blend(off, around, (capacity, batch)))
-        return _Time(seconds, math.hypot(math.sqrt(belief) * own, self._interpolation_sigma(off)), "interpolated")
-
-    def _interpolation_sigma(self, off: dict[tuple[int, int], float]) -> float:
-        """How far cells lie from what their neighbors say, halved: a cell left out spans twice the distance."""
-        misses = []
-        for cell, value in off.items():
-            rest = {other: o for other, o in off.items() if other != cell}
-            if around := _around(rest, *cell):
-                misses.append(value - _blend(rest, around, cell))
-        return (_rms(misses) if misses else self._model_sigma) / 2
+        off, sigma = self._off.at(_place(fanout, capacity, batch))
+        held = [(n, b) for k, n, b in self._cells if k == fanout] or [(n, b) for _, n, b in self._cells]
+        distance = sum(
+            _outside(values, asked) for values, asked in zip(zip(*held, strict=True), (capacity, batch), strict=True)
+        )
+        sigma = math.hypot(max(LEAST_SIGMA, sigma), DRIFT_SIGMA * distance)
+        basis: Basis = "extrapolated" if distance else "interpolated"
+        return _Time(self._mean(capacity, fanout, batch) * math.exp(off), sigma, basis, distance)
 
     def _sigma(self, record: Measurement) -> float:
         low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
-        return max(LEAST_SIGMA, stats.log_sigma(stats.Interval(record.seconds, low, high), self._floor))
+        return max(LEAST_SIGMA, stats.log_sigma(stats.Interval(record.seconds, low, high), self._noise_floor))
 
 
-def family_of(record: Measurement, caches: Mapping[str, int]) -> models.Family:
-    """The family of cells that a record's model is fitted to."""
+def _estimate(configuration: Configuration, seconds: float, sigma: float, basis: Basis, distance: float) -> Estimate:
+    spread = math.exp(min(1.96 * sigma, math.log(1e6)))
+    return Estimate(configuration, seconds, seconds / spread, seconds * spread, basis, sigma, distance)
+
+
+def family_of(record: Measurement, caches: Mapping[str, int], floor: Mapping[str, float]) -> models.Family:
+    """The family of cells that a record's model is fitted to; ``floor`` as ``Table.floor`` has it."""
     shares = record.op != "draw" and record.options.get("propagate", "recompute") == "recompute"
-    return models.Family(record.contestant, record.op, record.dtype, caches, shares and record.contestant != "python")
+    shares = shares and record.contestant != "python"
+    return models.Family(
+        record.contestant, record.op, record.dtype, caches, shares, {} if "device" in record.machine else floor
+    )
 
 
 def _configuration(record: Measurement) -> Configuration:
     return Configuration(record.contestant, record.fanout, record.threads, tuple(sorted(record.options.items())))
 
 
-def _around(cells: Iterable[tuple[int, int]], capacity: int, batch: int) -> list[tuple[int, int]]:
-    """The one, two or four cells of the grid that enclose (N, B); none where one of them is missing."""
-    held = set(cells)
-    capacities = _sides({n for n, _ in held}, capacity)
-    batches = _sides({b for _, b in held}, batch)
-    corners = list(itertools.product(capacities, batches))
-    return corners if corners and held.issuperset(corners) else []
+def _span(cells: Iterable[tuple[int, int, int]]) -> bool:
+    """Whether there are enough cells for a cost model: two values of N and of B, for it is asked along both."""
+    held = list(cells)
+    return len(held) >= LEAST_CELLS and all(len({cell[axis] for cell in held}) > 1 for axis in (1, 2))
 
 
-def _sides(values: Iterable[int], value: int) -> list[int]:
-    """The value itself if it is there, else its two neighbors, else nothing."""
-    ordered = sorted(values)
-    position = bisect.bisect_left(ordered, value)
-    if position < len(ordered) and ordered[position] == value:
-        return [value]
-    return ordered[position - 1 : position + 1] if 0 < position < len(ordered) else []
+def _place(fanout: int, capacity: int, batch: int) -> list[float]:
+    """A cell as a place of the field ``[3]``."""
+    logs = (math.log(capacity), math.log(fanout), math.log(batch))
+    return [value / scale for value, scale in zip(logs, SCALES, strict=True)]
 
 
-def _blend(values: dict[tuple[int, int], float], corners: Sequence[tuple[int, int]], where: tuple[int, int]) -> float:
-    """Bilinear interpolation in (ln N, ln B) between the corners."""
-    result, total = 0.0, 0.0
-    for corner in corners:
-        weight = 1.0
-        for axis in (0, 1):
-            low, high = min(c[axis] for c in corners), max(c[axis] for c in corners)
-            if low != high:
-                part = math.log(where[axis] / low) / math.log(high / low)
-                weight *= part if corner[axis] == high else 1 - part
-        result += weight * values[corner]
-        total += weight
-    return result / total
+def _outside(values: Sequence[int], asked: int) -> float:
+    """|ln| of the factor by which a value lies outside of others."""
+    return max(0.0, math.log(asked / max(values)), math.log(min(values) / asked))
+
+
+def _nearest(cells: Iterable[tuple[int, int]], capacity: int, batch: int) -> list[tuple[int, int]]:
+    """The cell (N, B) itself, or the few that are nearest by ratio."""
+
+    def distance(cell: tuple[int, int]) -> float:
+        return abs(math.log(cell[0] / capacity)) + abs(math.log(cell[1] / batch))
+
+    found = sorted(cells, key=distance)[:NEAREST]
+    return found[:1] if found and distance(found[0]) == 0 else found
 
 
 def _rms(values: Sequence[float]) -> float:

@@ -164,7 +164,7 @@ def _model(material: Material) -> str:
         points = [models.Point(one.capacity, one.fanout, one.batch, one.seconds) for one in cells]
         if len(points) < models.LEAST_POINTS:
             continue
-        parts[op] = (family_of(cells[0], material.about.caches), points)
+        parts[op] = (family_of(cells[0], material.about.caches, Table(material.found).floor), points)
         off = [one.error for one in models.cross_validate(*parts[op])]
         errors += [(op, len(off), f"{statistics.median(off):.0%}", f"{max(off):.0%}")] if off else []
     regrets, sentences = [], []

@@ -1,5 +1,7 @@
 """The cost model: exact arithmetic, fits that find the costs they were made from, and the printed form's flaw."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -45,7 +47,7 @@ def test_lists_have_no_bytes_to_tell():
 
 @pytest.mark.parametrize("family", [DRAW, UPDATE])
 def test_a_fit_finds_the_costs_that_made_the_times(family):
-    costs = np.array([1.0, 2.0, 5.0, 40.0, 0.1, 2.0, 3.0, 900.0]) * 1e-9
+    costs = np.array([1.0, 1.0, 3.0, 35.0, 2.0, 6.0, 30.0, 80.0, 0.1, 2.0, 3.0, 900.0]) * 1e-9
     points = [Point(n, k, b, float(costs @ models.features(Point(n, k, b, 1.0), family))) for n, k, b in SHAPES]
     model = models.fit(family, points)
     for point in points:
@@ -75,10 +77,45 @@ def test_held_out_cells_are_predicted_without_their_own_fanout_and_capacity():
 
 
 def test_whole_lines_are_charged_and_upper_levels_are_hot():
-    at_16 = models.features(Point(10**6, 16, 1, 1.0), DRAW)
-    assert at_16.tolist() == [6.0, 2.0, 1.0, 0.0, 15 + 4 * 14, 5.0, 1.0, 1.0]  # leaves in L3, 62,500 sums in L2
+    counts = models.features(Point(10**6, 16, 1, 1.0), DRAW)
+    at_16 = dict(zip(models.FEATURES, counts.tolist(), strict=True))
+    assert at_16 == {  # leaves in L3, 62,500 sums in L2, three levels in L1
+        "line": 9.0,
+        "line from beyond L1": 3.0,
+        "line from beyond L2": 1.0,
+        "line from memory": 0.0,
+        "wait": 5.0,
+        "wait for what lies beyond L1": 2.0,
+        "wait for what lies beyond L2": 1.0,
+        "wait for memory": 0.0,
+        "other node": 15 + 4 * 14,
+        "level": 5.0,
+        "element": 1.0,
+        "call": 1.0,
+    }
     at_4 = models.features(Point(10**6, 4, 1, 1.0), DRAW)
-    assert at_4[:4].sum() == 10  # a line a level, never a part of one
+    assert at_4[0] == 10  # a line a level, never a part of one
+    assert models.features(Point(10**6, 16, 64, 1.0), DRAW)[4] == 5  # a block of 64 waits once a level
+    assert models.features(Point(10**6, 16, 65, 1.0), DRAW)[4] == 10
+
+
+def test_what_no_cell_says_of_memory_the_floor_says():
+    costs = np.array([1.0, 1.0, 3.0, 30.0, 2.0, 6.0, 30.0, 80.0, 0.1, 2.0, 3.0, 900.0]) * 1e-9
+
+    def made(n, k, b):
+        return Point(n, k, b, float(costs @ models.features(Point(n, k, b, 1.0), DRAW)))
+
+    small = [made(n, k, b) for n, k, b in SHAPES if n <= 10**6]  # none leaves the caches
+    floor = {"line": 30e-9, "wait": 80e-9}
+    large = made(10**8, 16, 512)
+    told = models.fit(dataclasses.replace(DRAW, floor=floor), small).predict(10**8, 16, 512)
+    untold = models.fit(DRAW, small).predict(10**8, 16, 512)
+    assert untold < 0.5 * large.seconds < 0.95 * large.seconds < told < 1.05 * large.seconds
+    wrong = {"line": 300e-9, "wait": 1e-9}
+    every = [made(*shape) for shape in [*SHAPES, (10**8, 8, 512), (10**8, 16, 1)]]
+    assert models.fit(dataclasses.replace(DRAW, floor=wrong), every).predict(10**8, 16, 512) == pytest.approx(
+        large.seconds, rel=0.15
+    )  # cells that reach memory outweigh a floor that contradicts them
 
 
 def test_updates_of_a_batch_share_their_upper_groups():
