@@ -5,16 +5,15 @@ asked (N, B) from ``tables.py``, with its uncertainty; from these come ties, reg
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from . import stats
+from . import machines, stats
 from .modeled import Modeled, fastest
-from .platforms import fingerprint
-from .records import RecordError, read_folder
+from .records import RecordError
 from .tables import Estimate, Question, Table
 
 QUESTIONS_FILE = "questions.jsonl"  # what answers are tested with: never what they rest on
@@ -26,6 +25,8 @@ class Recommendation:
     """The answer. ``regret_95``: at 95 % confidence the choice costs at most this fraction more than the best one.
 
     ``modeled``: the fastest of what only a model knows. It is never the choice, for nobody has timed it here.
+    ``machine_note``: the sentence that says so where ``machine`` is not the one asked about, but the nearest with
+    records; else "". ``results``: the folder that was read, as it was given.
     """
 
     question: Question
@@ -39,6 +40,8 @@ class Recommendation:
     rests_on: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
     modeled: Modeled | None = None
+    machine_note: str = ""
+    results: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -55,7 +58,7 @@ def recommend(
     results: Path = Path("results"),
     machine: str | None = None,
 ) -> Recommendation:
-    """The best configuration for N leaves and batches of B on a machine (default: this one).
+    """The best configuration for N leaves and batches of B on a machine (default: this one, or the nearest swept one).
 
     ``threads`` bounds the threads (default: the machine's cores). RecordError if the results cannot answer; ValueError
     for a question outside any sense.
@@ -65,10 +68,11 @@ def recommend(
             raise ValueError(f"{what} must be at least {least}, not {value}")
     if not (updates_per_sample >= 0 and math.isfinite(updates_per_sample)):
         raise ValueError(f"updates per sample must be at least 0 and finite, not {updates_per_sample}")
-    key = machine or str(fingerprint()["key"])
-    table = Table(read_folder(results, key, skip=(QUESTIONS_FILE,)))
+    found, note = machines.read(results, machine, machines.SWEEP, skip=(QUESTIONS_FILE,))
+    table = Table(found)
     most = threads or int(table.machine.get("cores", 1))
-    return answer(table, Question(capacity, batch, updates_per_sample, most, dtype, distribution))
+    given = answer(table, Question(capacity, batch, updates_per_sample, most, dtype, distribution))
+    return replace(given, machine_note=note, results=str(results))
 
 
 def answer(table: Table, question: Question) -> Recommendation:
