@@ -32,6 +32,11 @@ def whose(given: MappingAnswer | Shortage) -> Iterator[str]:
         yield ""
 
 
+def records_read(machine: str, results: str) -> str:
+    """Which machine's records an answer rests on, and in which folder they lie."""
+    return f"records: those of machine {machine} in {results}" if machine else f"records: none fits in {results}"
+
+
 def _answer(given: MappingAnswer) -> Iterator[str]:
     yield from _wrapped(
         f"{given.workload} (B = {given.batch:,}, {given.update_interval} environment step(s) a gradient step) on "
@@ -122,7 +127,7 @@ def _evidence(given: MappingAnswer) -> Iterator[str]:
     yield "  rests on:"
     for one in given.sources:
         yield from _wrapped(f"{one.number}: {one.source}, {one.told}", "    ")
-    yield from _wrapped(f"records: of machine {given.machine or 'none'}, in {given.results}")
+    yield from _wrapped(records_read(given.machine, given.results))
     if given.measure_next:
         yield from _wrapped(f"to be surer, measure {given.measure_next.number}: {given.measure_next.command}")
 

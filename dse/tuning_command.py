@@ -13,6 +13,7 @@ from impls.training import WorkloadError
 
 from .adaptation import MEMORY, PROCESS_BYTES, PROCESSOR, WHOLE, Adaptation, adapted
 from .learner_scaling import LearnerScaling, learner_scaling
+from .mapping_text import records_read
 from .platforms import PlatformError
 from .platforms.reading import RESULTS
 from .records import RecordError
@@ -94,7 +95,7 @@ def _print(
         print(json.dumps({**as_dict, **more}))
         return
     whose = [*_wrapped(given.machine_note, ""), ""] if given.machine_note else []
-    read = f"  records: of machine {given.machine or 'none'}, in {options.results}"
+    read = f"  {records_read(given.machine, str(options.results))}"
     print("\n".join([*whose, *lines, read]))
 
 

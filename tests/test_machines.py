@@ -272,7 +272,7 @@ def test_a_mapping_for_this_machine_is_answered_from_the_nearest_that_has_a_plat
     assert "probe it with: python -m dse platform probe" in words
     assert "python -m benchmarks profile --workload cartpole_dqn" in words
     assert f"on {OLD}, for gradient steps" in words
-    assert f"records: of machine {OLD}, in {results}" in words
+    assert f"records: those of machine {OLD} in {results}" in words
     assert "records of this machine" not in words
     assert ask(capsys, *TREE, "--results", results)[1].startswith("For N = ")
 
@@ -318,6 +318,12 @@ def test_what_does_not_fit_says_whose_machine_it_is(here, results, capsys):
     assert text.startswith("Answered from")
 
 
+def test_a_described_machine_names_the_folder_that_has_no_records_for_it(tmp_path, capsys):
+    code, text, _ = ask(capsys, "recommend", "--platform", "u200", "--workload", "pong_dqn", "--results", tmp_path)
+    assert code == 0
+    assert f"records: none fits in {tmp_path}" in text
+
+
 def profile(results, facts, workload="cartpole_dqn"):
     write(
         results / facts["key"] / "profile.jsonl",
@@ -342,7 +348,7 @@ def test_a_machine_that_was_probed_and_profiled_answers_for_itself(here, results
     code, text, _ = ask(capsys, *MAPPING, "--results", results)
     assert code == 0
     assert text.startswith("cartpole_dqn (B = 64")
-    assert "records: of machine fresh" in text
+    assert "records: those of machine fresh in" in text
 
 
 def test_where_nobody_has_a_profile_records_are_enough(here, tmp_path):
