@@ -13,12 +13,14 @@ import argparse
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from . import fpga_command, platform_command, solver_command, tuning_command
 from .mapping import FIX
+from .mapping_text import WIDTH
 from .recommend import Recommendation, recommend
 from .records import RecordError
 from .tables import Estimate
@@ -31,7 +33,6 @@ TREE = {
     "threads": None,
     "dtype": "float32",
     "distribution": "uniform",
-    "machine": None,
 }
 MAPPING: dict[str, Any] = {"objective": "ratio", "fix": [], "exclude": [], "free": [], "epsilon": None}
 """Flags of ``recommend`` that only one of its two questions has, with their defaults."""
@@ -94,7 +95,9 @@ def _misplaced(options: argparse.Namespace, flags: Mapping[str, Any], question: 
 def text(given: Recommendation) -> str:
     """The answer for a reader."""
     question, choice = given.question, given.choice
+    whose = [*textwrap.wrap(given.machine_note, WIDTH, break_on_hyphens=False), ""]
     lines = [
+        *(whose if given.machine_note else []),
         f"For N = {question.capacity:,} {question.dtype} leaves, batches of {question.batch:,}, "
         f"{question.updates_per_sample:g} updates a draw, up to {question.threads} thread(s):",
         "",
@@ -116,8 +119,9 @@ def text(given: Recommendation) -> str:
         )
     lines += [f"  note: {note}" for note in given.notes]
     lines += [
-        f"  rests on {len(given.rests_on)} cells of that configuration, measured on machine {given.machine}, where the "
-        f"same cell measured twice differs by up to {given.noise_floor:.0%}:",
+        f"  rests on {len(given.rests_on)} cells of that configuration, measured on machine {given.machine}"
+        f"{f' (records in {given.results})' if given.results else ''}, where the same cell measured twice differs by "
+        f"up to {given.noise_floor:.0%}:",
     ]
     shown = given.rests_on[:MOST_CELLS_SHOWN]
     lines += [
@@ -159,7 +163,6 @@ def _parser() -> argparse.ArgumentParser:
     ask.add_argument("--threads", type=int, metavar="T", help="at most so many (default: the machine's cores)")
     ask.add_argument("--dtype", default=TREE["dtype"], help="of the leaves (default: %(default)s)")
     ask.add_argument("--distribution", default=TREE["distribution"], help="of the priorities (default: %(default)s)")
-    ask.add_argument("--machine", help="key of another machine with records (default: this one)")
     ask.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
     ask.add_argument("--json", action="store_true", help="print JSON instead of text")
     solver_command.add_to(commands)

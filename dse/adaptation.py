@@ -16,8 +16,8 @@ from pathlib import Path
 from impls.training import Workload
 from impls.training import load as load_workload
 
-from .mapping import BATCHES, tables
-from .platforms import Platform, load
+from .mapping import BATCHES, key_of, located, tables
+from .platforms import Platform
 from .platforms.reading import RESULTS
 from .solver.adapt import Adapted, Cap, adapt, joint
 from .solver.build import build
@@ -87,6 +87,8 @@ class Adaptation:
     best: Pair
     tried: int
     left_out: tuple[str, ...]
+    machine: str  # whose records were read, if any
+    machine_note: str  # says so where another machine stands for "this"
 
     @property
     def loss(self) -> float:
@@ -102,33 +104,40 @@ def adapted(
     *,
     results: Path = RESULTS,
     tell: Callable[[int], None] = lambda batch: None,
+    machine: str | None = None,
 ) -> Adaptation:
     """The searches and what they lose. ``memory_bytes``: of the host; by default what the platform states, if it does.
 
-    ``tell`` is called with each batch before its mappings are looked for. ProblemError for caps outside any sense, or
-    that not even one sampler is under; PlatformError, WorkloadError or RecordError as in ``recommend_mapping``.
+    ``tell`` is called with each batch before its mappings are looked for; ``machine`` is as in ``recommend_mapping``.
+    ProblemError for caps outside any sense, or that not even one sampler is under; PlatformError, WorkloadError or
+    RecordError as in ``recommend_mapping``.
     """
-    machine = load(platform, results) if isinstance(platform, str | Path) else platform
+    place, whose = located(platform, workload, results, machine)
     task = load_workload(workload) if isinstance(workload, str | Path) else workload
-    if not any(device.kind == "cpu" for device in machine.devices):
-        raise ProblemError(f"platform {machine.name!r} has no processor, and environments step on one; add a cpu")
+    if not any(device.kind == "cpu" for device in place.devices):
+        raise ProblemError(f"platform {place.name!r} has no processor, and environments step on one; add a cpu")
     if not 0 < cpu_percent <= WHOLE:
         raise ProblemError(f"the cap on the processor is a percentage above 0 and up to 100, not {cpu_percent:g}")
     if memory_bytes is not None and not memory_bytes > 0:
         raise ProblemError(f"the cap on memory must be above 0 GB, not {memory_bytes / 1e9:g}")
-    asked = _Asked(machine, task, *tables(machine, task, results))
+    asked = _Asked(place, task, *tables(place, task, results))
     caps, batches = list(_caps(asked, memory_bytes, cpu_percent)), _batches(asked)
     samplers = tuple(range(1, asked.parts(1, batches[0]).cores + 1))
     rates = _replayed(asked, samplers, batches, caps, tell)
     found = adapt(samplers, batches, rates.sampling_hz, rates.frames_hz, caps)
     best = joint(samplers, batches, rates.records_hz, caps)
     if not rates.records_hz(*best):
-        raise ProblemError(f"{task.name} does not fit {machine.name} with actors in processes of their own")
+        raise ProblemError(f"{task.name} does not fit {place.name} with actors in processes of their own")
     tried = sum(all(cap.uses(x, batch) <= cap.most for cap in caps) for x in samplers for batch in batches)
     most = {cap.name: cap.most for cap in caps}
     pair = found.samplers.best, found.batch.best
-    left_out = fixed_designs(machine)
-    return Adaptation(machine.name, task.name, samplers, batches, most, rates, found, pair, best, tried, left_out)
+    of = key_of(asked.own, asked.other)
+    return Adaptation(
+        *(place.name, task.name, samplers, batches, most, rates, found, pair, best, tried),
+        left_out=fixed_designs(place),
+        machine=of,
+        machine_note=whose,
+    )
 
 
 def fixed_designs(platform: Platform) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from impls.training import Workload
 from impls.training import load as load_workload
 from impls.training.sizes import networks
 
-from .mapping import tables
-from .platforms import Device, Platform, load
+from .mapping import key_of, located, tables
+from .platforms import Device, Platform
 from .platforms.reading import RESULTS
 from .records import Source
 from .solver import modeled
@@ -79,6 +79,8 @@ class LearnerScaling:
     longest: int
     choice: tuple[int, int]
     ran: tuple[Ran, ...]
+    machine: str  # whose records were read, if any
+    machine_note: str  # says so where another machine stands for "this"
 
     @property
     def single_seconds(self) -> float:
@@ -115,26 +117,28 @@ def learner_scaling(
     device: str | None = None,
     *,
     results: Path = RESULTS,
+    machine: str | None = None,
 ) -> LearnerScaling:
     """Factors for up to ``most`` learners, averaged every ``longest`` steps at the most.
 
     ``device``: what each learner runs on, by default a core of the processor. ProblemError for numbers outside any
     sense or a device that cannot train; PlatformError, WorkloadError or RecordError as in ``recommend_mapping``.
     """
-    machine = load(platform, results) if isinstance(platform, str | Path) else platform
+    place, whose = located(platform, workload, results, machine)
     task = load_workload(workload) if isinstance(workload, str | Path) else workload
     if not 1 <= most <= MOST:
         raise ProblemError(f"the most learners to try are from 1 to {MOST}, not {most}")
     if not 1 <= longest <= LONGEST:
         raise ProblemError(f"the longest period is from 1 to {LONGEST} gradient steps, not {longest}")
-    if not any(one.kind == "cpu" for one in machine.devices):
-        raise ProblemError(f"platform {machine.name!r} has no processor, and environments step on one; add a cpu")
-    names = [one.name for one in machine.devices]
+    if not any(one.kind == "cpu" for one in place.devices):
+        raise ProblemError(f"platform {place.name!r} has no processor, and environments step on one; add a cpu")
+    names = [one.name for one in place.devices]
     if device is not None and device not in names:
         raise ProblemError(f"no device {device!r} for learners; there are {', '.join(names)}")
-    parts = Parts(machine, task, *tables(machine, task, results), {})
-    home = machine.device(device) if device else parts.cpu
-    if home is not parts.cpu and not machine.way(parts.cpu.name, home.name, 0.0)[1]:
+    own, other = tables(place, task, results)
+    parts = Parts(place, task, own, other, {})
+    home = place.device(device) if device else parts.cpu
+    if home is not parts.cpu and not place.way(parts.cpu.name, home.name, 0.0)[1]:
         raise ProblemError(f"no chain of links from {parts.cpu.name} to {home.name}; state them in the platform file")
     sources = tuple(_sources(parts, home, most))
     terms = _terms(parts, sources)
@@ -146,7 +150,9 @@ def learner_scaling(
     ran = tuple(_ran(parts.table, terms)) if parts.table and home is parts.cpu else ()
     points = factors(terms, counts, horizons)
     return LearnerScaling(
-        machine.name, task.name, home.name, terms, sources, counts, horizons, points, held, longest, choice, ran
+        *(place.name, task.name, home.name, terms, sources, counts, horizons, points, held, longest, choice, ran),
+        machine=key_of(own, other),
+        machine_note=whose,
     )
 
 

@@ -12,7 +12,8 @@ from impls.training import load as load_workload
 from impls.training.reading import faults_of
 from impls.training.workload import MOST
 
-from .platforms import Platform, load
+from . import machines
+from .platforms import Platform
 from .platforms.reading import RESULTS
 from .records import RecordError
 from .solver import primitives
@@ -53,23 +54,43 @@ def recommend_mapping(
     free: Collection[str] = (),
     epsilon: float | None = None,
     results: Path = RESULTS,
+    machine: str | None = None,
 ) -> MappingAnswer | Shortage:
     """The best mapping, or what there is too little of.
 
     ``fix``: values that are given, keys as in ``FIX``. ``exclude``: devices that may not be used. ``free``: "batch"
-    (records trained a second decide; the smallest of ties) and "presampled". PlatformError, WorkloadError, RecordError
-    or ProblemError (a ValueError) with one sentence where there is no answer.
+    (records trained a second decide; the smallest of ties) and "presampled". ``machine``: the key of the one whose
+    platform file and records "this" stands for (default: this machine, or the nearest that has both). PlatformError,
+    WorkloadError, RecordError or ProblemError (a ValueError) with one sentence where there is no answer.
     """
-    machine = load(platform, results) if isinstance(platform, str | Path) else platform
     task = load_workload(workload) if isinstance(workload, str | Path) else workload
-    wishes = checked(machine, fix or {}, exclude, free, objective, epsilon)
-    task = _with(task, wishes)
-    own, other = tables(machine, task, results)
-    if "batch" not in free:
-        return _answer(machine, task, own, other, objective, wishes, exclude, free, epsilon)
-    batch, note = _batch(machine, task, own, other, objective, wishes, exclude, free, epsilon)
-    given = _answer(machine, _with(task, {"batch": batch}), own, other, objective, wishes, exclude, free, epsilon)
-    return dataclasses.replace(given, notes=(note, *given.notes)) if isinstance(given, MappingAnswer) else given
+    place, whose = located(platform, workload, results, machine)
+    wishes = checked(place, fix or {}, exclude, free, objective, epsilon)
+    task, note = _with(task, wishes), ""
+    own, other = tables(place, task, results)
+    if "batch" in free:
+        batch, note = _batch(place, task, own, other, objective, wishes, exclude, free, epsilon)
+        task = _with(task, {"batch": batch})
+    given = _answer(place, task, own, other, objective, wishes, exclude, free, epsilon)
+    told: dict[str, Any] = {"machine": key_of(own, other), "machine_note": whose, "results": str(results)}
+    if note and isinstance(given, MappingAnswer):
+        told["notes"] = (note, *given.notes)
+    return dataclasses.replace(given, **told)
+
+
+def located(
+    platform: str | Path | Platform, workload: str | Path | Workload, results: Path, machine: str | None = None
+) -> tuple[Platform, str]:
+    """(the platform, the sentence that says so where another machine than this one stands for "this", else "")."""
+    if isinstance(platform, Platform):
+        return platform, ""
+    profiled = workload.name if isinstance(workload, Workload) else str(workload)
+    return machines.platform(platform, results, machine, profiled)
+
+
+def key_of(own: PerformanceTable | None, other: PerformanceTable | None) -> str:
+    """Of the machine whose records are read; "" where none are."""
+    return next((table.machine_key for table in (own, other) if table), "")
 
 
 def explain_mapping(
@@ -83,6 +104,7 @@ def explain_mapping(
     free: Collection[str] = (),
     epsilon: float | None = None,
     results: Path = RESULTS,
+    machine: str | None = None,
 ) -> Explanation | Shortage:
     """Why a configuration loses, that it ties, or what it lacks.
 
@@ -95,7 +117,7 @@ def explain_mapping(
             raise ProblemError(f"{key} is fixed for both sides, so it cannot tell one from the other")
         if key in NUMBERS and not (key == "presampled" and key in free):
             raise ProblemError(f"{key} changes the question, for both sides; write --fix {key}={value}")
-    more: dict[str, Any] = {"exclude": exclude, "epsilon": epsilon, "results": results}
+    more: dict[str, Any] = {"exclude": exclude, "epsilon": epsilon, "results": results, "machine": machine}
     best = recommend_mapping(platform, workload, objective, fix=fix, free=free, **more)
     if isinstance(best, Shortage):
         return best

@@ -19,9 +19,22 @@ GOALS = {
 
 def text(given: MappingAnswer | Shortage | Explanation) -> str:
     """For a reader."""
+    lines = [*whose(given.best if isinstance(given, Explanation) else given)]
     if isinstance(given, Shortage):
-        return "\n".join(_shortage(given))
-    return "\n".join(_explanation(given) if isinstance(given, Explanation) else _answer(given))
+        return "\n".join([*lines, *_shortage(given)])
+    return "\n".join([*lines, *(_explanation(given) if isinstance(given, Explanation) else _answer(given))])
+
+
+def whose(given: MappingAnswer | Shortage) -> Iterator[str]:
+    """The lines that say whose records answer, where they are not this machine's own."""
+    if given.machine_note:
+        yield from _wrapped(given.machine_note, "")
+        yield ""
+
+
+def records_read(machine: str, results: str) -> str:
+    """Which machine's records an answer rests on, and in which folder they lie."""
+    return f"records: those of machine {machine} in {results}" if machine else f"records: none fits in {results}"
 
 
 def _answer(given: MappingAnswer) -> Iterator[str]:
@@ -114,6 +127,7 @@ def _evidence(given: MappingAnswer) -> Iterator[str]:
     yield "  rests on:"
     for one in given.sources:
         yield from _wrapped(f"{one.number}: {one.source}, {one.told}", "    ")
+    yield from _wrapped(records_read(given.machine, given.results))
     if given.measure_next:
         yield from _wrapped(f"to be surer, measure {given.measure_next.number}: {given.measure_next.command}")
 
@@ -146,7 +160,7 @@ def _explanation(given: Explanation) -> Iterator[str]:
 
 def beside(before: MappingAnswer | Shortage, after: MappingAnswer | Shortage, change: str) -> str:
     """Two answers, line by line where they differ."""
-    lines = [f"what if {change}:", ""]
+    lines = [*whose(before), f"what if {change}:", ""]
     rows = [("", "before", "after"), *zip(*(_column(one) for one in (before, after)), strict=True)]
     cells = [(row[0], row[1], row[2]) if not row[0] else row for row in ((a[0], a[1], b[1]) for a, b in rows[1:])]
     table = [("", "before", "after"), *cells]

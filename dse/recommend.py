@@ -5,7 +5,7 @@ asked (N, B) from ``tables.py``, with its uncertainty; from these come ties, reg
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,13 @@ import numpy as np
 
 from impls.sumtree.contract import LEAF_DTYPES, one_of
 
-from . import models, platforms, stats
+from . import machines, models, platforms, stats
 from .modeled import Modeled, fastest
-from .records import RecordError, read_folder
+from .platforms.reading import FILE
+from .records import RecordError, how_to_measure
 from .tables import LEAST_CELLS, Configuration, Estimate, Question, Table
 
-PROBED = "platform.toml"
-SWEEP = "python -m benchmarks sweep --preset quick"
+SWEEP = "sweep --preset quick"  # what would answer a question that the records cannot
 QUESTIONS_FILE = "questions.jsonl"  # what answers are tested with: never what they rest on
 CLOSE_ENOUGH = 0.02  # a tie within so much goes to fewer threads
 EQUALLY_FAR = 0.1  # |ln| of factors by which two configurations' cells may differ in distance from the question
@@ -31,6 +31,8 @@ class Recommendation:
     """The answer. ``regret_95``: at 95 % confidence the choice costs at most this fraction more than the best one.
 
     ``modeled``: the fastest of what only a model knows. It is never the choice, for nobody has timed it here.
+    ``machine_note``: the sentence that says so where ``machine`` is not the one asked about, but the nearest with
+    records; else "". ``results``: the folder that was read, as it was given.
     """
 
     question: Question
@@ -44,6 +46,8 @@ class Recommendation:
     rests_on: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
     modeled: Modeled | None = None
+    machine_note: str = ""
+    results: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -60,16 +64,19 @@ def recommend(
     results: Path = Path("results"),
     machine: str | None = None,
 ) -> Recommendation:
-    """The best configuration for N leaves and batches of B on a machine (default: this one).
+    """The best configuration for N leaves and batches of B on a machine (default: this one, or the nearest swept one).
 
     ``threads`` bounds the threads (default: the machine's cores). RecordError if the results cannot answer; ValueError
     for a question outside any sense.
     """
     check(Question(capacity, batch, updates_per_sample, 1 if threads is None else threads, dtype, distribution))
-    key = machine or str(platforms.fingerprint()["key"])
-    table = Table(read_folder(results, key, skip=(QUESTIONS_FILE,)), memory_bytes(results, key))
+    found, note = machines.read(results, machine, machines.SWEEP, skip=(QUESTIONS_FILE,))
+    table = Table(found)
+    if table.memory_bytes is None:
+        table.memory_bytes = probed_memory_bytes(results, table.machine_key)
     most = threads or int(table.machine.get("cores", 1))
-    return answer(table, Question(capacity, batch, updates_per_sample, most, dtype, distribution))
+    given = answer(table, Question(capacity, batch, updates_per_sample, most, dtype, distribution))
+    return replace(given, machine_note=note, results=str(results))
 
 
 def check(question: Question) -> None:
@@ -82,11 +89,12 @@ def check(question: Question) -> None:
     one_of("dtype", question.dtype, LEAF_DTYPES)
 
 
-def memory_bytes(results: Path, machine: str) -> float | None:
+def probed_memory_bytes(results: Path, machine: str) -> float | None:
     """Bytes of a machine's memory, as a probe of it found them; None where there was none."""
-    if not (results / machine / PROBED).exists():
+    path = results / machine / FILE
+    if not path.exists():
         return None
-    memory = platforms.load(results / machine / PROBED).device("cpu").memory
+    memory = platforms.load(path).device("cpu").memory
     return memory.size_bytes.value if memory else None
 
 
@@ -144,7 +152,7 @@ def _estimates(table: Table, question: Question) -> list[Estimate]:
     if not able:
         raise RecordError(
             f"the records hold no draws and updates of {question.dtype} leaves, with at most {question.threads} "
-            f"threads; measure them: {SWEEP}"
+            f"threads; {how_to_measure(SWEEP)}"
         )
     needs = {one: _bytes(one, question) for one in able}
     if table.memory_bytes is not None and min(needs.values()) > table.memory_bytes:
@@ -158,7 +166,7 @@ def _estimates(table: Table, question: Question) -> list[Estimate]:
         raise RecordError(
             f"the records hold no cell at N = {question.capacity:,} and B = {question.batch:,}, and too few others to "
             f"tell its time by ({table.most_cells(question.dtype)} of an operation): an implementation needs at least "
-            f"{LEAST_CELLS}, with two values of N and of B among them; measure them: {SWEEP}"
+            f"{LEAST_CELLS}, with two values of N and of B among them; {how_to_measure(SWEEP)}"
         )
     return estimates
 

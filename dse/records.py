@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 SCHEMA = 1
+_BENCHMARKS = Path(__file__).parent.parent / "benchmarks" / "sweep.py"  # beside this package in a checkout alone
 
 Source = Literal["measured", "modeled", "quoted", "extrapolated"]
 Status = Literal["ok", "skipped", "failed", "unstable"]
@@ -155,18 +156,31 @@ def read_folder(folder: Path, machine: str | None = None, skip: tuple[str, ...] 
     the machines that are there.
     """
     paths = sorted(path for path in folder.rglob("*.jsonl") if path.name not in skip)
-    if not paths:
-        raise RecordError(f"{folder}: no records here; make some with: python -m benchmarks sweep --preset quick")
     records = [record for path in paths for record in read_file(path)]
+    if not records:
+        other = ", or name a folder that has some: --results FOLDER" if has_benchmarks() else ""
+        raise RecordError(f"{folder}: no records here; {how_to_measure('sweep --preset quick')}{other}")
     kept = [record for record in records if machine in (None, record.machine_key)]
     if not kept:
-        there = ", ".join(sorted({record.machine_key for record in records}))
+        there = sorted({record.machine_key for record in records})
         raise RecordError(
-            f"{folder}: no records of machine {machine}, only of {there}; measure on it with: python -m benchmarks "
-            "sweep --preset quick, or ask about one of those with --machine"
+            f"{folder}: no records of machine {machine}, only of {', '.join(there)}; ask with --machine {there[0]}, or "
+            f"on machine {machine} {how_to_measure('sweep --preset quick')}"
         )
     latest = {(record.machine_key, record.cell): record for record in sorted(kept, key=lambda record: record.utc)}
     return list(latest.values())
+
+
+def has_benchmarks() -> bool:
+    """Whether ``python -m benchmarks`` is there: in a checkout, but not where only the wheel is installed."""
+    return _BENCHMARKS.is_file()
+
+
+def how_to_measure(command: str) -> str:
+    """What to do to measure, as a clause that begins with "measure"; ``command`` as after ``python -m benchmarks``."""
+    if has_benchmarks():
+        return f"measure with: python -m benchmarks {command}"
+    return "measure in a checkout of Fanout, which has the benchmarks, and name its results with --results FOLDER"
 
 
 def twins(found: Iterable[Measurement], primitive: str = "sum_tree") -> list[tuple[float, float]]:

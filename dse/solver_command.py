@@ -1,6 +1,7 @@
 """``python -m dse recommend --workload``, ``explain`` and ``what-if``: arguments and what they lead to."""
 
 import argparse
+import dataclasses
 import json
 import sys
 import textwrap
@@ -11,10 +12,10 @@ from typing import Any
 from impls.training import WorkloadError
 from impls.training import names as workload_names
 
-from .mapping import FIX, FREE, explain_mapping, recommend_mapping
+from .mapping import FIX, FREE, explain_mapping, located, recommend_mapping
 from .mapping_text import GOALS, WIDTH, beside, text
-from .platforms import PlatformError, load, names
-from .records import RecordError
+from .platforms import Platform, PlatformError, names
+from .records import RecordError, has_benchmarks
 from .solver.answer import MappingAnswer, Shortage
 from .solver.explain import Explanation
 from .solver.objectives import EPSILONS
@@ -30,6 +31,7 @@ ABOUT = f"""What to run where: actors, sampling, storage, learner and updating o
 
 A platform is a name ({", ".join(names())}, or `this`, the machine that asks, with its records) or a .toml file;
 a workload too ({", ".join(workload_names())}).
+Where `this` has no records, those of the nearest machine answer, and the first line says so; --machine names another.
 
 Objectives:
 {_listed(GOALS)}
@@ -57,6 +59,17 @@ def add_question(parser: argparse.ArgumentParser, needs_platform: bool = True) -
     )
     told = ", ".join(f"{epsilon:g} for {name}" for name, epsilon in EPSILONS.items())
     parser.add_argument("--epsilon", type=float, metavar="E", help=f"share of the best that counts as a tie ({told})")
+    add_machine(parser)
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """--machine, of every question that records answer."""
+    shown = "`python -m benchmarks list` shows them" if has_benchmarks() else "folders of results are named so"
+    parser.add_argument(
+        "--machine",
+        metavar="KEY",
+        help=f"key of another machine with records; {shown} (default: this machine, or the nearest with records)",
+    )
 
 
 def add_to(commands: Any) -> None:
@@ -97,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _recommend(options: argparse.Namespace) -> int:
-    return _show(_asked(options, options.platform), options.json)
+    return _show(_asked(options, options.platform, options.machine), options.json)
 
 
 def _explain(options: argparse.Namespace) -> int:
@@ -111,19 +124,21 @@ def _explain(options: argparse.Namespace) -> int:
         free=options.free,
         epsilon=options.epsilon,
         results=options.results,
+        machine=options.machine,
     )
     return _show(given, options.json)
 
 
 def _what_if(options: argparse.Namespace) -> int:
-    before = load(options.platform, options.results)
+    before, whose = located(options.platform, options.workload, options.results, options.machine)
     changes = {}
     for key, value in pairs(options.changes, "--set").items():
         try:
             changes[key] = float(value.replace("_", ""))
         except ValueError:
             raise ValueError(f"--set {key}={value}: a number is wanted, in the unit that the key ends in") from None
-    answers = [_asked(options, machine) for machine in (before, changed(before, changes))]
+    both = (_asked(options, machine) for machine in (before, changed(before, changes)))
+    answers = [dataclasses.replace(one, machine_note=whose) for one in both]
     if options.json:
         print(json.dumps({"before": answers[0].to_dict(), "after": answers[1].to_dict()}))
     else:
@@ -131,9 +146,11 @@ def _what_if(options: argparse.Namespace) -> int:
     return 0 if isinstance(answers[1], MappingAnswer) else 1
 
 
-def _asked(options: argparse.Namespace, machine: Any) -> MappingAnswer | Shortage:
+def _asked(
+    options: argparse.Namespace, platform: str | Platform, machine: str | None = None
+) -> MappingAnswer | Shortage:
     return recommend_mapping(
-        machine,
+        platform,
         options.workload,
         options.objective,
         fix=pairs(options.fix, "--fix"),
@@ -141,6 +158,7 @@ def _asked(options: argparse.Namespace, machine: Any) -> MappingAnswer | Shortag
         free=options.free,
         epsilon=options.epsilon,
         results=options.results,
+        machine=machine,
     )
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from impls.sumtree.levels import CACHE_LINE
 
 from . import models, stats
-from .records import Measurement, RecordError, twins
+from .records import Measurement, RecordError, how_to_measure, twins
 
 Basis = Literal["measured", "interpolated", "extrapolated"]
 BASES: tuple[Basis, ...] = ("measured", "interpolated", "extrapolated")
@@ -84,10 +84,10 @@ class Estimate:
 class Table:
     """The timed draws and updates of one machine's sum trees, as times for any (N, B).
 
-    ``modeled``: the configurations that only a model tells of. ``memory_bytes``: of the machine, if given or recorded.
+    ``modeled``: the configurations that only a model tells of. ``memory_bytes``: of the machine, None if unknown.
     """
 
-    def __init__(self, found: Iterable[Measurement], memory_bytes: float | None = None) -> None:
+    def __init__(self, found: Iterable[Measurement]) -> None:
         found = list(found)
         trees = [record for record in found if record.primitive.startswith("sum_tree")]
         self._reads = {
@@ -98,12 +98,10 @@ class Table:
         known = [record for record in trees if record.median_seconds]
         timed = [record for record in known if record.source == "measured"]
         if not timed:
-            raise RecordError(
-                "the records hold no measured time of a sum tree; measure with: python -m benchmarks sweep"
-            )
+            raise RecordError(f"the records hold no measured time of a sum tree; {how_to_measure('sweep')}")
         self.machine = timed[-1].machine
         self.machine_key = timed[-1].machine_key
-        self.memory_bytes: float | None = self.machine.get("memory_bytes", memory_bytes)
+        self.memory_bytes: float | None = self.machine.get("memory_bytes")
         self.noise_floor = stats.noise_floor(twins(timed))
         self._cells: dict[tuple[Configuration, str, str, str], dict[tuple[int, int], Measurement]] = defaultdict(dict)
         for record in timed:

@@ -5,7 +5,7 @@ import dataclasses
 import json
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,13 @@ from impls.training import WorkloadError
 
 from .adaptation import MEMORY, PROCESS_BYTES, PROCESSOR, WHOLE, Adaptation, adapted
 from .learner_scaling import LearnerScaling, learner_scaling
+from .mapping_text import records_read
 from .platforms import PlatformError
 from .platforms.reading import RESULTS
 from .records import RecordError
 from .solver.adapt import Search
 from .solver.multi_learner import FactorPoint, data_parallel_seconds, spo_seconds
+from .solver_command import add_machine
 
 WIDTH = 116
 HARDLY, PARTLY = 1.1, 1.5  # times as fast with two learners, below which a second one is hardly, or partly, worth it
@@ -67,6 +69,7 @@ def add_to(commands: Any) -> None:
     for parser in (ask, more):
         parser.add_argument("--platform", required=True, metavar="NAME", help="a platform's name or file, or `this`")
         parser.add_argument("--workload", required=True, metavar="NAME", help="a workload's name or file")
+        add_machine(parser)
         parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: %(default)s")
         parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
@@ -78,6 +81,22 @@ def run(options: argparse.Namespace) -> int:
     except (PlatformError, WorkloadError, RecordError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def _print(
+    options: argparse.Namespace,
+    given: Adaptation | LearnerScaling,
+    as_dict: Mapping[str, Any],
+    lines: Iterator[str],
+) -> None:
+    """An answer, with the records that it read; first of all whose they are where they are not this machine's own."""
+    if options.json:
+        more = {"machine": given.machine, "machine_note": given.machine_note, "results": str(options.results)}
+        print(json.dumps({**as_dict, **more}))
+        return
+    whose = [*_wrapped(given.machine_note, ""), ""] if given.machine_note else []
+    read = f"  {records_read(given.machine, str(options.results))}"
+    print("\n".join([*whose, *lines, read]))
 
 
 def _adapt(options: argparse.Namespace) -> int:
@@ -94,10 +113,11 @@ def _adapt(options: argparse.Namespace) -> int:
         options.cpu_percent,
         results=options.results,
         tell=tell,
+        machine=options.machine,
     )
     if shown:
         print(f"\r{'':24}\r", end="", file=sys.stderr)
-    print(json.dumps(_adapted_dict(given)) if options.json else "\n".join(_adapted_text(given)))
+    _print(options, given, _adapted_dict(given), _adapted_text(given))
     return 0
 
 
@@ -200,8 +220,9 @@ def _learners(options: argparse.Namespace) -> int:
         options.longest_period,
         options.device,
         results=options.results,
+        machine=options.machine,
     )
-    print(json.dumps(_scaling_dict(given)) if options.json else "\n".join(_scaling_text(given)))
+    _print(options, given, _scaling_dict(given), _scaling_text(given))
     return 0
 
 

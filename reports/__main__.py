@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from dse import platforms, quoted, records
+from dse import machines, quoted
 from dse.quoted import Quoted
 from dse.recommend import QUESTIONS_FILE
 from dse.records import Measurement, RecordError
@@ -221,10 +221,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Build the report; returns the exit code: 0 done, 2 cannot be done (one sentence says why)."""
     warnings.showwarning = _one_line
     options = _parser().parse_args(arguments)
-    key = options.machine or str(platforms.fingerprint()["key"])
     try:
-        found = records.read_folder(options.results, key, skip=(QUESTIONS_FILE,))
-        built = build(found, options.results, options.out)
+        found, note = machines.read(options.results, options.machine, machines.ANYTHING, skip=(QUESTIONS_FILE,))
+        if note and not options.json:
+            print(note)
+        built = build(found, options.results, options.out, note)
     except RecordError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -245,8 +246,11 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def build(found: Sequence[Measurement], results: Path, out: Path) -> dict[str, Any]:
-    """Draw and write everything into ``out``; returns the paths of page and figures, and why others were left out."""
+def build(found: Sequence[Measurement], results: Path, out: Path, note: str = "") -> dict[str, Any]:
+    """Draw and write everything into ``out``; returns the paths of page and figures, and why others were left out.
+
+    ``note``: a sentence on whose records these are, for the top of the page.
+    """
     out.mkdir(parents=True, exist_ok=True)
     frame, about = table.tidy(found), table.about(found)
     drawn, paths, left_out = [], [], {}
@@ -267,8 +271,9 @@ def build(found: Sequence[Measurement], results: Path, out: Path) -> dict[str, A
         except RecordError as error:
             left_out[solved.name] = str(error)
     index = out / "index.html"
-    index.write_text(page(Material(found, about, results, drawn, left_out)), encoding="utf-8")
-    return {"page": str(index), "figures": paths, "left_out": left_out}
+    index.write_text(page(Material(found, about, results, drawn, left_out, note)), encoding="utf-8")
+    whose = {"machine": about.key, "machine_note": note, "results": str(results)}
+    return {"page": str(index), "figures": paths, "left_out": left_out, **whose}
 
 
 def _written(chart: Chart | ModeledChart | SolverChart, figure: Figure, out: Path, paths: list[str]) -> Drawn:
@@ -288,7 +293,12 @@ def _one_line(message: Warning | str, category: type[Warning], *place: Any, **mo
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m reports", description=__doc__)
     parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
-    parser.add_argument("--machine", metavar="KEY", help="another machine with records (default: this one)")
+    parser.add_argument(
+        "--machine",
+        metavar="KEY",
+        help="key of another machine with records; `python -m benchmarks list` shows them (default: this machine, or "
+        "the nearest with records)",
+    )
     parser.add_argument(
         "--out", type=Path, default=Path("reports/build"), metavar="FOLDER", help="default: %(default)s"
     )

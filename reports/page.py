@@ -60,13 +60,17 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Material:
-    """All a page is made of: one machine's records, what was drawn of them, and why other figures were not."""
+    """All a page is made of: one machine's records, what was drawn of them, and why other figures were not.
+
+    ``note`` says that they are another machine's than the one that draws, where they are.
+    """
 
     found: Sequence[Measurement]
     about: About
     results: Path
     drawn: Sequence[Drawn]
     left_out: Mapping[str, str]
+    note: str = ""
 
 
 def page(material: Material) -> str:
@@ -77,7 +81,7 @@ def page(material: Material) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{safe(title)}</title><style>{STYLE}</style></head>\n"
-        f"<body><h1>{safe(title)}</h1>\n{body}\n</body></html>\n"
+        f"<body><h1>{safe(title)}</h1>\n{paragraph(material.note) if material.note else ''}{body}\n</body></html>\n"
     )
 
 

@@ -155,7 +155,7 @@ def _answer(platform: str | Path, workload: str, results: Path, told: str) -> st
         given = recommend_mapping(platform, workload, results=results)
     except (PlatformError, RecordError, ValueError) as error:
         return paragraph(f"Left out, {asked}: {error}.")
-    name = "this" if isinstance(platform, Path) else platform
+    name = f"this --machine {platform.parent.name}" if isinstance(platform, Path) else platform
     command = f"python -m dse recommend --platform {name} --workload {workload}"
     return paragraph(f"{asked}: {command}") + f"<pre>{safe(text(given))}</pre>\n"
 

@@ -155,7 +155,7 @@ def test_the_noise_floor_of_the_run_enters(tmp_path):
 
 
 def test_questions_that_cannot_be_answered(folder, tmp_path):
-    with pytest.raises(RecordError, match=r"no draws and updates of float64 leaves, .* measure them: python -m bench"):
+    with pytest.raises(RecordError, match=r"no draws and updates of float64 leaves, .* measure with: python -m bench"):
         ask(folder, dtype="float64")
     with pytest.raises(RecordError, match=r"nothing was measured with 'foo' priorities, only with uniform; .* --help"):
         ask(folder, distribution="foo")

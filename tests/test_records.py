@@ -182,7 +182,7 @@ def test_folders_give_the_latest_record_of_each_cell_and_machine(tmp_path):
     assert read_folder(tmp_path, "here", skip) == [measurement()]
     with pytest.raises(RecordError, match="no records of machine elsewhere, only of here, there"):
         read_folder(tmp_path, "elsewhere", skip)
-    with pytest.raises(RecordError, match="no records here; make some with: python -m benchmarks sweep"):
+    with pytest.raises(RecordError, match="no records here; measure with: python -m benchmarks sweep"):
         read_folder(tmp_path / "nothing")
 
 
@@ -213,7 +213,9 @@ def test_lines_without_a_time_say_so():
 def test_the_machine_is_recognized_and_the_commit_known():
     here = platforms.fingerprint()
     assert here == platforms.fingerprint()
-    assert set(here) == {"key", "cpu", "cores", "caches", "governor", "kernel", "python", "packages", "gpus"}
+    processor = {"vendor", "family", "model", "stepping", "vector_sets", "cpu"}
+    software = {"governor", "kernel", "python", "packages", "gpus"}
+    assert set(here) == {"key", *processor, "cores", "caches", "memory_bytes", *software}
     assert here["cores"] == os.cpu_count()
 
 

@@ -344,14 +344,38 @@ def one_sentence(capsys):
 
 def test_an_empty_folder_is_one_sentence(tmp_path, capsys):
     assert run(tmp_path, tmp_path / "out") == 2
-    assert "no records here; make some with: python -m benchmarks sweep" in one_sentence(capsys)
+    assert "no records here; measure with: python -m benchmarks sweep" in one_sentence(capsys)
     assert not (tmp_path / "out").exists()
 
 
 def test_another_machine_is_one_sentence(tmp_path, capsys):
     results = write(tmp_path / "results", [record(10.0)])
     assert command.main(["--results", str(results), "--machine", "other", "--out", str(tmp_path / "out")]) == 2
-    assert f"no records of machine other, only of {KEY}" in one_sentence(capsys)
+    assert f"no records of machine other, only of {KEY}; ask with --machine {KEY}" in one_sentence(capsys)
+
+
+def test_a_machine_without_records_draws_those_of_the_nearest_and_says_so(tmp_path, capsys, monkeypatch):
+    here = MACHINE | {"key": "fresh", "cores": 8, "vendor": "Abacus"}
+    monkeypatch.setattr("dse.machines.fingerprint", lambda: here)
+    results = write(tmp_path / "results", [record(10.0, capacity=n) for n in (1_000, 10_000)])
+    asked = ["--results", str(results), "--out", str(tmp_path / "out")]
+    assert command.main(asked) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith(f"Answered from records of machine {KEY} (Abacus 9000, 4 cores), the nearest there is")
+    assert "fresh (Abacus 9000, 8 cores), has no records of its own. That machine differs in cores (8 here, 4" in first
+    html = (tmp_path / "out" / "index.html").read_text()
+    assert html.index("<h1>") < html.index("<p>Answered from records of machine") < html.index("<h2>")
+    assert command.main([*asked, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["machine"], said["machine_note"], said["results"]) == (KEY, first, str(results))
+
+
+def test_a_machine_with_records_draws_its_own_without_a_word(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("dse.machines.fingerprint", lambda: MACHINE)
+    results = write(tmp_path / "results", [record(10.0, capacity=n) for n in (1_000, 10_000)])
+    assert command.main(["--results", str(results), "--out", str(tmp_path / "out")]) == 0
+    assert "Answered from" not in capsys.readouterr().out
+    assert "Answered from" not in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_a_file_where_the_folder_should_be_is_one_sentence(tmp_path, capsys):

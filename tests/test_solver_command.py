@@ -115,7 +115,7 @@ def test_nothing_fits_is_an_answer_of_its_own(capsys):
         ([*ASK[1:], "--batch", "100"], "--batch is of a question about a tree; write --fix batch=100"),
         ([*ASK[1:], "--capacity", "100"], "write --fix capacity=100"),
         ([*ASK[1:], "--threads", "2"], "write --fix threads=2"),
-        ([*ASK[1:], "--machine", "d7dae63b89"], "--machine is of a question about a tree"),
+        ([*ASK[1:], "--machine", "d7dae63b89"], "--machine d7dae63b89 goes with --platform this"),
         ([*ASK[1:], "--dtype", "float64"], "--dtype is of a question about a tree"),
         (["--capacity", "9", "--batch", "8", "--fix", "learner=gpu"], "--fix is of a question about a mapping"),
         ([*ASK[1:], "--free", "batch", "--fix", "batch=64"], "batch is both fixed and free"),
@@ -179,7 +179,18 @@ def test_records_of_another_machine_are_not_taken_for_this_ones(capsys, tmp_path
     code, _, errors = told(capsys, "recommend", "--platform", str(path), "--workload", "hopper_ddpg")
     assert code == 2
     assert "no records of machine 0123456789, only of" in errors
+    assert "take the line machine_key out of the platform file, then models answer" in errors
     assert errors.count("\n") == 1
+    path.write_text("\n".join(line for line in path.read_text().splitlines() if not line.startswith("machine_key")))
+    assert told(capsys, "recommend", "--platform", str(path), "--workload", "hopper_ddpg")[0] == 0
+
+
+@pytest.mark.parametrize("command", ["recommend", "explain", "what-if", "adapt", "learners"])
+def test_help_says_what_a_machine_is(capsys, command):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--machine KEY key of another machine with records; `python -m benchmarks list` shows them" in text
 
 
 @pytest.mark.parametrize("path", ["gpu.memry_gb", "gpx.memory_gb", "cpu.cores", "link.beta"])

@@ -126,7 +126,7 @@ def test_what_is_there_can_be_listed_and_exported(tmp_path, capsys):
         (["sweep", "--capacities", "many"], "many"),
         (["sweep", "--ops", "steal"], "op must be one of sample"),
         (["sweep", "--fanotus", "3"], "--fanotus"),
-        (["list", "--results", "nowhere"], "no records here; make some with"),
+        (["list", "--results", "nowhere"], "no records here; measure with"),
         (["forget"], "forget"),
     ],
 )

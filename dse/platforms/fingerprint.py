@@ -15,21 +15,56 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("numpy", "numba", "llvmlite", "fanout", "cupy-cuda13x", "torch", "torchrl", "gymnasium")
+PROCESSOR = {  # facts of a processor, and what /proc/cpuinfo calls them on x86 and on ARM
+    "vendor": ("vendor_id", "CPU implementer"),
+    "family": ("cpu family", "CPU architecture"),
+    "model": ("model", "CPU part"),
+    "stepping": ("stepping", "CPU revision"),
+}
+VECTOR_SETS = (
+    *("sse4_2", "avx", "fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"),
+    *("neon", "asimd", "sve", "sve2"),
+)
+"""Vector instructions that tell one generation of processors from another, by the names that Linux has for them.
+
+Other flags are no part of a machine's key: a new kernel shows new ones of the same processor.
+"""
 
 
 @functools.cache
 def fingerprint() -> Mapping[str, Any]:
-    """This machine and its software. ``key`` is a hash of CPU model, cores and caches."""
-    identity = {"cpu": _cpu_model(), "cores": os.cpu_count() or 1, "caches": _caches()}
-    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
+    """This machine and its software. ``key`` is a hash of all that ``processor`` tells, of cores and of caches."""
+    identity = {**processor(_cpuinfo()), "cores": os.cpu_count() or 1, "caches": _caches()}
     return {
-        "key": key,
+        "key": key_of(identity),
         **identity,
+        "memory_bytes": _memory_bytes(),
         "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
         "gpus": _gpus(),
+    }
+
+
+def key_of(identity: Mapping[str, Any]) -> str:
+    """Ten hexadecimal digits for a processor with its cores and caches, whatever the order of the facts."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def processor(cpuinfo: str) -> dict[str, Any]:
+    """Facts of the first processor in the text of /proc/cpuinfo: those of ``PROCESSOR``, ``vector_sets``, ``cpu``.
+
+    The last is its name. What else the text does not tell is None, as all of it is on a system without that file.
+    """
+    lines = (line.partition(":") for line in cpuinfo.strip().partition("\n\n")[0].splitlines())
+    told = {name.strip(): value.strip() for name, _, value in lines}
+    found = {fact: next((told[name] for name in names if name in told), None) for fact, names in PROCESSOR.items()}
+    flags = told.get("flags", told.get("Features"))
+    return {
+        **found,
+        "vector_sets": None if flags is None else [name for name in VECTOR_SETS if name in flags.split()],
+        "cpu": told.get("model name") or platform.processor() or platform.machine(),
     }
 
 
@@ -59,12 +94,11 @@ def command_line() -> str:
     return " ".join([name, *(Path(word).name if os.sep in word else word for word in sys.argv[1:])])
 
 
-def _cpu_model() -> str:
+def _cpuinfo() -> str:
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        return Path("/proc/cpuinfo").read_text()
     except OSError:
-        found = None
-    return found.group(1).strip() if found else platform.processor() or platform.machine()
+        return ""
 
 
 def _caches() -> dict[str, int]:
@@ -76,6 +110,16 @@ def _caches() -> dict[str, int]:
             if match := re.fullmatch(r"(\d+)([KM])", size):
                 caches[f"L{_first_line(index / 'level')}"] = int(match[1]) * {"K": 1 << 10, "M": 1 << 20}[match[2]]
     return caches
+
+
+def _memory_bytes() -> int | None:
+    """Of the machine, or of the container that has been given less of it; None where the system does not tell."""
+    if not hasattr(os, "sysconf"):
+        return None
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    if (limit := _first_line("/sys/fs/cgroup/memory.max") or "").isdigit():
+        limits.append(int(limit))
+    return min(limits)
 
 
 def _gpus() -> list[str]:

@@ -168,7 +168,7 @@ def probe(seconds: float = SECONDS, tell: Tell = lambda told: None) -> Platform:
     """This machine, with one device: its processor. ``tell`` is handed how far it is, several times a second."""
     here = fingerprint()
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else here["cores"]
-    found = levels(here["caches"], _memory_bytes(), threads)
+    found = levels(here["caches"], here["memory_bytes"], threads)
     return describe(here, found, threads, measure(found, threads, seconds, tell))
 
 
@@ -196,14 +196,6 @@ def describe(here: Mapping[str, Any], found: Sequence[Level], threads: int, samp
 
 def _told(value: float) -> Quantity:
     return Quantity(value=value, origin="measured", note="as the operating system tells")
-
-
-def _memory_bytes() -> int:
-    """Of the machine, or of the container that has been given less of it."""
-    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    if (limit := _read(Path("/sys/fs/cgroup/memory.max"))).isdigit():
-        limits.append(int(limit))
-    return min(limits)
 
 
 def _physical_cores() -> int:

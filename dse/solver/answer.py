@@ -70,6 +70,9 @@ class MappingAnswer:
     measure_next: Evidence | None
     configurations: int
     notes: tuple[str, ...]
+    machine: str = ""  # whose records were read, if any
+    machine_note: str = ""  # says so where another machine stands for "this"
+    results: str = ""  # the folder of those records, as it was given
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -84,6 +87,9 @@ class Shortage:
     workload: str
     repairs: tuple[Mapping[str, tuple[float, float]], ...]
     no_links: tuple[tuple[str, str], ...]
+    machine: str = ""
+    machine_note: str = ""
+    results: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

@@ -19,7 +19,7 @@ from typing import Any
 from impls.training import Workload, WorkloadError, load
 
 from .. import stats
-from ..records import Measurement, RecordError, Source, read_folder, twins
+from ..records import Measurement, RecordError, Source, how_to_measure, read_folder, twins
 from ..tables import Configuration, Question, Table
 from ..training import flat_then_linear
 from .overheads import Overheads, Times, overheads
@@ -153,8 +153,16 @@ def identity(workload: Workload) -> str:
 
 def read(results: Path, machine_key: str, workload: Workload) -> PerformanceTable:
     """The tables of a machine. RecordError if it has no records; without a profile of the workload, rows are empty."""
-    records = read_folder(results, machine_key, skip=SKIPPED)
-    return of_records(records, machine_key, workload)
+    found = read_folder(results, skip=SKIPPED)
+    kept = [record for record in found if record.machine_key == machine_key]
+    if not kept:
+        there = ", ".join(sorted({record.machine_key for record in found}))
+        raise RecordError(
+            f"{results}: no records of machine {machine_key}, only of {there}; on machine {machine_key} "
+            f"{how_to_measure(f'profile --workload {workload.name}')}; or take the line machine_key out of the "
+            "platform file, then models answer"
+        )
+    return of_records(kept, machine_key, workload)
 
 
 def of_records(records: Sequence[Measurement], machine_key: str, workload: Workload) -> PerformanceTable:

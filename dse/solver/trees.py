@@ -73,7 +73,7 @@ def _of(parts: Parts, table: PerformanceTable, configuration: Configuration, col
     if not (draw and update):
         return None
     insert = (table.tree(configuration, "update", replay.capacity, local, number) or update).seconds
-    told = "records of this machine"
+    told = f"records of machine {table.machine_key}"
     if cold and (over := table.overheads):
         told += f", plus {over.cold_seconds * 1e9:.0f} ns an element for a cold cache ({over.told})"
         draw, update = _chilled(draw, over, parts.batch), _chilled(update, over, parts.batch)

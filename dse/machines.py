@@ -1,0 +1,219 @@
+"""Which machine's records answer a question: this machine's own, or those of the nearest machine that has some.
+
+Near is first of all the same processor: another model is nearer than another family, and that nearer than another
+vendor. Then come the vector instructions, the cores, and the caches by the logarithms of their ratios; of machines that
+are equally near, the one measured last. Records made before the key held a processor's facts tell its name alone: it
+counts as the same processor where the name is the same, after those that are known to be.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .platforms import Platform, PlatformError, fingerprint, load
+from .platforms.reading import FILE, HERE
+from .records import Measurement, RecordError, how_to_measure, read_folder
+
+Facts = Mapping[str, Any]  # of a machine, as its records spell them out
+PROCESSOR = ("vendor", "family", "model")  # the first that differs counts most
+NAMES = {"cpu": "name of the processor", "vector_sets": "vector instructions"}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a question needs of a machine: in words, which records show that it is there, and how to measure it."""
+
+    what: str
+    shows: Callable[[Measurement], bool]
+    command: str
+    takes: str
+
+
+def _is_sweep(record: Measurement) -> bool:
+    timed = record.source == "measured" and record.median_seconds is not None
+    return timed and record.primitive == "sum_tree" and record.op in ("draw", "update")
+
+
+def _is_profile(record: Measurement) -> bool:
+    return record.primitive == "training"
+
+
+SWEEP = Wanted("sweep", _is_sweep, "sweep --preset quick", "4 minutes")
+ANYTHING = Wanted("records", lambda record: True, "sweep --preset quick", "4 minutes")
+
+
+def read(
+    results: Path, machine: str | None, wanted: Wanted, skip: tuple[str, ...] = ()
+) -> tuple[list[Measurement], str]:
+    """(a machine's records, the sentence that says whose they are where this machine has none of its own, else "").
+
+    ``machine``: the key of the one to read, and of no other. RecordError if there is nothing to read.
+    """
+    if machine is not None:
+        return read_folder(results, machine, skip), ""
+    found = read_folder(results, skip=skip)
+    here = fingerprint()
+    known = _facts(one for one in found if wanted.shows(one))
+    if not known:
+        raise RecordError(f"{results}: no {wanted.what} of any machine here; {how_to_measure(wanted.command)}")
+    key, note = str(here["key"]), ""
+    if key not in known:
+        key = nearest(here, known)
+        remedy = f"{how_to_measure(wanted.command)} ({wanted.takes})"
+        note = _told(here, known[key], "records", f"has no {wanted.what} of its own", remedy)
+    return [one for one in found if one.machine_key == key], note
+
+
+def platform(
+    name: str | Path, results: Path, machine: str | None = None, workload: str = "WORKLOAD"
+) -> tuple[Platform, str]:
+    """(the platform of that name or file, the sentence that says whose it is where `this` is answered by another).
+
+    `this` needs a platform file and records, best of all a profile: this machine's, or the nearest one's that has them.
+    ``machine``: the key of the one that `this` shall be. ``workload``: whose profile is advised. PlatformError where
+    there is no such platform, or nothing to choose from.
+    """
+    if str(name) != HERE:
+        if machine is not None:
+            raise PlatformError(
+                f"--machine {machine} goes with --platform {HERE}, not with {name}; leave --machine out"
+            )
+        return load(name, results), ""
+    here, probed = fingerprint(), sorted(path.parent.name for path in results.glob(f"*/{FILE}"))
+    own = str(here["key"])
+    if machine is not None:
+        return _named(machine, own, probed, results), ""
+    found = read_folder(results) if any(results.rglob("*.jsonl")) else []
+    profiled = _facts(one for one in found if _is_profile(one))
+    pools = [{key: facts for key, facts in known.items() if key in probed} for known in (profiled, _facts(found))]
+    pool = pools[0] or pools[1]
+    if own in pool or (own in probed and not pool):
+        return load(HERE, results), ""
+    if not pool:
+        raise PlatformError(
+            f"{results}: this machine was not probed, and no machine has a {FILE} and records there; name the results "
+            "of a checkout of Fanout with --results FOLDER, or begin with: python -m dse platform probe"
+        )
+    key, (lacks, remedy) = nearest(here, pool), _missing(own in probed, own in profiled, workload)
+    return _named(key, own, probed, results), _told(here, pool[key], "records and platform file", lacks, remedy)
+
+
+def _named(machine: str, own: str, probed: Sequence[str], results: Path) -> Platform:
+    """The platform of a machine by its key. PlatformError where it was not probed, naming those that were."""
+    if machine == own:
+        return load(HERE, results)
+    if machine not in probed:
+        there = f"only of {', '.join(probed)}; ask with --machine {probed[0]}, or" if probed else "nor of any other;"
+        raise PlatformError(
+            f"{results}: no {FILE} of machine {machine}, {there} on machine {machine}: python -m dse platform probe"
+        )
+    path = results / machine / FILE
+    found = load(path)
+    if found.machine_key != machine:
+        raise PlatformError(
+            f"{path}: was probed on machine {found.machine_key}; on machine {machine}: python -m dse platform probe"
+        )
+    return dataclasses.replace(found, name=machine)  # its file calls it "this", which another machine asks
+
+
+def _missing(is_probed: bool, is_profiled: bool, workload: str) -> tuple[str, str]:
+    """(what this machine lacks, what to do about it)."""
+    lacks = [*([] if is_probed else ["was not probed"]), *([] if is_profiled else ["has no profile of its own"])]
+    steps = [] if is_probed else ["probe it with: python -m dse platform probe"]
+    steps += [] if is_profiled else [f"{how_to_measure(f'profile --workload {workload}')} (a minute)"]
+    return " and ".join(lacks), ", then ".join(steps)
+
+
+def nearest(here: Facts, others: Mapping[str, Facts]) -> str:
+    """The key of the nearest machine; of equally near ones the first. ``others`` must not be empty."""
+    return min(others, key=lambda key: distance(here, others[key]))
+
+
+def distance(here: Facts, there: Facts) -> tuple[float, ...]:
+    """Smaller is nearer; see the top of this file for the order."""
+    is_same_name = here.get("cpu") == there.get("cpu")
+    pairs = [(here.get(fact), there.get(fact)) for fact in PROCESSOR]
+    unknown = [None in pair for pair in pairs]
+    unlike = [not is_same_name if None in pair else pair[0] != pair[1] for pair in pairs]
+    rank = len(PROCESSOR) - unlike.index(True) if True in unlike else 0
+    mine, theirs = (set(facts.get("vector_sets") or ()) for facts in (here, there))
+    vectors = len(mine ^ theirs) if mine and theirs else 0
+    steppings = here.get("stepping"), there.get("stepping")
+    return (
+        rank,
+        sum(unknown),
+        vectors,
+        float(None not in steppings and steppings[0] != steppings[1]),
+        float(not is_same_name),
+        _apart(here.get("cores"), there.get("cores")),
+        sum(_apart(*sizes) for sizes in _cache_sizes(here, there).values()),
+    )
+
+
+def differences(here: Facts, there: Facts) -> list[str]:
+    """What both machines tell, and differently, in words."""
+    told = []
+    for fact in (*PROCESSOR, "stepping", "cpu", "cores"):
+        mine, theirs = here.get(fact), there.get(fact)
+        if None not in (mine, theirs) and mine != theirs:
+            told.append(f"{NAMES.get(fact, fact)} ({mine} here, {theirs} there)")
+    if here.get("vector_sets") and there.get("vector_sets"):
+        mine, theirs = here["vector_sets"], there["vector_sets"]
+        only = {"here": [one for one in mine if one not in theirs], "there": [one for one in theirs if one not in mine]}
+        if any(only.values()):
+            words = [f"only {where}: {', '.join(names)}" for where, names in only.items() if names]
+            told.append(f"{NAMES['vector_sets']} ({'; '.join(words)})")
+    for level, (one, two) in _cache_sizes(here, there).items():
+        if one != two:
+            told.append(f"{level} ({_size(one)} here, {_size(two)} there)")
+    return told
+
+
+def _cache_sizes(here: Facts, there: Facts) -> dict[str, tuple[int | None, int | None]]:
+    """Bytes of each level here and there."""
+    mine, theirs = here.get("caches") or {}, there.get("caches") or {}
+    return {level: (mine.get(level), theirs.get(level)) for level in sorted({*mine, *theirs})}
+
+
+def _size(nbytes: int | None) -> str:
+    if nbytes is None:
+        return "none known"
+    return f"{nbytes / 2**20:g} MiB" if nbytes >= 1 << 20 else f"{nbytes / 2**10:g} KiB"
+
+
+def _apart(one: float | None, other: float | None) -> float:
+    """The logarithm of their ratio, 0 or above; what one of them does not tell is as far away as twice the other."""
+    if one and other:
+        return abs(math.log(one / other))
+    return math.log(2) if one or other else 0.0
+
+
+def _facts(found: Iterable[Measurement]) -> dict[str, Facts]:
+    """Of each machine as its latest record spells them out, the machine that was measured last first."""
+    latest = {one.machine_key: one for one in sorted(found, key=lambda one: one.utc) if one.machine_key}
+    return {key: one.machine for key, one in sorted(latest.items(), key=lambda pair: pair[1].utc, reverse=True)}
+
+
+def _told(here: Facts, there: Facts, what: str, lacks: str, remedy: str) -> str:
+    """Whose numbers answer, how that machine differs, and how to have one's own."""
+    unlike = differences(here, there)
+    untold = [NAMES.get(fact, fact) for fact in (*PROCESSOR, "stepping", "vector_sets") if there.get(fact) is None]
+    return (
+        f"Answered from {what} of machine {_sized(there)}, the nearest there is, because this machine, {_sized(here)}, "
+        f"{lacks}. That machine differs in {_listed(unlike) or 'nothing that both tell'}."
+        + (f" Its records do not tell its {_listed(untold)}." if untold else "")
+        + f" To be sure, {remedy}."
+    )
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), *words[-1:]]) if len(words) > 1 else "".join(words)
+
+
+def _sized(machine: Facts) -> str:
+    """A machine's key, processor and cores."""
+    cores = machine.get("cores")
+    return f"{machine.get('key')} ({machine.get('cpu')}, {cores} core{'s' * (cores != 1)})"

@@ -1,0 +1,426 @@
+"""Whose records answer: a machine's key, which machine is the nearest, and what answers say of it."""
+
+import dataclasses
+import importlib
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dse
+from dse import machines
+from dse.__main__ import main
+from dse.platforms import PlatformError
+from dse.records import RecordError, Writer, has_benchmarks, how_to_measure
+from tests.profiled import made_up
+from tests.test_recommend import records as swept
+from tests.test_records import measurement
+
+fingerprints = importlib.import_module("dse.platforms.fingerprint")
+
+SHIPPED = Path(__file__).resolve().parent.parent / "results"
+OLD = "d7dae63b89"  # a key of name, cores and caches alone
+CPUINFO = """processor\t: 0
+vendor_id\t: AuthenticAMD
+cpu family\t: 26
+model\t\t: 2
+model name\t: AMD EPYC
+stepping\t: 1
+microcode\t: 0x1000065
+flags\t\t: fpu sse sse2 fma sse4_2 avx avx2 avx512f avx512dq avx512bw avx512vl avx512_vnni
+
+processor\t: 1
+vendor_id\t: AuthenticAMD
+stepping\t: 7
+"""
+ARM = "processor\t: 0\nFeatures\t: fp asimd sve\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\n"
+CACHES = {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}
+HERE = {"key": "fresh", **fingerprints.processor(CPUINFO), "cores": 2, "caches": CACHES}
+
+
+def but(**facts):
+    """This machine with other facts."""
+    return HERE | facts
+
+
+def told_of_old(machine):
+    """What records of the old key tell of it."""
+    return {name: machine[name] for name in ("key", "cpu", "cores", "caches")}
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Makes a machine the one that asks."""
+
+    def put(facts=HERE):
+        for module in ("dse.machines", "dse.platforms.reading"):
+            monkeypatch.setattr(f"{module}.fingerprint", lambda: facts)
+        return facts
+
+    put()
+    return put
+
+
+@pytest.fixture
+def results(tmp_path):
+    """A folder as in a fresh clone: the shipped records, of another machine."""
+    shutil.copytree(SHIPPED, tmp_path / "results", ignore=shutil.ignore_patterns("training", "questions*"))
+    return tmp_path / "results"
+
+
+def write(path, found):
+    with Writer(path) as writer:
+        for record in found:
+            writer.append(record)
+
+
+def sweep_of(results, facts, utc="2026-01-01T00:00:00+00:00"):
+    """A machine's sweep in the folder of its key."""
+    path = results / facts["key"] / "quick.jsonl"
+    write(path, (dataclasses.replace(one, machine=facts, utc=utc) for one in swept(threads=(1,))))
+
+
+def ask(capsys, *arguments):
+    code = main([str(one) for one in arguments])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+TREE = ("recommend", "--capacity", 1_000_000, "--batch", 256)
+MAPPING = ("recommend", "--platform", "this", "--workload", "cartpole_dqn")
+
+
+# The key
+
+
+def key_of(cpuinfo, **facts):
+    return fingerprints.key_of({**fingerprints.processor(cpuinfo), "cores": 2, "caches": CACHES} | facts)
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("AuthenticAMD", "GenuineIntel"),
+        ("cpu family\t: 26", "cpu family\t: 25"),
+        ("model\t\t: 2", "model\t\t: 17"),
+        ("stepping\t: 1", "stepping\t: 2"),
+        ("AMD EPYC", "AMD EPYC 9654"),
+        (" avx512_vnni", ""),
+        (" fma", ""),
+    ],
+)
+def test_another_processor_has_another_key(old, new):
+    assert key_of(CPUINFO.replace(old, new, 1)) != key_of(CPUINFO)
+
+
+def test_cores_and_caches_are_part_of_the_key():
+    assert len({key_of(CPUINFO), key_of(CPUINFO, cores=4), key_of(CPUINFO, caches={**CACHES, "L1": 32 << 10})}) == 3
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("fpu sse sse2", "fpu sse sse2 a_flag_of_a_later_kernel"),
+        ("fpu sse", "sse fpu"),
+        ("avx512f avx512dq avx512bw", "avx512bw avx512dq avx512f"),
+        ("0x1000065", "0x1000099"),
+        ("stepping\t: 7", "stepping\t: 8"),
+    ],
+)
+def test_the_key_stays_with_other_flags_their_order_microcode_and_later_processors(old, new):
+    assert old in CPUINFO
+    assert key_of(CPUINFO.replace(old, new)) == key_of(CPUINFO)
+
+
+def test_the_order_of_facts_is_no_part_of_the_key():
+    facts = {**fingerprints.processor(CPUINFO), "cores": 2}
+    assert fingerprints.key_of(facts) == fingerprints.key_of(dict(reversed(facts.items())))
+
+
+def test_what_a_system_does_not_tell_is_none():
+    nothing = fingerprints.processor("")
+    assert nothing.pop("cpu") is not None
+    assert nothing == dict.fromkeys((*fingerprints.PROCESSOR, "vector_sets"))
+    arm = fingerprints.processor(ARM)
+    assert (arm["vendor"], arm["family"], arm["model"], arm["vector_sets"]) == ("0x41", "8", None, ["asimd", "sve"])
+
+
+def test_records_spell_out_what_the_key_is_made_of():
+    spelled = dse.platforms.fingerprint()
+    facts = ("vendor", "family", "model", "stepping", "vector_sets", "cpu", "cores", "caches")
+    assert spelled["key"] == fingerprints.key_of({name: spelled[name] for name in facts})
+
+
+# Nearness
+
+NEAR_TO_FAR = {
+    "the same": HERE,
+    "caches": but(caches={**CACHES, "L1": 32 << 10}),
+    "more caches": but(caches={**CACHES, "L1": 32 << 10, "L3": 256 << 20}),
+    "cores": but(cores=4),
+    "more cores": but(cores=64),
+    "name": but(cpu="AMD EPYC 9654"),
+    "stepping": but(stepping="2"),
+    "vectors": but(vector_sets=HERE["vector_sets"][:4]),
+    "old key": told_of_old(HERE),
+    "old key, cores": told_of_old(but(cores=64)),
+    "model": but(model="17"),
+    "family": but(family="25", cores=2),
+    "vendor": but(vendor="GenuineIntel"),
+    "old key, another name": told_of_old(but(cpu="Intel Xeon")),
+}
+
+
+def test_nearest_is_the_same_processor_then_vectors_then_cores_then_caches():
+    found = sorted(sorted(NEAR_TO_FAR), key=lambda name: machines.distance(HERE, NEAR_TO_FAR[name]))
+    assert found == list(NEAR_TO_FAR)
+    for name, facts in NEAR_TO_FAR.items():
+        assert machines.distance(HERE, facts) == pytest.approx(machines.distance(facts, HERE)), name
+
+
+def test_a_machine_that_tells_nothing_is_compared_by_its_name():
+    bare = {"key": "x", "cpu": "arm", "cores": 8, "caches": {}}
+    assert machines.nearest(bare, {"a": but(cpu="x86"), "b": told_of_old(but(cpu="arm"))}) == "b"
+
+
+def test_differences_are_told_in_words():
+    there = but(vendor="GenuineIntel", cores=8, caches={"L1": 32 << 10, "L2": 1 << 20}, vector_sets=["avx", "sve"])
+    assert machines.differences(HERE, there) == [
+        "vendor (AuthenticAMD here, GenuineIntel there)",
+        "cores (2 here, 8 there)",
+        "vector instructions (only here: sse4_2, fma, avx2, avx512f, avx512bw, avx512dq, avx512vl, avx512_vnni; "
+        "only there: sve)",
+        "L1 (48 KiB here, 32 KiB there)",
+        "L3 (32 MiB here, none known there)",
+    ]
+    assert machines.differences(HERE, told_of_old(HERE)) == []
+
+
+def test_of_equally_near_machines_the_one_measured_last_answers(here, tmp_path):
+    sweep_of(tmp_path, but(key="aa"), "2026-01-01T00:00:00+00:00")
+    sweep_of(tmp_path, but(key="bb"), "2026-03-01T00:00:00+00:00")
+    sweep_of(tmp_path, but(key="cc"), "2026-02-01T00:00:00+00:00")
+    assert dse.recommend(1_000_000, 512, results=tmp_path).machine == "bb"
+
+
+# Answers about trees
+
+
+def test_a_fresh_clone_answers_from_the_nearest_machine_and_says_so_first(here, results, capsys):
+    here(but(caches={**CACHES, "L1": 32 << 10}))
+    code, text, errors = ask(capsys, *TREE, "--updates-per-sample", 1, "--threads", 2, "--results", results)
+    assert (code, errors) == (0, "")
+    assert text.startswith(f"Answered from records of machine {OLD} (AMD EPYC, 2 cores), the nearest there is")
+    words = " ".join(text.split())
+    assert "this machine, fresh (AMD EPYC, 2 cores), has no sweep of its own" in words
+    assert "differs in L1 (32 KiB here, 48 KiB there)." in words
+    assert "do not tell its vendor, family, model, stepping and vector instructions" in words
+    assert "measure with: python -m benchmarks sweep --preset quick (4 minutes)" in words
+    assert f"measured on machine {OLD} (records in {results})" in words
+
+
+def test_the_same_in_json(here, results, capsys):
+    code, text, _ = ask(capsys, *TREE, "--results", results, "--json")
+    given = json.loads(text)
+    assert code == 0
+    assert (given["machine"], given["results"]) == (OLD, str(results))
+    assert given["machine_note"].startswith(f"Answered from records of machine {OLD} ")
+
+
+def test_records_of_ones_own_answer_without_a_word(here, results, capsys):
+    sweep_of(results, HERE)
+    code, text, _ = ask(capsys, *TREE, "--results", results)
+    assert code == 0
+    assert text.startswith("For N = ")
+    given = dse.recommend(1_000_000, 512, results=results)
+    assert (given.machine, given.machine_note) == ("fresh", "")
+
+
+def test_what_is_no_sweep_does_not_answer_about_trees(here, results):
+    write(
+        results / "fresh" / "other.jsonl",
+        [measurement(machine=HERE, op="get"), measurement(machine=HERE, primitive="training")],
+    )
+    assert dse.recommend(1_000_000, 512, results=results).machine == OLD
+
+
+def test_another_machine_by_its_key_answers_and_no_other_does(here, results, capsys):
+    code, text, _ = ask(capsys, *TREE, "--results", results, "--machine", OLD)
+    assert code == 0
+    assert text.startswith("For N = ")
+    sweep_of(results, HERE)
+    code, text, errors = ask(capsys, *TREE, "--results", results, "--machine", "other")
+    assert (code, text, errors.count("\n")) == (2, "", 1)
+    assert f"{results}: no records of machine other, only of {OLD}, fresh; ask with --machine {OLD}" in errors
+    assert ask(capsys, *TREE, "--results", results, "--machine", OLD)[0] == 0
+
+
+# Answers about mappings
+
+
+def test_a_mapping_for_this_machine_is_answered_from_the_nearest_that_has_a_platform_file(here, results, capsys):
+    sweep_of(results, HERE)
+    code, text, errors = ask(capsys, *MAPPING, "--results", results)
+    assert (code, errors) == (0, "")
+    assert text.startswith(f"Answered from records and platform file of machine {OLD} ")
+    words = " ".join(text.split())
+    assert "was not probed and has no profile of its own." in words
+    assert "probe it with: python -m dse platform probe" in words
+    assert "python -m benchmarks profile --workload cartpole_dqn" in words
+    assert f"on {OLD}, for gradient steps" in words
+    assert f"records: those of machine {OLD} in {results}" in words
+    assert "records of this machine" not in words
+    assert ask(capsys, *TREE, "--results", results)[1].startswith("For N = ")
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        MAPPING,
+        ("explain", *MAPPING[1:], "--config", "learner_threads=1"),
+        ("what-if", *MAPPING[1:], "--set", "cpu.memory_gb=64"),
+        ("adapt", *MAPPING[1:]),
+        ("learners", *MAPPING[1:]),
+    ],
+    ids=lambda question: question[0],
+)
+def test_every_question_about_this_machine_says_whose_records_answer(here, results, capsys, question):
+    asked = (*question, "--results", results)
+    code, text, errors = ask(capsys, *asked)
+    assert (code, errors) == (0, "")
+    assert text.startswith(f"Answered from records and platform file of machine {OLD} ")
+    code, text, _ = ask(capsys, *asked, "--json")
+    assert code == 0
+    assert text.count(f"Answered from records and platform file of machine {OLD} ") == text.count("machine_note")
+    code, text, errors = ask(capsys, *asked, "--machine", OLD)
+    assert (code, errors) == (0, "")
+    assert "Answered from" not in text
+    code, text, errors = ask(capsys, *asked, "--machine", "other")
+    assert (code, text, errors.count("\n")) == (2, "", 1)
+    assert f"no platform.toml of machine other, only of {OLD}; ask with --machine {OLD}" in errors
+
+
+def test_a_mapping_in_json_names_machine_and_folder(here, results, capsys):
+    given = json.loads(ask(capsys, *MAPPING, "--results", results, "--json")[1])
+    assert (given["platform"], given["machine"], given["results"]) == (OLD, OLD, str(results))
+    assert given["machine_note"].startswith("Answered from")
+    given = json.loads(ask(capsys, *MAPPING, "--results", results, "--machine", OLD, "--json")[1])
+    assert (given["machine"], given["machine_note"]) == (OLD, "")
+
+
+def test_what_does_not_fit_says_whose_machine_it_is(here, results, capsys):
+    code, text, _ = ask(capsys, *MAPPING, "--results", results, "--fix", "arrangement=pipelined")
+    assert code == 1
+    assert text.startswith("Answered from")
+
+
+def test_a_described_machine_names_the_folder_that_has_no_records_for_it(tmp_path, capsys):
+    code, text, _ = ask(capsys, "recommend", "--platform", "u200", "--workload", "pong_dqn", "--results", tmp_path)
+    assert code == 0
+    assert f"records: none fits in {tmp_path}" in text
+
+
+def profile(results, facts, workload="cartpole_dqn"):
+    write(
+        results / facts["key"] / "profile.jsonl",
+        [dataclasses.replace(one, machine=facts) for one in made_up((workload,))],
+    )
+
+
+def probe(results, key):
+    path = results / key / "platform.toml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text((SHIPPED / OLD / "platform.toml").read_text().replace(OLD, key))
+
+
+def test_a_machine_that_was_probed_and_profiled_answers_for_itself(here, results, capsys):
+    probe(results, "fresh")
+    code, text, _ = ask(capsys, *MAPPING, "--results", results)
+    assert code == 0
+    words = " ".join(text.split())
+    assert "fresh (AMD EPYC, 2 cores), has no profile of its own." in words
+    assert "platform probe" not in words.partition("cartpole_dqn (B =")[0]
+    profile(results, HERE)
+    code, text, _ = ask(capsys, *MAPPING, "--results", results)
+    assert code == 0
+    assert text.startswith("cartpole_dqn (B = 64")
+    assert "records: those of machine fresh in" in text
+
+
+def test_where_nobody_has_a_profile_records_are_enough(here, tmp_path):
+    for key in ("fresh", "other"):
+        sweep_of(tmp_path, but(key=key))
+        probe(tmp_path, key)
+    assert machines.platform("this", tmp_path)[0].machine_key == "fresh"
+    (tmp_path / "fresh" / "platform.toml").unlink()
+    found, note = machines.platform("this", tmp_path)
+    assert found.machine_key == "other"
+    assert "was not probed and has no profile of its own" in note
+
+
+def test_a_platform_file_of_another_machine_is_not_taken_for_it(here, results):
+    (results / "other").mkdir()
+    shutil.copy(results / OLD / "platform.toml", results / "other")
+    with pytest.raises(PlatformError, match=f"was probed on machine {OLD}; on machine other: python -m dse platform"):
+        machines.platform("this", results, "other")
+    with pytest.raises(
+        PlatformError, match="--machine other goes with --platform this, not with u200; leave --machine"
+    ):
+        machines.platform("u200", results, "other")
+
+
+# Without records
+
+
+def test_an_empty_folder_is_named_with_what_works_there(here, tmp_path, capsys, monkeypatch):
+    for question in (TREE, MAPPING):
+        code, _, errors = ask(capsys, *question, "--results", tmp_path / "none")
+        assert (code, errors.count("\n")) == (2, 1)
+        assert errors.startswith(f"error: {tmp_path / 'none'}: ")
+        assert "--results FOLDER" in errors
+    assert "python -m benchmarks sweep --preset quick" in ask(capsys, *TREE, "--results", tmp_path)[2]
+    monkeypatch.setattr("dse.records._BENCHMARKS", tmp_path / "none")
+    for question in (TREE, MAPPING):
+        code, _, errors = ask(capsys, *question, "--results", tmp_path / "none")
+        assert "python -m benchmarks" not in errors
+        assert "checkout of Fanout" in errors
+        assert "--results FOLDER" in errors
+
+
+def test_only_a_checkout_has_benchmarks_to_advise(monkeypatch, tmp_path):
+    assert has_benchmarks()
+    assert how_to_measure("sweep --preset quick") == "measure with: python -m benchmarks sweep --preset quick"
+    monkeypatch.setattr("dse.records._BENCHMARKS", tmp_path / "sweep.py")
+    assert not has_benchmarks()
+    assert how_to_measure("sweep").startswith("measure in a checkout of Fanout")
+
+
+def test_records_without_a_sweep_say_what_to_measure(here, tmp_path):
+    write(tmp_path / "fresh" / "some.jsonl", [measurement(machine=HERE, op="get")])
+    with pytest.raises(RecordError, match="no sweep of any machine here; measure with: python -m benchmarks sweep"):
+        dse.recommend(1_000, 32, results=tmp_path)
+
+
+def test_an_installed_copy_advises_no_benchmarks(tmp_path):
+    """What a wheel holds, asked from an empty folder, then with the results of a checkout."""
+    for package in ("impls", "dse"):
+        shutil.copytree(
+            SHIPPED.parent / package, tmp_path / "site" / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    (tmp_path / "empty").mkdir()
+    begin = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); from dse.__main__ import main; "
+    words = [str(one) for one in TREE]
+    more = ["--results", str(SHIPPED), "--machine", OLD]
+    code = begin + f"main({words!r}); print(main({[*words, *more]!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path / "empty", capture_output=True, text=True, check=True
+    )
+    assert done.stderr.startswith("error: results: no records here; ")
+    assert "python -m benchmarks" not in done.stderr
+    assert "--results FOLDER" in done.stderr
+    assert done.stdout.splitlines()[-1] == "0"
+    assert math.isfinite(float(done.stdout.split(" us a step")[0].split()[-1]))
