@@ -2,6 +2,7 @@
 
 sweep      measure many cells into results/<machine>/, resumable
 questions  measure every candidate of questions drawn by a seed, to test recommendations with
+answers    measure what answers recommended, to tell how far off they were
 list       show what results there are
 speed      one table of speeds, nothing written
 compare    two commits, or two files of records: is the newer one slower?
@@ -25,7 +26,7 @@ from typing import Any
 from dse import platforms, records
 from dse.records import RecordError
 
-from . import compare, gpu, speed_table
+from . import answers, compare, gpu, speed_table
 from .arguments import list_of
 from .cases import DISTRIBUTIONS, OPS, Case
 from .clock import ALL_CPUS
@@ -40,6 +41,7 @@ from .sweep import Tally, noise_floor, sweep
 RESULTS = Path("results")
 INTERRUPTED = 130
 ELSEWHERE = {
+    "answers": answers.main,
     "speed": speed_table.main,
     "compare": compare.main,
     "peers": peers_command.main,

@@ -7,6 +7,7 @@ adapt       how many samplers and which batch, searched as training could find t
 learners    whether a second learner is worth it, and how often to average weights
 platform    machines as files: show, check, compare, and probe the one that runs
 fpga        which replay management module and learner, for an FPGA, a network and batches of B
+validate    how far off answers about trees were, when their configurations were measured
 """
 
 import argparse
@@ -18,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import fpga_command, platform_command, solver_command, tuning_command
+from . import fpga_command, platform_command, solver_command, tuning_command, validate_command
 from .mapping import FIX
 from .mapping_text import WIDTH
 from .recommend import Recommendation, recommend
@@ -169,6 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     tuning_command.add_to(commands)
     platform_command.add_to(commands)
     fpga_command.add_to(commands)
+    validate_command.add_to(commands)
     return parser
 
 
@@ -180,6 +182,7 @@ _COMMANDS = {
     "learners": tuning_command.run,
     "platform": platform_command.run,
     "fpga": fpga_command.run,
+    "validate": validate_command.run,
 }
 
 

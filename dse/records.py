@@ -37,10 +37,10 @@ class Measurement:
     mean of ``calls_per_sample`` calls; all are None where ``status`` is skipped or failed, and ``reason`` says why
     (beside a time it is what to know of it).
     ``primitive`` is "sum_tree", "peer" (of a library, or of ours in the same run), "training" (a part of a training
-    system, for the workload that ``options`` name), "serial_step" (a training step and the tree in it),
-    "loop_question" (the serial loop at a shape that predictions are tested with), each of them also with "_again" (the
-    A/A twin that gives a run its noise floor), "peer_shared" (one tree, so many Python threads), "gpu" (trees on a
-    device beside each other) or "memory" (the floor).
+    system, for the workload that ``options`` name), "serial_step" (a training step and the tree in it), "loop_question"
+    (the serial loop at a shape that predictions are tested with), each of them also with "_again" (the A/A twin that
+    gives a run its noise floor), "answer" (what an answer recommended, to test it with), "peer_shared" (one tree, so
+    many Python threads), "gpu" (trees on a device beside each other) or "memory" (the floor).
     """
 
     schema: int = SCHEMA
