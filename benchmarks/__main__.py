@@ -25,6 +25,7 @@ from typing import Any
 
 from dse import platforms, records
 from dse.records import RecordError
+from impls.terminal import Progress, answering, count, plural
 
 from . import answers, compare, gpu, speed_table
 from .arguments import list_of
@@ -40,6 +41,8 @@ from .sweep import Tally, noise_floor, sweep
 
 RESULTS = Path("results")
 INTERRUPTED = 130
+HELP = dict(line.split(maxsplit=1) for line in (__doc__ or "").splitlines()[2:])
+"""One line of each command."""
 ELSEWHERE = {
     "answers": answers.main,
     "speed": speed_table.main,
@@ -50,6 +53,7 @@ ELSEWHERE = {
     "share": share.main,
     "loop-questions": loop_questions.main,
 }  # commands with a parser of their own
+FIRST, ALL = "python -m benchmarks sweep --preset quick", "python -m benchmarks --help"
 NOISY = 0.10  # noise floor from which a run deserves to be repeated
 
 
@@ -57,6 +61,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a subcommand; returns the exit code: 0 done, 2 cannot be done (one sentence says why), 130 interrupted."""
     warnings.showwarning = _one_line
     words = sys.argv[1:] if arguments is None else arguments
+    if not words:
+        print(f"error: name a command, such as {FIRST}; {ALL} tells what each is for", file=sys.stderr)
+        return 2
     try:
         if words and words[0] in ELSEWHERE:
             return ELSEWHERE[words[0]](words[1:])
@@ -82,18 +89,15 @@ def _run_sweep(options: argparse.Namespace) -> int:
 
 
 def _swept(cells: list[list[Case]], path: Path, budget: float, options: argparse.Namespace) -> Tally:
-    from tqdm import tqdm  # noqa: PLC0415  # only here
-
-    count = sum(map(len, cells))
-    with tqdm(total=count, unit="cell", disable=options.json, dynamic_ncols=True, smoothing=0.1) as bar:
-        return sweep(cells, path, budget, options.seed, bar.update, with_floor=options.floor)
+    with Progress(sum(map(len, cells)), "cell", bar=not options.json) as progress:
+        return sweep(cells, path, budget, options.seed, progress.update, with_floor=options.floor)
 
 
-def _report_sweep(tally: Tally, count: int, path: Path, as_json: bool) -> int:
+def _report_sweep(tally: Tally, cells: int, path: Path, as_json: bool) -> int:
     floor = noise_floor(tally)
     summary = {
         "file": str(path),
-        "cells": count,
+        "cells": cells,
         "found_done": tally.resumed,
         "measured_by_status": tally.by_status,
         "noise_floor": floor,
@@ -103,7 +107,7 @@ def _report_sweep(tally: Tally, count: int, path: Path, as_json: bool) -> int:
         print(json.dumps(summary))
     else:
         statuses = ", ".join(f"{number} {status}" for status, number in sorted(tally.by_status.items())) or "none"
-        print(f"{count} cells: {tally.resumed} were there, measured now: {statuses}")
+        print(f"{plural(cells, 'cell')}: {tally.resumed} were there, measured now: {statuses}")
         if tally.pairs:
             print(f"the same cell measured twice differs by up to {floor:.1%} ({len(tally.pairs)} A/A pairs)")
         if floor > NOISY:
@@ -158,14 +162,19 @@ def _one_line(message: Warning | str, category: type[Warning], *place: Any, **mo
 
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=raw)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=(__doc__ or "").splitlines()[0],
+        epilog="every command has a --help of its own",
+        formatter_class=raw,
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name in ELSEWHERE:
-        commands.add_parser(name, help=f"python -m benchmarks {name} --help", add_help=False)
+        commands.add_parser(name, help=HELP[name], add_help=False)
 
     measure = commands.add_parser(
         "sweep",
-        help="measure many cells into results/<machine>/",
+        help=HELP["sweep"],
         description="Measure the cells of a preset, or with any axis replaced by a flag. Interrupt it as you like: the "
         "same command goes on where it stopped. On two cores smoke takes under 30 s, quick under 4 minutes, full under "
         "an hour.",
@@ -179,10 +188,10 @@ def _parser() -> argparse.ArgumentParser:
     for name, kind, text in (
         ("contestants", str, "names, see impls.names()"),
         ("ops", str, "what is timed, below"),
-        ("capacities", int, "leaves N"),
-        ("batches", int, "elements of a call B"),
-        ("fanouts", int, "children of a node K"),
-        ("threads", int, "threads that share a batch"),
+        ("capacities", count, "leaves N"),
+        ("batches", count, "elements of a call B"),
+        ("fanouts", count, "children of a node K"),
+        ("threads", count, "threads that share a batch"),
         ("dtypes", str, "float32, float64"),
         ("distributions", str, "of the priorities, below"),
         ("duplicates", float, "part of a batch that repeats one leaf"),
@@ -196,16 +205,16 @@ def _parser() -> argparse.ArgumentParser:
 
     ask = commands.add_parser(
         "questions",
-        help="measure every candidate of questions drawn by a seed",
+        help=HELP["questions"],
         description="Draw questions (N, B, threads, updates per draw) by a seed, measure every configuration of a "
         "preset at each, and keep them apart from the sweeps: answers never rest on them, they are tested with them.",
     )
-    ask.add_argument("--count", type=int, default=24, help="of questions (default: %(default)s)")
+    ask.add_argument("--count", type=count, default=24, help="of questions (default: %(default)s)")
     ask.add_argument("--preset", choices=PRESETS, default="quick", help="whose configurations (default: %(default)s)")
     ask.add_argument("--seed", type=int, default=QUESTION_SEED, help="of the questions (default: %(default)s)")
     ask.set_defaults(run=_run_questions)
 
-    show = commands.add_parser("list", help="show what results there are")
+    show = commands.add_parser("list", help=HELP["list"])
     show.add_argument("--machine", help="only that machine's")
     show.add_argument("--export", type=Path, metavar="FILE", help="also write the records to a .csv or .parquet file")
     show.set_defaults(run=_run_list)
@@ -231,4 +240,4 @@ def _value(text: str) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answering(main))

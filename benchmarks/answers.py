@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dse.records import RecordError
+from impls.terminal import Progress
 
 from .cases import Case
 from .presets import PRESETS, groups
@@ -56,11 +57,9 @@ def _case(question: dict[str, Any], configuration: dict[str, Any], op: str) -> C
     )
 
 
-def _swept(cells: list[list[Case]], path: Path, budget: float, quiet: bool) -> Tally:
-    from tqdm import tqdm  # noqa: PLC0415  # only here
-
-    with tqdm(total=sum(map(len, cells)), unit="cell", disable=quiet, dynamic_ncols=True) as bar:
-        return sweep(cells, path, budget, on_cell=bar.update, with_floor=False, way=Way(PRIMITIVE))
+def _swept(cells: list[list[Case]], path: Path, budget: float, as_json: bool) -> Tally:
+    with Progress(sum(map(len, cells)), "cell", bar=not as_json) as progress:
+        return sweep(cells, path, budget, on_cell=progress.update, with_floor=False, way=Way(PRIMITIVE))
 
 
 def _parser() -> argparse.ArgumentParser:

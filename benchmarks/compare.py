@@ -13,6 +13,7 @@ exit code 0: nothing is slower, 1: something is, 2: a commit is broken or cannot
 
 import argparse
 import dataclasses
+import functools
 import json
 import math
 import statistics
@@ -25,6 +26,7 @@ import numpy as np
 
 from dse import records, stats
 from dse.records import Measurement, RecordError
+from impls.terminal import Progress, count, plural
 
 from .arguments import list_of
 from .cases import OPS, Case
@@ -63,9 +65,11 @@ def compare_commits(base: str, new: str, options: argparse.Namespace) -> Compari
     try:
         gone = _warm(sides, cells, options.seed)
         end = time.perf_counter() + options.budget
+        progress = Progress(None, "round", bar=False)
         while (undecided := _undecided(found)) and (not found.rounds or time.perf_counter() < end):
             _round(sides, undecided, options.seed + found.rounds)
             found.rounds += 1
+            progress.update(1, functools.partial(plural, len(undecided), "undecided cell"))
     except WorkerError as error:
         raise BrokenCommitError(str(error)) from None
     if all(cell.untimed for cell in cells):
@@ -198,9 +202,9 @@ def _parser() -> argparse.ArgumentParser:
     for name, kind, text in (
         ("contestants", str, "names, see impls.names() (default: numba, numpy, python)"),
         ("ops", str, f"of {', '.join(OPS)} (default: draw,update)"),
-        ("capacities", int, "leaves N"),
-        ("batches", int, "elements of a call B"),
-        ("fanouts", int, "children of a node K"),
+        ("capacities", count, "leaves N"),
+        ("batches", count, "elements of a call B"),
+        ("fanouts", count, "children of a node K"),
     ):
         parser.add_argument(f"--{name}", type=list_of(kind), metavar="A,B,..", help=text)
     parser.add_argument(

@@ -24,6 +24,7 @@ from typing import Any
 import impls
 from dse import platforms
 from dse.records import RecordError
+from impls.terminal import Progress
 
 from . import peers
 from .cases import ROTATION, Case, Prepared, WrongAnswerError, prepare
@@ -220,8 +221,10 @@ def _timed(stage: str, path: Path, options: argparse.Namespace) -> dict[str, Any
         _build_libraries()
     way = Way("gpu" if stage == "rivals" else "sum_tree", make, clock, require_a_live_device)
     most = 60 * options.minutes
+    how: dict[str, Any] = {"with_floor": False, "way": way, "most_seconds": most}
     try:
-        tally = sweep(cells, path, options.budget, options.seed, with_floor=False, way=way, most_seconds=most)
+        with Progress(sum(map(len, cells)), "cell", bar=not options.json) as progress:
+            tally = sweep(cells, path, options.budget, options.seed, progress.update, **how)
     except RuntimeError as error:
         raise RecordError(f"{error}; every finished cell is kept, the same command goes on") from error
     return {

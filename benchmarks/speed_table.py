@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import impls
+from impls.terminal import count
 
 from .cases import Case, prepare
 from .floor import memory_reads
@@ -99,9 +100,9 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--capacity", type=int, default=1_000_000, help="leaves N (default: %(default)s)")
-    parser.add_argument("--fanout", type=int, default=16, help="children of a node K (default: %(default)s)")
-    parser.add_argument("--batch", type=int, default=1024, help="elements per call B (default: %(default)s)")
+    parser.add_argument("--capacity", type=count, default=1_000_000, help="leaves N (default: %(default)s)")
+    parser.add_argument("--fanout", type=count, default=16, help="children of a node K (default: %(default)s)")
+    parser.add_argument("--batch", type=count, default=1024, help="elements per call B (default: %(default)s)")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32", help="of the leaves")
     parser.add_argument(
         "--budget", type=float, default=1.0, help="seconds of sampling for a cell (default: %(default)s)"

@@ -12,12 +12,13 @@ validate    how far off answers about trees were, when their configurations were
 
 import argparse
 import json
-import os
 import sys
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from impls.terminal import answering, count, plural
 
 from . import fpga_command, platform_command, solver_command, tuning_command, validate_command
 from .mapping import FIX
@@ -42,13 +43,7 @@ MAPPING: dict[str, Any] = {"objective": "ratio", "fix": [], "exclude": [], "free
 def main(arguments: list[str] | None = None) -> int:
     """Answer; returns the exit code: 0 answered, 2 cannot be answered (one sentence says why)."""
     options = _parser().parse_args(arguments)
-    try:
-        code = _COMMANDS[options.command](options)
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:  # the reader has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    return _COMMANDS[options.command](options)
 
 
 def _recommend(options: argparse.Namespace) -> int:
@@ -100,7 +95,7 @@ def text(given: Recommendation) -> str:
     lines = [
         *(whose if given.machine_note else []),
         f"For N = {question.capacity:,} {question.dtype} leaves, batches of {question.batch:,}, "
-        f"{question.updates_per_sample:g} updates a draw, up to {question.threads} thread(s):",
+        f"{plural(question.updates_per_sample, 'update')} a draw, up to {plural(question.threads, 'thread')}:",
         "",
         f"  {choice.configuration}",
         f"  {_time(choice, question.batch)}",
@@ -156,12 +151,12 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=raw,
     )
     solver_command.add_question(ask, needs_platform=False)
-    ask.add_argument("--capacity", type=int, metavar="N", help="leaves of a tree")
-    ask.add_argument("--batch", type=int, metavar="B", help="elements of a call of a tree")
+    ask.add_argument("--capacity", type=count, metavar="N", help="leaves of a tree")
+    ask.add_argument("--batch", type=count, metavar="B", help="elements of a call of a tree")
     ask.add_argument(
         "--updates-per-sample", type=float, default=TREE["updates-per-sample"], metavar="R", help="default: %(default)s"
     )
-    ask.add_argument("--threads", type=int, metavar="T", help="at most so many (default: the machine's cores)")
+    ask.add_argument("--threads", type=count, metavar="T", help="at most so many (default: the machine's cores)")
     ask.add_argument("--dtype", default=TREE["dtype"], help="of the leaves (default: %(default)s)")
     ask.add_argument("--distribution", default=TREE["distribution"], help="of the priorities (default: %(default)s)")
     ask.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
@@ -187,4 +182,4 @@ _COMMANDS = {
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answering(main))

@@ -16,6 +16,7 @@ from impls.fpga.network import SYNTAX, parse
 from impls.fpga.points import Slice
 from impls.fpga.resources import Budget
 from impls.fpga.rmm_search import LEAF_BITS, Space
+from impls.terminal import count, plural
 
 from . import platforms
 from .fpga_answer import Question, Use, front, greedy, sources, to_dict, uses
@@ -36,8 +37,8 @@ def add_to(commands: Any) -> None:
         f"bounds it. A network is {SYNTAX}.",
     )
     ask.add_argument("--network", required=True, help="its layers, or a name")
-    ask.add_argument("--batch", type=int, required=True, metavar="B", help="samples of a gradient step")
-    ask.add_argument("--capacity", type=int, default=1 << 20, metavar="N", help="leaves (default: %(default)s)")
+    ask.add_argument("--batch", type=count, required=True, metavar="B", help="samples of a gradient step")
+    ask.add_argument("--capacity", type=count, default=1 << 20, metavar="N", help="leaves (default: %(default)s)")
     ask.add_argument("--platform", default="u200", help="a name or a file with an FPGA (default: %(default)s)")
     ask.add_argument(
         "--slice",
@@ -133,7 +134,7 @@ def _designs(choice: Choice, batch: int) -> list[str]:
     shape = rmm.design
     units = ", ".join(f"{stage} {number}" for stage, number in zip(design.stages, design.units, strict=True))
     return [
-        f"  learner in {' + '.join(choice.learner_slices)}: DP = {design.pipelines} pipeline(s) of "
+        f"  learner in {' + '.join(choice.learner_slices)}: DP = {plural(design.pipelines, 'pipeline')} of "
         f"{sum(design.units)} MAC units, PI = {-(-batch // design.pipelines):,} samples each, "
         f"{max(design.stage_cycles):,} cycles a stage, {design.update_units} update units",
         f"    units: {units}",

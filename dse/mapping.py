@@ -1,12 +1,14 @@
 """Which mapping of a training system onto a machine: questions in words and numbers, answered by ``dse/solver``."""
 
 import dataclasses
+from argparse import ArgumentTypeError
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from impls import names as trees
 from impls.strict_toml import near, short
+from impls.terminal import count
 from impls.training import Workload
 from impls.training import load as load_workload
 from impls.training.reading import faults_of
@@ -40,6 +42,7 @@ NUMBERS = {
 """Keys of --fix that stand in the workload: (table, key)."""
 COUNTS = ("actors", "learner_threads", "fanout", "threads")  # of processes, threads of torch, K and threads of the tree
 WHERE = ("sampling", "storage", "learner", "updating")  # a device each
+STAYING = (WHERE, ("storage", "learner"))  # parts that keep their devices where another configuration names none
 FREE = ("batch", "presampled")
 FIX = (*NUMBERS, *COUNTS, *WHERE, "contestant", "arrangement")
 
@@ -63,6 +66,7 @@ def recommend_mapping(
     platform file and records "this" stands for (default: this machine, or the nearest that has both). PlatformError,
     WorkloadError, RecordError or ProblemError (a ValueError) with one sentence where there is no answer.
     """
+    called = str(workload) if isinstance(workload, str | Path) else workload.name
     task = load_workload(workload) if isinstance(workload, str | Path) else workload
     place, whose = located(platform, workload, results, machine)
     wishes = checked(place, fix or {}, exclude, free, objective, epsilon)
@@ -71,7 +75,7 @@ def recommend_mapping(
     if "batch" in free:
         batch, note = _batch(place, task, own, other, objective, wishes, exclude, free, epsilon)
         task = _with(task, {"batch": batch})
-    given = _answer(place, task, own, other, objective, wishes, exclude, free, epsilon)
+    given = _answer(place, task, own, other, objective, wishes, exclude, free, epsilon, called)
     told: dict[str, Any] = {"machine": key_of(own, other), "machine_note": whose, "results": str(results)}
     if note and isinstance(given, MappingAnswer):
         told["notes"] = (note, *given.notes)
@@ -108,8 +112,9 @@ def explain_mapping(
 ) -> Explanation | Shortage:
     """Why a configuration loses, that it ties, or what it lacks.
 
-    ``described``: keys of ``FIX`` that are chosen. ProblemError for one of the workload's, which would make it another
-    question (but "presampled" where that is free), and for one that is in ``fix`` too.
+    ``described``: keys of ``FIX`` that are chosen. Where they name no device, every part stays on the device it has in
+    the best mapping if that is possible; what moves is told. ProblemError for a key of the workload's, which would make
+    it another question (but "presampled" where that is free), and for one that is in ``fix`` too.
     """
     fix = dict(fix or {})
     for key, value in described.items():
@@ -124,7 +129,16 @@ def explain_mapping(
     if "batch" in free:
         fix["batch"] = best.batch  # rates of other batches are no answers to the same question
     left = [key for key in free if key != "batch" and key not in described]
-    asked = recommend_mapping(platform, workload, objective, fix={**fix, **described}, free=left, **more)
+    fix |= described
+    for staying in STAYING if not set(described) & set(WHERE) else ():
+        devices = {part.part: part.device for part in best.parts if part.part in staying and part.part not in fix}
+        try:
+            asked = recommend_mapping(platform, workload, objective, fix={**devices, **fix}, free=left, **more)
+        except ProblemError:
+            continue  # nothing is as described on those devices, so more parts have to move
+        if isinstance(asked, MappingAnswer):
+            return explained(dict(described), asked, best)
+    asked = recommend_mapping(platform, workload, objective, fix=fix, free=left, **more)
     return explained(dict(described), asked, best)
 
 
@@ -177,12 +191,14 @@ def _value(key: str, value: Any, devices: Collection[str]) -> Any:
         return value
     least = 0 if key == "presampled" else 2 if key == "fanout" else 1
     try:
-        number = float(str(value).replace("_", ""))
-    except ValueError:
-        number = -1.0
-    if number < least or not number.is_integer():
-        raise ProblemError(f"{key} must be a whole number of at least {least}, not {short(value)}")
-    return int(number)
+        number = count(str(value))
+    except ArgumentTypeError:
+        number = -1
+    if number < least:
+        raise ProblemError(
+            f"{key} must be a whole number of at least {least}, not {short(value)}; write it like 1000, 1e3 or 1k"
+        )
+    return number
 
 
 def _with(workload: Workload, wishes: Mapping[str, Any]) -> Workload:
@@ -263,6 +279,7 @@ def _answer(
     exclude: Collection[str],
     free: Collection[str],
     epsilon: float | None,
+    called: str,
 ) -> MappingAnswer | Shortage:
-    parts = Parts(platform, workload, own, other, wishes)
+    parts = Parts(platform, workload, own, other, wishes, called)
     return answered(build(parts, frozenset(free), frozenset(exclude)), objective, epsilon)

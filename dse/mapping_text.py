@@ -3,6 +3,8 @@
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from impls.terminal import COMMAND, plural
+
 from .solver.answer import MappingAnswer, PartAnswer, Shortage
 from .solver.explain import Explanation
 from .solver.others import ARRANGEMENT, RUNS_HERE, Other
@@ -39,8 +41,8 @@ def records_read(machine: str, results: str) -> str:
 
 def _answer(given: MappingAnswer) -> Iterator[str]:
     yield from _wrapped(
-        f"{given.workload} (B = {given.batch:,}, {given.update_interval} environment step(s) a gradient step) on "
-        f"{given.platform}, for {GOALS[given.objective]}:",
+        f"{given.workload} (B = {given.batch:,}, {plural(given.update_interval, 'environment step')} a gradient step) "
+        f"on {given.platform}, for {GOALS[given.objective]}:",
         "",
     )
     yield ""
@@ -156,6 +158,9 @@ def _explanation(given: Explanation) -> Iterator[str]:
         yield f"  {what}: {one.arrangement}, {rate(one)}"
         yield from _parts(one.parts)
         yield from _wrapped(f"bound by {one.bottleneck}")
+    if given.notes:
+        yield ""
+    yield from (line for note in given.notes for line in _wrapped(f"note: {note}"))
 
 
 def beside(before: MappingAnswer | Shortage, after: MappingAnswer | Shortage, change: str) -> str:
@@ -211,6 +216,7 @@ def _number(value: float) -> str:
 
 
 def _wrapped(sentence: str, indent: str = "  ") -> list[str]:
-    return textwrap.wrap(
-        sentence, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False
-    )
+    """In lines, but a command that is to be copied stays in one, however long it is."""
+    tied = COMMAND.sub(lambda found: found[0].replace(" ", "\0"), sentence)
+    wrapper = textwrap.TextWrapper(WIDTH, indent, f"{indent}  ", break_on_hyphens=False, break_long_words=False)
+    return [line.replace("\0", " ") for line in wrapper.wrap(tied)]

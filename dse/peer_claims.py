@@ -143,4 +143,4 @@ def _untestable(text: str, run: Sequence[Measurement], contestant: str, where: s
     evidence = (
         f"no draws and updates of {contestant} and of ours at B = {BATCH} were measured in one run{where}{reason}"
     )
-    return Claim(text, "not testable here", f"{evidence}; make peers")
+    return Claim(text, "not testable here", f"{evidence}; to measure it: make peers")

@@ -24,6 +24,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from impls.terminal import count
+
 from . import estimates
 from .estimates import Asked
 from .platforms import Leaf, Platform, PlatformError, Quantity, leaves, load, names
@@ -70,7 +72,7 @@ def add_to(commands: Any) -> None:
         parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     estimate = action("estimate", _estimate, "what a workload would take on each device; rough, no measurement", "NAME")
     for field in dataclasses.fields(Asked):
-        kind = int if isinstance(field.default, int) else str
+        kind = count if isinstance(field.default, int) else str
         flag = f"--{field.name.replace('_', '-')}"
         estimate.add_argument(flag, type=kind, default=field.default, help="default: %(default)s")
     estimate.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -215,6 +217,8 @@ def _probe(options: argparse.Namespace) -> int:
 
     path = options.out or here(options.results)
     shown = sys.stderr.isatty()
+    if not shown:
+        print("probing this machine takes half a minute", file=sys.stderr, flush=True)
     platform = probe(
         tell=lambda told: print(f"\rprobing this machine {told}", end="", file=sys.stderr) if shown else None
     )

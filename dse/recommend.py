@@ -17,7 +17,7 @@ from . import machines, models, platforms, stats
 from .modeled import Modeled, fastest
 from .platforms.reading import FILE
 from .records import RecordError, how_to_measure
-from .tables import LEAST_CELLS, Configuration, Estimate, Question, Table
+from .tables import LEAST_CELLS, LEAST_SIGMA, Configuration, Estimate, Question, Table, drift
 
 SWEEP = "sweep --preset quick"  # what would answer a question that the records cannot
 QUESTIONS_FILE = "questions.jsonl"  # what answers are tested with: never what they rest on
@@ -108,7 +108,10 @@ def answer(table: Table, question: Question) -> Recommendation:
     if question.threads > (most := table.most_threads()):
         notes.append(f"{question.threads} threads are allowed, and more than {most} were never measured")
     estimates = _nearest(_estimates(table, question))
-    logs, sigmas = [math.log(e.seconds) for e in estimates], [e.sigma for e in estimates]
+    logs = [math.log(estimate.seconds) for estimate in estimates]
+    # How far the question lies from every cell makes all times wrong alike, and tells none from another.
+    shared = min(drift(estimate.distance) for estimate in estimates)
+    sigmas = [math.sqrt(max(LEAST_SIGMA**2, estimate.sigma**2 - shared**2)) for estimate in estimates]
     chosen = stats.choose(logs, sigmas)
     # A tie within 2 % goes to fewer threads: a core it leaves free is worth more than what nobody can measure.
     close = [i for i in (chosen.best, *chosen.ties) if logs[i] - logs[chosen.best] <= CLOSE_ENOUGH]

@@ -310,13 +310,18 @@ class _Family:
         distance = sum(
             _outside(values, asked) for values, asked in zip(zip(*held, strict=True), (capacity, batch), strict=True)
         )
-        sigma = math.hypot(max(LEAST_SIGMA, sigma), DRIFT_SIGMA * distance)
+        sigma = math.hypot(max(LEAST_SIGMA, sigma), drift(distance))
         basis: Basis = "extrapolated" if distance else "interpolated"
         return _Time(self._mean(capacity, fanout, batch) * math.exp(off), sigma, basis, distance)
 
     def _sigma(self, record: Measurement) -> float:
         low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
         return max(LEAST_SIGMA, stats.log_sigma(stats.Interval(record.seconds, low, high), self._noise_floor))
+
+
+def drift(distance: float) -> float:
+    """Standard deviation of ln(time) that a distance from the cells adds, whatever the configuration."""
+    return DRIFT_SIGMA * distance
 
 
 def _estimate(configuration: Configuration, seconds: float, sigma: float, basis: Basis, distance: float) -> Estimate:

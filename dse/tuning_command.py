@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from impls.terminal import count, plural
 from impls.training import WorkloadError
 
 from .adaptation import MEMORY, PROCESS_BYTES, PROCESSOR, WHOLE, Adaptation, adapted
@@ -61,9 +62,9 @@ def add_to(commands: Any) -> None:
     more = commands.add_parser(
         "learners", help="whether a second learner is worth it", description=LEARNERS, formatter_class=raw
     )
-    more.add_argument("--most", type=int, default=8, metavar="L", help="learners at most (default: %(default)s)")
+    more.add_argument("--most", type=count, default=8, metavar="L", help="learners at most (default: %(default)s)")
     more.add_argument(
-        "--longest-period", type=int, default=25, metavar="H", help="steps between averages (default: %(default)s)"
+        "--longest-period", type=count, default=25, metavar="H", help="steps between averages (default: %(default)s)"
     )
     more.add_argument("--device", metavar="NAME", help="what each learner runs on (default: a core of the processor)")
     for parser in (ask, more):
@@ -161,7 +162,7 @@ def _adapted_text(given: Adaptation) -> Iterator[str]:
     yield f"{given.workload} on {given.platform}, samplers and batch searched apart over predicted rates:"
     told = {
         "samplers": ("samplers", "environment steps a second", f"B = {given.batches[0]}"),
-        "batch": ("B", "records trained on a second", f"{samplers} sampler{'s' * (samplers > 1)}"),
+        "batch": ("B", "records trained on a second", plural(samplers, "sampler")),
     }
     for name, search, values, source in _searches(given):
         letter, unit, beside = told[name]
@@ -173,27 +174,27 @@ def _adapted_text(given: Adaptation) -> Iterator[str]:
             beyond = values[len(search.allowed)]
             yield f"  {beyond:>8,}  over the cap on {_cap(given, search.stopped_by)}; not looked at"
         shape = f"not one peak: {search.not_unimodal}" if search.not_unimodal else "the rates seen have one peak"
-        count = len(search.allowed)
-        yield f"  found {search.best:,} by {len(search.seen)} of {count} look{'s' * (count > 1)}; {shape}"
-        if search.best == search.allowed[-1] and count > 1:
+        looks = len(search.allowed)
+        yield f"  found {search.best:,} by {len(search.seen)} of {plural(looks, 'look')}; {shape}"
+        if search.best == search.allowed[-1] and looks > 1:
             more = f"the cap on {search.stopped_by}" if search.stopped_by else "what is tried"
             yield f"  the rate still rises there: {more} is the limit, not a peak"
     yield ""
     pair, best = given.rates.records_hz(*given.pair), given.rates.records_hz(*given.best)
     u = given.rates.update_interval
     yield from _wrapped(
-        f"together: {_pair(given.pair)}: {pair:,.0f} records trained a second, at {u} environment step(s) a gradient "
-        "step"
+        f"together: {_pair(given.pair)}: {pair:,.0f} records trained a second, at {plural(u, 'environment step')} a "
+        "gradient step"
     )
     if given.pair == given.best:
         yield from _wrapped(
             f"all {given.tried} pairs under the caps have none better: searching apart loses nothing here"
         )
     else:
+        extra = samplers - given.best[0]
         yield from _wrapped(
             f"best of all {given.tried} pairs under the caps: {_pair(given.best)}: {best:,.0f}; searching apart loses "
-            f"{given.loss:.1%}"
-            + (f", and {samplers - given.best[0]} core(s) more go to samplers" if samplers > given.best[0] else "")
+            f"{given.loss:.1%}" + (f", and samplers take {plural(extra, 'core')} more" if extra > 0 else "")
         )
     for device in given.left_out:
         yield from _wrapped(f"note: {device} is left out: a design is built for its batch, which no look can change")
@@ -209,7 +210,7 @@ def _cap(given: Adaptation, name: str) -> str:
 
 
 def _pair(pair: Sequence[int]) -> str:
-    return f"{pair[0]} sampler{'s' * (pair[0] > 1)}, B = {pair[1]:,}"
+    return f"{plural(pair[0], 'sampler')}, B = {pair[1]:,}"
 
 
 def _learners(options: argparse.Namespace) -> int:
@@ -250,10 +251,10 @@ def _scaling_text(given: LearnerScaling) -> Iterator[str]:
     heads = ["data parallel", *(f"SPO, H = {horizon:,}" for horizon in given.horizons)]
     yield "  " + "  ".join([" " * 5, *(head.ljust(22) for head in heads)]).rstrip()
     yield "  " + "  ".join(["    L", *["us    exact  printed".rjust(22)] * len(heads)])
-    for count in given.counts:
-        cells = [_cell(given, by[count, horizon]) for horizon in columns]
-        rare = f"  more than {given.held}" if count > given.held else ""
-        yield "  " + "  ".join([f"{count:>5}", *cells]) + rare
+    for learners in given.counts:
+        cells = [_cell(given, by[learners, horizon]) for horizon in columns]
+        rare = f"  more than {given.held}" if learners > given.held else ""
+        yield "  " + "  ".join([f"{learners:>5}", *cells]) + rare
     yield ""
     learners, horizon = given.choice
     if learners == 1:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from impls.terminal import count
+
 from . import machines
 from .recommend import QUESTIONS_FILE
 from .records import RecordError, how_to_measure
@@ -20,8 +22,9 @@ ABOUT = """How far off answers about trees are, in three commands:
   python -m benchmarks answers FILE             measure the recommended configurations (minutes)
   python -m dse validate FILE                   compare
 
-N is drawn from 1,000 to 50 million and B from 1 to 10,000, log-uniformly, with B = 1, 3 and 31 among them. A figure that
-says how good the answers are comes from a seed that was not used before, and from code that was not changed after it."""
+N is drawn from 1,000 to 50 million and B from 1 to 10,000, log-uniformly, with B = 1, 3 and 31 among them. A figure
+that says how good the answers are comes from a seed that was not used before, and from code that was not changed
+after it."""
 
 
 def add_to(commands: Any) -> None:
@@ -31,7 +34,7 @@ def add_to(commands: Any) -> None:
         "validate", help="how far off answers about trees were, when measured", description=ABOUT, formatter_class=raw
     )
     parser.add_argument("file", nargs="?", type=Path, help="of answers, as --draw wrote it")
-    parser.add_argument("--draw", type=int, metavar="COUNT", help="draw so many questions and answer them")
+    parser.add_argument("--draw", type=count, metavar="COUNT", help="draw so many questions and answer them")
     parser.add_argument("--seed", type=int, help="of the questions")
     parser.add_argument(
         "--machine", metavar="KEY", help="whose records answer (default: this machine's, or the nearest)"
@@ -103,7 +106,7 @@ def _text(found: Sequence[Held]) -> str:
         if side["answers"]:
             lines.append(
                 f"{where} of what was measured: {side['within']} of {side['answers']} answers within a factor of "
-                f"{side['factor']}, the worst off by {side['worst_factor']:.2f}; {side['covered_by_interval']} measured "
-                "within their 95 % interval"
+                f"{side['factor']}, the worst off by {side['worst_factor']:.2f}; {side['covered_by_interval']} "
+                "measured within their 95 % interval"
             )
     return "\n".join(lines)

@@ -19,6 +19,7 @@ from dse import machines, quoted
 from dse.quoted import Quoted
 from dse.recommend import QUESTIONS_FILE
 from dse.records import Measurement, RecordError
+from dse.terminal import answering
 
 from . import (
     figures,
@@ -176,7 +177,7 @@ LEARNING = Chart(
     lambda frame: frame,  # runs are no records: build() reads them
     learning.draw,
     "A policy is tested every so many steps, with no noise on its actions; the best one's weights are kept.",
-    "python -m impls.training cartpole_dqn --out results/MACHINE/training/cartpole_dqn/alpha0.6-seed0",
+    "python -m impls.training cartpole_dqn --out results/{key}/training/cartpole_dqn/alpha0.6-seed0",
 )
 
 
@@ -225,7 +226,7 @@ def main(arguments: list[str] | None = None) -> int:
         found, note = machines.read(options.results, options.machine, machines.ANYTHING, skip=(QUESTIONS_FILE,))
         if note and not options.json:
             print(note)
-        built = build(found, options.results, options.out, note)
+        built = build(found, options.results, options.out, note, _silent if options.json else _told)
     except RecordError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -246,30 +247,57 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def build(found: Sequence[Measurement], results: Path, out: Path, note: str = "") -> dict[str, Any]:
+def _told(doing: str) -> None:
+    print(doing, file=sys.stderr, flush=True)
+
+
+def _silent(doing: str) -> None:
+    """Say nothing, for whoever reads JSON."""
+
+
+def build(
+    found: Sequence[Measurement],
+    results: Path,
+    out: Path,
+    note: str = "",
+    tell: Callable[[str], None] = _silent,
+) -> dict[str, Any]:
     """Draw and write everything into ``out``; returns the paths of page and figures, and why others were left out.
 
-    ``note``: a sentence on whose records these are, for the top of the page.
+    ``note``: a sentence on whose records these are, for the top of the page. ``tell`` is called with a line before each
+    figure that is drawn, and before the page is made.
     """
     out.mkdir(parents=True, exist_ok=True)
     frame, about = table.tidy(found), table.about(found)
     drawn, paths, left_out = [], [], {}
+    names = [one.name for one in (*CHARTS, *TRAINING_CHARTS, LEARNING, *MODELED_CHARTS, *solver_section.CHARTS)]
+
+    def begin(name: str) -> None:
+        tell(f"drawing figure {names.index(name) + 1} of {len(names)}: {name}")
+
     charts = [(chart, chart.rows(frame)) for chart in (*CHARTS, *TRAINING_CHARTS)]
     for chart, rows in (*charts, (LEARNING, learning.curves(results / about.key))):
         if rows.empty:
-            left_out[chart.name] = f"not measured on machine {about.key}; this would measure it: {chart.command}"
+            left_out[chart.name] = (
+                f"not measured on machine {about.key}; this would measure it: {chart.command.format(key=about.key)}"
+            )
             continue
+        begin(chart.name)
         drawn.append(_written(chart, chart.draw(rows, about), out, paths))
     try:
         printed = quoted.read(results / "quoted")
-        drawn += [_written(chart, chart.draw(printed), out, paths) for chart in MODELED_CHARTS]
+        for modeled in MODELED_CHARTS:
+            begin(modeled.name)
+            drawn.append(_written(modeled, modeled.draw(printed), out, paths))
     except RecordError as error:
         left_out |= {chart.name: str(error) for chart in MODELED_CHARTS}
     for solved in solver_section.CHARTS:
+        begin(solved.name)
         try:
             drawn.append(_written(solved, solved.draw(Asked(found, about.key, results)), out, paths))
         except RecordError as error:
             left_out[solved.name] = str(error)
+    tell("making the page of them")
     index = out / "index.html"
     index.write_text(page(Material(found, about, results, drawn, left_out, note)), encoding="utf-8")
     whose = {"machine": about.key, "machine_note": note, "results": str(results)}
@@ -307,4 +335,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answering(main))

@@ -62,7 +62,7 @@ def loops(found: Sequence[Measurement], results: Path = RESULTS) -> str:
     seeds = ", ".join(sorted({str(one.measured.options["seed"]) for one in asked}))
     told = (
         f"Gradient steps a second of the serial loop, with batch B and update interval u drawn by seed {seeds}: what "
-        "python -m dse recommend answers from records made before, fixed to what was run (in turns on one core, one "
+        "the command recommend answers from records made before, fixed to what was run (in turns on one core, one "
         f"thread of torch, the numba tree); then measured. {_typical(answered)} "
         f"{sum(one.is_inside for one in asked)} of {len(asked)} intervals overlap. The same loop measured twice in the "
         f"run differs by up to {floor:.1%}. The control is the workload as it is, in that run; beside it the error is "

@@ -67,10 +67,10 @@ def test_an_environment_that_misbehaves_is_one_sentence(name, words):
 @pytest.mark.parametrize(
     ("workload", "words"),
     [
-        (dataclasses.replace(fake(), environment="CartPole-v0815"), "CartPole-v0815 cannot be made: .*"),
+        (dataclasses.replace(fake(), environment="CartPole-v0815"), "knows no environment 'CartPole-v0815' "),
         (
             dataclasses.replace(fake(), environment="no_such_module:Fake-v0"),
-            "needs a module: ModuleNotFoundError: .*no_such_module",
+            "^no_such_module:Fake-v0: there is no module 'no_such_module' to import; put .* on PYTHONPATH, or install",
         ),
         (fake(action={"choices": 3}), "an action has 2 choices, the workload says 3 choices"),
         (fake(action={"choices": 0, "size": 2}), "an action has 2 choices, the workload says size 2"),
@@ -142,6 +142,21 @@ def test_a_missing_package_is_one_sentence(name, module, monkeypatch):
         Environment(load(name))
     assert "\n" not in str(told.value)
     assert "pip install '.[train]'" in str(told.value)
+
+
+def test_what_a_module_of_the_users_own_lacks_is_not_in_our_extra(monkeypatch, tmp_path):
+    (tmp_path / "grid_of_mine.py").write_text("import library_that_is_nowhere")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(TrainingError) as told:
+        Environment(dataclasses.replace(fake(), environment="grid_of_mine:Grid-v0"))
+    sentence = (
+        "grid_of_mine:Grid-v0 needs the module 'library_that_is_nowhere', which is not installed; install its package"
+    )
+    assert str(told.value) == sentence
+    with pytest.raises(
+        TrainingError, match=r"knows no environment 'Grid-v0'.*; if a module of yours .* write MODULE:ID$"
+    ):
+        Environment(dataclasses.replace(fake(), environment="Grid-v0"))
 
 
 def test_what_terminated_has_nothing_to_follow_and_what_was_cut_off_has():

@@ -26,7 +26,7 @@ def test_the_answer_names_design_bottleneck_shares_runner_up_and_sources(capsys)
     assert (code, err) == (0, "")
     for part in (
         "cartpole (137 parameters, 120 MACs a sample)",
-        "DP = 2 pipeline(s) of 313 MAC units, PI = 16 samples each, 1 cycles a stage",
+        "DP = 2 pipelines of 313 MAC units, PI = 16 samples each, 1 cycles a stage",
         "bound by the learner, whose slowest stage is FW 1",
         "SLR0 + SLR2 (learner)",
         "SLR1 (RMM)",

@@ -329,6 +329,21 @@ def test_what_was_not_measured_is_left_out_with_the_command_for_it(tmp_path, cap
     assert "No cell was measured twice" in text
 
 
+def test_a_line_on_stderr_tells_of_each_figure_and_none_of_it_is_in_the_output(tmp_path, capsys, monkeypatch):
+    for name in ("TRAINING_CHARTS", "MODELED_CHARTS"):
+        monkeypatch.setattr(command, name, ())
+    monkeypatch.setattr(solver_section, "CHARTS", ())
+    results = write(tmp_path / "results", [record(10.0, capacity=n) for n in (1_000, 10_000)])
+    assert run(results, tmp_path / "out") == 0
+    said = capsys.readouterr()
+    drawn = ["drawing figure 2 of 11: capacity", "drawing figure 6 of 11: bytes", "making the page of them"]
+    assert said.err.splitlines() == drawn
+    assert "drawing" not in said.out
+    assert run(results, tmp_path / "out", "--json") == 0
+    said = capsys.readouterr()
+    assert (said.err, set(json.loads(said.out))) == ("", {"page", "figures", "left_out"})
+
+
 def test_records_without_a_tree_still_make_a_page(tmp_path, capsys):
     lines = [record(3, primitive="memory", contestant="chase", op="read", capacity=n) for n in (512, 1024)]
     assert run(write(tmp_path / "results", lines), tmp_path / "out") == 0

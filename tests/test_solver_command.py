@@ -223,6 +223,39 @@ def test_threads_are_of_the_processor_and_the_answer_says_so(capsys):
     assert "learner_threads=1 is of the processor's options, and learner is on fpga" in " ".join(text.split())
 
 
+def test_what_is_not_named_stays_where_the_best_has_it(capsys):
+    """One thread instead of eight: that loses, and is no question about the GPU, which would tie."""
+    ask = ["explain", "--platform", "h200", "--workload", "cartpole_dqn"]
+    code, said, _ = told(capsys, *ask, "--config", "learner_threads=1", "--json")
+    given = json.loads(said)
+    assert code == 0
+    where = [[(part["part"], part["device"]) for part in given[which]["parts"]] for which in ("asked", "best")]
+    assert where[0] == where[1]
+    assert "cpu (1 thread of torch)" in given["sentence"]
+    assert not any("moves" in note for note in given["notes"])
+
+
+def test_what_has_to_move_is_told(capsys):
+    """A tree on the GPU leaves the learner where it is; a learner on the GPU may take along whatever makes it best."""
+    ask = ["explain", "--platform", "h200", "--workload", "cartpole_dqn", "--config"]
+    _, said, _ = told(capsys, *ask, "contestant=cupy")
+    assert "note: this moves sampling from cpu to gpu, updating from cpu to gpu as well" in said
+    _, said, _ = told(capsys, *ask, "learner=gpu")
+    assert "note: this moves sampling from cpu to gpu, updating from cpu to gpu as well" in said
+    _, said, _ = told(capsys, "explain", "--platform", "u200", *ASK[3:], "--config", "learner_threads=1")
+    assert "note: learner_threads=1 is of the processor's options, and learner is on fpga" in said
+
+
+def test_json_has_the_tree_under_sampling_and_under_updating(capsys):
+    for platform in (HERE, "u200", "h200"):
+        for fix in ([], ["--fix", "arrangement=serial"], ["--fix", "arrangement=apart"]):
+            code, said, _ = told(capsys, "recommend", "--platform", platform, *ASK[3:], *fix, "--json")
+            assert code == 0
+            parts = {part["part"]: part["details"] for part in json.loads(said)["parts"]}
+            assert parts["sampling"]["fanout"] >= 2
+            assert parts["sampling"] == parts["updating"]
+
+
 def test_a_whole_number_may_have_an_exponent(capsys):
     code, text, _ = told(capsys, *ASK, "--fix", "batch=1e3", "--objective", "fewest_devices")
     assert code == 0

@@ -17,6 +17,7 @@ from impls.training import TrainingError, load
 
 torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
+from impls.training import __main__ as command  # noqa: E402
 from impls.training import checkpoint  # noqa: E402  # with torch
 from impls.training.__main__ import main  # noqa: E402
 from impls.training.run import Log, Plan, start  # noqa: E402
@@ -132,6 +133,33 @@ def test_a_killed_run_is_resumed_bit_for_bit(tmp_path):
     assert main([*given, str(killed), "--resume"]) == 0
     assert curve(tmp_path / "whole") == curve(killed)
     assert (killed / "summary.json").exists()
+
+
+def test_without_a_terminal_a_line_is_shown_now_and_then(tmp_path, capsys):
+    """By a clock of the test's own, which moves by a second a look."""
+    seconds = iter(range(10**6))
+    workload = dataclasses.replace(fake(), steps=100)
+    run = start(workload, Plan(tmp_path, 50, 0, clock=lambda: float(next(seconds))), contestant="numpy")
+    try:
+        run.run()
+    finally:
+        run.close()
+    captured = capsys.readouterr()
+    lines = captured.err.splitlines()
+    assert captured.out == ""
+    assert len(lines) == 3
+    assert re.match(r"30 of 100 steps \(30%\) after 30 s; [23] episodes, return 55, .*\d+ updates/s$", lines[0])
+
+
+def test_a_return_of_minus_nothing_is_nothing():
+    summary = {
+        "workload": "w", "contestant": "numba", "fanout": 16, "alpha": 0.6, "seed": 0, "steps": 1, "updates": 1,
+        "seconds": 1.0, "throughput": None, "validation_best": -0.01, "validation_best_step": 1, "test_episodes": 1,
+        "test_mean": -0.0,
+    }  # fmt: skip
+    said = command._told(summary)
+    assert "seed 0: 1 step, 1 gradient step in 1 s" in said
+    assert "evaluations: 0.0 at step 1; tested on 1 fresh episode: 0.0" in said
 
 
 @pytest.mark.slow

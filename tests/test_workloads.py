@@ -89,8 +89,9 @@ def test_a_record_of_pong_is_one_frame():
         ("[replay]", "[replay]\npresampled = 2026-01-01", "[replay]", "presampled must be a whole number, not a date"),
         ("[observation]", "[[observation]]", "[observation]", "observation must be a table, [observation], not an arr"),
         ("[network]", '[network]\nkind = "convolution"', "[network]", "a convolution takes observations of 3 dimens"),
-        ("tau = 0.01", "", "[learner]", "there is no target network; give tau below 1 or target_interval above"),
-        ("shape = [4]", "shape = [4]\nframes = 4", "name", "local_storage must be at least 32 with 4 frames, which"),
+        ("tau = 0.01", "tau = 1", "tau = 0.01", "there is no target network; give tau below 1 or target_interval"),
+        ("end = 0.04", "end = 1.5", "end = 0.04", "end must be at most 1 for dqn, of which it is a chance"),
+        ("shape = [4]", "shape = [4]\nframes = 4", "shape", "local_storage must be at least 32 with 4 frames, which"),
     ],
 )  # fmt: skip
 def test_each_fault_is_told_in_a_sentence_with_its_line(old, new, at, words):
@@ -142,13 +143,52 @@ def test_the_defaults_of_a_workload_are_in_range():
         if dataclasses.is_dataclass(field.type):
             reader_sees |= {inner.name: inner for inner in dataclasses.fields(field.type)}
     for field in reader_sees.values():
-        if (
-            field.default is not dataclasses.MISSING
-            and "low" in field.metadata
-            and field.name not in ("choices", "size")
-        ):
+        if field.default is not dataclasses.MISSING and "low" in field.metadata and not field.metadata["otherwise"]:
             for value in field.default if isinstance(field.default, tuple) else (field.default,):
                 assert field.metadata["low"] <= value <= field.metadata["high"], field.name
+
+
+def needed(of=Workload, at=""):
+    """The keys that ``keys`` marks as needed, and nothing else, as a workload for every algorithm."""
+    values = {"name": '"mine"', "environment": '"CartPole-v1"', "shape": "[4]", "hidden": "[8]", "learning_starts": 64}
+    tables = []
+    for field in dataclasses.fields(of):
+        if dataclasses.is_dataclass(field.type):
+            tables += [f"[{field.name}]", *needed(field.type)]
+        elif field.default is dataclasses.MISSING or field.name == "choices":
+            yield f"{field.name} = {values.get(field.name, 100 if field.name == 'capacity' else 32)}"
+    yield from tables
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "ddpg", "td3", "sac"])
+def test_a_workload_of_the_needed_keys_alone_is_taken(algorithm):
+    text = "\n".join(needed()).replace("algorithm = 32", f'algorithm = "{algorithm}"')
+    workload, faults = parse(text, "mine.toml")
+    assert not faults
+    assert (workload.learner.target_interval, workload.learner.tau) == (1, 0.005)
+    copied, faults = parse(text.replace("[replay]", "target_interval = 50\n[replay]"), "mine.toml")
+    assert not faults
+    assert copied.learner.tau == 1
+    assert faults_of(workload) == faults_of(copied) == []
+
+
+def test_keys_tell_what_is_needed_and_show_prints_a_file_to_begin_with(capsys, tmp_path):
+    assert main(["keys"]) == 0
+    said = capsys.readouterr().out
+    for words in (
+        "needed, or else size)",
+        "default 0.005 where target_interval is 1, else 1)",
+        "(above 0 to 1, default",
+    ):
+        assert words in said
+    for name in names():
+        assert main(["show", name]) == 0
+        path = tmp_path / f"{name}.toml"
+        path.write_text(capsys.readouterr().out)
+        assert load(path) == load(name)
+    assert main(["show"]) == main(["show", "none"]) == main(["show", str(tmp_path / "no.toml")]) == 2
+    assert main(["cartpole_dqn", "hopper_ddpg"]) == 2
+    assert "'hopper_ddpg' is one word too many" in capsys.readouterr().err
 
 
 def test_the_command_tells_of_workloads_and_keys(capsys):

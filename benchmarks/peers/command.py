@@ -8,6 +8,7 @@ like: the same command goes on where it stopped.
 
 import argparse
 import dataclasses
+import functools
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -23,6 +24,7 @@ from benchmarks.workers import Untimed, Worker, WorkerClock, WorkerError
 from dse import accuracy, platforms, records
 from dse.accuracy import ACCURACY_FILE, Accuracy
 from dse.records import Measurement, RecordError, Status
+from impls.terminal import Progress, count
 
 from . import adapter, names
 
@@ -161,20 +163,17 @@ def _member(fields: dict[str, Any], worker: Worker) -> _Member:
 
 def _measure(team: _Team, path: Path, options: argparse.Namespace) -> None:
     """Every cell that is not in the file yet."""
-    from tqdm import tqdm  # noqa: PLC0415  # only here
-
     commit = team.members[0].stamp.commit
     done = {one.cell for one in records.read_file(path) if one.commit == commit} if path.exists() else set()
     shapes: list[tuple[str, int, int, tuple[int, ...]]] = []
     shapes += [(op, options.capacity, batch, ()) for batch in options.batches for op in ("draw", "update")]
     shapes += [(op, capacity, BATCH, ()) for capacity in options.capacities for op in ("draw", "update")]
     shapes += [("draw", options.capacity, SHARED_BATCH, CALLERS)]
-    with records.Writer(path) as writer, tqdm(shapes, unit="group", disable=options.json) as bar:
-        for shape in bar:
-            op, capacity, batch, _ = shape
-            bar.set_postfix_str(f"{op} N={capacity:,} B={batch:,}")
-            for record in _group(team, done, options, *shape):
+    with records.Writer(path) as writer, Progress(len(shapes), "group", bar=not options.json) as progress:
+        for op, capacity, batch, shared in shapes:
+            for record in _group(team, done, options, op, capacity, batch, shared):
                 writer.append(record)
+            progress.update(1, functools.partial("{} N={:,} B={:,}".format, op, capacity, batch))
 
 
 def _group(
@@ -267,10 +266,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--contestants", type=list_of(str), metavar="A,B,..", help="libraries, or trees of ours")
     parser.add_argument(
-        "--capacity", type=int, default=CAPACITY, help="leaves N over the batches (default: %(default)s)"
+        "--capacity", type=count, default=CAPACITY, help="leaves N over the batches (default: %(default)s)"
     )
-    parser.add_argument("--batches", type=list_of(int), default=BATCHES, metavar="A,B,..", help="over which N is held")
-    parser.add_argument("--capacities", type=list_of(int), default=CAPACITIES, metavar="A,B,..", help="at B = 128")
+    parser.add_argument(
+        "--batches", type=list_of(count), default=BATCHES, metavar="A,B,..", help="over which N is held"
+    )
+    parser.add_argument("--capacities", type=list_of(count), default=CAPACITIES, metavar="A,B,..", help="at B = 128")
     parser.add_argument("--budget", type=float, default=0.6, help="seconds of sampling a cell (default: %(default)s)")
     parser.add_argument(
         "--python", type=Path, default=ENVIRONMENT, help="that has the libraries (default: %(default)s)"

@@ -2,7 +2,7 @@
 
 Each alone, over batches and cores, and the ones that share cores in a loop beside each other on the same core. Every
 process is kept on the cores its record names. Interrupt it as you like: the same command goes on where it stopped. The
-records go to results/<machine>/profile-<workload>-<preset>.jsonl; python -m reports draws their curves.
+records go to results/<machine>/profile-<workload>-<preset>.jsonl; `python -m reports` draws their curves.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from dse import platforms, stats
 from dse.records import RecordError
+from impls.terminal import Progress
 from impls.training import TrainingError, load, path_of
 
 from ..clock import ALL_CPUS
@@ -38,12 +39,10 @@ def main(arguments: list[str] | None = None) -> int:
     folder = options.results / str(platforms.fingerprint()["key"])
     path = folder / f"profile-{workload.name}-{options.preset}.jsonl"
     count = sum(map(len, cells))
-    from tqdm import tqdm  # noqa: PLC0415  # only here
-
-    with ExitStack() as stack, tqdm(total=count, unit="cell", disable=options.json, dynamic_ncols=True) as bar:
+    with ExitStack() as stack, Progress(count, "cell", bar=not options.json) as progress:
         try:
             team = Team(stack, where, preset, Path(sys.executable))
-            tally = Run.of(team, options.seed, bar.update).profile(cells, path)
+            tally = Run.of(team, options.seed, progress.update).profile(cells, path)
         except WorkerError as error:
             raise RecordError(f"{error}; what is measured is kept: run it again to go on") from None
     return report(tally, count, path, options.json)

@@ -20,6 +20,7 @@ import impls
 from dse import platforms, records
 from dse.records import Measurement, RecordError
 from impls.replay import PrioritizedBuffer
+from impls.terminal import Progress, count
 from impls.training import TrainingError, Workload, load
 
 from ..arguments import list_of
@@ -104,11 +105,9 @@ def main(arguments: list[str] | None = None) -> int:
     need_packages()
     path = options.results / str(platforms.fingerprint()["key"]) / FILE
     run, tally = Run(Stamp.of_this_run(QUESTION), options.sample, options.budget, options.seed), Tally()
-    from tqdm import tqdm  # noqa: PLC0415  # only here
-
     total = (options.count + 1) * len(options.workloads)
-    bar = tqdm(total=total, unit="question", disable=options.json, dynamic_ncols=True)
-    with _one_core(), records.Writer(path) as writer, bar:
+    progress = Progress(total, "question", bar=not options.json)
+    with _one_core(), records.Writer(path) as writer, progress:
         done = {record.cell for record in there(path) if is_of(run.stamp, record)}
         for name in options.workloads:
             try:
@@ -117,7 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
                     writer.append(record)
                     if record.primitive == QUESTION:
                         tally.add(record.status)
-                        bar.update(1)
+                        progress.update(1)
             except (TrainingError, MemoryError) as error:
                 raise RecordError(f"{name}: {error}") from None
     tally.resumed = total - sum(tally.by_status.values())
@@ -148,7 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     named = {"type": list_of(str), "metavar": "A,B,.."}
     parser.add_argument("--workloads", **named, default=WORKLOADS, help=f"default: {','.join(WORKLOADS)}")
-    parser.add_argument("--count", type=int, default=3, help="of questions a workload (default: %(default)s)")
+    parser.add_argument("--count", type=count, default=3, help="of questions a workload (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=QUESTION_SEED, help="of the questions (default: %(default)s)")
     parser.add_argument("--sample", type=float, default=0.5, help="seconds of a sample (default: %(default)s)")
     parser.add_argument("--budget", type=float, default=6.0, help="seconds of sampling a loop (default: %(default)s)")

@@ -17,6 +17,7 @@ from typing import Any
 import impls
 from dse import platforms, records
 from dse.records import Measurement, RecordError
+from impls.terminal import Progress
 from impls.training import TrainingError, Workload, load, path_of
 
 from .. import peers
@@ -161,19 +162,17 @@ def main(arguments: list[str] | None = None) -> int:
     need_packages()
     contestants = _contestants(options)
     path = options.results / str(platforms.fingerprint()["key"]) / f"share-{workload.name}.jsonl"
-    from tqdm import tqdm  # noqa: PLC0415  # only here
-
     with ExitStack() as stack, records.Writer(path) as writer:
         made, tally = Shares(stack, workload, where, options), Tally()
         done = {record.cell for record in there(path) if is_of(made.stamp, record)}
         todo = [name for name in contestants if made.stamp.record(made.tree(name), "skipped").cell not in done]
         tally.resumed = len(contestants) - len(todo)
-        bar = stack.enter_context(tqdm(total=2 * len(todo), unit="cell", disable=options.json, dynamic_ncols=True))
+        progress = stack.enter_context(Progress(2 * len(todo), "cell", bar=not options.json))
         for record in made.measure(todo) if todo else ():
             writer.append(record)
             if record.primitive == STEP and record.op != "step":
                 tally.add(record.status)
-                bar.update(1)
+                progress.update(1)
         tally.pairs = records.twins((one for one in there(path) if is_of(made.stamp, one)), STEP)
     return report(tally, 2 * len(contestants), path, options.json)
 

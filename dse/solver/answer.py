@@ -148,7 +148,8 @@ def _part(built: Built, chosen: Configuration, option: Option) -> PartAnswer:
     if option.part == "sampling" and option.name == JOINED:
         name, told = chosen.updating.name, built.details(chosen.updating)
         share = told["draw_seconds"] / (told["draw_seconds"] + told["update_seconds"])
-        return _told(option, name, details, chosen.updating, share)
+        tree = {key: value for key, value in told.items() if key not in ("draw_seconds", "update_seconds")}
+        return _told(option, name, {**tree, **details}, chosen.updating, share)
     if option.part == "updating" and chosen.sampling.name == JOINED:
         share = details.pop("update_seconds") / (chosen.updating.seconds)
         details.pop("draw_seconds")
@@ -230,7 +231,7 @@ def _notes(built: Built, result: Solved) -> list[str]:
     if parts.table is None:
         notes.append("no records of this machine: every time is modeled, quoted, or carried over from another machine")
     elif not parts.table.rows:
-        notes.append(f"no profile of {workload.name}: python -m benchmarks profile --workload {workload.name}")
+        notes.append(f"no profile of {workload.name}: python -m benchmarks profile --workload {parts.workload_word}")
     apart = result.place in ("apart", "serial")
     if apart and chosen.depth:
         notes.append(f"the workload's {chosen.depth} batches drawn ahead gain nothing where everything takes turns")

@@ -1,5 +1,6 @@
 """Why another configuration loses: the best that fits its description, beside the best of all."""
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,7 +11,9 @@ from .answer import MappingAnswer, Shortage
 class Explanation:
     """``asked``: the best that is as described. ``loss``: the share of the answer's value that it lacks.
 
-    Below 0 where the tie rule put the answer before something that is faster by less than epsilon.
+    ``notes``: which parts are on other devices than in the best without being described so, and what the description
+    says nothing about. The loss is below 0 where the tie rule put the answer before something that is faster by less
+    than epsilon.
     """
 
     described: dict[str, Any]
@@ -18,6 +21,7 @@ class Explanation:
     best: MappingAnswer
     loss: float
     sentence: str
+    notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -44,4 +48,15 @@ def explained(
         )
         if asked.low <= best.value and best.low <= asked.value:
             told += "; their intervals overlap, so it may be no worse"
-    return Explanation(described, asked, best, loss, told)
+    return Explanation(described, asked, best, loss, told, tuple(_notes(described, asked, best)))
+
+
+def _notes(described: dict[str, Any], asked: MappingAnswer, best: MappingAnswer) -> Iterator[str]:
+    moved = [
+        f"{one.part} from {other.device} to {one.device}"
+        for one, other in zip(asked.parts, best.parts, strict=True)
+        if one.device != other.device and one.part not in described
+    ]
+    if moved:
+        yield f"this moves {', '.join(moved)} as well"
+    yield from (note for note in asked.notes if note not in best.notes)

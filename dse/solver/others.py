@@ -10,7 +10,7 @@ from .problem import PARTS, Configuration, Problem, ProblemError
 from .search import Answer, Found, solve
 
 ARRANGEMENT = {
-    "serial": "one process does everything in turns, as `python -m impls.training` does",
+    "serial": "one process does everything in turns, as impls.training does",
     "apart": "actors on cores of their own; one process draws, gathers, learns and updates in turns",
     "pipelined": "actors, replay and learner on cores or devices of their own, all at the same time",
 }

@@ -69,7 +69,7 @@ def overheads(
         sum(values) / len(chosen)
         for values in zip(*((one.rest_seconds, one.insert_seconds) for one in chosen), strict=True)
     )
-    told = "whole serial loops less the sum of their parts, python -m benchmarks share"
+    told = "whole serial loops less the sum of their parts, as the command share of benchmarks times them"
     return Overheads(cold, cold_factor, rest, rest_factor, fixed, insert, told)
 
 

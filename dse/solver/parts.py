@@ -5,6 +5,7 @@ Letters: B batch, N capacity, K fanout, u environment steps a gradient step, x c
 
 import dataclasses
 import functools
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +26,7 @@ from .problem import Timed
 COMMANDS = {
     "cpu": "on that machine: python -m benchmarks profile --workload {workload}, then ask with --platform this",
     "gpu": "on that machine: python -m impls.training {workload} --device cuda; no profile times a GPU's parts yet",
-    "fpga": "build the design of python -m dse fpga and time it; nothing here drives a board",
+    "fpga": "build such a design and time it, which nothing here does; to explore designs: python -m dse fpga --help",
 }
 """How to measure what was modeled, by the kind of device."""
 
@@ -56,6 +57,7 @@ class Parts:
     """Times of a workload's parts on a platform, and the evidence for each number that was used.
 
     ``table``: records of this very machine; ``reference``: those of another one, for what no platform file tells.
+    ``called``: how the one who asks names the workload, which may be a file, so that commands take it.
     """
 
     platform: Platform
@@ -63,6 +65,7 @@ class Parts:
     table: PerformanceTable | None
     reference: PerformanceTable | None
     fixed: Mapping[str, Any]
+    called: str = ""
     evidence: dict[str, Evidence] = field(default_factory=dict)
     _learners: dict[str, list[Learner]] = field(default_factory=dict)
 
@@ -75,6 +78,11 @@ class Parts:
     def cores(self) -> int:
         """Of it."""
         return int(self.cpu.cores.value) if self.cpu.cores else 1
+
+    @property
+    def workload_word(self) -> str:
+        """The workload as a word of a command."""
+        return shlex.quote(self.called or self.workload.name)
 
     @property
     def batch(self) -> int:
@@ -284,14 +292,14 @@ class Parts:
         where = rows[-1].told if rows else ""
         reused = f"; profiled with other {', '.join(table.differs)}" if table.differs else ""
         kind = "" if known.source == "measured" else ", carried on by a fit"
-        command = f"python -m benchmarks profile --workload {self.workload.name}"
+        command = f"python -m benchmarks profile --workload {self.workload_word}"
         self.tell(known.number, known.source, f"{what}{kind}: {where}{reused}", command)
         return known
 
     def modeled(self, law: Law, number: str, source: Source = "modeled") -> Timed:
         """A law's time, with what it rests on told."""
         kind = next((device.kind for device in self.platform.devices if f"({device.name})" in number), "cpu")
-        self.tell(number, source, law.told, COMMANDS[kind].format(workload=self.workload.name))
+        self.tell(number, source, law.told, COMMANDS[kind].format(workload=self.workload_word))
         return timed(law.seconds, law.factor, source, number, law.told)
 
     def tell(self, number: str, source: Source, told: str, command: str) -> None:

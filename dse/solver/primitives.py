@@ -223,7 +223,7 @@ def _rows(records: Iterable[Measurement], profiled: str, floor: float) -> Iterab
             low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
             sigma = stats.log_sigma(stats.Interval(record.seconds, low, high), floor)
             time = timed(record.seconds, math.exp(Z * sigma), "measured", what)
-            told = f"{record.command} at {(record.commit or 'no commit')[:8]}, {record.utc}"
+            told = f"{record.command}, at {(record.commit or 'no commit')[:8]}, {record.utc}"
             beside = str(record.options.get("beside", ""))
             yield Row(what, record.batch, record.threads, beside, options, time, told)
 

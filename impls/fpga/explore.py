@@ -64,7 +64,9 @@ def explore(
     DoesNotFit says what there is too little of, where least is missing.
     """
     if one_of("sharing", sharing, SHARINGS) == "kept" and len(slices) == 1:
-        raise ValueError("a device of one slice has none to keep for the RMM: let it be shared, free")
+        raise ValueError(
+            "a device of one slice has none to keep for the RMM; let the learner have the rest of it, by --slice free"
+        )
     problem = Problem(network, space.batch, pooled([one.budget for one in slices]), fill, mac, space.clock_hz)
     points = rmm_search.priced(space)
     return _ranked((_kept if sharing == "kept" else _free)(problem, points, slices))

@@ -4,6 +4,7 @@
   python -m impls.training cartpole_dqn --resume          go on from the run's last checkpoint, on the same curve
   python -m impls.training list                           the shipped workloads, their records and networks
   python -m impls.training keys                           every key of a workload file, with its range and default
+  python -m impls.training show cartpole_dqn              a shipped workload's file, to begin one of yours with
 
 A run is a folder (--out): curve.csv, episodes.csv, checkpoint.pt, best.pt and summary.json.
 """
@@ -14,8 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..strict_toml import UnreadableError, content
+from ..terminal import answering, count, plural
 from .errors import TrainingError
-from .reading import load, names
+from .reading import KIND, load, names, path_of
 from .sizes import layout_of, networks
 from .workload import MOST, Workload
 
@@ -39,6 +42,10 @@ def main(arguments: list[str] | None = None) -> int:
             return _list()
         if options.workload == "keys":
             return _keys()
+        if options.workload == "show":
+            return _show(options.name)
+        if options.name is not None:
+            raise TrainingError(f"{options.name!r} is one word too many; a run trains one workload, and show shows one")
         return _train(options)
     except TrainingError as error:
         print("\n".join(f"error: {line}" for line in str(error).splitlines()), file=sys.stderr)
@@ -109,7 +116,7 @@ def _told(summary: dict[str, Any]) -> str:
     tested = summary["test_mean"]
     lines = [
         f"{summary['workload']}, {summary['contestant']} (K={summary['fanout']}), alpha {summary['alpha']:g}, "
-        f"seed {summary['seed']}: {summary['steps']:,} steps, {summary['updates']:,} gradient steps in "
+        f"seed {summary['seed']}: {plural(summary['steps'], 'step')}, {plural(summary['updates'], 'gradient step')} in "
         f"{summary['seconds']:,.0f} s",
     ]
     if rates:
@@ -119,8 +126,9 @@ def _told(summary: dict[str, Any]) -> str:
         )
     if tested is not None:
         lines.append(
-            f"  best of the evaluations: {summary['validation_best']:.1f} at step {summary['validation_best_step']:,}; "
-            f"tested on {summary['test_episodes']} fresh episodes: {tested:.1f}"
+            f"  best of the evaluations: {summary['validation_best']:z.1f} at step "
+            f"{summary['validation_best_step']:,}; tested on {plural(summary['test_episodes'], 'fresh episode')}: "
+            f"{tested:z.1f}"
         )
     return "\n".join(lines)
 
@@ -137,6 +145,16 @@ def _list() -> int:
     return 0
 
 
+def _show(name: str | None) -> int:
+    if name is None:
+        raise TrainingError(f"name a workload to show, one of {', '.join(names())}")
+    try:
+        print(content(path_of(name), KIND), end="")
+    except UnreadableError as error:
+        raise TrainingError(f"{name}: {error}") from None
+    return 0
+
+
 def _keys(of: type = Workload, at: str = "") -> int:
     for field in dataclasses.fields(of):
         if dataclasses.is_dataclass(field.type):
@@ -144,8 +162,11 @@ def _keys(of: type = Workload, at: str = "") -> int:
             _keys(field.type, f"{field.name}.")  # type: ignore[arg-type]  # a class, as every field's type is
             continue
         meta = field.metadata
-        default = "needed" if field.default is dataclasses.MISSING else f"default {field.default!r}"
-        bounds = f"{meta['low']:,} to {meta['high']:,}, " if "low" in meta else ""
+        default = (
+            "needed" if field.default is dataclasses.MISSING else meta["otherwise"] or f"default {field.default!r}"
+        )
+        above = "above " if meta.get("above") else ""
+        bounds = f"{above}{meta['low']:,} to {meta['high']:,}, " if "low" in meta else ""
         choices = f"{', '.join(meta['choices'])}; " if meta.get("choices") else ""
         print(f"  {field.name:22}{meta['help']} ({choices}{bounds}{default})")
     return 0
@@ -154,32 +175,33 @@ def _keys(of: type = Workload, at: str = "") -> int:
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="python -m impls.training", description=__doc__, formatter_class=raw)
-    parser.add_argument("workload", help=f"{', '.join(names())}; a .toml file; list; keys")
+    parser.add_argument("workload", help=f"{', '.join(names())}; a .toml file; list; keys; show")
+    parser.add_argument("name", nargs="?", help="with show: the workload")
     parser.add_argument("--contestant", default="numba", metavar="TREE", help="the sum tree (default: %(default)s)")
-    parser.add_argument("--fanout", type=int, metavar="K", help="of the tree (default: the workload's)")
+    parser.add_argument("--fanout", type=count, metavar="K", help="of the tree (default: the workload's)")
     parser.add_argument(
         "--alpha", type=float, help="exponent of priorities; 0 draws uniformly (default: the workload's)"
     )
-    parser.add_argument("--steps", type=int, metavar="S", help="of the environment (default: the workload's)")
+    parser.add_argument("--steps", type=count, metavar="S", help="of the environment (default: the workload's)")
     parser.add_argument("--seed", type=int, default=0, help="decides all of a run on one thread (default: %(default)s)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="of the run (default: runs/WORKLOAD/TREE-seedN)")
     parser.add_argument("--resume", action="store_true", help="go on from the folder's checkpoint")
     parser.add_argument(
         "--checkpoint-every",
-        type=int,
+        type=count,
         default=10_000,
         metavar="S",
         help="steps; taken at an episode's end (default: %(default)s)",
     )
     parser.add_argument(
         "--test-episodes",
-        type=int,
+        type=count,
         default=100,
         metavar="E",
         help="of the best weights at the end (default: %(default)s)",
     )
     parser.add_argument(
-        "--threads", type=int, default=1, help="of torch; more than 1 may not repeat bit for bit (default: 1)"
+        "--threads", type=count, default=1, help="of torch; more than 1 may not repeat bit for bit (default: 1)"
     )
     parser.add_argument(
         "--device", choices=("cpu", "cuda"), default="cpu", help="of the learner (default: %(default)s)"
@@ -189,4 +211,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answering(main))

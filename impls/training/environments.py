@@ -2,6 +2,7 @@
 
 import contextlib
 import warnings
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from .workload import CONTINUOUS, Workload
 
 _LARGEST = float(np.finfo(np.float32).max)  # what a record can hold
 INSTALL = "install the extra with: pip install '.[train]'"
+_EXTRA = ("ale_py", "Box2D", "cv2", "mujoco", "torch")  # modules that the extra brings, beside gymnasium
 
 
 class Environment:
@@ -132,12 +134,32 @@ def _make(workload: Workload) -> Any:
         except TrainingError:
             raise
         except gymnasium.error.DependencyNotInstalled as error:
-            raise TrainingError(f"{workload.environment} needs a package: {_told(error)}; {INSTALL}") from None
+            lacking = [name for name in _EXTRA if find_spec(name) is None]
+            remedy = f"; {INSTALL}" if lacking else ""
+            raise TrainingError(f"{workload.environment} needs a package: {_told(error)}{remedy}") from None
+        except gymnasium.error.UnregisteredEnv as error:
+            raise TrainingError(
+                f"gymnasium knows no environment {workload.environment!r} ({_told(error)}); if a module of yours "
+                "registers it, write MODULE:ID"
+            ) from None
         except ModuleNotFoundError as error:
-            raise TrainingError(f"{workload.environment} needs a module: {_told(error)}; {INSTALL}") from None
+            raise TrainingError(_lacks(workload.environment, error)) from None
         except Exception as error:  # gymnasium's own errors, and whatever a constructor raises
             raise TrainingError(f"{workload.environment} cannot be made: {_told(error)}") from error
     return _stacked(made, workload)
+
+
+def _lacks(environment: str, error: ModuleNotFoundError) -> str:
+    """Which module an environment lacks, and what to do about it. gymnasium hides the first error behind its own."""
+    cause = error.__cause__ if isinstance(error.__cause__, ModuleNotFoundError) else error
+    missing, (own, colon, _) = cause.name or "", environment.partition(":")
+    if colon and missing and (own == missing or own.startswith(f"{missing}.")):
+        return (
+            f"{environment}: there is no module {missing!r} to import; put the folder that holds it on PYTHONPATH, or "
+            "install its package"
+        )
+    remedy = INSTALL if missing.partition(".")[0] in _EXTRA else "install its package"
+    return f"{environment} needs the module {missing!r}, which is not installed; {remedy}"
 
 
 def _atari(workload: Workload) -> Any:

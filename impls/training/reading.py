@@ -214,7 +214,8 @@ def _between(workload: Workload) -> Faults:
         told = f"capacity must be at least {least + workload.observation.frames:,}, a batch and every local storage"
         faults.append((("replay", "capacity"), told))
     if workload.algorithm == "dqn" and max(workload.exploration.start, workload.exploration.end) > 1:
-        faults.append((("exploration",), "[exploration] of dqn is a chance, at most 1"))
+        key = "start" if workload.exploration.start > 1 else "end"
+        faults.append((("exploration", key), f"{key} must be at most 1 for dqn, of which it is a chance"))
     return faults
 
 
@@ -233,5 +234,6 @@ def _of_frames(workload: Workload) -> Faults:
     least = _STORED_PER_FRAME * seen.frames
     if seen.frames > 1 and actors.local_storage < least:
         told = f"local_storage must be at least {least} with {seen.frames} frames, which each insert repeats"
-        faults.append((("actors", "local_storage"), told))
+        stated = actors.local_storage > 1  # otherwise it is the frames that a file states
+        faults.append((("actors", "local_storage") if stated else ("observation", "frames"), told))
     return faults

@@ -19,7 +19,7 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,6 +27,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
+from ..terminal import Progress, plural
 from . import checkpoint
 from .actor import TEST, VALIDATION, Episode, evaluate
 from .environments import Environment
@@ -51,7 +52,8 @@ class Plan:
     folder: Path
     checkpoint_every: int = 10_000
     test_episodes: int = 100
-    live: bool | None = None  # None: where there is a terminal
+    live: bool = True  # how far it has come is shown: a bar in a terminal, elsewhere a line now and then
+    clock: Callable[[], float] = time.monotonic  # of those lines
 
 
 class Log:
@@ -166,14 +168,12 @@ class Run:
 
     def run(self, until: int | None = None) -> dict[str, Any] | None:
         """Train to the last step (or to ``until``, and leave it at that); returns the summary when it is done."""
-        from tqdm import tqdm  # noqa: PLC0415  # a library, used here alone
-
         last = self._workload.steps
         end = min(last, until or last)
-        hidden = None if self._plan.live is None else not self._plan.live
         began, before, self._watch = time.perf_counter(), self._seconds, Stopwatch()
         self._from = self._loop.step, self._loop.updates
-        with tqdm(total=last, initial=self._loop.step, unit="step", disable=hidden, dynamic_ncols=True) as bar:
+        plan, first = self._plan, self._loop.step
+        with Progress(last, "step", initial=first, shown=plan.live, clock=plan.clock) as progress:
             while self._loop.step < end:
                 episode = self._loop.advance()
                 self._seconds = before + time.perf_counter() - began
@@ -189,9 +189,7 @@ class Run:
                 ):
                     with self._watch.paused():
                         self.save()
-                bar.update(1)
-                if episode:
-                    bar.set_postfix_str(self._shown(), refresh=False)
+                progress.update(1, self._shown if episode else None)
         if self._loop.step < last:
             return None
         with self._watch.paused():
@@ -306,10 +304,11 @@ class Run:
                 checkpoint.save(self._best, self._plan.folder / "best.pt")
 
     def _shown(self) -> str:
-        best = f", best {self._best['mean']:.0f}" if self._points else ""
-        latest = f", evaluated {self._points[-1][2]:.0f}" if self._points else ""
+        best = f", best {self._best['mean']:z.0f}" if self._points else ""
+        latest = f", evaluated {self._points[-1][2]:z.0f}" if self._points else ""
         rate = self._watch.read(0, self._loop.updates - self._from[1], 1).update_hz
-        return f"return {fmean(self._recent):.0f}{latest}{best}, {rate:.0f} updates/s"
+        episodes = plural(self._episodes, "episode")
+        return f"{episodes}, return {fmean(self._recent):z.0f}{latest}{best}, {rate:.0f} updates/s"
 
     def _summary(self) -> dict[str, Any]:
         """Test the best weights on fresh episodes, and write down what came of the run."""
@@ -324,8 +323,8 @@ class Run:
             "seed": loop.seed, "steps": loop.step, "updates": loop.updates, "episodes": self._episodes,
             "seconds": round(self._seconds, 1), **_made_by(),
             "throughput": rates.row() if loop.step > self._from[0] else None,
-            "validation_best": self._best["mean"] if means else None, "validation_best_step": self._best["step"],
-            "test_episodes": len(tested), "test_mean": fmean(tested) if tested else None,
+            "validation_best": self._best["mean"] + 0.0 if means else None, "validation_best_step": self._best["step"],
+            "test_episodes": len(tested), "test_mean": fmean(tested) + 0.0 if tested else None,
             "test_deviation": pstdev(tested) if tested else None, "solved_at": solved,
             "sample_efficiency": sample_efficiency(steps, means, solved),
             "learning_efficiency": learning_efficiency(updates, means, solved),

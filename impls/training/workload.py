@@ -14,18 +14,34 @@ DTYPES = ("float32", "uint8")
 MOST = 1 << 40  # of anything that is counted
 
 
-def _key(shape: str, help_text: str, default: Any, **rules: Any) -> Any:
-    return dataclasses.field(default=default, metadata={"shape": shape, "help": help_text, **rules})
+SOFT_TAU, COPY_TAU = 0.005, 1.0
+"""Where a workload says no tau: at a target_interval of 1, as TD3 and SAC were published, and at a larger one."""
 
 
-def whole(help_text: str, low: int = 1, high: int = MOST, default: Any = dataclasses.MISSING) -> Any:
+def _key(shape: str, help_text: str, default: Any, otherwise: str = "", **rules: Any) -> Any:
+    """``otherwise`` says what holds where the key is left out, if the default alone does not tell."""
+    return dataclasses.field(
+        default=default, metadata={"shape": shape, "help": help_text, "otherwise": otherwise, **rules}
+    )
+
+
+def whole(
+    help_text: str, low: int = 1, high: int = MOST, default: Any = dataclasses.MISSING, otherwise: str = ""
+) -> Any:
     """A key whose value is a whole number in [low, high]."""
-    return _key("whole", help_text, default, low=low, high=high)
+    return _key("whole", help_text, default, otherwise, low=low, high=high)
 
 
-def real(help_text: str, low: float, high: float, default: Any = dataclasses.MISSING, above: bool = False) -> Any:
+def real(
+    help_text: str,
+    low: float,
+    high: float,
+    default: Any = dataclasses.MISSING,
+    above: bool = False,
+    otherwise: str = "",
+) -> Any:
     """A key whose value is a number in [low, high], or (low, high] where it must be ``above`` low."""
-    return _key("real", help_text, default, low=low, high=high, above=above)
+    return _key("real", help_text, default, otherwise, low=low, high=high, above=above)
 
 
 def wholes(help_text: str, low: int, high: int, most: int, default: Any = dataclasses.MISSING) -> Any:
@@ -61,8 +77,12 @@ class Observation:
 class Action:
     """What the environment takes: one of ``choices``, or ``size`` numbers."""
 
-    choices: int = whole("actions to choose from", 2, 4096, 0)
-    size: int = whole("numbers of an action, each in [-1, 1] and stretched to the environment's bounds", 1, 4096, 0)
+    choices: int = whole("actions to choose from", 2, 4096, 0, "needed, or else size")
+    size: int = whole(
+        "numbers of an action, each in [-1, 1] and stretched to the environment's bounds",
+        *(1, 4096, 0),
+        otherwise="needed, or else choices",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +111,22 @@ class Learner:
     loss: str = text("of a TD error: half its square, or Huber's with its bend at 1", ("squared", "huber"), "squared")
     gradient_clip: float = real("largest norm of a gradient; 0 leaves it as it is", 0, 1e9, 0.0)
     target_interval: int = whole("gradient steps from one target update to the next", 1, MOST, 1)
-    tau: float = real("share of the trained weights in a target update; 1 copies them", 0, 1, 1.0, above=True)
+    tau: float = real(
+        "share of the trained weights in a target update; 1 copies them",
+        *(0, 1, 0.0),
+        above=True,
+        otherwise=f"default {SOFT_TAU:g} where target_interval is 1, else {COPY_TAU:g}",
+    )
     double: bool = flag("dqn: the trained network chooses the next action, the target network values it", True)
     policy_delay: int = whole("td3: gradient steps of the critics for one of the policy", 1, MOST, 2)
     target_noise: float = real("td3: standard deviation of the noise on the target's action", 0, 10, 0.2)
     noise_clip: float = real("td3: bound of that noise", 0, 10, 0.5)
     temperature: float = real("sac: weight of the entropy; 0 tunes it", 0, 100, 0.0)
+
+    def __post_init__(self) -> None:
+        """Without a tau, take the one that makes a target network of this target_interval."""
+        if not self.tau:
+            object.__setattr__(self, "tau", SOFT_TAU if self.target_interval == 1 else COPY_TAU)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,135 @@
+"""What every command has in common at a terminal: counts as words, sentences with a number, progress, a reader gone."""
+
+import argparse
+import os
+import re
+import select
+import sys
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from importlib.util import find_spec
+from types import TracebackType
+from typing import Any, Self
+
+MOST = 10**18
+"""Of any count, so that no sentence about one is longer than a line."""
+EVERY_SECONDS = 30.0
+"""From one line of progress to the next, where there is no terminal for a bar."""
+COMMAND = re.compile(r"(?:python -m [\w.]+|(?<=: )make)(?: (?:'[^']*'|[^\s'`;()]*[^\s'`;().,:]))*")
+"""A command within a sentence: make after a colon, python -m anywhere; as far as a comma, semicolon or bracket."""
+_COUNT = re.compile(r"([+-]?(?:\d[\d_]*(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,3})?)([kKmMgG]?)")
+STDOUT, STDERR = 1, 2
+_THOUSANDS = {"": 0, "k": 3, "m": 6, "g": 9}
+_EXAMPLES = "write it like 1000000, 1_000_000, 1e6, 1M or 10k"
+
+
+def count(text: str) -> int:
+    """A whole number as people write one: ``1000000``, ``1_000_000``, ``1e6``, ``2.5M``; k, M and G are powers of 1000.
+
+    ArgumentTypeError, which argparse shows as it is, for anything else.
+
+    >>> [count(word) for word in ("1e8", "5M", "10k", "1_000_000", "2.5k")]
+    [100000000, 5000000, 10000, 1000000, 2500]
+    """
+    found = _COUNT.fullmatch(text.strip())
+    if not found:
+        raise argparse.ArgumentTypeError(f"{_short(text)} is not a whole number; {_EXAMPLES}")
+    number = Decimal(found[1].replace("_", "")).scaleb(_THOUSANDS[found[2].lower()])
+    if abs(number) > MOST:
+        raise argparse.ArgumentTypeError(f"{_short(text)} is too large; a count is at most {MOST:.0e}")
+    if number != number.to_integral_value():
+        raise argparse.ArgumentTypeError(f"{_short(text)} is not a whole number; {_EXAMPLES}")
+    return int(number)
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:40]}...")
+
+
+def plural(number: float, noun: str) -> str:
+    """A number with its noun.
+
+    >>> plural(1, "step"), plural(2, "step"), plural(0.5, "update"), plural(1000, "cell")
+    ('1 step', '2 steps', '0.5 updates', '1,000 cells')
+    """
+    digits = f"{number:,}" if isinstance(number, int) else f"{number:g}"
+    return f"{digits} {noun}" if number == 1 else f"{digits} {noun}s"
+
+
+def answering(main: Callable[[], int]) -> int:
+    """Run a command; returns its exit code, or 0 once nobody reads its output any more, as after ``| head -1``."""
+    try:
+        try:
+            return main()
+        finally:  # also where argparse leaves by SystemExit, with its help still in the buffer
+            if sys.stdout:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        gone = [stream for stream in (STDOUT, STDERR) if _is_gone(stream)]
+        if not gone:
+            raise  # another pipe broke, which is no reader of ours
+        for stream in gone:  # so that the interpreter finds nothing to complain of when it flushes them at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+        return 0
+
+
+def _is_gone(stream: int) -> bool:
+    """Whether nobody reads a pipe any more; an error is reported whatever is asked for."""
+    asked = select.poll()
+    asked.register(stream, 0)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in asked.poll(0))
+
+
+class Progress:
+    """How far a long command has come, on stderr: a bar in a terminal, elsewhere a line every ``EVERY_SECONDS``.
+
+    Without a ``bar``, and where there is no tqdm to draw one, it is lines in a terminal too; where it is not to be
+    ``shown`` it is nothing at all. ``total`` None: nobody knows how much there is to do.
+    """
+
+    def __init__(
+        self,
+        total: int | None,
+        unit: str,
+        *,
+        initial: int = 0,
+        bar: bool = True,
+        shown: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.done, self._total, self._unit, self._clock = initial, total, unit, clock
+        self._is_silent = not shown or sys.stderr is None
+        self._told: Callable[[], str] | None = None  # the latest that was given
+        self._began = self._told_at = clock()
+        self._bar: Any = None
+        if bar and not self._is_silent and sys.stderr.isatty() and find_spec("tqdm"):
+            from tqdm import tqdm  # noqa: PLC0415  # only in a terminal
+
+            self._bar = tqdm(total=total, initial=initial, unit=unit, dynamic_ncols=True, smoothing=0.1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def update(self, number: int = 1, told: Callable[[], str] | None = None) -> None:
+        """So many more are done. ``told`` says what else there is to show, and may be called later, to show it then."""
+        self.done += number
+        self._told = told or self._told
+        if self._bar is not None:
+            if told:
+                self._bar.set_postfix_str(told(), refresh=False)
+            self._bar.update(number)
+        elif not self._is_silent and (now := self._clock()) - self._told_at >= EVERY_SECONDS:
+            self._told_at = now
+            more = f"; {self._told()}" if self._told else ""
+            far = plural(self.done, self._unit)
+            if self._total:
+                far = f"{self.done:,} of {plural(self._total, self._unit)} ({self.done / self._total:.0%})"
+            line = f"{far} after {now - self._began:,.0f} s{more}"
+            print(line, file=sys.stderr, flush=True)
