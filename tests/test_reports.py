@@ -341,7 +341,10 @@ def test_a_line_on_stderr_tells_of_each_figure_and_none_of_it_is_in_the_output(t
     assert "drawing" not in said.out
     assert run(results, tmp_path / "out", "--json") == 0
     said = capsys.readouterr()
-    assert (said.err, set(json.loads(said.out))) == ("", {"page", "figures", "left_out"})
+    assert (said.err, set(json.loads(said.out))) == (
+        "",
+        {"page", "figures", "left_out", "machine", "machine_note", "results"},
+    )
 
 
 def test_records_without_a_tree_still_make_a_page(tmp_path, capsys):
