@@ -96,6 +96,27 @@ def test_rivals_are_timed_in_turns():
     assert switches >= 2 * LEAST_SAMPLES
 
 
+def test_quick_covers_what_is_asked_most():
+    cells = [case for block in PRESETS["quick"].blocks for case in block.cases()]
+    default = [case for case in cells if case.contestant == "numba" and case.threads == 1 and not case.options]
+    assert {case.dtype for case in default} == {"float32", "float64"}
+    for op in ("draw", "update"):
+        for dtype in ("float32", "float64"):
+            here = [case for case in default if (case.op, case.dtype) == (op, dtype)]
+            assert {1, 256, 16_384} <= {case.batch for case in here}  # one insertion a step is the commonest call
+            assert max(case.capacity for case in here) == 10_000_000
+        for contestant in (
+            "numba",
+            "numpy",
+            "cumsum",
+            "flat",
+            "python",
+        ):  # two values of N and of B each: models want it
+            axes = [(one.capacity, one.batch) for one in cells if (one.contestant, one.op) == (contestant, op)]
+            assert all(len(set(values)) > 1 for values in zip(*axes, strict=True))
+            assert 1 in {batch for _, batch in axes}
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_hold_each_cell_once_and_in_groups_of_one_question(preset):
     cells = groups(case for block in PRESETS[preset].blocks for case in block.cases())
