@@ -16,7 +16,7 @@ from impls.sumtree.contract import LEAF_DTYPES, one_of
 from . import machines, models, platforms, stats
 from .modeled import Modeled, fastest
 from .platforms.reading import FILE
-from .records import RecordError, how_to_measure
+from .records import RecordError, benchmark, how_to_measure
 from .tables import LEAST_CELLS, LEAST_SIGMA, Configuration, Estimate, Question, Table, drift
 
 SWEEP = "sweep --preset quick"  # what would answer a question that the records cannot
@@ -149,7 +149,7 @@ def _estimates(table: Table, question: Question) -> list[Estimate]:
     if measured and question.distribution not in measured:
         raise RecordError(
             f"nothing was measured with {question.distribution!r} priorities, only with {', '.join(sorted(measured))}; "
-            "those that can be measured are listed by: python -m benchmarks sweep --help"
+            f"those that can be measured are listed by: {benchmark('sweep --help')}"
         )
     able = [one for one in table.configurations(question) if one.threads <= question.threads]
     if not able:

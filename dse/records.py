@@ -176,6 +176,11 @@ def has_benchmarks() -> bool:
     return _BENCHMARKS.is_file()
 
 
+def benchmark(command: str) -> str:
+    """A command of ``python -m benchmarks`` as advice, which says so where it takes a checkout to run it."""
+    return f"{'' if has_benchmarks() else 'in a checkout of Fanout: '}python -m benchmarks {command}"
+
+
 def how_to_measure(command: str) -> str:
     """What to do to measure, as a clause that begins with "measure"; ``command`` as after ``python -m benchmarks``."""
     if has_benchmarks():

@@ -59,9 +59,7 @@ def validate(results: Path, machine: str) -> Validation:
     try:
         asked = [Question(**fields) for fields in json.loads((folder / ASKED_FILE).read_text())]
     except (OSError, ValueError, TypeError):
-        raise RecordError(
-            f"{folder / ASKED_FILE}: no questions here; measure them: python -m benchmarks questions"
-        ) from None
+        raise RecordError(f"{folder / ASKED_FILE}: no questions here; {how_to_measure('questions')}") from None
     truth_records = read_file(folder / QUESTIONS_FILE)
     sweeps, truth = Table(read_folder(results, machine, skip=(QUESTIONS_FILE,))), Table(truth_records)
     checked = tuple(_check(sweeps, truth, question) for question in asked)
@@ -78,7 +76,7 @@ def _check(sweeps: Table, truth: Table, question: Question) -> Checked:
     recommended = answer(sweeps, question).choice.configuration
     if recommended not in seconds:
         raise RecordError(
-            f"{recommended} was recommended for {question} and not measured: python -m benchmarks questions"
+            f"{recommended} was recommended for {question} and not measured; {how_to_measure('questions')}"
         )
     best = min(seconds, key=seconds.__getitem__)
     return Checked(question, recommended, best, seconds[recommended] / seconds[best] - 1)

@@ -75,7 +75,7 @@ def benchmark(command, words):
     if words and words[0] in bench.ELSEWHERE:
         return parsed(command, importlib.import_module(bench.ELSEWHERE[words[0]].__module__)._parser(), words[1:])
     given = parsed(command, bench._parser(), words)
-    if words[0] == "sweep":
+    if given and words[0] == "sweep":
         assert given.preset in PRESETS
         assert set(given.dtypes or ()) <= {"float32", "float64"}, command
     return given
@@ -142,6 +142,10 @@ def test_the_pattern_finds_commands_and_ends_where_they_do():
         ["--capacity", "1e6", "--batch", "256", "--machine", MACHINE],
         ["--capacity", "1e6", "--batch", "256", "--machine", "0123456789"],
         ["--capacity", "1e6", "--batch", "256", "--dtype", "float64", "--machine", MACHINE],
+        ["--capacity", "1e6", "--batch", "256", "--dtype", "float16", "--machine", MACHINE],
+        ["--capacity", "1e6", "--batch", "256", "--distribution", "foo", "--machine", MACHINE],
+        ["--capacity", "1e6", "--batch", "256", "--threads", "64", "--machine", MACHINE],
+        ["--capacity", "1e12", "--batch", "256", "--machine", MACHINE],
         ["--capacity", "1e6", "--batch", "256", "--results", "{empty}"],
     ],
 )

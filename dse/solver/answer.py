@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..records import how_to_measure
 from .build import Built
 from .infeasible import Infeasible
 from .objectives import Objective, bottleneck, threshold
@@ -231,7 +232,7 @@ def _notes(built: Built, result: Solved) -> list[str]:
     if parts.table is None:
         notes.append("no records of this machine: every time is modeled, quoted, or carried over from another machine")
     elif not parts.table.rows:
-        notes.append(f"no profile of {workload.name}: python -m benchmarks profile --workload {parts.workload_word}")
+        notes.append(f"no profile of {workload.name}; {how_to_measure(f'profile --workload {parts.workload_word}')}")
     apart = result.place in ("apart", "serial")
     if apart and chosen.depth:
         notes.append(f"the workload's {chosen.depth} batches drawn ahead gain nothing where everything takes turns")

@@ -89,7 +89,7 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
         part = max(PARTS, key=lacking.count)  # what lacks in the most places
         told = f"nothing can run the part {part!r} on platform {parts.platform.name!r} with {asked}"
         offer = _offer(parts, devices, depths, part)
-        raise ProblemError(told + (f"; without wishes about it there would be {offer}" if offer else ""))
+        raise ProblemError(told + (f"; with nothing but the arrangement fixed it could be: {offer}" if offer else ""))
     return Built(found, parts, shown)
 
 

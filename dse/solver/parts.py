@@ -17,14 +17,14 @@ from impls.training import Workload
 from impls.training.sizes import layout_of, networks
 
 from ..platforms import Device, Platform
-from ..records import Source
+from ..records import Source, benchmark
 from . import board, modeled
 from .modeled import Law, clock_of, doubled
 from .primitives import PerformanceTable, Row, factor_of, timed
 from .problem import Timed
 
 COMMANDS = {
-    "cpu": "on that machine: python -m benchmarks profile --workload {workload}, then ask with --platform this",
+    "cpu": "on that machine: {profile}, then ask with --platform this",
     "gpu": "on that machine: python -m impls.training {workload} --device cuda; no profile times a GPU's parts yet",
     "fpga": "build such a design and time it, which nothing here does; to explore designs: python -m dse fpga --help",
 }
@@ -292,14 +292,18 @@ class Parts:
         where = rows[-1].told if rows else ""
         reused = f"; profiled with other {', '.join(table.differs)}" if table.differs else ""
         kind = "" if known.source == "measured" else ", carried on by a fit"
-        command = f"python -m benchmarks profile --workload {self.workload_word}"
-        self.tell(known.number, known.source, f"{what}{kind}: {where}{reused}", command)
+        self.tell(known.number, known.source, f"{what}{kind}: {where}{reused}", self._profile)
         return known
+
+    @property
+    def _profile(self) -> str:
+        """The command that measures this workload's parts."""
+        return benchmark(f"profile --workload {self.workload_word}")
 
     def modeled(self, law: Law, number: str, source: Source = "modeled") -> Timed:
         """A law's time, with what it rests on told."""
         kind = next((device.kind for device in self.platform.devices if f"({device.name})" in number), "cpu")
-        self.tell(number, source, law.told, COMMANDS[kind].format(workload=self.workload_word))
+        self.tell(number, source, law.told, COMMANDS[kind].format(workload=self.workload_word, profile=self._profile))
         return timed(law.seconds, law.factor, source, number, law.told)
 
     def tell(self, number: str, source: Source, told: str, command: str) -> None:

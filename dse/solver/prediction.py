@@ -22,7 +22,7 @@ from impls.training import Workload, WorkloadError, load
 from .. import platforms
 from ..platforms import Platform, PlatformError
 from ..platforms.reading import FILE
-from ..records import Measurement, RecordError
+from ..records import Measurement, RecordError, benchmark
 from . import primitives
 from .answer import MappingAnswer, answered
 from .build import build
@@ -166,6 +166,6 @@ def _error(given: MappingAnswer, measured: Measurement) -> float:
 
 def _missing(workload: Workload, what: str, command: str) -> RecordError:
     return RecordError(
-        f"{workload.name}: nothing from before the questions tells {what}; measure it, then them: python -m benchmarks "
-        f"{command} --workload {workload.name}"
+        f"{workload.name}: nothing from before the questions tells {what}; measure it, then them: "
+        f"{benchmark(f'{command} --workload {workload.name}')}"
     )

@@ -13,7 +13,7 @@ from impls.fpga.resources import exceeded
 
 from ..models import tree_bytes
 from ..platforms import Device
-from ..records import Source
+from ..records import Source, benchmark
 from ..tables import Configuration, Question
 from . import board, modeled
 from .modeled import Law, clock_of, doubled
@@ -26,7 +26,7 @@ FANOUTS = (2, 4, 8, 16, 32, 64)  # of trees that are modeled
 MOST_THREADS = 8  # of a modeled one
 LEAF_BYTES = 20.0  # with inner levels, at K = 2 in two copies: no contestant takes more
 WISHES = ("fanout", "contestant", "threads")
-SWEEP = "python -m benchmarks sweep --preset quick"
+SWEEP = "sweep --preset quick"
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _of(parts: Parts, table: PerformanceTable, configuration: Configuration, col
     update = dataclasses.replace(
         update, seconds=update.seconds + more, low=update.low + more / 2, high=update.high + 2 * more, source=worst
     )
-    parts.tell(number, worst, told, SWEEP)
+    parts.tell(number, worst, told, benchmark(SWEEP))
     shape = {"contestant": configuration.contestant, "fanout": configuration.fanout, "threads": configuration.threads}
     needs = {f"{parts.cpu.name}.memory_bytes": LEAF_BYTES * replay.capacity}
     return Tree(name, dataclasses.replace(draw, source=worst), update, configuration.threads, needs, shape)
