@@ -221,17 +221,18 @@ class SumTree(ABC):
     def _read(self, op: str, hook: Callable[..., Result], *arguments: Any) -> Result:
         """What the hook returns, run when no call is inside that ``op`` must not meet."""
         shared = op in self.concurrent
-        while (result := self._turns.run(shared, self._whole, hook, *arguments)) is _TORN:
+        while (answer := self._turns.run(shared, self._whole, hook, *arguments)) is _TORN:
             self._change(self._rebuild)
-        answer: Result = result
-        return answer
+        result: Result = answer
+        return result
 
     def _whole(self, hook: Callable[..., Any], *arguments: Any) -> Any:
         return _TORN if self._torn else hook(*arguments)
 
     def _change(self, hook: Callable[..., Result], *arguments: Any) -> Result:
         """What a hook that changes the tree returns, run when no other call is inside."""
-        return self._turns.run(False, self._changed, hook, *arguments)
+        result: Result = self._turns.run(False, self._changed, hook, *arguments)
+        return result
 
     def _changed(self, hook: Callable[..., Result], *arguments: Any) -> Result:
         if self._torn:

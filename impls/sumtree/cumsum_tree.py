@@ -6,7 +6,10 @@ from .contract import READS, Indices, Priorities, Reals, SumTree, nothing_to_sam
 
 
 class CumsumTree(SumTree):
-    """Priorities and their prefix sums; an update sums again from the first leaf it changed. Ignores ``fanout``."""
+    """Priorities and their prefix sums; an update sums again from the first leaf it changed. Ignores ``fanout``.
+
+    Calls that only read run side by side, the search itself without the GIL; an update runs alone.
+    """
 
     concurrent = READS
 

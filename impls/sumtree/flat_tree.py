@@ -6,7 +6,10 @@ from .contract import READS, Indices, Priorities, Reals, SumTree, masses, nothin
 
 
 class FlatTree(SumTree):
-    """Priorities alone; every draw sums them anew. Ignores ``fanout``."""
+    """Priorities alone; every draw sums them anew. Ignores ``fanout``.
+
+    Calls that only read run side by side; an update runs alone.
+    """
 
     concurrent = READS
 

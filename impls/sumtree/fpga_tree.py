@@ -45,6 +45,8 @@ class FpgaTree(SumTree):
     Options of the hardware, which change times alone: ``micro="wide"|"scan"``, ``banks`` (by default 32, as seed 3, or
     as many as there are leaves), ``banking="interleaved"|"contiguous"``, ``clock_hz``, and the ``law`` to count cycles
     by: ``"rtl"``, ``"published"`` or ``"pearl"``. See :class:`impls.fpga.design.Design` and :mod:`impls.fpga.model`.
+
+    Calls of the twin that only read run side by side; an update and a model's question run alone.
     """
 
     concurrent = READS

@@ -63,6 +63,7 @@ DONE, REFUSED, EMPTY, BUSY, CRAMPED = range(5)  # what a kernel returns; CRAMPED
 SCRATCH = 3  # words an update needs for each element of its batch
 
 _inner = njit(nogil=True, error_model="numpy")
+_inlined = njit(nogil=True, error_model="numpy", inline="always")  # for a call with so many arguments takes 60 ns
 
 
 def _kernel(parallel: bool = False) -> Callable[[Callable[..., Any]], Any]:
@@ -218,7 +219,7 @@ def _start_block(values: Reals, start: int, block: int, scale: float, bound: flo
     return True
 
 
-@_inner
+@_inlined
 def _search(
     tree: int,
     like: Any,
@@ -371,7 +372,7 @@ def gather(
 # Update
 
 
-@_inner
+@_inlined
 def _take(
     tree: int, indices: Indices, priorities: Reals, like: Any, highest: float, scratch: Indices, values: int
 ) -> bool:
@@ -439,7 +440,7 @@ def _refresh(
     return listed
 
 
-@_inner
+@_inlined
 def _recompute(
     tree: int,
     like: Any,
@@ -478,7 +479,7 @@ def _recompute(
         count = _refresh(tree, 0.0, fanout, lanes, chunks, prefix, level, children, scratch, count)
 
 
-@_inner
+@_inlined
 def _add_deltas(
     tree: int,
     like: Any,

@@ -67,7 +67,8 @@ class _AtFirstUse:
 
     def __get__(self, tree: "NumbaTree", owner: type) -> Callable[..., int]:
         with _compiling:
-            kernel = tree.__dict__[self._name] = self._compile(tree)
+            kernel = self._compile(tree)
+        tree.__dict__[self._name] = kernel
         return kernel
 
 
@@ -127,6 +128,9 @@ class NumbaTree(SumTree):
     ``threads`` share the search of a batch in parts of at least 512; an update runs on the calling thread, for it is
     bound by the same cache lines on every thread. The threads are numba's (``numba.threading_layer()`` names them), at
     most ``numba.config.NUMBA_NUM_THREADS``. They do not survive a fork: RuntimeError in the child.
+
+    Python threads: calls that only read run side by side; an update runs alone. Batches that ``threads`` share take
+    turns, for the threads are the process's only ones.
     """
 
     threaded = True
@@ -179,7 +183,7 @@ class NumbaTree(SumTree):
     @classmethod
     def _most_threads(cls) -> int:
         """Four a processor: to be oversubscribed on purpose is a measurement, beyond that a mistake."""
-        return _THREADS_A_PROCESSOR * max(os.cpu_count() or 1, numba.config.NUMBA_NUM_THREADS)
+        return _THREADS_A_PROCESSOR * max(os.cpu_count() or 1, int(numba.config.NUMBA_NUM_THREADS))
 
     @classmethod
     def unavailable(cls) -> str | None:

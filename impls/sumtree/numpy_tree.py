@@ -26,6 +26,9 @@ class NumpyTree(SumTree):
       code.
     * ``propagate="recompute"`` (default, because it is exact and a batch shares its upper levels) sums touched groups
       again; ``"delta"`` adds the leaf's change to every ancestor and drifts by rounding.
+
+    Calls that only read run side by side, as far as NumPy lets go of the GIL: from batches of 1,000 or so. An update
+    runs alone.
     """
 
     concurrent = READS

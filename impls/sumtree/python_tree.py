@@ -22,6 +22,8 @@ class PythonTree(SumTree):
     Options: ``propagate="recompute"`` (default, because it is exact) sums each group on the way up again;
     ``"delta"``, the seeds' method, adds the change of the leaf to every ancestor, which is shorter and drifts by
     rounding.
+
+    Calls from several threads take turns; the GIL would not let two of them run at once.
     """
 
     def __init__(
