@@ -383,13 +383,13 @@ def test_a_child_forked_from_a_busy_process_has_whole_trees(name):
 
 
 def fork_while_compiling():
-    from impls.sumtree import numba_tree  # noqa: PLC0415  # where there is numba
+    from impls.sumtree import numba_turns  # noqa: PLC0415  # where there is numba
 
     tree, other = (impls.make("numba", 640, layout=layout) for layout in ("prefix", "plain"))
     worker = threading.Thread(target=tree.update, args=(np.arange(640), np.full(640, FIRST)))
     worker.start()
-    while worker.is_alive() and numba_tree._compiling.acquire(blocking=False):
-        numba_tree._compiling.release()
+    while worker.is_alive() and numba_turns.compiler.turn.acquire(blocking=False):
+        numba_turns.compiler.turn.release()
     child_of(lambda: (other.update(np.arange(640), FIRST), tree.update(np.arange(640), FIRST)), seconds=120)
     worker.join()
     assert_whole(tree)
@@ -506,11 +506,16 @@ def handle_signals():
     tree = filled("numba", 64_000, {})
     handled = [operation(tree, op, seed) for seed, op in enumerate(("sample", "update", "total", "check"))]
     count = itertools.count()
-    signal.signal(signal.SIGALRM, lambda *_: handled[next(count) % 4]())
-    signal.setitimer(signal.ITIMER_REAL, 1e-3, 1e-3)
+
+    def handle(*_):
+        handled[next(count) % 4]()
+        signal.setitimer(signal.ITIMER_REAL, 1e-3)
+
+    signal.signal(signal.SIGALRM, handle)
+    handle()
     update = operation(tree, "update", 5)
     with running([operation(tree, "update", 6), operation(tree, "sample", 7)]):
-        while next(count) < 400:
+        while next(count) < 2000:
             update()
     signal.setitimer(signal.ITIMER_REAL, 0)
     assert_whole(tree)
@@ -520,3 +525,9 @@ def handle_signals():
 def test_signal_handlers_may_use_a_tree_of_kernels():
     pytest.importorskip("numba")
     alone("handle_signals()", seconds=60)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timer")
+def test_signal_handlers_may_use_a_tree_whose_kernels_are_being_compiled(tmp_path):
+    pytest.importorskip("numba")
+    alone("handle_signals()", seconds=120, NUMBA_CACHE_DIR=str(tmp_path))

@@ -419,7 +419,7 @@ def one_of(what: str, value: Any, allowed: tuple[Any, ...]) -> Any:
 def vector(what: str, values: ArrayLike) -> NDArray[Any]:
     """The values as ``[B]``, in memory that no other thread holds; a scalar is B = 1, any other rank a ValueError."""
     try:
-        array = np.array(to_numpy(values))
+        array = np.array(values if type(values) is np.ndarray else to_numpy(values), order="C")
     except ValueError as error:
         raise ValueError(f"{what} must be a scalar or of shape [B]: {error}") from None
     if array.ndim > 1:
@@ -442,7 +442,7 @@ def index_batch(values: ArrayLike, capacity: int) -> Indices:
     if array.dtype.kind not in "iu":
         raise TypeError(f"indices must be integers, not {array.dtype}")
     _refuse_index(array, (array < 0) | (array >= capacity), capacity)
-    return np.require(array, np.int64, ["C", "A"])
+    return array.astype(np.int64, copy=False)
 
 
 def _refuse_index(array: NDArray[Any], bad: NDArray[np.bool_], capacity: int) -> None:
@@ -501,7 +501,7 @@ def uniform_batch(values: ArrayLike) -> Reals:
             f"number, as in sample(impls.uniforms(rng, {int(array[0])}))"
         )
     _refuse_real("uniform", array, (array >= 0) & (array < 1), "[0, 1)")
-    rounded: Reals = np.require(array, np.float64, ["C", "A"])
+    rounded: Reals = array.astype(np.float64, copy=False)
     return np.minimum(rounded, BELOW_ONE)
 
 
@@ -512,7 +512,7 @@ def mass_batch(array: NDArray[Any], total: float) -> Reals:
     # Compared exactly: floats as the wider of the two, integers as integers.
     below = array < (np.float64(total) if array.dtype.kind == "f" else math.ceil(total))
     _refuse_real("mass", array, (array >= 0) & below, f"[0, {total!r})")
-    rounded: Reals = np.require(array, np.float64, ["C", "A"])
+    rounded: Reals = array.astype(np.float64, copy=False)
     return np.minimum(rounded, math.nextafter(total, 0.0))
 
 

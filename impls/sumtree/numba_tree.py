@@ -15,14 +15,9 @@ An update writes all leaves of the batch, then sums each touched group once, lev
 the work. The kernels check their arguments themselves, before they write.
 """
 
-import contextlib
 import functools
 import os
-import threading
-import time
-import zlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -30,87 +25,16 @@ import numpy as np
 from numba import types
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from . import lanes
 from . import numba_kernels as kernels
 from .contract import EXACT, READS, Indices, Priorities, Reals, SumTree, nothing_to_sample, one_of, uniform_batch
 from .levels import allocate, group_size
-from .turns import Result, survive_forks, waits
+from .numba_turns import EDITION, AtFirstUse, KernelTurns, numba_threads
+from .turns import Result
 
 _empty = np.empty  # a call with B = 1 spends a third of its time looking such names up
 _FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
 _THREADS_A_PROCESSOR = 4  # that may be asked for
 _LEAST_PART = 512  # elements below which a part of a batch is not worth a thread
-
-# Numba asks the kernels' own file whether what it kept on disk is out of date; the vector code is in another.
-_EDITION = zlib.crc32(Path(lanes.__file__).read_bytes())
-
-# numba's workqueue layer aborts the process when two Python threads enter parallel kernels at once: one lock for all.
-_parallel_entry = threading.RLock()
-_parallel_pid: int | None = None
-
-# Whoever compiles, or waits for numba's own lock in order to, does so by turns; a fork waits for that.
-_compiling = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_compiling.acquire, after_in_parent=_compiling.release, after_in_child=_compiling.release
-    )
-
-
-class _AtFirstUse:
-    """An attribute that is compiled when it is first read: functools.cached_property, but for forks in the middle."""
-
-    def __init__(self, compile_it: Callable[["NumbaTree"], Callable[..., int]]) -> None:
-        self._compile = compile_it
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, tree: "NumbaTree", owner: type) -> Callable[..., int]:
-        with _compiling:
-            kernel = self._compile(tree)
-        tree.__dict__[self._name] = kernel
-        return kernel
-
-
-class _KernelTurns:
-    """Turns of a tree whose kernels take them; a call whose kernel was BUSY waits here."""
-
-    def __init__(self, header: NDArray[Any]) -> None:
-        self._header = header  # may outlive the tree while a fork holds it
-        self._line = threading.RLock()  # that a signal handler may take again
-        with _compiling:
-            signature = (types.int64, types.literal(_EDITION), types.int64)
-            kernels.turn.compile(signature)
-            entry = kernels.turn.overloads[signature].entry_point
-            self._turn = functools.partial(entry, int(header.ctypes.data), _EDITION)
-        survive_forks(self)
-
-    def wait(self, kernel: Any, *arguments: Any) -> int:
-        """What the kernel returns, as that of the call at the head of the line."""
-        address, _, *constants = kernel.args
-        with self._line:
-            try:
-                for seconds in waits():
-                    status: int = kernel.func(address, True, *constants, *arguments)
-                    if status != kernels.BUSY:
-                        break
-                    time.sleep(seconds)
-            finally:
-                self._turn(kernels.OPEN)
-        return status
-
-    def hold(self) -> None:
-        """Wait until no call is inside, and let none in."""
-        self._line.acquire()
-        for seconds in waits():
-            if self._turn(kernels.HOLD):
-                return
-            time.sleep(seconds)
-
-    def let_go(self, in_child: bool) -> None:
-        """Let calls in again; in a child without those that other threads had begun to count."""
-        self._turn(kernels.CLEAR if in_child else kernels.LET_GO)
-        self._line.release()
 
 
 class NumbaTree(SumTree):
@@ -178,7 +102,7 @@ class NumbaTree(SumTree):
         header[kernels.MARKS : kernels.MARKS + height] = [marks.ctypes.data for marks in self._marks]
         self._header = header
         self._address = int(header.ctypes.data)
-        self._kernel_turns = _KernelTurns(header)
+        self._kernel_turns = KernelTurns(header)
 
     @classmethod
     def _most_threads(cls) -> int:
@@ -198,37 +122,37 @@ class NumbaTree(SumTree):
 
     def _compiled(self, kernel: Any, *arguments: Any) -> Callable[..., Any]:
         leaf = types.float32 if self._dtype.itemsize == 4 else types.float64
-        constants = (self._group, self._lanes, self._chunks, int(self._layout == "prefix"), _EDITION)
+        constants = (self._group, self._lanes, self._chunks, int(self._layout == "prefix"), EDITION)
         signature = (types.int64, types.boolean, leaf, *map(types.literal, constants), *arguments)
         kernel.compile(signature)
         return functools.partial(kernel.overloads[signature].entry_point, self._address, False, 0.0, *constants)
 
-    @_AtFirstUse
+    @AtFirstUse
     def _search_kernel(self) -> Callable[..., int]:
         return self._compiled(kernels.search, *self._search_arguments())
 
-    @_AtFirstUse
+    @AtFirstUse
     def _parallel_search_kernel(self) -> Callable[..., int]:
         return self._compiled(kernels.search_in_parts, types.int64, *self._search_arguments())
 
     def _search_arguments(self) -> tuple[Any, ...]:
         return types.float64[::1], types.boolean, types.int64[::1], numba.typeof(self._leaves)
 
-    @_AtFirstUse
+    @AtFirstUse
     def _gather_kernel(self) -> Callable[..., int]:
         return self._compiled(kernels.gather, types.int64[::1], numba.typeof(self._leaves))
 
-    @_AtFirstUse
+    @AtFirstUse
     def _update_kernel(self) -> Callable[..., int]:
         kernel = kernels.update_by_recompute if self._propagate == "recompute" else kernels.update_by_delta
         update = self._compiled(kernel, types.float64, types.int64[::1], types.float64[::1], types.int64[::1])
         return functools.partial(update, self._max_priority)
 
-    @_AtFirstUse
+    @AtFirstUse
     def _audit_kernel(self) -> Callable[..., int]:
         return self._compiled(kernels.audit, types.boolean, types.float64[::1])
 
-    @_AtFirstUse
+    @AtFirstUse
     def _root_kernel(self) -> Callable[..., int]:
         return self._compiled(kernels.root, types.float64[::1])
 
@@ -261,7 +185,10 @@ class NumbaTree(SumTree):
         where: Any = _as_batch(indices, _INT64) if self._validate else indices
         if where is not None:
             priorities = np.empty(where.size, self._dtype)
-            if self._run(self._gather_kernel, where, priorities) == kernels.DONE:
+            status = self._gather_kernel(where, priorities)
+            if status == kernels.BUSY:
+                status = self._kernel_turns.wait(self._gather_kernel, where, priorities)
+            if status == kernels.DONE:
                 return priorities
         return super().get(indices)
 
@@ -301,7 +228,7 @@ class NumbaTree(SumTree):
             status = self._search_kernel(values, uniform, indices, priorities)
         else:
             parts = min(self._threads, batch // _LEAST_PART)
-            with _numba_threads(parts):
+            with numba_threads(parts):
                 status = self._run(self._parallel_search_kernel, parts, values, uniform, indices, priorities)
         if status == kernels.BUSY:
             status = self._kernel_turns.wait(self._search_kernel, values, uniform, indices, priorities)
@@ -330,6 +257,9 @@ class NumbaTree(SumTree):
         if self._run(self._gather_kernel, indices, priorities) != kernels.DONE:
             raise ValueError(f"an index is outside [0, {self._capacity})")
         return priorities
+
+    def total(self) -> float:
+        return self._total()
 
     def _total(self) -> float:
         if self._propagate == "recompute":  # an update writes the root once, at its end
@@ -363,23 +293,3 @@ def _as_batch(values: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any] | None:
         if values.dtype in EXACT[dtype]:
             return values.astype(dtype)
     return None
-
-
-@contextlib.contextmanager
-def _numba_threads(count: int) -> Iterator[None]:
-    """Sole use of numba's thread pool, ``count`` threads of it at most."""
-    global _parallel_pid  # noqa: PLW0603  # the pool, too, is one for the process
-    pid = os.getpid()
-    if _parallel_pid not in (None, pid):  # asked before the lock, which a fork may have copied locked
-        raise RuntimeError(
-            "numba's threads do not survive a fork: start this process by 'spawn' or 'forkserver', or make "
-            "the tree with threads=1"
-        )
-    _parallel_pid = pid
-    with _parallel_entry:
-        before = numba.get_num_threads()
-        numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
-        try:
-            yield
-        finally:
-            numba.set_num_threads(before)
