@@ -80,8 +80,8 @@ def requires(tree: SumTree, *priorities: float) -> None:
 
 
 def contents(tree: SumTree) -> bytes:
-    """Every bit the tree holds: the arrays and lists among its attributes."""
-    return b"".join(_bits(value) for _, value in sorted(vars(tree).items()))
+    """Every bit the tree holds: the arrays and lists among its attributes, but for what an update scribbles on."""
+    return b"".join(_bits(value) for name, value in sorted(vars(tree).items()) if name != "_scratch")
 
 
 def _bits(value: Any) -> bytes:

@@ -98,6 +98,7 @@ class Stream:
     def __init__(self, non_blocking: bool = False) -> None:
         assert non_blocking
         self.captured: list[Callable[[], None]] | None = None
+        self.awaited: list[Stream | None] = []
 
     def __enter__(self) -> "Stream":
         Stream.current = self
@@ -105,6 +106,18 @@ class Stream:
 
     def __exit__(self, *error: Any) -> None:
         Stream.current = None
+
+    def is_capturing(self) -> bool:
+        return self.captured is not None
+
+    def record(self) -> Event:
+        event = Event()
+        event.stream = self
+        return event
+
+    def wait_event(self, event: Event) -> None:
+        """What the event marks has passed."""
+        self.awaited.append(event.stream)
 
     def synchronize(self) -> None:
         """All of it has run."""
@@ -139,6 +152,10 @@ def asarray(values: Any) -> DeviceArray:
     return values if isinstance(values, DeviceArray) else DeviceArray(np.array(values))
 
 
+def array(values: DeviceArray, dtype: Any) -> DeviceArray:
+    return DeviceArray(np.array(values.held, dtype))
+
+
 def ascontiguousarray(values: DeviceArray, dtype: Any) -> DeviceArray:
     return DeviceArray(np.ascontiguousarray(values.held, dtype))
 
@@ -154,7 +171,7 @@ def module(devices: int | str = 1) -> Any:
     runtime = SimpleNamespace(
         getDeviceCount=device_count, CUDARuntimeError=CUDARuntimeError, deviceSynchronize=lambda: None
     )
-    stream = SimpleNamespace(synchronize=lambda: None)
+    default = Stream(non_blocking=True)
     cuda = SimpleNamespace(
         runtime=runtime,
         compiler=SimpleNamespace(
@@ -164,12 +181,13 @@ def module(devices: int | str = 1) -> Any:
         Device=lambda: SimpleNamespace(id=0),
         Event=Event,
         Stream=Stream,
-        get_current_stream=lambda: stream,
+        get_current_stream=lambda: Stream.current or default,
         get_elapsed_time=get_elapsed_time,
     )
     makers = {name: _making(getattr(np, name)) for name in ("zeros", "empty", "full")}
     return SimpleNamespace(
         ndarray=DeviceArray,
+        array=array,
         asarray=asarray,
         ascontiguousarray=ascontiguousarray,
         cuda=cuda,

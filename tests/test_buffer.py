@@ -35,6 +35,14 @@ def test_a_leaf_is_error_plus_epsilon_to_the_alpha_and_alpha_acts_once():
     np.testing.assert_allclose(found.tree.get([0, 1, 2]), [0.5, 3.0, 4.0])
 
 
+def test_errors_may_be_tensors_of_a_graph():
+    torch = pytest.importorskip("torch")
+    found = buffer(8, alpha=0.5, epsilon=0.25)
+    found.insert(records(0, 2), torch.tensor([0.0, 2.0], requires_grad=True) * 1)
+    found.update_priorities(np.array([1]), torch.tensor([8.75], dtype=torch.bfloat16, requires_grad=True))
+    np.testing.assert_allclose(found.tree.get([0, 1]), [0.5, 3.0])
+
+
 def test_a_record_without_an_error_gets_the_largest_priority_ever_given():
     found = buffer(8, alpha=1.0, epsilon=1.0)
     found.insert(records(0, 1))

@@ -58,7 +58,7 @@ class _Liar(type(impls.make("numpy", 1))):
 def test_a_wrong_answer_is_never_timed(op, monkeypatch):
     def lying(name, capacity, **settings):
         tree = _Liar(capacity, **settings)
-        tree._load = lambda leaves: (tree._leaves.__setitem__(slice(None), leaves), tree.rebuild())
+        tree._load = lambda leaves: (tree._leaves.__setitem__(slice(None), leaves), tree._rebuild())
         return tree
 
     monkeypatch.setattr(impls, "make", lying)

@@ -320,7 +320,54 @@ def test_inputs_are_never_modified_and_results_never_reused(name, options):
     assert tree.get(1).tolist() == [1.5]
 
 
+TORCH = {
+    "a leaf of a graph": lambda torch: torch.tensor([2.0, 3.0], requires_grad=True),
+    "a result of a graph": lambda torch: torch.tensor([1.0, 1.5], requires_grad=True) * 2,
+    "bfloat16": lambda torch: torch.tensor([2.0, 3.0], dtype=torch.bfloat16, requires_grad=True),
+    "float16": lambda torch: torch.tensor([2.0, 3.0], dtype=torch.float16),
+    "a list of results": lambda torch: list(torch.tensor([2.0, 3.0], requires_grad=True)),
+}
+
+
+@every_variant
+@pytest.mark.parametrize("kind", TORCH)
+def test_torchs_tensors_are_arrays(name, options, kind):
+    torch = pytest.importorskip("torch")
+    tree, values = filled(name, options), TORCH[kind](torch)
+    tree.update(torch.tensor([4, 6]), values)
+    assert tree.get(torch.tensor([4, 6], dtype=torch.int32)).tolist() == [2.0, 3.0]
+    assert tree.total() == 40.0
+    assert tree.prefix_sum_index(values).tolist() == [2, 3]
+    halves = [value / 8 for value in values] if isinstance(values, list) else values / 8
+    assert tree.sample(halves)[0].tolist() == tree.sample([0.25, 0.375])[0].tolist()
+    tree.update([4, 6], torch.tensor(1.0, requires_grad=True))
+    tree.update(5, torch.tensor(1.0, dtype=torch.bfloat16))
+    assert tree.get([4, 5, 6]).tolist() == [1.0, 1.0, 1.0]
+    with pytest.raises(ValueError, match=r"nan at position 1"):
+        tree.update(torch.tensor([1, 2]), torch.tensor([1.0, float("nan")], requires_grad=True))
+
+
 # Rule 10: errors come before any write, and name the value and the bound
+
+
+@every_contestant
+@pytest.mark.parametrize("count", [1, 4, 64.0, np.int64(32), np.float32(2), np.array(8)])
+def test_a_number_of_draws_is_no_uniform(name, options, count):
+    tree = filled(name, options)
+    advice = rf"sample wants the uniforms themselves.* as in sample\(impls.uniforms\(rng, {int(count)}\)\)"
+    with pytest.raises(ValueError, match=advice) as refusal:
+        tree.sample(count)
+    advised = re.search(r"sample\(impls.*\)\)", str(refusal.value))[0]
+    indices, _ = eval(f"tree.{advised}", {"tree": tree, "impls": impls, "rng": np.random.default_rng(0)})
+    assert indices.shape == (int(count),)
+
+
+@every_contestant
+@pytest.mark.parametrize("value", [1.5, -1, np.inf, np.nan, [4], [4.0, 5.0]])
+def test_other_values_outside_are_not_taken_for_a_number_of_draws(name, options, value):
+    with pytest.raises(ValueError, match=r"is outside \[0, 1\)$"):
+        filled(name, options).sample(value)
+
 
 INF, NAN = float("inf"), float("nan")
 REFUSALS = {

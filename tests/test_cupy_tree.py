@@ -206,6 +206,24 @@ def test_checked_calls_wait_and_unchecked_ones_do_not(with_cupy, monkeypatch):
         assert len(waits) == (3 if validate else 0)
 
 
+def test_calls_on_different_streams_follow_each_other(with_cupy):
+    with_cupy()
+    tree = impls.make("cupy", 10, validate=False)
+    batch = on_device(np.array([1]), np.array([0.5]))
+    first, second = (fake_cupy.Stream(non_blocking=True) for _ in range(2))
+    with first:
+        tree.update(*batch)
+        tree.sample(batch[1])
+    assert first.awaited == []
+    with second:
+        tree.sample(batch[1])
+        tree.sample(batch[1])
+    assert (first.awaited, second.awaited) == ([], [first])
+    with first:
+        tree.total()
+    assert first.awaited == [second]
+
+
 # Under way
 
 

@@ -25,6 +25,7 @@ LIGHT = {
 }
 HEAVY_BY_NATURE = {  # files and folders whose whole purpose is one library, imported only where they are used
     "impls/sumtree/numba_tree.py": {"numba"},
+    "impls/sumtree/numba_turns.py": {"numba"},
     "impls/sumtree/numba_kernels.py": {"numba"},
     "impls/sumtree/lanes.py": {"numba", "llvmlite"},
     "impls/fpga/rtl/": {"amaranth"},

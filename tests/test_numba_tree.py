@@ -2,6 +2,7 @@
 
 import copy
 import os
+import pickle
 import platform
 import shutil
 import subprocess
@@ -48,6 +49,23 @@ def test_threads_give_equal_bits(layout, propagate):
             tree.update(indices, values)
             results.append([tree._leaves.tobytes(), *map(bytes, tree._arrays), *map(bytes, tree.sample(uniforms))])
         assert results[0] == results[1] == results[2]
+
+
+def test_more_threads_than_any_machine_of_this_size_has_are_refused():
+    most = 4 * max(os.cpu_count(), numba.config.NUMBA_NUM_THREADS)
+    assert impls.make("numba", 10, threads=most).threads == most
+    for threads in (most + 1, 10**6):
+        with pytest.raises(ValueError, match=rf"threads must be at most {most} .* not {threads}"):
+            impls.make("numba", 10, threads=threads)
+
+
+def test_a_pickle_of_a_larger_machine_gets_the_threads_there_are(monkeypatch):
+    tree = impls.make("numba", 10, threads=3)
+    tree.update(3, 2.0)
+    pickled = pickle.dumps(tree)
+    monkeypatch.setattr(type(tree), "_most_threads", classmethod(lambda kind: 2))
+    twin = pickle.loads(pickled)
+    assert (twin.threads, twin.total()) == (2, 2.0)
 
 
 def test_a_bad_value_in_any_thread_is_refused():

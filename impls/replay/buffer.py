@@ -105,7 +105,7 @@ class PrioritizedBuffer:
 
     def _leaves(self, errors: ArrayLike) -> Reals:
         """(|TD error| + epsilon)^alpha, kept where the tree can draw it; float64."""
-        found = np.abs(np.asarray(errors, np.float64)) + self._epsilon
+        found = np.abs(to_numpy(errors).astype(np.float64)) + self._epsilon
         if not np.isfinite(found).all():
             raise ValueError(f"a TD error is {found[~np.isfinite(found)][0]}; training has diverged")
         leaves: Reals = np.clip(found**self._alpha, self.tree.smallest_priority, self.tree.largest_priority)

@@ -7,8 +7,9 @@ p_0 = 0. Here the inequality is strict, so a leaf of priority 0 is never drawn. 
 equals a prefix sum.
 
 Writing a contestant: put one public subclass of :class:`SumTree` into ``impls/sumtree/<name>_tree.py`` and give it
-``_allocate``, ``_set``, ``_get``, ``_find``, ``total``, ``check``, ``rebuild`` and ``nbytes``. Arguments reach the
-underscored methods checked and converted; batches are never empty there.
+``_allocate``, ``_set``, ``_get``, ``_find``, ``_total``, ``_check``, ``_rebuild`` and ``nbytes``. Arguments reach the
+underscored methods checked and converted, in arrays that no other thread holds; batches are never empty there. The
+public methods let calls from several threads take turns and call the underscored ones, which call each other.
 """
 
 import difflib
@@ -22,12 +23,16 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .levels import level_sizes
+from .turns import Result, Turns
 
 Indices = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Priorities = NDArray[np.floating[Any]]
 
 LEAF_DTYPES = ("float32", "float64")
+READS = frozenset({"sample", "prefix_sum_index", "get", "total", "check", "state_dict"})
+"""Operations that leave the tree as it is: ``concurrent`` of a tree whose hooks for them share no memory they write."""
+_TORN = object()  # the answer of a tree whose sums must be made anew first
 BELOW_ONE = math.nextafter(1.0, 0.0)
 EXACT = {
     np.dtype(np.float64): frozenset(map(np.dtype, ("float16", "float32", "float64"))),
@@ -39,8 +44,14 @@ EXACT = {
 class SumTree(ABC):
     """N priorities >= 0 with their prefix sums kept searchable.
 
-    Sums are float64 whatever the leaf dtype. The tree stores final values (no alpha, epsilon or beta), draws no random
-    numbers and takes no locks: at most one thread may update, and none may read meanwhile.
+    Sums are float64 whatever the leaf dtype. The tree stores final values (no alpha, epsilon or beta) and draws no
+    random numbers.
+
+    Threads may call one tree as they like: calls that must not meet wait for each other, and each sees a tree between
+    two calls. ``concurrent`` names the operations any two of which run side by side; every other pair takes turns. A
+    call from within another one of the same thread (a signal handler's) is a RuntimeError where it would wait for
+    itself. If an exception such as KeyboardInterrupt cuts an update short, some of its leaves may be set; the next call
+    makes the sums anew first. Copies, pickles and forked children hold a whole tree.
 
     Parameters: ``capacity`` N >= 1; ``fanout`` K >= 2; ``dtype`` of the leaves, "float32" or "float64"; ``threads``
     that may share one batch (1 unless the contestant is ``threaded``); ``validate=False`` skips checks and
@@ -49,6 +60,7 @@ class SumTree(ABC):
     """
 
     threaded: ClassVar[bool] = False
+    concurrent: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(
         self,
@@ -65,10 +77,14 @@ class SumTree(ABC):
         self._threads = integer_at_least("threads", threads, 1)
         if self._threads != 1 and not self.threaded:
             raise ValueError(f"{type(self).__name__} works on one thread: threads must be 1, not {threads}")
+        if self._threads > (most := self._most_threads()):
+            raise ValueError(f"threads must be at most {most} on this machine, not {threads}")
         self._validate = bool(validate)
         self._sizes = level_sizes(self._capacity, self._fanout)
         # Whichever leaves are full, the sum stays finite; half the room is left to rounding.
         self._max_priority = min(float(np.finfo(self._dtype).max), float(np.finfo(np.float64).max) / 2 / self._capacity)
+        self._turns = Turns()
+        self._torn = False  # whether an update was cut short
         self._allocate()
 
     # What a contestant provides
@@ -91,15 +107,15 @@ class SumTree(ABC):
         """Leaves ``[B]`` for masses below the total. RuntimeError when every leaf is 0."""
 
     @abstractmethod
-    def total(self) -> float:
+    def _total(self) -> float:
         """The root the descent uses."""
 
     @abstractmethod
-    def check(self) -> float:
+    def _check(self) -> float:
         """Largest abs(node - sum of its children); 0.0 for an exact tree."""
 
     @abstractmethod
-    def rebuild(self) -> None:
+    def _rebuild(self) -> None:
         """Recompute every inner node from the leaves."""
 
     @property
@@ -120,7 +136,7 @@ class SumTree(ABC):
             indices = index_batch(indices, self._capacity)
             priorities = priority_batch(priorities, indices.size, self._dtype, self._max_priority)
         if np.size(indices):
-            self._set(indices, priorities)  # type: ignore[arg-type]  # unchecked by request when validate is False
+            self._change(self._set, indices, priorities)  # unchecked by request when validate is False
 
     def get(self, indices: ArrayLike) -> Priorities:
         """Priorities ``[B]`` of ``indices [B]``, exactly as stored. Raises IndexError, TypeError, ValueError."""
@@ -129,7 +145,7 @@ class SumTree(ABC):
         if not np.size(indices):
             nothing: Priorities = self._nothing(self._dtype)
             return nothing
-        return self._get(indices)  # type: ignore[arg-type]  # see update
+        return self._read("get", self._get, indices)  # see update
 
     def prefix_sum_index(self, mass: ArrayLike) -> Indices:
         """The smallest i with p_0 + .. + p_i > mass, ``[B]`` int64, for masses ``[B]`` in [0, total).
@@ -138,12 +154,13 @@ class SumTree(ABC):
         """
         if self._validate:
             mass = real_batch("mass", mass)
-            if mass.size:
-                mass = mass_batch(mass, self.total())
         if not np.size(mass):
             nothing: Indices = self._nothing(np.int64)
             return nothing
-        return self._find(mass)  # type: ignore[arg-type]  # see update
+        return self._read("prefix_sum_index", self._find_checked if self._validate else self._find, mass)  # see update
+
+    def _find_checked(self, mass: NDArray[Any]) -> Indices:
+        return self._find(mass_batch(mass, self._total()))
 
     def sample(self, uniforms: ArrayLike) -> tuple[Indices, Priorities]:
         """Indices ``[B]`` and their priorities ``[B]`` for uniforms ``[B]`` in [0, 1): mass = u * total().
@@ -154,15 +171,27 @@ class SumTree(ABC):
             uniforms = uniform_batch(uniforms)
         if not np.size(uniforms):
             return self._nothing(np.int64), self._nothing(self._dtype)
-        return self._sample(uniforms)  # type: ignore[arg-type]  # see update
+        return self._read("sample", self._sample, uniforms)  # see update
 
     def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
-        indices = self._find(masses(uniforms, self.total()))
+        indices = self._find(masses(uniforms, self._total()))
         return indices, self._get(indices)
+
+    def total(self) -> float:
+        """The root the descent uses."""
+        return self._read("total", self._total)
+
+    def check(self) -> float:
+        """Largest abs(node - sum of its children); 0.0 for an exact tree."""
+        return self._read("check", self._check)
+
+    def rebuild(self) -> None:
+        """Recompute every inner node from the leaves."""
+        self._change(self._rebuild)
 
     def state_dict(self) -> dict[str, Any]:
         """Leaves ``[N]`` (a copy), capacity and dtype, in host memory: all that survives a change of contestant."""
-        leaves = to_numpy(self._get(np.arange(self._capacity)))
+        leaves = self._read("state_dict", lambda: to_numpy(self._get(np.arange(self._capacity))))
         return {"leaves": leaves, "capacity": self._capacity, "dtype": self._dtype.name}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -180,12 +209,43 @@ class SumTree(ABC):
             raise ValueError(f"the state's leaves must be [{capacity}], not {list(np.shape(state['leaves']))}")
         leaf_dtype(dtype)
         leaves = priority_batch(state["leaves"], capacity, self._dtype, self._max_priority)
-        self._load(leaves)
+        self._change(self._load, leaves)
 
     def _load(self, leaves: Reals) -> None:
         """Take all leaves ``[N]`` and make every sum anew."""
         self._set(np.arange(self._capacity), leaves)
-        self.rebuild()
+        self._rebuild()
+
+    # Turns: the only way from a public method to one that touches the tree
+
+    def _read(self, op: str, hook: Callable[..., Result], *arguments: Any) -> Result:
+        """What the hook returns, run when no call is inside that ``op`` must not meet."""
+        shared = op in self.concurrent
+        while (answer := self._turns.run(shared, self._whole, hook, *arguments)) is _TORN:
+            self._change(self._rebuild)
+        result: Result = answer
+        return result
+
+    def _whole(self, hook: Callable[..., Any], *arguments: Any) -> Any:
+        return _TORN if self._torn else hook(*arguments)
+
+    def _change(self, hook: Callable[..., Result], *arguments: Any) -> Result:
+        """What a hook that changes the tree returns, run when no other call is inside."""
+        result: Result = self._turns.run(False, self._changed, hook, *arguments)
+        return result
+
+    def _changed(self, hook: Callable[..., Result], *arguments: Any) -> Result:
+        if self._torn:
+            self._rebuild()
+        self._torn = True
+        result = hook(*arguments)
+        self._torn = False
+        return result
+
+    @classmethod
+    def _most_threads(cls) -> int:
+        """How many ``threads`` can be asked for."""
+        return 1
 
     def rounded(self, priorities: ArrayLike) -> Reals:
         """Priorities ``[B]`` as leaves hold them, in float64: here those nearest in the leaf dtype."""
@@ -284,7 +344,8 @@ class SumTree(ABC):
 
 
 def _restore(kind: type[SumTree], capacity: int, settings: dict[str, Any], state: dict[str, Any]) -> SumTree:
-    tree = kind(capacity, **settings)
+    threads = min(settings["threads"], kind._most_threads())  # it may come from a larger machine
+    tree = kind(capacity, **(settings | {"threads": threads}))
     tree.load_state_dict(state)
     return tree
 
@@ -303,11 +364,18 @@ def stratified_uniforms(rng: np.random.Generator, batch: int) -> Reals:
 
 
 def to_numpy(array: Any) -> NDArray[Any]:
-    """The array in host memory, from whatever device it is on: NumPy's, CuPy's or torch's."""
+    """The array in host memory, from whatever device it is on: NumPy's, CuPy's or torch's, gradients left behind.
+
+    torch's bfloat16, which NumPy lacks, becomes float32.
+    """
     if hasattr(array, "detach"):
         array = array.detach().cpu()
+        if str(array.dtype) == "torch.bfloat16":
+            array = array.float()
     elif hasattr(array, "__cuda_array_interface__"):
         array = array.get()
+    elif isinstance(array, (list, tuple)) and array and hasattr(array[0], "detach"):
+        array = [to_numpy(each) for each in array]
     return np.asarray(array)
 
 
@@ -349,14 +417,19 @@ def one_of(what: str, value: Any, allowed: tuple[Any, ...]) -> Any:
 
 
 def vector(what: str, values: ArrayLike) -> NDArray[Any]:
-    """The values as ``[B]``; a scalar is B = 1, any other rank a ValueError."""
+    """The values as ``[B]``, in memory that no other thread holds; a scalar is B = 1, any other rank a ValueError."""
     try:
-        array = np.asarray(values)
+        array = np.array(values if type(values) is np.ndarray else to_numpy(values), order="C")
     except ValueError as error:
         raise ValueError(f"{what} must be a scalar or of shape [B]: {error}") from None
     if array.ndim > 1:
         raise ValueError(f"{what} must be a scalar or of shape [B], not of shape {list(array.shape)}")
     return array.reshape(-1)
+
+
+def is_scalar(values: ArrayLike) -> bool:
+    """Whether the values are one number and no ``[1]``."""
+    return not isinstance(values, (list, tuple)) and np.ndim(values) == 0
 
 
 def index_batch(values: ArrayLike, capacity: int) -> Indices:
@@ -369,7 +442,7 @@ def index_batch(values: ArrayLike, capacity: int) -> Indices:
     if array.dtype.kind not in "iu":
         raise TypeError(f"indices must be integers, not {array.dtype}")
     _refuse_index(array, (array < 0) | (array >= capacity), capacity)
-    return np.require(array, np.int64, ["C", "A"])
+    return array.astype(np.int64, copy=False)
 
 
 def _refuse_index(array: NDArray[Any], bad: NDArray[np.bool_], capacity: int) -> None:
@@ -409,7 +482,7 @@ def priority_batch(values: ArrayLike, batch: int, dtype: np.dtype[Any], highest:
     TypeError, ValueError.
     """
     array = real_batch("priority", values)
-    scalar = np.ndim(values) == 0
+    scalar = is_scalar(values)
     if array.size != batch and not scalar:
         raise ValueError(f"priorities must be one scalar or [{batch}] like the indices, not [{array.size}]")
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -422,8 +495,13 @@ def priority_batch(values: ArrayLike, batch: int, dtype: np.dtype[Any], highest:
 def uniform_batch(values: ArrayLike) -> Reals:
     """Uniforms ``[B]`` float64 in [0, 1), judged before rounding. TypeError, ValueError."""
     array = real_batch("uniform", values)
+    if is_scalar(values) and array[0] >= 1 and array[0] == np.floor(array[0]) < np.inf:
+        raise ValueError(
+            f"uniform {array[0]} at position 0 is outside [0, 1): sample wants the uniforms themselves, not their "
+            f"number, as in sample(impls.uniforms(rng, {int(array[0])}))"
+        )
     _refuse_real("uniform", array, (array >= 0) & (array < 1), "[0, 1)")
-    rounded: Reals = np.require(array, np.float64, ["C", "A"])
+    rounded: Reals = array.astype(np.float64, copy=False)
     return np.minimum(rounded, BELOW_ONE)
 
 
@@ -434,7 +512,7 @@ def mass_batch(array: NDArray[Any], total: float) -> Reals:
     # Compared exactly: floats as the wider of the two, integers as integers.
     below = array < (np.float64(total) if array.dtype.kind == "f" else math.ceil(total))
     _refuse_real("mass", array, (array >= 0) & below, f"[0, {total!r})")
-    rounded: Reals = np.require(array, np.float64, ["C", "A"])
+    rounded: Reals = array.astype(np.float64, copy=False)
     return np.minimum(rounded, math.nextafter(total, 0.0))
 
 

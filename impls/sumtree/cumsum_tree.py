@@ -2,11 +2,16 @@
 
 import numpy as np
 
-from .contract import Indices, Priorities, Reals, SumTree, nothing_to_sample
+from .contract import READS, Indices, Priorities, Reals, SumTree, nothing_to_sample
 
 
 class CumsumTree(SumTree):
-    """Priorities and their prefix sums; an update sums again from the first leaf it changed. Ignores ``fanout``."""
+    """Priorities and their prefix sums; an update sums again from the first leaf it changed. Ignores ``fanout``.
+
+    Calls that only read run side by side, the search itself without the GIL; an update runs alone.
+    """
+
+    concurrent = READS
 
     def _allocate(self) -> None:
         self._leaves: Priorities = np.zeros(self._capacity, self._dtype)
@@ -26,17 +31,17 @@ class CumsumTree(SumTree):
         return self._leaves[indices]
 
     def _find(self, mass: Reals) -> Indices:
-        if self.total() <= 0.0:
+        if self._total() <= 0.0:
             raise RuntimeError(nothing_to_sample(0.0))
         return self._prefix_sums[1:].searchsorted(mass, side="right")
 
-    def total(self) -> float:
+    def _total(self) -> float:
         return float(self._prefix_sums[-1])
 
-    def check(self) -> float:
+    def _check(self) -> float:
         return 0.0
 
-    def rebuild(self) -> None:
+    def _rebuild(self) -> None:
         self._sum_from(0)
 
     @property

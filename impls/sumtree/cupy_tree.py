@@ -9,6 +9,7 @@ inspect a large one that is to be checked; it touches only groups above changed 
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from .cuda.program import (
     Launch,
 )
 from .levels import fits_lines, group_size, line_starts
+from .turns import Result
 
 LINE_BYTES = 128
 LANES = (1, 2, 4, 8, 16, 32)
@@ -63,6 +65,8 @@ class CupyTree(SumTree):
     The defaults of ``lanes`` and ``fused`` are reckoned, not measured. With ``validate=True`` every call waits for the
     device, to learn whether it refused a value. With ``validate=False`` calls only enqueue: a draw from an empty tree
     then answers -1, and :meth:`synchronize` raises its RuntimeError.
+
+    Calls from several threads take turns, on the device as well if the threads have streams of their own.
     """
 
     def __init__(
@@ -138,6 +142,18 @@ class CupyTree(SumTree):
 
     # Launches
 
+    def _read(self, op: str, hook: Callable[..., Result], *arguments: Any) -> Result:
+        result: Result = super()._read(op, self._in_order, hook, *arguments)
+        return result
+
+    def _change(self, hook: Callable[..., Result], *arguments: Any) -> Result:
+        result: Result = super()._change(self._in_order, hook, *arguments)
+        return result
+
+    def _in_order(self, hook: Callable[..., Result], *arguments: Any) -> Result:
+        self._device.follow()
+        return hook(*arguments)
+
     @functools.cached_property
     def _kernels(self) -> dict[str, Launch]:
         return self._device.load(self._constants)
@@ -157,7 +173,7 @@ class CupyTree(SumTree):
         if status[REFUSED]:
             return None
         if status[EMPTY]:
-            raise RuntimeError(nothing_to_sample(self.total()))
+            raise RuntimeError(nothing_to_sample(self._total()))
         return indices, priorities
 
     def _gather(self, indices: Any) -> Any:
@@ -203,7 +219,9 @@ class CupyTree(SumTree):
             values = self.place(values)
         if values.ndim != 1 or values.dtype not in EXACT[dtype]:
             return None
-        return self._device.arrays.ascontiguousarray(values, dtype)
+        if not self._validate:
+            return self._device.arrays.ascontiguousarray(values, dtype)
+        return self._device.arrays.array(values, dtype)  # a copy: kernels read again what they have checked
 
     def update(self, indices: ArrayLike, priorities: ArrayLike) -> None:
         where = self._as_batch(indices, _INT64)
@@ -212,22 +230,22 @@ class CupyTree(SumTree):
         else:
             values = self._as_batch(priorities, _FLOAT64)
         taken = where is not None and values is not None and where.size == values.size > 0
-        if not (taken and self._write(where, values)):
+        if not (taken and self._change(self._write, where, values)):
             super().update(_on_host(indices), _on_host(priorities))
 
     def get(self, indices: ArrayLike) -> Any:
         where = self._as_batch(indices, _INT64)
-        found = None if where is None else self._gather(where)
+        found = None if where is None else self._read("get", self._gather, where)
         return super().get(_on_host(indices)) if found is None else found
 
     def prefix_sum_index(self, mass: ArrayLike) -> Any:
         batch = self._as_batch(mass, _FLOAT64)
-        found = None if batch is None else self._search(batch, False)
+        found = None if batch is None else self._read("prefix_sum_index", self._search, batch, False)
         return super().prefix_sum_index(_on_host(mass)) if found is None else found[0]
 
     def sample(self, uniforms: ArrayLike) -> tuple[Any, Any]:
         batch = self._as_batch(uniforms, _FLOAT64)
-        found = None if batch is None else self._search(batch, True)
+        found = None if batch is None else self._read("sample", self._search, batch, True)
         return super().sample(_on_host(uniforms)) if found is None else found
 
     def _set(self, indices: Indices, priorities: Reals) -> None:
@@ -254,18 +272,18 @@ class CupyTree(SumTree):
 
     def _load(self, leaves: Reals) -> None:
         self._leaves[:] = self.place(leaves.astype(self._dtype))
-        self.rebuild()
+        self._rebuild()
 
     def place(self, array: Any) -> Any:
         return self._device.arrays.asarray(array)
 
-    def total(self) -> float:
+    def _total(self) -> float:
         return float(to_numpy(self._root)[0])
 
-    def check(self) -> float:
+    def _check(self) -> float:
         return self._audit(repair=False)
 
-    def rebuild(self) -> None:
+    def _rebuild(self) -> None:
         self._claims[:] = self._pending[:] = 0  # an update that was interrupted leaves some behind
         self._audit(repair=True)
 
@@ -280,9 +298,12 @@ class CupyTree(SumTree):
 
     def synchronize(self) -> None:
         """Wait for the device. RuntimeError if an unchecked draw met an empty tree since the last call."""
+        self._read("synchronize", self._synchronize)
+
+    def _synchronize(self) -> None:
         self._device.synchronize()
         if self._told()[EMPTY]:
-            raise RuntimeError(nothing_to_sample(self.total()))
+            raise RuntimeError(nothing_to_sample(self._total()))
 
     @property
     def device(self) -> str:
@@ -301,4 +322,4 @@ def _is_float(value: Any) -> bool:
 
 def _on_host(values: Any) -> Any:
     """Device arrays as NumPy's, for the checks of the base class; all else as it is."""
-    return to_numpy(values) if hasattr(values, "__cuda_array_interface__") else values
+    return to_numpy(values) if hasattr(type(values), "__cuda_array_interface__") else values

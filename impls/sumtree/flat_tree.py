@@ -2,11 +2,16 @@
 
 import numpy as np
 
-from .contract import Indices, Priorities, Reals, SumTree, masses, nothing_to_sample
+from .contract import READS, Indices, Priorities, Reals, SumTree, masses, nothing_to_sample
 
 
 class FlatTree(SumTree):
-    """Priorities alone; every draw sums them anew. Ignores ``fanout``."""
+    """Priorities alone; every draw sums them anew. Ignores ``fanout``.
+
+    Calls that only read run side by side; an update runs alone.
+    """
+
+    concurrent = READS
 
     def _allocate(self) -> None:
         self._leaves: Priorities = np.zeros(self._capacity, self._dtype)
@@ -28,13 +33,13 @@ class FlatTree(SumTree):
         indices = _search(prefix_sums, masses(uniforms, float(prefix_sums[-1])))
         return indices, self._leaves[indices]
 
-    def total(self) -> float:
+    def _total(self) -> float:
         return float(self._prefix_sums()[-1])
 
-    def check(self) -> float:
+    def _check(self) -> float:
         return 0.0
 
-    def rebuild(self) -> None:
+    def _rebuild(self) -> None:
         """Nothing: there are no sums."""
 
     @property

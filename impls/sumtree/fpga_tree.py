@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from ..fpga.design import Design
 from ..fpga.model import LAWS, Ledger, bank_sums, ledger
 from ..fpga.resources import resources
-from .contract import Indices, Priorities, Reals, SumTree, integer_at_least, nothing_to_sample, one_of
+from .contract import READS, Indices, Priorities, Reals, SumTree, integer_at_least, nothing_to_sample, one_of
 from .levels import group_size
 
 Quanta = NDArray[np.uint64]
@@ -45,7 +45,11 @@ class FpgaTree(SumTree):
     Options of the hardware, which change times alone: ``micro="wide"|"scan"``, ``banks`` (by default 32, as seed 3, or
     as many as there are leaves), ``banking="interleaved"|"contiguous"``, ``clock_hz``, and the ``law`` to count cycles
     by: ``"rtl"``, ``"published"`` or ``"pearl"``. See :class:`impls.fpga.design.Design` and :mod:`impls.fpga.model`.
+
+    Calls of the twin that only read run side by side; an update and a model's question run alone.
     """
+
+    concurrent = READS
 
     def __init__(
         self,
@@ -148,10 +152,10 @@ class FpgaTree(SumTree):
             nodes = nodes * self._children + child
         return nodes
 
-    def total(self) -> float:
+    def _total(self) -> float:
         return int(self._levels[-1][0]) * self._quantum
 
-    def check(self) -> float:
+    def _check(self) -> float:
         wrong = 0
         for below, level in itertools.pairwise(self._levels):
             sums = self._groups(below).sum(axis=1)
@@ -159,14 +163,14 @@ class FpgaTree(SumTree):
             wrong = max(wrong, int((np.maximum(held, sums) - np.minimum(held, sums)).max()))
         return wrong * self._quantum
 
-    def rebuild(self) -> None:
+    def _rebuild(self) -> None:
         for below, level in itertools.pairwise(self._levels):
             sums = self._groups(below).sum(axis=1)
             level[: sums.size] = sums
 
     def _load(self, leaves: Reals) -> None:
         self._levels[0][: self._capacity] = self._quanta(leaves)
-        self.rebuild()
+        self._rebuild()
 
     @property
     def nbytes(self) -> int:
@@ -196,8 +200,11 @@ class FpgaTree(SumTree):
 
     def ledger(self, op: str, batch: int) -> Ledger:
         """What one call of ``op`` takes, by the load its leaves put on the banks."""
+        return self._read("ledger", self._ledger, op, batch)
+
+    def _ledger(self, op: str, batch: int) -> Ledger:
         leaves = self._levels[0][: self._capacity]
-        return ledger(self._design, op, batch, bank_sums(self._design, leaves) if self.total() else None, self._law)
+        return ledger(self._design, op, batch, bank_sums(self._design, leaves) if self._total() else None, self._law)
 
     def modeled_seconds(self, op: str, batch: int) -> float:
         return self.ledger(op, batch).seconds

@@ -170,6 +170,42 @@ def store_i64(typingctx: Any, address: Any, value: Any) -> Any:
 
 
 @intrinsic
+def atomic_add(typingctx: Any, address: Any, value: Any) -> Any:
+    """Add to the int64 at an address, at once for every thread; returns what was there before."""
+    return _atomic("add")
+
+
+@intrinsic
+def atomic_or(typingctx: Any, address: Any, value: Any) -> Any:
+    """Set bits of the int64 at an address, at once for every thread; returns what was there before."""
+    return _atomic("or")
+
+
+@intrinsic
+def atomic_and(typingctx: Any, address: Any, value: Any) -> Any:
+    """Keep bits of the int64 at an address, at once for every thread; returns what was there before."""
+    return _atomic("and")
+
+
+def _atomic(operation: str) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.atomic_rmw(operation, _pointer(builder, arguments[0], _I64), arguments[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), emit
+
+
+@intrinsic
+def atomic_swap_if(typingctx: Any, address: Any, expected: Any, value: Any) -> Any:
+    """Write an int64 to an address if ``expected`` is there, at once for every thread; returns whether it was."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = _pointer(builder, arguments[0], _I64)
+        return builder.extract_value(builder.cmpxchg(word, arguments[1], arguments[2], "seq_cst", "seq_cst"), 1)
+
+    return types.boolean(types.int64, types.int64, types.int64), emit
+
+
+@intrinsic
 def load_real(typingctx: Any, address: Any, like: Any) -> Any:
     """The number at an address, of the type of ``like``: float32 or float64."""
     kind = _F32 if like == types.float32 else _F64

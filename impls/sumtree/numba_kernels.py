@@ -1,8 +1,14 @@
 """The compiled kernels of ``numba_tree.py``; its docstring draws the memory they work on.
 
-A kernel takes the address of the tree's header, then what it is compiled for (``like``: a number of the leaf's type;
+A kernel takes the address of the tree's header, whether the call is at the ``head`` of the line of those that wait for
+their turn, then what it is compiled for (``like``: a number of the leaf's type;
 ``fanout`` K; ``lanes`` of one vector; ``chunks`` vectors to a row; ``prefix``: whether there are prefix rows;
 ``edition`` of the vector code; all but the first literals), then its arguments. Nodes are numbered as in ``levels.py``.
+
+Turns. The header's lock word counts the kernels that read the tree, and has a bit for one that writes, and a bit that
+the head of the line sets to keep out all others. A kernel takes its turn when it begins and gives it back when it
+ends, or else returns BUSY with nothing done. Other threads may write to the arrays of a call meanwhile, so every
+element of an argument is read once: what is used is what was checked.
 """
 
 import math
@@ -15,6 +21,10 @@ from numba import njit, prange
 from .contract import Indices, Priorities, Reals
 from .lanes import (
     add_delta,
+    atomic_add,
+    atomic_and,
+    atomic_or,
+    atomic_swap_if,
     bytes_of,
     clear_mark,
     count_at_most,
@@ -44,11 +54,16 @@ CAPACITY, HEIGHT, LEAVES = 0, 1, 2
 SUMS = 8  # + level 1..height: address of the level's node sums
 PREFIX = 72  # + level 1..height-1: address of its prefix rows
 MARKS = 136  # + level 0..height-1: address of a byte for each of its groups
-HEADER_WORDS = 200
+LOCK = 200  # on a cache line of its own
+HEADER_WORDS = 208
 
-DONE, REFUSED, EMPTY = 0, 1, 2  # what a kernel returns
+CLOSED, WRITES = 1 << 40, 1 << 41  # bits of the lock word above the number of readers
+
+DONE, REFUSED, EMPTY, BUSY, CRAMPED = range(5)  # what a kernel returns; CRAMPED: the scratch is too small
+SCRATCH = 3  # words an update needs for each element of its batch
 
 _inner = njit(nogil=True, error_model="numpy")
+_inlined = njit(nogil=True, error_model="numpy", inline="always")  # for a call with so many arguments takes 60 ns
 
 
 def _kernel(parallel: bool = False) -> Callable[[Callable[..., Any]], Any]:
@@ -73,6 +88,56 @@ def _offset(node: int, fanout: int, width: int) -> int:
     """Element of a node in its level's rows."""
     group = unsigned_divide(node, fanout)
     return group * width + (node - group * fanout)
+
+
+# Turns
+
+
+@_inner
+def _begin_reading(tree: int, head: bool) -> bool:
+    word = tree + _WORD * LOCK
+    if head:
+        atomic_or(word, CLOSED)
+    if atomic_add(word, 1) < (WRITES if head else CLOSED):
+        if head:
+            atomic_and(word, ~CLOSED)
+        return True
+    atomic_add(word, -1)
+    return False
+
+
+@_inner
+def _end_reading(tree: int) -> None:
+    atomic_add(tree + _WORD * LOCK, -1)
+
+
+@_inner
+def _begin_writing(tree: int, head: bool) -> bool:
+    word = tree + _WORD * LOCK
+    if head:
+        atomic_or(word, CLOSED)
+    return atomic_swap_if(word, CLOSED if head else 0, WRITES)
+
+
+@_inner
+def _end_writing(tree: int) -> None:
+    # Subtracted, for a reader may have counted itself and not yet seen that it must leave.
+    atomic_add(tree + _WORD * LOCK, -WRITES)
+
+
+OPEN, HOLD, LET_GO, CLEAR = range(4)
+
+
+@_kernel()
+def turn(tree: int, edition: int, action: int) -> bool:
+    """OPEN: the head of the line has left it. HOLD: let none in, until LET_GO. CLEAR: nobody is there. Whether done."""
+    if action == HOLD:
+        return _begin_writing(tree, True)
+    if action == LET_GO:
+        _end_writing(tree)
+    else:
+        atomic_and(tree + _WORD * LOCK, ~CLOSED if action == OPEN else 0)
+    return True
 
 
 # Search
@@ -154,15 +219,14 @@ def _start_block(values: Reals, start: int, block: int, scale: float, bound: flo
     return True
 
 
-@_kernel()
-def search(
+@_inlined
+def _search(
     tree: int,
     like: Any,
     fanout: int,
     lanes: int,
     chunks: int,
     prefix: int,
-    edition: int,
     values: Reals,
     uniform: bool,
     indices: Indices,
@@ -213,9 +277,33 @@ def search(
     return DONE
 
 
+@_kernel()
+def search(
+    tree: int,
+    head: bool,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    edition: int,
+    values: Reals,
+    uniform: bool,
+    indices: Indices,
+    priorities: Priorities,
+) -> int:
+    """Leaves and their priorities for ``values [B]``: uniforms in [0, 1) if ``uniform`` else masses in [0, total)."""
+    if not _begin_reading(tree, head):
+        return BUSY
+    status = _search(tree, like, fanout, lanes, chunks, prefix, values, uniform, indices, priorities)
+    _end_reading(tree)
+    return status
+
+
 @_kernel(parallel=True)
 def search_in_parts(
     tree: int,
+    head: bool,
     like: Any,
     fanout: int,
     lanes: int,
@@ -229,30 +317,33 @@ def search_in_parts(
     priorities: Priorities,
 ) -> int:
     """:func:`search` over ``parts`` equal parts of the batch, each on a thread of its own."""
+    if not _begin_reading(tree, head):
+        return BUSY
     batch = values.size
     worst = 0
     for part in prange(parts):
         low, high = batch * part // parts, batch * (part + 1) // parts
-        status = search(
+        status = _search(
             tree,
             like,
             fanout,
             lanes,
             chunks,
             prefix,
-            edition,
             values[low:high],
             uniform,
             indices[low:high],
             priorities[low:high],
         )
         worst = max(worst, status)
+    _end_reading(tree)
     return worst
 
 
 @_kernel()
 def gather(
     tree: int,
+    head: bool,
     like: Any,
     fanout: int,
     lanes: int,
@@ -263,29 +354,42 @@ def gather(
     priorities: Priorities,
 ) -> int:
     """Leaves at ``indices [B]``."""
+    if not _begin_reading(tree, head):
+        return BUSY
     capacity, leaves = _word(tree, CAPACITY), _word(tree, LEAVES)
     size = bytes_of(like)
+    status = DONE
     for j in range(indices.size):
         leaf = indices[j]
         if not (leaf >= 0 and leaf < capacity):
-            return REFUSED
+            status = REFUSED
+            break
         priorities[j] = load_real(leaves + size * _offset(leaf, fanout, lanes * chunks), like)
-    return DONE
+    _end_reading(tree)
+    return status
 
 
 # Update
 
 
-@_inner
-def _refuses(tree: int, indices: Indices, priorities: Reals, like: Any, highest: float) -> bool:
-    """Whether an index is outside [0, N) or a priority outside [0, highest] once rounded to a leaf."""
+@_inlined
+def _take(
+    tree: int, indices: Indices, priorities: Reals, like: Any, highest: float, scratch: Indices, values: int
+) -> bool:
+    """Copy a batch: indices into the scratch, priorities as leaves store them to the address ``values``.
+
+    False if an index is outside [0, N) or a priority outside [0, highest] once rounded to a leaf.
+    """
     capacity = np.uint64(_word(tree, CAPACITY))
     bad = 0
     for j in range(indices.size):
-        stored = np.float64(rounded(priorities[j], like))
-        good = (np.uint64(indices[j]) < capacity) & (priorities[j] >= 0.0) & (stored <= highest)
+        index, priority = indices[j], priorities[j]
+        stored = np.float64(rounded(priority, like))
+        good = (np.uint64(index) < capacity) & (priority >= 0.0) & (stored <= highest)
         bad += not good
-    return bad > 0
+        scratch[j] = index
+        store_real(values + _WORD * j, stored)
+    return bad == 0
 
 
 @_inner
@@ -336,91 +440,86 @@ def _refresh(
     return listed
 
 
-@_kernel()
-def update_by_recompute(
+@_inlined
+def _recompute(
     tree: int,
     like: Any,
     fanout: int,
     lanes: int,
     chunks: int,
     prefix: int,
-    edition: int,
-    highest: float,
-    indices: Indices,
-    priorities: Reals,
-    groups: Indices,
-) -> int:
-    if _refuses(tree, indices, priorities, like, highest):
-        return REFUSED
+    batch: int,
+    scratch: Indices,
+    values: int,
+) -> None:
+    """Set a batch of leaves, then sum each touched group once, level by level."""
     leaves = _word(tree, LEAVES)
     parents = _word(tree, SUMS + 1)
     marks = _word(tree, MARKS)
     width, size = lanes * chunks, bytes_of(like)
-    batch = indices.size
     sparse = _SPARSE * batch * fanout < _word(tree, CAPACITY)
     for j in range(min(_AHEAD, batch)):
-        prefetch_row(leaves + size * width * unsigned_divide(indices[j], fanout), like, lanes, chunks)
+        prefetch_row(leaves + size * width * unsigned_divide(scratch[j], fanout), like, lanes, chunks)
     count = 0
     for j in range(batch):
         if j + _AHEAD < batch:
-            prefetch_row(leaves + size * width * unsigned_divide(indices[j + _AHEAD], fanout), like, lanes, chunks)
-        store_real(leaves + size * _offset(indices[j], fanout, width), rounded(priorities[j], like))
-        group = unsigned_divide(indices[j], fanout)
+            prefetch_row(leaves + size * width * unsigned_divide(scratch[j + _AHEAD], fanout), like, lanes, chunks)
+        store_real(
+            leaves + size * _offset(scratch[j], fanout, width), rounded(load_real(values + _WORD * j, 0.0), like)
+        )
+        group = unsigned_divide(scratch[j], fanout)
         # A group listed twice is only summed twice; where that is rare, marks would be the greater waste.
-        is_new = (count == 0 or groups[count - 1] != group) if sparse else take_mark(marks + group)
-        groups[count] = group
+        is_new = (count == 0 or scratch[count - 1] != group) if sparse else take_mark(marks + group)
+        scratch[count] = group
         count += is_new
         prefetch(parents + _WORD * _offset(group, fanout, width))
-    count = _refresh(tree, like, fanout, lanes, chunks, prefix, 0, leaves, groups, count)
+    count = _refresh(tree, like, fanout, lanes, chunks, prefix, 0, leaves, scratch, count)
     for level in range(1, _word(tree, HEIGHT)):
         children = _word(tree, SUMS + level)
-        count = _refresh(tree, 0.0, fanout, lanes, chunks, prefix, level, children, groups, count)
-    return DONE
+        count = _refresh(tree, 0.0, fanout, lanes, chunks, prefix, level, children, scratch, count)
 
 
-@_kernel()
-def update_by_delta(
+@_inlined
+def _add_deltas(
     tree: int,
     like: Any,
     fanout: int,
     lanes: int,
     chunks: int,
     prefix: int,
-    edition: int,
-    highest: float,
-    indices: Indices,
-    priorities: Reals,
-    groups: Indices,
-) -> int:
-    if _refuses(tree, indices, priorities, like, highest):
-        return REFUSED
+    batch: int,
+    scratch: Indices,
+    values: int,
+) -> None:
+    """Set a batch of leaves and add what each has changed by to its ancestors."""
     leaves = _word(tree, LEAVES)
     height = _word(tree, HEIGHT)
     width, size = lanes * chunks, bytes_of(like)
-    batch = indices.size
-    before = groups.ctypes.data  # scratch of B words, here the leaves as they were
+    before = values + _WORD * batch  # the leaves as they were
     for j in range(batch):
         if j + _AHEAD < batch:
-            prefetch(leaves + size * _offset(indices[j + _AHEAD], fanout, width))
-        leaf = leaves + size * _offset(indices[j], fanout, width)
+            prefetch(leaves + size * _offset(scratch[j + _AHEAD], fanout, width))
+        leaf = leaves + size * _offset(scratch[j], fanout, width)
         store_real(before + _WORD * j, np.float64(load_real(leaf, like)))
     for j in range(batch):  # the last duplicate wins; its sign says that its ancestors do not know yet
-        store_real(leaves + size * _offset(indices[j], fanout, width), -abs(rounded(priorities[j], like)))
+        store_real(
+            leaves + size * _offset(scratch[j], fanout, width), -abs(rounded(load_real(values + _WORD * j, 0.0), like))
+        )
     for j in range(batch):
         if j + _AHEAD < batch:
-            ahead = unsigned_divide(indices[j + _AHEAD], fanout)
+            ahead = unsigned_divide(scratch[j + _AHEAD], fanout)
             prefetch(_word(tree, SUMS + 1) + _WORD * _offset(ahead, fanout, width))
             if prefix and height > 1:
                 row = _word(tree, PREFIX + 1) + _WORD * width * unsigned_divide(ahead, fanout)
                 prefetch_row(row, 0.0, lanes, chunks)
-        leaf = leaves + size * _offset(indices[j], fanout, width)
+        leaf = leaves + size * _offset(scratch[j], fanout, width)
         stored = load_real(leaf, like)
         if math.copysign(1.0, np.float64(stored)) > 0.0:
             continue
         stored = abs(stored)
         store_real(leaf, stored)
         delta = np.float64(stored) - load_real(before + _WORD * j, 0.0)
-        node = indices[j]
+        node = scratch[j]
         for level in range(1, height + 1):
             node = unsigned_divide(node, fanout)
             total = _word(tree, SUMS + level) + _WORD * _offset(node, fanout, width)
@@ -430,15 +529,75 @@ def update_by_delta(
                 row = _word(tree, PREFIX + level) + _WORD * width * group
                 for chunk in range(chunks):
                     add_delta(row + _WORD * lanes * chunk, lanes * chunk, node - group * fanout, delta, lanes)
-    return DONE
 
 
 @_kernel()
-def audit(tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, edition: int, repair: bool) -> float:
+def update_by_recompute(
+    tree: int,
+    head: bool,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    edition: int,
+    highest: float,
+    indices: Indices,
+    priorities: Reals,
+    scratch: Indices,
+) -> int:
+    if priorities.size != indices.size:
+        return REFUSED
+    if scratch.size < SCRATCH * indices.size:
+        return CRAMPED
+    if not _begin_writing(tree, head):
+        return BUSY
+    status = REFUSED
+    values = scratch.ctypes.data + _WORD * indices.size
+    if _take(tree, indices, priorities, like, highest, scratch, values):
+        _recompute(tree, like, fanout, lanes, chunks, prefix, indices.size, scratch, values)
+        status = DONE
+    _end_writing(tree)
+    return status
+
+
+@_kernel()
+def update_by_delta(
+    tree: int,
+    head: bool,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    edition: int,
+    highest: float,
+    indices: Indices,
+    priorities: Reals,
+    scratch: Indices,
+) -> int:
+    if priorities.size != indices.size:
+        return REFUSED
+    if scratch.size < SCRATCH * indices.size:
+        return CRAMPED
+    if not _begin_writing(tree, head):
+        return BUSY
+    status = REFUSED
+    values = scratch.ctypes.data + _WORD * indices.size
+    if _take(tree, indices, priorities, like, highest, scratch, values):
+        _add_deltas(tree, like, fanout, lanes, chunks, prefix, indices.size, scratch, values)
+        status = DONE
+    _end_writing(tree)
+    return status
+
+
+@_inner
+def _audit(
+    tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, repair: bool, fresh_row: Reals
+) -> float:
     """Largest difference between a stored sum and its children's, from the leaves up; ``repair`` stores the latter."""
     width, size = lanes * chunks, bytes_of(like)
     nodes = _word(tree, CAPACITY)
-    fresh_row = np.empty(width)
     fresh = fresh_row.ctypes.data
     largest = 0.0
     for level in range(_word(tree, HEIGHT)):
@@ -466,3 +625,48 @@ def audit(tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: in
                 store_real(stored, total)
         nodes = groups
     return largest
+
+
+@_kernel()
+def audit(
+    tree: int,
+    head: bool,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    edition: int,
+    repair: bool,
+    largest: Reals,
+) -> int:
+    """Puts into ``largest [1]`` how far a stored sum is off at most; ``repair`` stores the right ones."""
+    fresh_row = np.empty(lanes * chunks)  # first, for a failure must not keep the turn
+    if not (_begin_writing(tree, head) if repair else _begin_reading(tree, head)):
+        return BUSY
+    largest[0] = _audit(tree, like, fanout, lanes, chunks, prefix, repair, fresh_row)
+    if repair:
+        _end_writing(tree)
+    else:
+        _end_reading(tree)
+    return DONE
+
+
+@_kernel()
+def root(
+    tree: int,
+    head: bool,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    edition: int,
+    total: Reals,
+) -> int:
+    """Puts the root into ``total [1]``."""
+    if not _begin_reading(tree, head):
+        return BUSY
+    total[0] = load_real(_word(tree, SUMS + _word(tree, HEIGHT)), 0.0)
+    _end_reading(tree)
+    return DONE

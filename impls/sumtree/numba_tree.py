@@ -15,13 +15,9 @@ An update writes all leaves of the batch, then sums each touched group once, lev
 the work. The kernels check their arguments themselves, before they write.
 """
 
-import contextlib
 import functools
 import os
-import threading
-import zlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -29,21 +25,16 @@ import numpy as np
 from numba import types
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from . import lanes
 from . import numba_kernels as kernels
-from .contract import EXACT, Indices, Priorities, Reals, SumTree, nothing_to_sample, one_of, uniform_batch
+from .contract import EXACT, READS, Indices, Priorities, Reals, SumTree, nothing_to_sample, one_of, uniform_batch
 from .levels import allocate, group_size
+from .numba_turns import EDITION, AtFirstUse, KernelTurns, numba_threads
+from .turns import Result
 
 _empty = np.empty  # a call with B = 1 spends a third of its time looking such names up
 _FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
+_THREADS_A_PROCESSOR = 4  # that may be asked for
 _LEAST_PART = 512  # elements below which a part of a batch is not worth a thread
-
-# Numba asks the kernels' own file whether what it kept on disk is out of date; the vector code is in another.
-_EDITION = zlib.crc32(Path(lanes.__file__).read_bytes())
-
-# numba's workqueue layer aborts the process when two Python threads enter parallel kernels at once: one lock for all.
-_parallel_entry = threading.Lock()
-_parallel_pid: int | None = None
 
 
 class NumbaTree(SumTree):
@@ -61,9 +52,13 @@ class NumbaTree(SumTree):
     ``threads`` share the search of a batch in parts of at least 512; an update runs on the calling thread, for it is
     bound by the same cache lines on every thread. The threads are numba's (``numba.threading_layer()`` names them), at
     most ``numba.config.NUMBA_NUM_THREADS``. They do not survive a fork: RuntimeError in the child.
+
+    Python threads: calls that only read run side by side; an update runs alone. Batches that ``threads`` share take
+    turns, for the threads are the process's only ones.
     """
 
     threaded = True
+    concurrent = READS
 
     def __init__(
         self,
@@ -96,8 +91,8 @@ class NumbaTree(SumTree):
         self._arrays: list[NDArray[Any]] = list(allocate(shapes, aligned=self._aligned is not False))
         self._marks = [np.zeros(rows[level], np.uint8) for level in range(height)]
         self._leaves, self._root = self._arrays[0], self._arrays[height]
-        self._groups = np.empty(1024, np.int64)  # the update's list of touched groups, grown to the largest batch
-        header = np.zeros(kernels.HEADER_WORDS, np.int64)
+        self._scratch = np.empty(1024 * kernels.SCRATCH, np.int64)  # of the update that is inside
+        (header,) = allocate([(kernels.HEADER_WORDS, _INT64)])
         header[[kernels.CAPACITY, kernels.HEIGHT, kernels.LEAVES]] = self._capacity, height, self._leaves.ctypes.data
         header[kernels.SUMS + 1 : kernels.SUMS + height + 1] = [
             array.ctypes.data for array in self._arrays[1 : height + 1]
@@ -107,6 +102,12 @@ class NumbaTree(SumTree):
         header[kernels.MARKS : kernels.MARKS + height] = [marks.ctypes.data for marks in self._marks]
         self._header = header
         self._address = int(header.ctypes.data)
+        self._kernel_turns = KernelTurns(header)
+
+    @classmethod
+    def _most_threads(cls) -> int:
+        """Four a processor: to be oversubscribed on purpose is a measurement, beyond that a mistake."""
+        return _THREADS_A_PROCESSOR * max(os.cpu_count() or 1, int(numba.config.NUMBA_NUM_THREADS))
 
     @classmethod
     def unavailable(cls) -> str | None:
@@ -121,35 +122,53 @@ class NumbaTree(SumTree):
 
     def _compiled(self, kernel: Any, *arguments: Any) -> Callable[..., Any]:
         leaf = types.float32 if self._dtype.itemsize == 4 else types.float64
-        constants = (self._group, self._lanes, self._chunks, int(self._layout == "prefix"), _EDITION)
-        signature = (types.int64, leaf, *map(types.literal, constants), *arguments)
+        constants = (self._group, self._lanes, self._chunks, int(self._layout == "prefix"), EDITION)
+        signature = (types.int64, types.boolean, leaf, *map(types.literal, constants), *arguments)
         kernel.compile(signature)
-        return functools.partial(kernel.overloads[signature].entry_point, self._address, 0.0, *constants)
+        return functools.partial(kernel.overloads[signature].entry_point, self._address, False, 0.0, *constants)
 
-    @functools.cached_property
+    @AtFirstUse
     def _search_kernel(self) -> Callable[..., int]:
         return self._compiled(kernels.search, *self._search_arguments())
 
-    @functools.cached_property
+    @AtFirstUse
     def _parallel_search_kernel(self) -> Callable[..., int]:
         return self._compiled(kernels.search_in_parts, types.int64, *self._search_arguments())
 
     def _search_arguments(self) -> tuple[Any, ...]:
         return types.float64[::1], types.boolean, types.int64[::1], numba.typeof(self._leaves)
 
-    @functools.cached_property
+    @AtFirstUse
     def _gather_kernel(self) -> Callable[..., int]:
         return self._compiled(kernels.gather, types.int64[::1], numba.typeof(self._leaves))
 
-    @functools.cached_property
+    @AtFirstUse
     def _update_kernel(self) -> Callable[..., int]:
         kernel = kernels.update_by_recompute if self._propagate == "recompute" else kernels.update_by_delta
         update = self._compiled(kernel, types.float64, types.int64[::1], types.float64[::1], types.int64[::1])
         return functools.partial(update, self._max_priority)
 
-    @functools.cached_property
-    def _audit_kernel(self) -> Callable[..., float]:
-        return self._compiled(kernels.audit, types.boolean)
+    @AtFirstUse
+    def _audit_kernel(self) -> Callable[..., int]:
+        return self._compiled(kernels.audit, types.boolean, types.float64[::1])
+
+    @AtFirstUse
+    def _root_kernel(self) -> Callable[..., int]:
+        return self._compiled(kernels.root, types.float64[::1])
+
+    # Kernels take turns by themselves, each for all that its call does to the tree.
+
+    def _read(self, op: str, hook: Callable[..., Result], *arguments: Any) -> Result:
+        return hook(*arguments)
+
+    def _change(self, hook: Callable[..., Result], *arguments: Any) -> Result:
+        return hook(*arguments)
+
+    def _run(self, kernel: Callable[..., int], *arguments: Any) -> int:
+        status = kernel(*arguments)
+        if status == kernels.BUSY:
+            status = self._kernel_turns.wait(kernel, *arguments)
+        return status
 
     # The contract. Batches that need no conversion go straight to a kernel, which checks them; what it refuses, and all
     # else, takes the road of the base class, whose checks name the value and the bound.
@@ -159,14 +178,17 @@ class NumbaTree(SumTree):
         values: Any = _as_batch(priorities, _FLOAT64) if self._validate else priorities
         if where is not None and isinstance(priorities, float):
             values = np.full(where.size, priorities)
-        if where is None or values is None or where.size != values.size or not self._write(where, values):
+        if where is None or values is None or not self._write(where, values):
             super().update(indices, priorities)
 
     def get(self, indices: ArrayLike) -> Priorities:
         where: Any = _as_batch(indices, _INT64) if self._validate else indices
         if where is not None:
             priorities = np.empty(where.size, self._dtype)
-            if self._gather_kernel(where, priorities) == kernels.DONE:
+            status = self._gather_kernel(where, priorities)
+            if status == kernels.BUSY:
+                status = self._kernel_turns.wait(self._gather_kernel, where, priorities)
+            if status == kernels.DONE:
                 return priorities
         return super().get(indices)
 
@@ -206,40 +228,60 @@ class NumbaTree(SumTree):
             status = self._search_kernel(values, uniform, indices, priorities)
         else:
             parts = min(self._threads, batch // _LEAST_PART)
-            with _numba_threads(parts):
-                status = self._parallel_search_kernel(parts, values, uniform, indices, priorities)
+            with numba_threads(parts):
+                status = self._run(self._parallel_search_kernel, parts, values, uniform, indices, priorities)
+        if status == kernels.BUSY:
+            status = self._kernel_turns.wait(self._search_kernel, values, uniform, indices, priorities)
         if status == kernels.DONE:
             return indices, priorities
         if status == kernels.EMPTY:
             if uniform and self._validate:
                 uniform_batch(values)  # a bad value anywhere in the batch comes first
-            raise RuntimeError(nothing_to_sample(self.total()))
+            # Under "recompute" the sums were 0; what they are by now is of no interest.
+            raise RuntimeError(nothing_to_sample(self._total() if self._propagate == "delta" else 0.0))
         return None
 
     def _write(self, indices: Indices, priorities: Reals) -> bool:
         """False, with nothing written, if the kernel refused a value."""
-        if indices.size > self._groups.size:
-            self._groups = np.empty(2 * indices.size, np.int64)
-        return self._update_kernel(indices, priorities, self._groups) == kernels.DONE
+        scratch = self._scratch
+        status = self._update_kernel(indices, priorities, scratch)
+        if status == kernels.CRAMPED:
+            scratch = self._scratch = _empty(2 * kernels.SCRATCH * indices.size, _INT64)
+            status = self._update_kernel(indices, priorities, scratch)
+        if status == kernels.BUSY:
+            status = self._kernel_turns.wait(self._update_kernel, indices, priorities, scratch)
+        return status == kernels.DONE
 
     def _get(self, indices: Indices) -> Priorities:
         priorities = np.empty(indices.size, self._dtype)
-        if self._gather_kernel(indices, priorities) != kernels.DONE:
+        if self._run(self._gather_kernel, indices, priorities) != kernels.DONE:
             raise ValueError(f"an index is outside [0, {self._capacity})")
         return priorities
 
     def total(self) -> float:
-        return float(self._root[0])
+        return self._total()
 
-    def check(self) -> float:
-        return self._audit_kernel(False)
+    def _total(self) -> float:
+        if self._propagate == "recompute":  # an update writes the root once, at its end
+            return float(self._root[0])
+        total = _empty(1, _FLOAT64)
+        self._run(self._root_kernel, total)
+        return float(total[0])
 
-    def rebuild(self) -> None:
-        self._audit_kernel(True)
+    def _check(self) -> float:
+        return self._audit(False)
+
+    def _rebuild(self) -> None:
+        self._audit(True)
+
+    def _audit(self, repair: bool) -> float:
+        largest = _empty(1, _FLOAT64)
+        self._run(self._audit_kernel, repair, largest)
+        return float(largest[0])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the levels and their marks; an update's work list, which grows with the batch, is not counted."""
+        """Bytes of the levels and their marks; an update's scratch, which grows with the batch, is not counted."""
         return sum(array.nbytes for array in (*self._arrays, *self._marks))
 
 
@@ -251,22 +293,3 @@ def _as_batch(values: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any] | None:
         if values.dtype in EXACT[dtype]:
             return values.astype(dtype)
     return None
-
-
-@contextlib.contextmanager
-def _numba_threads(count: int) -> Iterator[None]:
-    """Sole use of numba's thread pool, ``count`` threads of it at most."""
-    global _parallel_pid  # noqa: PLW0603  # the pool, too, is one for the process
-    if _parallel_pid not in (None, os.getpid()):  # asked before the lock, which a fork may have copied locked
-        raise RuntimeError(
-            "numba's threads do not survive a fork: start this process by 'spawn' or 'forkserver', or make "
-            "the tree with threads=1"
-        )
-    with _parallel_entry:
-        _parallel_pid = os.getpid()
-        before = numba.get_num_threads()
-        numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
-        try:
-            yield
-        finally:
-            numba.set_num_threads(before)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .contract import Indices, Priorities, Reals, SumTree, nearest_positive, one_of
+from .contract import READS, Indices, Priorities, Reals, SumTree, nearest_positive, one_of
 from .levels import allocate, fits_lines, full_level_sizes, group_size
 
 _MOST_GATHERED = 1 << 20  # numbers a descent gathers at once: batches beyond it go down in parts
@@ -26,7 +26,12 @@ class NumpyTree(SumTree):
       code.
     * ``propagate="recompute"`` (default, because it is exact and a batch shares its upper levels) sums touched groups
       again; ``"delta"`` adds the leaf's change to every ancestor and drifts by rounding.
+
+    Calls that only read run side by side, as far as NumPy lets go of the GIL: from batches of 1,000 or so. An update
+    runs alone.
     """
+
+    concurrent = READS
 
     def __init__(
         self,
@@ -116,14 +121,14 @@ class NumpyTree(SumTree):
             nodes[empty] = nearest_positive(self._leaves, nodes[empty])
         return nodes
 
-    def total(self) -> float:
+    def _total(self) -> float:
         return float(self._nodes[-1][0])
 
-    def check(self) -> float:
+    def _check(self) -> float:
         pairs = ((self._nodes[level + 1], _sums(self._groups[level])) for level in range(self.height))
         return max(float(np.abs(node[: sums.size] - sums).max()) for node, sums in pairs)
 
-    def rebuild(self) -> None:
+    def _rebuild(self) -> None:
         self._refresh(np.arange(self._sizes[1]))
 
     @property

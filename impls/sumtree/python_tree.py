@@ -22,6 +22,8 @@ class PythonTree(SumTree):
     Options: ``propagate="recompute"`` (default, because it is exact) sums each group on the way up again;
     ``"delta"``, the seeds' method, adds the change of the leaf to every ancestor, which is shorter and drifts by
     rounding.
+
+    Calls from several threads take turns; the GIL would not let two of them run at once.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class PythonTree(SumTree):
 
     def _load(self, leaves: Reals) -> None:
         self._levels[0] = leaves.astype(self._dtype).tolist()
-        self.rebuild()
+        self._rebuild()
 
     def _set_by_recompute(self, leaf: int, priority: float) -> None:
         self._levels[0][leaf] = priority
@@ -82,7 +84,7 @@ class PythonTree(SumTree):
         return np.array([self._levels[0][leaf] for leaf in indices.tolist()], self._dtype)
 
     def _find(self, mass: Reals) -> Indices:
-        return np.array([self.cutoff_path(m)[-1] for m in mass.tolist()], np.int64)
+        return np.array([self._cutoff_path(m)[-1] for m in mass.tolist()], np.int64)
 
     def cutoff_path(self, mass: float) -> list[int]:
         """The cut-off node of every level from the root (node 0) down to the leaf drawn: ``[height + 1]`` node numbers.
@@ -91,6 +93,9 @@ class PythonTree(SumTree):
         Theorem 2 each is the parent of the next, so only its children need be searched. RuntimeError when every leaf
         is 0.
         """
+        return self._read("cutoff_path", self._cutoff_path, mass)
+
+    def _cutoff_path(self, mass: float) -> list[int]:
         node, path = 0, [0]
         for level in range(self.height - 1, -1, -1):
             left_of_child, last_positive, last_left = 0.0, 0, 0.0
@@ -115,7 +120,7 @@ class PythonTree(SumTree):
         for candidate in itertools.chain(range(leaf, -1, -1), range(leaf + 1, self._capacity)):
             if leaves[candidate] > 0.0:
                 return candidate
-        raise RuntimeError(nothing_to_sample(self.total()))
+        raise RuntimeError(nothing_to_sample(self._total()))
 
     def _path_to(self, leaf: int) -> list[int]:
         path = [leaf]
@@ -123,17 +128,17 @@ class PythonTree(SumTree):
             path.append(path[-1] // self._fanout)
         return path[::-1]
 
-    def total(self) -> float:
+    def _total(self) -> float:
         return self._levels[-1][0]
 
-    def check(self) -> float:
+    def _check(self) -> float:
         return max(
             math.fabs(value - self._sum_of_children(level, parent))
             for level in range(self.height)
             for parent, value in enumerate(self._levels[level + 1])
         )
 
-    def rebuild(self) -> None:
+    def _rebuild(self) -> None:
         for level in range(self.height):
             for parent in range(self._sizes[level + 1]):
                 self._levels[level + 1][parent] = self._sum_of_children(level, parent)

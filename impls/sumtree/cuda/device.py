@@ -38,6 +38,7 @@ class CudaDevice:
         self.arrays: Any = cupy
         self._id = int(cupy.cuda.Device().id)
         self.name = f"cuda:{self._id}"
+        self._last_stream: Any = None
 
     def load(self, constants: Constants) -> dict[str, Launch]:
         """The kernels by name."""
@@ -46,6 +47,13 @@ class CudaDevice:
     def address(self, array: Any) -> int:
         """Where the array begins."""
         return int(array.data.ptr)
+
+    def follow(self) -> None:
+        """Have what is enqueued next begin after what was enqueued before on another stream."""
+        stream = self.arrays.cuda.get_current_stream()
+        if self._last_stream not in (None, stream) and not stream.is_capturing():
+            stream.wait_event(self._last_stream.record())
+        self._last_stream = stream
 
     def synchronize(self) -> None:
         """Wait for the current stream."""

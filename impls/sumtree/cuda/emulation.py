@@ -48,6 +48,9 @@ class HostDevice:
         """Where the array begins."""
         return int(array.ctypes.data)
 
+    def follow(self) -> None:
+        """A launch returns when it is done."""
+
     def synchronize(self) -> None:
         """A launch returns when it is done."""
 

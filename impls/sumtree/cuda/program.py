@@ -43,6 +43,9 @@ class Device(Protocol):
     def address(self, array: Any) -> int:
         """Where the array begins."""
 
+    def follow(self) -> None:
+        """Have what is enqueued next, on whatever stream, begin after what was enqueued before."""
+
     def synchronize(self) -> None:
         """Wait until all kernels have finished."""
 

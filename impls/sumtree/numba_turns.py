@@ -1,0 +1,156 @@
+"""What threads and forks need of compiled trees: turns, compiling by turns, and the one pool of numba's threads."""
+
+import contextlib
+import functools
+import os
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba import types
+from numpy.typing import NDArray
+
+from . import lanes
+from . import numba_kernels as kernels
+from .turns import Result, survive_forks, waits
+
+# Numba asks the kernels' own file whether what it kept on disk is out of date; the vector code is in another.
+EDITION = zlib.crc32(Path(lanes.__file__).read_bytes())
+
+# numba's workqueue layer aborts the process when two Python threads enter parallel kernels at once: one lock for all.
+_parallel_entry = threading.RLock()
+_parallel_pid: int | None = None
+
+
+class Compiler:
+    """Compiles for one caller at a time, out of reach of signal handlers: numba does not bear to be called by one while
+    it compiles, or to be left by its exception."""
+
+    def __init__(self) -> None:
+        self.turn = threading.RLock()  # a fork takes it as well: a child cannot end what another thread began
+        self._busy = False
+
+    def run(self, compile_it: Callable[..., Result], *arguments: Any) -> Result:
+        """What the function returns or raises."""
+        if threading.current_thread() is not threading.main_thread():  # handlers run on the main thread alone
+            return self._alone(compile_it, *arguments)
+        results: list[Result] = []
+        errors: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                results.append(self._alone(compile_it, *arguments))
+            except BaseException as error:  # whatever it is, the caller gets it
+                errors.append(error)
+
+        elsewhere = threading.Thread(target=work)
+        elsewhere.start()
+        elsewhere.join()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    def _alone(self, compile_it: Callable[..., Result], *arguments: Any) -> Result:
+        with self.turn:
+            if self._busy:
+                raise RuntimeError(
+                    "a finalizer calls a tree whose kernel is not compiled while its thread compiles another: "
+                    "call each method once before"
+                )
+            self._busy = True
+            try:
+                return compile_it(*arguments)
+            finally:
+                self._busy = False
+
+
+compiler = Compiler()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=compiler.turn.acquire, after_in_parent=compiler.turn.release, after_in_child=compiler.turn.release
+    )
+
+
+class AtFirstUse:
+    """An attribute that is compiled when it is first read: functools.cached_property, but for forks in the middle."""
+
+    def __init__(self, compile_it: Callable[[Any], Callable[..., int]]) -> None:
+        self._compile = compile_it
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, tree: Any, owner: type) -> Callable[..., int]:
+        kernel = compiler.run(self._compile, tree)
+        tree.__dict__[self._name] = kernel
+        return kernel
+
+
+class KernelTurns:
+    """Turns of a tree whose kernels take them; a call whose kernel was BUSY waits here."""
+
+    def __init__(self, header: NDArray[Any]) -> None:
+        self._header = header  # may outlive the tree while a fork holds it
+        self._line = threading.RLock()  # that a signal handler may take again
+        self._turn = functools.partial(_turn(), int(header.ctypes.data), EDITION)
+        survive_forks(self)
+
+    def wait(self, kernel: Any, *arguments: Any) -> int:
+        """What the kernel returns, as that of the call at the head of the line."""
+        address, _, *constants = kernel.args
+        with self._line:
+            try:
+                for seconds in waits():
+                    status: int = kernel.func(address, True, *constants, *arguments)
+                    if status != kernels.BUSY:
+                        break
+                    time.sleep(seconds)
+            finally:
+                self._turn(kernels.OPEN)
+        return status
+
+    def hold(self) -> None:
+        """Wait until no call is inside, and let none in."""
+        self._line.acquire()
+        for seconds in waits():
+            if self._turn(kernels.HOLD):
+                return
+            time.sleep(seconds)
+
+    def let_go(self, in_child: bool) -> None:
+        """Let calls in again; in a child without those that other threads had begun to count."""
+        self._turn(kernels.CLEAR if in_child else kernels.LET_GO)
+        self._line.release()
+
+
+@functools.cache
+def _turn() -> Callable[..., bool]:
+    """The compiled :func:`kernels.turn`."""
+    signature = (types.int64, types.literal(EDITION), types.int64)
+    compiler.run(kernels.turn.compile, signature)
+    entry: Callable[..., bool] = kernels.turn.overloads[signature].entry_point
+    return entry
+
+
+@contextlib.contextmanager
+def numba_threads(count: int) -> Iterator[None]:
+    """Sole use of numba's thread pool, ``count`` threads of it at most."""
+    global _parallel_pid  # noqa: PLW0603  # the pool, too, is one for the process
+    pid = os.getpid()
+    if _parallel_pid not in (None, pid):  # asked before the lock, which a fork may have copied locked
+        raise RuntimeError(
+            "numba's threads do not survive a fork: start this process by 'spawn' or 'forkserver', or make "
+            "the tree with threads=1"
+        )
+    _parallel_pid = pid
+    with _parallel_entry:
+        before = numba.get_num_threads()
+        numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
+        try:
+            yield
+        finally:
+            numba.set_num_threads(before)

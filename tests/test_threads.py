@@ -1,0 +1,533 @@
+"""Threads, forks and interruptions: no use of one tree from many places crashes it, tears it or waits for ever.
+
+What may crash runs in a process of its own. ``hammer`` is what most of these run: all leaves of a block are always set
+together, to one whole number, so whoever sees two different ones in it, or a sum that is off at all, has seen a tree in
+the middle of a call.
+"""
+
+import contextlib
+import copy
+import itertools
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import impls
+from impls.sumtree.contract import READS
+from tests.contestants import NAMES, make
+
+ROOT = Path(__file__).resolve().parent.parent
+
+VARIANTS = {
+    "numba": [
+        {},
+        {"layout": "plain"},
+        {"propagate": "delta"},
+        {"layout": "plain", "propagate": "delta"},
+        {"validate": False},
+        {"threads": 2},
+    ],
+    "numpy": [{}, {"propagate": "delta"}, {"validate": False}],
+    "python": [{}, {"propagate": "delta"}],
+    "cupy": [{}, {"propagate": "delta"}],
+}
+OPERATIONS = ("update", "sample", "get", "total", "check", "state_dict")
+PAIRS = [
+    *itertools.combinations_with_replacement(OPERATIONS, 2),
+    *((other, "update") for other in ("prefix_sum_index", "rebuild", "load_state_dict")),
+]
+FIRST, LOADED, WRITTEN = 1.0, 4.0, (2.0, 3.0)
+VALUES = {FIRST, LOADED, *WRITTEN}
+
+every_name = pytest.mark.parametrize("name", NAMES)
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+
+def alone(call, seconds=600, **environment):
+    """Run ``call``, an expression that may use this module's names, in a process of its own."""
+    code = f"from tests.test_threads import *; {call}"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+    )
+    assert done.returncode == 0, (done.returncode, done.stdout[-2000:], done.stderr[-4000:])
+    return done.stdout
+
+
+def block(capacity):
+    return np.arange(64) * (capacity // 64)
+
+
+def uniform(leaves):
+    """Whether all of a block were set together."""
+    return leaves.min() == leaves.max() and float(leaves[0]) in VALUES
+
+
+def filled(name, capacity, options):
+    tree = make(name, capacity, **options)
+    tree.update(np.arange(capacity), np.full(capacity, FIRST))
+    return tree
+
+
+def operation(tree, op, seed):
+    """A call of ``op`` that fails if what it sees is not a whole tree."""
+    rng, capacity, where = np.random.default_rng(seed), tree.capacity, block(tree.capacity)
+    masses, state = capacity * rng.random(64), {**tree.state_dict(), "leaves": np.full(capacity, LOADED)}
+    draws = rng.random(4096 if tree.threads > 1 else 64)  # a batch that threads share
+
+    def update():
+        batch = np.tile(where, rng.choice([1, 1, 1, 40]))  # now and then one that scratch must grow for
+        tree.update(batch, np.full(batch.size, rng.choice(WRITTEN)))
+
+    def sample():
+        indices, priorities = tree.sample(draws)
+        assert ((indices >= 0) & (indices < capacity)).all()
+        assert set(priorities.tolist()) <= VALUES
+
+    def prefix_sum_index():
+        assert (np.diff(tree.prefix_sum_index(np.sort(masses))) >= 0).all()
+
+    def get():
+        assert uniform(tree.get(where))
+
+    def total():
+        assert tree.total() >= capacity
+        assert tree.total() % 1 == 0
+
+    def check():
+        assert tree.check() == 0.0
+
+    def state_dict():
+        assert uniform(tree.state_dict()["leaves"][where])
+
+    more = {"rebuild": tree.rebuild, "load_state_dict": lambda: tree.load_state_dict(state)}
+    calls = (update, sample, prefix_sum_index, get, total, check, state_dict)
+    return ({call.__name__: call for call in calls} | more)[op]
+
+
+@contextlib.contextmanager
+def running(calls):
+    """Each call over and over on a thread of its own; the process ends with 1 if one of them fails."""
+    stop = threading.Event()
+
+    def work(call):
+        while not stop.is_set():
+            try:
+                call()
+            except BaseException:
+                traceback.print_exc()
+                sys.stderr.flush()
+                os._exit(1)
+
+    workers = [threading.Thread(target=work, args=(call,)) for call in calls]
+    for worker in workers:
+        worker.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
+
+
+def assert_whole(tree):
+    leaves = tree.get(np.arange(tree.capacity))
+    assert tree.check() == 0.0
+    assert tree.total() == leaves.sum(dtype=np.float64)
+    assert set(leaves.tolist()) <= VALUES
+    assert uniform(leaves[block(tree.capacity)])
+
+
+def hammer(name, capacity, seconds, variants, pairs):
+    sys.setswitchinterval(1e-5)
+    for options in variants:
+        tree = filled(name, capacity, options)
+        for pair in pairs:
+            with running([operation(tree, op, seed) for seed, op in enumerate(pair)]):
+                time.sleep(seconds)
+            assert_whole(tree)
+
+
+@every_name
+def test_any_two_operations_on_two_threads(name):
+    alone(f"hammer({name!r}, 640, 0.02, {VARIANTS.get(name, [{}])}, PAIRS)")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", PAIRS, ids="+".join)
+@pytest.mark.parametrize(
+    ("name", "options"), [(name, options) for name in NAMES for options in VARIANTS.get(name, [{}])], ids=str
+)
+def test_any_two_operations_on_two_threads_for_long(name, options, pair):
+    alone(f"hammer({name!r}, 1_000_000, 8, [{options}], [{pair}])")
+
+
+def replay(seconds):
+    """One thread inserts, another samples and updates: how prioritized replay is used."""
+    tree = impls.make("numba", 1_000_000)
+    tree.update(np.arange(1000), 1.0)
+    rng, other, cursor = np.random.default_rng(0), np.random.default_rng(1), itertools.count(1000, 32)
+
+    def insert():
+        tree.update((next(cursor) + np.arange(32)) % tree.capacity, 1.0)
+
+    def learn():
+        batch = int(other.choice([32, 256, 2048]))
+        indices, priorities = tree.sample(impls.uniforms(other, batch))
+        assert (priorities > 0).all()
+        tree.update(indices, rng.random(batch) + 1e-3)
+
+    with running([insert, learn]):
+        time.sleep(seconds)
+    assert tree.check() == 0.0
+
+
+@pytest.mark.parametrize("seconds", [0.5, pytest.param(8, marks=pytest.mark.slow)])
+def test_one_thread_inserts_while_another_samples_and_updates(seconds):
+    pytest.importorskip("numba")
+    alone(f"replay({seconds})")
+
+
+# Which pairs wait
+
+
+@contextlib.contextmanager
+def someone_inside(tree, op):
+    """As if another thread were in the middle of a call of ``op``."""
+    if hasattr(tree, "_kernel_turns"):
+        from impls.sumtree import numba_kernels as kernels  # noqa: PLC0415  # where there is numba
+
+        tree._header[kernels.LOCK] += 1 if op in tree.concurrent else kernels.WRITES
+        yield
+        tree._header[kernels.LOCK] -= 1 if op in tree.concurrent else kernels.WRITES
+    else:
+        inside = tree._turns._together if op in tree.concurrent else tree._turns._alone
+        inside.add(-1)
+        yield
+        inside.remove(-1)
+
+
+ALL = (*READS, "update", "rebuild", "load_state_dict")
+
+
+@every_name
+@pytest.mark.parametrize("options", [{}, {"propagate": "delta"}], ids=str)
+def test_the_trait_says_which_calls_run_side_by_side(name, options):
+    if options and "propagate" not in make(name, 1)._options():
+        pytest.skip("it has one way to update")
+    tree = filled(name, 640, options)
+    for inside, op in itertools.product(("sample", "update"), ALL):
+        call = operation(tree, op, 0)
+        with someone_inside(tree, inside):
+            caller = threading.Thread(target=call)
+            caller.start()
+            if {inside, op} <= tree.concurrent:
+                caller.join(20)
+                assert not caller.is_alive(), (inside, op)
+            elif (name, op) != ("numba", "total"):  # which a single write of the root may let go ahead
+                caller.join(0.01)
+                assert caller.is_alive(), (inside, op)
+        caller.join(20)
+        assert not caller.is_alive(), (inside, op)
+    assert_whole(tree)
+
+
+def test_trees_that_draw_side_by_side_are_the_ones_that_gain_by_it():
+    assert {name for name in NAMES if "sample" in type(make(name, 1)).concurrent} == set(NAMES) - {"python", "cupy"}
+
+
+def keep_at_it(name, many, few):
+    """Two threads do ``many`` without a pause until a third has done ``few`` a hundred times."""
+    tree = filled(name, 64_000, {})
+    rare = operation(tree, few, 2)
+    with running([operation(tree, many, seed) for seed in range(2)]):
+        for _ in range(100):
+            rare()
+
+
+@pytest.mark.parametrize("name", ["numba", "numpy", "python"])
+@pytest.mark.parametrize(("many", "few"), [("sample", "update"), ("update", "sample"), ("update", "update")])
+def test_nobody_starves(name, many, few):
+    alone(f"keep_at_it({name!r}, {many!r}, {few!r})", seconds=120)
+
+
+# Arrays of the caller
+
+
+def change_arguments(name, options):
+    """Calls whose arrays another thread changes between good and bad values all the time."""
+    sys.setswitchinterval(1e-5)
+    tree = filled(name, 640, options)
+    indices, numbers = np.zeros(3000, np.int64), np.full(3000, 2.0)
+
+    def change():
+        for bad, number in ((1 << 40, np.nan), (-1, -5.0), (700, 1e300)):
+            indices[:], numbers[:] = bad, number
+            indices[:], numbers[:] = 630, 0.5
+            indices[:], numbers[:] = 7, 3.0
+
+    calls = {
+        "update": lambda: tree.update(indices, np.full(3000, 3.0)),
+        "priorities": lambda: tree.update(np.full(3000, 9), numbers),
+        "get": lambda: tree.get(indices),
+        "sample": lambda: tree.sample(numbers),
+        "prefix_sum_index": lambda: tree.prefix_sum_index(numbers),
+    }
+    with running([change]):
+        for call in calls.values():
+            until = time.perf_counter() + 0.03
+            while time.perf_counter() < until:
+                with contextlib.suppress(IndexError, ValueError):
+                    call()
+    leaves = tree.get(np.arange(640))
+    assert tree.check() == 0.0
+    assert tree.total() == leaves.sum(dtype=np.float64)
+    assert set(leaves.tolist()) <= {0.5, 1.0, 3.0}
+
+
+@every_name
+def test_arrays_that_change_in_the_middle_of_a_call(name):
+    for options in [{}, {"propagate": "delta"}] if "propagate" in make(name, 1)._options() else [{}]:
+        alone(f"change_arguments({name!r}, {options})")
+
+
+# Copies, processes
+
+
+def copies(name):
+    tree = filled(name, 640, {})
+    with running([operation(tree, op, seed) for seed, op in enumerate(("update", "sample"))]):
+        for make_copy in (copy.copy, copy.deepcopy, lambda tree: pickle.loads(pickle.dumps(tree))):
+            for _ in range(5):
+                twin = make_copy(tree)
+                assert_whole(twin)
+                twin.update(3, FIRST)
+
+
+@every_name
+def test_copies_and_pickles_of_a_busy_tree_are_whole(name):
+    alone(f"copies({name!r})")
+
+
+def _answer(tree, answers):
+    assert_whole(tree)
+    answers.put(tree.total())
+
+
+@pytest.mark.parametrize("name", ["numba", "numpy"])
+def test_a_busy_tree_goes_to_a_spawned_process(name):
+    tree = filled(name, 640, {})
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    with running([operation(tree, "update", 0)]):
+        child = context.Process(target=_answer, args=(tree, answers))
+        child.start()
+        assert answers.get(timeout=60) >= 640
+        child.join(60)
+    assert child.exitcode == 0
+
+
+def child_of(call, seconds=30):
+    """Run the call in a forked child, which ends with 0 if all is well."""
+    if (child := os.fork()) == 0:
+        signal.alarm(seconds)
+        try:
+            call()
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def forks(name, options):
+    tree = filled(name, 640, options)
+
+    def calls():
+        return [operation(tree, op, seed) for seed, op in enumerate(("update", "update", "sample", "state_dict"))]
+
+    def use():
+        assert_whole(tree)
+        for call in calls():  # of generators of random numbers that no other thread had locked
+            call()
+        child_of(tree.check)
+        assert_whole(copy.deepcopy(tree))
+
+    with running(calls()):
+        for _ in range(10):
+            child_of(use)
+    assert_whole(tree)
+
+
+@needs_fork
+@every_name
+def test_a_child_forked_from_a_busy_process_has_whole_trees(name):
+    for options in VARIANTS.get(name, [{}])[:3]:
+        alone(f"forks({name!r}, {options})")
+
+
+def fork_while_compiling():
+    from impls.sumtree import numba_turns  # noqa: PLC0415  # where there is numba
+
+    tree, other = (impls.make("numba", 640, layout=layout) for layout in ("prefix", "plain"))
+    worker = threading.Thread(target=tree.update, args=(np.arange(640), np.full(640, FIRST)))
+    worker.start()
+    while worker.is_alive() and numba_turns.compiler.turn.acquire(blocking=False):
+        numba_turns.compiler.turn.release()
+    child_of(lambda: (other.update(np.arange(640), FIRST), tree.update(np.arange(640), FIRST)), seconds=120)
+    worker.join()
+    assert_whole(tree)
+
+
+@needs_fork
+def test_a_child_forked_while_a_kernel_is_compiled_can_compile(tmp_path):
+    pytest.importorskip("numba")
+    alone("fork_while_compiling()", NUMBA_CACHE_DIR=str(tmp_path))
+
+
+def fork_in_two_threads():
+    trees = [filled(name, 640, {}) for name in ("python", "numpy", "numba") if name in NAMES]
+    with running([operation(tree, "update", 0) for tree in trees]):
+        forkers = [threading.Thread(target=lambda: [child_of(trees[0].check) for _ in range(10)]) for _ in range(2)]
+        for forker in forkers:
+            forker.start()
+        for forker in forkers:
+            forker.join()
+
+
+@needs_fork
+def test_two_threads_may_fork_at_once():
+    alone("fork_in_two_threads()", seconds=120)
+
+
+# Interruptions
+
+
+@every_name
+def test_ctrl_c_ends_a_wait_and_nothing_else(name):
+    alone(f"interrupt_a_wait({name!r})", seconds=60)
+
+
+def interrupt_a_wait(name):
+    tree = filled(name, 640, {})
+    for op in ("update", "load_state_dict", "rebuild"):
+        call = operation(tree, op, 0)
+        with someone_inside(tree, "update"):
+            threading.Timer(0.1, signal.raise_signal, [signal.SIGINT]).start()
+            with contextlib.suppress(KeyboardInterrupt):
+                call()
+                raise AssertionError(f"{op} did not wait")
+        call()
+        assert_whole(tree)
+    other = threading.Thread(target=operation(tree, "update", 1))
+    other.start()
+    other.join(20)
+    assert not other.is_alive()
+
+
+class _Interrupted:
+    """A method that does something else first, the third time it is called."""
+
+    def __init__(self, method, interruption):
+        self._method, self._interruption, self._calls = method, interruption, 0
+
+    def __call__(self, *arguments):
+        self._calls += 1
+        if self._calls == 3:
+            self._interruption()
+        return self._method(*arguments)
+
+
+def _ctrl_c():
+    raise KeyboardInterrupt
+
+
+INTERRUPTED = {"python": "_sum_of_children", "numpy": "_refresh", "cumsum": "_sum_from", "fpga": "_refresh"}
+
+
+@pytest.mark.parametrize("name", INTERRUPTED)
+@pytest.mark.parametrize("next_call", ["total", "sample", "check", "update", "state_dict"])
+def test_after_an_interrupted_update_the_sums_are_made_anew(name, next_call, monkeypatch):
+    tree = make(name, 640, dtype="float64")
+    tree.update(np.arange(640), np.ones(640))
+    method = _Interrupted(getattr(tree, INTERRUPTED[name]), _ctrl_c)
+    monkeypatch.setattr(tree, INTERRUPTED[name], method)
+    with pytest.raises(KeyboardInterrupt):
+        for leaf in (3, 77, 303):
+            tree.update(np.array([leaf, leaf + 200]), np.array([2.0, 3.0]))
+    if next_call == "total":
+        assert tree.total() == tree.get(np.arange(640)).sum()
+    operation(tree, next_call, 0)()
+    assert tree.check() == 0.0
+    assert tree.total() == tree.get(np.arange(640)).sum()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="this system has no such signal")
+@pytest.mark.parametrize("name", ["python", "numpy"])
+@pytest.mark.parametrize("op", ["sample", "update"])
+def test_a_signal_handler_inside_a_call_is_refused_where_it_would_wait_for_itself(name, op, monkeypatch):
+    tree = filled(name, 640, {})
+    call = operation(tree, op, 0)
+    before = signal.signal(signal.SIGUSR1, lambda *_: call())
+    method = _Interrupted(getattr(tree, INTERRUPTED[name]), lambda: signal.raise_signal(signal.SIGUSR1))
+    monkeypatch.setattr(tree, INTERRUPTED[name], method)
+    try:
+        with pytest.raises(RuntimeError, match=r"inside another call of the same tree.* set a flag"):
+            for _ in range(3):
+                tree.update(block(640), np.full(64, 3.0))
+        assert tree.check() == 0.0
+        assert tree.total() == tree.get(np.arange(640)).sum()
+        monkeypatch.undo()
+        tree.update(block(640), np.full(64, 3.0))
+        signal.raise_signal(signal.SIGUSR1)  # between two calls it is welcome
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert_whole(tree)
+
+
+def handle_signals():
+    """A handler that draws and updates, while the main thread and another one update, too."""
+    tree = filled("numba", 64_000, {})
+    handled = [operation(tree, op, seed) for seed, op in enumerate(("sample", "update", "total", "check"))]
+    count = itertools.count()
+
+    def handle(*_):
+        handled[next(count) % 4]()
+        signal.setitimer(signal.ITIMER_REAL, 1e-3)
+
+    signal.signal(signal.SIGALRM, handle)
+    handle()
+    update = operation(tree, "update", 5)
+    with running([operation(tree, "update", 6), operation(tree, "sample", 7)]):
+        while next(count) < 2000:
+            update()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    assert_whole(tree)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timer")
+def test_signal_handlers_may_use_a_tree_of_kernels():
+    pytest.importorskip("numba")
+    alone("handle_signals()", seconds=60)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timer")
+def test_signal_handlers_may_use_a_tree_whose_kernels_are_being_compiled(tmp_path):
+    pytest.importorskip("numba")
+    alone("handle_signals()", seconds=120, NUMBA_CACHE_DIR=str(tmp_path))
