@@ -416,6 +416,90 @@ def test_two_threads_may_fork_at_once():
     alone("fork_in_two_threads()", seconds=120)
 
 
+def fork_in_the_middle(name, options):
+    """A fork beside an update that does not end: the child has its leaves, signs and marks, but not its thread."""
+    tree = filled(name, 640, options)
+    if name == "numba":
+        tree._leaves[0] = -WRITTEN[0]
+        tree._marks[0][0] = 1
+    else:
+        tree._torn = True
+    leaves = np.full(640, FIRST)
+    leaves[0] = tree._get(np.array([0]))[0] if name != "numba" else WRITTEN[0]
+
+    def use():
+        assert tree.total() == leaves.sum()
+        assert tree.get(np.arange(640)).tolist() == leaves.tolist()
+        child_of(tree.check)
+        tree.update(block(640), np.full(64, WRITTEN[1]))
+        leaves[block(640)] = WRITTEN[1]
+        assert tree.check() == 0.0
+        assert tree.total() == leaves.sum()
+
+    with someone_inside(tree, "update"):
+        child_of(use)
+
+
+@needs_fork
+@every_name
+def test_a_child_forked_in_the_middle_of_a_long_update_makes_the_sums_anew(name):
+    for options in VARIANTS.get(name, [{}])[:3]:
+        alone(f"fork_in_the_middle({name!r}, {options})")
+
+
+def fork_while_a_handler_waits():
+    """A handler calls one tree inside a call of another, while a fork wants both."""
+    first, second = filled("python", 640, {}), filled("python", 6_400, {})
+    handled = []
+
+    def handler(number, frame):
+        if not handled:
+            handled.append(True)
+            first.total()
+            handled.clear()
+
+    signal.signal(signal.SIGALRM, handler)
+    forker = threading.Thread(target=lambda: [child_of(first.check) for _ in range(20)])
+    forker.start()
+    while forker.is_alive():
+        signal.setitimer(signal.ITIMER_REAL, 0.003)
+        second.update(np.arange(6_400), np.full(6_400, FIRST))
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    assert_whole(first)
+
+
+@needs_fork
+def test_a_handlers_call_and_a_fork_do_not_wait_for_each_other():
+    alone("fork_while_a_handler_waits()", seconds=120)
+
+
+def interrupt_a_fork(name):
+    idle = [filled(one, 640, {}) for one in NAMES if one != "cupy"]
+    busy = filled(name, 640, {})
+    with someone_inside(busy, "update"):
+        threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
+        try:
+            if (child := os.fork()) == 0:
+                os._exit(int(any(tree.check() != 0.0 for tree in idle)))
+            time.sleep(5)
+            raise AssertionError("Ctrl-C was lost")
+        except KeyboardInterrupt:
+            assert os.waitpid(child, 0)[1] == 0
+    calls = [threading.Thread(target=operation(tree, "update", 0)) for tree in (*idle, busy)]
+    for call in calls:
+        call.start()
+    for call in calls:
+        call.join(20)
+        assert not call.is_alive()
+    child_of(busy.check)
+
+
+@needs_fork
+@pytest.mark.parametrize("name", [name for name in NAMES if name in ("python", "numba")])
+def test_ctrl_c_while_a_fork_waits_is_delivered_and_leaves_every_tree_free(name):
+    alone(f"interrupt_a_fork({name!r})", seconds=120)
+
+
 # Interruptions
 
 

@@ -57,7 +57,7 @@ MARKS = 136  # + level 0..height-1: address of a byte for each of its groups
 LOCK = 200  # on a cache line of its own
 HEADER_WORDS = 208
 
-CLOSED, WRITES = 1 << 40, 1 << 41  # bits of the lock word above the number of readers
+CLOSED, WRITES, HELD = 1 << 40, 1 << 41, 1 << 42  # bits of the lock word above the number of readers
 
 DONE, REFUSED, EMPTY, BUSY, CRAMPED = range(5)  # what a kernel returns; CRAMPED: the scratch is too small
 SCRATCH = 3  # words an update needs for each element of its batch
@@ -125,19 +125,24 @@ def _end_writing(tree: int) -> None:
     atomic_add(tree + _WORD * LOCK, -WRITES)
 
 
-OPEN, HOLD, LET_GO, CLEAR = range(4)
+OPEN, HOLD, LET_GO = range(3)
 
 
 @_kernel()
 def turn(tree: int, edition: int, action: int) -> bool:
-    """OPEN: the head of the line has left it. HOLD: let none in, until LET_GO. CLEAR: nobody is there. Whether done."""
+    """OPEN: the head of the line has left it. HOLD: let none in, and be inside if none is. LET_GO: of what is held.
+
+    Returns whether it is held.
+    """
+    word = tree + _WORD * LOCK
     if action == HOLD:
-        return _begin_writing(tree, True)
-    if action == LET_GO:
-        _end_writing(tree)
-    else:
-        atomic_and(tree + _WORD * LOCK, ~CLOSED if action == OPEN else 0)
-    return True
+        atomic_or(word, CLOSED)
+        return atomic_swap_if(word, CLOSED, WRITES | HELD)
+    if action == OPEN:
+        atomic_and(word, ~CLOSED)
+    elif load_i64(word) & HELD:
+        atomic_and(word, ~(WRITES | HELD))
+    return False
 
 
 # Search

@@ -166,9 +166,19 @@ class NumbaTree(SumTree):
 
     def _run(self, kernel: Callable[..., int], *arguments: Any) -> int:
         status = kernel(*arguments)
-        if status == kernels.BUSY:
-            status = self._kernel_turns.wait(kernel, *arguments)
-        return status
+        return self._wait(kernel, *arguments) if status == kernels.BUSY else status
+
+    def _wait(self, kernel: Callable[..., int], *arguments: Any) -> int:
+        """What the kernel returns when it is its turn."""
+        if self._kernel_turns.orphaned:
+            self._kernel_turns.adopt(self._mend, self._rebuild)
+        return self._kernel_turns.wait(kernel, *arguments)
+
+    def _mend(self) -> None:
+        """Undo what an update that never ended leaves beside wrong sums: signs of leaves, and marks of groups."""
+        np.abs(self._leaves, out=self._leaves)
+        for marks in self._marks:
+            marks[:] = 0
 
     # The contract. Batches that need no conversion go straight to a kernel, which checks them; what it refuses, and all
     # else, takes the road of the base class, whose checks name the value and the bound.
@@ -187,7 +197,7 @@ class NumbaTree(SumTree):
             priorities = np.empty(where.size, self._dtype)
             status = self._gather_kernel(where, priorities)
             if status == kernels.BUSY:
-                status = self._kernel_turns.wait(self._gather_kernel, where, priorities)
+                status = self._wait(self._gather_kernel, where, priorities)
             if status == kernels.DONE:
                 return priorities
         return super().get(indices)
@@ -231,7 +241,7 @@ class NumbaTree(SumTree):
             with numba_threads(parts):
                 status = self._run(self._parallel_search_kernel, parts, values, uniform, indices, priorities)
         if status == kernels.BUSY:
-            status = self._kernel_turns.wait(self._search_kernel, values, uniform, indices, priorities)
+            status = self._wait(self._search_kernel, values, uniform, indices, priorities)
         if status == kernels.DONE:
             return indices, priorities
         if status == kernels.EMPTY:
@@ -249,7 +259,7 @@ class NumbaTree(SumTree):
             scratch = self._scratch = _empty(2 * kernels.SCRATCH * indices.size, _INT64)
             status = self._update_kernel(indices, priorities, scratch)
         if status == kernels.BUSY:
-            status = self._kernel_turns.wait(self._update_kernel, indices, priorities, scratch)
+            status = self._wait(self._update_kernel, indices, priorities, scratch)
         return status == kernels.DONE
 
     def _get(self, indices: Indices) -> Priorities:
@@ -262,7 +272,7 @@ class NumbaTree(SumTree):
         return self._total()
 
     def _total(self) -> float:
-        if self._propagate == "recompute":  # an update writes the root once, at its end
+        if self._propagate == "recompute" and not self._kernel_turns.orphaned:  # an update writes it once, at its end
             return float(self._root[0])
         total = _empty(1, _FLOAT64)
         self._run(self._root_kernel, total)

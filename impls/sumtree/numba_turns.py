@@ -54,6 +54,15 @@ class Compiler:
             raise errors[0]
         return results[0]
 
+    def hold(self) -> None:
+        """Wait until nothing is compiled, before a fork."""
+        self.turn.acquire()
+
+    def let_go(self) -> None:
+        """Go on after a fork; one that Ctrl-C cut the wait of short holds nothing."""
+        with contextlib.suppress(RuntimeError):
+            self.turn.release()
+
     def _alone(self, compile_it: Callable[..., Result], *arguments: Any) -> Result:
         with self.turn:
             if self._busy:
@@ -70,9 +79,7 @@ class Compiler:
 
 compiler = Compiler()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=compiler.turn.acquire, after_in_parent=compiler.turn.release, after_in_child=compiler.turn.release
-    )
+    os.register_at_fork(before=compiler.hold, after_in_parent=compiler.let_go, after_in_child=compiler.let_go)
 
 
 class AtFirstUse:
@@ -96,6 +103,8 @@ class KernelTurns:
     def __init__(self, header: NDArray[Any]) -> None:
         self._header = header  # may outlive the tree while a fork holds it
         self._line = threading.RLock()  # that a signal handler may take again
+        self._fork: int | None = None  # the thread that forks and holds the line
+        self.orphaned = False
         self._turn = functools.partial(_turn(), int(header.ctypes.data), EDITION)
         survive_forks(self)
 
@@ -113,18 +122,45 @@ class KernelTurns:
                 self._turn(kernels.OPEN)
         return status
 
-    def hold(self) -> None:
-        """Wait until no call is inside, and let none in."""
-        self._line.acquire()
-        for seconds in waits():
+    def try_to_hold(self, seconds: float) -> bool:
+        """Let no call in, once none is inside; False if that takes longer. An orphan has nothing to be held."""
+        if self.orphaned:
+            return True
+        if not self._line.acquire(timeout=seconds):
+            return False
+        self._fork = threading.get_ident()
+        end = time.monotonic() + seconds
+        for pause in waits():
             if self._turn(kernels.HOLD):
-                return
-            time.sleep(seconds)
+                return True
+            if time.monotonic() > end:
+                self.let_go()
+                return False
+            time.sleep(pause)
+        return False
 
-    def let_go(self, in_child: bool) -> None:
-        """Let calls in again; in a child without those that other threads had begun to count."""
-        self._turn(kernels.CLEAR if in_child else kernels.LET_GO)
-        self._line.release()
+    def let_go(self) -> None:
+        """Let calls in again, if this thread holds it."""
+        if self._fork == threading.get_ident():
+            self._turn(kernels.LET_GO)
+            self._turn(kernels.OPEN)
+            self._fork = None
+            self._line.release()
+
+    def be_alone(self) -> None:
+        """Forget every other thread, in a forked child that has none: an update of one of them is an orphan now."""
+        self.orphaned = bool(self._header[kernels.LOCK] & kernels.WRITES)
+        self._header[kernels.LOCK] = kernels.WRITES if self.orphaned else 0
+        self._line, self._fork = threading.RLock(), None
+
+    def adopt(self, mend: Callable[[], object], rebuild: Callable[[], object]) -> None:
+        """End an orphaned update: ``mend`` what kernels rely on, then ``rebuild`` the sums, before any other call."""
+        with self._line:
+            if self.orphaned:
+                mend()
+                self._header[kernels.LOCK] = kernels.CLOSED
+                self.orphaned = False
+                rebuild()  # as the head of the line, for whom alone it is open
 
 
 @functools.cache

@@ -4,13 +4,15 @@ A call first tries to enter at once. If a call that it must not meet is inside, 
 keeps out whoever comes later, so that nobody starves, and looks again and again until the tree is free. Those behind it
 sleep in the operating system. Ctrl-C ends any wait.
 
-A fork takes its turn at every tree, so that no child inherits one in the middle of an update, or a lock whose owner is
-a thread that the child does not have.
+A fork takes its turn at every tree for a moment, so that a child inherits no tree in the middle of an update. Where
+that cannot be had within a second, for a call is long or waits for another tree itself, the fork goes ahead: the child
+frees the tree of the threads that it does not have, and makes the sums of an update that was cut short anew.
 """
 
 import functools
 import itertools
 import os
+import signal
 import threading
 import time
 import weakref
@@ -35,11 +37,14 @@ def waits() -> Iterator[float]:
 class Held(Protocol):
     """What a fork holds while it copies the process."""
 
-    def hold(self) -> None:
-        """Wait until no call is inside, and let none in."""
+    def try_to_hold(self, seconds: float) -> bool:
+        """Let no call in, once none is inside; False if that takes longer."""
 
-    def let_go(self, in_child: bool) -> None:
-        """Let calls in again; ``in_child`` of a fork the threads that other calls belong to do not exist."""
+    def let_go(self) -> None:
+        """Let calls in again, if this thread holds it."""
+
+    def be_alone(self) -> None:
+        """Forget every other thread, in a forked child that has none."""
 
 
 class Turns:
@@ -54,7 +59,7 @@ class Turns:
         self._alone: set[int] = set()  # threads whose calls do not
         self._line = threading.RLock()  # that a signal handler may take again
         self._head_waits = False
-        self._forks_within = False  # whether the thread that forks is inside a call
+        self._fork: int | None = None  # the thread that forks and holds the line
         survive_forks(self)
 
     def run(self, shared: bool, hook: Callable[..., Result], *arguments: Any) -> Result:
@@ -97,49 +102,110 @@ class Turns:
             finally:
                 self._head_waits = False
 
-    def hold(self) -> None:
-        """Wait until no call is inside, and let none in."""
-        self._line.acquire()
+    def try_to_hold(self, seconds: float) -> bool:
+        """Let no call in, once none is inside; False if that takes longer."""
         me = threading.get_ident()
-        self._forks_within = me in self._alone or me in self._together
-        if not self._forks_within:
-            self._stand_in_line(me, False)
+        if me in self._alone or me in self._together:  # a signal handler forks: the child goes on with the call
+            return True
+        if not self._line.acquire(timeout=seconds):
+            return False
+        self._fork = me
+        end = time.monotonic() + seconds
+        for pause in waits():
+            self._head_waits = True
+            if self._enter(me, False):
+                return True
+            if time.monotonic() > end:
+                self.let_go()
+                return False
+            time.sleep(pause)
+        return False
 
-    def let_go(self, in_child: bool) -> None:
-        """Let calls in again; ``in_child`` of a fork the threads that other calls belong to do not exist."""
+    def let_go(self) -> None:
+        """Let calls in again, if this thread holds it."""
+        if self._fork == threading.get_ident():
+            self._alone.discard(self._fork)
+            self._fork, self._head_waits = None, False
+            self._line.release()
+
+    def be_alone(self) -> None:
+        """Forget every other thread, in a forked child that has none."""
         me = threading.get_ident()
-        if not self._forks_within:
-            self._alone.discard(me)
-        if in_child:
-            self._alone &= {me}
-            self._together &= {me}
-        self._line.release()
+        self._alone &= {me}
+        self._together &= {me}
+        self._line, self._head_waits, self._fork = threading.RLock(), False, None
 
 
 # Forks. There is one set for the process, because it forks as a whole.
 
+_LONGEST_FORK_WAIT_SECONDS = 1.0
+_MOMENT_SECONDS = 0.01
+_PATIENCE_SECONDS = 0.05  # with one tree that is busy, while others are held
+
 _all: weakref.WeakSet[Held] = weakref.WeakSet()
-_one_fork = threading.RLock()
-_held: list[Held] = []
+_listing = threading.RLock()
+_held: dict[int, list[Held]] = {}  # by the thread that forks
+_interrupted: set[int] = set()
 
 
 def survive_forks(turns: Held) -> None:
     """Have forks wait for the turns of a tree that is about to be used."""
-    with _one_fork:  # a fork has seen every tree, or this one is not in use yet
+    with _listing:
         _all.add(turns)
 
 
 def _before_fork() -> None:
-    _one_fork.acquire()
-    _held.extend(_all)
-    for turns in _held:
-        turns.hold()
+    me = threading.get_ident()
+    held = _held[me] = []
+    try:
+        _hold_all(held)
+    except KeyboardInterrupt:  # an exception in here is lost, so it is raised again after the fork
+        _interrupted.add(me)
+
+
+def _hold_all(held: list[Held]) -> None:
+    """Hold every tree, or, after a while, those that can be had."""
+    with _listing:
+        every = list(_all)
+    end = time.monotonic() + _LONGEST_FORK_WAIT_SECONDS
+    while not all(_is_held(turns, held, _PATIENCE_SECONDS) for turns in every):
+        if time.monotonic() > end:
+            for turns in every:
+                _is_held(turns, held, 0.0)
+            return
+        _let_go(held)  # whoever is inside the one that is missing may wait for one of these
+        time.sleep(_MOMENT_SECONDS)
+
+
+def _is_held(turns: Held, held: list[Held], seconds: float) -> bool:
+    if turns in held:
+        return True
+    held.append(turns)  # first, for an interrupted fork lets go of all that is listed
+    if turns.try_to_hold(seconds):
+        return True
+    held.pop()
+    return False
+
+
+def _let_go(held: list[Held]) -> None:
+    while held:
+        held[-1].let_go()
+        held.pop()
 
 
 def _after_fork(in_child: bool) -> None:
-    while _held:
-        _held.pop().let_go(in_child)
-    _one_fork.release()
+    global _listing  # noqa: PLW0603  # another thread may have had it
+    me = threading.get_ident()
+    _let_go(_held.pop(me, []))
+    if in_child:
+        _listing = threading.RLock()
+        _held.clear()
+        for turns in list(_all):
+            turns.be_alone()
+    if me in _interrupted:
+        _interrupted.discard(me)
+        if not in_child:  # a moment later, for an exception in here is lost as well
+            threading.Timer(_MOMENT_SECONDS, signal.raise_signal, [signal.SIGINT]).start()
 
 
 if hasattr(os, "register_at_fork"):
