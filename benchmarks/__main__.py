@@ -18,7 +18,6 @@ import ast
 import dataclasses
 import json
 import sys
-import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -59,7 +58,6 @@ NOISY = 0.10  # noise floor from which a run deserves to be repeated
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a subcommand; returns the exit code: 0 done, 2 cannot be done (one sentence says why), 130 interrupted."""
-    warnings.showwarning = _one_line
     words = sys.argv[1:] if arguments is None else arguments
     if not words:
         print(f"error: name a command, such as {FIRST}; {ALL} tells what each is for", file=sys.stderr)
@@ -154,10 +152,6 @@ def _run_list(options: argparse.Namespace) -> int:
     for row in [dict(zip(widths, widths, strict=True)), *rows]:
         print("  ".join(str(value).ljust(widths[key]) for key, value in row.items()).rstrip())
     return 0
-
-
-def _one_line(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-    print(f"warning: {message}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -192,8 +192,8 @@ def _value(key: str, value: Any, devices: Collection[str]) -> Any:
     least = 0 if key == "presampled" else 2 if key == "fanout" else 1
     try:
         number = count(str(value))
-    except ArgumentTypeError:
-        number = -1
+    except ArgumentTypeError as error:
+        raise ProblemError(f"{key}: {error}") from None
     if number < least:
         raise ProblemError(
             f"{key} must be a whole number of at least {least}, not {short(value)}; write it like 1000, 1e3 or 1k"

@@ -12,17 +12,19 @@ from typing import Any
 import numpy as np
 
 from impls.sumtree.contract import LEAF_DTYPES, one_of
+from impls.terminal import plural
 
 from . import machines, models, platforms, stats
 from .modeled import Modeled, fastest
 from .platforms.reading import FILE
 from .records import RecordError, benchmark, how_to_measure
-from .tables import LEAST_CELLS, LEAST_SIGMA, Configuration, Estimate, Question, Table, drift
+from .tables import LEAST_CELLS, Configuration, Estimate, Question, Table
 
 SWEEP = "sweep --preset quick"  # what would answer a question that the records cannot
 QUESTIONS_FILE = "questions.jsonl"  # what answers are tested with: never what they rest on
 CLOSE_ENOUGH = 0.02  # a tie within so much goes to fewer threads
 EQUALLY_FAR = 0.1  # |ln| of factors by which two configurations' cells may differ in distance from the question
+MOST_UPDATES = 1_000_000  # a draw
 BATCH_BYTES = 24  # of an element beside its priority: a uniform or index, a float64 priority, a place in a work list
 
 
@@ -84,8 +86,8 @@ def check(question: Question) -> None:
     for what in ("capacity", "batch", "threads"):
         if (value := getattr(question, what)) < 1:
             raise ValueError(f"{what} must be at least 1, not {value}")
-    if not (question.updates_per_sample >= 0 and math.isfinite(question.updates_per_sample)):
-        raise ValueError(f"updates per sample must be at least 0 and finite, not {question.updates_per_sample}")
+    if not 0 <= question.updates_per_sample <= MOST_UPDATES:
+        raise ValueError(f"updates per sample must be from 0 to {MOST_UPDATES:,}, not {question.updates_per_sample:g}")
     one_of("dtype", question.dtype, LEAF_DTYPES)
 
 
@@ -110,8 +112,7 @@ def answer(table: Table, question: Question) -> Recommendation:
     estimates = _nearest(_estimates(table, question))
     logs = [math.log(estimate.seconds) for estimate in estimates]
     # How far the question lies from every cell makes all times wrong alike, and tells none from another.
-    shared = min(drift(estimate.distance) for estimate in estimates)
-    sigmas = [math.sqrt(max(LEAST_SIGMA**2, estimate.sigma**2 - shared**2)) for estimate in estimates]
+    sigmas = [estimate.own_sigma for estimate in estimates]
     chosen = stats.choose(logs, sigmas)
     # A tie within 2 % goes to fewer threads: a core it leaves free is worth more than what nobody can measure.
     close = [i for i in (chosen.best, *chosen.ties) if logs[i] - logs[chosen.best] <= CLOSE_ENOUGH]
@@ -122,7 +123,7 @@ def answer(table: Table, question: Question) -> Recommendation:
     others = [i for i in np.argsort(logs).tolist() if i != best]
     if choice.basis == "extrapolated":
         notes.append(
-            f"the question lies outside what was measured, by a factor of {math.exp(choice.distance):,.2g} in N and B: "
+            f"the question lies outside what was measured, by a factor of {math.exp(choice.distance):,.1f} in N or B: "
             "the interval is as wide as that is far"
         )
     if carried := table.transfers(choice.configuration, question.batch):
@@ -151,17 +152,18 @@ def _estimates(table: Table, question: Question) -> list[Estimate]:
             f"nothing was measured with {question.distribution!r} priorities, only with {', '.join(sorted(measured))}; "
             f"those that can be measured are listed by: {benchmark('sweep --help')}"
         )
-    able = [one for one in table.configurations(question) if one.threads <= question.threads]
+    known = table.configurations(question)
+    able = [one for one in known if one.threads <= question.threads]
     if not able:
+        fewer = f" on {plural(question.threads, 'thread')} or fewer" if known else ""
         raise RecordError(
-            f"the records hold no draws and updates of {question.dtype} leaves, with at most {question.threads} "
-            f"threads; {how_to_measure(SWEEP)}"
+            f"the records hold no draws and updates of {question.dtype} leaves{fewer}; {how_to_measure(SWEEP)}"
         )
     needs = {one: _bytes(one, question) for one in able}
     if table.memory_bytes is not None and min(needs.values()) > table.memory_bytes:
         raise RecordError(
             f"N = {question.capacity:,} {question.dtype} leaves and batches of {question.batch:,} need at least "
-            f"{min(needs.values()) / 1e9:,.3g} GB, and the machine has {table.memory_bytes / 1e9:,.3g} GB of memory"
+            f"{min(needs.values()) / 1e9:,.1f} GB, and the machine has {table.memory_bytes / 1e9:,.1f} GB of memory"
         )
     fitting = [one for one in able if table.memory_bytes is None or needs[one] <= table.memory_bytes]
     estimates = [estimate for one in fitting if (estimate := table.step(one, question))]

@@ -142,6 +142,8 @@ def read_file(path: Path) -> list[Measurement]:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{path}: byte {error.start} is no text; the file was overwritten or is no records") from None
     lines = text.split("\n")
     torn = lines.pop()  # what follows the last newline
     if torn:

@@ -68,8 +68,9 @@ class Question:
 class Estimate:
     """Seconds per step of one configuration: 95 % interval, and what the figure rests on.
 
-    ``sigma`` is the standard deviation of its logarithm; ``distance`` how far outside of that configuration's cells the
-    question lies: the sum of |ln| of the factors in N and B, 0 inside.
+    ``distance`` is how far outside of that configuration's cells the question lies: the sum of |ln| of the factors in N
+    and B, 0 inside. ``own_sigma`` is the standard deviation of its logarithm but for what the distance adds, ``sigma``
+    with that.
     """
 
     configuration: Configuration
@@ -78,6 +79,7 @@ class Estimate:
     high_seconds: float
     basis: Basis
     sigma: float
+    own_sigma: float
     distance: float = 0.0
 
 
@@ -238,12 +240,13 @@ class Table:
 
 _Key = tuple[str, int, tuple[tuple[str, Any], ...], str, str, str]
 """contestant, threads, options, op, dtype, distribution"""
-_Mean = Callable[[int, int, int], float]
+_Mean = Callable[[int, int, int], tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class _Time:
-    """Seconds per call, the standard deviation of its logarithm, what it rests on, how far outside of the cells."""
+    """Seconds per call, the standard deviation of its logarithm but for what the distance adds, what it rests on, and
+    how far outside of the cells it is."""
 
     seconds: float
     sigma: float
@@ -266,17 +269,18 @@ class _Family:
         base: "_Family | None",
     ) -> None:
         self._cells, self._noise_floor = cells, noise_floor
-        self._mean: _Mean | None = None  # seconds of (N, K, B), before what the cells around are off by
+        self._mean: _Mean | None = None  # (seconds, sigma) of (N, K, B), before what the cells around are off by
         if about is None:
             return
         points = [models.Point(n, k, b, record.seconds) for (k, n, b), record in cells.items()]
         if base and base.tells:
-            self._mean, offset = base.seconds, UNKNOWN_SIGMA
+            self._mean, offset = base.mean, UNKNOWN_SIGMA
         elif _span(cells):
-            self._mean, offset = models.fit(about, points).predict, 0.0
+            model = models.fit(about, points)
+            self._mean, offset = lambda n, k, b: (model.predict(n, k, b), 0.0), 0.0
         else:
             return
-        off = [math.log(one.seconds / self._mean(one.capacity, one.fanout, one.batch)) for one in points]
+        off = [math.log(one.seconds / self._mean(one.capacity, one.fanout, one.batch)[0]) for one in points]
         if offset:
             sigma = float(np.std(off))
         else:
@@ -291,12 +295,12 @@ class _Family:
         """Whether it tells of places that are no cells of its own."""
         return self._mean is not None
 
-    def seconds(self, capacity: int, fanout: int, batch: int) -> float:
-        """Seconds of a call anywhere. ValueError where nothing tells them."""
+    def mean(self, capacity: int, fanout: int, batch: int) -> tuple[float, float]:
+        """(seconds, standard deviation of their logarithm) of a call anywhere. ValueError where nothing tells them."""
         known = self.time(fanout, capacity, batch)
         if known is None:
             raise ValueError(f"nothing tells the time of K={fanout}, N={capacity}, B={batch}")
-        return known.seconds
+        return known.seconds, known.sigma
 
     def time(self, fanout: int, capacity: int, batch: int) -> _Time | None:
         """The measured time, or what the cells around and a model or the default tell; None where nothing does."""
@@ -305,28 +309,24 @@ class _Family:
             return _Time(record.seconds, self._sigma(record), "measured")
         if self._mean is None:
             return None
+        seconds, doubt = self._mean(capacity, fanout, batch)
         off, sigma = self._off.at(_place(fanout, capacity, batch))
         held = [(n, b) for k, n, b in self._cells if k == fanout] or [(n, b) for _, n, b in self._cells]
         distance = sum(
             _outside(values, asked) for values, asked in zip(zip(*held, strict=True), (capacity, batch), strict=True)
         )
-        sigma = math.hypot(max(LEAST_SIGMA, sigma), drift(distance))
         basis: Basis = "extrapolated" if distance else "interpolated"
-        return _Time(self._mean(capacity, fanout, batch) * math.exp(off), sigma, basis, distance)
+        return _Time(seconds * math.exp(off), max(LEAST_SIGMA, math.hypot(sigma, doubt)), basis, distance)
 
     def _sigma(self, record: Measurement) -> float:
         low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
         return max(LEAST_SIGMA, stats.log_sigma(stats.Interval(record.seconds, low, high), self._noise_floor))
 
 
-def drift(distance: float) -> float:
-    """Standard deviation of ln(time) that a distance from the cells adds, whatever the configuration."""
-    return DRIFT_SIGMA * distance
-
-
-def _estimate(configuration: Configuration, seconds: float, sigma: float, basis: Basis, distance: float) -> Estimate:
+def _estimate(configuration: Configuration, seconds: float, own: float, basis: Basis, distance: float) -> Estimate:
+    sigma = math.hypot(own, DRIFT_SIGMA * distance)
     spread = math.exp(min(1.96 * sigma, math.log(1e6)))
-    return Estimate(configuration, seconds, seconds / spread, seconds * spread, basis, sigma, distance)
+    return Estimate(configuration, seconds, seconds / spread, seconds * spread, basis, sigma, own, distance)
 
 
 def family_of(record: Measurement, caches: Mapping[str, int], floor: Mapping[str, float]) -> models.Family:

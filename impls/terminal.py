@@ -1,11 +1,14 @@
 """What every command has in common at a terminal: counts as words, sentences with a number, progress, a reader gone."""
 
 import argparse
+import contextlib
+import errno
 import os
 import re
 import select
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from decimal import Decimal
 from importlib.util import find_spec
@@ -20,6 +23,7 @@ COMMAND = re.compile(r"(?:python -m [\w.]+|(?<=: )make)(?: (?:'[^']*'|[^\s'`;()]
 """A command within a sentence: make after a colon, python -m anywhere; as far as a comma, semicolon or bracket."""
 _COUNT = re.compile(r"([+-]?(?:\d[\d_]*(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,3})?)([kKmMgG]?)")
 STDOUT, STDERR = 1, 2
+FULL = (errno.ENOSPC, errno.EDQUOT)
 _THOUSANDS = {"": 0, "k": 3, "m": 6, "g": 9}
 _EXAMPLES = "write it like 1000000, 1_000_000, 1e6, 1M or 10k"
 
@@ -57,8 +61,14 @@ def plural(number: float, noun: str) -> str:
     return f"{digits} {noun}" if number == 1 else f"{digits} {noun}s"
 
 
+def in_one_line(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    """Show a warning as a sentence, without the code that gave it: for ``warnings.showwarning``."""
+    print(f"warning: {message}", file=sys.stderr)
+
+
 def answering(main: Callable[[], int]) -> int:
     """Run a command; returns its exit code, or 0 once nobody reads its output any more, as after ``| head -1``."""
+    warnings.showwarning = in_one_line
     try:
         try:
             return main()
@@ -72,6 +82,16 @@ def answering(main: Callable[[], int]) -> int:
         for stream in gone:  # so that the interpreter finds nothing to complain of when it flushes them at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         return 0
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        with contextlib.suppress(OSError):
+            print(
+                f"error: the output cannot be written ({error.strerror}); make room, or choose another file",
+                file=sys.stderr,
+            )
+        os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
+        return 2
 
 
 def _is_gone(stream: int) -> bool:

@@ -6,7 +6,6 @@ Every figure as .svg and .png, and index.html, which holds them all and needs no
 import argparse
 import json
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -220,7 +219,6 @@ MODELED_CHARTS = (
 
 def main(arguments: list[str] | None = None) -> int:
     """Build the report; returns the exit code: 0 done, 2 cannot be done (one sentence says why)."""
-    warnings.showwarning = _one_line
     options = _parser().parse_args(arguments)
     try:
         found, note = machines.read(options.results, options.machine, machines.ANYTHING, skip=(QUESTIONS_FILE,))
@@ -312,10 +310,6 @@ def _written(chart: Chart | ModeledChart | SolverChart, figure: Figure, out: Pat
         path.write_bytes(content)
         paths.append(str(path))
     return Drawn(chart.name, figure.subfigs[0].get_suptitle(), pictures["png"], chart.reading)
-
-
-def _one_line(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-    print(f"warning: {message}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

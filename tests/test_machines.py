@@ -424,3 +424,14 @@ def test_an_installed_copy_advises_no_benchmarks(tmp_path):
     assert "--results FOLDER" in done.stderr
     assert done.stdout.splitlines()[-1] == "0"
     assert math.isfinite(float(done.stdout.split(" us a step")[0].split()[-1]))
+
+
+def test_a_cache_that_is_not_known_is_farther_away_than_one_that_is_a_little_larger():
+    here = {"cpu": "x", "cores": 2, "caches": {"L1": 1, "L3": 8}}
+    others = {"none": here | {"caches": {"L1": 1}}, "close": here | {"caches": {"L1": 1, "L3": 9}}}
+    assert machines.nearest(here, others) == "close"
+
+
+def test_a_container_has_as_much_memory_as_it_was_given(monkeypatch):
+    monkeypatch.setattr(fingerprints, "_first_line", lambda path: "1000")
+    assert fingerprints._memory_bytes() == 1000

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import math
+import random
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +13,12 @@ import impls
 from dse import __main__ as cli
 from dse import claims, validation
 from dse.recommend import QUESTIONS_FILE, answer
+from dse.recommend import _nearest as nearest_only
 from dse.records import RecordError, Writer
-from dse.tables import Configuration, Question, Table
+from dse.tables import Configuration, Estimate, Question, Table
 from tests.test_records import measurement
 
+SHIPPED = Path(__file__).resolve().parent.parent / "results" / "d7dae63b89"
 CAPACITIES, BATCHES, FANOUTS = (1_000, 30_000, 1_000_000), (32, 512, 8_192), (4, 8, 16, 64)
 MACHINE = {"key": "here", "cpu": "a processor", "cores": 2, "caches": {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}}
 
@@ -115,7 +119,7 @@ def test_between_cells_the_answer_is_interpolated_and_close(folder, capacity, ba
 def test_outside_of_what_was_measured_it_says_so(folder):
     given = ask(folder, capacity=50_000_000, batch=512, threads=1)
     assert given.choice.basis == "extrapolated"
-    assert any("outside what was measured, by a factor of 50 in N and B" in note for note in given.notes)
+    assert any("outside what was measured, by a factor of 50.0 in N or B" in note for note in given.notes)
     assert "extrapolated" in cli.text(given)
 
 
@@ -155,7 +159,7 @@ def test_the_noise_floor_of_the_run_enters(tmp_path):
 
 
 def test_questions_that_cannot_be_answered(folder, tmp_path):
-    with pytest.raises(RecordError, match=r"no draws and updates of float64 leaves, .* measure with: python -m bench"):
+    with pytest.raises(RecordError, match=r"no draws and updates of float64 leaves; measure with: python -m bench"):
         ask(folder, dtype="float64")
     with pytest.raises(RecordError, match=r"nothing was measured with 'foo' priorities, only with uniform; .* --help"):
         ask(folder, distribution="foo")
@@ -169,7 +173,7 @@ def test_questions_that_cannot_be_answered(folder, tmp_path):
         ({"capacity": 0}, "capacity must be at least 1, not 0"),
         ({"batch": -1}, "batch must be at least 1, not -1"),
         ({"threads": 0}, "threads must be at least 1, not 0"),
-        ({"updates_per_sample": -1.0}, "updates per sample must be at least 0"),
+        ({"updates_per_sample": -1.0}, "updates per sample must be from 0 to 1,000,000, not -1"),
     ):
         with pytest.raises(ValueError, match=words):
             ask(folder, **question)
@@ -240,6 +244,16 @@ def test_intervals_widen_with_the_distance_from_what_was_measured(folder):
     assert answers[3].distance == pytest.approx(math.log(100))
 
 
+def test_distance_makes_all_candidates_wrong_alike_and_tells_none_from_another(folder):
+    far, near = (ask(folder, capacity=n, threads=1) for n in (10**9, 2 * 10**6))
+    assert far.choice.high_seconds / far.choice.low_seconds > 10
+    assert far.regret_95 < 2
+    for given in (far, near):
+        own = [one.own_sigma for one in (given.choice, given.runner_up)]
+        assert all(0.01 <= sigma < 0.5 for sigma in own)
+        assert given.choice.sigma == pytest.approx(math.hypot(own[0], 0.25 * given.choice.distance))
+
+
 def memory_floor():
     """Random reads at 2 and 80 ns out of the caches, at 30 and 150 ns out of memory."""
     for megabytes in (1, 8, 64):
@@ -273,9 +287,11 @@ def test_what_does_not_fit_the_memory_is_refused(tmp_path):
     small = [dataclasses.replace(r, machine=MACHINE | {"memory_bytes": 24e9}) for r in records()]
     write(tmp_path, small)
     assert ask(tmp_path, capacity=10**9).choice.basis == "extrapolated"
-    with pytest.raises(RecordError, match=r"N = 10,000,000,000 float32 .* need at least 40 GB, and .* has 24 GB"):
+    with pytest.raises(RecordError, match=r"N = 10,000,000,000 float32 .* need at least 40.0 GB, and .* has 24.0 GB"):
         ask(tmp_path, capacity=10**10)
-    with pytest.raises(RecordError, match=r"batches of 1,000,000,000 need at least 28 GB, and the machine has 24 GB"):
+    with pytest.raises(
+        RecordError, match=r"batches of 1,000,000,000 need at least 28.0 GB, and the machine has 24.0 GB"
+    ):
         ask(tmp_path, batch=10**9)
 
 
@@ -369,6 +385,105 @@ def test_each_verdict_can_go_either_way():
     assert by_text(aligned)[growth].verdict == "confirmed"
 
 
+# What single faults in the tables would change
+
+
+DEFAULT = [r for r in records(threads=(1,)) if r.contestant == "numba"]
+SIXTEEN = Configuration("numba", 16, 1)
+
+
+def test_a_ratio_that_is_the_same_everywhere_is_known_well():
+    rival = [taking(2 * r.seconds, r, options={"layout": "plain"}) for r in DEFAULT]
+    plain = Configuration("numba", 16, 1, (("layout", "plain"),))
+    question = Question(200_000, 512)
+    found, base = (Table([*DEFAULT, *rival]).step(one, question) for one in (plain, SIXTEEN))
+    assert found.seconds == pytest.approx(2 * base.seconds, rel=0.01)
+    assert base.sigma < found.sigma < 2 * base.sigma + 0.05
+
+
+def test_a_variants_doubt_is_never_less_than_the_defaults():
+    rng = random.Random(1)
+    noisy = [taking(r.seconds * math.exp(rng.gauss(0, 0.3)), r) for r in DEFAULT]
+    rival = [taking(0.9 * r.seconds, r, options={"layout": "plain"}) for r in noisy]
+    plain = Configuration("numba", 16, 1, (("layout", "plain"),))
+    question = Question(200_000, 2_000)
+    found, base = (Table([*noisy, *rival]).step(one, question) for one in (plain, SIXTEEN))
+    assert found.sigma >= base.sigma > 0.05
+
+
+def test_each_fanout_lies_as_far_away_as_its_own_cells():
+    found = [r for r in DEFAULT if r.fanout != 64 or r.capacity < 1_000_000]
+    step = Table(found).step(Configuration("numba", 64, 1), Question(1_000_000, 500))
+    assert step.distance == pytest.approx(math.log(1_000_000 / 30_000))
+    assert step.basis == "extrapolated"
+
+
+def test_noisy_cells_are_believed_less():
+    def beside_one_that_is_off(width):
+        """A draw next to a cell that took half as long again as the truth, with an interval so wide."""
+        found = [
+            dataclasses.replace(
+                r,
+                median_seconds=1.5 * r.seconds,
+                low_seconds=1.5 * r.seconds / width,
+                high_seconds=1.5 * r.seconds * width,
+            )
+            if (r.capacity, r.batch, r.fanout) == (30_000, 512, 16)
+            else r
+            for r in DEFAULT
+        ]
+        return Table(found).call(SIXTEEN, "draw", Question(31_000, 512)).seconds
+
+    assert beside_one_that_is_off(3.0) < 0.85 * beside_one_that_is_off(1.01)
+
+
+def test_the_floor_is_what_memory_costs_more_than_the_last_cache():
+    fast = dict.fromkeys(("median_seconds", "low_seconds", "high_seconds"), 1e-9 * 1_000)
+    floor = [dataclasses.replace(r, capacity=1 << 10, **fast) if r.capacity == 1 << 14 else r for r in memory_floor()]
+    assert Table([*records(), *floor]).floor == pytest.approx({"line": 28e-9, "wait": 70e-9})
+    assert Table([*records(), *floor]).step(Configuration("flat", 16, 1), Question(2_000, 40))  # which has no lines
+
+
+def test_the_cells_named_as_evidence_are_the_nearest():
+    cells = Table(DEFAULT).rests_on(SIXTEEN, Question(20_000, 600))
+    assert len(cells) == 8
+    assert (30_000, 512) in {(cell["capacity"], cell["batch"]) for cell in cells}
+
+
+def test_other_leaves_are_compared_with_the_default_too():
+    wide = [taking(1.3 * r.seconds, r, dtype="float64") for r in DEFAULT if r.batch == 512]
+    table = Table([*DEFAULT, *wide])
+    double, single = (table.step(SIXTEEN, Question(1_000_000, 3, dtype=dtype)) for dtype in ("float64", "float32"))
+    assert double.seconds == pytest.approx(1.3 * single.seconds, rel=0.05)
+
+
+def test_a_step_is_as_far_away_as_the_farther_of_its_operations():
+    table = Table([r for r in DEFAULT if r.op == "draw" or r.capacity != 1_000_000])
+    assert table.step(SIXTEEN, Question(1_000_000, 512, 0.0)).basis == "measured"
+    assert table.step(SIXTEEN, Question(1_000_000, 512, 1.0)).basis == "extrapolated"
+
+
+def test_only_the_nearest_configurations_compete():
+    made = [
+        Estimate(SIXTEEN, 1.0, 0.9, 1.1, "measured", 0.01, 0.01, distance) for distance in (0.0, 0.09, 1.0, 1.09, 1.2)
+    ]
+    assert nearest_only(made) == made[:1]
+    assert nearest_only(made[2:]) == made[2:4]
+
+
+def test_the_probe_tells_the_memory_of_machines_whose_records_do_not(tmp_path):
+    write(tmp_path, records())
+    (tmp_path / "here" / "platform.toml").write_text((SHIPPED / "platform.toml").read_text())
+    with pytest.raises(RecordError, match=r"and the machine has 25\.\d GB of memory"):
+        ask(tmp_path, capacity=10**12)
+
+
+def test_a_tie_goes_to_fewer_threads_only_within_two_percent(tmp_path):
+    two = [taking(0.96 * r.seconds, r, threads=2) for r in DEFAULT]
+    wide = [dataclasses.replace(r, low_seconds=0.9 * r.seconds, high_seconds=1.1 * r.seconds) for r in [*DEFAULT, *two]]
+    assert ask(write(tmp_path, wide), batch=8_192).choice.configuration.threads == 2
+
+
 # Trees on a device
 
 
@@ -388,6 +503,14 @@ def test_a_tree_on_a_device_is_recommended_with_what_moving_its_batches_takes(tm
         "cupy takes and leaves its batches on cuda:0; moving one takes 0.51 us there (B=512, measured) and 0.51 us "
         "back (B=512, measured)",
     )
+
+
+def test_the_memory_floor_of_the_host_tells_nothing_of_a_device():
+    cells = [on_device(op, batch, 1e-6 * batch) for op in ("draw", "update") for batch in BATCHES]
+    cells += [dataclasses.replace(one, capacity=1_000) for one in cells]
+    tables = [Table([*records(), *cells, *floor]) for floor in ((), memory_floor())]
+    times = [one.call(Configuration("cupy", 16, 1), "draw", Question(10**8, 512)).seconds for one in tables]
+    assert times[0] == times[1]
 
 
 def test_a_contestant_without_any_time_says_why(tmp_path):
@@ -449,6 +572,7 @@ def test_a_model_does_not_play_batches_through_that_no_hardware_holds(tmp_path, 
     write(tmp_path, found)
     monkeypatch.setattr(impls, "make", None)  # a hundred million elements would take minutes
     assert ask(tmp_path, batch=100_000_000).modeled is None
+    assert ask(tmp_path, capacity=1 << 27).modeled is None
 
 
 def test_records_that_only_models_made_answer_nothing(tmp_path):

@@ -87,6 +87,12 @@ def test_a_time_may_have_no_interval(tmp_path):
     assert read_file(path) == [bare]
 
 
+def test_a_file_that_is_no_text_is_refused_by_name(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(measurement().to_json().encode() + b"\n\xff\n")
+    with pytest.raises(RecordError, match=r"a\.jsonl: byte \d+ is no text"):
+        read_file(tmp_path / "a.jsonl")
+
+
 def test_a_torn_last_line_is_dropped_by_readers_and_cut_by_writers(tmp_path):
     path = tmp_path / "r.jsonl"
     write(path, measurement())

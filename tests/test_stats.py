@@ -64,3 +64,20 @@ def test_times_that_cannot_be_told_apart_tie_and_the_regret_is_their_spread():
     assert choice.regret_95 == pytest.approx(math.expm1(-0.01 + 1.645 * 0.05 * math.sqrt(2)), rel=0.1)
     with pytest.raises(ValueError, match="no candidates"):
         stats.choose([], [])
+
+
+def test_a_field_adds_distances_up_over_its_axes_and_returns_to_the_offset_far_away():
+    corner = stats.Field(np.zeros((1, 2)), np.ones(1), np.full(1, 1e-6), sigma=1.0)
+    assert corner.at([1.0, 1.0])[0] == pytest.approx(math.exp(-2), rel=1e-3)
+    shared = stats.Field(np.array([[0.0], [1.0]]), np.ones(2), np.full(2, 0.01), sigma=0.1, offset=2.0)
+    assert shared.at([50.0])[0] == pytest.approx(1.0, abs=0.01)
+    alone = stats.Field(np.zeros((1, 1)), np.ones(1), np.full(1, 0.01), sigma=0.1, offset=2.0)
+    assert alone.at([50.0])[1] == pytest.approx(0.1 * math.sqrt(2), rel=0.05)
+
+
+def test_a_field_believes_values_the_less_the_larger_their_errors():
+    values = [
+        stats.Field(np.zeros((1, 1)), np.ones(1), np.full(1, error), sigma=1.0).at([0.0]) for error in (0.01, 1.0)
+    ]
+    assert values[0] == pytest.approx((1.0, 0.01), abs=1e-3)
+    assert values[1] == pytest.approx((0.5, math.sqrt(0.5)), abs=1e-3)

@@ -108,7 +108,7 @@ def test_what_is_fixed_may_be_written_so_too():
         "capacity": 5_000_000,
         "fanout": 16,
     }
-    with pytest.raises(ProblemError, match=r"must be a whole number of at least 1, not '1.5'; write it like 1000"):
+    with pytest.raises(ProblemError, match=r"batch: '1.5' is not a whole number; write it like 1000000"):
         checked(load("u200"), {"batch": "1.5"}, (), (), "ratio", None)
 
 
@@ -246,3 +246,42 @@ def test_where_the_end_is_unknown_the_line_counts(capsys):
     clock.now = 31.0
     progress.update()
     assert capsys.readouterr().err == "1 round after 31 s\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+def test_a_full_disk_is_a_sentence():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "dse", "platform", "list"],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert b"the output cannot be written (No space left on device)" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_warnings_are_sentences(tmp_path):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "quick.jsonl").write_text('{"torn')
+    words = ["recommend", "--capacity", "10", "--batch", "1", "--results", str(tmp_path)]
+    done = subprocess.run([sys.executable, "-m", "dse", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("warning: ")
+    assert "read_file" not in done.stderr
+
+
+def test_counts_below_zero_have_an_end_too():
+    with pytest.raises(argparse.ArgumentTypeError, match="too large"):
+        count("-1e19")
+
+
+def test_what_was_said_last_is_said_again(capsys):
+    now = [0.0]
+    progress = Progress(9, "cell", clock=lambda: now[0])
+    progress.update(1, lambda: "here")
+    now[0] = 40.0
+    progress.update()
+    assert capsys.readouterr().err.endswith("; here\n")

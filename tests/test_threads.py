@@ -519,6 +519,10 @@ def interrupt_a_wait(name):
                 raise AssertionError(f"{op} did not wait")
         call()
         assert_whole(tree)
+    if name == "numba":
+        from impls.sumtree import numba_kernels as kernels  # noqa: PLC0415  # where there is numba
+
+        assert tree._header[kernels.LOCK] == 0  # nobody is at the head of the line any more
     other = threading.Thread(target=operation(tree, "update", 1))
     other.start()
     other.join(20)
@@ -550,16 +554,131 @@ INTERRUPTED = {"python": "_sum_of_children", "numpy": "_refresh", "cumsum": "_su
 def test_after_an_interrupted_update_the_sums_are_made_anew(name, next_call, monkeypatch):
     tree = make(name, 640, dtype="float64")
     tree.update(np.arange(640), np.ones(640))
+    calls = {  # made before the tree is torn, and touching other groups than the update that tears it
+        "total": tree.total,
+        "sample": lambda: tree.sample(np.array([0.5])),
+        "check": tree.check,
+        "update": lambda: tree.update(np.array([600]), np.array([1.0])),
+        "state_dict": tree.state_dict,
+    }
     method = _Interrupted(getattr(tree, INTERRUPTED[name]), _ctrl_c)
     monkeypatch.setattr(tree, INTERRUPTED[name], method)
     with pytest.raises(KeyboardInterrupt):
         for leaf in (3, 77, 303):
             tree.update(np.array([leaf, leaf + 200]), np.array([2.0, 3.0]))
-    if next_call == "total":
-        assert tree.total() == tree.get(np.arange(640)).sum()
-    operation(tree, next_call, 0)()
-    assert tree.check() == 0.0
+    answer = calls[next_call]()
+    assert not tree._torn
+    assert tree._check() == 0.0
     assert tree.total() == tree.get(np.arange(640)).sum()
+    if next_call == "total":
+        assert answer == tree.total()
+
+
+@pytest.mark.parametrize("op", ["sample", "get", "check", "state_dict", "prefix_sum_index", "total"])
+def test_a_call_takes_one_turn_for_all_it_does(op, monkeypatch):
+    tree = filled("numpy", 640, {})
+    call, turns, run = operation(tree, op, 0), [], tree._turns.run
+    monkeypatch.setattr(tree._turns, "run", lambda *arguments: (turns.append(1), run(*arguments))[1])
+    call()
+    assert len(turns) == (2 if op == "total" else 1)  # which the test calls twice
+
+
+@pytest.mark.parametrize(
+    ("options", "op"), [({"propagate": "delta"}, "total"), ({"threads": 2}, "sample"), ({"threads": 2}, "update")]
+)
+def test_the_kernels_that_few_calls_take_wait_as_well(options, op):
+    tree = filled("numba", 640, options)
+    call = {
+        "total": tree.total,
+        "sample": lambda: tree.sample(np.full(4096, 0.5)),  # a batch that threads share
+        "update": lambda: tree.update(block(640), np.full(64, WRITTEN[0])),
+    }[op]
+    call()
+    with someone_inside(tree, "update"):
+        caller = threading.Thread(target=call)
+        caller.start()
+        caller.join(0.05)
+        assert caller.is_alive()
+    caller.join(20)
+    assert not caller.is_alive()
+
+
+def test_an_update_by_deltas_stays_within_its_scratch():
+    tree = filled("numba", 4_000, {"propagate": "delta"})
+    room = np.zeros(5_000, np.int64)
+    tree._scratch = room[: 2 * 1_280]
+    tree.update(np.arange(1_280), np.full(1_280, WRITTEN[0]))
+    assert not room[2 * 1_280 :].any()
+    assert tree.check() == 0.0
+
+
+def fork_within():
+    """A signal handler, or whatever runs inside a call, forks: the call goes on, here and in the child."""
+    for op, method in (("sample", "_descend"), ("update", "_refresh")):
+        tree = filled("numpy", 640, {})
+        call, inside = operation(tree, op, 0), []
+        hook = getattr(tree, method)
+
+        def forks_first(*arguments, tree=tree, inside=inside, hook=hook):
+            child_of(lambda: None)
+            inside.append(len(tree._turns._together | tree._turns._alone))
+            return hook(*arguments)
+
+        setattr(tree, method, forks_first)
+        call()
+        assert set(inside) == {1}, (op, inside)
+
+
+@needs_fork
+def test_a_call_may_fork_in_its_middle():
+    alone("fork_within()", seconds=60)
+
+
+def handler_in_line():
+    tree = filled("numpy", 640, {})
+    call = operation(tree, "get", 0)
+    signal.signal(signal.SIGALRM, lambda *_: call())
+    tree._turns._alone.add(-1)
+    threading.Timer(0.5, tree._turns._alone.remove, [-1]).start()
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    tree.update(block(640), np.full(64, WRITTEN[1]))
+    assert_whole(tree)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timer")
+def test_a_handler_may_call_the_tree_whose_turn_its_thread_waits_for():
+    alone("handler_in_line()", seconds=60)
+
+
+def test_a_child_forgets_the_threads_it_does_not_have():
+    tree = filled("python", 64, {})
+    assert tree._turns.try_to_hold(1.0)
+    tree._turns._together.add(-1)
+    tree._turns._alone.add(-2)
+    tree._turns.let_go()
+    tree._turns.be_alone()
+    assert not tree._turns._together | tree._turns._alone
+    assert_whole(tree)
+
+
+def test_a_child_forgets_the_kernels_it_does_not_run():
+    pytest.importorskip("numba")
+    from impls.sumtree import numba_kernels as kernels  # noqa: PLC0415  # where there is numba
+
+    tree = filled("numba", 640, {})
+    turns, header = tree._kernel_turns, tree._header
+    assert turns.try_to_hold(1.0)
+    assert not turns.orphaned
+    header[kernels.LOCK] += 1  # a reader that was counting itself
+    turns.let_go()
+    turns.be_alone()
+    assert header[kernels.LOCK] == 0
+    assert not turns.orphaned
+    header[kernels.LOCK] = 3
+    assert not turns.try_to_hold(0.0)
+    assert header[kernels.LOCK] == 3  # nobody is kept out by a fork that went ahead without it
+    header[kernels.LOCK] = 0
+    assert_whole(tree)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="this system has no such signal")

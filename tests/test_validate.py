@@ -10,7 +10,7 @@ from dse import __main__ as cli
 from dse import validation
 from dse.recommend import answer
 from dse.records import RecordError, Writer
-from dse.tables import Question, Table
+from dse.tables import Configuration, Question, Table
 from tests.test_recommend import records, write
 
 
@@ -75,6 +75,9 @@ def test_answers_are_written_down_once_and_compared_with_what_was_measured(tmp_p
     found = validation.held(path)
     assert [round(one.factor, 6) for one in found] == [1.0, 1.2, 4.0, 1.0, 1.2, 4.0, 1.0, 1.2]
     assert [one.covered for one in found][:1] == [True]
+    choices = [one["choice"] for one in json.loads(path.read_text())["answers"]]
+    assert [one.inside for one in found] == [choice["distance"] == 0 for choice in choices]
+    assert {one.inside for one in found} == {True, False}
     assert cli.main(["validate", str(path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["inside"]["answers"] + told["outside"]["answers"] == 8
@@ -134,3 +137,9 @@ def test_a_file_that_holds_no_answers_is_refused(tmp_path, capsys):
         assert "write one with: python -m dse validate --draw" in capsys.readouterr().err
     with pytest.raises(RecordError, match="no answers that were measured"):
         validation.held(tmp_path / "a.json")
+
+
+def test_an_interval_covers_its_ends():
+    one = validation.Held(Question(1, 1), Configuration("numba", 16, 1), 1.0, 0.5, 2.0, True, 1.0)
+    covered = [dataclasses.replace(one, measured_seconds=seconds).covered for seconds in (0.4, 0.5, 2.0, 2.1)]
+    assert covered == [False, True, True, False]

@@ -51,7 +51,8 @@ class SumTree(ABC):
     two calls. ``concurrent`` names the operations any two of which run side by side; every other pair takes turns. A
     call from within another one of the same thread (a signal handler's) is a RuntimeError where it would wait for
     itself. If an exception such as KeyboardInterrupt cuts an update short, some of its leaves may be set; the next call
-    makes the sums anew first. Copies, pickles and forked children hold a whole tree.
+    makes the sums anew first. Copies and pickles hold a whole tree, and so do forked children, but for an update that a
+    fork did not wait for to end: theirs is as if cut short.
 
     Parameters: ``capacity`` N >= 1; ``fanout`` K >= 2; ``dtype`` of the leaves, "float32" or "float64"; ``threads``
     that may share one batch (1 unless the contestant is ``threaded``); ``validate=False`` skips checks and
@@ -422,6 +423,8 @@ def vector(what: str, values: ArrayLike) -> NDArray[Any]:
         array = np.array(values if type(values) is np.ndarray else to_numpy(values), order="C")
     except ValueError as error:
         raise ValueError(f"{what} must be a scalar or of shape [B]: {error}") from None
+    except (RuntimeError, TypeError, NotImplementedError) as error:  # a tensor that NumPy cannot have
+        raise TypeError(f"{what} cannot be taken as an array of numbers: {error}") from None
     if array.ndim > 1:
         raise ValueError(f"{what} must be a scalar or of shape [B], not of shape {list(array.shape)}")
     return array.reshape(-1)
