@@ -67,8 +67,10 @@ def here(monkeypatch):
 
 @pytest.fixture
 def results(tmp_path):
-    """A folder as in a fresh clone: the shipped records, of another machine."""
-    shutil.copytree(SHIPPED, tmp_path / "results", ignore=shutil.ignore_patterns("training", "questions*"))
+    """A folder as in a fresh clone: shipped records, of one other machine."""
+    without = shutil.ignore_patterns("training", "questions*")
+    for name in (OLD, "quoted", "fpga"):
+        shutil.copytree(SHIPPED / name, tmp_path / "results" / name, ignore=without)
     return tmp_path / "results"
 
 
