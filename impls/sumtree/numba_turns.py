@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from . import lanes
 from . import numba_kernels as kernels
-from .turns import Result, survive_forks, waits
+from .turns import Result, survive_forks, waits, within
 
 # Numba asks the kernels' own file whether what it kept on disk is out of date; the vector code is in another.
 EDITION = zlib.crc32(Path(lanes.__file__).read_bytes())
@@ -129,14 +129,9 @@ class KernelTurns:
         if not self._line.acquire(timeout=seconds):
             return False
         self._fork = threading.get_ident()
-        end = time.monotonic() + seconds
-        for pause in waits():
-            if self._turn(kernels.HOLD):
-                return True
-            if time.monotonic() > end:
-                self.let_go()
-                return False
-            time.sleep(pause)
+        if within(seconds, lambda: self._turn(kernels.HOLD)):
+            return True
+        self.let_go()
         return False
 
     def let_go(self) -> None:

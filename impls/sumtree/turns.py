@@ -34,6 +34,18 @@ def waits() -> Iterator[float]:
         seconds = min(2 * seconds, _LONGEST_WAIT_SECONDS)
 
 
+def within(seconds: float, succeed: Callable[[], bool]) -> bool:
+    """Try until it succeeds; False if that takes longer."""
+    end = time.monotonic() + seconds
+    for pause in waits():
+        if succeed():
+            return True
+        if time.monotonic() > end:
+            break
+        time.sleep(pause)
+    return False
+
+
 class Held(Protocol):
     """What a fork holds while it copies the process."""
 
@@ -109,16 +121,10 @@ class Turns:
             return True
         if not self._line.acquire(timeout=seconds):
             return False
-        self._fork = me
-        end = time.monotonic() + seconds
-        for pause in waits():
-            self._head_waits = True
-            if self._enter(me, False):
-                return True
-            if time.monotonic() > end:
-                self.let_go()
-                return False
-            time.sleep(pause)
+        self._fork, self._head_waits = me, True
+        if within(seconds, lambda: self._enter(me, False)):
+            return True
+        self.let_go()
         return False
 
     def let_go(self) -> None:
