@@ -55,7 +55,9 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has
 
 def alone(call, seconds=600, **environment):
     """Run ``call``, an expression that may use this module's names, in a process of its own."""
-    code = f"from tests.test_threads import *; {call}"
+    # A process that a shell started in the background ignores Ctrl-C, and so would this one.
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heed}; from tests.test_threads import *; {call}"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         cwd=ROOT,
