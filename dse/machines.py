@@ -192,7 +192,7 @@ def _apart(one: float | None, other: float | None) -> float:
 
 
 def _facts(found: Iterable[Measurement]) -> dict[str, Facts]:
-    """Of each machine as its latest record spells them out, the machine that was measured last first."""
+    """Facts of each machine, by key, as its latest record spells them out; the machine measured last comes first."""
     latest = {one.machine_key: one for one in sorted(found, key=lambda one: one.utc) if one.machine_key}
     return {key: one.machine for key, one in sorted(latest.items(), key=lambda pair: pair[1].utc, reverse=True)}
 

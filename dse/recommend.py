@@ -104,7 +104,7 @@ def answer(table: Table, question: Question) -> Recommendation:
     """The recommendation a table of records gives.
 
     RecordError if it holds no draws and updates of those leaves, if its cells tell nothing of that N and B, or if no
-    tree fits the machine's memory. ValueError for leaves or priorities that do not exist.
+    tree fits the machine's memory.
     """
     notes = []
     if question.threads > (most := table.most_threads()):
@@ -145,7 +145,7 @@ def answer(table: Table, question: Question) -> Recommendation:
 
 
 def _estimates(table: Table, question: Question) -> list[Estimate]:
-    """Times of every configuration that may be chosen, fits the memory, and is told of. RecordError without any."""
+    """Times of every configuration within the asked threads that fits the memory. RecordError if there are none."""
     measured = table.distributions(question.dtype)
     if measured and question.distribution not in measured:
         raise RecordError(

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from impls.terminal import count
+from impls.terminal import count, plural
 
 from . import machines
 from .recommend import QUESTIONS_FILE
 from .records import RecordError, how_to_measure
 from .tables import Table
-from .validation import WITHIN, Held, held, questions, write_answers
+from .validation import WITHIN, Held, held, questions, unmeasured, write_answers
 
 ABOUT = """How far off answers about trees are, in three commands:
 
@@ -50,11 +50,13 @@ def run(options: argparse.Namespace) -> int:
             return _draw(options)
         if options.file is None:
             raise ValueError("name a file of answers, or draw questions with --draw 40 --seed S")
-        found = held(options.file)
+        found, missing = held(options.file), unmeasured(options.file)
     except (RecordError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(json.dumps(summary(found)) if options.json else _text(found))
+    print(json.dumps(summary(found) | {"not_measured": missing}) if options.json else _text(found))
+    if missing and not options.json:
+        print(f"{plural(missing, 'answer')} of the file not measured, and in none of these counts")
     return 0
 
 

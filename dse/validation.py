@@ -141,6 +141,11 @@ def held(path: Path) -> list[Held]:
     return [one for one in found if one]
 
 
+def unmeasured(path: Path) -> int:
+    """How many answers of a file have no measured time: cells that failed, were skipped, or are still to be timed."""
+    return len(json.loads(path.read_text())["answers"]) - len(held(path))
+
+
 def _held(asked: dict[str, Any], choice: dict[str, Any], timed: Sequence[Any], cells: dict[str, float]) -> Held | None:
     """One answer beside its measured step; None where that has no time."""
     question, chosen = Question(**asked), choice["configuration"]

@@ -83,8 +83,22 @@ def test_answers_are_written_down_once_and_compared_with_what_was_measured(tmp_p
     assert told["inside"]["answers"] + told["outside"]["answers"] == 8
     assert told["inside"]["within"] + told["outside"]["within"] == 6
     assert max(told[side]["worst_factor"] or 0 for side in ("inside", "outside")) == pytest.approx(4.0)
+    assert told["not_measured"] == 0
     assert cli.main(["validate", str(path)]) == 0
     assert "within a factor of" in capsys.readouterr().out
+
+
+def test_answers_without_a_time_are_counted_and_never_dropped_in_silence(tmp_path, capsys):
+    write(tmp_path, records())
+    _, path = drawn(tmp_path)
+    measure(path, [1.0])
+    lines = path.with_suffix(".jsonl").read_text().splitlines(keepends=True)
+    path.with_suffix(".jsonl").write_text("".join(lines[2:]))  # both cells of the first answer
+    capsys.readouterr()
+    assert cli.main(["validate", str(path)]) == 0
+    assert "1 answer of the file not measured" in capsys.readouterr().out
+    assert cli.main(["validate", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["not_measured"] == 1
 
 
 def test_what_was_measured_of_answers_is_never_rested_on(tmp_path):
