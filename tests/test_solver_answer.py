@@ -164,7 +164,10 @@ def test_a_rate_is_as_sure_as_its_numbers(hopper):
     only = sure | {"T_train(fpga)": Spread(0.5, 2.0)}
     low, high = Terms(row, "ratio", only).interval(0)
     assert low == pytest.approx(result.answer.outcome.hz / 2, rel=0.1)  # the learner alone bounds it
-    assert high == pytest.approx(result.answer.outcome.hz * 2, rel=0.1)
+    # A learner twice as fast leaves the rate to whatever is slowest then: the actors, by some machines' records.
+    problem, chosen = row[0]
+    faster = scaled(problem, "T_train(fpga)", 0.5)
+    assert high == pytest.approx(outcome(faster, same(faster, chosen)).hz, rel=0.1)
 
 
 @pytest.mark.parametrize("platform, name", [(HERE, "cartpole_dqn"), (HERE, "hopper_ddpg"), ("edge", "hopper_ddpg")])

@@ -101,7 +101,7 @@ def test_nothing_fits_is_an_answer_of_its_own(capsys):
         ([*ASK[1:], "--fix", "leaner=gpu"], "did you mean 'learner'?"),
         ([*ASK[1:], "--fix", "learner=gpu"], "learner: no device 'gpu'; there are cpu"),
         ([*ASK[1:], "--fix", "batch=0"], "batch must be a whole number of at least 1, not '0'"),
-        ([*ASK[1:], "--fix", "batch=many"], "batch must be a whole number"),
+        ([*ASK[1:], "--fix", "batch=many"], "batch: 'many' is not a whole number; write it like 1000000"),
         ([*ASK[1:], "--fix", "batch"], "write KEY=VALUE"),
         ([*ASK[1:], "--fix", "batch=8", "--fix", "batch=9"], "batch is given twice"),
         ([*ASK[1:], "--fix", "arrangement=seriel"], "did you mean 'serial'?"),
