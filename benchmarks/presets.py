@@ -95,7 +95,7 @@ PRESETS = {
     "quick": Preset(
         (
             # The default covers the whole range of N and B; its variants are measured at some of its cells and compared
-            # with it between them (dse/tables.py).
+            # with it between them (dse/times/tree_times.py).
             Block(
                 ("numba",),
                 capacities=(1_000, 10_000, 100_000, 1_000_000),

@@ -1,9 +1,9 @@
 """Which to choose: from measured records to a recommendation."""
 
-from .mapping import explain_mapping, recommend_mapping
+from .mapping.answer import MappingAnswer, Shortage
+from .mapping.question import explain_mapping, recommend_mapping
 from .recommend import Recommendation, recommend
 from .records import Measurement, RecordError
-from .solver.answer import MappingAnswer, Shortage
 
 __all__ = [
     "MappingAnswer",

@@ -1,7 +1,8 @@
 """Which tree, which K, how many threads for this N and B: an answer from records, with what it rests on.
 
 A training step is one draw of B leaves and R updates of B leaves. Every configuration measured gets a time for the
-asked (N, B) from ``tables.py``, with its uncertainty; from these come ties, regret and the probability of being best.
+asked (N, B) from ``times.tree_times``, with its uncertainty; from these come ties, regret and the probability of being
+best.
 """
 
 import math
@@ -11,14 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from impls.sumtree.contract import LEAF_DTYPES, one_of
+from impls.checks import one_of
+from impls.sumtree.contract import LEAF_DTYPES
 from impls.terminal import plural
 
-from . import machines, models, platforms, stats
-from .modeled import Modeled, fastest
+from . import machines, platforms, stats
 from .platforms.reading import FILE
 from .records import RecordError, benchmark, how_to_measure
-from .tables import LEAST_CELLS, Configuration, Estimate, Question, Table
+from .times import tree_cost_model
+from .times.tree_times import LEAST_CELLS, Configuration, Estimate, Question, Table
+from .times.untimed_trees import Modeled, fastest
 
 SWEEP = "sweep --preset quick"  # what would answer a question that the records cannot
 QUESTIONS_FILE = "questions.jsonl"  # what answers are tested with: never what they rest on
@@ -186,7 +189,7 @@ def _bytes(configuration: Configuration, question: Question) -> float:
     """Bytes that a tree and one batch take at least: of a tree that is no array, its leaves."""
     leaf = np.dtype(question.dtype).itemsize
     try:
-        tree = models.tree_bytes(
+        tree = tree_cost_model.tree_bytes(
             configuration.contestant,
             question.capacity,
             configuration.fanout,

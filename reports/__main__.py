@@ -14,11 +14,12 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from dse import machines, quoted
-from dse.quoted import Quoted
+from dse import machines
+from dse.published import quoted
+from dse.published.quoted import Quoted
 from dse.recommend import QUESTIONS_FILE
 from dse.records import Measurement, RecordError
-from dse.terminal import answering
+from impls.terminal import answering
 
 from . import (
     figures,

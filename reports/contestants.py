@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dse.peer_claims import is_ours
+from dse.published.peer_claims import is_ours
 from dse.records import Measurement, to_rows
 
 from .peer_rows import SUM, label

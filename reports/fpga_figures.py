@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dse import fixed_point, fpga_points, learner_points
-from dse.fixed_point import Fit
-from dse.fpga_points import Point
-from dse.learner_points import Curve
-from dse.quoted import Quoted
+from dse.published import fixed_point, learner_points, rmm_points
+from dse.published.fixed_point import Fit
+from dse.published.learner_points import Curve
+from dse.published.quoted import Quoted
+from dse.published.rmm_points import Point
 
 from . import look
 from .table import short
@@ -31,20 +31,20 @@ BIT_TICKS = tuple(range(6, 25, 2))
 def latency() -> Figure:
     """Modeled microseconds of a call over B: a line a design and law, the host's link beside them."""
     question = "How long would an FPGA take for a batch? (modeled)"
-    figure, panels = look.panels(question, [f"{what}, N = {short(fpga_points.CAPACITY)}" for what in OPS.values()], 6.5)
+    figure, panels = look.panels(question, [f"{what}, N = {short(rmm_points.CAPACITY)}" for what in OPS.values()], 6.5)
     for axes, op in zip(panels, OPS, strict=True):
-        for position, point in enumerate(fpga_points.BUILDABLE):
+        for position, point in enumerate(rmm_points.BUILDABLE):
             for law in point.laws:
                 _curve(axes, point, op, law, position)
-        link = [1e6 * fpga_points.link_seconds(batch) for batch in fpga_points.CURVE]
+        link = [1e6 * rmm_points.link_seconds(batch) for batch in rmm_points.CURVE]
         axes.plot(
-            fpga_points.CURVE, link, color=LINK_COLOR, linestyle="-.", label="host link, there and back (quoted log)"
+            rmm_points.CURVE, link, color=LINK_COLOR, linestyle="-.", label="host link, there and back (quoted log)"
         )
-        look.ticks(axes.xaxis, fpga_points.CURVE)
+        look.ticks(axes.xaxis, rmm_points.CURVE)
         axes.tick_params("x", rotation=40)
         axes.set(xlabel="elements of a call B", ylabel="modeled time of a call (us)")
         axes.label_outer()
-    clock = fpga_points.PUBLISHED.design.clock_hz / 1e6
+    clock = rmm_points.PUBLISHED.design.clock_hz / 1e6
     return look.captioned(
         figure,
         f"Source: modeled; cycles at {clock:g} MHz, nothing was built or placed. Leaves of equal priority; S "
@@ -54,12 +54,12 @@ def latency() -> Figure:
 
 
 def _curve(axes: Axes, point: Point, op: str, law: str, position: int) -> None:
-    times = [1e6 * fpga_points.call(point.design, op, batch, law).seconds for batch in fpga_points.CURVE]
+    times = [1e6 * rmm_points.call(point.design, op, batch, law).seconds for batch in rmm_points.CURVE]
     style = {"color": look.COLORS[position], "marker": look.MARKERS[position], "linestyle": DASHES[law]}
     design = point.design
     shape = f"{point.name} ({design.micro}, K = {design.fanout}, S = {design.banks})"
     face = "white" if law == "published" else look.COLORS[position]
-    axes.plot(fpga_points.CURVE, times, label=f"{shape}: {LAW[law]}", markerfacecolor=face, **style)
+    axes.plot(rmm_points.CURVE, times, label=f"{shape}: {LAW[law]}", markerfacecolor=face, **style)
 
 
 @look.styled
@@ -94,7 +94,7 @@ def _milliseconds(line: Curve) -> tuple[list[int], list[float]]:
 @look.styled
 def banks() -> Figure:
     """Load of the busiest bank over an even share: a panel a banking, a line a filling of the buffer."""
-    found = fpga_points.loads()
+    found = rmm_points.loads()
     bankings = list(dict.fromkeys(load.banking for load in found))
     titles = {"contiguous": "a sub-tree a bank (contiguous)", "interleaved": "leaf i in bank i mod S (interleaved)"}
     question = "How evenly is work spread over the banks? (modeled)"
@@ -108,12 +108,12 @@ def banks() -> Figure:
             at, high = [load.batch for load in line], [load.over_even for load in line]
             axes.plot(at, high, label=filling, markersize=size, **style)
         axes.axhline(1, color="0.4", linewidth=1)
-        look.ticks(axes.xaxis, fpga_points.BANKED)
+        look.ticks(axes.xaxis, rmm_points.BANKED)
         axes.set(xlabel="elements of a call B", ylabel="busiest bank over even share (ratio)")
         axes.label_outer()
     return look.captioned(
         figure,
-        f"Source: modeled; mean over seeded batches, S = {found[0].banks}, N = {fpga_points.CAPACITY:,}. At 1 every "
+        f"Source: modeled; mean over seeded batches, S = {found[0].banks}, N = {rmm_points.CAPACITY:,}. At 1 every "
         "bank has as much to do; a batch takes as long as its busiest bank. All but the last line draw samples.",
     )
 
@@ -129,8 +129,8 @@ def leaf_bits() -> Figure:
         axes.plot(*_needed(line), color=color, marker=marker, linestyle="--", label=f"priorities {skew}")
         axes.plot(*_needed([fit for fit in line if not fit.passes]), marker, color=color, markerfacecolor="white")
     axes.axhline(fixed_point.DRAWS, color="0.35", linewidth=1, label=f"{short(fixed_point.DRAWS)} draws, made here")
-    for design, dashes in ((fpga_points.PUBLISHED.design, "-."), (fpga_points.WIDE.design, (0, (1, 2)))):
-        whose = "published, by its 4.5 MB" if design is fpga_points.PUBLISHED.design else "ours"
+    for design, dashes in ((rmm_points.PUBLISHED.design, "-."), (rmm_points.WIDE.design, (0, (1, 2)))):
+        whose = "published, by its 4.5 MB" if design is rmm_points.PUBLISHED.design else "ours"
         axes.axvline(
             design.leaf_bits, color="0.35", linewidth=1.2, linestyle=dashes, label=f"{design.leaf_bits} bits ({whose})"
         )

@@ -6,9 +6,9 @@ Everything here is modeled, computed or quoted, and says which; no FPGA was used
 from collections.abc import Sequence
 from pathlib import Path
 
-from dse import fpga_claims, fpga_points, learner_claims, quoted
-from dse.fpga_points import BATCHES, POINTS, PUBLISHED, Point, Taken
-from dse.quoted import Quoted
+from dse.published import learner_claims, quoted, rmm_claims, rmm_points
+from dse.published.quoted import Quoted
+from dse.published.rmm_points import BATCHES, POINTS, PUBLISHED, Point, Taken
 
 from .markup import Cell, items, paragraph, table
 
@@ -35,7 +35,7 @@ UNCHECKED = (
 def section(results: Path) -> str:
     """Claims, design points and open ends as HTML. RecordError where nothing is quoted."""
     found = quoted.read(results / FOLDER)
-    judged = [*fpga_claims.verdicts(found), *learner_claims.verdicts(found)]
+    judged = [*rmm_claims.verdicts(found), *learner_claims.verdicts(found)]
     return (
         paragraph(
             "Nothing in this section was measured. Modeled: by cycle laws that equal simulated hardware, at "
@@ -55,10 +55,10 @@ def _designs() -> str:
     rows = []
     for point in POINTS:
         for law in point.laws:
-            calls = [fpga_points.call(point.design, op, batch, law) for batch in BATCHES for op in ("sample", "update")]
+            calls = [rmm_points.call(point.design, op, batch, law) for batch in BATCHES for op in ("sample", "update")]
             times = [Cell(f"{one.cycles:,.0f}", note=f"{1e6 * one.seconds:,.3g} us") for one in calls]
             rows.append([_name(point), LAWS[law], *times])
-    link = [(Cell("", note=f"+{1e6 * fpga_points.link_seconds(batch):,.3g} us"),) * 2 for batch in BATCHES]
+    link = [(Cell("", note=f"+{1e6 * rmm_points.link_seconds(batch):,.3g} us"),) * 2 for batch in BATCHES]
     rows.append(
         [Cell("host link, there and back", "name"), "fit to a quoted log", *(cell for two in link for cell in two)]
     )
@@ -74,7 +74,7 @@ def _designs() -> str:
 
 
 def _name(point: Point) -> Cell:
-    return Cell(point.name, "name" if point is PUBLISHED else "name ours", fpga_points.said(point.design))
+    return Cell(point.name, "name" if point is PUBLISHED else "name ours", rmm_points.said(point.design))
 
 
 def _gains() -> list[str]:
@@ -91,12 +91,12 @@ def _gains() -> list[str]:
 
 
 def _cycles(point: Point, op: str, batch: int) -> float:
-    return fpga_points.call(point.design, op, batch).cycles
+    return rmm_points.call(point.design, op, batch).cycles
 
 
 def _resources(found: Quoted) -> str:
     """What a pipeline and the whole take by the fitted law, and shares of the slice; the printed module as quoted."""
-    held = found.table(f"{fpga_points.SHELL}.{PUBLISHED.slr}")
+    held = found.table(f"{rmm_points.SHELL}.{PUBLISHED.slr}")
     printed = found.table("seed3.table_vi.rmm")
     quoted_row = [
         Cell("published (quoted)", "name"),
@@ -105,14 +105,14 @@ def _resources(found: Quoted) -> str:
         f"{printed['sram_mb']:g}",
     ]
     rows: list[Sequence[object]] = [quoted_row]
-    taken = {point.name: fpga_points.taken(point, found) for point in POINTS}
+    taken = {point.name: rmm_points.taken(point, found) for point in POINTS}
     for point in POINTS:
         rows.append(_resource_row(point, taken[point.name]))
     batch = taken[PUBLISHED.name].batch
     return (
         paragraph(
             f"What they take (modeled by a fit to synthesis, for batches of up to {batch:,}): the whole with its "
-            f"dispatcher; below it the share of the slice it is meant for ({found.where(fpga_points.SHELL)}), and what "
+            f"dispatcher; below it the share of the slice it is meant for ({found.where(rmm_points.SHELL)}), and what "
             "each pipeline takes with its memories."
         )
         + table(("design", "slice", *KINDS.values(), "tree, MiB"), rows)
@@ -146,7 +146,7 @@ def _fitting(taken: dict[str, Taken], found: Quoted) -> list[str]:
     sentences = []
     for point in POINTS:
         one = taken[point.name]
-        large = fpga_points.taken(point, found, LARGEST)
+        large = rmm_points.taken(point, found, LARGEST)
         calls = LARGEST / one.batch * _cycles(point, "sample", one.batch)
         sentences.append(
             f"Modeled, {point.name}: {_fits(point, one)}, {one.dispatch_lut / one.whole.lut:.0%} of its LUTs for "

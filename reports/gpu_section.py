@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dse import stats
-from dse.peer_claims import one_run
+from dse.published.peer_claims import one_run
 from dse.records import Measurement, RecordError, twins
 
 from .contestants import Contestant, contestants

@@ -5,15 +5,16 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from dse import quoted, table5
 from dse.platforms.reading import RESULTS
-from dse.quoted import Quoted
+from dse.published import mappings as table5
+from dse.published import quoted
+from dse.published.mappings import Judged, Pace, Row
+from dse.published.quoted import Quoted
 from dse.records import Measurement, twins
-from dse.solver import prediction
-from dse.solver.prediction import Answered
 from dse.solver.problem import Timed
 from dse.stats import noise_floor
-from dse.table5 import Judged, Pace, Row
+from dse.validation import loops as prediction
+from dse.validation.loops import Answered
 
 from . import look
 from .markup import Cell, items, paragraph, table

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dse import claims, models, peer_claims
-from dse.__main__ import text
+from dse.cli.tree_text import text
+from dse.published import peer_claims, tree_claims
 from dse.recommend import answer
 from dse.records import Measurement, RecordError
-from dse.tables import Question, Table, family_of
-from dse.validation import validate
+from dse.times import tree_cost_model
+from dse.times.tree_times import Question, Table, family_of
+from dse.validation.trees import validate
 
 from . import (
     fpga_section,
@@ -165,15 +166,15 @@ def _model(material: Material) -> str:
     errors, parts = [], {}
     for op in OPS:
         cells = [record for record in timed(material.found) if _is_default_tree(record, op)]
-        points = [models.Point(one.capacity, one.fanout, one.batch, one.seconds) for one in cells]
-        if len(points) < models.LEAST_POINTS:
+        points = [tree_cost_model.Point(one.capacity, one.fanout, one.batch, one.seconds) for one in cells]
+        if len(points) < tree_cost_model.LEAST_POINTS:
             continue
         parts[op] = (family_of(cells[0], material.about.caches, Table(material.found).floor), points)
-        off = [one.error for one in models.cross_validate(*parts[op])]
+        off = [one.error for one in tree_cost_model.cross_validate(*parts[op])]
         errors += [(op, len(off), f"{statistics.median(off):.0%}", f"{max(off):.0%}")] if off else []
     regrets, sentences = [], []
     for what, chosen in ((" + ".join(parts), list(parts.values())), *((op, [part]) for op, part in parts.items())):
-        found = models.fanout_regrets(*chosen)
+        found = tree_cost_model.fanout_regrets(*chosen)
         regrets += [_regret_row(what, one) for one in found]
         sentences += [_regret_sentence(what, found)] if found else []
     if not errors:
@@ -193,7 +194,7 @@ def _is_default_tree(record: Measurement, op: str) -> bool:
     return shape == ("sum_tree", "numba", op, 1, "float32", "uniform") and not record.options
 
 
-def _regret_row(op: str, one: models.FanoutRegret) -> tuple[Any, ...]:
+def _regret_row(op: str, one: tree_cost_model.FanoutRegret) -> tuple[Any, ...]:
     return (
         op,
         f"{one.capacity:,}",
@@ -207,7 +208,7 @@ def _regret_row(op: str, one: models.FanoutRegret) -> tuple[Any, ...]:
     )
 
 
-def _regret_sentence(op: str, found: Sequence[models.FanoutRegret]) -> str:
+def _regret_sentence(op: str, found: Sequence[tree_cost_model.FanoutRegret]) -> str:
     model, sixteen, printed = (
         statistics.fmean(getattr(one, name) for one in found)
         for name in ("predicted_regret", "sixteen_regret", "printed_regret")
@@ -220,7 +221,7 @@ def _regret_sentence(op: str, found: Sequence[models.FanoutRegret]) -> str:
 
 
 def _claims(material: Material) -> str:
-    judged = [*claims.verdicts(material.found), *peer_claims.verdicts(material.found)]
+    judged = [*tree_claims.verdicts(material.found), *peer_claims.verdicts(material.found)]
     return table(("claim", "verdict", "evidence"), [(one.text, one.verdict, one.evidence) for one in judged])
 
 

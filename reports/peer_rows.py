@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from dse.peer_claims import BATCH, PEER, is_ours
+from dse.published.peer_claims import BATCH, PEER, is_ours
 
 from .table import OPS, PREFERRED_CAPACITY, where
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dse import accuracy, stats
 from dse.accuracy import ACCURACY_FILE, CHECKS, Accuracy
-from dse.peer_claims import PEER, is_ours, one_run
+from dse.published.peer_claims import PEER, is_ours, one_run
 from dse.records import Measurement, RecordError, twins
 
 from .contestants import Contestant, contestants

@@ -6,11 +6,11 @@ Letters: B batch, L learners, H gradient steps between averages of the weights.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dse.mapping import load_workload
+from dse.mapping.question import load_workload
 from dse.records import Measurement, RecordError
-from dse.solver.multi_learner import FactorPoint, Terms, factors
-from dse.solver.primitives import PerformanceTable, of_records
-from dse.training import FlatThenLinear, flat_then_linear
+from dse.times.batch_law import FlatThenLinear, flat_then_linear
+from dse.times.profile import PerformanceTable, of_records
+from dse.tuning.multi_learner import FactorPoint, Terms, factors
 
 WORKLOADS = ("hopper_ddpg", "pong_dqn", "cartpole_dqn", "cartpole_ddpg")  # in this order, as far as they were profiled
 MOST_WORKLOADS = 2

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dse import stats
-from dse.peer_claims import is_ours
+from dse.published.peer_claims import is_ours
 from dse.records import Measurement
 
 from .markup import Cell, items, paragraph, table

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from dse.records import SOURCES
-from dse.solver.allocation import Allocation, RateCurve
+from dse.tuning.core_split import Allocation, RateCurve
 
 from . import look
 from .scaling_points import Scaled

@@ -10,22 +10,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dse.mapping import load_workload, tables
+from dse.mapping.alternatives import Solved, solved
+from dse.mapping.build import Built, build
+from dse.mapping.question import load_workload, tables
 from dse.platforms import load
 from dse.records import RecordError
-from dse.solver import modeled
-from dse.solver.allocation import Rate, RateCurve
-from dse.solver.build import Built, build
 from dse.solver.objectives import EPSILONS, threshold, tie_key
-from dse.solver.others import Solved, solved
 from dse.solver.pareto import front_of
-from dse.solver.parts import Parts
-from dse.solver.presampling import DepthPoint, depth_curve, depth_enough
-from dse.solver.primitives import timed
 from dse.solver.problem import Configuration, Problem, Timed
 from dse.solver.search import Answer, front
 from dse.solver.sensitivity import Terms, spreads
 from dse.solver.simulation import network
+from dse.times import analytic
+from dse.times.parts import Parts
+from dse.times.profile import timed
+from dse.tuning.core_split import Rate, RateCurve
+from dse.tuning.presampling import DepthPoint, depth_curve, depth_enough
 
 PLATFORM, WORKLOAD = "u200", "hopper_ddpg"  # the seeds' machine, and a workload of theirs
 ACCELERATORS = ("gpu", "fpga")
@@ -84,7 +84,7 @@ def platform_cores(results: Evidence) -> Cores:
     parts = parts_of(results)
     counts = range(1, parts.cores)
     acting = {count: _rate(parts.actor_step(count)) for count in counts}
-    laws = {count: modeled.learner(parts.cpu, parts.cpu, parts.workload, parts.batch, count) for count in counts}
+    laws = {count: analytic.learner(parts.cpu, parts.cpu, parts.workload, parts.batch, count) for count in counts}
     learning = {count: _rate(timed(law.seconds, law.factor, "modeled", "f_l")) for count, law in laws.items()}
     rests = next(one for number, one in parts.evidence.items() if number.startswith("f_a("))
     told = f"f_a: {rests.source}, {rests.told}. f_l: modeled, {laws[counts[-1]].told}"

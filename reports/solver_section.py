@@ -6,12 +6,12 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from dse import mapping_loss, quoted
-from dse.mapping import recommend_mapping
-from dse.mapping_text import text
+from dse.cli.mapping_text import text
+from dse.mapping.question import recommend_mapping
 from dse.platforms import PlatformError
+from dse.published import mapping_loss, quoted
 from dse.records import Measurement, RecordError
-from dse.solver.allocation import allocate
+from dse.tuning.core_split import allocate
 
 from . import choice_figures, mapping_section, scaling_points, solver_figures, solver_points
 from .markup import paragraph, safe, table

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dse import models, records, stats
+from dse import records, stats
 from dse.records import Measurement, twins
+from dse.times import tree_cost_model
 
 OPS = ("draw", "update")
 PREFERRED_CAPACITY = 1_000_000
@@ -80,7 +81,9 @@ def _bytes(record: Measurement) -> float:
     if record.primitive == "memory":
         return LINE_BYTES * record.capacity
     try:
-        return models.tree_bytes(record.contestant, record.capacity, record.fanout, record.dtype, record.options)
+        return tree_cost_model.tree_bytes(
+            record.contestant, record.capacity, record.fanout, record.dtype, record.options
+        )
     except ValueError:
         return float("nan")
 

@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dse.solver.allocation import Rate, RateCurve, allocate
-from dse.training import flat_then_linear
+from dse.times.batch_law import flat_then_linear
+from dse.tuning.core_split import Rate, RateCurve, allocate
 
 from . import look
 from .table import About, short

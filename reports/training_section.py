@@ -6,7 +6,7 @@ import pandas as pd
 
 from dse import stats
 from dse.records import Measurement, twins
-from dse.training import flat_then_linear
+from dse.times.batch_law import flat_then_linear
 
 from . import share_table, training_rows
 from .markup import items, paragraph, table

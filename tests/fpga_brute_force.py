@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from impls.fpga import learner, learner_search
+from dse.fpga import learner_search
+from dse.fpga.learner_search import Problem
+from impls.fpga import learner
 from impls.fpga.learner import Mac, resources, stage_cycles, stages, update_cycles
-from impls.fpga.learner_search import Problem
 from impls.fpga.network import parse
 from impls.fpga.resources import Budget
 

@@ -11,7 +11,7 @@ from impls.training import TrainingError, load
 
 torch = pytest.importorskip("torch", reason="actors need the extra `train`")
 pytest.importorskip("gymnasium", reason="actors need the extra `train`")
-from impls.training import learner as learners  # noqa: E402  # with torch
+from impls.training import algorithms  # noqa: E402  # with torch
 from impls.training.actor import Actor, evaluate, explore_at, seed_of  # noqa: E402
 from impls.training.environments import Environment  # noqa: E402
 from impls.training.loop import SerialLoop  # noqa: E402
@@ -114,7 +114,7 @@ def test_an_environment_that_cannot_be_closed_hides_nothing():
 
 def test_an_evaluation_ends_where_an_episode_does_not(monkeypatch):
     workload = fake("Endless-v0")
-    policy, environment = learners.make(workload), Environment(workload)
+    policy, environment = algorithms.make(workload), Environment(workload)
     monkeypatch.setattr("impls.training.actor.LONGEST", 40)
     with pytest.raises(TrainingError, match="episode has not ended after 40 steps; register the environment with max_"):
         evaluate(workload, policy, environment, 1, 0)
@@ -162,7 +162,7 @@ def test_what_a_module_of_the_users_own_lacks_is_not_in_our_extra(monkeypatch, t
 def test_what_terminated_has_nothing_to_follow_and_what_was_cut_off_has():
     for name, ended in (("Fine-v0", True), ("Cut-v0", False)):
         workload = fake(name, actors={"local_storage": 4})
-        actor, policy, found = Actor(workload, 0, seed=0), learners.make(workload), []
+        actor, policy, found = Actor(workload, 0, seed=0), algorithms.make(workload), []
         for _ in range(10):
             inserted, episode = actor.step(policy, 1.0, False)
             found += [inserted] if inserted else []
@@ -245,7 +245,7 @@ def test_seeds_decide_and_differ():
     seeds = {seed_of(0, use, actor, episode) for use in range(4) for actor in range(4) for episode in range(50)}
     assert len(seeds) == 800
     workload = fake()
-    policy, environment = learners.make(workload), Environment(workload)
+    policy, environment = algorithms.make(workload), Environment(workload)
     assert evaluate(workload, policy, environment, 3, 1, 2) == evaluate(workload, policy, environment, 3, 1, 2)
 
 

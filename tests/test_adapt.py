@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from dse.solver.adapt import Cap, adapt, joint, search
 from dse.solver.problem import ProblemError
+from dse.tuning.looks import Cap, adapt, joint, search
 
 SMALLEST = 18  # points from which on a third of the looks is always enough
 

@@ -20,9 +20,9 @@ import benchmarks.__main__ as bench
 from benchmarks.presets import PRESETS
 from dse import platforms
 from dse.__main__ import main as dse_main
-from dse.mapping import explain_mapping, recommend_mapping
-from dse.mapping_text import text
-from dse.solver import prediction
+from dse.cli.mapping_text import text
+from dse.mapping.question import explain_mapping, recommend_mapping
+from dse.validation import loops
 from impls.terminal import COMMAND
 from impls.training import load
 from impls.training.__main__ import main as training_main
@@ -198,10 +198,10 @@ def test_refusals_about_mappings_and_platforms(capsys, tmp_path, monkeypatch):
 
 def test_what_predictions_of_loops_lack():
     workload, machine = load("cartpole_dqn"), platforms.load(str(HERE))
-    check(str(prediction._missing(workload, "a profile", "profile")))
-    check(str(prediction._missing(workload, "a whole serial loop", "share")))
+    check(str(loops._missing(workload, "a profile", "profile")))
+    check(str(loops._missing(workload, "a whole serial loop", "share")))
     with pytest.raises(platforms.PlatformError) as told:
-        prediction._probed(Path("nowhere"), str(machine.machine_key))
+        loops._probed(Path("nowhere"), str(machine.machine_key))
     check(str(told.value))
 
 

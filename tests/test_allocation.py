@@ -5,16 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from dse.solver.allocation import (
-    Rate,
-    RateCurve,
-    Scaling,
-    allocate,
-    completed,
-    printed_allocations,
-    scaling,
-)
 from dse.solver.problem import ProblemError
+from dse.tuning.core_split import Rate, RateCurve, Scaling, allocate, completed, printed_allocations, scaling
 
 
 def curve(name, rates, source="measured"):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import impls
-from impls.sumtree.levels import level_sizes
+from impls.levels import level_sizes
 from impls.sumtree.oracle import Oracle
 from tests.contestants import DEFAULTS, FANOUTS, NAMES, VARIANTS, capacities, contents, make, requires
 

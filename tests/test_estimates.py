@@ -7,8 +7,8 @@ import pytest
 
 from dse import platforms
 from dse.__main__ import main
-from dse.estimates import Asked, rows
 from dse.platforms import Cache, Device, Link, Memory, Platform, Quantity, leaves
+from dse.times.estimates import Asked, rows
 
 WORKLOADS = [  # small ones lie in L1, then L2, L3 and memory: leaves, batches and weights
     Asked(capacity=1_000, batch=32, record_bytes=16, network="mlp:4-8-1"),

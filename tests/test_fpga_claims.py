@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import impls
-from dse import fixed_point, fpga_claims, fpga_device_claims, fpga_points, quoted
+from dse.published import device_claims, fixed_point, quoted, rmm_claims, rmm_points
 from dse.records import RecordError
 from impls.fpga import cycles
 from impls.fpga.design import Design
@@ -23,7 +23,7 @@ def found():
 
 @pytest.fixture(scope="module")
 def judged(found):
-    return fpga_claims.verdicts(found)
+    return rmm_claims.verdicts(found)
 
 
 def test_verdicts(judged):
@@ -62,7 +62,7 @@ def test_the_two_readings_of_the_memory_are_exact():
     design = Design(1 << 20, 2, 17, "scan")
     bits = sum(size * width for size, width in zip(design.sizes, design.widths, strict=True))
     assert bits == 18 * 2**21 - 39
-    assert fpga_device_claims._tree_mib(17) == pytest.approx(4.5, abs=1e-5)
+    assert device_claims._tree_mib(17) == pytest.approx(4.5, abs=1e-5)
     assert (1 << 20) * 36 == 4.5 * 8 * 2**20
 
 
@@ -89,12 +89,12 @@ def test_the_printed_formula_and_the_law_at_a_small_batch():
     ],
 )
 def test_another_number_printed_turns_the_verdict(found, place, verdict, numbers):
-    claim = fpga_claims.verdicts(but(found, **numbers))[place]
+    claim = rmm_claims.verdicts(but(found, **numbers))[place]
     assert claim.verdict == verdict, claim.evidence
 
 
 def test_a_claim_quotes_what_was_printed(found):
-    texts = [claim.text for claim in fpga_claims.verdicts(but(found, seed3__table_vi__rmm__dsp=1_234))]
+    texts = [claim.text for claim in rmm_claims.verdicts(but(found, seed3__table_vi__rmm__dsp=1_234))]
     assert "The RMM takes 1,234 DSP blocks at S = 32 (Table VI)." in texts
 
 
@@ -138,31 +138,31 @@ def test_leaves_stored_as_zero_are_never_drawn_and_counted():
 # Banks and design points
 
 
-@pytest.mark.parametrize("batch", fpga_points.BANKED)
+@pytest.mark.parametrize("batch", rmm_points.BANKED)
 def test_what_is_inserted_lies_in_one_sub_tree_or_in_every_bank(batch):
-    assert fpga_points.load_of("contiguous", fpga_points.INSERTED, batch).over_even == 32
-    assert fpga_points.load_of("interleaved", fpga_points.INSERTED, batch).over_even == 1
+    assert rmm_points.load_of("contiguous", rmm_points.INSERTED, batch).over_even == 32
+    assert rmm_points.load_of("interleaved", rmm_points.INSERTED, batch).over_even == 1
 
 
 def test_a_part_filled_buffer_crowds_sub_trees_and_not_leaves_dealt_in_turn():
-    for batch, even in zip(fpga_points.BANKED, (1.8, 1.38, 1.09), strict=True):
-        uniform = fpga_points.load_of("contiguous", fpga_points.UNIFORM, batch).over_even
+    for batch, even in zip(rmm_points.BANKED, (1.8, 1.38, 1.09), strict=True):
+        uniform = rmm_points.load_of("contiguous", rmm_points.UNIFORM, batch).over_even
         assert uniform == pytest.approx(even, rel=0.03)
-        for filling in (fpga_points.UNIFORM, fpga_points.PART_FULL, fpga_points.NEWEST):
-            dealt = fpga_points.load_of("interleaved", filling, batch).over_even
+        for filling in (rmm_points.UNIFORM, rmm_points.PART_FULL, rmm_points.NEWEST):
+            dealt = rmm_points.load_of("interleaved", filling, batch).over_even
             assert dealt == pytest.approx(even, rel=0.03)
-        assert fpga_points.load_of("contiguous", fpga_points.PART_FULL, batch).over_even > 10
+        assert rmm_points.load_of("contiguous", rmm_points.PART_FULL, batch).over_even > 10
 
 
 def test_design_points_are_faster_than_the_published_one():
-    for point in fpga_points.POINTS[1:]:
-        for batch in fpga_points.BATCHES:
-            ours, theirs = (fpga_points.call(one.design, "sample", batch) for one in (point, fpga_points.PUBLISHED))
+    for point in rmm_points.POINTS[1:]:
+        for batch in rmm_points.BATCHES:
+            ours, theirs = (rmm_points.call(one.design, "sample", batch) for one in (point, rmm_points.PUBLISHED))
             assert ours.cycles < theirs.cycles
 
 
 def test_the_link_is_there_and_back():
-    assert fpga_points.link_seconds(1_024) == pytest.approx(26.6e-6 + 8_192 / 7.45e9 + 8_192 / 12.1e9)
+    assert rmm_points.link_seconds(1_024) == pytest.approx(26.6e-6 + 8_192 / 7.45e9 + 8_192 / 12.1e9)
 
 
 # What is quoted

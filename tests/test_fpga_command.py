@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from dse.__main__ import main
-from impls.fpga.explore import explore
+from dse.fpga.explore import explore
+from dse.fpga.points import Slice
+from dse.fpga.rmm_search import Space
 from impls.fpga.network import parse
-from impls.fpga.points import Slice
 from impls.fpga.resources import Budget
-from impls.fpga.rmm_search import Space
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK = ["fpga", "--network", "cartpole", "--batch", "32", "--capacity", "1000", "--results", str(ROOT / "results")]

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impls.fpga import explore, learner, learner_search, rmm_search
+from dse.fpga import explore, learner_search, rmm_search
+from dse.fpga.learner_search import Problem, fastest
+from dse.fpga.points import Point, Slice, front, less, pooled
+from dse.fpga.rmm_search import Space
+from impls.fpga import learner
 from impls.fpga.design import Design
-from impls.fpga.learner_search import Problem, fastest
 from impls.fpga.model import ledger
 from impls.fpga.network import parse
-from impls.fpga.points import Point, Slice, front, less, pooled
 from impls.fpga.resources import Budget, DoesNotFit, Resources, exceeded
-from impls.fpga.rmm_search import Space
 from tests.fpga_brute_force import KINDS, brute_force, drawn, small_primitives
 
 PROBLEMS = 2_000

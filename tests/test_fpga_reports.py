@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dse import fpga_points, quoted
+from dse.published import quoted, rmm_points
 from reports import __main__ as command
 from reports import fpga_figures, fpga_section, look
 from reports.markup import safe
@@ -35,8 +35,8 @@ def test_the_section_has_every_claim_design_and_open_end(html):
         *map(safe, fpga_section.UNCHECKED),
     ):
         assert part in html
-    for point in fpga_points.POINTS:
-        assert html.count(fpga_points.said(point.design)) == len(point.laws)
+    for point in rmm_points.POINTS:
+        assert html.count(rmm_points.said(point.design)) == len(point.laws)
     assert "Table VI" in html
 
 
@@ -49,8 +49,8 @@ def test_every_number_says_where_it_comes_from(html):
 
 
 def test_a_design_that_is_too_large_for_its_slice_is_marked(html, monkeypatch):
-    small = fpga_points.Point("far too many banks", fpga_points.DOUBLE.design, "slr1")
-    monkeypatch.setattr(fpga_section, "POINTS", (fpga_points.PUBLISHED, small))
+    small = rmm_points.Point("far too many banks", rmm_points.DOUBLE.design, "slr1")
+    monkeypatch.setattr(fpga_section, "POINTS", (rmm_points.PUBLISHED, small))
     text = fpga_section.section(RESULTS)
     assert "Modeled, far too many banks: does not fit SLR1 (LUT " in text
     assert re.search(r'class="number fault"', text)
@@ -105,4 +105,4 @@ def test_pictures_are_the_same_every_time():
 
 def test_latency_has_a_curve_a_design_and_law_and_the_link(drawn):
     for axes in drawn["fpga_latency"].axes:
-        assert len(axes.lines) == sum(len(point.laws) for point in fpga_points.BUILDABLE) + 1
+        assert len(axes.lines) == sum(len(point.laws) for point in rmm_points.BUILDABLE) + 1

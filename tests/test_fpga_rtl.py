@@ -8,7 +8,7 @@ import pytest
 
 from impls.fpga import cycles
 from impls.fpga.design import BANKINGS, MICROS, Design
-from impls.sumtree.levels import level_sizes
+from impls.levels import level_sizes
 
 pytest.importorskip("amaranth", reason="amaranth is not installed; it comes with the extra rtl")
 

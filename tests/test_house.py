@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,14 @@ ALLOWED = {
     "impls": {"impls"},
     "dse": {"dse", "impls"},
     "benchmarks": {"benchmarks", "impls", "dse.accuracy", "dse.records", "dse.stats", "dse.platforms"},
-    "reports": {"reports", "dse"},
+    "reports": {"reports", "dse", "impls.terminal"},
 }
+# The rooms of dse, from the top floor down: a room imports none above it.
+ROOMS = (
+    *("__init__", "__main__", "cli", "validation", "published", "tuning", "mapping", "recommend", "times", "solver"),
+    *("fpga", "machines", "platforms", "accuracy", "stats", "records"),
+)
+PUBLISHED = {"validation", "published"}  # rooms that may enter `published`: what others printed answers no question
 # What a module may import while it is itself imported; heavier libraries are imported where they are used.
 LIGHT = {
     "impls": set(sys.stdlib_module_names) | {"numpy"},
@@ -31,7 +38,7 @@ HEAVY_BY_NATURE = {  # files and folders whose whole purpose is one library, imp
     "impls/fpga/rtl/": {"amaranth"},
     **{
         f"impls/training/{name}.py": {"torch"}
-        for name in ("networks", "learner", "dqn", "ddpg", "td3", "sac", "parallel", "checkpoint")
+        for name in ("algorithms", "networks", "learner", "dqn", "ddpg", "td3", "sac", "parallel", "checkpoint")
     },
 }
 
@@ -62,6 +69,60 @@ def test_imports_follow_the_arrows(folder):
                     path,
                     name,
                 )
+
+
+def test_a_room_of_dse_imports_only_rooms_beneath_it():
+    there = {path.stem for path in (ROOT / "dse").iterdir() if path.name != "__pycache__"} - {"py"}
+    assert there == set(ROOMS)
+    for path in modules("dse"):
+        room = path.relative_to(ROOT / "dse").with_suffix("").parts[0]
+        for name in imported(path):
+            package, _, rest = name.partition(".")
+            other = rest.partition(".")[0]
+            if package == "dse" and other in ROOMS:
+                assert ROOMS.index(room) <= ROOMS.index(other), (path, name)
+                assert other != "published" or room in PUBLISHED, (path, name)
+
+
+def test_no_file_and_no_folder_stands_in_a_circle():
+    files = {}
+    for folder in ALLOWED:
+        for path in modules(folder):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    arrows = {
+        name: {other for other in map(partial(_module, files), imported(path)) if other and other != name}
+        for name, path in files.items()
+    }
+    assert sum(map(len, arrows.values())) > len(files)
+    assert circle(arrows) == []
+    for depth in (1, 2, 3):  # of folders, and of files beside them, in one folder
+        beside = {}
+        for name, others in arrows.items():
+            for other in others:
+                here, there = name.split(".")[:depth], other.split(".")[:depth]
+                if len(here) == len(there) == depth and here[:-1] == there[:-1] and here != there:
+                    beside.setdefault(".".join(here), set()).add(".".join(there))
+        assert circle(beside) == []
+
+
+def _module(files, name):
+    """The file that an imported name is, or is out of."""
+    return next((one for one in (name, name.rpartition(".")[0]) if one in files), None)
+
+
+def circle(arrows):
+    """Nodes that stand in a circle, or lead into one: what is left once those without arrows are taken off.
+
+    >>> circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"e"}})
+    ['a', 'b', 'c']
+    """
+    left = {node: set(others) for node, others in arrows.items()}
+    while free := {other for others in left.values() for other in others if not left.get(other)} | {
+        node for node, others in left.items() if not others
+    }:
+        left = {node: others - free for node, others in left.items() if node not in free}
+    return sorted(left)
 
 
 @pytest.mark.parametrize("folder", LIGHT)

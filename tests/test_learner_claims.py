@@ -2,7 +2,7 @@
 
 import pytest
 
-from dse import fpga_device_claims, learner_claims, learner_points, quoted
+from dse.published import device_claims, learner_claims, learner_points, quoted
 from impls.fpga.learner import FP32, ledger, resources
 from impls.fpga.network import parse
 from tests.printed import QUOTED, but
@@ -88,7 +88,7 @@ def test_the_published_cartpole_design_makes_its_throughput(found):
 
 def test_the_clock_is_inferred_from_the_same_design(found):
     """Its three hints are a claim of the device; the learner's law gives the same cycles a stage."""
-    clock = next(claim for claim in fpga_device_claims.verdicts(found) if "TOPS" in claim.text)
+    clock = next(claim for claim in device_claims.verdicts(found) if "TOPS" in claim.text)
     cycles = learner_points.published_cycles(found) / (16384 / 2 + 8)
     assert f"{cycles:.2f} cycles each at 200 MHz" in clock.evidence
 

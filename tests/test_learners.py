@@ -6,7 +6,7 @@ import pytest
 from tests.learning import ALGORITHMS, batch_of, critic, dense, gaussian, slopes, tiny, weights_of
 
 torch = pytest.importorskip("torch", reason="learners need the extra `train`")
-from impls.training import learner as learners  # noqa: E402  # with torch
+from impls.training import algorithms  # noqa: E402  # with torch
 from impls.training.parallel import cut  # noqa: E402
 
 torch.set_num_threads(1)  # these networks are too small to share
@@ -46,8 +46,8 @@ def doubles(batch):
 @pytest.mark.parametrize("double", [False, True])
 def test_the_gradient_of_dqn(double, dueling, kind):
     workload = tiny("dqn", double=double, dueling=dueling, loss=kind, gamma=0.9)
-    learner, batch = learners.make(workload, seed=1), batch_of(workload)
-    learner.targets = learners.make(workload, seed=2).networks
+    learner, batch = algorithms.make(workload, seed=1), batch_of(workload)
+    learner.targets = algorithms.make(workload, seed=2).networks
     target, weights, real = (
         weights_of(learner.targets["action_values"]),
         weights_of(learner.networks["action_values"]),
@@ -75,8 +75,8 @@ def test_the_gradient_of_dqn(double, dueling, kind):
 
 def test_the_gradients_of_ddpg():
     workload = tiny("ddpg", gamma=0.9)
-    learner, batch = learners.make(workload, seed=1), batch_of(workload)
-    learner.targets = learners.make(workload, seed=2).networks
+    learner, batch = algorithms.make(workload, seed=1), batch_of(workload)
+    learner.targets = algorithms.make(workload, seed=2).networks
     rows, real = learner.rows(batch, WEIGHTS), doubles(batch)
     weights, policy = weights_of(learner.networks["critic"]), weights_of(learner.networks["policy"])
     target = {name: weights_of(learner.targets[name]) for name in ("critic", "policy")}
@@ -96,8 +96,8 @@ def test_the_gradients_of_ddpg():
 
 def test_the_gradients_of_td3():
     workload = tiny("td3", gamma=0.9, policy_delay=1, target_noise=0.4, noise_clip=0.3)
-    learner, batch = learners.make(workload, seed=1), batch_of(workload)
-    learner.targets = learners.make(workload, seed=2).networks
+    learner, batch = algorithms.make(workload, seed=1), batch_of(workload)
+    learner.targets = algorithms.make(workload, seed=2).networks
     rows, real = learner.rows(batch, WEIGHTS), doubles(batch)
     noise = rows["noise"].numpy().astype(np.float64)
     assert np.abs(noise).max() == pytest.approx(0.3)
@@ -126,8 +126,8 @@ def test_the_gradients_of_td3():
 
 def test_the_gradients_of_sac():
     workload = tiny("sac", gamma=0.9)
-    learner, batch = learners.make(workload, seed=1), batch_of(workload)
-    learner.targets = learners.make(workload, seed=2).networks
+    learner, batch = algorithms.make(workload, seed=1), batch_of(workload)
+    learner.targets = algorithms.make(workload, seed=2).networks
     with torch.no_grad():
         learner.networks["temperature"].log.fill_(-0.5)
     rows, real = learner.rows(batch, WEIGHTS), doubles(batch)
@@ -161,7 +161,7 @@ def test_the_gradients_of_sac():
 def linear_dqn(**changes):
     """Q(s, a) = s for every action, and Q' = 10 s: TD errors can be written down."""
     workload = tiny("dqn", shape=(1,), gamma=0.5, **changes)
-    learner = learners.make(workload)
+    learner = algorithms.make(workload)
     for networks, slope in ((learner.networks, 1.0), (learner.targets, 10.0)):
         layer = torch.nn.Linear(1, 3)
         torch.nn.init.constant_(layer.weight, slope)
@@ -200,7 +200,7 @@ def test_known_answers(terminated, clip, error):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_importance_weights_act_once(algorithm):
     workload = tiny(algorithm)
-    learner, batch = learners.make(workload), batch_of(workload)
+    learner, batch = algorithms.make(workload), batch_of(workload)
     network = learner.phases()[0].network
     rows = learner.rows(batch, WEIGHTS)
     plain = dict(rows) | {"weights": torch.ones(4)}
@@ -214,7 +214,7 @@ def test_importance_weights_act_once(algorithm):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_priorities_are_the_td_errors_before_the_step_and_learning_makes_them_smaller(algorithm):
     workload = tiny(algorithm, hidden=(32,), learning_rate=1e-2, gamma=0.0)
-    learner, batch = learners.make(workload), batch_of(workload)
+    learner, batch = algorithms.make(workload), batch_of(workload)
     before = learner.priorities(batch)
     found = learner.step(batch, np.ones(4, np.float32))
     np.testing.assert_allclose(found.priorities, before, rtol=1e-5)
@@ -230,7 +230,7 @@ def test_priorities_are_the_td_errors_before_the_step_and_learning_makes_them_sm
 )
 def test_targets_move_when_it_is_their_turn(algorithm, interval, tau):
     workload = tiny(algorithm, target_interval=interval, tau=tau)
-    learner, batch = learners.make(workload), batch_of(workload)
+    learner, batch = algorithms.make(workload), batch_of(workload)
     for step in range(1, 8):
         before = {name: weights_of(learner.targets[name]) for name in learner.targets}
         learner.step(batch, WEIGHTS)
@@ -251,13 +251,13 @@ def test_targets_move_when_it_is_their_turn(algorithm, interval, tau):
     ],
 )
 def test_only_what_td_errors_read_has_a_target(algorithm, names):
-    learner = learners.make(tiny(algorithm))
+    learner = algorithms.make(tiny(algorithm))
     assert set(learner.targets) == names
     assert not any(each.requires_grad for each in learner.targets.parameters())
 
 
 def test_the_policy_of_td3_follows_the_first_critic_alone():
-    learner = learners.make(tiny("td3", policy_delay=1))
+    learner = algorithms.make(tiny("td3", policy_delay=1))
     rows, policy = learner.rows(batch_of(learner.workload), WEIGHTS), learner.phases()[1]
     del learner.networks["critic"].second
     found, _, _ = learner.gradients(policy, rows)
@@ -265,7 +265,7 @@ def test_the_policy_of_td3_follows_the_first_critic_alone():
 
 
 def test_td3_trains_its_policy_every_other_step():
-    learner = learners.make(tiny("td3", policy_delay=2))
+    learner = algorithms.make(tiny("td3", policy_delay=2))
     batch = batch_of(learner.workload)
     trained = [set(learner.step(batch, WEIGHTS).losses) for _ in range(4)]
     assert trained == [{"critic"}, {"critic", "policy"}] * 2
@@ -274,10 +274,10 @@ def test_td3_trains_its_policy_every_other_step():
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_state_goes_on_bit_for_bit(algorithm):
     workload = tiny(algorithm)
-    one, batch = learners.make(workload, seed=3), batch_of(workload)
+    one, batch = algorithms.make(workload, seed=3), batch_of(workload)
     for _ in range(3):
         one.step(batch, WEIGHTS)
-    other = learners.make(workload, seed=4)
+    other = algorithms.make(workload, seed=4)
     other.load_state_dict(one.state_dict())
     for _ in range(3):
         first, second = one.step(batch, WEIGHTS), other.step(batch, WEIGHTS)
@@ -289,8 +289,8 @@ def test_a_state_goes_on_bit_for_bit(algorithm):
 def test_whoever_fetches_weights_acts_by_them(algorithm):
     workload = tiny(algorithm)
     one, other, seen = (
-        learners.make(workload, seed=1),
-        learners.make(workload, seed=2),
+        algorithms.make(workload, seed=1),
+        algorithms.make(workload, seed=2),
         batch_of(workload)["observation"],
     )
     for _ in range(20):
@@ -301,17 +301,17 @@ def test_whoever_fetches_weights_acts_by_them(algorithm):
 
 def test_exploration():
     rng, seen = np.random.default_rng(0), np.zeros((2000, 2), np.float32)
-    chooser = learners.make(tiny("dqn"))
+    chooser = algorithms.make(tiny("dqn"))
     greedy = chooser.act(seen, 0.0, rng)
     assert len(set(greedy)) == 1
     strayed = chooser.act(seen, 0.3, rng)
     assert np.mean(strayed != greedy) == pytest.approx(0.3 * 2 / 3, abs=0.03)
     for algorithm in ("ddpg", "td3"):
-        policy = learners.make(tiny(algorithm))
+        policy = algorithms.make(tiny(algorithm))
         noise = policy.act(seen, 0.1, rng) - policy.act(seen, 0.0, rng)
         assert noise.std() == pytest.approx(0.1, rel=0.05)
         assert np.abs(policy.act(seen, 9.0, rng)).max() == 1.0
-    drawn = learners.make(tiny("sac")).act(seen, 0.0, rng)
+    drawn = algorithms.make(tiny("sac")).act(seen, 0.0, rng)
     assert drawn.std() > 0.01
     assert np.abs(drawn).max() <= 1.0
 
@@ -329,7 +329,7 @@ def test_a_seed_decides_a_learner_and_leaves_torch_as_it_was():
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    one, other = learners.make(tiny(), seed=1), learners.make(tiny(), seed=1)
+    one, other = algorithms.make(tiny(), seed=1), algorithms.make(tiny(), seed=1)
     np.testing.assert_array_equal(torch.rand(3), expected)
     for name, value in one.weights().items():
         np.testing.assert_array_equal(value, other.weights()[name])
@@ -338,7 +338,7 @@ def test_a_seed_decides_a_learner_and_leaves_torch_as_it_was():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own compiler
 def test_a_compiled_learner_learns_the_same():
-    plain, compiled = (learners.make(tiny(), compiled=compiled) for compiled in (False, True))
+    plain, compiled = (algorithms.make(tiny(), compiled=compiled) for compiled in (False, True))
     batch = batch_of(tiny())
     for _ in range(3):
         one, other = plain.step(batch, WEIGHTS), compiled.step(batch, WEIGHTS)
@@ -349,7 +349,7 @@ def test_a_compiled_learner_learns_the_same():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_learner_on_a_gpu_learns_the_same(algorithm):
-    host, device = (learners.make(tiny(algorithm), device=device) for device in ("cpu", "cuda"))
+    host, device = (algorithms.make(tiny(algorithm), device=device) for device in ("cpu", "cuda"))
     device.load_state_dict(host.state_dict())
     for _ in range(3):
         one, other = host.step(batch_of(host.workload), WEIGHTS), device.step(batch_of(host.workload), WEIGHTS)

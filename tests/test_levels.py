@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from impls.sumtree.levels import CACHE_LINE, allocate, fits_lines, full_level_sizes, level_sizes
+from impls.levels import CACHE_LINE, allocate, fits_lines, full_level_sizes, level_sizes
 
 
 @given(capacity=st.integers(1, 10**9), fanout=st.integers(2, 300))

@@ -13,7 +13,8 @@ from benchmarks.profile.cells import Cell, identity
 from dse import platforms, recommend_mapping
 from dse.platforms.writing import to_toml
 from dse.records import Measurement, RecordError, Writer, read_file, read_folder
-from dse.solver import prediction, primitives
+from dse.times import profile
+from dse.validation import loops
 from impls.training import load
 from reports import mapping_section
 from tests.profiled import write_workload
@@ -86,7 +87,7 @@ def machine():
 
 
 def answers(found, workload):
-    return prediction.answers(found, machine(), workload)
+    return loops.answers(found, machine(), workload)
 
 
 def folder(results, found):
@@ -182,7 +183,7 @@ def test_the_prediction_is_what_recommend_mapping_answers(tmp_path, name, batch,
     told = recommend_mapping(
         results / "made-up" / "platform.toml",
         name,
-        fix={**prediction.as_run(workload), "batch": batch, "update_interval": interval},
+        fix={**loops.as_run(workload), "batch": batch, "update_interval": interval},
         results=results,
     )
     assert answered.predicted == dataclasses.replace(told, machine="", results="")  # where records lie is no matter
@@ -203,11 +204,11 @@ def test_errors_with_their_signs_beside_the_control_and_their_medians_without_it
     assert [one.is_control for one in answered] == [True, False, False, False]
     assert [one.error for one in answered] == pytest.approx([1.0, 0.25, 0.1, -0.2])
     assert [one.beside_control for one in answered] == pytest.approx([0.0, -0.375, -0.45, -0.6])
-    assert prediction.median_errors(answered) == pytest.approx((0.2, 0.45))
+    assert loops.median_errors(answered) == pytest.approx((0.2, 0.45))
     assert not answered[0].is_inside
     alone = answers([*world(workload), *found[1:]], workload)
     assert [one.beside_control for one in alone] == [None, None, None]
-    assert prediction.median_errors(alone) == (pytest.approx(0.2), None)
+    assert loops.median_errors(alone) == (pytest.approx(0.2), None)
 
 
 def test_only_records_from_before_the_questions_count(tmp_path):
@@ -219,7 +220,7 @@ def test_only_records_from_before_the_questions_count(tmp_path):
     with pytest.raises(RecordError, match="nothing from before the questions tells a profile; measure it, then them"):
         answers([*late, asked], workload)
     results = folder(tmp_path, [])
-    answered, faults = prediction.every_answer([*late, asked], results)
+    answered, faults = loops.every_answer([*late, asked], results)
     assert answered == []
     assert len(faults) == 1
     assert faults[0].startswith("cartpole_dqn: nothing from before")
@@ -246,13 +247,13 @@ def test_what_is_missing_is_named_with_the_command_that_measures_it(primitive, c
 def test_without_questions_nothing_is_predicted(tmp_path):
     workload = load("cartpole_dqn")
     assert answers(world(workload), workload) == []
-    assert prediction.every_answer(world(workload), tmp_path) == ([], [])
+    assert loops.every_answer(world(workload), tmp_path) == ([], [])
 
 
 def test_a_machine_that_was_not_probed_is_one_sentence(tmp_path):
     workload = load("cartpole_dqn")
     found = [*world(workload), question(workload, 128, 2, 1e-3)]
-    answered, faults = prediction.every_answer(found, tmp_path)
+    answered, faults = loops.every_answer(found, tmp_path)
     assert answered == []
     assert len(faults) == 1
     assert faults[0].startswith("cartpole_dqn: machine made-up was not probed")
@@ -260,8 +261,8 @@ def test_a_machine_that_was_not_probed_is_one_sentence(tmp_path):
 
 
 def test_the_questions_that_are_kept_here_can_all_be_answered():
-    found = read_folder(RESULTS, KEY, skip=primitives.SKIPPED)
-    answered, faults = prediction.every_answer(found, RESULTS)
+    found = read_folder(RESULTS, KEY, skip=profile.SKIPPED)
+    answered, faults = loops.every_answer(found, RESULTS)
     assert faults == []
     assert sum(not one.is_control for one in answered) >= 6
     assert {one.predicted.workload for one in answered} == set(questions.WORKLOADS)

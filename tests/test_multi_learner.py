@@ -8,7 +8,9 @@ from decimal import ROUND_HALF_UP, Decimal
 import numpy as np
 import pytest
 
-from dse.solver.multi_learner import (
+from dse.solver.problem import ProblemError
+from dse.times.batch_law import FlatThenLinear
+from dse.tuning.multi_learner import (
     Terms,
     bank_bias,
     bank_weights,
@@ -22,8 +24,6 @@ from dse.solver.multi_learner import (
     spo_factor,
     spo_seconds,
 )
-from dse.solver.problem import ProblemError
-from dse.training import FlatThenLinear
 
 NOTHING = FlatThenLinear(0.0, 0.0)
 NOTE = Terms(2, 1.0, FlatThenLinear(0.0, 2.0), 0.0, NOTHING, 0.0, NOTHING, shared_link=True)  # 2 T_b = 2 with L = 2

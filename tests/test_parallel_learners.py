@@ -8,7 +8,7 @@ import pytest
 from tests.learning import ALGORITHMS, batch_of, tiny
 
 torch = pytest.importorskip("torch", reason="learners need the extra `train`")
-from impls.training import learner as learners  # noqa: E402  # with torch
+from impls.training import algorithms  # noqa: E402  # with torch
 from impls.training.parallel import ParameterServer, average, average_weights, cut  # noqa: E402
 
 torch.set_num_threads(1)  # these networks are too small to share
@@ -19,8 +19,8 @@ WEIGHTS = np.array([1.0, 0.5, 0.25, 0.75], np.float32)
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_sub_gradients_average_to_the_gradient_of_the_batch(algorithm, count):
     workload = tiny(algorithm, hidden=(16, 16))
-    whole, server = learners.make(workload, seed=1), learners.make(workload, seed=1)
-    workers = [learners.make(workload, seed=9) for _ in range(count)]
+    whole, server = algorithms.make(workload, seed=1), algorithms.make(workload, seed=1)
+    workers = [algorithms.make(workload, seed=9) for _ in range(count)]
     batch, weights = batch_of(workload, 16), np.linspace(0.1, 1, 16).astype(np.float32)
     parallel = ParameterServer(server, workers)
     rows, phase = whole.rows(batch, weights), whole.phases()[0]
@@ -38,15 +38,15 @@ def test_sub_gradients_average_to_the_gradient_of_the_batch(algorithm, count):
 
 
 def test_what_a_parameter_server_cannot_do():
-    learner = learners.make(tiny())
+    learner = algorithms.make(tiny())
     with pytest.raises(ValueError, match="at least one worker"):
         ParameterServer(learner, [])
     with pytest.raises(ValueError, match="4 rows cannot be cut into 3 equal parts"):
-        ParameterServer(learner, [learners.make(tiny()) for _ in range(3)]).step(batch_of(tiny()), WEIGHTS)
+        ParameterServer(learner, [algorithms.make(tiny()) for _ in range(3)]).step(batch_of(tiny()), WEIGHTS)
 
 
 def test_weights_of_models_are_averaged():
-    models = [learners.make(tiny(), seed=seed).weights() for seed in range(3)]
+    models = [algorithms.make(tiny(), seed=seed).weights() for seed in range(3)]
     plain, shared = average_weights(models), average_weights(models, [1, 0, 3])
     for name in plain:
         np.testing.assert_allclose(plain[name], sum(model[name].double() for model in models) / 3, rtol=1e-5, atol=1e-7)
@@ -64,7 +64,7 @@ def test_learners_may_run_at_once():
             return [future.result() for future in [pool.submit(call) for call in calls]]
 
         one, many = (
-            ParameterServer(learners.make(tiny()), [learners.make(tiny()) for _ in range(2)], **how)
+            ParameterServer(algorithms.make(tiny()), [algorithms.make(tiny()) for _ in range(2)], **how)
             for how in ({}, {"run": at_once})
         )
         for _ in range(3):

@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from dse.solver.presampling import bound_hz, depth_curve, depth_enough, published_loop
 from dse.solver.problem import LOOP, PARTS, Configuration, Flow, Hop, Option, Problem, ProblemError, Timed
 from dse.solver.simulation import Network, Visit, network, simulate
 from dse.solver.throughput import outcome
+from dse.tuning.presampling import bound_hz, depth_curve, depth_enough, published_loop
 
 STEPS = 400
 EXAMPLE = published_loop(1.0, 2.0, 0.5, 0.3)

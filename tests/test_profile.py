@@ -22,8 +22,7 @@ from benchmarks.profile.cells import PRESETS, groups
 from dse.platforms import fingerprint
 from dse.records import read_file
 from impls.training import load
-
-from .profiled import TINY, write_workload
+from tests.profiled import TINY, write_workload
 
 ROOT = Path(__file__).resolve().parent.parent
 NEEDED = pytest.mark.skipif(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import impls
-from impls.sumtree.levels import level_sizes
+from impls.levels import level_sizes
 
 
 @given(

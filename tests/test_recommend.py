@@ -11,11 +11,13 @@ import pytest
 import dse
 import impls
 from dse import __main__ as cli
-from dse import claims, validation
+from dse.cli import tree_text
+from dse.published import tree_claims
 from dse.recommend import QUESTIONS_FILE, answer
 from dse.recommend import _nearest as nearest_only
 from dse.records import RecordError, Writer
-from dse.tables import Configuration, Estimate, Question, Table
+from dse.times.tree_times import Configuration, Estimate, Question, Table
+from dse.validation import trees
 from tests.test_records import measurement
 
 SHIPPED = Path(__file__).resolve().parent.parent / "results" / "d7dae63b89"
@@ -120,7 +122,7 @@ def test_outside_of_what_was_measured_it_says_so(folder):
     given = ask(folder, capacity=50_000_000, batch=512, threads=1)
     assert given.choice.basis == "extrapolated"
     assert any("outside what was measured, by a factor of 50.0 in N or B" in note for note in given.notes)
-    assert "extrapolated" in cli.text(given)
+    assert "extrapolated" in tree_text.text(given)
 
 
 def test_what_was_measured_around_the_question_is_never_beaten_by_a_model(tmp_path):
@@ -333,17 +335,17 @@ def test_validation_finds_the_regret_of_a_wrong_answer(tmp_path):
         if (r.capacity, r.batch) == (1_000_000, 512)
     ]
     write(folder, truth, QUESTIONS_FILE)
-    (folder / "here" / validation.ASKED_FILE).write_text(json.dumps([dataclasses.asdict(question)]))
-    found = validation.validate(folder, "here")
+    (folder / "here" / trees.ASKED_FILE).write_text(json.dumps([dataclasses.asdict(question)]))
+    found = trees.validate(folder, "here")
     assert found.checked[0].recommended == recommended
     assert found.checked[0].best != recommended
     assert found.worst_regret == found.median_regret > 10
     with pytest.raises(RecordError, match="no questions here"):
-        validation.validate(folder, "nowhere")
+        trees.validate(folder, "nowhere")
 
 
 def by_text(found):
-    return {claim.text.split(" (")[0]: claim for claim in claims.verdicts(found)}
+    return {claim.text.split(" (")[0]: claim for claim in tree_claims.verdicts(found)}
 
 
 def test_claims_are_judged_by_the_numbers():

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from dse.records import Measurement, Writer
-from dse.tables import Configuration, Question
-from dse.validation import Checked, Validation
+from dse.times.tree_times import Configuration, Question
+from dse.validation.trees import Checked, Validation
 from reports import __main__ as command
 from reports import figures, fpga_figures, look, page, peer_rows, peer_section, solver_section, table
 

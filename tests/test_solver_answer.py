@@ -6,18 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dse.mapping import explain_mapping, recommend_mapping, tables
+from dse.mapping.alternatives import solved
+from dse.mapping.answer import MappingAnswer, Shortage, answered
+from dse.mapping.build import build
+from dse.mapping.question import explain_mapping, recommend_mapping, tables
+from dse.mapping.what_if import changed
 from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
-from dse.solver.answer import MappingAnswer, Shortage, answered
-from dse.solver.build import build
 from dse.solver.objectives import value
-from dse.solver.others import solved
-from dse.solver.parts import Parts
 from dse.solver.problem import PARTS, Configuration, Problem, ProblemError
 from dse.solver.sensitivity import Spread, Terms, around, spreads
 from dse.solver.throughput import fits, outcome
-from dse.what_if import changed
+from dse.times.parts import Parts
 from impls.training import load
 
 RESULTS = Path("results")

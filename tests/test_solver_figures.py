@@ -2,11 +2,11 @@
 
 import pytest
 
-from dse import mapping_loss
-from dse.solver.allocation import Rate, RateCurve, Scaling, allocate, completed
-from dse.solver.multi_learner import Terms, factors
-from dse.solver.presampling import depth_curve, depth_enough, published_loop
-from dse.training import FlatThenLinear
+from dse.published import mapping_loss
+from dse.times.batch_law import FlatThenLinear
+from dse.tuning.core_split import Rate, RateCurve, Scaling, allocate, completed
+from dse.tuning.multi_learner import Terms, factors
+from dse.tuning.presampling import depth_curve, depth_enough, published_loop
 
 pytest.importorskip("seaborn", reason="reports need seaborn")
 

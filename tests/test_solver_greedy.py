@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from dse.mapping_loss import DEVICES, losses, random_tables, ratios
-from dse.solver.greedy import (
+from dse.published.greedy_mapping import (
     ACTORS,
     LEARNER,
     RMM,
@@ -24,6 +23,7 @@ from dse.solver.greedy import (
     table_problem,
     traffic_words,
 )
+from dse.published.mapping_loss import DEVICES, losses, random_tables, ratios
 from dse.solver.problem import ProblemError
 from dse.solver.search import Found, solve
 

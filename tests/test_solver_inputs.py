@@ -6,24 +6,24 @@ from pathlib import Path
 import pytest
 
 from benchmarks.profile.cells import identity as recorded_identity
-from dse.mapping import recommend_mapping, tables
+from dse.fpga import learner_search, placement
+from dse.fpga.points import BOUNDED
+from dse.mapping.build import build
+from dse.mapping.constraints import RULE
+from dse.mapping.options import NOTHING
+from dse.mapping.question import recommend_mapping, tables
+from dse.mapping.traffic import flows
+from dse.mapping.what_if import changed
 from dse.platforms import load as load_platform
 from dse.records import read_folder
-from dse.solver import board, modeled
-from dse.solver.build import build
-from dse.solver.parts import Parts
-from dse.solver.places import NOTHING
-from dse.solver.primitives import SKIPPED, carried, identity, of_records, over_batch, timed
 from dse.solver.problem import LOOP, PARTS, Configuration, ProblemError
-from dse.solver.rules import RULE
 from dse.solver.search import solve
 from dse.solver.simulation import network, simulate
 from dse.solver.throughput import fits, seconds, shortages, transfers
-from dse.solver.traffic import flows
-from dse.solver.trees import trees
-from dse.what_if import changed
-from impls.fpga import learner_search
-from impls.fpga.points import BOUNDED
+from dse.times import analytic
+from dse.times.parts import Parts
+from dse.times.profile import SKIPPED, carried, identity, of_records, over_batch, timed
+from dse.times.trees import trees
 from impls.fpga.resources import Budget
 from impls.training import load, names
 from impls.training.sizes import layout_of, networks
@@ -157,41 +157,41 @@ def test_laws_hold_within_their_factor_for_nine_in_ten_of_the_cells_they_were_dr
     for name in PROFILED:
         workload, table = load(name), of_records(records, KEY, load(name))
         for (threads, batch), _ in table.alone("learner step").items():
-            law = modeled.learner(cpu, cpu, workload, batch, threads)
+            law = analytic.learner(cpu, cpu, workload, batch, threads)
             learner.append((law.seconds, table.time("learner step", batch, threads).seconds))
         layout, local = layout_of(workload), workload.actors.local_storage
         gathered = layout.record_bytes * (5 if layout.frames > 1 else 1)
         written = layout.record_bytes * (local + layout.fillers) / local
         for what, nbytes in (("storage gather", gathered), ("storage write", written)):
             for (_, count), _ in table.alone(what).items():
-                law = modeled.rows_moved(cpu, count, count * nbytes)
+                law = analytic.rows_moved(cpu, count, count * nbytes)
                 rows.append((law.seconds, table.time(what, count).seconds))
         weights = 4.0 * table.rows[0].options["parameters"]
-        fetches.append((modeled.fetch(weights).seconds, table.time("weights fetch", 1, via="shared").seconds))
+        fetches.append((analytic.fetch(weights).seconds, table.time("weights fetch", 1, via="shared").seconds))
     trees = []
     for one in records:
         key = (one.primitive, one.contestant, one.source, one.threads, one.options)
         if key == ("sum_tree", "numba", "measured", 1, {}) and one.op in ("draw", "update") and one.batch <= 2048:
-            laws = modeled.tree(machine, cpu, one.capacity, one.fanout, one.batch)
+            laws = analytic.tree(machine, cpu, one.capacity, one.fanout, one.batch)
             trees.append((laws[one.op == "update"].seconds, one.seconds))
     assert len(learner) > 30
     assert len(trees) > 100
-    assert within(learner, modeled.LEARNER_FACTOR) >= 0.9
-    assert within(trees, modeled.TREE_FACTOR) >= 0.9
-    assert within(rows, modeled.ROWS_FACTOR) >= 0.85  # 8 cells: all but one
-    assert within(fetches, modeled.FETCH_FACTOR) == 1
+    assert within(learner, analytic.LEARNER_FACTOR) >= 0.9
+    assert within(trees, analytic.TREE_FACTOR) >= 0.9
+    assert within(rows, analytic.ROWS_FACTOR) >= 0.85  # 8 cells: all but one
+    assert within(fetches, analytic.FETCH_FACTOR) == 1
 
 
 def test_more_cores_are_between_amdahl_and_linear():
     for cores in (1, 2, 28):
-        speedup, factor = modeled.scaled(1.0, cores, 0.2)
+        speedup, factor = analytic.scaled(1.0, cores, 0.2)
         assert speedup * factor == pytest.approx(cores)
         assert speedup / factor == pytest.approx(cores / (1 + 0.2 * (cores - 1)))
 
 
 def test_networks_of_workloads_reach_the_fpga_laws_with_their_own_shapes():
     for name, macs in (("cartpole_dqn", 17_152), ("hopper_ddpg", 69_376), ("pong_dqn", 18_713_600)):
-        network, factor = modeled.network_of(load(name))
+        network, factor = analytic.network_of(load(name))
         assert network.macs == macs
         assert factor >= 1
 
@@ -365,9 +365,9 @@ def test_batches_and_what_a_gradient_step_holds_take_memory():
     held = {device.name: parts.learner_bytes(device, 50) for device in parts.platform.devices}
     batches = 51 * 256 * 105
     assert held["gpu"]["gpu.memory_bytes"] > 16 * parameters + batches + 8 * 256 * (256 + 256 + 1)
-    board = parts_of("edge", "hopper_ddpg")
-    fpga = next(device for device in board.platform.devices if device.kind == "fpga")
-    assert board.learner_bytes(fpga, 50) == {"cpu.memory_bytes": batches}  # it has no memory of its own
+    placement = parts_of("edge", "hopper_ddpg")
+    fpga = next(device for device in placement.platform.devices if device.kind == "fpga")
+    assert placement.learner_bytes(fpga, 50) == {"cpu.memory_bytes": batches}  # it has no memory of its own
     assert build(parts_of("h200", "pong_dqn"), frozenset(["presampled"])).problems["serial"].depths[-1] == 50
     large = dataclasses.replace(parts, workload=with_batch(workload, 900_000))
     learner = build(large).problems["serial"].options["learner"][0]
@@ -393,13 +393,13 @@ def test_a_learner_beside_a_tree_is_the_fastest_that_the_tree_leaves_room_for(pl
     """
     parts = parts_of(platform, name)
     fpga = next(device for device in parts.platform.devices if device.kind == "fpga")
-    slices, (network, _) = board.slices_of(fpga), modeled.network_of(parts.workload)
+    slices, (network, _) = placement.slices_of(fpga), analytic.network_of(parts.workload)
     clock = fpga.clock_hz.value
-    found = board.learners(slices, network, parts.batch, clock, parts.rmms(fpga))
-    whole = [board.amounts(one.budget) for one in slices]
+    found = placement.learners(slices, network, parts.batch, clock, parts.rmms(fpga))
+    whole = [placement.amounts(one.budget) for one in slices]
     roomy = [rmm for rmm in parts.rmms(fpga) if rmm.point.needed.bram36 < 300]
     for rmm in (roomy[0], roomy[3], roomy[-1]):
-        needs, beside = board.amounts(rmm.point.needed), []
+        needs, beside = placement.amounts(rmm.point.needed), []
         for place in range(len(slices)):
             left = [list(have) for have in whole]
             left[place] = [have - need for have, need in zip(whole[place], needs, strict=True)]

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from dse import mapping_loss, mapping_text
-from dse.mapping import recommend_mapping
+from dse.cli import mapping_text
+from dse.mapping.question import recommend_mapping
+from dse.published import mapping_loss
 from dse.records import RecordError
-from dse.solver.multi_learner import data_parallel_seconds, single_seconds
-from dse.solver.primitives import of_records
+from dse.times.profile import of_records
+from dse.tuning.multi_learner import data_parallel_seconds, single_seconds
 from impls.training import load
-
-from .profiled import made_up
+from tests.profiled import made_up
 
 pytest.importorskip("seaborn", reason="reports need seaborn")
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dse import quoted, table5, table5_times
+from dse.published import mapping_times, mappings, quoted
+from dse.published.mappings import Judged, Row
 from dse.solver.problem import Timed
-from dse.table5 import Judged, Row
 from reports import look, mapping_section
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -25,7 +25,7 @@ def printed():
 
 @pytest.fixture(scope="module")
 def pong(printed):
-    return table5.row(printed, RESULTS, "pong_dqn", 256)
+    return mappings.row(printed, RESULTS, "pong_dqn", 256)
 
 
 def timed(seconds):
@@ -39,37 +39,37 @@ def row(published, ours, ties=(), holds=None):
 
 def test_the_eleven_published_mappings_are_quoted_once_each_with_their_place(printed):
     found = {name: {} for name in PUBLISHED}
-    for name, batch in table5.asked(printed):
-        speedups = printed.table(f"{table5.TABLE}.{name}.{batch}")
+    for name, batch in mappings.asked(printed):
+        speedups = printed.table(f"{mappings.TABLE}.{name}.{batch}")
         (found[name][batch],) = (mapping for mapping, behind in speedups.items() if behind == 1)
         assert all(behind >= 1 for behind in speedups.values())
     assert found == PUBLISHED
-    assert "Table V" in printed.where(f"{table5.TABLE}.pong_dqn.256.G-C-C")
+    assert "Table V" in printed.where(f"{mappings.TABLE}.pong_dqn.256.G-C-C")
 
 
 def test_learners_are_pinned_where_a_rate_is_printed(printed):
-    pong = table5_times.pins(printed, "pong_dqn", 256)
+    pong = mapping_times.pins(printed, "pong_dqn", 256)
     rate = 565.3 * 0.246
     assert pong["gpu"].seconds == pytest.approx(1 / rate)
     assert pong["cpu"].seconds == pytest.approx(197.6 / rate)
     assert {time.source for time in pong.values()} == {"quoted"}
-    hopper = table5_times.pins(printed, "hopper_ddpg", 16384)
+    hopper = mapping_times.pins(printed, "hopper_ddpg", 16384)
     assert hopper["fpga"].seconds / hopper["gpu"].seconds == pytest.approx(10.5)
-    assert table5_times.pins(printed, "hopper_ddpg", 256) == {}
+    assert mapping_times.pins(printed, "hopper_ddpg", 256) == {}
 
 
 def test_the_design_of_cartpole_is_the_quoted_rate_at_its_own_batch_and_modeled_elsewhere(printed):
-    quoted_time = table5_times.pins(printed, "cartpole_ddpg", 16384)["fpga"]
-    modeled = table5_times.pins(printed, "cartpole_ddpg", 2048)["fpga"]
+    quoted_time = mapping_times.pins(printed, "cartpole_ddpg", 16384)["fpga"]
+    modeled = mapping_times.pins(printed, "cartpole_ddpg", 2048)["fpga"]
     assert quoted_time.seconds == pytest.approx(1 / (217.5 * 7.012))
     assert modeled.source == "modeled"
     assert modeled.seconds == pytest.approx((1024 + 9 - 1) * 16 / 200e6, rel=0.01)
 
 
 def test_a_pin_is_the_time_of_the_fastest_learner_and_keeps_the_others_in_proportion(printed):
-    pinned, _ = table5_times.problem_of(printed, RESULTS, "pong_dqn", 256)
-    modeled, _ = table5_times._built(RESULTS, "pong_dqn", 256)
-    for device, time in table5_times.pins(printed, "pong_dqn", 256).items():
+    pinned, _ = mapping_times.problem_of(printed, RESULTS, "pong_dqn", 256)
+    modeled, _ = mapping_times._built(RESULTS, "pong_dqn", 256)
+    for device, time in mapping_times.pins(printed, "pong_dqn", 256).items():
         after = [one.seconds for one in pinned.options["learner"] if one.device == device]
         before = [one.seconds for one in modeled.options["learner"] if one.device == device]
         assert min(after) == pytest.approx(time.seconds)
@@ -78,15 +78,15 @@ def test_a_pin_is_the_time_of_the_fastest_learner_and_keeps_the_others_in_propor
 
 
 def test_the_rmms_times_are_of_a_whole_tree(printed):
-    problem, _ = table5_times.problem_of(printed, RESULTS, "pong_dqn", 256)
-    trees = table5_times.trees(problem)
+    problem, _ = mapping_times.problem_of(printed, RESULTS, "pong_dqn", 256)
+    trees = mapping_times.trees(problem)
     assert {one.device for one in trees} == {"cpu", "gpu", "fpga"}
     assert not any(one.name.startswith("sums of") for one in trees)
 
 
 def test_pong_at_256_the_published_mapping_is_as_fast_and_moves_more(pong):
     assert (pong.published.mapping, pong.same_pair, pong.agrees) == ("G-C-C", True, False)
-    assert pong.published.hz > (1 - table5.EPSILON) * pong.ours.hz
+    assert pong.published.hz > (1 - mappings.EPSILON) * pong.ours.hz
     assert pong.published.bytes_moved > 10 * pong.ours.bytes_moved
     assert "as fast within 1%" in pong.reason
     assert "F" not in pong.learner  # 18.7 million MACs do not fit
@@ -94,7 +94,7 @@ def test_pong_at_256_the_published_mapping_is_as_fast_and_moves_more(pong):
 
 def test_our_answer_is_never_slower_than_the_published_or_the_greedy_one_and_never_above_the_limit(pong):
     for other in (pong.published, pong.greedy, *(one for one, _ in pong.baselines), *pong.ties):
-        assert other.hz * (1 - table5.EPSILON) <= pong.ours.hz
+        assert other.hz * (1 - mappings.EPSILON) <= pong.ours.hz
     assert pong.ours.hz <= pong.limit_hz * (1 + 1e-9)
 
 
@@ -106,19 +106,19 @@ def test_printed_baselines_that_wait_for_a_pinned_learner_are_as_slow_as_printed
 
 def test_the_worked_example_goes_to_fewer_devices(printed):
     """Seed 3's text: at 2048 the GPU could hide the RMM behind the FPGA's learner, yet F-F-F is chosen."""
-    problem, _ = table5_times.problem_of(printed, RESULTS, "cartpole_ddpg", 2048)
-    one, other = (table5.judged(problem, mapping) for mapping in ("F-F-F", "F-G-F"))
-    assert other.hz == pytest.approx(one.hz, rel=table5.EPSILON)
+    problem, _ = mapping_times.problem_of(printed, RESULTS, "cartpole_ddpg", 2048)
+    one, other = (mappings.judged(problem, mapping) for mapping in ("F-F-F", "F-G-F"))
+    assert other.hz == pytest.approx(one.hz, rel=mappings.EPSILON)
     assert (one.devices, other.devices) == (2, 3)
-    found = table5.solve(problem, alternatives=False)
-    assert table5.letters(found.choice) == "F-F-F"
+    found = mappings.solve(problem, alternatives=False)
+    assert mappings.letters(found.choice) == "F-F-F"
 
 
 def test_a_mapping_that_nothing_runs_says_so(printed):
-    problem, _ = table5_times.problem_of(printed, RESULTS, "pong_dqn", 256)
-    assert table5.judged(problem, "F-C-C").lacks == "nothing runs the part 'learner' on the fpga"
+    problem, _ = mapping_times.problem_of(printed, RESULTS, "pong_dqn", 256)
+    assert mappings.judged(problem, "F-C-C").lacks == "nothing runs the part 'learner' on the fpga"
     small = dataclasses.replace(problem, budgets={**problem.budgets, "gpu.memory_bytes": 1e9})
-    lacking = table5.judged(small, "G-C-G")
+    lacking = mappings.judged(small, "G-C-G")
     assert "gpu.memory_bytes has 1e+09 of" in lacking.lacks
     assert lacking.hz == 0
 
@@ -159,7 +159,7 @@ def test_what_another_pair_would_take_is_said_only_of_devices_it_hangs_on():
 
 @pytest.mark.slow
 def test_all_of_table_five(printed):
-    rows = table5.rows(printed, RESULTS)
+    rows = mappings.rows(printed, RESULTS)
     assert [(one.workload, one.batch) for one in rows] == [(name, b) for name in PUBLISHED for b in PUBLISHED[name]]
     assert [one.published.mapping for one in rows] == [
         mapping for held in PUBLISHED.values() for mapping in held.values()
@@ -168,7 +168,7 @@ def test_all_of_table_five(printed):
     assert sum(one.agrees for one in rows) == 4
     for one in rows:
         for other in (one.published, one.greedy):
-            assert other.hz * (1 - table5.EPSILON) <= one.ours.hz
+            assert other.hz * (1 - mappings.EPSILON) <= one.ours.hz
         assert one.ours.hz <= one.limit_hz * (1 + 1e-9)
         first, last = one.holds["C"] or (1, 1)
         assert first <= 1 <= last

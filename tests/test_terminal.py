@@ -12,7 +12,7 @@ import benchmarks.__main__ as bench
 from benchmarks import compare, speed_table
 from benchmarks.peers import command as peers
 from dse.__main__ import main as ask
-from dse.mapping import checked
+from dse.mapping.question import checked
 from dse.platforms import load
 from dse.solver.problem import ProblemError
 from impls import terminal

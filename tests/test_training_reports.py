@@ -8,10 +8,9 @@ import pytest
 
 from benchmarks.profile.cells import Cell, identity
 from benchmarks.timing import Timing
-from dse.training import flat_then_linear
+from dse.times.batch_law import flat_then_linear
 from impls.training import load
-
-from .profiled import made_up, stamp
+from tests.profiled import made_up, stamp
 
 pd = pytest.importorskip("pandas", reason="reports need pandas")
 pytest.importorskip("seaborn", reason="reports need seaborn")

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from dse.__main__ import main
-from dse.adaptation import MEMORY, PROCESSOR, adapted
-from dse.learner_scaling import learner_scaling
-from dse.mapping import recommend_mapping
+from dse.mapping.question import recommend_mapping
 from dse.platforms import load
-from dse.solver.multi_learner import data_parallel_factor, spo_factor, spo_seconds
 from dse.solver.problem import ProblemError
+from dse.tuning.adapt import MEMORY, PROCESSOR, adapted
+from dse.tuning.learners import learner_scaling
+from dse.tuning.multi_learner import data_parallel_factor, spo_factor, spo_seconds
 
 HERE = str(Path("results") / "d7dae63b89" / "platform.toml")
 ASK = ["--platform", HERE, "--workload", "hopper_ddpg"]

@@ -7,10 +7,10 @@ import pytest
 
 from benchmarks import __main__ as benchmarks
 from dse import __main__ as cli
-from dse import validation
 from dse.recommend import answer
 from dse.records import RecordError, Writer
-from dse.tables import Configuration, Question, Table
+from dse.times.tree_times import Configuration, Question, Table
+from dse.validation import trees
 from tests.test_recommend import records, write
 
 
@@ -47,8 +47,8 @@ def measure(path, factors):
 
 
 def test_questions_cover_the_range_and_a_seed_draws_the_same_again():
-    asked = validation.questions(300, 7, 2)
-    assert asked == validation.questions(300, 7, 2) != validation.questions(300, 8, 2)
+    asked = trees.questions(300, 7, 2)
+    assert asked == trees.questions(300, 7, 2) != trees.questions(300, 8, 2)
     assert [one.batch for one in asked[:3]] == [1, 3, 31]
     assert {one.threads for one in asked} == {1, 2}
     assert min(one.capacity for one in asked) < 1_500
@@ -72,7 +72,7 @@ def test_answers_are_written_down_once_and_compared_with_what_was_measured(tmp_p
     assert f"measure with: python -m benchmarks answers {path}" in capsys.readouterr().err
 
     measure(path, [1.0, 1.2, 0.25])
-    found = validation.held(path)
+    found = trees.held(path)
     assert [round(one.factor, 6) for one in found] == [1.0, 1.2, 4.0, 1.0, 1.2, 4.0, 1.0, 1.2]
     assert [one.covered for one in found][:1] == [True]
     choices = [one["choice"] for one in json.loads(path.read_text())["answers"]]
@@ -104,14 +104,14 @@ def test_answers_without_a_time_are_counted_and_never_dropped_in_silence(tmp_pat
 def test_what_was_measured_of_answers_is_never_rested_on(tmp_path):
     write(tmp_path, records())
     _, path = drawn(tmp_path)
-    before = [answer(Table(records()), one).choice for one in validation.questions(8, 3, 2)]
+    before = [answer(Table(records()), one).choice for one in trees.questions(8, 3, 2)]
     measure(path, [0.001])
     code, again = drawn(tmp_path, seed=4)
     assert code == 0
     asked = [Question(**one["question"]) for one in json.loads(again.read_text())["answers"]]
     told = [one["choice"]["seconds"] for one in json.loads(again.read_text())["answers"]]
     assert told == pytest.approx([answer(Table(records()), one).choice.seconds for one in asked])
-    assert before == [answer(Table(records()), one).choice for one in validation.questions(8, 3, 2)]
+    assert before == [answer(Table(records()), one).choice for one in trees.questions(8, 3, 2)]
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,10 @@ def test_the_benchmark_measures_exactly_what_was_answered(tmp_path, capsys):
     write(tmp_path, [r for r in records(threads=(1,)) if r.contestant == "numba"])
     table = Table([r for r in records(threads=(1,)) if r.contestant == "numba"])
     path = tmp_path / "here" / "answers-1.json"
-    validation.write_answers(table, [Question(2_000, 3), Question(5_000, 40, 0.5)], 1, path)
+    trees.write_answers(table, [Question(2_000, 3), Question(5_000, 40, 0.5)], 1, path)
     assert benchmarks.main(["answers", str(path), "--budget", "0.01", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["by_status"].keys() <= {"ok", "unstable"}
-    found = validation.held(path)
+    found = trees.held(path)
     assert [(one.question.capacity, one.question.batch) for one in found] == [(2_000, 3), (5_000, 40)]
     assert all(one.measured_seconds > 0 for one in found)
     assert benchmarks.main(["answers", str(path), "--budget", "0.01", "--json"]) == 0
@@ -150,10 +150,10 @@ def test_a_file_that_holds_no_answers_is_refused(tmp_path, capsys):
         assert benchmarks.main(["answers", str(tmp_path / "a.json")]) == 2
         assert "write one with: python -m dse validate --draw" in capsys.readouterr().err
     with pytest.raises(RecordError, match="no answers that were measured"):
-        validation.held(tmp_path / "a.json")
+        trees.held(tmp_path / "a.json")
 
 
 def test_an_interval_covers_its_ends():
-    one = validation.Held(Question(1, 1), Configuration("numba", 16, 1), 1.0, 0.5, 2.0, True, 1.0)
+    one = trees.Held(Question(1, 1), Configuration("numba", 16, 1), 1.0, 0.5, 2.0, True, 1.0)
     covered = [dataclasses.replace(one, measured_seconds=seconds).covered for seconds in (0.4, 0.5, 2.0, 2.1)]
     assert covered == [False, True, True, False]

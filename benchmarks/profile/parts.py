@@ -40,9 +40,9 @@ class World:
 
     def learner(self) -> Any:
         """A learner of the workload's algorithm; its initial weights are those of its number."""
-        from impls.training import learner  # noqa: PLC0415  # torch
+        from impls.training import algorithms  # noqa: PLC0415  # torch
 
-        return learner.make(self.workload, seed=self.number)
+        return algorithms.make(self.workload, seed=self.number)
 
     @functools.cached_property
     def policy(self) -> Any:

@@ -10,8 +10,8 @@ stage (``micro``): ``scan`` looks at one sibling a cycle, as seed 3; ``wide`` re
 import functools
 from dataclasses import dataclass
 
-from ..sumtree.contract import integer_at_least, one_of
-from ..sumtree.levels import level_sizes
+from ..checks import integer_at_least, one_of
+from ..levels import level_sizes
 
 MICROS = ("scan", "wide")
 MOST_LEAVES = 1 << 48

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..sumtree.contract import integer_at_least, one_of
+from ..checks import integer_at_least, one_of
 from .network import Gemm, Network
 from .resources import Resources
 

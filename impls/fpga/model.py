@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..sumtree.contract import integer_at_least, one_of
+from ..checks import integer_at_least, one_of
 from . import cycles
 from .design import Design
 from .link import U200_LINK, Link

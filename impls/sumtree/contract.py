@@ -12,17 +12,16 @@ underscored methods checked and converted, in arrays that no other thread holds;
 public methods let calls from several threads take turns and call the underscored ones, which call each other.
 """
 
-import difflib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from operator import index
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from .levels import level_sizes
+from ..checks import integer_at_least
+from ..levels import level_sizes
 from .turns import Result, Turns
 
 Indices = NDArray[np.int64]
@@ -383,19 +382,6 @@ def to_numpy(array: Any) -> NDArray[Any]:
 # Checks: each returns the converted batch or raises with the value and the bound
 
 
-def integer_at_least(what: str, value: int, least: int) -> int:
-    """The value as int. TypeError if it is no integer, ValueError if it is below ``least``."""
-    if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{what} must be an integer, not {value}")
-    try:
-        number = index(value)
-    except TypeError:
-        raise TypeError(f"{what} must be an integer, not {value!r}") from None
-    if number < least:
-        raise ValueError(f"{what} must be at least {least}, not {number}")
-    return number
-
-
 def leaf_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """float32 or float64 as a NumPy dtype; ValueError for anything else."""
     try:
@@ -405,16 +391,6 @@ def leaf_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     if dtype is None or result is None or result.name not in LEAF_DTYPES or not result.isnative:
         raise ValueError(f"dtype must be one of {', '.join(LEAF_DTYPES)}, not {dtype!r}")
     return result
-
-
-def one_of(what: str, value: Any, allowed: tuple[Any, ...]) -> Any:
-    """The value if it is among ``allowed``, else ValueError with the nearest match."""
-    for candidate in allowed:
-        if value is candidate or (isinstance(value, str) and value == candidate):
-            return candidate
-    near = difflib.get_close_matches(str(value), [str(a) for a in allowed], n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"{what} must be one of {', '.join(map(repr, allowed))}, not {value!r}{hint}")
 
 
 def vector(what: str, values: ArrayLike) -> NDArray[Any]:

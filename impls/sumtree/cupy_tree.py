@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from ..checks import integer_at_least, one_of
+from ..levels import fits_lines, group_size, line_starts
 from .contract import (
     EXACT,
     Indices,
     Priorities,
     Reals,
     SumTree,
-    integer_at_least,
     nothing_to_sample,
-    one_of,
     to_numpy,
 )
 from .cuda import device, emulation
@@ -37,7 +37,6 @@ from .cuda.program import (
     Device,
     Launch,
 )
-from .levels import fits_lines, group_size, line_starts
 from .turns import Result
 
 LINE_BYTES = 128

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from ..checks import integer_at_least, one_of
 from ..fpga.design import Design
 from ..fpga.model import LAWS, Ledger, bank_sums, ledger
 from ..fpga.resources import resources
-from .contract import READS, Indices, Priorities, Reals, SumTree, integer_at_least, nothing_to_sample, one_of
-from .levels import group_size
+from ..levels import group_size
+from .contract import READS, Indices, Priorities, Reals, SumTree, nothing_to_sample
 
 Quanta = NDArray[np.uint64]
 

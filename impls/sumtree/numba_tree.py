@@ -25,9 +25,10 @@ import numpy as np
 from numba import types
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from ..checks import one_of
+from ..levels import allocate, group_size
 from . import numba_kernels as kernels
-from .contract import EXACT, READS, Indices, Priorities, Reals, SumTree, nothing_to_sample, one_of, uniform_batch
-from .levels import allocate, group_size
+from .contract import EXACT, READS, Indices, Priorities, Reals, SumTree, nothing_to_sample, uniform_batch
 from .numba_turns import EDITION, AtFirstUse, KernelTurns, numba_threads
 from .turns import Result
 

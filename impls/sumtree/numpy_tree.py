@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .contract import READS, Indices, Priorities, Reals, SumTree, nearest_positive, one_of
-from .levels import allocate, fits_lines, full_level_sizes, group_size
+from ..checks import one_of
+from ..levels import allocate, fits_lines, full_level_sizes, group_size
+from .contract import READS, Indices, Priorities, Reals, SumTree, nearest_positive
 
 _MOST_GATHERED = 1 << 20  # numbers a descent gathers at once: batches beyond it go down in parts
 

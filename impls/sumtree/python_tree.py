@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .contract import Indices, Priorities, Reals, SumTree, nothing_to_sample, one_of
+from ..checks import one_of
+from .contract import Indices, Priorities, Reals, SumTree, nothing_to_sample
 
 
 class PythonTree(SumTree):

@@ -221,14 +221,3 @@ def strayed(actions: NDArray[Any], explore: float, rng: np.random.Generator) -> 
     """Numbers ``[A, size]`` with Gaussian noise of that deviation, kept in [-1, 1]."""
     noise = rng.standard_normal(actions.shape) * explore
     return np.clip(actions + noise, -1, 1).astype(np.float32)
-
-
-def make(workload: Workload, *, seed: int = 0, device: str = "cpu", compiled: bool = False) -> Learner:
-    """The learner of the workload's algorithm."""
-    from .ddpg import DDPG  # noqa: PLC0415  # each imports this module
-    from .dqn import DQN  # noqa: PLC0415
-    from .sac import SAC  # noqa: PLC0415
-    from .td3 import TD3  # noqa: PLC0415
-
-    kinds: dict[str, type[Learner]] = {"dqn": DQN, "ddpg": DDPG, "td3": TD3, "sac": SAC}
-    return kinds[workload.algorithm](workload, seed=seed, device=device, compiled=compiled)

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import make
 from ..replay import Batch, PrioritizedBuffer
-from . import learner as learners
+from . import algorithms
 from .actor import TRAINING, Actor, Episode, explore_at
 from .errors import TrainingError
 from .sizes import layout_of
@@ -43,11 +43,11 @@ class SerialLoop:
         except MemoryError:
             needed = replay.capacity * layout.record_bytes / 1e9
             raise TrainingError(f"{replay.capacity:,} records take {needed:,.1f} GB, which are not to be had") from None
-        self.learner = learners.make(workload, seed=seed, device=device, compiled=compiled)
+        self.learner = algorithms.make(workload, seed=seed, device=device, compiled=compiled)
         # Weights that are fetched at each step need no copy: actors act by the learner's own.
         self._policy = self.learner
         if workload.actors.sync_interval > 1:
-            self._policy = learners.make(workload, seed=seed, device=device, compiled=compiled)
+            self._policy = algorithms.make(workload, seed=seed, device=device, compiled=compiled)
         self._rng = np.random.default_rng([seed, TRAINING])
         self._actors = [Actor(workload, number, seed) for number in range(workload.actors.count)]
         self._drawn: deque[Batch] = deque()

@@ -1,0 +1,222 @@
+"""Answers about mappings as text for a reader."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from impls.terminal import COMMAND, plural
+
+from ..mapping.alternatives import ARRANGEMENT, RUNS_HERE, Other
+from ..mapping.answer import MappingAnswer, PartAnswer, Shortage
+from ..mapping.explain import Explanation
+
+WIDTH = 116
+SHOWN = 5  # of a list
+GOALS = {
+    "ratio": "gradient steps a second at the workload's update_interval, actors included",
+    "training": "gradient steps a second that the learner could take, whatever actors do, as published",
+    "per_watt": "gradient steps a joule",
+    "fewest_devices": "gradient steps a second as for ratio, where a device less is worth up to 10 %",
+}
+
+
+def text(given: MappingAnswer | Shortage | Explanation) -> str:
+    """For a reader."""
+    lines = [*whose(given.best if isinstance(given, Explanation) else given)]
+    if isinstance(given, Shortage):
+        return "\n".join([*lines, *_shortage(given)])
+    return "\n".join([*lines, *(_explanation(given) if isinstance(given, Explanation) else _answer(given))])
+
+
+def whose(given: MappingAnswer | Shortage) -> Iterator[str]:
+    """The lines that say whose records answer, where they are not this machine's own."""
+    if given.machine_note:
+        yield from _wrapped(given.machine_note, "")
+        yield ""
+
+
+def records_read(machine: str, results: str) -> str:
+    """Which machine's records an answer rests on, and in which folder they lie."""
+    return f"records: those of machine {machine} in {results}" if machine else f"records: none fits in {results}"
+
+
+def _answer(given: MappingAnswer) -> Iterator[str]:
+    yield from _wrapped(
+        f"{given.workload} (B = {given.batch:,}, {plural(given.update_interval, 'environment step')} a gradient step) "
+        f"on {given.platform}, for {GOALS[given.objective]}:",
+        "",
+    )
+    yield ""
+    composed = "" if given.arrangement in RUNS_HERE else " (put together from its parts' times: nothing here runs it)"
+    yield from _wrapped(f"{given.arrangement}: {ARRANGEMENT[given.arrangement]}{composed}")
+    yield from _parts(given.parts)
+    have = f"{given.cores[0]:g} of {given.cores[1]:g} cores"
+    yield f"  {have}; {given.depth} batches drawn ahead"
+    yield ""
+    yield f"  {rate(given)}"
+    yield from _wrapped(f"bound by {given.bottleneck}")
+    of, pace = (" of the best set of devices", " a second") if given.objective == "per_watt" else ("", "")
+    yield from _wrapped(
+        f"at most {_number(given.bound)} if every part had its fastest option{of} to itself "
+        f"({given.distance:.0%} below that); {_number(given.learner_hz)}{pace} by the fastest learner alone"
+    )
+    yield from _alternatives(given)
+    yield from _survival(given)
+    yield from _evidence(given)
+
+
+def _parts(parts: Sequence[PartAnswer]) -> Iterator[str]:
+    rows = []
+    for part in parts:
+        micro = 1e6
+        spent = f"{part.seconds * micro:,.2f} us [{part.low * micro:,.2f}, {part.high * micro:,.2f}]"
+        rows.append((part.part, part.device, part.choice, spent, part.source))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if column == 3 else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield f"  {'  '.join(cells)}".rstrip()
+
+
+def rate(given: MappingAnswer) -> str:
+    """Predicted, with its interval."""
+    if given.objective == "per_watt":
+        unit = "gradient steps a joule"
+    else:
+        unit = "gradient steps a second" + (", actors aside" if given.objective == "training" else "")
+    more = "" if given.objective == "ratio" else f" ({_number(given.hz)} a second with actors)"
+    return f"{_number(given.value)} {unit} [{_number(given.low)}, {_number(given.high)}] at 95 %{more}"
+
+
+def _alternatives(given: MappingAnswer) -> Iterator[str]:
+    if given.ties:
+        yield f"  ties, within {given.epsilon:.0%} of the best; fewest devices, bytes moved and cores decided:"
+        yield from _others(given.ties)
+    if given.runner_up and given.runner_up not in given.ties[:SHOWN]:
+        yield "  runner-up:"
+        yield from _others([given.runner_up])
+    if given.elsewhere and given.elsewhere not in (given.runner_up, *given.ties[:SHOWN]):
+        yield "  best on other devices:"
+        yield from _others([given.elsewhere])
+
+
+def _others(others: Sequence[Other]) -> Iterator[str]:
+    for other in others[:SHOWN]:
+        cost = f"costs {other.cost:.1%}" if other.cost >= 0 else f"gains {-other.cost:.1%}"
+        yield from _wrapped(f"{other.told}: {_number(other.value)}, {cost}", "    ")
+    if len(others) > SHOWN:
+        yield f"    and {len(others) - SHOWN} more, see --json"
+
+
+def _survival(given: MappingAnswer) -> Iterator[str]:
+    told = [one for one in given.survival if one.up or one.down]
+    used = {part.number for part in given.parts}
+    shown = sorted(told, key=lambda one: (one.number not in used, not one.decides))[:SHOWN]
+    if shown:
+        yield "  the choice survives:"
+    for one in shown:
+        down = f"-{1 - one.down:.0%}" if one.down else "any fall"
+        up = f"+{one.up - 1:.0%}" if one.up else "any rise"
+        sure = "; its interval reaches that" if one.decides else ""
+        yield from _wrapped(f"{down}, {up} on {one.number}{sure}; then {one.winner}", "    ")
+    if not told:
+        yield "  the choice survives any single number that is wrong by up to 30 times"
+
+
+def _evidence(given: MappingAnswer) -> Iterator[str]:
+    yield from (line for note in given.notes for line in _wrapped(f"note: {note}"))
+    yield "  rests on:"
+    for one in given.sources:
+        yield from _wrapped(f"{one.number}: {one.source}, {one.told}", "    ")
+    yield from _wrapped(records_read(given.machine, given.results))
+    if given.measure_next:
+        yield from _wrapped(f"to be surer, measure {given.measure_next.number}: {given.measure_next.command}")
+
+
+def _shortage(given: Shortage) -> Iterator[str]:
+    yield f"{given.workload} does not fit {given.platform}:"
+    for repair in given.repairs:
+        yield "  " + " and ".join(_budget(name, have, need) for name, (have, need) in repair.items())
+    for source, target in given.no_links:
+        yield f"  no chain of links from {source} to {target}"
+    if len(given.repairs) > 1:
+        yield "  each line would be enough by itself"
+
+
+def _budget(name: str, have: float, need: float) -> str:
+    if name.endswith("_bytes"):
+        return f"{name.removesuffix('_bytes')}: have {have / 1e9:,.4g} GB, need {need / 1e9:,.4g} GB"
+    return f"{name}: have {have:,.5g}, need {need:,.5g}"
+
+
+def _explanation(given: Explanation) -> Iterator[str]:
+    wanted = ", ".join(f"{key}={value}" for key, value in given.described.items())
+    yield from _wrapped(f"{wanted} {given.sentence}", "")
+    for what, one in (("asked", given.asked), ("best", given.best)):
+        yield ""
+        yield f"  {what}: {one.arrangement}, {rate(one)}"
+        yield from _parts(one.parts)
+        yield from _wrapped(f"bound by {one.bottleneck}")
+    if given.notes:
+        yield ""
+    yield from (line for note in given.notes for line in _wrapped(f"note: {note}"))
+
+
+def beside(before: MappingAnswer | Shortage, after: MappingAnswer | Shortage, change: str) -> str:
+    """Two answers, line by line where they differ."""
+    lines = [*whose(before), f"what if {change}:", ""]
+    rows = [("", "before", "after"), *zip(*(_column(one) for one in (before, after)), strict=True)]
+    cells = [(row[0], row[1], row[2]) if not row[0] else row for row in ((a[0], a[1], b[1]) for a, b in rows[1:])]
+    table = [("", "before", "after"), *cells]
+    widths = [max(len(row[column]) for row in table) for column in range(3)]
+    lines += [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
+    ]
+    if isinstance(before, MappingAnswer) and isinstance(after, MappingAnswer):
+        lines += ["", *_wrapped(_gain(before, after, change))]
+    for one in (before, after):
+        if isinstance(one, Shortage):
+            lines += ["", *_shortage(one)]
+    return "\n".join(lines)
+
+
+def _gain(before: MappingAnswer, after: MappingAnswer, change: str) -> str:
+    if (before.parts, before.depth, before.value, before.low, before.high) == (
+        *(after.parts, after.depth, after.value),
+        *(after.low, after.high),
+    ):
+        keys = ", ".join(word.partition("=")[0].strip() for word in change.split(","))
+        known = any(one.source == "measured" for one in after.sources)
+        records = ": measured records decide, and they are of the machine as it is" if known else ""
+        return f"nothing in this answer rests on {keys}{records}"
+    gain = after.value / before.value - 1
+    if abs(gain) > after.epsilon:
+        return f"{gain:+.1%}"
+    return f"no faster: a difference within {after.epsilon:.0%} counts as a tie, which other things decide"
+
+
+def _column(given: MappingAnswer | Shortage) -> list[tuple[str, str]]:
+    keys = ["arrangement", "actors", "sampling", "storage", "learner", "updating", "rate", "bound by"]
+    if isinstance(given, Shortage):
+        return [(key, "does not fit" if key == "rate" else "-") for key in keys]
+    parts = {part.part: f"{part.device}, {part.choice}" for part in given.parts}
+    values = [given.arrangement, *(parts[key] for key in keys[1:6])]
+    return list(
+        zip(
+            keys,
+            [*values, f"{_number(given.value)} [{_number(given.low)}, {_number(given.high)}]", given.bottleneck],
+            strict=True,
+        )
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
+
+
+def _wrapped(sentence: str, indent: str = "  ") -> list[str]:
+    """In lines, but a command that is to be copied stays in one, however long it is."""
+    tied = COMMAND.sub(lambda found: found[0].replace(" ", "\0"), sentence)
+    wrapper = textwrap.TextWrapper(WIDTH, indent, f"{indent}  ", break_on_hyphens=False, break_long_words=False)
+    return [line.replace("\0", " ") for line in wrapper.wrap(tied)]

@@ -1,0 +1,235 @@
+"""Describe machines: those that are shipped, the one that runs, and one's own.
+
+list        the platforms there are
+show        one of them, number by number, each with its unit, its origin and a note
+check       whether a file is right; tells everything that is wrong, with line numbers
+diff        what differs between two
+probe       find out what this machine is, and keep it as "this" (half a minute, no privileges)
+estimate    what a workload would take on each device, from a platform's numbers alone
+
+A platform is named (u200), or is a file (mine.toml). To describe a machine of your own, copy the nearest shipped file
+and change it until `check` is content. In a file, keys end in their unit:
+
+  time        _seconds _ms _us _ns           bytes      _bytes _kib _mib _gib _gb
+  bandwidth   _bytes_per_s _mb_per_s         frequency  _hz _mhz _ghz
+              _gb_per_s _tb_per_s            power      _watts
+  operations  _ops_per_s _gops _tops         counts     no ending
+"""
+
+import argparse
+import dataclasses
+import json
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from impls.terminal import count
+
+from ..platforms import Leaf, Platform, PlatformError, Quantity, leaves, load, names
+from ..platforms.fingerprint import command_line, now
+from ..platforms.quantities import readable, split
+from ..platforms.reading import HERE, RESULTS, here, path_of, read
+from ..platforms.writing import to_toml
+from ..times import estimates
+from ..times.estimates import Asked
+
+WIDTH = 120
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do one of the commands; returns the exit code: 0 done, 2 not, with a sentence for each reason."""
+    try:
+        return int(options.run(options))
+    except (PlatformError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def add_to(commands: Any) -> None:
+    """Add ``platform`` to the commands of a parser."""
+    raw = argparse.RawDescriptionHelpFormatter
+    top = commands.add_parser("platform", help="which machines", description=__doc__, formatter_class=raw)
+    actions = top.add_subparsers(required=True, metavar="ACTION", dest="action")
+
+    def action(name: str, run: Any, told: str, *arguments: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = actions.add_parser(
+            name, help=told.partition(";")[0], description=f"{told[:1].upper()}{told[1:]}."
+        )
+        for argument in arguments:
+            parser.add_argument(argument.lower(), metavar=argument, help="a platform's name, or a .toml file")
+        parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: %(default)s")
+        parser.set_defaults(run=run)
+        return parser
+
+    action("list", _list, "the platforms there are; `this` is the machine that asks, once it is probed")
+    show = action("show", _show, "a platform, number by number; +- is the half-width of a measured one", "NAME")
+    check = action(
+        "check", _check, "whether a file is right; exit code 2, and every fault with its line, if not", "FILE"
+    )
+    diff = action("diff", _diff, "what differs between two platforms; origins and notes are not compared", "A", "B")
+    for parser in (show, check, diff):
+        parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    estimate = action("estimate", _estimate, "what a workload would take on each device; rough, no measurement", "NAME")
+    for field in dataclasses.fields(Asked):
+        kind = count if isinstance(field.default, int) else str
+        flag = f"--{field.name.replace('_', '-')}"
+        estimate.add_argument(flag, type=kind, default=field.default, help="default: %(default)s")
+    estimate.add_argument("--json", action="store_true", help="print JSON instead of text")
+    probe = action("probe", _probe, "find out what this machine is; half a minute, best while nothing else runs")
+    probe.add_argument("--out", type=Path, metavar="FILE", help="default: results/<machine>/platform.toml")
+
+
+def _list(options: argparse.Namespace) -> int:
+    rows = [_row(name, load(name)) for name in names()]
+    if here(options.results).is_file():
+        rows.append(_row(HERE, load(HERE, options.results)))
+    else:
+        rows.append([HERE, "", "this machine; not probed yet: python -m dse platform probe"])
+    print("\n".join(_aligned([["name", "devices", ""], *rows])))
+    return 0
+
+
+def _row(name: str, platform: Platform) -> list[str]:
+    return [name, ", ".join(device.kind for device in platform.devices), platform.title or ""]
+
+
+def _show(options: argparse.Namespace) -> int:
+    platform = load(options.name, options.results)
+    if options.json:
+        print(json.dumps([_as_json(leaf) for leaf in leaves(platform)], ensure_ascii=False))
+    else:
+        print(text(platform))
+    return 0
+
+
+def _estimate(options: argparse.Namespace) -> int:
+    """Estimates by device: a table, or JSON."""
+    asked = Asked(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Asked)})
+    found = estimates.rows(load(options.name, options.results), asked)
+    if options.json:
+        print(json.dumps({"asked": dataclasses.asdict(asked), "estimates": [dataclasses.asdict(one) for one in found]}))
+        return 0
+    table = [["device", "what", "modeled", "", "rests on"]]
+    for one in found:
+        factor, unit = {"s": (1e6, "us"), "J": (1e3, "mJ")}[one.unit]
+        digits = "-" if one.value is None else f"{factor * one.value:,.3g}"
+        table.append([one.device, one.what, digits, unit, one.note or ", ".join(one.origins)])
+    print("\n".join(_aligned(table)))
+    return 0
+
+
+def text(platform: Platform) -> str:
+    """A table for each device, memory, slice and link; a note that repeats the one above it is a ditto mark."""
+    tables: dict[str, tuple[list[str], list[list[str]]]] = {}
+    for leaf in leaves(platform):
+        table, _, key = leaf.path.rpartition(".")
+        words, rows = tables.setdefault(table, ([], []))
+        if isinstance(leaf.value, str):
+            words.append(leaf.value)
+        else:
+            rows.append([key, *_value(leaf), leaf.value.origin, leaf.value.note])
+    lines = ["; ".join(tables.pop("")[0])]
+    widths = [max(len(row[column]) for _, rows in tables.values() for row in rows) for column in range(4)]
+    for table, (words, rows) in tables.items():
+        lines += ["", ": ".join(filter(None, [table, ", ".join(word for word in words if word not in table)]))]
+        above = ""
+        for key, digits, unit, origin, note in rows:
+            cells = [key.ljust(widths[0]), digits.rjust(widths[1]), unit.ljust(widths[2]), origin.ljust(widths[3])]
+            begin = f"  {'  '.join(cells)}  "
+            shown = textwrap.wrap('"' if note == above else note, max(40, WIDTH - len(begin)))
+            lines += [begin + shown[0], *(" " * len(begin) + more for more in shown[1:])]
+            above = note
+    return "\n".join(lines)
+
+
+def _value(leaf: Leaf) -> tuple[str, str]:
+    """(digits, unit and spread) of a leaf for a reader."""
+    if isinstance(leaf.value, str):
+        return leaf.value, ""
+    digits, unit = readable(leaf.field, leaf.value.value)
+    spread = f" +-{leaf.value.spread:.0%}" if leaf.value.spread is not None else ""
+    return digits, unit.sign + spread
+
+
+def _as_json(leaf: Leaf) -> dict[str, Any]:
+    found: dict[str, Any] = {"key": leaf.path, "documentation": leaf.documentation}
+    if isinstance(leaf.value, str):
+        return found | {"value": leaf.value}
+    (base,) = [unit.sign for unit in split(leaf.field)[1] if unit.factor == 1]
+    return found | {"si_unit": base, **dataclasses.asdict(leaf.value)}
+
+
+def _check(options: argparse.Namespace) -> int:
+    path = path_of(options.file, options.results)
+    platform, found = read(path)
+    if options.json:
+        print(json.dumps([problem._asdict() for problem in found]))
+    elif platform:
+        numbers = sum(isinstance(leaf.value, Quantity) for leaf in leaves(platform))
+        print(f"{path}: fine, {numbers} numbers of {', '.join(device.name for device in platform.devices)}")
+    else:
+        print(*found, sep="\n")
+    return 0 if platform else 2
+
+
+def _diff(options: argparse.Namespace) -> int:
+    first, second = (
+        {leaf.path: leaf for leaf in leaves(load(name, options.results))} for name in (options.a, options.b)
+    )
+    rows = []
+    for path in dict.fromkeys([*first, *second]):
+        pair = first.get(path), second.get(path)
+        if why := _difference(*pair):
+            rows.append((path, *pair, why))
+    if options.json:
+        told = [{"key": path, "a": a and _as_json(a), "b": b and _as_json(b), "why": why} for path, a, b, why in rows]
+        print(json.dumps(told, ensure_ascii=False))
+    elif rows:
+        shown = [
+            [path, *(" ".join(_value(leaf)).strip() if leaf else "" for leaf in pair), why] for path, *pair, why in rows
+        ]
+        print("\n".join(_aligned([["key", options.a, options.b, ""], *shown])))
+    else:
+        print("no key differs")
+    return 0
+
+
+def _difference(first: Leaf | None, second: Leaf | None) -> str:
+    """How two leaves of the same key differ; nothing where their values are the same."""
+    if first is None or second is None:
+        return "only in B" if first is None else "only in A"
+    one, other = first.value, second.value
+    if isinstance(one, str) or isinstance(other, str):
+        return "" if one == other else "differs"
+    if one.value == other.value:
+        return ""
+    return "within the spread" if one.agrees(other) else f"x {other.value / one.value:.3g}" if one.value else "differs"
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _probe(options: argparse.Namespace) -> int:
+    from ..platforms.probe import probe  # noqa: PLC0415  # with its kernels, of which no other command needs any
+
+    path = options.out or here(options.results)
+    shown = sys.stderr.isatty()
+    if not shown:
+        print("probing this machine takes half a minute", file=sys.stderr, flush=True)
+    platform = probe(
+        tell=lambda told: print(f"\rprobing this machine {told}", end="", file=sys.stderr) if shown else None
+    )
+    if shown:
+        print(file=sys.stderr)
+    comment = f"# What `{command_line()}` found at {now()}.\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(to_toml(platform, comment), encoding="utf-8")
+    except OSError as error:
+        raise PlatformError(f"{path}: cannot be written ({error.strerror}); name another file with --out") from None
+    print(text(platform))
+    print(f"\nwritten to {path}")
+    return 0

@@ -1,0 +1,1 @@
+"""The best designs for an FPGA, by the laws of ``impls.fpga``."""

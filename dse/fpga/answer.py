@@ -1,0 +1,163 @@
+"""What an exploration of an FPGA has to tell: the choice, what it takes, what else there is, and from where."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from impls.fpga import learner
+from impls.fpga.learner import Mac
+from impls.fpga.network import Network
+from impls.fpga.resources import Budget, DoesNotFit, Resources
+
+from ..platforms import Quantity
+from . import learner_search
+from .explore import Choice
+from .learner_search import LearnerPoint, Problem
+from .points import BOUNDED, Slice, less, pooled
+from .rmm_search import Space
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, parsed; ``size`` is one number of the slices, with its origin."""
+
+    network: Network
+    space: Space
+    platform: str
+    slices: tuple[Slice, ...]
+    size: Quantity
+    clock: Quantity
+    sharing: str
+    fill: str
+    mac: Mac
+
+
+@dataclass(frozen=True)
+class Use:
+    """Shares that are taken of some slices together."""
+
+    slices: tuple[str, ...]
+    what: str
+    shares: dict[str, float]
+
+
+def uses(choice: Choice, slices: Sequence[Slice]) -> list[Use]:
+    """Shares that the RMM takes of its slice, and that are taken of the learner's slices together."""
+    held = next(one.budget for one in slices if one.name == choice.rmm_slice)
+    pool = _pool(choice, slices)
+    both = choice.rmm_slice in choice.learner_slices
+    parts = [choice.rmm.needed, choice.learner.needed] if both else [choice.learner.needed]
+    return [
+        Use((choice.rmm_slice,), "RMM", _shares([choice.rmm.needed], held)),
+        Use(choice.learner_slices, "RMM and learner" if both else "learner", _shares(parts, pool)),
+    ]
+
+
+def _pool(choice: Choice, slices: Sequence[Slice]) -> Budget:
+    return pooled([one.budget for one in slices if one.name in choice.learner_slices])
+
+
+def _problem(question: Question, choice: Choice) -> Problem:
+    """That of the learner, in its place beside the RMM chosen."""
+    budget, space = _pool(choice, question.slices), question.space
+    if choice.rmm_slice in choice.learner_slices:
+        budget = less(budget, choice.rmm.needed)
+    return Problem(question.network, space.batch, budget, question.fill, question.mac, space.clock_hz)
+
+
+def front(question: Question, choice: Choice) -> list[LearnerPoint]:
+    """Learners in the place of the chosen one, none of them worse than another in cycles, LUT, DSP and SRAM."""
+    return learner_search.pareto(_problem(question, choice))
+
+
+def greedy(question: Question, choice: Choice) -> LearnerPoint | str:
+    """What the published way finds in the learner's place, or why it finds nothing."""
+    try:
+        return learner_search.greedy(_problem(question, choice))
+    except DoesNotFit as error:
+        return str(error)
+
+
+def _shares(needed: Sequence[Resources], budget: Budget) -> dict[str, float]:
+    bounds = {kind: getattr(budget, kind) for kind in BOUNDED}
+    return {kind: sum(getattr(one, kind) for one in needed) / have for kind, have in bounds.items() if have}
+
+
+def to_dict(question: Question, found: Sequence[Choice]) -> dict[str, Any]:
+    """The answer as JSON has it."""
+    return {
+        "network": {
+            "name": question.network.name,
+            "parameters": question.network.parameters,
+            "macs": question.network.macs,
+        },
+        "batch": question.space.batch,
+        "capacity": question.space.capacity,
+        "platform": question.platform,
+        "slice": question.sharing,
+        "clock_hz": question.space.clock_hz,
+        "choice": _choice(question, found[0]),
+        "runner_up": _choice(question, found[1]) if len(found) > 1 else None,
+        "published_greedy": _told(greedy(question, found[0])),
+        "front": [_told(point) for point in front(question, found[0])],
+        "sources": sources(question),
+    }
+
+
+def _choice(question: Question, choice: Choice) -> dict[str, Any]:
+    design, rmm = choice.learner.design, choice.rmm.design
+    told = learner.ledger(design, question.space.batch)
+    return {
+        "cycles": choice.cycles,
+        "seconds": choice.cycles / question.space.clock_hz,
+        "bottleneck": choice.bottleneck,
+        "learner": {
+            "pipelines": design.pipelines,
+            "samples_per_pipeline": -(-question.space.batch // design.pipelines),
+            "slowest_stage": told.bottleneck,
+            "slowest_stage_cycles": max(design.stage_cycles),
+            "units": {str(stage): units for stage, units in zip(design.stages, design.units, strict=True)},
+            "update_units": design.update_units,
+            "buffers_in_uram": design.uram,
+            "cycles": dict(told.entries),
+            "slices": choice.learner_slices,
+            "needs": asdict(choice.learner.needed),
+        },
+        "rmm": {
+            **asdict(rmm.design),
+            "queue": rmm.queue,
+            "uram": rmm.uram,
+            "cycles": choice.rmm.cycles,
+            "slice": choice.rmm_slice,
+            "needs": asdict(choice.rmm.needed),
+        },
+        "utilization": [asdict(use) for use in uses(choice, question.slices)],
+    }
+
+
+def _told(point: LearnerPoint | str) -> dict[str, Any] | str:
+    if isinstance(point, str):
+        return point
+    design = point.design
+    shape = {"pipelines": design.pipelines, "slowest_stage_cycles": max(design.stage_cycles)}
+    return {"cycles": point.cycles, **shape, "update_units": design.update_units, "needs": asdict(point.needed)}
+
+
+def sources(question: Question) -> list[dict[str, str]]:
+    """Where every number comes from."""
+    mac = question.mac
+    table = [
+        ("cycles of the RMM", "modeled", "laws that equal simulated hardware, every leaf as likely as any other"),
+        ("resources of the RMM", "modeled", "counted, LUT fitted to synthesis, not placed"),
+        ("cycles of the learner", "modeled", "(PI + n - 1) T_max + T_WU of seed 3, VI-A2; not simulated"),
+        ("memory of the learner", "modeled", "buffers counted; not synthesized"),
+        ("DSP of a MAC", "assumed", f"{mac.dsp}; an adder of 2 and a multiplier of 3, HLS's default cores, would be 5"),
+        ("LUT and FF of a MAC", "quoted", f"{mac.lut} and {mac.ff}: seed 3's DQN learner (Table VI) over its MACs"),
+        ("slices", question.size.origin, f"platform {question.platform}: {question.size.note}"),
+        (
+            "clock",
+            question.clock.origin,
+            f"{question.clock.value / 1e6:g} MHz, {question.clock.note}; no design changes it",
+        ),
+    ]
+    return [{"what": what, "basis": basis, "source": source} for what, basis, source in table]

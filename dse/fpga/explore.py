@@ -1,0 +1,162 @@
+"""Architecture exploration: a replay management module (RMM) and a learner that share the slices of one FPGA.
+
+A training step samples a batch, learns from it and updates its priorities; batches are sampled ahead (seed 3, V-A), so
+that both work at once and a step takes as long as the slower of the two. The RMM lies in one slice, for its banks meet
+in one dispatcher. ``kept``: that slice is the RMM's alone, as published, and the learner has the others. ``free``: the
+learner has whatever the RMM leaves. The learner's slices are taken as one budget; what crossing them costs in clock is
+not modeled.
+
+Ties: fewest cycles of a step, then fewest of the RMM and the learner together, then the order of ``Point.cost`` of both
+together, then the first slice, then the tie rules of ``rmm_search.py`` and ``learner_search.py``.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from impls.checks import one_of
+from impls.fpga.learner import FP32, Mac
+from impls.fpga.network import Network
+from impls.fpga.resources import Budget, DoesNotFit, exceeded
+
+from . import learner_search, rmm_search
+from .learner_search import LearnerPoint, Problem
+from .points import Slice, less, pooled, shortage
+from .rmm_search import RmmPoint, Space
+
+SHARINGS = ("kept", "free")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An RMM in a slice, and a learner in ``learner_slices``."""
+
+    rmm: RmmPoint
+    rmm_slice: str
+    learner: LearnerPoint
+    learner_slices: tuple[str, ...]
+
+    @property
+    def cycles(self) -> float:
+        """Of a training step."""
+        return max(self.rmm.cycles, self.learner.cycles)
+
+    @property
+    def bottleneck(self) -> str:
+        """What a step waits for."""
+        return "RMM" if self.rmm.cycles > self.learner.cycles else "learner"
+
+    @property
+    def order(self) -> tuple[float, ...]:
+        """The tie rule, as far as the slice."""
+        costs = zip(self.rmm.cost, self.learner.cost, strict=True)
+        return (self.cycles, self.rmm.cycles + self.learner.cycles, *map(sum, costs))
+
+
+def explore(
+    network: Network,
+    space: Space,
+    slices: Sequence[Slice],
+    sharing: str = "kept",
+    fill: str = "ideal",
+    mac: Mac = FP32,
+) -> list[Choice]:
+    """The best, and after it the best with another number of learner pipelines where there is one.
+
+    DoesNotFit says what there is too little of, where least is missing.
+    """
+    if one_of("sharing", sharing, SHARINGS) == "kept" and len(slices) == 1:
+        raise ValueError(
+            "a device of one slice has none to keep for the RMM; let the learner have the rest of it, by --slice free"
+        )
+    problem = Problem(network, space.batch, pooled([one.budget for one in slices]), fill, mac, space.clock_hz)
+    points = rmm_search.priced(space)
+    return _ranked((_kept if sharing == "kept" else _free)(problem, points, slices))
+
+
+def _ranked(found: Sequence[Choice]) -> list[Choice]:
+    """The best, then the best with another number of pipelines. Sorting is stable: the first slice wins."""
+    ranked = sorted(found, key=lambda choice: choice.order)
+    others = [one for one in ranked if one.learner.design.pipelines != ranked[0].learner.design.pipelines]
+    return [*ranked[:1], *others[:1]]
+
+
+def _kept(problem: Problem, points: Sequence[RmmPoint], slices: Sequence[Slice]) -> list[Choice]:
+    """Each slice in turn for the RMM: nothing else is shared, so the best of both is the best."""
+    choices: list[Choice] = []
+    failures: list[DoesNotFit] = []
+    for held in slices:
+        others = [one for one in slices if one is not held]
+        try:
+            rmm = _rmms(points, [held])[0]
+            found = _learners(problem, pooled([one.budget for one in others]), others)
+        except DoesNotFit as error:
+            failures.append(error)
+        else:
+            choices += [Choice(rmm, held.name, learner, _names(others)) for learner in found]
+    if not choices:
+        raise min(failures, key=lambda error: shortage(error.exceeded))
+    return choices
+
+
+def _free(problem: Problem, points: Sequence[RmmPoint], slices: Sequence[Slice]) -> list[Choice]:
+    """Every RMM that no better one is cheaper than, until a slower one is no use even beside a learner that has all."""
+    alone = _learners(problem, problem.budget, slices)
+    found: list[Choice] = []
+    failures: list[DoesNotFit] = []
+    for rmm in _undominated(_rmms(points, slices)):
+        if _hopeless(rmm, alone, _ranked(found)):
+            break
+        held = next(one for one in slices if not exceeded(rmm.needed, one.budget))
+        try:
+            learners = _learners(problem, less(problem.budget, rmm.needed), slices)
+        except DoesNotFit as error:
+            failures.append(error)
+        else:
+            found += [Choice(rmm, held.name, learner, _names(slices)) for learner in learners]
+    if not found:
+        raise min(failures, key=lambda error: shortage(error.exceeded))
+    return found
+
+
+def _hopeless(rmm: RmmPoint, alone: Sequence[LearnerPoint], ranked: Sequence[Choice]) -> bool:
+    """Whether neither this RMM nor a slower one can be in the best choice, or in that with other pipelines."""
+    if len(ranked) < len(alone):
+        return False
+    first = ranked[0].learner.design.pipelines
+    bounds = [alone[0], next((one for one in alone if one.design.pipelines != first), alone[0])]
+    return all(
+        (max(rmm.cycles, least.cycles), rmm.cycles + least.cycles) > choice.order[:2]
+        for least, choice in zip(bounds, ranked, strict=False)
+    )
+
+
+def _undominated(points: Sequence[RmmPoint]) -> Iterator[RmmPoint]:
+    """Those that need less of something than every one before them."""
+    kept: list[tuple[float, ...]] = []
+    for point in points:
+        if not any(all(one <= other for one, other in zip(cost, point.cost, strict=True)) for cost in kept):
+            kept.append(point.cost)
+            yield point
+
+
+def _rmms(points: Sequence[RmmPoint], slices: Sequence[Slice]) -> list[RmmPoint]:
+    """Those that fit one of the slices, in their order."""
+    lacking = [[exceeded(point.needed, one.budget) for one in slices] for point in points]
+    found = [point for point, each in zip(points, lacking, strict=True) if not all(each)]
+    if not found:
+        nearest = min((one for each in lacking for one in each), key=shortage)
+        raise DoesNotFit(nearest, f"even the RMM that comes nearest, in {' or '.join(_names(slices))},")
+    return found
+
+
+def _learners(problem: Problem, budget: Budget, slices: Sequence[Slice]) -> list[LearnerPoint]:
+    try:
+        return learner_search.fastest(replace(problem, budget=budget))
+    except DoesNotFit as error:
+        rest = "" if budget == pooled([one.budget for one in slices]) else "what an RMM leaves of "
+        what = f"even a learner of a unit a stage, in {rest}{' + '.join(_names(slices))},"
+        raise DoesNotFit(error.exceeded, what) from None
+
+
+def _names(slices: Sequence[Slice]) -> tuple[str, ...]:
+    return tuple(one.name for one in slices)

@@ -1,0 +1,215 @@
+"""The fastest learner within a budget, exactly: pipelines, units of each stage and of the weight update.
+
+Letters as in ``learner.py``. For T cycles a stage, ceil(MACs / T) units are the fewest there can be, and a larger T
+never takes more of anything, for every resource law rises with units. Hence for each DP: (1) bisection finds the
+smallest T that fits; (2) from there T climbs through the values at which a unit is saved, which update units may take;
+(3) it stops when even the most update units there can be would not make up for (PI + n - 1) T. Of all DP with the same
+PI only the smallest is of use. Nothing is left out, so the answer is the best there is.
+
+Ties: fewest cycles, then the order of ``Point.cost``, then fewest pipelines, then fewest units from the first stage on,
+then fewest update units, then fewest buffers in UltraRAM.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from impls.fpga.learner import (
+    FP32,
+    ULTRA_WORDS,
+    Learner,
+    Mac,
+    buffers,
+    ledger,
+    resources,
+    stage_cycles,
+    stages,
+    units_for,
+    update_cycles,
+)
+from impls.fpga.network import Network
+from impls.fpga.resources import Budget, DoesNotFit, exceeded
+
+from .points import Point, front
+
+LearnerPoint = Point[Learner]
+Key = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is asked: the fewest cycles of a gradient step on ``batch`` samples, with so many ``pipelines`` if told."""
+
+    network: Network
+    batch: int
+    budget: Budget
+    fill: str = "ideal"
+    mac: Mac = FP32
+    clock_hz: float = 200e6
+    pipelines: int | None = None
+
+    def learner(self, pipelines: int, units: tuple[int, ...], update_units: int, uram: int) -> Learner:
+        """A design."""
+        return Learner(self.network, pipelines, units, update_units, self.fill, uram, self.mac, self.clock_hz)
+
+    def fits(self, learner: Learner) -> bool:
+        """Whether there is enough of everything."""
+        return not exceeded(resources(learner), self.budget)
+
+    def point(self, learner: Learner) -> LearnerPoint:
+        """With its cycles and resources."""
+        return Point(learner, ledger(learner, self.batch).cycles, resources(learner))
+
+    def units(self, cycles: int) -> tuple[int, ...] | None:
+        """Fewest for a stage to take at most so many cycles; None if one cannot."""
+        found = [units_for(stage.gemm, cycles, self.fill) for stage in stages(self.network)]
+        return None if None in found else tuple(number for number in found if number)
+
+    @property
+    def smallest(self) -> tuple[int, ...]:
+        """A unit a stage."""
+        return (1,) * len(stages(self.network))
+
+
+def order(point: LearnerPoint) -> Key:
+    """The tie rule."""
+    learner = point.design
+    return (point.cycles, *point.cost, learner.pipelines, learner.units, learner.update_units, learner.uram or 0)
+
+
+def fastest(problem: Problem) -> list[LearnerPoint]:
+    """The best, and after it the best with another number of pipelines. DoesNotFit says what even one unit lacks."""
+    best: list[LearnerPoint] = []
+    for pipelines in _data_parallel(problem):
+        for uram in _memories(problem, pipelines):
+            bound = best[1].cycles if len(best) > 1 else math.inf
+            found = _fastest_with(problem, pipelines, uram, bound)
+            if found:
+                same = [point for point in best if point.design.pipelines == pipelines]
+                rest = [point for point in best if point not in same]
+                best = sorted([*rest, min([*same, found], key=order)], key=order)[:2]
+    if not best:
+        raise DoesNotFit(lacking(problem))
+    return best
+
+
+def lacking(problem: Problem) -> dict[str, tuple[float, float]]:
+    """(have, need) of what the smallest learner lacks; empty where it fits."""
+    least = problem.pipelines or 1
+    smallest = [problem.learner(least, problem.smallest, 1, uram) for uram in _memories(problem, least)]
+    return min((exceeded(resources(learner), problem.budget) for learner in smallest), key=len)
+
+
+def pareto(problem: Problem, steps: int = 8) -> list[LearnerPoint]:
+    """The front over cycles, LUT, DSP and SRAM of the best learners for each DP within k / ``steps`` of the DSP."""
+    found, dsp = [], problem.budget.dsp
+    for share in range(1, steps + 1):
+        budget = replace(problem.budget, dsp=None if dsp is None else dsp * share // steps)
+        part = replace(problem, budget=budget)
+        for pipelines in _data_parallel(part):
+            found += [point for uram in _memories(part, pipelines) if (point := _fastest_with(part, pipelines, uram))]
+    return front(found)
+
+
+def greedy(problem: Problem) -> LearnerPoint:
+    """Seed 3's way (VI-A2): r_i f units, r_i a stage's MACs over those of the smallest layer, f = 1, 2... until full.
+
+    Of every f and DP that fit, the best by the same tie rule. r_WU is taken as the units of all FW stages at f = 1,
+    each of which has a bank of weights. DoesNotFit where f = 1 is too large already.
+    """
+    smallest = min(layer.forward.macs for layer in problem.network.layers)
+    ratios = [-(-stage.gemm.macs // smallest) for stage in stages(problem.network)]
+    banks = sum(ratios[: len(problem.network.layers)])
+    found: list[LearnerPoint] = []
+    for factor in range(1, smallest + 1):  # with f = smallest every stage takes a cycle
+        units = tuple(ratio * factor for ratio in ratios)
+        fitting = [
+            problem.point(learner)
+            for pipelines in _data_parallel(problem)
+            for uram in _memories(problem, pipelines)
+            if problem.fits(learner := problem.learner(pipelines, units, banks * factor, uram))
+        ]
+        if not fitting:
+            break
+        found.append(min(fitting, key=order))
+    if not found:
+        least = problem.learner(1, tuple(ratios), banks, _memories(problem, 1)[0])
+        raise DoesNotFit(exceeded(resources(least), problem.budget))
+    return min(found, key=order)
+
+
+def _memories(problem: Problem, pipelines: int) -> range:
+    """How many of the largest buffers may lie in UltraRAM: all that fill one, or fewer where it is bounded."""
+    held = buffers(problem.learner(pipelines, problem.smallest, 1, 0))
+    most = sum(words >= ULTRA_WORDS for words, _, _ in held)
+    return range(most, most - 1 if problem.budget.uram is None else -1, -1)
+
+
+def _data_parallel(problem: Problem) -> Iterator[int]:
+    """The one there is to be, or the smallest DP of each PI, as long as the smallest pipelines fit."""
+    pipelines, batch = problem.pipelines or 1, problem.batch
+    while any(
+        problem.fits(problem.learner(pipelines, problem.smallest, 1, uram)) for uram in _memories(problem, pipelines)
+    ):
+        yield pipelines
+        samples = -(-batch // pipelines)
+        if samples == 1 or problem.pipelines:
+            return
+        pipelines = -(-batch // (samples - 1))
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """The search with DP and kinds of memory chosen."""
+
+    problem: Problem
+    pipelines: int
+    uram: int
+
+    def learner(self, units: tuple[int, ...], update_units: int = 1) -> Learner:
+        return self.problem.learner(self.pipelines, units, update_units, self.uram)
+
+    def fits(self, cycles: int) -> bool:
+        """Whether stages of so many cycles do."""
+        units = self.problem.units(cycles)
+        return units is not None and self.problem.fits(self.learner(units))
+
+    def update_cycles(self, update_units: int) -> int:
+        return update_cycles(self.problem.network, self.pipelines, update_units)
+
+    def most_updates(self, units: tuple[int, ...]) -> int:
+        """Most update units beside these, at most one for each parameter of the largest layer and pipeline."""
+        most = self.pipelines * max(layer.parameters for layer in self.problem.network.layers)
+        numbers = range(1, most + 1)
+        return bisect_left(numbers, True, key=lambda one: not self.problem.fits(self.learner(units, one)))
+
+    def point(self, units: tuple[int, ...]) -> LearnerPoint:
+        """With as few update units as take no longer than the most there can be."""
+        most = self.most_updates(units)
+        least = self.update_cycles(most)
+        enough = 1 + bisect_left(range(1, most), True, key=lambda one: self.update_cycles(one) == least)
+        return self.problem.point(self.learner(units, enough))
+
+
+def _fastest_with(problem: Problem, pipelines: int, uram: int, bound: float = math.inf) -> LearnerPoint | None:
+    """The best with so many pipelines; None if none fits in at most ``bound`` cycles."""
+    branch, fill = _Branch(problem, pipelines, uram), problem.fill
+    if not problem.fits(branch.learner(problem.smallest)):
+        return None
+    gemms = [stage.gemm for stage in stages(problem.network)]
+    passes = -(-problem.batch // pipelines) + len(gemms) - 1
+    longest = max(stage_cycles(gemm, 1, fill) for gemm in gemms)
+    cycles = 1 + bisect_left(range(1, longest), True, key=branch.fits)
+    shortest_update = branch.update_cycles(branch.most_updates(problem.smallest))
+    best = None
+    # Invariant: no T below is better than best, and those from here on take at least passes * T + shortest_update.
+    while (units := problem.units(cycles)) and passes * cycles + shortest_update <= bound:
+        point = branch.point(units)
+        if point.cycles <= bound and (best is None or order(point) < order(best)):
+            best, bound = point, point.cycles
+        pairs = zip(gemms, units, strict=True)
+        cycles = min((stage_cycles(gemm, number - 1, fill) for gemm, number in pairs if number > 1), default=0)
+        if not cycles:
+            break
+    return best

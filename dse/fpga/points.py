@@ -1,0 +1,74 @@
+"""What explorations share: a design with its cycles and resources, the order of designs, and sums of budgets."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Generic, TypeVar
+
+from impls.fpga.resources import Budget, Resources
+
+D = TypeVar("D")
+BOUNDED = tuple(field.name for field in fields(Budget))
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A part of a device that a signal leaves only by a slow crossing (an SLR), and what there is in it."""
+
+    name: str
+    budget: Budget
+
+
+@dataclass(frozen=True)
+class Point(Generic[D]):
+    """A design, the (mean) cycles it takes for what was asked, and what it needs."""
+
+    design: D
+    cycles: float
+    needed: Resources
+
+    @property
+    def cost(self) -> tuple[float, ...]:
+        """What ties in cycles are decided by: fewest DSP, then LUT, flip-flops, block RAMs, UltraRAMs."""
+        needed = self.needed
+        return needed.dsp, needed.lut, needed.ff, needed.bram36, needed.uram
+
+    @property
+    def objectives(self) -> tuple[float, ...]:
+        """Those of a front: cycles, LUT, DSP, bits of SRAM."""
+        return self.cycles, self.needed.lut, self.needed.dsp, self.needed.sram_bits
+
+
+def front(points: Iterable[Point[D]]) -> list[Point[D]]:
+    """Those no other is at least as good as in cycles, LUT, DSP and SRAM; fastest first, one of equal ones."""
+    kept: list[Point[D]] = []
+    for point in sorted(points, key=lambda point: point.objectives):
+        if not any(_no_worse(held.objectives, point.objectives) for held in kept):
+            kept.append(point)
+    return kept
+
+
+def _no_worse(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return all(left <= right for left, right in zip(one, other, strict=True))
+
+
+def pooled(budgets: Sequence[Budget]) -> Budget:
+    """All of them as one; no bound where one has none."""
+    sums = {}
+    for name in BOUNDED:
+        parts = [getattr(budget, name) for budget in budgets]
+        sums[name] = None if None in parts else sum(parts)
+    return Budget(**sums)
+
+
+def less(budget: Budget, needed: Resources) -> Budget:
+    """What is left, never below 0."""
+    left = {name: getattr(budget, name) for name in BOUNDED}
+    return Budget(
+        **{name: None if have is None else max(0, have - getattr(needed, name)) for name, have in left.items()}
+    )
+
+
+def shortage(lacking: Mapping[str, tuple[float, float]]) -> float:
+    """The most times over that something is needed of which there is too little."""
+    return max(need / have if have else math.inf for have, need in lacking.values())

@@ -1,0 +1,127 @@
+"""Every replay management module within a budget: banks S, fanout K, micro-architecture, banking, width of the leaves.
+
+The objective is the mean number of cycles to sample a batch and to update it, by the laws of ``cycles.py`` and the
+batches of ``model.py``, as if every leaf weighed the same. There are few enough designs to price them all.
+
+Ties: fewest cycles, then interleaved banks, which alone stay as fast where a buffer is part full, then the widest
+leaves, then the order of ``Point.cost``, then fewest banks, smallest fanout, ``MICROS``,
+smallest queue, with UltraRAM.
+"""
+
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from impls.checks import integer_at_least
+from impls.fpga import cycles
+from impls.fpga.design import BANKINGS, MICROS, Design
+from impls.fpga.model import batches
+from impls.fpga.resources import Resources, resources
+
+from .points import Point
+
+FANOUTS = (2, 4, 8, 16)
+BANKS = (1, 2, 4, 8, 16, 32, 64)
+LEAF_BITS = (18,)
+QUEUES = (256, 1024, 4096)
+
+
+@dataclass(frozen=True)
+class Rmm:
+    """A design whose queues are deep enough for ``queue`` elements: a larger batch is handed over in parts of these."""
+
+    design: Design
+    queue: int
+    uram: bool
+
+    def cycles(self, batch: int) -> float:
+        """Mean cycles of sampling a batch and updating it, part after part."""
+        whole, rest = divmod(batch, self.queue)
+        spent = whole * mean_cycles(self.design, self.queue)
+        return spent + mean_cycles(self.design, rest) if rest else spent
+
+    @property
+    def needed(self) -> Resources:
+        """What it takes of a device."""
+        return resources(self.design, batch=self.queue, uram=self.uram)
+
+
+RmmPoint = Point[Rmm]
+
+
+@dataclass(frozen=True)
+class Space:
+    """The designs in question, for batches of ``batch``; ``queues`` deeper than that are as deep as that."""
+
+    capacity: int
+    batch: int
+    fanouts: Sequence[int] = FANOUTS
+    banks: Sequence[int] = BANKS
+    micros: Sequence[str] = MICROS
+    bankings: Sequence[str] = BANKINGS
+    leaf_bits: Sequence[int] = LEAF_BITS
+    queues: Sequence[int] = QUEUES
+    clock_hz: float = 200e6
+
+    def __post_init__(self) -> None:
+        integer_at_least("capacity", self.capacity, 1)
+        integer_at_least("batch", self.batch, 1)
+
+    def designs(self) -> Iterator[Rmm]:
+        """All of them that can be built; one bank is interleaved and contiguous alike, and has no queue."""
+        queues = sorted({min(queue, self.batch) for queue in self.queues}) or [self.batch]
+        for banks in self.banks:
+            if banks > self.capacity:
+                continue
+            for queue in queues if banks > 1 else [self.batch]:
+                axes = (self.bankings if banks > 1 else self.bankings[:1], self.fanouts, self.micros, self.leaf_bits)
+                for banking, fanout, micro, bits in itertools.product(*axes):
+                    design = Design(self.capacity, fanout, bits, micro, banks, banking, self.clock_hz)
+                    yield from (Rmm(design, queue, uram) for uram in (True, False))
+
+
+def priced(space: Space) -> list[RmmPoint]:
+    """Every design in order of preference."""
+    points = [Point(rmm, rmm.cycles(space.batch), rmm.needed) for rmm in space.designs()]
+    return sorted(points, key=_order)
+
+
+def _order(point: RmmPoint) -> tuple[object, ...]:
+    rmm, design = point.design, point.design.design
+    spread = design.banking == "contiguous"
+    shape = (design.banks, design.fanout, MICROS.index(design.micro), rmm.queue, not rmm.uram)
+    return (point.cycles, spread, -design.leaf_bits, *point.cost, *shape)
+
+
+def mean_cycles(design: Design, batch: int) -> float:
+    """Mean cycles of sampling and then updating a batch: what ``model.ledger`` has, for a whole space at once."""
+    if design.banks == 1:
+        return float(cycles.sample_cycles(design, batch) + cycles.update_cycles(design, batch))
+    arrived, behind = _queues(design.capacity, design.banks, design.banking, batch)
+    interval = cycles.initiation_interval(design)
+    sample = _last_begun(arrived, behind, interval) + cycles.sample_fill(design)
+    update = _last_begun(arrived, behind, 1) + cycles.update_fill(design)
+    return sample + update + 2 * cycles.dispatch(design)
+
+
+def _last_begun(arrived: NDArray[np.int32], behind: NDArray[np.int32], interval: int) -> float:
+    """Mean cycle in which the last element of a batch begins: each waits for those of its bank that came before."""
+    return float((arrived + behind * interval).max(axis=1).mean())
+
+
+@functools.lru_cache(maxsize=8)
+def _queues(capacity: int, banks: int, banking: str, batch: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Per batch and element: the cycle it comes in, S a cycle, and how many of its bank come behind it."""
+    drawn = np.stack(list(batches(Design(capacity, banks=banks, banking=banking), "sample", batch, None)))
+    last_first = drawn[:, ::-1]
+    order = np.argsort(last_first, axis=1, kind="stable")
+    grouped = np.take_along_axis(last_first, order, axis=1)
+    places = np.arange(batch)
+    begins = np.where(np.diff(grouped, axis=1, prepend=-1) != 0, places, 0)
+    behind = np.empty(drawn.shape, np.int32)
+    np.put_along_axis(behind, order, (places - np.maximum.accumulate(begins, axis=1)).astype(np.int32), axis=1)
+    return (places // banks).astype(np.int32)[None, :], behind[:, ::-1]

@@ -1,0 +1,276 @@
+"""The answer to a mapping question: what to run where, how fast, how sure, what is next, and what it all rests on."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..records import how_to_measure
+from ..solver.infeasible import Infeasible
+from ..solver.objectives import Objective, bottleneck, threshold
+from ..solver.problem import LOOP, PARTS, Configuration, Option
+from ..solver.sensitivity import Survival, Terms, around, spreads
+from ..solver.throughput import LOOP_BOUND
+from ..times.parts import Evidence
+from .alternatives import Other, Solved, by_mapping, difference, key_of, mapping_of, others, solved
+from .build import Built
+from .constraints import RULE
+
+JOINED = "with updating"  # an option of sampling whose time is in that of updating
+CLOSE = 0.005  # a rate that changes by less is sure enough
+
+
+@dataclass(frozen=True)
+class PartAnswer:
+    """Where a part runs and how long it is busy in a gradient step."""
+
+    part: str
+    device: str
+    engine: str
+    choice: str
+    details: Mapping[str, Any]
+    seconds: float
+    low: float
+    high: float
+    source: str
+    number: str
+
+
+@dataclass(frozen=True)
+class MappingAnswer:
+    """``hz`` gradient steps a second in [low, high] at 95 %; ``value`` by the objective. ``distance``: below ``bound``.
+
+    ``bound``: the value of every part on its fastest option, without sharing, transfers or budgets.
+    """
+
+    platform: str
+    workload: str
+    batch: int
+    update_interval: int
+    objective: Objective
+    epsilon: float
+    arrangement: str
+    parts: tuple[PartAnswer, ...]
+    depth: int
+    cores: tuple[float, float]
+    value: float
+    low: float
+    high: float
+    hz: float
+    actor_hz: float
+    bottleneck: str
+    bound: float
+    distance: float
+    learner_hz: float
+    watts: float | None
+    ties: tuple[Other, ...]
+    runner_up: Other | None
+    elsewhere: Other | None
+    survival: tuple[Survival, ...]
+    sources: tuple[Evidence, ...]
+    measure_next: Evidence | None
+    configurations: int
+    notes: tuple[str, ...]
+    machine: str = ""  # whose records were read, if any
+    machine_note: str = ""  # says so where another machine stands for "this"
+    results: str = ""  # the folder of those records, as it was given
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """Why nothing fits: each entry of ``repairs`` would be enough, budgets as (have, need) by name."""
+
+    platform: str
+    workload: str
+    repairs: tuple[Mapping[str, tuple[float, float]], ...]
+    no_links: tuple[tuple[str, str], ...]
+    machine: str = ""
+    machine_note: str = ""
+    results: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+def answered(built: Built, objective: Objective, epsilon: float | None = None) -> MappingAnswer | Shortage:
+    """The whole answer."""
+    result = solved(built.problems, objective, epsilon)
+    parts = built.parts
+    if not isinstance(result, Solved):
+        return _shortage(built, result)
+    chosen, given = result.answer.configuration, result.answer.outcome
+    beside = others(result)
+    terms, names = _terms(built, result, objective)
+    low, high = terms.interval(0)
+    survival = tuple(terms.survival(0, result.epsilon, names))
+    bound = max(one.bound for one in result.found.values())
+    used = _numbers(built, result)
+    cpu = f"{parts.cpu.name}.cores"
+    workload = parts.workload
+    return MappingAnswer(
+        platform=parts.platform.name,
+        workload=workload.name,
+        batch=workload.learner.batch,
+        update_interval=workload.learner.update_interval,
+        objective=objective,
+        epsilon=result.epsilon,
+        arrangement=result.place.split(maxsplit=1)[0],
+        parts=tuple(_part(built, chosen, option) for option in chosen.options),
+        depth=chosen.depth,
+        cores=(sum(option.needs.get(cpu, 0.0) for option in chosen.options), built.problems[result.place].budgets[cpu]),
+        value=result.answer.value,
+        low=min(low, result.answer.value),
+        high=max(high, result.answer.value),
+        hz=given.hz,
+        actor_hz=given.actor_hz,
+        bottleneck=_bottleneck(chosen, objective, bottleneck(objective, given)),
+        bound=bound,
+        distance=1 - result.answer.value / bound,
+        learner_hz=max(one.learner_hz for one in result.found.values()),
+        watts=given.watts,
+        ties=tuple(by_mapping(beside, threshold(result.best, result.epsilon))),
+        runner_up=beside[0] if beside else None,
+        elsewhere=next((other for other in beside if other.mapping != mapping_of(chosen)), None),
+        survival=survival,
+        sources=tuple(built.rests_on(number, chosen) for number in used),
+        measure_next=_next(built, chosen, survival),
+        configurations=sum(one.configurations for one in result.found.values()),
+        notes=tuple(_notes(built, result)),
+    )
+
+
+def _part(built: Built, chosen: Configuration, option: Option) -> PartAnswer:
+    name, time, details = option.name, option.time, dict(built.details(option))
+    if option.part == "sampling" and option.name == JOINED:
+        name, told = chosen.updating.name, built.details(chosen.updating)
+        share = told["draw_seconds"] / (told["draw_seconds"] + told["update_seconds"])
+        tree = {key: value for key, value in told.items() if key not in ("draw_seconds", "update_seconds")}
+        return _told(option, name, {**tree, **details}, chosen.updating, share)
+    if option.part == "updating" and chosen.sampling.name == JOINED:
+        share = details.pop("update_seconds") / (chosen.updating.seconds)
+        details.pop("draw_seconds")
+        return _told(option, name, details, option, share)
+    return PartAnswer(
+        option.part,
+        option.device,
+        option.engine,
+        name,
+        details,
+        time.seconds,
+        time.low,
+        time.high,
+        time.source,
+        time.number,
+    )
+
+
+def _told(option: Option, name: str, details: Mapping[str, Any], held: Option, share: float) -> PartAnswer:
+    """A part whose time is a share of another option's."""
+    time = held.time
+    ends = time.low * share, time.high * share
+    return PartAnswer(
+        option.part, option.device, option.engine, name, details, time.seconds * share, *ends, time.source, time.number
+    )
+
+
+def _bottleneck(chosen: Configuration, objective: Objective, engine: str) -> str:
+    if engine == LOOP_BOUND:
+        return f"batches under way: a batch waits for the one before it ({chosen.depth} drawn ahead)"
+    on = [part for part in (LOOP if objective == "training" else PARTS) if chosen.of(part).engine == engine]
+    if not on:
+        return engine
+    if len(on) == 1:
+        return f"{on[0]} on {chosen.of(on[0]).device}"
+    return f"{engine}, which does {', '.join(on)} in turns"
+
+
+def _terms(built: Built, result: Solved, objective: Objective) -> tuple[Terms, list[str]]:
+    """The choice first, then every configuration a changed number might put in its place."""
+    rows = [(result.place, result.answer.configuration)]
+    for place, found in result.found.items():
+        answers = [found.answer, *found.ties, *(one for one in (found.runner_up, found.elsewhere) if one)]
+        rows += [(place, one.configuration) for one in answers]
+        rows += [(place, one) for one in around(built.problems[place], found.choice)]
+    unique = list({(place, key_of(place, one)): (place, one) for place, one in rows}.values())
+    sure = spreads(list(built.problems.values()), rows[0][1])
+    found_terms = Terms([(built.problems[place], one) for place, one in unique], objective, sure)
+    return found_terms, [difference(rows[0], (place, one)) for place, one in unique]
+
+
+def _numbers(built: Built, result: Solved) -> list[str]:
+    """Of the chosen configuration, parts first, then links."""
+    problem, chosen = built.problems[result.place], result.answer.configuration
+    numbers = [option.time.number for option in chosen.options]
+    for flow in problem.flows:
+        way = problem.ways.get((chosen.of(flow.source).device, chosen.of(flow.target).device), ())
+        numbers += [hop.number for hop in way]
+    return [number for number in dict.fromkeys(numbers) if number in built.evidence]
+
+
+def _next(built: Built, chosen: Configuration, survival: Sequence[Survival]) -> Evidence | None:
+    """The number whose interval moves the decision, or else the predicted rate, most."""
+    for one in survival:
+        if one.number in built.evidence and (one.decides or one.rate_factor > 1 + CLOSE):
+            return built.rests_on(one.number, chosen)
+    return None
+
+
+def _notes(built: Built, result: Solved) -> list[str]:
+    parts, notes = built.parts, []
+    chosen = result.answer.configuration
+    workload = parts.workload
+    if parts.table and parts.table.differs:
+        notes.append(
+            f"profiled was {parts.table.workload} with other {', '.join(parts.table.differs)}; what depends on those "
+            "was interpolated or modeled, the rest is that profile's"
+        )
+    if parts.table is None:
+        notes.append("no records of this machine: every time is modeled, quoted, or carried over from another machine")
+    elif not parts.table.rows:
+        notes.append(f"no profile of {workload.name}; {how_to_measure(f'profile --workload {parts.workload_word}')}")
+    apart = result.place in ("apart", "serial")
+    if apart and chosen.depth:
+        notes.append(f"the workload's {chosen.depth} batches drawn ahead gain nothing where everything takes turns")
+    if not apart and chosen.depth == 0:
+        notes.append("the workload draws no batch ahead, so nothing of the loop overlaps; --free presampled lifts that")
+    if parts.table and parts.table.overheads and result.place in ("serial", "apart"):
+        over = parts.table.overheads
+        if over.rest > 1:
+            notes.append(
+                f"a gradient step in a loop takes {over.rest:.2f} times as long as alone, or "
+                f"{over.rest_seconds * 1e6:,.0f} us more if that is longer, and the tree {over.cold_seconds * 1e9:.0f} "
+                f"ns an element more: {over.told}"
+            )
+    count = workload.actors.count
+    if result.answer.outcome.bottleneck == chosen.actors.engine != chosen.learner.engine:
+        if built.details(chosen.actors).get("processes") == count:
+            notes.append(
+                f"each of the workload's actors ({count}) has a process already; --fix actor_count= takes others"
+            )
+    if chosen.sampling.device != chosen.updating.device:
+        notes.append("drawing and updating part: how sums travel between two trees is our model, nobody has built it")
+    return [*notes, *built.notes(chosen)]
+
+
+def _shortage(built: Built, results: Sequence[Infeasible]) -> Shortage:
+    repairs: list[Mapping[str, tuple[float, float]]] = []
+    links: set[tuple[str, str]] = set()
+    for one in results:
+        for repair in one.repairs:
+            if not any(name.startswith(RULE) for name in repair.budgets):
+                repairs += [repair.budgets] if repair.budgets else []
+                links |= set(repair.ways)
+    unique: dict[tuple[str, ...], Mapping[str, tuple[float, float]]] = {}
+    for found in sorted(repairs, key=lambda repair: (len(repair), _excess(repair))):
+        if not any(set(names) <= set(found) for names in unique):  # of the same budgets, the least that would do
+            unique[tuple(found)] = found
+    return Shortage(built.parts.platform.name, built.parts.workload.name, tuple(unique.values()), tuple(sorted(links)))
+
+
+def _excess(repair: Mapping[str, tuple[float, float]]) -> float:
+    return max(need / have if have else math.inf for have, need in repair.values())

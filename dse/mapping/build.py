@@ -1,0 +1,155 @@
+"""A platform, a workload and tables as problems: every option of every part, what they share and what they send.
+
+A **place** is a set of processes to put parts in, and each place is a problem of its own:
+
+serial        one process does everything in turns, transfers and all, as ``python -m impls.training`` does
+apart         actors on cores of their own; one process draws, gathers, sends, learns and updates in turns
+pipelined r   actors, replay on r cores, and the learner, each on cores (or devices) of their own, all at the same time
+"""
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..platforms import Device
+from ..solver.problem import PARTS, Configuration, Option, Part, Problem, ProblemError
+from ..times.analytic import budgets
+from ..times.parts import Evidence, Parts
+from ..times.profile import factor_of
+from ..times.trees import trees
+from .constraints import RULE
+from .options import Maker, OptionKey, key_of
+from .traffic import flows, ways
+
+ARRANGEMENTS = ("serial", "apart", "pipelined")
+DEPTHS = (0, 1, 2, 3, 4, 8, 16, 50)
+BATCHES_SHARE = 0.1  # of the smallest memory, that batches drawn ahead may take where their number is free
+LISTED = 6  # options of a device in a sentence
+REPLAYING = (0, 1, 2, 4, 8)  # cores
+
+
+@dataclass(frozen=True)
+class Built:
+    """A problem by place, and what is behind its options: ``shown`` by part, device, engine and name."""
+
+    problems: Mapping[str, Problem]
+    parts: Parts
+    shown: Mapping[OptionKey, Mapping[str, Any]]
+
+    @property
+    def evidence(self) -> Mapping[str, Evidence]:
+        """By number."""
+        return self.parts.evidence
+
+    def rests_on(self, number: str, chosen: Configuration) -> Evidence:
+        """A number's evidence, as it is of the chosen options: their words, and how far off they may be."""
+        known, times = self.evidence[number], [one.time for one in chosen.options if one.time.number == number]
+        longest = max(times, key=lambda time: time.seconds, default=None)
+        if longest is None or not longest.told:
+            return known
+        within = max(factor_of(time) for time in times)
+        return replace(known, source=longest.source, told=f"{longest.told}; right within a factor of {within:.3g}")
+
+    def notes(self, chosen: Configuration) -> Iterator[str]:
+        """What the numbers behind a configuration leave out, and wishes that say nothing about it."""
+        cpu, fixed = self.parts.cpu.name, self.parts.fixed
+        beside = {option.engine for option in chosen.options if option.device == cpu}
+        if len(beside) > 1 and all(factor == 1 for factor in _slowdown(self.parts).values()):
+            yield f"how parts that share {cpu} slow each other down is not in these numbers: no profile here tells"
+        for key, part in (("learner_threads", chosen.learner), ("threads", chosen.updating)):
+            if key in fixed and part.device != cpu:
+                yield f"{key}={fixed[key]} is of the processor's options, and {part.part} is on {part.device}"
+
+    def details(self, option: Option) -> Mapping[str, Any]:
+        """K, contestant, threads and the like."""
+        return self.shown.get(key_of(option), {})
+
+
+def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[str] = frozenset()) -> Built:
+    """All places in which every part has an option. ProblemError where there is none, with what was asked for."""
+    devices = [device for device in parts.platform.devices if device.name not in excluded]
+    found: dict[str, Problem] = {}
+    shown: dict[OptionKey, Mapping[str, Any]] = {}
+    lacking: list[Part] = []
+    known = functools.cache(functools.partial(trees, parts))
+    depths = _depths(parts, devices) if "presampled" in free else (parts.workload.replay.presampled,)
+    for place in _places(parts):
+        maker = Maker(parts, place, devices, known, depths)
+        maker.actors()
+        maker.learners()
+        maker.replay()
+        empty = [part for part in PARTS if not maker.options[part]]
+        lacking += empty
+        if not empty:
+            found[place] = _problem(maker)
+            shown.update(maker.shown)
+    if not found:
+        asked = ", ".join(f"{key}={value}" for key, value in parts.fixed.items()) or "the devices there are"
+        part = max(PARTS, key=lacking.count)  # what lacks in the most places
+        told = f"nothing can run the part {part!r} on platform {parts.platform.name!r} with {asked}"
+        offer = _offer(parts, devices, depths, part)
+        raise ProblemError(told + (f"; with nothing but the arrangement fixed it could be: {offer}" if offer else ""))
+    return Built(found, parts, shown)
+
+
+def _offer(parts: Parts, devices: Sequence[Device], depths: tuple[int, ...], part: Part) -> str:
+    """What could run a part if only the arrangement were fixed: its options by device."""
+    free = replace(parts, fixed={key: value for key, value in parts.fixed.items() if key == "arrangement"})
+    names: dict[str, dict[str, None]] = {}
+    for place in _places(free):
+        maker = Maker(free, place, devices, functools.partial(trees, free), depths)
+        for make in (maker.actors, maker.learners, maker.replay):
+            make()
+        for option in maker.options[part]:
+            names.setdefault(option.device, {})[option.name] = None
+    return "; ".join(f"on {device} {_listed(list(held))}" for device, held in names.items())
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = list(names) if len(names) <= LISTED else [*names[: LISTED - 2], "...", names[-1]]
+    return ", ".join(shown)
+
+
+def _depths(parts: Parts, devices: Sequence[Device]) -> tuple[int, ...]:
+    """Those whose batches take little of any memory, and none ahead."""
+    least = min(device.memory.size_bytes.value for device in devices if device.memory)
+    most = BATCHES_SHARE * least / (parts.batch * parts.transition_bytes) - 1
+    return tuple(depth for depth in DEPTHS if depth <= max(most, 0))
+
+
+def _places(parts: Parts) -> list[str]:
+    wanted = parts.fixed.get("arrangement")
+    counts = [
+        count for count in REPLAYING if count <= max(1, parts.cores - 2)
+    ]  # too few cores for 1 is for budgets to say
+    every = ["serial", "apart", *(f"pipelined {count}" for count in counts)]
+    return [place for place in every if wanted in (None, place.split()[0])]
+
+
+def _problem(maker: Maker) -> Problem:
+    parts = maker.parts
+    options = [option for held in maker.options.values() for option in held]
+    own = {budget: amount for device in maker.devices for budget, amount in budgets(device)}
+    rules = {budget: 1.0 for option in options for budget in option.needs if budget.startswith(RULE)}
+    watts = {device.name: device.power_watts.value for device in maker.devices if device.power_watts}
+    return Problem(
+        {part: tuple(held) for part, held in maker.options.items()},
+        {**own, **rules},
+        tuple(flows(parts)),
+        ways(parts, maker.devices, maker.process),
+        maker.depths,
+        _slowdown(parts),
+        watts,
+        (maker.cpu,),
+    )
+
+
+def _slowdown(parts: Parts) -> dict[tuple[Part, Part, str], float]:
+    if not parts.table:
+        return {}
+    cpu = parts.cpu.name
+    return {
+        ("actors", "learner", cpu): parts.table.slowdown("actor step", "learner"),
+        ("learner", "actors", cpu): parts.table.slowdown("learner step", "actor"),
+    }

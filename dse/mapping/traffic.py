@@ -1,0 +1,64 @@
+"""What parts of a training system send each other in a gradient step, and over which links of a platform."""
+
+from collections.abc import Iterator, Sequence
+
+from ..platforms import Device, Link
+from ..records import Source
+from ..solver.problem import Flow, Hop
+from ..times.parts import Evidence, Parts
+
+INDEX_BYTES, PRIORITY_BYTES, SUM_BYTES, SAMPLE_BYTES = 4.0, 4.0, 8.0, 8.0
+
+
+def flows(parts: Parts) -> Iterator[Flow]:
+    """Of a gradient step."""
+    b, u = parts.batch, parts.workload.learner.update_interval
+    actors = parts.workload.actors
+    yield Flow("sampling", "storage", b * SAMPLE_BYTES, True)
+    yield Flow("sampling", "learner", b * PRIORITY_BYTES, True)
+    yield Flow("storage", "learner", b * parts.transition_bytes, True)
+    yield Flow("learner", "updating", b * (SAMPLE_BYTES + PRIORITY_BYTES), True)
+    yield Flow("updating", "sampling", b * parts.height * (INDEX_BYTES + SUM_BYTES), False)
+    yield Flow("actors", "storage", u * parts.written_bytes, False, parts.inserts)
+    yield Flow("actors", "updating", u * (SAMPLE_BYTES + PRIORITY_BYTES), False, parts.inserts)
+    syncs = u / (actors.sync_interval * actors.count)
+    yield Flow("learner", "actors", parts.weights_bytes * syncs, False, syncs)
+
+
+def ways(parts: Parts, devices: Sequence[Device], process: str = "") -> dict[tuple[str, str], tuple[Hop, ...]]:
+    """The fastest chain of links between any two devices, for a batch of records.
+
+    ``process``: the engine that every transfer keeps busy, where one process drives all devices in turns; without it
+    each direction of a link is an engine of its own.
+    """
+    found = {}
+    names = [device.name for device in devices]
+    for source in names:
+        for target in names:
+            if source != target:
+                _, links = parts.platform.way(source, target, parts.batch * parts.transition_bytes)
+                if links:
+                    found[source, target] = tuple(_hops(parts, source, links, process))
+    return found
+
+
+def _hops(parts: Parts, start: str, links: Sequence[Link], process: str) -> Iterator[Hop]:
+    for link in links:
+        back = link.source != start
+        end = link.source if back else link.target
+        alpha = link.back_alpha_seconds if back else link.alpha_seconds
+        beta = link.back_beta_bytes_per_s if back else link.beta_bytes_per_s
+        source = source_of(link.origins)
+        number, hops = f"link {link.name}", link.hops.value
+        told = f"the platform file: {alpha.note}"
+        command = "no command here times a link; time one, and state alpha and beta in the platform file"
+        parts.evidence.setdefault(number, Evidence(number, source, told, command))
+        yield Hop(process or f"link {start} to {end}", hops * alpha.value, hops / beta.value, source, number)
+        start = end
+
+
+def source_of(origins: set[str]) -> Source:
+    """The weakest of what numbers of a platform file are."""
+    known = {"measured": 0, "datasheet": 1, "paper": 1, "assumed": 2}
+    sources: tuple[Source, ...] = ("measured", "quoted", "modeled")
+    return sources[max(known[origin] for origin in origins)]

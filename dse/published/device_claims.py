@@ -1,0 +1,163 @@
+"""Seed 3's claims about what its FPGA has and what the replay management module takes of it (Tables IV, VI and VII)."""
+
+from impls.fpga.design import Design
+from impls.fpga.resources import resources
+
+from . import rmm_points
+from .quoted import Quoted
+from .tree_claims import Claim, Verdict
+
+PUBLISHED = rmm_points.PUBLISHED.design
+MIB = 8 * 1024 * 1024
+"""Bits of it."""
+HALF_A_DIGIT = 0.05
+"""Of a number printed with one decimal."""
+A_PERCENT = 1.0
+"""A percentage that is further off is not a matter of rounding, up or down."""
+SHELLS = ("shell_201830", "shell_202110")
+KINDS = {"sram_mb": "SRAM", "ff": "registers", "lut": "LUT", "dsp": "DSP"}
+CLOCK_TOLERANCE = 0.02
+MOST_LEAF_BITS = 40
+
+
+def verdicts(quoted: Quoted) -> list[Claim]:
+    """Memory, DSP blocks, the bound of S, percentages, on-chip memory, clock."""
+    return [
+        _memory(quoted),
+        _dsps(quoted),
+        _most_banks(quoted),
+        _percentages(quoted),
+        _on_chip(quoted),
+        _clock(quoted),
+    ]
+
+
+def _tree(leaf_bits: int) -> Design:
+    """The whole tree as one bank."""
+    return Design(PUBLISHED.capacity, PUBLISHED.fanout, leaf_bits, PUBLISHED.micro)
+
+
+def _tree_mib(leaf_bits: int) -> float:
+    return resources(_tree(leaf_bits)).sram_bits / MIB
+
+
+def _memory(quoted: Quoted) -> Claim:
+    printed = quoted["seed3.table_vi.rmm.sram_mb"]
+    text = f"The RMM takes {printed:g} MB of on-chip memory (Table VI)."
+    bits = min(range(1, MOST_LEAF_BITS), key=lambda width: abs(_tree_mib(width) - printed))
+    rows, row_bits = (int(quoted[f"alveo_u200.primitives.uram_{name}"]) for name in ("rows", "row_bits"))
+    urams = -(-PUBLISHED.capacity // (2 * rows))
+    by_rows = urams * rows * row_bits / MIB
+    fits = min(abs(_tree_mib(bits) - printed), abs(by_rows - printed)) < HALF_A_DIGIT
+    step = _tree_mib(bits + 1) - _tree_mib(bits)
+    verdict: Verdict = "confirmed" if fits else "refuted"
+    return Claim(
+        text,
+        verdict,
+        f"computed: K = 2, N = 2^20, each level down a bit narrower, as IV-C4 says: {_tree_mib(bits):.2f} MiB with "
+        f"leaves of {bits} bits and a root of {_tree(bits).widths[-1]}. The width is not printed, and every bit of it "
+        f"is {step:.2f} MiB. A second reading has leaves alone, two of {row_bits // 2} bits in a row of UltraRAM: "
+        f"{urams} of them, {by_rows:.2f} MiB. Both read MB as MiB. 32 bits a node would be "
+        f"{sum(_tree(1).sizes) * 32 / MIB:.2f} MiB",
+    )
+
+
+def _dsps(quoted: Quoted) -> Claim:
+    printed, banks = quoted["seed3.table_vi.rmm.dsp"], quoted["seed3.rmm.banks"]
+    text = f"The RMM takes {printed:,.0f} DSP blocks at S = {banks:g} (Table VI)."
+    levels, own = _tree(PUBLISHED.leaf_bits).levels, PUBLISHED.levels
+    each = printed / banks
+    verdict: Verdict = "confirmed" if each == 2 * levels else "refuted"
+    return Claim(
+        text,
+        verdict,
+        f"computed: {each:g} a pipeline; one for each stage of a sampler and of an updater are 2 x {levels} = "
+        f"{2 * levels} where every pipeline has all {levels} levels of K = 2. The text shares the first "
+        f"{levels - own}, which would leave 2 x {own} x {banks:g} = {2 * own * banks:,.0f}. Ours adds in "
+        f"LUTs: {resources(_tree(PUBLISHED.leaf_bits)).dsp} DSP",
+    )
+
+
+def _most_banks(quoted: Quoted) -> Claim:
+    banks = int(quoted["seed3.rmm.banks"])
+    taken = quoted.table("seed3.table_vi.rmm")
+    slr = f"slr{quoted['seed3.build.rmm_slr']:g}"
+    text = f"The resources of one SLR bound S at {banks} (VI-A2, Table VI)."
+    told, bounds = [], []
+    for shell in SHELLS:
+        held = quoted.table(f"alveo_u200.{shell}.{slr}")
+        most = {kind: int(held[kind] / (taken[kind] / banks)) for kind in ("dsp", "lut")}
+        bound = 1 << (min(most.values()).bit_length() - 1)
+        bounds.append(bound)
+        shares = ", ".join(f"{taken[kind] / held[kind]:.0%} of its {KINDS[kind]}" for kind in ("dsp", "lut"))
+        told.append(
+            f"{shell.replace('_', ' ')}: {most['dsp']} pipelines by DSP, {most['lut']} by LUT, so S = {bound}; "
+            f"Table VI's is {shares}"
+        )
+    other = quoted["alveo_u200.shell_201830.slr0.dsp"]
+    verdict: Verdict = "confirmed" if banks in bounds else "refuted"
+    return Claim(
+        text,
+        verdict,
+        f"computed, as powers of two: the authors' build files put the RMM into {slr.upper()}, where the shell sits. "
+        f"{'. '.join(told)}. SLR0 has {other:,.0f} DSP: nothing but its place bounds it there",
+    )
+
+
+def _percentages(quoted: Quoted) -> Claim:
+    text = "The percentages of Table VI are shares of the device."
+    whole = quoted.table("alveo_u200.whole") | {"sram_mb": quoted["seed3.table_iv.sram_mb"]}
+    wrong, close = [], 0
+    for row in ("rmm", "dqn", "ddpg"):
+        printed = quoted.table(f"seed3.table_vi.{row}_percent")
+        for kind, number in quoted.table(f"seed3.table_vi.{row}").items():
+            share = 100 * number / whole[kind]
+            if abs(share - printed[kind]) < A_PERCENT:
+                close += 1
+            else:
+                wrong.append(f"{row.upper()} {KINDS[kind]} {share:.1f} %, printed {printed[kind]:g}")
+    verdict: Verdict = "refuted" if wrong else "confirmed"
+    off = f"; not so: {'; '.join(wrong)}" if wrong else ""
+    return Claim(
+        text,
+        verdict,
+        f"computed against the whole device, SRAM against Table IV's {whole['sram_mb']:g} MB: {close} of "
+        f"{close + len(wrong)} agree within rounding up or down{off}. They say little of a "
+        "module that must stay in one SLR of three",
+    )
+
+
+def _on_chip(quoted: Quoted) -> Claim:
+    printed = quoted["seed3.table_iv.sram_mb"]
+    text = f"The FPGA has {printed:g} MB of SRAM (Table IV)."
+    whole, kinds = quoted.table("alveo_u200.whole"), quoted.table("alveo_u200.primitives")
+    block = whole["bram36"] * kinds["bram36_bits"] / MIB
+    ultra = whole["uram"] * kinds["uram_rows"] * kinds["uram_row_bits"] / MIB
+    verdict: Verdict = "confirmed" if abs(block + ultra - printed) < 1 else "refuted"
+    return Claim(
+        text,
+        verdict,
+        f"computed: {whole['bram36']:,.0f} block RAMs are {block:.2f} MiB, {whole['uram']:,.0f} UltraRAMs "
+        f"{ultra:.2f} MiB, together {block + ultra:.1f} MiB; UltraRAM alone is {ultra * MIB / 8e6:.1f} million bytes",
+    )
+
+
+def _clock(quoted: Quoted) -> Claim:
+    printed, mhz = quoted["seed3.table_iv.peak_tops"], quoted["seed3.build.clock_mhz"]
+    text = f"The FPGA's peak is {printed:g} TOPS (INT32, Table IV); no clock is printed."
+    units = quoted["alveo_u200.whole.dsp"] / quoted["alveo_u200.macs.dsp_per_int32"]
+    per_hz = units * quoted["alveo_u200.macs.operations"]
+    cartpole = quoted.table("seed3.table_vii.cartpole")
+    batch, hidden = cartpole["batch"], cartpole["hidden"]
+    seconds = 1 / (cartpole["watts"] * cartpole["gps_per_watt"])
+    stages = batch / quoted["seed3.table_vi.parameters.data_parallel"] + 3 * cartpole["weight_tensors"] - 1
+    slowest = seconds * 1e6 * mhz / stages
+    verdict: Verdict = "confirmed" if abs(1e6 * mhz * per_hz / 1e12 / printed - 1) < CLOCK_TOLERANCE else "refuted"
+    return Claim(
+        text,
+        verdict,
+        f"reconstructed from three hints, {mhz:g} MHz: {units:,.0f} multiply-accumulates of 4 DSP give {printed:g} "
+        f"TOPS at {1e6 * printed / per_hz:.0f} MHz; Table VII's CartPole takes {1e6 * seconds:.1f} us a step, over its "
+        f"{stages:,.0f} stages {slowest:.2f} cycles each at {mhz:g} MHz, as {hidden:g} x {hidden:g} products on 4 "
+        f"units take (whole at other clocks too, so no proof alone); the authors' build notes ask for {mhz:g} MHz",
+    )

@@ -1,0 +1,205 @@
+"""The published mapping algorithm, its readings, and the optimum of the same simple model.
+
+Seed 3, Algorithm 3, maps two primitives (Learner; RMM, the replay management) from one table of throughputs, and then
+the data storage. Its model: a step takes the longer of the two times, and on a GPU, which both then share, their sum.
+Lines 6 and 7 are to take the GPU from the RMM where that helps. They come after line 5 has chosen, in a listing whose
+indentation is lost to us, so they have two readings: after the loop over primitives, where nothing looks at the table
+again (``printed``), or inside it, between the learner's turn and the RMM's (``recomputed``).
+
+Letters: B batch, E words of a record, T seconds of a step, TP = B / T. The model knows no links and no budgets.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..solver.problem import PARTS, Option, Part, Problem, ProblemError, Timed
+
+LEARNER, RMM, ACTORS = "Learner", "RMM", "Actors"
+GPU, FPGA = "GPU", "FPGA"
+
+
+@dataclass(frozen=True)
+class DeviceTable:
+    """Seconds of a step by (primitive, device); every primitive on every device. B = ``batch`` samples a step.
+
+    ``together``: seconds of a primitive (first) beside another one (second) on a device (third), where that was
+    measured: then they run at once, and so long. Elsewhere primitives take turns on the ``shared`` devices, and do not
+    disturb each other on the others.
+    """
+
+    seconds: Mapping[tuple[str, str], float]
+    batch: int = 1
+    together: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
+    shared: frozenset[str] = frozenset({GPU})
+
+    def __post_init__(self) -> None:
+        for primitive, device in itertools.product(self.primitives, self.devices):
+            taken = self.seconds.get((primitive, device))
+            if taken is None or not taken > 0:
+                raise ProblemError(f"{primitive} on {device} must take a time above 0, not {taken}")
+
+    @property
+    def primitives(self) -> tuple[str, ...]:
+        """In the order of the table."""
+        return tuple(dict.fromkeys(primitive for primitive, _ in self.seconds))
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """In the order of the table."""
+        return tuple(dict.fromkeys(device for _, device in self.seconds))
+
+    def throughput(self, primitive: str, device: str) -> float:
+        """TP, samples a second."""
+        return self.batch / self.seconds[primitive, device]
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """Device by primitive; seconds of a step by the model; how many candidates were weighed to find it."""
+
+    device: dict[str, str]
+    seconds: float
+    evaluations: int
+
+
+def step_seconds(table: DeviceTable, device: Mapping[str, str]) -> float:
+    """Of a mapping of every primitive: the longest time of a device."""
+    longest = 0.0
+    for here in table.devices:
+        members = [primitive for primitive in table.primitives if device[primitive] == here]
+        alone = [table.seconds[member, here] for member in members]
+        if _measured_together(table, members, here):
+            taken = max(table.together[*pair, here] for pair in itertools.permutations(members, 2))
+        else:
+            taken = sum(alone) if here in table.shared else max(alone, default=0.0)
+        longest = max(longest, taken)
+    return longest
+
+
+def printed(table: DeviceTable) -> Mapped:
+    """Lines 4 to 8 with the removal after the loop: it comes too late to change anything.
+
+    Line 5 has no rule for ties; here the first device of the table wins.
+    """
+    device, weighed = {}, 0
+    for primitive in (LEARNER, RMM):
+        device[primitive] = _argmax(table, primitive, table.devices)
+        weighed += len(table.devices)
+    return _mapped(table, device, weighed + (device[LEARNER] == GPU))
+
+
+def recomputed(table: DeviceTable) -> Mapped:
+    """The removal inside the loop, so that the RMM's argmax sees it; the test looks at the FPGA only."""
+    return _removing(table, tuple(device for device in table.devices if device == FPGA))
+
+
+def dissertation(table: DeviceTable) -> Mapped:
+    """Seed 4, section 4.4.2: the test looks at every device but the GPU."""
+    return _removing(table, tuple(device for device in table.devices if device != GPU))
+
+
+def learner_first(table: DeviceTable) -> Mapped:
+    """The learner where it is fastest, then the RMM where the step is shortest: greedy without the flawed test."""
+    learner = _argmax(table, LEARNER, table.devices)
+    best = min(table.devices, key=lambda device: step_seconds(table, {LEARNER: learner, RMM: device}))
+    return _mapped(table, {LEARNER: learner, RMM: best}, 2 * len(table.devices))
+
+
+def joint(table: DeviceTable) -> Mapped:
+    """The shortest step of all mappings of all primitives; of equal ones that on fewest devices, then the first."""
+    mappings = [
+        dict(zip(table.primitives, devices, strict=True))
+        for devices in itertools.product(table.devices, repeat=len(table.primitives))
+    ]
+    best = min(mappings, key=lambda device: (step_seconds(table, device), len(set(device.values()))))
+    return _mapped(table, best, len(mappings))
+
+
+VARIANTS: dict[str, Callable[[DeviceTable], Mapped]] = {
+    "as printed": printed,
+    "removal heeded, test of the FPGA": recomputed,
+    "removal heeded, test of CPU and FPGA": dissertation,
+    "learner first, then the best RMM": learner_first,
+}
+
+
+def traffic_words(batch: int, actors: int, record: int) -> dict[str, int]:
+    """Line 11: words a gradient step that a primitive exchanges with the data storage."""
+    return {RMM: batch, LEARNER: batch * record, ACTORS: actors * record}
+
+
+def printed_storage(device: Mapping[str, str], words: Mapping[str, int]) -> tuple[str, int]:
+    """Lines 9 to 16: device of the data storage, and the traffic it is believed to cause.
+
+    Beside each primitive in turn, the words of all others are charged, even of those on the same device.
+    """
+    chosen, least = "", float("inf")
+    for beside in (LEARNER, ACTORS, RMM):
+        total = sum(words[other] for other in (LEARNER, ACTORS, RMM) if other != beside)
+        if total < least:
+            chosen, least = device[beside], total
+    return chosen, int(least)
+
+
+def storage_words(device: Mapping[str, str], words: Mapping[str, int], storage: str) -> int:
+    """Words a step that cross to or from a data storage: those of the primitives that are elsewhere."""
+    return sum(amount for primitive, amount in words.items() if device[primitive] != storage)
+
+
+def best_storage(device: Mapping[str, str], words: Mapping[str, int]) -> tuple[str, int]:
+    """The device of a primitive where the fewest words cross, the first of equals by name, and how many."""
+    chosen = min(sorted(set(device.values())), key=lambda storage: storage_words(device, words, storage))
+    return chosen, storage_words(device, words, chosen)
+
+
+def table_problem(table: DeviceTable) -> Problem:
+    """The simple model of Learner and RMM as an instance of ours: ``training_hz`` is one over ``step_seconds``.
+
+    The RMM is the sampling part. The three others take no time to speak of, on a device of their own. Two batches are
+    at most in two places, so with D = 3 the loop never binds.
+    """
+    nothing = min(table.seconds.values()) * 1e-9
+    options: dict[Part, tuple[Option, ...]] = {part: (_option(part, "beside", "beside", nothing),) for part in PARTS}
+    slowdown: dict[tuple[Part, Part, str], float] = {}
+    parts: dict[str, Part] = {LEARNER: "learner", RMM: "sampling"}
+    at_once = {device for device in table.devices if _measured_together(table, (LEARNER, RMM), device)}
+    for primitive, other in ((LEARNER, RMM), (RMM, LEARNER)):
+        part = parts[primitive]
+        chosen = []
+        for device in table.devices:
+            engine = device if device in table.shared - at_once else f"{device}.{part}"
+            chosen.append(_option(part, device, engine, table.seconds[primitive, device]))
+            if device in at_once:
+                beside = table.together[primitive, other, device]
+                slowdown[part, parts[other], device] = beside / table.seconds[primitive, device]
+        options[part] = tuple(chosen)
+    return Problem(options, {}, depths=(3,), slowdown=slowdown)
+
+
+def _measured_together(table: DeviceTable, members: Sequence[str], device: str) -> bool:
+    return len(members) > 1 and all((*pair, device) in table.together for pair in itertools.permutations(members, 2))
+
+
+def _option(part: Part, device: str, engine: str, seconds: float) -> Option:
+    return Option(part, device, device, engine, Timed(seconds, seconds, seconds, "modeled", f"{part} on {device}"))
+
+
+def _argmax(table: DeviceTable, primitive: str, devices: tuple[str, ...]) -> str:
+    return max(devices, key=lambda device: table.throughput(primitive, device))
+
+
+def _removing(table: DeviceTable, tested: tuple[str, ...]) -> Mapped:
+    """The RMM may not use the learner's GPU if it is at least as fast as that learner on a tested device."""
+    learner = _argmax(table, LEARNER, table.devices)
+    devices = table.devices
+    weighed = len(devices)
+    if learner == GPU:
+        weighed += len(tested)
+        if any(table.throughput(RMM, other) >= table.throughput(LEARNER, GPU) for other in tested):
+            devices = tuple(device for device in devices if device != GPU)
+    return _mapped(table, {LEARNER: learner, RMM: _argmax(table, RMM, devices)}, weighed + len(devices))
+
+
+def _mapped(table: DeviceTable, device: dict[str, str], evaluations: int) -> Mapped:
+    return Mapped(device, step_seconds(table, device), evaluations)

@@ -1,0 +1,191 @@
+"""Seed 3's claims about its learner on an FPGA (Tables III and VI), each computed again: modeled, never measured.
+
+Claims about times are in ``learner_time_claims``; the clock and the percentages of Table VI in ``device_claims``.
+"""
+
+from impls.fpga.learner import FP32, resources, stages
+from impls.fpga.network import NAMED, Network, parse
+
+from . import learner_points, learner_time_claims
+from .quoted import Quoted
+from .tree_claims import Claim, Verdict
+
+TOLERANCE = 0.1
+"""A size further off than this refutes, as does a design that much slower than another."""
+ROUNDING = 0.005
+"""Of a number printed with three digits."""
+MEGABYTE = 8e6
+"""Bits of it."""
+ALL_ACTIONS = 18
+"""Of the Arcade Learning Environment, for which one network fits every game."""
+
+
+def verdicts(quoted: Quoted) -> list[Claim]:
+    """MACs, stages, parallelism, units, memory, LUTs, and what ``learner_time_claims`` has."""
+    return [
+        _critic_macs(quoted, "CartPole"),
+        _critic_macs(quoted, "Hopper"),
+        _pong_macs(quoted),
+        _stages(),
+        _data_parallel(quoted),
+        _units(quoted),
+        _integer_factor(quoted),
+        _dqn_memory(quoted),
+        _ddpg_memory(quoted),
+        _luts(quoted),
+        *learner_time_claims.verdicts(quoted),
+    ]
+
+
+def _near(value: float, printed: float, tolerance: float) -> Verdict:
+    return "confirmed" if abs(value / printed - 1) <= tolerance else "refuted"
+
+
+def _critic_macs(quoted: Quoted, name: str) -> Claim:
+    row = quoted.table(f"seed3_learner.table_iii.{name.lower()}")
+    inputs = int(row["states"] + row["actions"] + 1)
+    network = parse(f"mlp:{inputs}-{row['hidden']:g}-{row['hidden']:g}-1")
+    return Claim(
+        f"{name}'s network has {row['macs']:,.0f} MACs (Table III).",
+        _near(network.macs, row["macs"], ROUNDING),
+        f"computed: a critic of three layers with |S| + |A| + 1 = {inputs} inputs has {network.parameters:,} weights "
+        f"and biases, which is the number printed. Its MACs are {network.macs:,} forward, and "
+        f"{_all_macs(network):,} with backward pass and weight gradients",
+    )
+
+
+def _all_macs(network: Network) -> int:
+    """Of a sample in training."""
+    return sum(stage.gemm.macs for stage in stages(network))
+
+
+def _pong_macs(quoted: Quoted) -> Claim:
+    row = quoted.table("seed3_learner.table_iii.pong")
+    cited, nature, padded = (parse(name) for name in ("mnih2013", "nature", "pong"))
+    full = parse(f"{NAMED['pong'].rpartition('-')[0]}-{ALL_ACTIONS}")
+    return Claim(
+        f"Pong's network, the ConvNet in [14], has {row['macs'] / 1e6:g}M MACs (Table III).",
+        _near(cited.macs, row["macs"], ROUNDING),
+        f"computed: the network of [14] has {cited.macs / 1e6:.2f}M, its successor in Nature {nature.macs / 1e6:.2f}M. "
+        f"The dissertation's Table 5.1 pads that one: {padded.macs / 1e6:.2f}M with {row['actions']:g} actions, "
+        f"{_with_biases(padded) / 1e6:.3f}M if each bias counts, {_with_biases(full) / 1e6:.3f}M so with all "
+        f"{ALL_ACTIONS} actions, which rounds to the number printed",
+    )
+
+
+def _with_biases(network: Network) -> int:
+    return network.macs + sum(layer.outputs for layer in network.layers)
+
+
+def _stages() -> Claim:
+    network = parse("cartpole")
+    kinds = [stage.kind for stage in stages(network)]
+    layers = len(network.layers)
+    told = " + ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+    return Claim(
+        "A pipeline for L layers has n = 3 L stages (IV-B); n = 3 (L - 1) in the dissertation.",
+        "confirmed" if len(kinds) == 3 * layers else "refuted",
+        f"computed for L = {layers}: {told} = {len(kinds)}. Seed 3's L counts layers of weights, the dissertation's "
+        f"layers of neurons, {layers + 1} here, input included: the same stages",
+    )
+
+
+def _data_parallel(quoted: Quoted) -> Claim:
+    pipelines = int(quoted["seed3.table_vi.parameters.data_parallel"])
+    budget = learner_points.published_slices(quoted)
+    told, slower = [], 0.0
+    for name, batch in (("cartpole", 16384), ("hopper", 32), ("hopper", 16384)):
+        network = parse(name)
+        own = learner_points.best(network, batch, budget)
+        held = learner_points.best(network, batch, budget, pipelines)
+        slower = max(slower, held.cycles / own.cycles - 1)
+        told.append(
+            f"{name} at B = {batch:,}: DP = {own.design.pipelines} takes {own.cycles:,.0f} cycles, DP = {pipelines} at "
+            f"best {held.cycles:,.0f} ({held.cycles / own.cycles - 1:+.0%})"
+        )
+    return Claim(
+        f"The exploration returns DP = {pipelines} pipelines of PI = BS/{pipelines} samples (Table VI).",
+        "refuted" if slower > TOLERANCE else "confirmed",
+        f"computed: BS is the batch size B (B/{pipelines} in the dissertation), not S, and DP x PI = B. By seed 3's "
+        f"own formula, within two SLRs, the best number depends on network and batch: {'; '.join(told)}",
+    )
+
+
+def _units(quoted: Quoted) -> Claim:
+    dqn, ddpg = (int(quoted[f"seed3.table_vi.{row}.dsp"]) for row in ("dqn", "ddpg"))
+    left = [dsp % FP32.dsp for dsp in (dqn, ddpg)]
+    balanced = resources(learner_points.published(quoted)).dsp
+    return Claim(
+        f"The DQN learner takes {dqn:,} DSP, the DDPG learner {ddpg:,} (Table VI).",
+        "not testable here",
+        f"computed: with {FP32.dsp} DSP an fp32 MAC, an adder of 2 and a multiplier of 3 (assumed: default HLS cores), "
+        f"these are {dqn // FP32.dsp} units and {left[0]} DSP, and {ddpg // FP32.dsp} units and {left[1]}: whole "
+        f"operators, so fp32 is plausible. How many an exploration takes depends on a network, batch and f that are "
+        f"not told. The CartPole learner that Table VII's time implies needs {balanced}: DDPG's must be Hopper's",
+    )
+
+
+def _integer_factor(quoted: Quoted) -> Claim:
+    network = parse("hopper")
+    pipelines = int(quoted["seed3.table_vi.parameters.data_parallel"])
+    smallest = min(layer.forward.macs for layer in network.layers)
+    units = sum(-(-stage.gemm.macs // smallest) for stage in stages(network) if stage.layer)
+    have, printed = learner_points.published_slices(quoted).dsp or 0, quoted["seed3.table_vi.ddpg.dsp"]
+    needed = pipelines * units * FP32.dsp
+    return Claim(
+        "A stage has r_i f units: r_i its MACs over those of the smallest layer, f = 1, 2, ... (VI-A2).",
+        "confirmed" if needed <= printed else "refuted",
+        f"computed for Hopper, whose smallest layer has {smallest} MACs: f = 1 is {units} units a pipeline, "
+        f"{units * FP32.dsp:,} DSP, and DP = {pipelines} is {needed:,}, where two SLRs have {have:,} and "
+        f"{printed:,.0f} are printed. Ours takes ceil(MACs / T) units for whatever T fits",
+    )
+
+
+def _megabytes(network: Network, pipelines: int) -> float:
+    """Of a learner's buffers; units do not change them."""
+    return resources(learner_points.balanced(network, pipelines, network.macs)).sram_bits / MEGABYTE
+
+
+def _dqn_memory(quoted: Quoted) -> Claim:
+    printed = quoted["seed3.table_vi.dqn.sram_mb"]
+    pipelines = int(quoted["seed3.table_vi.parameters.data_parallel"])
+    padded, nature, cited = (parse(name) for name in ("pong", "nature", "mnih2013"))
+    have = [_megabytes(cited, copies) for copies in (1, pipelines)]
+    return Claim(
+        f"The DQN learner takes {printed:g} MB of SRAM (Table VI).",
+        "refuted" if 32 * padded.parameters / MEGABYTE > printed else _near(have[1], printed, TOLERANCE),
+        f"computed in fp32: the weights of the network with {padded.macs / 1e6:.1f}M MACs alone are "
+        f"{32 * padded.parameters / MEGABYTE:.1f} MB, before gradients, activations and DP = {pipelines} copies "
+        f"({_megabytes(padded, pipelines):.0f} MB in all). That of Nature would take "
+        f"{_megabytes(nature, pipelines):.0f} MB, that of [14] {have[0]:.1f} MB with one pipeline and {have[1]:.1f} "
+        f"with {pipelines}: Tables III and VI cannot be of the same network",
+    )
+
+
+def _ddpg_memory(quoted: Quoted) -> Claim:
+    printed = quoted["seed3.table_vi.ddpg.sram_mb"]
+    pipelines = int(quoted["seed3.table_vi.parameters.data_parallel"])
+    critic = _megabytes(parse("hopper"), pipelines)
+    return Claim(
+        f"The DDPG learner takes {printed:g} MB of SRAM (Table VI).",
+        _near(critic, printed, TOLERANCE),
+        f"computed: weights, gradients and activations of Hopper's critic with DP = {pipelines} are {critic:.1f} MB. "
+        f"Actor and target networks, which are not modeled, have as many parameters each: four times that are "
+        f"{4 * critic:.1f}. What else is stored is not told; blocks that are not full count in whole",
+    )
+
+
+def _luts(quoted: Quoted) -> Claim:
+    rows = {row: quoted.table(f"seed3.table_vi.{row}") for row in ("dqn", "ddpg")}
+    percent, whole = quoted["seed3.table_vi.ddpg_percent.lut"], quoted["alveo_u200.whole.lut"]
+    printed = rows["ddpg"]["lut"]
+    by_percent = percent / 100 * whole
+    each = {row: numbers["lut"] / (numbers["dsp"] / FP32.dsp) for row, numbers in rows.items()}
+    return Claim(
+        f"The DDPG learner takes {printed / 1e3:g}K LUT, {percent:g} % (Table VI).",
+        _near(printed, by_percent, TOLERANCE),
+        f"computed: {printed / 1e3:g}K are {printed / whole:.0%} of the device, {percent:g} % would be "
+        f"{by_percent / 1e3:.0f}K. With fewer DSP than the DQN learner it has more LUT: {each['ddpg']:,.0f} a MAC, or "
+        f"{by_percent / (rows['ddpg']['dsp'] / FP32.dsp):,.0f} by the percentage, against {each['dqn']:,.0f}; which of "
+        f"them is a slip cannot be told",
+    )

@@ -1,0 +1,104 @@
+"""The times of Table V's problems: seed 3's platform as any question sees it, and what is printed of its learners.
+
+Fixed as seed 3 has it: K = 2, one thread of a processor for the replay management, D = 50. Actors have a core: the
+published objective leaves them out. A learner on the CPU takes as many of the other cores as it likes.
+
+Letters: B batch, K fanout, D batches drawn ahead; C (CPU), G (GPU) and F (FPGA) in names of mappings.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+from impls.fpga.learner import ledger
+from impls.training import Workload, load
+
+from ..mapping.build import build
+from ..mapping.question import tables
+from ..platforms import Platform
+from ..platforms import load as load_platform
+from ..solver.problem import Option, Problem, Timed
+from ..times.parts import Parts
+from .learner_points import published
+from .quoted import Quoted
+
+TABLE = "seed3_mapping.table_v"
+PLATFORM = "u200"
+PLACE = "pipelined 1"  # actors, one core of replay, and learners, all at the same time
+FIXED = {"arrangement": "pipelined", "fanout": 2, "threads": 1, "actors": 1}
+DEVICES = {"C": "cpu", "G": "gpu", "F": "fpga"}
+LETTERS = {device: letter for letter, device in DEVICES.items()}
+
+
+def asked(quoted: Quoted) -> list[tuple[str, int]]:
+    """(workload, batch) of every configuration, as quoted."""
+    found = (name.removeprefix(f"{TABLE}.").split(".") for name in quoted.numbers if name.startswith(f"{TABLE}."))
+    return list(dict.fromkeys((workload, int(batch)) for workload, batch, _ in found))
+
+
+def pins(quoted: Quoted, name: str, batch: int) -> dict[str, Timed]:
+    """A learner's time by device, where it need not be modeled from the device alone.
+
+    Quoted, where Table VII prints a rate: a mapping that is s times slower than the optimal one takes s / rate. That is
+    its learner's time where it waits for the learner, as the text says of these; not where both share a GPU. CartPole's
+    learner on the FPGA is at other batches the design that its rate implies, by seed 3's cycle law.
+    """
+    is_cartpole = name == "cartpole_ddpg"
+    where = f"{'seed3' if is_cartpole else 'seed3_learner'}.table_vii.{name.partition('_')[0]}"
+    if quoted[f"{where}.batch"] != batch:
+        if not is_cartpole:
+            return {}
+        seconds = ledger(published(quoted), batch).seconds
+        return {"fpga": Timed(seconds, seconds, seconds, "modeled", "the design that Table VII implies")}
+    rate = quoted[f"{where}.watts"] * quoted[f"{where}.gps_per_watt"]
+    found = {}
+    for mapping, behind in sorted(quoted.table(f"{TABLE}.{name}.{batch}").items()):
+        learner, rmm, _ = mapping.split("-")
+        if (learner, rmm) != ("G", "G"):
+            seconds = behind / rate
+            found[DEVICES[learner]] = Timed(seconds, seconds, seconds, "quoted", f"{mapping} in Tables V and VII")
+    return found
+
+
+@functools.cache
+def _machine(results: Path) -> Platform:
+    return load_platform(PLATFORM, results)
+
+
+@functools.lru_cache(maxsize=32)
+def _built(results: Path, name: str, batch: int) -> tuple[Problem, Workload]:
+    task = load(name)
+    task = dataclasses.replace(task, learner=dataclasses.replace(task.learner, batch=batch))
+    own, other = tables(_machine(results), task, results)
+    return build(Parts(_machine(results), task, own, other, FIXED)).problems[PLACE], task
+
+
+def problem_of(quoted: Quoted, results: Path, name: str, batch: int) -> tuple[Problem, Workload]:
+    """With pinned times in the place of modeled ones: the fastest learner of a device has it, others in proportion."""
+    problem, workload = _built(results, name, batch)
+    for device, pinned in pins(quoted, name, batch).items():
+        learners = problem.options["learner"]
+        factor = pinned.seconds / fastest(learners)[LETTERS[device]].seconds
+        made = tuple(slower(one, factor, pinned) if one.device == device else one for one in learners)
+        problem = dataclasses.replace(problem, options={**problem.options, "learner": made})
+    return problem, workload
+
+
+def slower(option: Option, factor: float, pinned: Timed | None = None) -> Option:
+    """With its time times a factor, and the source of another one."""
+    ends = {end: getattr(option.time, end) * factor for end in ("seconds", "low", "high")}
+    if pinned:
+        ends = dict.fromkeys(ends, ends["seconds"])
+    return dataclasses.replace(option, time=dataclasses.replace(pinned or option.time, **ends))
+
+
+def trees(problem: Problem) -> tuple[Option, ...]:
+    """Options of updating that have the whole time of a tree: those that sampling on their device joins."""
+    return tuple(one for one in problem.options["updating"] if not any(name.endswith(" alone") for name in one.needs))
+
+
+def fastest(options: Sequence[Option]) -> dict[str, Timed]:
+    """By letter."""
+    ordered = sorted(options, key=lambda one: -one.seconds)
+    return {LETTERS[one.device]: one.time for one in ordered}

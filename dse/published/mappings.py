@@ -1,0 +1,255 @@
+"""Seed 3's Table V once more: eleven published mappings, what Algorithm 3 gives, and the exact optimum.
+
+All three from the same times: those that any question about seed 3's platform is answered with (``solver/build``), and
+in their place what Tables V and VII print or imply, for the few learners whose rate they tell.
+
+A mapping is three letters, learner-RMM-storage: C (CPU), G (GPU), F (FPGA). Where several are as fast, the rule of
+``solver/objectives`` decides: fewest devices, then fewest bytes.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from impls.training import Workload
+from impls.training.sizes import layout_of
+
+from ..mapping.answer import JOINED
+from ..solver.infeasible import Infeasible
+from ..solver.objectives import EPSILONS, bottleneck
+from ..solver.problem import LOOP, Configuration, Part, Problem, Timed
+from ..solver.search import Found, solve
+from .greedy_mapping import ACTORS, LEARNER, RMM, DeviceTable, printed, printed_storage, traffic_words
+from .mapping_times import DEVICES, LETTERS, TABLE, asked, fastest, problem_of, slower, trees
+from .quoted import Quoted
+
+EPSILON = EPSILONS["training"]
+WORD_BYTES = 4  # of seed 3's E
+FACTORS = tuple(2.0 ** (power / 2) for power in range(-8, 9))
+"""On all times of a device, for robustness."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A mapping and the best there is to have from it; ``lacks`` says why nothing, and then ``hz`` is 0.
+
+    ``bottleneck``: what is always busy if actors keep up, with what it is busy with.
+    """
+
+    mapping: str
+    hz: float = 0.0
+    bottleneck: str = ""
+    devices: int = 0
+    bytes_moved: float = 0.0
+    lacks: str = ""
+
+    @property
+    def pair(self) -> str:
+        """Learner-RMM."""
+        return self.mapping.rpartition("-")[0]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration of Table V.
+
+    ``ties``: other mappings as fast as ours, by the tie rule. ``learner``, ``rmm``: the fastest by letter, of those
+    that run there. ``limit_hz``: of the fastest learner alone. ``baselines``: other mappings that are printed, each
+    with how many times slower than the published one it is, as printed. ``holds``: by letter, the factors (first,
+    last) on all times of that device with which the published learner-RMM pair is the answer; None where it never is.
+    """
+
+    workload: str
+    batch: int
+    published: Judged
+    greedy: Judged
+    ours: Judged
+    ties: tuple[Judged, ...]
+    learner: Mapping[str, Timed]
+    rmm: Mapping[str, Timed]
+    limit_hz: float
+    baselines: tuple[tuple[Judged, float], ...]
+    holds: Mapping[str, tuple[float, float] | None]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether ours is the published mapping."""
+        return self.ours.mapping == self.published.mapping
+
+    @property
+    def reason(self) -> str:
+        """Why ours is another one, or how this one came to be chosen, from the numbers alone."""
+        if self.agrees:
+            return _chosen(self.ours, self.ties)
+        return _differs(self.published, self.ours) + ("" if self.same_pair else self._what_it_takes())
+
+    @property
+    def same_pair(self) -> bool:
+        """Whether learner and RMM are where they are published to be."""
+        return self.ours.pair == self.published.pair
+
+    def _what_it_takes(self) -> str:
+        """On which device's times, and by how much, the published pair hangs."""
+        told = []
+        for letter, ends in self.holds.items():
+            if ends and not ends[0] <= 1 <= ends[1]:
+                bound = f"at most {ends[1]:.2g}" if ends[1] < 1 else f"at least {ends[0]:.2g}"
+                told.append(f"{DEVICES[letter]} times {bound} of these")
+        return f"; {self.published.pair} would take {', or '.join(told)}" if told else ""
+
+
+def rows(quoted: Quoted, results: Path) -> list[Row]:
+    """All configurations that are quoted, in the order of the table."""
+    return [row(quoted, results, *where) for where in asked(quoted)]
+
+
+def row(quoted: Quoted, results: Path, name: str, batch: int) -> Row:
+    """One configuration."""
+    problem, workload = problem_of(quoted, results, name, batch)
+    speedups = quoted.table(f"{TABLE}.{name}.{batch}")
+    printed_best = next(mapping for mapping, speedup in speedups.items() if speedup == 1)
+    found = solve(problem, alternatives=False)
+    if isinstance(found, Infeasible):
+        raise ValueError(f"{name} at B = {batch}: {found}")
+    learner, rmm = fastest(problem.options["learner"]), fastest(trees(problem))
+    return Row(
+        name,
+        batch,
+        judged(problem, printed_best),
+        judged(problem, _greedy(workload, learner, rmm)),
+        _judged(found),
+        _ties(problem, found),
+        learner,
+        rmm,
+        found.learner_hz,
+        tuple((judged(problem, mapping), behind) for mapping, behind in speedups.items() if behind != 1),
+        {letter: _holds(problem, device, printed_best) for letter, device in DEVICES.items()},
+    )
+
+
+def _greedy(workload: Workload, learner: Mapping[str, Timed], rmm: Mapping[str, Timed]) -> str:
+    """Algorithm 3 as printed; a primitive that a device cannot run takes forever there."""
+    names = {letter: device.upper() for letter, device in DEVICES.items()}
+    seconds = {
+        (primitive, name): times[letter].seconds if letter in times else math.inf
+        for primitive, times in ((LEARNER, learner), (RMM, rmm))
+        for letter, name in names.items()
+    }
+    batch = workload.learner.batch
+    chosen = printed(DeviceTable(seconds, batch)).device
+    words = traffic_words(batch, workload.actors.count, layout_of(workload).record_bytes // WORD_BYTES)
+    storage, _ = printed_storage({**chosen, ACTORS: names["C"]}, words)
+    return "-".join(LETTERS[device.lower()] for device in (chosen[LEARNER], chosen[RMM], storage))
+
+
+def letters(configuration: Configuration) -> str:
+    """Learner-RMM-storage; the RMM is where the tree is kept."""
+    parts: tuple[Part, ...] = ("learner", "updating", "storage")
+    return "-".join(LETTERS[configuration.of(part).device] for part in parts)
+
+
+def judged(problem: Problem, mapping: str) -> Judged:
+    """The best configuration of a mapping; draw and update are one module there."""
+    learner, rmm, storage = (DEVICES[letter] for letter in mapping.split("-"))
+    where: dict[Part, str] = {"learner": learner, "sampling": rmm, "updating": rmm, "storage": storage}
+    options = {
+        part: tuple(one for one in held if part not in where or one.device == where[part])
+        for part, held in problem.options.items()
+    }
+    for part, device in where.items():
+        if not options[part]:
+            return Judged(mapping, lacks=f"nothing runs the part {part!r} on the {device}")
+    found = solve(dataclasses.replace(problem, options=options), alternatives=False)
+    return Judged(mapping, lacks=str(found)) if isinstance(found, Infeasible) else _judged(found)
+
+
+def _ties(problem: Problem, found: Found) -> tuple[Judged, ...]:
+    """Each other mapping once: ``Found`` has one for each way to put sampling, too."""
+    names = dict.fromkeys(letters(tie.configuration) for tie in found.ties)
+    names.pop(letters(found.choice), None)
+    return tuple(judged(problem, name) for name in names)
+
+
+def _judged(found: Found) -> Judged:
+    given = found.outcome
+    return Judged(letters(found.choice), found.value, _bottleneck(found), len(given.devices), given.bytes_moved)
+
+
+def _bottleneck(found: Found) -> str:
+    engine, choice = bottleneck(found.objective, found.outcome), found.choice
+    on = [part for part in LOOP if choice.of(part).engine == engine and choice.of(part).name != JOINED]
+    shown = [f"{part} {1e6 * choice.of(part).seconds:,.3g} us" for part in on]
+    return f"{engine} ({', '.join(shown)})" if shown else engine
+
+
+def _chosen(ours: Judged, ties: Sequence[Judged]) -> str:
+    """Why the published mapping is the answer."""
+    if not ties:
+        return f"no other mapping is as fast; {ours.bottleneck}"
+    more = [tie for tie in ties if tie.devices > ours.devices]
+    farther = [tie for tie in ties if tie.devices == ours.devices]
+    told = []
+    if more:
+        told.append(f"{_names(more)} as fast, on more devices than its {ours.devices}")
+    if farther:
+        told.append(f"{_names(farther)} as fast, with more bytes than its {ours.bytes_moved / 1e3:,.1f} KB a step")
+    return "; ".join(told)
+
+
+def _names(ties: Sequence[Judged]) -> str:
+    *first, last = (tie.mapping for tie in ties)
+    return f"{', '.join(first)} and {last} are" if first else f"{last} is"
+
+
+def _differs(published: Judged, ours: Judged) -> str:
+    """Why another one is the answer."""
+    if published.lacks:
+        return f"{published.mapping} cannot be had: {published.lacks}"
+    pace = f"{published.hz:,.0f} against {ours.hz:,.0f} steps a second"
+    if published.hz < (1 - EPSILON) * ours.hz:
+        lost = f"{1 - published.hz / ours.hz:.1%}"
+        return f"{published.mapping} is {lost} slower, {pace}, bound by {published.bottleneck}"
+    if published.devices != ours.devices:
+        return f"as fast within {EPSILON:.0%} ({pace}), on {ours.devices} devices instead of {published.devices}"
+    moved = f"{ours.bytes_moved / 1e3:,.1f} KB a step over links instead of {published.bytes_moved / 1e3:,.1f}"
+    return f"as fast within {EPSILON:.0%} ({pace}), on as many devices, with {moved}"
+
+
+def _holds(problem: Problem, device: str, published: str) -> tuple[float, float] | None:
+    """See ``Row``. On a grid of factors; the ends are the last ones at which it still is the answer."""
+    pair = Judged(published).pair
+    held = [factor for factor in FACTORS if Judged(_answer(problem, device, factor)).pair == pair]
+    return (min(held), max(held)) if held else None
+
+
+def _answer(problem: Problem, device: str, factor: float) -> str:
+    options = {
+        part: tuple(slower(one, factor) if one.device == device and part != "actors" else one for one in held)
+        for part, held in problem.options.items()
+    }
+    found = solve(dataclasses.replace(problem, options=options), alternatives=False)
+    return "" if isinstance(found, Infeasible) else letters(found.choice)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Steps a second of a learner-RMM pair, with its storage where it is best; None where it cannot be had."""
+
+    workload: str
+    batch: int
+    pair: str
+    hz: float | None
+    limit_hz: float
+
+
+def paces(quoted: Quoted, results: Path) -> Iterator[Pace]:
+    """Of every pair at every configuration: what seed 3's Fig. 13 shows."""
+    for name, batch in asked(quoted):
+        problem, _ = problem_of(quoted, results, name, batch)
+        limit = 1 / min(one.seconds for one in problem.options["learner"])
+        for learner in DEVICES:
+            for rmm in DEVICES:
+                best = max(judged(problem, f"{learner}-{rmm}-{storage}").hz for storage in DEVICES)
+                yield Pace(name, batch, f"{learner}-{rmm}", best or None, limit)

@@ -1,0 +1,146 @@
+"""Seed 0's claims about other libraries (Figure 8), held against a run that timed them and our trees in turns.
+
+The paper's figure is the latency of insertion + sampling at B = 128; here it is that of draw + update. It compared a
+C++ tree; ours beside the libraries are the compiled numba tree and, where the language should be the same, the one
+written in Python alone.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+import impls
+
+from .. import stats
+from ..records import Measurement, twins
+from .tree_claims import LINEAR_SLOPE, Claim, Verdict
+
+PEER = "peer"
+BATCH = 128
+CAPACITIES = (1 << 10, 1 << 20)  # the least and the most of the figure
+LEAST_CAPACITIES = 3  # fewer points have no slope worth the name
+FIGURE = f"VI-D, Fig. 8: insertion + sampling, B = {BATCH}"
+
+Totals = Mapping[int, float]
+
+
+def is_ours(contestant: str) -> bool:
+    """Whether it is a tree of ours rather than a library's."""
+    return contestant in impls.names()
+
+
+def one_run(found: Sequence[Measurement], primitive: str = PEER) -> list[Measurement]:
+    """The records of other libraries that one run made, the one with most of them; of equals, the latest.
+
+    Times of two runs may differ by the hour alone, so only those of one are divided by each other.
+    """
+    runs: dict[tuple[str | None, str], list[Measurement]] = defaultdict(list)
+    for record in found:
+        if record.primitive.startswith(primitive):
+            runs[record.commit, record.command].append(record)
+    return max(runs.values(), key=lambda run: (len(run), max(record.utc for record in run)), default=[])
+
+
+def verdicts(found: Sequence[Measurement]) -> list[Claim]:
+    """The claims of section VI-D about tianshou and RLlib."""
+    run = one_run(found)
+    floor = stats.noise_floor(twins(run, PEER))
+    return [
+        _about_four_times_tianshou(run, floor),
+        _about_a_hundred_times_rllib(run, floor),
+        _rllib_grows_linearly(run),
+    ]
+
+
+def _about_four_times_tianshou(run: Sequence[Measurement], floor: float) -> Claim:
+    text = f"The tree is about 4x as fast as tianshou's ({FIGURE})."
+    theirs = _totals(run, "tianshou")
+    ratios = _ratios(theirs, _totals(run, "numba"))
+    if not ratios:
+        return _untestable(text, run, "tianshou")
+    exact = _ratios(theirs, _totals(run, "numba", "float64"))
+    beside = f"; with float64 leaves, as tianshou's: {_said(exact)}" if exact else ""
+    return Claim(
+        text,
+        _verdict(ratios, 4, floor),
+        f"numba over tianshou: {_said(ratios)}; {_criterion(4, floor)}. Both are compiled by numba, so the language is "
+        f"the same{beside}",
+    )
+
+
+def _about_a_hundred_times_rllib(run: Sequence[Measurement], floor: float) -> Claim:
+    text = f"The tree is about 100x as fast as RLlib's ({FIGURE})."
+    theirs = _totals(run, "rllib")
+    ratios = _ratios(theirs, _totals(run, "numba"))
+    if not ratios:
+        return _untestable(text, run, "rllib")
+    python = _ratios(theirs, _totals(run, "python"))
+    beside = (
+        f"In the same language, our tree in pure Python over RLlib's: {_said(python)}"
+        if python
+        else "No tree of ours in pure Python was in the run, RLlib's language"
+    )
+    return Claim(
+        text, _verdict(ratios, 100, floor), f"numba over RLlib: {_said(ratios)}; {_criterion(100, floor)}. {beside}"
+    )
+
+
+def _rllib_grows_linearly(run: Sequence[Measurement]) -> Claim:
+    text = f"RLlib's latency grows linearly with the capacity ({FIGURE})."
+    totals = _totals(run, "rllib")
+    if len(totals) < LEAST_CAPACITIES:
+        return _untestable(text, run, "rllib", f" at {LEAST_CAPACITIES} capacities")
+    slope = float(np.polyfit(np.log(list(totals)), np.log(list(totals.values())), 1)[0])
+    times = ", ".join(f"{1e6 * seconds:,.0f} us at N={capacity:,}" for capacity, seconds in totals.items())
+    return Claim(
+        text,
+        "confirmed" if slope >= LINEAR_SLOPE else "refuted",
+        f"fitted exponent of N {slope:.2f}, where 1 is linear and {LINEAR_SLOPE} the least that counts as it: {times}",
+    )
+
+
+def _totals(run: Sequence[Measurement], contestant: str, dtype: str | None = None) -> dict[int, float]:
+    """Seconds of a draw and an update of a contestant as it comes, by N; ours have float32 leaves unless told."""
+    wanted = dtype or ("float32" if is_ours(contestant) else None)
+    parts: dict[int, dict[str, float]] = defaultdict(dict)
+    for record in run:
+        shape = (record.primitive, record.contestant, record.batch, record.threads, record.options)
+        inside = CAPACITIES[0] <= record.capacity <= CAPACITIES[1]
+        if shape == (PEER, contestant, BATCH, 1, {}) and inside and wanted in (None, record.dtype):
+            if record.median_seconds is not None:
+                parts[record.capacity][record.op] = record.seconds
+    both = {"draw", "update"}
+    return {n: sum(held[op] for op in both) for n, held in sorted(parts.items()) if both <= held.keys()}
+
+
+def _ratios(theirs: Totals, ours: Totals) -> dict[int, float]:
+    """How many times as long theirs takes, by N."""
+    return {capacity: theirs[capacity] / ours[capacity] for capacity in theirs if capacity in ours}
+
+
+def _mean(ratios: Totals) -> float:
+    return math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+
+
+def _verdict(ratios: Totals, claimed: float, floor: float) -> Verdict:
+    return "confirmed" if _mean(ratios) >= claimed * math.exp(-floor) else "refuted"
+
+
+def _criterion(claimed: float, floor: float) -> str:
+    return f"the mean counts, and {claimed:g}x within the noise floor of {floor:.1%} confirms"
+
+
+def _said(ratios: Totals) -> str:
+    by_capacity = ", ".join(f"{ratio:,.3g}x at N={capacity:,}" for capacity, ratio in ratios.items())
+    return f"{_mean(ratios):,.3g}x in the geometric mean ({by_capacity})"
+
+
+def _untestable(text: str, run: Sequence[Measurement], contestant: str, where: str = "") -> Claim:
+    why = {record.reason for record in run if record.contestant == contestant and record.reason}
+    reason = f" ({'; '.join(sorted(why))})" if why else ""
+    evidence = (
+        f"no draws and updates of {contestant} and of ours at B = {BATCH} were measured in one run{where}{reason}"
+    )
+    return Claim(text, "not testable here", f"{evidence}; to measure it: make peers")

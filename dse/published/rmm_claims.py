@@ -1,0 +1,210 @@
+"""Seed 3's claims about its replay management module (RMM) on an FPGA, each computed again: modeled, never measured.
+
+Whatever was printed comes from ``results/quoted``; ours comes from the laws of ``impls.fpga`` and from seeded draws.
+Those about what the device has and the module takes are in ``device_claims``.
+"""
+
+import math
+from collections.abc import Callable
+
+from impls.fpga import cycles
+from impls.fpga.design import Design
+from impls.fpga.link import U200_LINK
+
+from . import device_claims, fixed_point, rmm_points
+from .quoted import Quoted
+from .tree_claims import Claim, Verdict
+
+TOLERANCE = 0.1
+"""A time or rate further off than this refutes."""
+ELEMENT_BYTES = 8
+PUBLISHED = rmm_points.PUBLISHED.design
+
+Formula = Callable[[Design, int], float]
+Law = Callable[[Design, int], int]
+
+
+def verdicts(quoted: Quoted) -> list[Claim]:
+    """All claims of sections IV-C4, VI-A2, VII-A and VII-C that laws can answer."""
+    return [
+        _sampling_cycles(quoted),
+        _update_cycles(quoted),
+        _even_banks(),
+        _fixed_point(),
+        *device_claims.verdicts(quoted),
+        _sampling_span(quoted),
+        _update_span(quoted),
+        _link(quoted),
+    ]
+
+
+def _shrunk(banks: int) -> Design:
+    """The published design with other banks, as it scales them with the batch."""
+    return Design(PUBLISHED.capacity, PUBLISHED.fanout, PUBLISHED.leaf_bits, PUBLISHED.micro, banks, PUBLISHED.banking)
+
+
+def _sampling_cycles(quoted: Quoted) -> Claim:
+    text = "Sampling a batch takes B/S x K cycles (VI-A2)."
+    return _cycles(quoted, text, "(b-1)K + L(K+1)", cycles.published_sample_cycles, cycles.sample_cycles)
+
+
+def _update_cycles(quoted: Quoted) -> Claim:
+    text = "Updating a batch of priorities takes B/S cycles (VI-A2)."
+    return _cycles(quoted, text, "b-1 + L+2", cycles.published_update_cycles, cycles.update_cycles)
+
+
+def _cycles(quoted: Quoted, text: str, law: str, printed: Formula, true: Law) -> Claim:
+    """The formula beside the law at the ends of Fig. 12, banks evenly loaded: in favor of the formula."""
+    most = int(quoted["seed3.rmm.banks"])
+    ends = [(int(quoted["seed3.fig_12.smallest_batch"]), 1), (int(quoted["seed3.fig_12.largest_batch"]), most)]
+    told, off = [], []
+    for batch, banks in ends:
+        design = _shrunk(banks)
+        formula, cycles_taken = printed(design, batch), true(design, -(-batch // banks))
+        off.append(abs(cycles_taken / formula - 1))
+        told.append(
+            f"at B = {batch:,}, S = {banks}: {formula:,.0f} by the formula and {cycles_taken:,} by the law "
+            f"({cycles_taken / formula:.2f}x)"
+        )
+    levels = _shrunk(1).levels
+    verdict: Verdict = "refuted" if max(off) > TOLERANCE else "confirmed"
+    return Claim(
+        text,
+        verdict,
+        f"modeled, K = {PUBLISHED.fanout}, {levels} levels: {'; '.join(told)}. The law {law} is that of "
+        "simulated hardware: it counts the fill of the pipeline, which the formula leaves out; b is the load of the "
+        "busiest bank, here B/S",
+    )
+
+
+def _even_banks() -> Claim:
+    text = "S banks divide the time of a batch by S: B/S (VI-A2)."
+    even, full, fresh, new = (
+        [rmm_points.load_of("contiguous", filling, batch) for batch in rmm_points.BANKED]
+        for filling in (rmm_points.UNIFORM, rmm_points.PART_FULL, rmm_points.NEWEST, rmm_points.INSERTED)
+    )
+    spread = [load for load in rmm_points.loads() if load.banking == "interleaved"]
+    verdict: Verdict = "refuted" if max(load.over_even for load in even) > 1 + TOLERANCE else "confirmed"
+    batches = ", ".join(f"{batch:,}" for batch in rmm_points.BANKED)
+    return Claim(
+        text,
+        verdict,
+        f"modeled, {PUBLISHED.banks} banks that each hold a sub-tree, B = {batches}: the busiest bank has "
+        f"{_shares(even)} times its even share with uniform priorities, {_shares(full)} in a buffer filled to 10 %, "
+        f"{_shares(fresh)} where the newest 5 % have the maximum and the rest are rank^-0.6, {_shares(new)} when B new "
+        f"leaves are inserted. With leaf i in bank i mod S it is never more than "
+        f"{max(load.over_even for load in spread):.2f}",
+    )
+
+
+def _shares(loads: list[rmm_points.Load]) -> str:
+    return ", ".join(f"{load.over_even:.2f}" for load in loads)
+
+
+def _fixed_point() -> Claim:
+    text = "Fixed point does not affect what is sampled, compared with floating point (IV-C4)."
+    bits = PUBLISHED.leaf_bits
+    at = {skew: fixed_point.fit_of(skew, bits) for skew in fixed_point.SKEWS}
+    failing = [fit for fit in at.values() if not fit.passes]
+    least = ", ".join(f"{fixed_point.least_bits(skew)} bits with {skew}" for skew in fixed_point.SKEWS)
+    zeros = {skew: fixed_point.lost(skew, bits, PUBLISHED.capacity) for skew in fixed_point.SKEWS}
+    never = "; ".join(
+        f"{gone:,} with {skew}, {100 * share:.2g} % of the probability" for skew, (gone, share) in zeros.items() if gone
+    )
+    wide = rmm_points.WIDE.design.leaf_bits
+    needed = ", ".join(f"{_round(fixed_point.fit_of(skew, wide).needed)} with {skew}" for skew in fixed_point.SKEWS)
+    second = fixed_point.URAM_BITS
+    sound = all(fixed_point.fit_of(skew, second).passes for skew in fixed_point.SKEWS)
+    verdict: Verdict = "refuted" if failing else "confirmed"
+    return Claim(
+        text,
+        verdict,
+        f"computed: {fixed_point.DRAWS:,} seeded draws from {fixed_point.CAPACITY:,} leaves against their float64 "
+        f"chances (chi-square, p > {fixed_point.LEVEL:g} passes), with the most fraction bits that still hold "
+        f"the largest priority, for they are not printed: {_failures(failing, bits)}. It passes from {least}; "
+        f"{second} bits, the second reading of Table VI, {'pass' if sound else 'do not pass'} everywhere. Draws that "
+        f"would tell {wide} bits from float64: {needed}. At N = {PUBLISHED.capacity:,} and {bits} bits, leaves of "
+        f"positive priority stored as 0 and so never drawn: {never or 'none'}",
+    )
+
+
+def _failures(failing: list[fixed_point.Fit], bits: int) -> str:
+    if not failing:
+        return f"every skew passes at {bits} bits"
+    return f"at {bits} bits it fails with " + ", ".join(f"{fit.skew} (p = {fit.p_value:.1g})" for fit in failing)
+
+
+def _round(number: float) -> str:
+    return f"{number:.0e}".replace("e+0", "e").replace("e+", "e")
+
+
+def _sampling_span(quoted: Quoted) -> Claim:
+    fig = quoted.table("seed3.fig_12")
+    first, last = int(fig["smallest_batch"]), int(fig["largest_batch"])
+    faster, slower = fig["sampling_speed_up"], fig["sampling_slow_down"]
+    text = (
+        f"Against a GPU whose time hardly depends on B, sampling is {faster:g}x faster to {slower:g}x slower (VII-C, "
+        f"Fig. 12: B = {first:,} to {last:,})."
+    )
+    needed = faster * slower
+    most = int(quoted["seed3.rmm.banks"])
+    formula = _span(cycles.published_sample_cycles, first, last, most)
+    filled = {
+        banks: cycles.sample_cycles(_shrunk(most), last // most)
+        / cycles.sample_cycles(_shrunk(banks), -(-first // banks))
+        for banks in (2**power for power in range(most.bit_length()))
+    }
+    reached = max(formula, *filled.values())
+    sooner = math.ceil(needed / formula)
+    return Claim(
+        text,
+        "confirmed" if reached >= needed else "refuted",
+        f"{'reproduced' if reached >= needed else 'not reproduced'}: the FPGA's own time would have to grow "
+        f"{needed:,.1f} times from B = {first:,} to {last:,}, more if the GPU's grows at all. B/S x K with S from 1 to "
+        f"{most} grows {formula:,.0f} times, the law with fill {filled[1]:,.1f} times, and {max(filled.values()):,.1f} "
+        f"with whatever S at B = {first:,}; the clock cancels. The formula would need S >= {sooner} at B = {first:,}, "
+        f"but S is said to grow with B up to B = {fig['linear_above']:,.0f}. None of this has a host's transfers",
+    )
+
+
+def _span(law: Formula, first: int, last: int, most: int) -> float:
+    return law(_shrunk(most), last) / law(_shrunk(1), first)
+
+
+def _update_span(quoted: Quoted) -> Claim:
+    fig = quoted.table("seed3.fig_12")
+    first, last = int(fig["smallest_batch"]), int(fig["largest_batch"])
+    most, least = fig["update_speed_up_most"], fig["update_speed_up_least"]
+    text = f"Updates are {least:g}x to {most:g}x faster than on a GPU, whose time is linear in B (VII-C, Fig. 12)."
+    span = _span(cycles.published_update_cycles, first, last, int(quoted["seed3.rmm.banks"]))
+    falling, rising = span * least / most, span * most / least
+    possible = 1 <= falling <= last / first or 1 <= rising <= last / first
+    evidence = (
+        f"no such GPU was measured. By B/S with S from 1 to {quoted['seed3.rmm.banks']:g} the FPGA's time grows "
+        f"{span:,.0f} times, so the GPU's must grow {falling:,.1f} times if the gain falls with B, {rising:,.0f} times "
+        f"if it rises, where B grows {last // first:,} times: "
+    )
+    if possible:
+        return Claim(text, "not testable here", evidence + "no contradiction")
+    return Claim(text, "refuted", evidence + "neither can be")
+
+
+def _link(quoted: Quoted) -> Claim:
+    printed = quoted["seed3.link.gb_per_second"]
+    text = f"PCIe connects CPU and FPGA at {printed:g} GB/s (VII-A)."
+    log = {int(size): 1e6 * rate for size, rate in quoted.table("alveo_u200.link.to_device_mb_per_second").items()}
+    back = 1e6 * quoted["alveo_u200.link.from_device_mb_per_second"]
+    smallest = min(log)
+    off = max(abs(U200_LINK.to_device_seconds(size) / (size / rate) - 1) for size, rate in log.items())
+    batch = int(quoted["seed3.fig_12.smallest_batch"])
+    sampled = rmm_points.call(PUBLISHED, "sample", batch).seconds
+    reached = max(*log.values(), back)
+    return Claim(
+        text,
+        "refuted" if reached < (1 - TOLERANCE) * printed * 1e9 else "confirmed",
+        f"quoted log of a U200: at most {max(log.values()) / 1e9:.1f} GB/s to the device and {back / 1e9:.1f} from it, "
+        f"and {1e6 * smallest / log[smallest]:.1f} us for {smallest} bytes. A batch of {batch} there and back at 8 "
+        f"bytes an element is then {1e6 * rmm_points.link_seconds(batch):.1f} us (a fit of that log, {off:.0%} off at "
+        f"worst), not {2e6 * batch * ELEMENT_BYTES / (printed * 1e9):.2f}, beside {1e6 * sampled:.2f} us to sample it "
+        f"(modeled)",
+    )

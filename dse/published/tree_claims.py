@@ -1,0 +1,222 @@
+"""Seed 0's claims about the K-ary sum tree, each held against the records: confirmed, refuted, or not testable here."""
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from .. import stats
+from ..records import Measurement, twins
+from ..times import tree_cost_model
+
+Verdict = Literal["confirmed", "refuted", "not testable here"]
+Series = dict[int, Measurement]
+
+TREE = "numba"
+INNER_KS = 3  # fewer fanouts have no inside
+LINEAR_SLOPE = 0.9  # of ln(time) over ln(N), from which growth counts as linear
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says, the verdict, and the numbers behind it."""
+
+    text: str
+    verdict: Verdict
+    evidence: str
+
+
+def verdicts(found: Sequence[Measurement]) -> list[Claim]:
+    """All claims of sections IV-C, VI-D and VI-G that draws and updates of a sum tree can answer."""
+    timed = [record for record in found if record.median_seconds is not None]
+    floor = stats.noise_floor(twins(timed))
+    trees = [record for record in timed if record.primitive == "sum_tree"]
+    return [
+        _insertion_falls_with_fanout(trees, floor),
+        _sampling_has_an_inner_minimum(trees, floor),
+        _sixteen_is_best(trees, floor),
+        _alignment_is_worth_one_percent(trees, floor),
+        _latency_is_sublinear(trees),
+        _fits_ten_kilobytes(),
+    ]
+
+
+def _by_fanout(found: Iterable[Measurement], op: str, **options: str) -> dict[tuple[int, int], Series]:
+    """Records of the tree with these options by (N, B), then K."""
+    series: dict[tuple[int, int], Series] = defaultdict(dict)
+    for record in found:
+        if (record.contestant, record.op, record.options, record.threads) == (TREE, op, options, 1):
+            series[record.capacity, record.batch][record.fanout] = record
+    return {where: dict(sorted(held.items())) for where, held in series.items() if len(held) >= INNER_KS}
+
+
+def _insertion_falls_with_fanout(found: Sequence[Measurement], floor: float) -> Claim:
+    text = "Insertion (a priority update) gets faster as K grows (VI-D1)."
+    paper = _rises(_by_fanout(found, "update", propagate="delta"), floor)
+    ours = _rises(_by_fanout(found, "update"), floor)
+    if not paper and not ours:
+        return Claim(text, "not testable here", "no updates over several K were measured")
+    evidence = [
+        f"{method}: {share}"
+        for method, share in (("by deltas, as in the paper", paper), ("recomputing", ours))
+        if share
+    ]
+    clean = all(share.startswith("0 of") for share in (paper or ours,))
+    return Claim(text, "confirmed" if clean else "refuted", "; ".join(evidence))
+
+
+def _rises(series: dict[tuple[int, int], Series], floor: float) -> str:
+    """How many steps to the next K are slower by more than the noise floor, and the worst; empty without any."""
+    steps = [
+        (math.log(held[high].seconds / held[low].seconds), where, low, high)
+        for where, held in series.items()
+        for low, high in itertools.pairwise(held)
+    ]
+    if not steps:
+        return ""
+    rises = sum(change > floor for change, *_ in steps)
+    change, (capacity, batch), low, high = max(steps)
+    worst = (
+        f", the worst by {math.expm1(change):.0%}: K={low} to {high} at N={capacity:,}, B={batch:,}" if rises else ""
+    )
+    return f"{rises} of {len(steps)} steps to the next K are slower by more than the noise floor of {floor:.0%}{worst}"
+
+
+def _sampling_has_an_inner_minimum(found: Sequence[Measurement], floor: float) -> Claim:
+    text = "Sampling first gets faster, then slower as K grows: it has an inner minimum (VI-D1)."
+    series = _by_fanout(found, "draw")
+    if not series:
+        return Claim(text, "not testable here", "no draws over several K were measured")
+    inner = []
+    for held in series.values():
+        fanouts, times = list(held), [record.seconds for record in held.values()]
+        least = int(np.argmin(times))
+        clear = math.log(min(times[0], times[-1]) / times[least]) > floor
+        if clear and 0 < least < len(times) - 1:
+            inner.append(fanouts[least])
+    verdict: Verdict = "confirmed" if 2 * len(inner) > len(series) else "refuted"
+    where = f", at K={_counted(inner)}" if inner else ""
+    return Claim(
+        text,
+        verdict,
+        f"{len(inner)} of {len(series)} (N, B) have one clearer than the noise floor of {floor:.0%}{where}",
+    )
+
+
+def _sixteen_is_best(found: Sequence[Measurement], floor: float) -> Claim:
+    text = "K = 16 yields the best total of insertion and sampling (VI-D1)."
+    draws, updates = _by_fanout(found, "draw"), _by_fanout(found, "update")
+    best, ties, losses = [], 0, []
+    for where in sorted(draws.keys() & updates.keys()):
+        totals = {
+            fanout: draws[where][fanout].seconds + updates[where][fanout].seconds
+            for fanout in draws[where].keys() & updates[where].keys()
+        }
+        if 16 not in totals:
+            continue
+        best.append(min(totals, key=totals.__getitem__))
+        loss = totals[16] / min(totals.values()) - 1
+        ties += math.log1p(loss) <= floor
+        losses.append(loss)
+    if not best:
+        return Claim(text, "not testable here", "no draws and updates at K = 16 beside other K were measured")
+    verdict: Verdict = "confirmed" if ties == len(best) else "refuted"
+    return Claim(
+        text,
+        verdict,
+        f"best K by (N, B): {_counted(best)}; K = 16 is best or ties within {floor:.0%} in {ties} of {len(best)}, and "
+        f"loses {max(losses):.0%} at worst, {float(np.median(losses)):.0%} in the median",
+    )
+
+
+def _alignment_is_worth_one_percent(found: Sequence[Measurement], floor: float) -> Claim:
+    text = "Aligning groups to cache lines is worth about 1 % (VI-G)."
+    default = {_shape(record): record for record in found if not record.options}
+    gains = [
+        record.seconds / default[_shape(record)].seconds - 1
+        for record in found
+        if record.options == {"aligned": False} and record.contestant == TREE and _shape(record) in default
+    ]
+    if not gains:
+        return Claim(text, "not testable here", "no misaligned twins were measured")
+    median = float(np.median(gains))
+    near = sum(abs(math.log1p(gain) - 0.01) <= floor for gain in gains)
+    verdict: Verdict = "confirmed" if near == len(gains) else "refuted"
+    return Claim(
+        text,
+        verdict,
+        f"misaligned takes {median:.0%} longer in the median of {len(gains)} cells, from {min(gains):.0%} to "
+        f"{max(gains):.0%}; {near} of them lie within the noise floor of {floor:.0%} around 1 %",
+    )
+
+
+def _latency_is_sublinear(found: Sequence[Measurement]) -> Claim:
+    text = "Latency grows less than linearly with the capacity (VI-C)."
+    series: dict[tuple[str, int], Series] = defaultdict(dict)
+    for record in found:
+        if (record.contestant, record.options, record.threads, record.fanout) == (TREE, {}, 1, 16):
+            series[record.op, record.batch][record.capacity] = record
+    slopes = {
+        where: float(np.polyfit(np.log(list(held)), np.log([r.seconds for r in held.values()]), 1)[0])
+        for where, held in series.items()
+        if len(held) >= INNER_KS
+    }
+    if not slopes:
+        return Claim(text, "not testable here", "no op was measured at three capacities")
+    verdict: Verdict = "confirmed" if max(slopes.values()) < LINEAR_SLOPE else "refuted"
+    arrays = {
+        "drawing from an array of priorities": _slope(found, "flat", "draw"),
+        "updating an array of prefix sums": _slope(found, "cumsum", "update"),
+    }
+    beside = "".join(f"; {what} has {slope:.2f}" for what, slope in arrays.items() if slope is not None)
+    return Claim(
+        text,
+        verdict,
+        f"fitted exponents of N (1 is linear) from {min(slopes.values()):.2f} to {max(slopes.values()):.2f} over "
+        f"{len(slopes)} (op, B){beside}",
+    )
+
+
+def _slope(found: Sequence[Measurement], contestant: str, op: str) -> float | None:
+    """Fitted exponent of N at the smallest batch measured at three capacities."""
+    series: dict[int, Series] = defaultdict(dict)
+    for record in found:
+        if (record.contestant, record.op) == (contestant, op):
+            series[record.batch][record.capacity] = record
+    for _, held in sorted(series.items()):
+        if len(held) >= INNER_KS:
+            return float(np.polyfit(np.log(list(held)), np.log([r.seconds for r in held.values()]), 1)[0])
+    return None
+
+
+def _fits_ten_kilobytes() -> Claim:
+    text = "The sum tree of a buffer of 1 million is less than 10 KB and fits the L2 cache (VI-G)."
+    smallest = tree_cost_model.tree_bytes("numpy", 1_000_000, 256, "float32", {})
+    return Claim(
+        text,
+        "refuted",
+        f"arithmetic: a million float32 leaves alone are 4,000,000 bytes, at K = 256 {smallest:,} in all",
+    )
+
+
+def _shape(record: Measurement) -> tuple[object, ...]:
+    return (
+        record.contestant,
+        record.op,
+        record.capacity,
+        record.fanout,
+        record.batch,
+        record.threads,
+        record.dtype,
+        record.distribution,
+    )
+
+
+def _counted(values: Sequence[int]) -> str:
+    """How often each value occurs, the most frequent first."""
+    counts = {value: values.count(value) for value in values}
+    return ", ".join(f"{value} ({counts[value]}x)" for value in sorted(counts, key=lambda v: (-counts[v], v)))

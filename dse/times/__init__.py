@@ -1,0 +1,1 @@
+"""How long each part takes: measured where records tell, else modeled."""

@@ -1,0 +1,98 @@
+"""What a process that does everything in turns takes beyond the sum of its parts, from serial loops that were timed.
+
+Letters: u environment steps a gradient step. Times are seconds of one call.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..records import Measurement
+from ..solver.problem import Timed
+
+Times = Callable[[str, int], Timed | None]
+"""Of a part (a contestant and an op), at a batch size; None where it was not timed."""
+
+
+@dataclass(frozen=True)
+class Overheads:
+    """What a process that does everything in turns takes beyond the sum of its parts (measured in serial loops).
+
+    ``cold_seconds``: of the tree, an element, for a gradient step in between drives it out of the cache. ``rest``:
+    factor on the gradient step, for weights, masks, Python and caches in between; each with its factor of uncertainty.
+    ``rest_seconds``: the same as a time, which a gradient step on a small batch takes at least beyond its own.
+    ``insert_seconds``: of an insertion, beyond the tree's update and the writing of rows; 0 where none was timed.
+    """
+
+    cold_seconds: float
+    cold_factor: float
+    rest: float
+    rest_factor: float
+    rest_seconds: float
+    insert_seconds: float
+    told: str
+
+    def step(self, alone: Timed) -> Timed:
+        """A gradient step in such a process."""
+        seconds = max(alone.seconds * self.rest, alone.seconds + self.rest_seconds)
+        slower = seconds / alone.seconds
+        low, high = alone.low * max(1.0, self.rest / self.rest_factor), alone.high * slower * self.rest_factor
+        return dataclasses.replace(alone, seconds=seconds, low=min(low, seconds), high=high)
+
+
+def overheads(
+    records: Sequence[Measurement], profiled: str, floor: float, alone: Callable[[str], Times]
+) -> Overheads | None:
+    """From the whole serial loops that were timed: this workload's, or those of all, with what they differ by.
+
+    ``alone``: times of a workload's parts, by its identity; ``profiled``: that of the one that is asked for.
+    """
+    loops: dict[str, dict[str, Measurement]] = {}
+    for record in records:
+        ours = ("loop", "actor", "numba", "buffer")
+        if record.primitive == "serial_step" and record.contestant in ours and record.low_seconds:
+            key = str(record.options.get("identity"))
+            loops.setdefault(key, {})[f"{record.contestant} {record.op}"] = record
+    found = {}
+    for key, steps in loops.items():
+        parts = {"loop step", "actor step", "numba tree"}
+        if parts <= set(steps) and (pair := _beyond(alone(key), steps)):
+            found[key] = pair
+    if not found:
+        return None
+    chosen = [found[profiled]] if profiled in found else list(found.values())
+    own = math.exp(floor)
+    cold, cold_factor = _middle([one.cold_seconds for one in chosen], own)
+    rest, rest_factor = _middle([one.rest for one in chosen], own)
+    fixed, insert = (
+        sum(values) / len(chosen)
+        for values in zip(*((one.rest_seconds, one.insert_seconds) for one in chosen), strict=True)
+    )
+    told = "whole serial loops less the sum of their parts, as the command share of benchmarks times them"
+    return Overheads(cold, cold_factor, rest, rest_factor, fixed, insert, told)
+
+
+def _beyond(time: Times, steps: Mapping[str, Measurement]) -> Overheads | None:
+    """Of one workload's loop; None where a part was not timed alone."""
+    loop, actor, tree = (steps[name] for name in ("loop step", "actor step", "numba tree"))
+    u = int(loop.options.get("update_interval", 1))
+    draw, update = (time(f"numba {op}", tree.batch) for op in ("draw", "update"))
+    learner, gather = time("learner step", tree.batch), time("storage gather", tree.batch)
+    if not (draw and update and learner and gather):
+        return None
+    inserting = often = 0.0
+    if (insert := steps.get("buffer insert")) and (write := time("storage write", insert.batch)):
+        small = time("numba update", insert.batch)
+        inserting = max(insert.seconds - write.seconds - (small.seconds if small else 0.0), 0.0)
+        often = u / insert.batch * insert.seconds
+    cold = max(tree.seconds - draw.seconds - update.seconds, 0.01 * tree.seconds) / tree.batch
+    parts = learner.seconds + gather.seconds
+    rest = max(loop.seconds - u * actor.seconds - often - tree.seconds, parts)
+    return Overheads(cold, 1.0, rest / parts, 1.0, rest - parts, inserting, "")
+
+
+def _middle(values: Sequence[float], own: float) -> tuple[float, float]:
+    """(geometric mean, factor that reaches all of them and a measurement's own error beyond)."""
+    middle = math.exp(sum(map(math.log, values)) / len(values))
+    return middle, own * max(max(value / middle, middle / value) for value in values)

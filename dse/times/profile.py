@@ -1,0 +1,239 @@
+"""One machine's records as typed tables: what each part of a training system takes there, for one workload.
+
+A profile belongs to the workload it was made for. Another batch, update interval, depth or capacity leaves most of it
+as it is: gradient steps are interpolated between batches, actors know nothing of batches. What is carried over is said.
+
+Letters: B batch, T threads, N capacity, u environment steps a gradient step. Times are seconds of one call.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from impls.training import Workload, WorkloadError, load
+
+from .. import stats
+from ..records import Measurement, RecordError, Source, how_to_measure, read_folder, twins
+from ..solver.problem import Timed
+from .batch_law import flat_then_linear
+from .overheads import Overheads, Times, overheads
+from .tree_times import Configuration, Question, Table
+
+RESULTS_ALONE = ("name", "note", "steps", "seeds", "evaluation")  # keys that no primitive's time depends on
+FREE = ("learner.batch", "learner.update_interval", "learner.learning_starts", "replay.", "exploration.", "actors.")
+"""Keys of a workload that may differ from the profiled one: what depends on them is asked for, never looked up."""
+Shape = Callable[[int], float]
+SKIPPED = ("questions.jsonl", "peers.jsonl")  # what answers are tested with, and what other libraries take
+LEAST_SPREAD = 1.02
+Z = 1.96  # standard deviations of a 95 % interval
+
+
+def timed(seconds: float, factor: float, source: Source, number: str, told: str = "") -> Timed:
+    """A time that is right within ``factor``, either way."""
+    factor = max(factor, LEAST_SPREAD)
+    return Timed(seconds, seconds / factor, seconds * factor, source, number, told)
+
+
+def factor_of(time: Timed) -> float:
+    """The wider side of its interval."""
+    return max(time.high / time.seconds, time.seconds / time.low)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measured cell: ``what`` is a contestant and an op, such as "learner step", "" or more in ``beside``."""
+
+    what: str
+    batch: int
+    threads: int
+    beside: str
+    options: Mapping[str, Any]
+    time: Timed
+    told: str
+
+
+@dataclass(frozen=True)
+class PerformanceTable:
+    """Rows of one machine for one workload. ``differs``: keys in which the profiled workload is another one."""
+
+    machine_key: str
+    workload: str
+    differs: tuple[str, ...]
+    rows: tuple[Row, ...]
+    trees: Table | None
+    overheads: Overheads | None
+
+    def alone(self, what: str, threads: int | None = None) -> dict[tuple[int, int], list[Row]]:
+        """Rows with nothing beside them, by (threads, batch)."""
+        found: dict[tuple[int, int], list[Row]] = {}
+        for row in self.rows:
+            if row.what == what and row.beside in ("", "nothing") and threads in (None, row.threads):
+                found.setdefault((row.threads, row.batch), []).append(row)
+        return found
+
+    def time(
+        self, what: str, batch: int, threads: int = 1, number: str = "", shape: Shape | None = None, **options: Any
+    ) -> Timed | None:
+        """Of a call: measured, interpolated over batches, or carried on by a fit ("extrapolated"); None without any.
+
+        ``shape``: a law in B, up to a factor, for what was measured at one B alone; without it another B has no time.
+        """
+        rows = {
+            size: [row for row in held if all(row.options.get(key) == value for key, value in options.items())]
+            for (_, size), held in self.alone(what, threads).items()
+        }
+        cells = {size: _merged([row.time for row in held]) for size, held in rows.items() if held}
+        if len(cells) == 1 and batch not in cells:
+            ((size, cell),) = cells.items()
+            return carried(cell, shape(batch) / shape(size), number or what) if shape else None
+        return over_batch(cells, batch, number or what) if cells else None
+
+    def threads(self, what: str) -> list[int]:
+        """Numbers of threads, or of processes, that were measured."""
+        return sorted({threads for threads, _ in self.alone(what)})
+
+    def slowdown(self, what: str, beside: str) -> float:
+        """Factor on a time while something else runs on cores of its own; 1 where nothing was measured."""
+        own = [row for row in self.rows if row.what == what and row.beside == beside and row.options["cores"] == "own"]
+        base = [row for row in self.rows if row.what == what and row.beside == "nothing"]
+        return own[0].time.seconds / base[0].time.seconds if own and base else 1.0
+
+    def tree(self, configuration: Configuration, op: str, capacity: int, batch: int, number: str) -> Timed | None:
+        """Of a draw or an update by a tree: this workload's own rows first, then the sweep's for any (N, B)."""
+        key = (configuration.contestant, configuration.threads)
+        own = None
+        if not configuration.options:
+            own = self.time(f"{key[0]} {op}", batch, key[1], number, fanout=configuration.fanout, capacity=capacity)
+        if self.trees is None or (own and own.source == "measured"):
+            return own
+        known = self.trees.call(configuration, op, Question(capacity, batch, 0.0, configuration.threads))
+        if known is None:
+            return own
+        source: Source = "extrapolated" if known.basis == "extrapolated" else "measured"
+        return Timed(known.seconds, known.low_seconds, known.high_seconds, source, number)
+
+
+def over_batch(cells: Mapping[int, Timed], batch: int, number: str) -> Timed:
+    """A time at B from those at measured batches: log-log between two, beyond them by the flat-then-linear fit.
+
+    Between, the interval is as wide as the fit misses its own points, halved; beyond, as wide as it misses at worst.
+    """
+    if batch in cells:
+        return dataclasses.replace(cells[batch], number=number)
+    sizes = sorted(cells)
+    law = flat_then_linear(sizes, [cells[size].seconds for size in sizes])
+    misses = [abs(math.log(law.seconds(size) / cells[size].seconds)) for size in sizes]
+    if not sizes[0] < batch < sizes[-1]:
+        own = max(factor_of(cells[sizes[0]]), factor_of(cells[sizes[-1]]))
+        return timed(law.seconds(batch), own * math.exp(max(misses)), "extrapolated", number)
+    low, high = next(pair for pair in itertools.pairwise(sizes) if pair[0] < batch < pair[1])
+    part = math.log(batch / low) / math.log(high / low)
+    seconds = cells[low].seconds ** (1 - part) * cells[high].seconds ** part
+    own = max(factor_of(cells[low]), factor_of(cells[high]))
+    missed = math.sqrt(sum(miss * miss for miss in misses) / len(misses)) / 2
+    return timed(seconds, own * math.exp(missed), "measured", number)
+
+
+def carried(cell: Timed, ratio: float, number: str) -> Timed:
+    """A time that is ``ratio`` times a measured one by a law, and by half of that in doubt."""
+    return timed(cell.seconds * ratio, factor_of(cell) * math.sqrt(max(ratio, 1 / ratio)), "extrapolated", number)
+
+
+def identity(workload: Workload) -> str:
+    """Hash of all that a primitive's time may depend on, as profiles record it."""
+    told = {key: value for key, value in dataclasses.asdict(workload).items() if key not in RESULTS_ALONE}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def read(results: Path, machine_key: str, workload: Workload) -> PerformanceTable:
+    """The tables of a machine. RecordError if it has no records; without a profile of the workload, rows are empty."""
+    found = read_folder(results, skip=SKIPPED)
+    kept = [record for record in found if record.machine_key == machine_key]
+    if not kept:
+        there = ", ".join(sorted({record.machine_key for record in found}))
+        raise RecordError(
+            f"{results}: no records of machine {machine_key}, only of {there}; on machine {machine_key} "
+            f"{how_to_measure(f'profile --workload {workload.name}')}; or take the line machine_key out of the "
+            "platform file, then models answer"
+        )
+    return of_records(kept, machine_key, workload)
+
+
+def of_records(records: Sequence[Measurement], machine_key: str, workload: Workload) -> PerformanceTable:
+    """The same from records in memory."""
+    floor = stats.noise_floor(twins(records, "training"))
+    profiled, differs = _profiled(records, workload)
+    rows = tuple(_rows(records, profiled, floor)) if profiled else ()
+    try:
+        trees: Table | None = Table(records)
+    except RecordError:
+        trees = None
+
+    def alone(key: str) -> Times:
+        return PerformanceTable("", "", (), tuple(_rows(records, key, floor)), None, None).time
+
+    over = overheads(records, profiled, floor, alone)
+    name = workload.name if profiled else ""
+    return PerformanceTable(machine_key, name, differs, rows, trees, over)
+
+
+def _profiled(records: Iterable[Measurement], workload: Workload) -> tuple[str, tuple[str, ...]]:
+    """(identity of the profile to use, keys that differ from its workload); ("", ()) where none fits."""
+    own = identity(workload)
+    there = {
+        str(record.options.get("identity")): str(record.options.get("workload"))
+        for record in records
+        if record.primitive == "training"
+    }
+    if own in there:
+        return own, ()
+    for recorded, name in there.items():
+        try:
+            other = load(name)
+        except WorkloadError:
+            continue
+        if identity(other) == recorded:
+            differs = tuple(_differences(workload, other))
+            if all(key.startswith(FREE) for key in differs):
+                return recorded, differs
+    return "", ()
+
+
+def _differences(one: Any, other: Any, path: str = "") -> Iterable[str]:
+    for field in dataclasses.fields(one):
+        mine, theirs = getattr(one, field.name), getattr(other, field.name)
+        if dataclasses.is_dataclass(mine):
+            yield from _differences(mine, theirs, f"{path}{field.name}.")
+        elif mine != theirs and path + field.name not in RESULTS_ALONE:
+            yield path + field.name
+
+
+def _rows(records: Iterable[Measurement], profiled: str, floor: float) -> Iterable[Row]:
+    for record in records:
+        ours = record.primitive in ("training", "training_again") and record.options.get("identity") == profiled
+        if ours and record.median_seconds:
+            what = f"{record.contestant} {record.op}"
+            options = {**record.options, "capacity": record.capacity, "fanout": record.fanout}
+            low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
+            sigma = stats.log_sigma(stats.Interval(record.seconds, low, high), floor)
+            time = timed(record.seconds, math.exp(Z * sigma), "measured", what)
+            told = f"{record.command}, at {(record.commit or 'no commit')[:8]}, {record.utc}"
+            beside = str(record.options.get("beside", ""))
+            yield Row(what, record.batch, record.threads, beside, options, time, told)
+
+
+def _merged(times: Sequence[Timed]) -> Timed:
+    """The same thing measured several times: the geometric mean, as uncertain as any one and as they lie apart."""
+    seconds = math.exp(sum(math.log(time.seconds) for time in times) / len(times))
+    return dataclasses.replace(
+        times[0],
+        seconds=seconds,
+        low=min(seconds, *(time.low for time in times)),
+        high=max(seconds, *(time.high for time in times)),
+    )

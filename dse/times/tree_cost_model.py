@@ -1,0 +1,291 @@
+"""Cost models of a sum tree: what fills the cells nobody measured, and says how far off it is.
+
+Letters: N capacity, K fanout, B batch, h height, C nodes in a cache line.
+
+Seed 0, section IV-C.5b, prints (log_K N + 1)(T_miss K/C + T_hit K (1 - 1/C)). That is K times a constant times the
+number of levels, so its minimum lies near K = 3 whatever N, T_miss and T_hit are: it charges a fraction of a miss where
+the processor fetches whole lines. Here each line of a group costs one load from the cache that its level lives in, and
+a line from farther away costs at least as much as a nearer one; the other nodes of a group cost T_hit; heights are
+integers. Elements descend 64 at a time, so that misses of a block overlap: beside its lines, each level costs every
+block one wait, which is all there is to hide at B = 1.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from impls.levels import CACHE_LINE, level_sizes
+
+Reals = NDArray[np.float64]
+
+BASELINES = ("flat", "cumsum")
+LEAST_POINTS = 3  # below which there is no fit
+DEFAULT_CACHES = {"L1": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}
+BLOCK = 64  # elements that descend together, whose misses overlap
+FEATURES = (
+    "line",
+    "line from beyond L1",
+    "line from beyond L2",
+    "line from memory",
+    "wait",
+    "wait for what lies beyond L1",
+    "wait for what lies beyond L2",
+    "wait for memory",
+    "other node",
+    "level",
+    "element",
+    "call",
+)
+"""What a call pays for. A line from memory counts in the first four: it costs what each nearer one costs, and more."""
+LINES, WAITS, OTHERS = slice(0, 4), slice(4, 8), 8
+FLOOR = {"line": 3, "wait": 7}
+"""Places in FEATURES of the costs that the memory floor tells too: of a line, and of a wait, from memory."""
+FLOOR_WEIGHT = 0.2
+"""Weight of the floor's costs beside a cell's time: cells that reach memory outweigh it, others say nothing of it."""
+BASELINE_FEATURES = ("leaf", "search step", "element", "call")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One cell's shape and time: seconds per call of B."""
+
+    capacity: int
+    fanout: int
+    batch: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Family:
+    """Cells one model is fitted to: a contestant's operation, its leaf dtype, and the caches it ran on, in bytes.
+
+    ``shares``: whether a batch works through each group it touches once (an update that recomputes), not once for each
+    element. ``floor``: seconds that a "line" and a "wait" cost more from memory than from the last cache, as random
+    reads alone were measured; empty where they were not.
+    """
+
+    contestant: str
+    op: str
+    dtype: str
+    caches: Mapping[str, int]
+    shares: bool = False
+    floor: Mapping[str, float] = field(default_factory=dict)
+
+
+def tree_bytes(contestant: str, capacity: int, fanout: int, dtype: str, options: Mapping[str, Any]) -> int:
+    """Bytes of a tree's levels, from its layout. ValueError for a contestant whose memory is not an array."""
+    leaf = np.dtype(dtype).itemsize
+    if contestant == "flat":
+        return leaf * capacity
+    if contestant == "cumsum":
+        return (leaf + 8) * capacity
+    if contestant not in ("numba", "numpy", "cupy"):
+        raise ValueError(f"nobody knows the bytes of {contestant!r} from its shape")
+    sizes: Sequence[int] = level_sizes(capacity, fanout)
+    width = fanout
+    if options.get("padding") == "full":
+        sizes = [fanout**level for level in range(len(sizes) - 1, -1, -1)]
+    if contestant == "numba":
+        lanes = min(16, 1 << (fanout - 1).bit_length())
+        width = -(-fanout // lanes) * lanes
+    rows = [-(-size // fanout) * width for size in sizes]
+    copies = 2 if contestant == "numba" and options.get("layout", "prefix") == "prefix" else 1
+    return leaf * rows[0] + 8 * (copies * sum(rows[1:-1]) + rows[-1])
+
+
+def features(point: Point, family: Family) -> Reals:
+    """What one call touches ``[12]``, in the order of FEATURES: counts per call of B elements."""
+    sizes = level_sizes(point.capacity, point.fanout)
+    leaf = np.dtype(family.dtype).itemsize
+    capacities = [family.caches.get(name, DEFAULT_CACHES[name]) for name in ("L1", "L2", "L3")]
+    counts = np.zeros(len(FEATURES))
+    held = 0
+    for level in range(len(sizes) - 2, -1, -1):  # from the root's children down: upper levels are the hottest
+        itemsize = leaf if level == 0 else 8
+        held += sizes[level] * itemsize
+        beyond = sum(held > size for size in capacities)  # caches that are too small for this level and those above
+        lines = math.ceil(point.fanout * itemsize / CACHE_LINE)
+        groups = distinct(sizes[level + 1], point.batch) if family.shares else point.batch
+        counts[LINES][: beyond + 1] += groups * lines
+        counts[WAITS][: beyond + 1] += math.ceil(groups / BLOCK)
+        counts[OTHERS] += groups * max(0, point.fanout - lines)
+        counts[OTHERS + 1] += groups
+    counts[OTHERS + 2] = point.batch
+    counts[OTHERS + 3] = 1
+    return counts
+
+
+def distinct(groups: int, batch: int) -> float:
+    """Groups that B elements, each in a random one of so many, are expected to touch."""
+    return -groups * math.expm1(batch * math.log1p(-1 / groups)) if groups > 1 else 1.0
+
+
+def baseline_features(point: Point) -> Reals:
+    """What one call of an array baseline touches ``[4]``, in the order of BASELINE_FEATURES."""
+    return np.array([point.capacity, point.batch * math.log2(max(point.capacity, 2)), point.batch, 1.0])
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Nonnegative seconds for each feature, fitted to the measured cells of a family."""
+
+    family: Family
+    seconds: Reals
+
+    def predict(self, capacity: int, fanout: int, batch: int) -> float:
+        """Seconds per call."""
+        return float(self.seconds @ _features(self.family, Point(capacity, fanout, batch, 1.0)))
+
+
+def fit(family: Family, points: Sequence[Point]) -> CostModel:
+    """Least squares of the relative errors, no cost below zero. ValueError with fewer than three points.
+
+    What the memory floor says of a line and a wait from memory is an observation too, beside the cells.
+    """
+    if len(points) < LEAST_POINTS:
+        raise ValueError(f"a cost model wants at least {LEAST_POINTS} measured cells, there are {len(points)}")
+    counts = np.array([_features(family, point) for point in points])
+    times = np.array([point.seconds for point in points])
+    known = [] if family.contestant in BASELINES else [key for key in FLOOR if key in family.floor]
+    prior = np.zeros((len(known), counts.shape[1]))
+    for row, key in enumerate(known):
+        prior[row, FLOOR[key]] = FLOOR_WEIGHT / family.floor[key]
+    weighted = np.vstack([counts / times[:, None], prior])
+    target = np.concatenate([np.ones(len(points)), np.full(len(known), FLOOR_WEIGHT)])
+    scale = weighted.max(axis=0)
+    scale[scale == 0] = 1.0
+    return CostModel(family, nonnegative(weighted / scale, target) / scale)
+
+
+def nonnegative(matrix: Reals, target: Reals) -> Reals:
+    """The x >= 0 with the least |matrix x - target| (Lawson and Hanson 1974, chapter 23).
+
+    SciPy has it too, at half a second of import, which is most of what an answer takes.
+
+    >>> nonnegative(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([2.0, -1.0])).tolist()
+    [2.0, 0.0]
+    """
+    columns = matrix.shape[1]
+    x, free = np.zeros(columns), np.zeros(columns, dtype=bool)
+    small = 10 * np.finfo(float).eps * max(matrix.shape) * np.abs(matrix).sum(axis=0).max()
+    for _ in range(3 * columns):  # each round frees a column; more rounds would only move the last digits
+        gradient = matrix.T @ (target - matrix @ x)
+        if free.all() or (gradient[~free] <= small).all():
+            break
+        free[np.where(free, -np.inf, gradient).argmax()] = True
+        # Invariant: x is feasible and 0 outside of the free columns.
+        while True:
+            best = np.zeros(columns)
+            best[free] = np.linalg.lstsq(matrix[:, free], target, rcond=None)[0]
+            below = free & (best <= 0)
+            if not below.any():
+                x = best
+                break
+            x += (x[below] / (x[below] - best[below])).min() * (best - x)
+            free &= x > small
+            x[~free] = 0.0
+    return x
+
+
+def _features(family: Family, point: Point) -> Reals:
+    return baseline_features(point) if family.contestant in BASELINES else features(point, family)
+
+
+# The form as printed.
+
+
+def printed_cost(capacity: int, fanout: int, miss_seconds: float, hit_seconds: float, per_line: int = 16) -> float:
+    """Seed 0's formula as it stands, for one element: real-valued height, fractional lines."""
+    levels = math.log(capacity) / math.log(fanout) + 1
+    return levels * (miss_seconds * fanout / per_line + hit_seconds * fanout * (1 - 1 / per_line))
+
+
+def printed_best_fanout(capacity: int, fanouts: Iterable[int] = range(2, 257)) -> int:
+    """The K at which the printed formula is least; T_miss and T_hit cancel."""
+    return min(fanouts, key=lambda fanout: printed_cost(capacity, fanout, 1.0, 1.0))
+
+
+# How far off.
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A cell predicted by a model that had not seen its (N, K) at any B."""
+
+    point: Point
+    predicted_seconds: float
+
+    @property
+    def error(self) -> float:
+        """|predicted / measured - 1|"""
+        return abs(self.predicted_seconds / self.point.seconds - 1)
+
+    @property
+    def log_error(self) -> float:
+        """ln(predicted / measured), a prediction of 0 taken for a nanosecond"""
+        return math.log(max(self.predicted_seconds, 1e-9) / self.point.seconds)
+
+
+def cross_validate(family: Family, points: Sequence[Point], folds: int = 4) -> list[HeldOut]:
+    """Every point predicted from the others: (N, K) pairs are dealt into folds, each left out in turn."""
+    pairs = sorted({(point.capacity, point.fanout) for point in points})
+    fold_of = {pair: number % folds for number, pair in enumerate(pairs)}
+    result = []
+    for fold in range(folds):
+        seen = [point for point in points if fold_of[point.capacity, point.fanout] != fold]
+        if len(seen) < LEAST_POINTS:
+            continue
+        model = fit(family, seen)
+        result += [
+            HeldOut(point, model.predict(point.capacity, point.fanout, point.batch))
+            for point in points
+            if fold_of[point.capacity, point.fanout] == fold
+        ]
+    return result
+
+
+@dataclass(frozen=True)
+class FanoutRegret:
+    """What answering a K costs at one (N, B): time over the best measured K's, less 1."""
+
+    capacity: int
+    batch: int
+    best: int
+    predicted: int
+    predicted_regret: float
+    sixteen_regret: float
+    printed: int
+    printed_regret: float
+
+
+def fanout_regrets(*parts: tuple[Family, Sequence[Point]]) -> list[FanoutRegret]:
+    """For each (N, B) with several K measured, 16 among them: the K* of models that have not seen this N.
+
+    Each part is a family and its cells; the times of several parts (a draw and an update) add up.
+    """
+    result = []
+    for capacity in sorted({point.capacity for _, points in parts for point in points}):
+        seen = [(family, [p for p in points if p.capacity != capacity]) for family, points in parts]
+        if any(len(points) < LEAST_POINTS for _, points in seen):
+            continue
+        fitted = [fit(family, points) for family, points in seen]
+        measured = [{(p.batch, p.fanout): p.seconds for p in points if p.capacity == capacity} for _, points in parts]
+        shared = set.intersection(*map(set, measured))
+        for batch in sorted({batch for batch, _ in shared}):
+            here = {k: sum(times[b, k] for times in measured) for b, k in sorted(shared) if b == batch}
+            if len(here) >= LEAST_POINTS and 16 in here:
+                told = {k: sum(model.predict(capacity, k, batch) for model in fitted) for k in here}
+                result.append(_fanout_regret(capacity, batch, here, told))
+    return result
+
+
+def _fanout_regret(capacity: int, batch: int, measured: dict[int, float], told: dict[int, float]) -> FanoutRegret:
+    best = min(measured, key=measured.__getitem__)
+    predicted = min(told, key=told.__getitem__)
+    printed = printed_best_fanout(capacity, measured)
+    regret = {fanout: seconds / measured[best] - 1 for fanout, seconds in measured.items()}
+    return FanoutRegret(capacity, batch, best, predicted, regret[predicted], regret[16], printed, regret[printed])

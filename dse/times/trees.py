@@ -1,0 +1,151 @@
+"""The sum trees that a device could have, each with what a gradient step asks of it: a draw, an update, insertions.
+
+Letters: B batch, N capacity, K fanout, u environment steps a gradient step.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from impls.fpga.resources import exceeded
+
+from ..fpga import placement
+from ..fpga.points import BOUNDED
+from ..platforms import Device
+from ..records import Source, benchmark
+from ..solver.problem import Timed
+from . import analytic
+from .analytic import Law, clock_of, doubled
+from .overheads import Overheads
+from .parts import Parts
+from .profile import PerformanceTable
+from .tree_cost_model import tree_bytes
+from .tree_times import Configuration, Question
+
+FANOUTS = (2, 4, 8, 16, 32, 64)  # of trees that are modeled
+MOST_THREADS = 8  # of a modeled one
+LEAF_BYTES = 20.0  # with inner levels, at K = 2 in two copies: no contestant takes more
+WISHES = ("fanout", "contestant", "threads")
+SWEEP = "sweep --preset quick"
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A sum tree on a device: seconds of a gradient step's draw, and of its update with the insertions."""
+
+    name: str
+    draw: Timed
+    update: Timed
+    threads: int
+    needs: Mapping[str, float]
+    told: Mapping[str, Any]
+
+
+def trees(parts: Parts, device: Device, cold: bool) -> list[Tree]:
+    """Every tree on a device, fastest first. ``cold``: gradient steps in between drive it out of the cache."""
+    wishes = WISHES if device.kind == "cpu" else [key for key in WISHES if key != "threads"]
+    if device.kind == "cpu":
+        found = list(_measured(parts, cold)) or list(_modeled(parts, device))
+    else:
+        found = list((_gpu if device.kind == "gpu" else _fpga)(parts, device))
+    kept = [tree for tree in found if all(parts.grants(key, tree.told.get(key)) for key in wishes)]
+    return sorted(kept, key=lambda tree: (tree.draw.seconds + tree.update.seconds, tree.name))
+
+
+def _measured(parts: Parts, cold: bool) -> Iterator[Tree]:
+    """Of this machine's records. What was measured around the question decides; a fit only where nothing was."""
+    table, replay = parts.table, parts.workload.replay
+    if table is None:
+        return
+    known = {Configuration("numba", replay.fanout, 1)}
+    if table.trees:
+        known |= set(table.trees.configurations(Question(replay.capacity, parts.batch, 1.0, parts.cores)))
+    able = [one for one in sorted(known, key=repr) if one.threads <= parts.cores]
+    found = [tree for one in able if (tree := _of(parts, table, one, cold))]
+    yield from [tree for tree in found if tree.update.source == "measured"] or found
+
+
+def _of(parts: Parts, table: PerformanceTable, configuration: Configuration, cold: bool) -> Tree | None:
+    replay, local, name = parts.workload.replay, parts.workload.actors.local_storage, _name(configuration)
+    number = f"tree({parts.cpu.name}, {name})"
+    draw = table.tree(configuration, "draw", replay.capacity, parts.batch, number)
+    update = table.tree(configuration, "update", replay.capacity, parts.batch, number)
+    if not (draw and update):
+        return None
+    insert = (table.tree(configuration, "update", replay.capacity, local, number) or update).seconds
+    told = f"records of machine {table.machine_key}"
+    if cold and (over := table.overheads):
+        told += f", plus {over.cold_seconds * 1e9:.0f} ns an element for a cold cache ({over.told})"
+        draw, update = _chilled(draw, over, parts.batch), _chilled(update, over, parts.batch)
+        insert += over.insert_seconds
+    more = insert * parts.inserts
+    worst: Source = "extrapolated" if "extrapolated" in (draw.source, update.source) else "measured"
+    update = dataclasses.replace(
+        update, seconds=update.seconds + more, low=update.low + more / 2, high=update.high + 2 * more, source=worst
+    )
+    parts.tell(number, worst, told, benchmark(SWEEP))
+    shape = {"contestant": configuration.contestant, "fanout": configuration.fanout, "threads": configuration.threads}
+    needs = {f"{parts.cpu.name}.memory_bytes": LEAF_BYTES * replay.capacity}
+    return Tree(name, dataclasses.replace(draw, source=worst), update, configuration.threads, needs, shape)
+
+
+def _chilled(time: Timed, over: Overheads, batch: int) -> Timed:
+    """A draw or an update of a tree out of the cache: half of what both take more."""
+    more = over.cold_seconds * batch / 2
+    ends = time.low + more / over.cold_factor, time.high + more * over.cold_factor
+    return dataclasses.replace(time, seconds=time.seconds + more, low=ends[0], high=ends[1])
+
+
+def _modeled(parts: Parts, device: Device) -> Iterator[Tree]:
+    replay, number = parts.workload.replay, f"tree({device.name})"
+    for fanout in _fanouts(parts):
+        insert = analytic.tree(parts.platform, device, replay.capacity, fanout, parts.workload.actors.local_storage)[1]
+        for threads in doubled(min(parts.cores, MOST_THREADS)):
+            laws = analytic.tree(parts.platform, device, replay.capacity, fanout, parts.batch, threads)
+            spent = laws[1].seconds + insert.seconds * parts.inserts
+            update = parts.modeled(dataclasses.replace(laws[1], seconds=spent), number)
+            shape = {"contestant": "numba", "fanout": fanout, "threads": threads}
+            needs = {f"{device.name}.memory_bytes": _bytes("numba", parts, fanout)}
+            name = _name(Configuration("numba", fanout, threads))
+            yield Tree(name, parts.modeled(laws[0], number), update, threads, needs, shape)
+
+
+def _gpu(parts: Parts, device: Device) -> Iterator[Tree]:
+    number = f"tree({device.name})"
+    for fanout in _fanouts(parts):
+        draw, update = analytic.tree(parts.platform, device, parts.workload.replay.capacity, fanout, parts.batch)
+        update = dataclasses.replace(update, seconds=update.seconds * (1 + parts.inserts))
+        needs = {f"{device.name}.memory_bytes": _bytes("cupy", parts, fanout)}
+        shape = {"contestant": "cupy", "fanout": fanout}
+        yield Tree(f"cupy K={fanout}", parts.modeled(draw, number), parts.modeled(update, number), 1, needs, shape)
+
+
+def _fpga(parts: Parts, device: Device) -> Iterator[Tree]:
+    """Every design in every slice that holds it."""
+    clock, number = clock_of(device), f"RMM({device.name})"
+    slices, local = placement.slices_of(device), parts.workload.actors.local_storage
+    told = f"cycles that equal simulated hardware, at {clock / 1e6:g} MHz; insertions by banks evenly filled"
+    for rmm in parts.rmms(device):
+        spent = rmm.update_cycles + rmm.insert_cycles(local) * parts.inserts
+        draw = parts.modeled(Law(rmm.draw_cycles / clock, analytic.FPGA_RMM_FACTOR, told), number)
+        update = parts.modeled(Law(spent / clock, analytic.FPGA_RMM_FACTOR, told), number)
+        design = rmm.point.design.design
+        shape = {"contestant": "fpga", "fanout": design.fanout, "micro": design.micro, "banks": design.banks}
+        for place in (one for one in slices if not exceeded(rmm.point.needed, one.budget)):
+            amounts = zip(BOUNDED, placement.amounts(rmm.point.needed), strict=True)
+            needs = {f"{device.name}.{place.name}.{kind}": amount for kind, amount in amounts}
+            name = f"{rmm.name} in {place.name}" if len(slices) > 1 else rmm.name
+            yield Tree(name, draw, update, 1, needs, {**shape, "slice": place.name})
+
+
+def _fanouts(parts: Parts) -> list[int]:
+    return sorted({*FANOUTS, parts.workload.replay.fanout, int(parts.fixed.get("fanout", FANOUTS[0]))})
+
+
+def _bytes(contestant: str, parts: Parts, fanout: int) -> float:
+    return float(tree_bytes(contestant, parts.workload.replay.capacity, fanout, "float32", {}))
+
+
+def _name(configuration: Configuration) -> str:
+    return str(configuration).replace(" (", " ").removesuffix(")")

@@ -1,0 +1,74 @@
+"""What trees that nobody timed would take, by performance models of their own; told beside a choice, never chosen."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import impls
+
+from .. import platforms
+from .tree_times import Configuration, Question
+
+REFERENCE = "u200"
+"""The platform whose slices hardware must fit, the seeds' own."""
+MOST_LEAVES = 1 << 26
+MOST_ELEMENTS = 1 << 14
+"""A model is asked through a tree of so many leaves at most, and plays batches of so many elements through at most: no
+hardware of the reference holds queues for more."""
+
+
+@dataclass(frozen=True)
+class Modeled:
+    """Seconds per step that a performance model tells of its configuration, leaves of equal weight, and those to move
+    what a step takes and gives: uniforms there, indices back, indices and priorities there for each update. ``place``:
+    what of the reference device its hardware fits. Nothing was measured, so nothing tells how far off they are."""
+
+    configuration: Configuration
+    seconds: float
+    transfer_seconds: float
+    place: str
+
+
+def fastest(configurations: Iterable[Configuration], question: Question) -> Modeled | None:
+    """What the fastest of them would take; None where no model tells."""
+    found = (_step(configuration, question) for configuration in configurations)
+    return min((one for one in found if one), key=lambda one: (one.seconds, one.configuration), default=None)
+
+
+def _step(configuration: Configuration, question: Question) -> Modeled | None:
+    """Asked of the model itself, which needs no cells around.
+
+    None for a question it does not take, and for hardware that fits no slice of the reference device.
+    """
+    if question.capacity > MOST_LEAVES or question.batch > MOST_ELEMENTS:
+        return None
+    try:
+        tree = impls.make(
+            configuration.contestant,
+            question.capacity,
+            fanout=configuration.fanout,
+            dtype=question.dtype,
+            threads=configuration.threads,
+            **dict(configuration.options),
+        )
+    except ValueError:
+        return None
+    rate, batch = question.updates_per_sample, question.batch
+    draw, update = tree.modeled_seconds("draw", batch), tree.modeled_seconds("update", batch)
+    there, back, changes = (
+        tree.modeled_seconds(op, size) or 0.0
+        for op, size in (("upload", batch), ("download", batch), ("upload", 2 * batch))
+    )
+    place = _place(tree.modeled_resources())
+    if draw is None or update is None or place is None:
+        return None
+    return Modeled(configuration, draw + rate * update, there + back + rate * changes, place)
+
+
+def _place(needed: Mapping[str, float]) -> str | None:
+    """The first slice of the reference device with room for it; None where there is none."""
+    reference = platforms.load(REFERENCE)
+    for device in reference.devices:
+        for part in device.slices:
+            if all(need <= part.usable()[name] for name, need in needed.items()):
+                return f"{part.name} of {reference.name}"
+    return None

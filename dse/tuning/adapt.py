@@ -1,0 +1,252 @@
+"""Spreeze's adaptation replayed: samplers and a batch, searched over the rates that the solver predicts for a platform.
+
+Every pair (samplers, batch) has the fastest mapping that the solver finds for it, actors in processes of their own:
+the most gradient steps the learner could take, as published. From that table each number is searched by its own rate,
+and all pairs are compared by records trained a second at the workload's update interval. An FPGA takes no part.
+
+Letters: B batch, D batches drawn ahead, u environment steps a gradient step, x samplers (processes of actors).
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from impls.training import Workload
+from impls.training import load as load_workload
+
+from ..mapping.build import build
+from ..mapping.question import BATCHES, key_of, located, tables
+from ..platforms import Platform
+from ..platforms.reading import RESULTS
+from ..solver.problem import Configuration, Problem, ProblemError, Timed
+from ..solver.search import Found, solve
+from ..solver.throughput import Outcome, outcome
+from ..times.parts import Evidence, Parts
+from ..times.profile import PerformanceTable
+from ..times.trees import LEAF_BYTES
+from .looks import Adapted, Cap, adapt, joint
+
+PROCESS_BYTES = 0.25e9  # resident, with PyTorch and an environment, on machine d7dae63b89; a part of it may be shared
+PROCESSOR, MEMORY = "processor", "memory"
+WHOLE = 100.0  # percent
+Pair = tuple[int, int]
+_Acting = tuple[Timed, Evidence]
+_Chosen = tuple[Problem, Configuration, Outcome]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the solver predicts of a pair, and what the times of actors and learner rest on."""
+
+    outcome: Outcome
+    actors: Evidence
+    learner: Evidence
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Rates of every pair (x, B) that some mapping can run; 0 of the others."""
+
+    update_interval: int
+    looks: Mapping[Pair, Look]
+
+    def sampling_hz(self, samplers: int, batch: int) -> float:
+        """Environment steps a second that the samplers could take."""
+        known = self.looks.get((samplers, batch))
+        return self.update_interval * known.outcome.actor_hz if known else 0.0
+
+    def frames_hz(self, samplers: int, batch: int) -> float:
+        """Records a second that the learner could train on, whatever actors do."""
+        known = self.looks.get((samplers, batch))
+        return batch * known.outcome.training_hz if known else 0.0
+
+    def records_hz(self, samplers: int, batch: int) -> float:
+        """Records trained a second at the workload's update interval."""
+        known = self.looks.get((samplers, batch))
+        return batch * known.outcome.hz if known else 0.0
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What was found, ``pair`` by the independent searches and ``best`` of all pairs under the caps.
+
+    ``caps``: the most of each, percent of the processor or bytes. ``tried``: pairs under the caps. ``left_out``:
+    devices that cannot be adapted while training runs.
+    """
+
+    platform: str
+    workload: str
+    samplers: tuple[int, ...]
+    batches: tuple[int, ...]
+    caps: Mapping[str, float]
+    rates: Replayed
+    found: Adapted
+    pair: Pair
+    best: Pair
+    tried: int
+    left_out: tuple[str, ...]
+    machine: str  # whose records were read, if any
+    machine_note: str  # says so where another machine stands for "this"
+
+    @property
+    def loss(self) -> float:
+        """The share of records a second that the independent searches lose against the best pair."""
+        return 1 - self.rates.records_hz(*self.pair) / self.rates.records_hz(*self.best)
+
+
+def adapted(
+    platform: str | Path | Platform,
+    workload: str | Path | Workload,
+    memory_bytes: float | None = None,
+    cpu_percent: float = WHOLE,
+    *,
+    results: Path = RESULTS,
+    tell: Callable[[int], None] = lambda batch: None,
+    machine: str | None = None,
+) -> Adaptation:
+    """The searches and what they lose. ``memory_bytes``: of the host; by default what the platform states, if it does.
+
+    ``tell`` is called with each batch before its mappings are looked for; ``machine`` is as in ``recommend_mapping``.
+    ProblemError for caps outside any sense, or that not even one sampler is under; PlatformError, WorkloadError or
+    RecordError as in ``recommend_mapping``.
+    """
+    place, whose = located(platform, workload, results, machine)
+    task = load_workload(workload) if isinstance(workload, str | Path) else workload
+    if not any(device.kind == "cpu" for device in place.devices):
+        raise ProblemError(f"platform {place.name!r} has no processor, and environments step on one; add a cpu")
+    if not 0 < cpu_percent <= WHOLE:
+        raise ProblemError(f"the cap on the processor is a percentage above 0 and up to 100, not {cpu_percent:g}")
+    if memory_bytes is not None and not memory_bytes > 0:
+        raise ProblemError(f"the cap on memory must be above 0 GB, not {memory_bytes / 1e9:g}")
+    asked = _Asked(place, task, *tables(place, task, results))
+    caps, batches = list(_caps(asked, memory_bytes, cpu_percent)), _batches(asked)
+    samplers = tuple(range(1, asked.parts(1, batches[0]).cores + 1))
+    rates = _replayed(asked, samplers, batches, caps, tell)
+    found = adapt(samplers, batches, rates.sampling_hz, rates.frames_hz, caps)
+    best = joint(samplers, batches, rates.records_hz, caps)
+    if not rates.records_hz(*best):
+        raise ProblemError(f"{task.name} does not fit {place.name} with actors in processes of their own")
+    tried = sum(all(cap.uses(x, batch) <= cap.most for cap in caps) for x in samplers for batch in batches)
+    most = {cap.name: cap.most for cap in caps}
+    pair = found.samplers.best, found.batch.best
+    of = key_of(asked.own, asked.other)
+    return Adaptation(
+        *(place.name, task.name, samplers, batches, most, rates, found, pair, best, tried),
+        left_out=fixed_designs(place),
+        machine=of,
+        machine_note=whose,
+    )
+
+
+def fixed_designs(platform: Platform) -> tuple[str, ...]:
+    """FPGAs: a design is built for its batch, in hours, so no look while training runs can change it."""
+    return tuple(device.name for device in platform.devices if device.kind == "fpga")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A platform, a workload, and the records that are known: the machine's own, or another one's."""
+
+    platform: Platform
+    workload: Workload
+    own: PerformanceTable | None
+    other: PerformanceTable | None
+
+    def parts(self, samplers: int, batch: int) -> Parts:
+        """Of the workload with that many actors, one process each, and that batch."""
+        actors = dataclasses.replace(self.workload.actors, count=samplers)
+        learner = dataclasses.replace(self.workload.learner, batch=batch)
+        task = dataclasses.replace(self.workload, actors=actors, learner=learner)
+        return Parts(self.platform, task, self.own, self.other, {})
+
+
+def _batches(asked: _Asked) -> tuple[int, ...]:
+    """Powers of two; of a machine with records, those that lie within what was measured."""
+    sizes = {batch for _, batch in asked.own.alone("learner step")} if asked.own else set()
+    return tuple(one for one in BATCHES if not sizes or min(sizes) <= one <= max(sizes))
+
+
+def _caps(asked: _Asked, memory_bytes: float | None, cpu_percent: float) -> Iterator[Cap]:
+    """On cores, one of which the learner takes at least; and on memory, as if all of it were the host's."""
+    parts = asked.parts(1, asked.workload.learner.batch)
+    yield Cap(PROCESSOR, cpu_percent, lambda samplers, batch: WHOLE * (samplers + 1) / parts.cores)
+    stated = parts.cpu.memory.size_bytes.value if parts.cpu.memory else None
+    most = memory_bytes or stated
+    replay = asked.workload.replay
+
+    def held(samplers: int, batch: int) -> float:
+        under_way = sum(asked.parts(samplers, batch).learner_bytes(parts.cpu, replay.presampled).values())
+        return parts.storage_bytes + LEAF_BYTES * replay.capacity + under_way + (samplers + 1) * PROCESS_BYTES
+
+    if most:
+        yield Cap(MEMORY, most, held)
+
+
+def _replayed(
+    asked: _Asked, samplers: Sequence[int], batches: Sequence[int], caps: Sequence[Cap], tell: Callable[[int], None]
+) -> Replayed:
+    """Of all pairs under the caps."""
+    looks: dict[Pair, Look] = {}
+    acting: dict[int, _Acting] = {}
+    for batch in batches:
+        allowed = [x for x in samplers if all(cap.uses(x, batch) <= cap.most for cap in caps)]
+        if not allowed:
+            break
+        tell(batch)
+        acting = acting or {x: _acting(asked.parts(x, batch), x) for x in allowed}  # more records allow no more of them
+        built = build(asked.parts(allowed[-1], batch), excluded=frozenset(fixed_designs(asked.platform)))
+        budget = f"{built.parts.cpu.name}.cores"
+        cores = caps[0].most / WHOLE * built.parts.cores
+        problems = [
+            dataclasses.replace(one, budgets={**one.budgets, budget: cores})
+            for place, one in built.problems.items()
+            if place != "serial"
+        ]
+        fastest = functools.cache(functools.partial(_fastest, problems, acting))
+        for x, (given, learner) in _row(fastest, acting, allowed):
+            looks[x, batch] = Look(given, acting[x][1], built.evidence[learner])
+    return Replayed(asked.workload.learner.update_interval, looks)
+
+
+def _acting(parts: Parts, samplers: int) -> _Acting:
+    """Of x processes in a gradient step, each with the weights it fetches, as ``build`` has it."""
+    u, step, fetch = parts.workload.learner.update_interval, parts.actor_step(samplers), parts.fetches(False)
+    ends = u * (step.low + fetch / 2), u * (step.high + 2 * fetch)
+    time = dataclasses.replace(step, seconds=u * (step.seconds + fetch), low=ends[0], high=ends[1])
+    return time, parts.evidence[step.number]
+
+
+def _row(
+    fastest: Callable[[int], _Chosen | None], acting: Mapping[int, _Acting], samplers: Sequence[int]
+) -> Iterator[tuple[int, tuple[Outcome, str]]]:
+    """(x, outcome and the learner's number) of rising numbers of samplers at one B.
+
+    Samplers leave fewer cores to the rest, so the learner's rate only falls with them: where it is the same at both
+    ends, the mapping of the last, which fits them all, is the fastest in between too.
+    """
+    first, last = fastest(samplers[0]), fastest(samplers[-1])
+    same = first and last and first[2].training_hz == last[2].training_hz
+    middle = len(samplers) // 2
+    if not same and middle:
+        yield from _row(fastest, acting, samplers[:middle])
+        yield from _row(fastest, acting, samplers[middle:])
+    elif last:
+        problem, chosen, _ = last
+        for x in samplers:
+            option = dataclasses.replace(problem.options["actors"][x - 1], time=acting[x][0])
+            yield x, (outcome(problem, chosen.having(option)), chosen.learner.time.number)
+
+
+def _fastest(problems: Sequence[Problem], acting: Mapping[int, _Acting], samplers: int) -> _Chosen | None:
+    """Of all mappings that with the most steps the learner could take, of equal ones that with the most steps."""
+    found = []
+    for problem in problems:
+        if samplers <= len(problem.options["actors"]):
+            option = dataclasses.replace(problem.options["actors"][samplers - 1], time=acting[samplers][0])
+            one = dataclasses.replace(problem, options={**problem.options, "actors": (option,)})
+            answer = solve(one, "training", 0.0, alternatives=False)
+            if isinstance(answer, Found):
+                found.append((problem, answer.choice, answer.outcome))
+    return max(found, key=lambda one: (one[2].training_hz, one[2].hz)) if found else None

@@ -1,0 +1,242 @@
+"""How many cores to give to actors and how many to learners (seed 0, section V-B, eq. 5 and Fig. 12).
+
+Letters: M cores, x_a and x_l of them for actors and for learners, f_a(x_a) environment steps a second, f_l(x_l)
+gradient steps a second, u environment steps a gradient step (update_interval).
+
+Eq. 5 asks for f_a(x_a) = u f_l(x_l) with x_a + x_l <= M. Whole cores seldom make both sides equal, and (1, 1) may do so
+at a fraction of what M cores could give. Here the slower side is made as fast as it can be: the most gradient steps a
+second, min(f_a(x_a) / u, f_l(x_l)), with x_a + x_l + reserved <= M. Curves need not rise, so every pair is looked at.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ..records import SOURCES, Source
+from ..solver.problem import ProblemError
+
+LEAST_POINTS = 2  # below which no law of scaling is fitted
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Calls a second with a 95 % interval, and where they are from."""
+
+    hz: float
+    low: float
+    high: float
+    source: Source
+
+
+@dataclass(frozen=True)
+class RateCurve:
+    """Rates by number of cores: f_a or f_l. ProblemError for a curve that cannot be one.
+
+    >>> RateCurve("f_a", {1: Rate(100.0, 99.0, 101.0, "measured"), 2: Rate(90.0, 88.0, 91.0, "measured")}).falls
+    (2,)
+    """
+
+    name: str
+    rates: Mapping[int, Rate]
+
+    def __post_init__(self) -> None:
+        if not self.rates:
+            raise ProblemError(f"{self.name}: a curve without a point; time it on at least one number of cores")
+        for cores, rate in self.rates.items():
+            if cores < 1 or cores != int(cores):
+                raise ProblemError(f"{self.name}: a rate on {cores} cores; cores are whole and at least 1")
+            if not 0 < rate.low <= rate.hz <= rate.high < math.inf:
+                raise ProblemError(
+                    f"{self.name}: on {cores} cores a rate must be above 0, finite and within its interval, not "
+                    f"{rate.hz} in [{rate.low}, {rate.high}]"
+                )
+            if rate.source not in SOURCES:
+                raise ProblemError(f"{self.name}: the source of a rate is one of {SOURCES}, not {rate.source!r}")
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """Numbers of cores that have a rate, rising."""
+        return tuple(sorted(self.rates))
+
+    @property
+    def falls(self) -> tuple[int, ...]:
+        """Numbers of cores on which it is slower than on the next smaller number."""
+        pairs = zip(self.cores, self.cores[1:], strict=False)
+        return tuple(more for fewer, more in pairs if self.rates[more].hz < self.rates[fewer].hz)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The universal scalability law: f(x) = rate x / (1 + contention (x - 1) + coherence x (x - 1)).
+
+    ``off``: how many times as high or low as a fitted point the law or that point's own interval is at worst.
+    """
+
+    rate_hz: float
+    contention: float
+    coherence: float
+    off: float
+
+    def hz(self, cores: int) -> float:
+        """Of so many cores."""
+        return self.rate_hz * cores / (1 + self.contention * (cores - 1) + self.coherence * cores * (cores - 1))
+
+
+def scaling(curve: RateCurve) -> Scaling:
+    """The law with the least squared relative errors, no part of it below 0.
+
+    x / f(x) is linear in its three parts. Two points leave coherence open: it is 0 then, which is Amdahl's law.
+    ProblemError for a single point, or where one core would be infinitely fast.
+    """
+    from scipy.optimize import nnls  # noqa: PLC0415  # heavy
+
+    if len(curve.rates) < LEAST_POINTS:
+        raise ProblemError(f"{curve.name}: one point says nothing of scaling; time it on a second number of cores")
+    x = np.array(curve.cores, np.float64)
+    f = np.array([curve.rates[cores].hz for cores in curve.cores])
+    parts = np.stack((np.ones_like(x), x - 1, x * (x - 1)), axis=1)[:, : len(x)] * (f / x)[:, None]
+    scale = parts.max(axis=0)
+    scale[scale == 0] = 1.0
+    found = nnls(parts / scale, np.ones(len(x)))[0] / scale
+    alone, contention, coherence = (*found, 0.0)[:3]
+    if alone <= 0:
+        raise ProblemError(f"{curve.name}: rates on {curve.cores} cores say nothing of one core; time it on one")
+    law = Scaling(float(1 / alone), float(contention / alone), float(coherence / alone), 1.0)
+    off = 1.0
+    for cores, rate in curve.rates.items():
+        told = law.hz(cores)
+        off = max(off, told / rate.hz, rate.hz / told, rate.high / rate.hz, rate.hz / rate.low)
+    return Scaling(law.rate_hz, law.contention, law.coherence, off)
+
+
+def completed(curve: RateCurve, cores: int) -> RateCurve:
+    """The curve with a rate for each of 1 to ``cores`` cores; those it lacks are from its ``scaling``.
+
+    They are "modeled" between points of the curve, "extrapolated" outside of them; their interval is as wide as the
+    law is off at worst where the curve has points.
+    """
+    missing = [x for x in range(1, cores + 1) if x not in curve.rates]
+    if not missing:
+        return curve
+    law = scaling(curve)
+    rates = dict(curve.rates)
+    for x in missing:
+        source: Source = "modeled" if curve.cores[0] < x < curve.cores[-1] else "extrapolated"
+        rates[x] = Rate(law.hz(x), law.hz(x) / law.off, law.hz(x) * law.off, source)
+    return RateCurve(curve.name, rates)
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Cores for actors and for learners. ``in_turns``: the same cores serve first the ones, then the others.
+
+    ``hz``: gradient steps a second with the interval that those of the two rates span. ``ratio``: environment steps a
+    gradient step if neither side waits for the other. ``idle``: cores that nothing uses.
+    """
+
+    actors: int
+    learners: int
+    in_turns: bool
+    hz: float
+    low: float
+    high: float
+    ratio: float
+    bottleneck: Literal["actors", "learners", "neither", "both in turns"]
+    idle: int
+    sources: tuple[Source, Source]
+
+    @property
+    def cores(self) -> int:
+        """That actors and learners use."""
+        return self.actors if self.in_turns else self.actors + self.learners
+
+
+def allocate(
+    f_a: RateCurve,
+    f_l: RateCurve,
+    update_interval: float,
+    cores: int,
+    reserved: int = 0,
+    turns: bool = False,
+    within: float = 0.0,
+) -> Allocation:
+    """The most gradient steps a second; of equal ones that with the fewest cores, then with the fewest for actors.
+
+    Only numbers of cores that a curve has a rate for are looked at (``completed`` fills in others). ``reserved``: cores
+    for anything else, such as the three threads of seed 3 that coordinate. With ``turns``, actors and learners may also
+    share cores one after the other, as a serial loop does; on one core nothing else can be done. Rates that lack no
+    more than the part ``within`` of the highest count as equal. ProblemError where nothing fits.
+    """
+    _check(update_interval, cores, reserved)
+    if not 0 <= within < 1:
+        raise ProblemError(f"a part of the highest rate is from 0 to below 1, not {within}")
+    free = cores - reserved
+    found = list(_parted(f_a, f_l, update_interval, free))
+    if turns:
+        found += _in_turns(f_a, f_l, update_interval, free)
+    if not found:
+        least = f_a.cores[0] + f_l.cores[0]
+        raise ProblemError(
+            f"{cores} cores with {reserved} reserved leave {free}, {f_a.name} and {f_l.name} need {least} at least"
+            + ("" if turns else "; they could take turns on the same cores")
+        )
+    least_hz = (1 - within) * max(one.hz for one in found)
+    return min((one for one in found if one.hz >= least_hz), key=lambda one: (one.cores, one.actors, -one.hz))
+
+
+def printed_allocations(
+    f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: int, tolerance: float
+) -> tuple[Allocation, ...]:
+    """All solutions of eq. 5 as printed, fastest first, found as published: by trying all M^2 / 2 pairs.
+
+    Both sides count as equal up to ``tolerance``, a part of the right one. Empty where there is none, which is the rule
+    for a small tolerance. Eq. 5 prefers none of them, and knows no reserved cores.
+    """
+    _check(update_interval, cores, 0)
+    solutions = [
+        one
+        for one in _parted(f_a, f_l, update_interval, cores)
+        if abs(one.ratio - update_interval) <= tolerance * update_interval
+    ]
+    return tuple(sorted(solutions, key=lambda one: (-one.hz, one.cores, one.actors)))
+
+
+def _check(update_interval: float, cores: int, reserved: int) -> None:
+    if not 0 < update_interval < math.inf:
+        raise ProblemError(f"update_interval must be above 0 and finite, not {update_interval}")
+    if cores < 1 or reserved < 0:
+        raise ProblemError(f"cores must be at least 1 and reserved at least 0, not {cores} and {reserved}")
+
+
+def _parted(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Allocation]:
+    for x_a, acting in f_a.rates.items():
+        for x_l, learning in f_l.rates.items():
+            if x_a + x_l > free:
+                continue
+            hz, ends = min(acting.hz / u, learning.hz), _slower(acting, learning, u)
+            equal = acting.hz / u == learning.hz
+            side: Literal["actors", "learners"] = "actors" if acting.hz / u < learning.hz else "learners"
+            bottleneck = "neither" if equal else side
+            sources = (acting.source, learning.source)
+            ratio = acting.hz / learning.hz
+            yield Allocation(x_a, x_l, False, hz, *ends, ratio, bottleneck, free - x_a - x_l, sources)
+
+
+def _slower(acting: Rate, learning: Rate, u: float) -> tuple[float, float]:
+    return min(acting.low / u, learning.low), min(acting.high / u, learning.high)
+
+
+def _in_turns(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Allocation]:
+    for x in set(f_a.rates) & set(f_l.rates):
+        if x <= free:
+            acting, learning = f_a.rates[x], f_l.rates[x]
+            hz, low, high = (1 / (u / a + 1 / b) for a, b in _pairs(acting, learning))
+            sources = (acting.source, learning.source)
+            yield Allocation(x, x, True, hz, low, high, u, "both in turns", free - x, sources)
+
+
+def _pairs(acting: Rate, learning: Rate) -> Sequence[tuple[float, float]]:
+    return (acting.hz, learning.hz), (acting.low, learning.low), (acting.high, learning.high)

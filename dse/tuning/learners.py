@@ -1,0 +1,279 @@
+"""Whether learners side by side are worth it on a platform: seed 4's scaling factors over L and H, with their terms.
+
+Each term is measured where this machine's profile has it, and modeled otherwise; a learner has a core, or a device, of
+its own. Only the choice heeds how many of those there are.
+
+Letters: B batch, L learners, H gradient steps between averages of the weights.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from impls.training import Workload
+from impls.training import load as load_workload
+from impls.training.sizes import networks
+
+from ..mapping.question import key_of, located, tables
+from ..platforms import Device, Platform
+from ..platforms.reading import RESULTS
+from ..records import Source
+from ..solver.problem import ProblemError, Timed
+from ..times import analytic
+from ..times.batch_law import FlatThenLinear, flat_then_linear
+from ..times.parts import Parts
+from ..times.profile import PerformanceTable
+from .multi_learner import FactorPoint, Terms, choose, data_parallel_seconds, factors, single_seconds, spo_seconds
+
+MOST, LONGEST = 1024, 100_000  # L and H that may be asked for
+WITHIN = 0.01  # of the shortest step counts as equal: then fewer learners and a smaller H are chosen
+LEAST_POINTS = 2  # of a law with a fixed and a growing part
+
+
+@dataclass(frozen=True)
+class Term:
+    """A term of a gradient step: its letters, its law (of ``per`` something), and what it rests on."""
+
+    name: str
+    law: FlatThenLinear
+    per: str
+    source: Source
+    told: str
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Data parallel learners as they were timed: the step with the same replay beside, and its 95 % interval."""
+
+    learners: int
+    seconds: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class LearnerScaling:
+    """``choice``: (L, H) of at most ``held`` learners, which is how many the platform has room for.
+
+    ``points``: data parallel training, then SPO with each of ``horizons``, for each of ``counts``. ``ran``: measured.
+    """
+
+    platform: str
+    workload: str
+    device: str
+    terms: Terms
+    sources: tuple[Term, ...]
+    counts: tuple[int, ...]
+    horizons: tuple[int, ...]
+    points: tuple[FactorPoint, ...]
+    held: int
+    longest: int
+    choice: tuple[int, int]
+    ran: tuple[Ran, ...]
+    machine: str  # whose records were read, if any
+    machine_note: str  # says so where another machine stands for "this"
+
+    @property
+    def single_seconds(self) -> float:
+        """Of a gradient step by one learner."""
+        return single_seconds(self.terms)
+
+    @property
+    def best_seconds(self) -> float:
+        """Of a gradient step as chosen."""
+        return spo_seconds(self.terms, *self.choice)
+
+    def second(self) -> tuple[int, float, float]:
+        """Of two learners: (H, seconds averaging every H steps, seconds gathering gradients each step)."""
+        _, horizon = choose([2], range(1, self.longest + 1), self.terms, WITHIN)
+        return horizon, spo_seconds(self.terms, 2, horizon), data_parallel_seconds(self.terms, 2)
+
+    def contradicted(self) -> tuple[Ran, float] | None:
+        """The measured step of two data parallel learners and 5.1's, where only one of them is faster than one learner.
+
+        None where both are, or none is, or none was timed.
+        """
+        ran = next((one for one in self.ran if one.learners == 2), None)
+        modeled_seconds = data_parallel_seconds(self.terms, 2)
+        if ran and (ran.seconds < self.single_seconds) != (modeled_seconds < self.single_seconds):
+            return ran, modeled_seconds
+        return None
+
+
+def learner_scaling(
+    platform: str | Path | Platform,
+    workload: str | Path | Workload,
+    most: int = 8,
+    longest: int = 25,
+    device: str | None = None,
+    *,
+    results: Path = RESULTS,
+    machine: str | None = None,
+) -> LearnerScaling:
+    """Factors for up to ``most`` learners, averaged every ``longest`` steps at the most.
+
+    ``device``: what each learner runs on, by default a core of the processor. ProblemError for numbers outside any
+    sense or a device that cannot train; PlatformError, WorkloadError or RecordError as in ``recommend_mapping``.
+    """
+    place, whose = located(platform, workload, results, machine)
+    task = load_workload(workload) if isinstance(workload, str | Path) else workload
+    if not 1 <= most <= MOST:
+        raise ProblemError(f"the most learners to try are from 1 to {MOST}, not {most}")
+    if not 1 <= longest <= LONGEST:
+        raise ProblemError(f"the longest period is from 1 to {LONGEST} gradient steps, not {longest}")
+    if not any(one.kind == "cpu" for one in place.devices):
+        raise ProblemError(f"platform {place.name!r} has no processor, and environments step on one; add a cpu")
+    names = [one.name for one in place.devices]
+    if device is not None and device not in names:
+        raise ProblemError(f"no device {device!r} for learners; there are {', '.join(names)}")
+    own, other = tables(place, task, results)
+    parts = Parts(place, task, own, other, {})
+    home = place.device(device) if device else parts.cpu
+    if home is not parts.cpu and not place.way(parts.cpu.name, home.name, 0.0)[1]:
+        raise ProblemError(f"no chain of links from {parts.cpu.name} to {home.name}; state them in the platform file")
+    sources = tuple(_sources(parts, home, most))
+    terms = _terms(parts, sources)
+    held = parts.cores if home.kind == "cpu" else 1
+    counts = tuple(dict.fromkeys([1 << power for power in range(most.bit_length())] + [most]))
+    fitting = range(1, (min(most, held) if home.kind == "cpu" else most) + 1)
+    choice = choose(fitting, range(1, longest + 1), terms, WITHIN)
+    horizons = tuple(sorted({1, choice[1], longest}))
+    ran = tuple(_ran(parts.table, terms)) if parts.table and home is parts.cpu else ()
+    points = factors(terms, counts, horizons)
+    return LearnerScaling(
+        *(place.name, task.name, home.name, terms, sources, counts, horizons, points, held, longest, choice, ran),
+        machine=key_of(own, other),
+        machine_note=whose,
+    )
+
+
+def _terms(parts: Parts, sources: Sequence[Term]) -> Terms:
+    law = {one.name: one.law for one in sources}
+    return Terms(
+        batch=parts.batch,
+        replay_seconds=law["T_replay"].fixed_seconds,
+        passes=law["T_pass"],
+        update_seconds=0.0,
+        records=law["T_records"],
+        weights_seconds=law["T_weights"].fixed_seconds,
+        average=law["T_avg"],
+        shared_link=True,
+    )
+
+
+def _sources(parts: Parts, home: Device, most: int) -> Iterator[Term]:
+    """Of all terms; ``most`` learners share B."""
+    here = parts.table if home is parts.cpu else None
+    yield _replay(parts)
+    yield (_measured_passes(here) if here else None) or _modeled_passes(parts, home, most)
+    yield _records(parts, home)
+    yield _weights(parts, home)
+    yield _average(parts)
+
+
+def _replay(parts: Parts) -> Term:
+    if parts.table:
+        spent = [parts.table.time(f"numba {op}", parts.batch) for op in ("draw", "update")]
+        known = [one for one in spent if one]
+        if len(known) == len(spent):
+            return _fixed("T_replay", known, "a draw and an update of the numba tree")
+    replay = parts.workload.replay
+    laws = analytic.tree(parts.platform, parts.cpu, replay.capacity, replay.fanout, parts.batch)
+    seconds = sum(law.seconds for law in laws)
+    return Term("T_replay", FlatThenLinear(seconds, 0.0), "B", "modeled", f"draw and update: {laws[0].told}")
+
+
+def _fixed(name: str, times: Sequence[Timed], told: str) -> Term:
+    """A sum of measured times."""
+    source: Source = "extrapolated" if any(one.source == "extrapolated" for one in times) else "measured"
+    return Term(name, FlatThenLinear(sum(one.seconds for one in times), 0.0), "", source, told)
+
+
+def _measured_passes(table: PerformanceTable) -> Term | None:
+    """Passes and the update of weights were timed together: the fixed part has both."""
+    steps = {size: rows[0].time.seconds for (_, size), rows in table.alone("learner step", 1).items()}
+    if len(steps) < LEAST_POINTS:
+        return None
+    law = flat_then_linear(list(steps), list(steps.values()))
+    off = max(max(law.seconds(size) / time, time / law.seconds(size)) for size, time in steps.items()) - 1
+    told = (
+        f"steps on one thread, weights updated, at {len(steps)} batches from {min(steps):,} to {max(steps):,}; the law "
+        f"is {off:.0%} off at worst"
+    )
+    return Term("T_pass", law, "record", "measured", told)
+
+
+def _modeled_passes(parts: Parts, home: Device, most: int) -> Term:
+    """Through the solver's steps of B, and of the smallest part of it."""
+    small = max(1, parts.batch // most)
+    sizes = (small, parts.batch) if small < parts.batch else (parts.batch, 2 * parts.batch)
+    found = []
+    for size in sizes:
+        learner = dataclasses.replace(parts.workload.learner, batch=size)
+        one = dataclasses.replace(parts, workload=dataclasses.replace(parts.workload, learner=learner), _learners={})
+        steps = [way.step for way in one.learners(home) if way.told.get("threads", 1) == 1 and way.cores == 1]
+        if not steps:
+            raise ProblemError(
+                f"nothing trains {parts.workload.name} on {home.name}, at B = {size}; name another device"
+            )
+        found.append(steps[0])
+    law = flat_then_linear(sizes, [one.seconds for one in found])
+    return Term("T_pass", law, "record", found[-1].source, parts.evidence[found[-1].number].told)
+
+
+def _records(parts: Parts, home: Device) -> Term:
+    if home is not parts.cpu:
+        nbytes = parts.batch * parts.transition_bytes
+        alone, whole = (parts.platform.transfer_seconds(parts.cpu.name, home.name, size) for size in (0.0, nbytes))
+        law = FlatThenLinear(alone, (whole - alone) / parts.batch)
+        return Term(
+            "T_records", law, "record", "modeled", f"{parts.transition_bytes:g} bytes over the way to {home.name}"
+        )
+    gathers = list(parts.table.alone("storage gather").items()) if parts.table else []
+    if gathers:
+        (_, size), rows = gathers[0]
+        law = FlatThenLinear(0.0, rows[0].time.seconds / size)
+        return Term("T_records", law, "record", "measured", "records go as fast as they are gathered")
+    told = analytic.rows_moved(parts.cpu, parts.batch, parts.batch * parts.transition_bytes)
+    law = FlatThenLinear(0.0, told.seconds / parts.batch)
+    return Term("T_records", law, "record", "modeled", f"as fast as they are gathered: {told.told}")
+
+
+def _weights_bytes(parts: Parts) -> float:
+    """Of all networks that a learner trains."""
+    return 4.0 * sum(size.parameters for size in networks(parts.workload).values())
+
+
+def _weights(parts: Parts, home: Device) -> Term:
+    if home is not parts.cpu:
+        seconds = parts.platform.transfer_seconds(parts.cpu.name, home.name, _weights_bytes(parts))
+        told = f"{_weights_bytes(parts) / 1e6:.2g} MB over the way to {home.name}"
+        return Term("T_weights", FlatThenLinear(seconds, 0.0), "", "modeled", told)
+    sent = [parts.table.time(f"weights {op}", 1, via="shared") for op in ("publish", "fetch")] if parts.table else []
+    known = [one for one in sent if one]
+    if len(known) == 2:
+        return _fixed("T_weights", known, "weights of all networks, published and fetched in shared memory")
+    law = analytic.fetch(_weights_bytes(parts))
+    return Term("T_weights", FlatThenLinear(law.seconds, 0.0), "", "modeled", law.told)
+
+
+def _average(parts: Parts) -> Term:
+    rows = [row for held in parts.table.alone("weights average").values() for row in held] if parts.table else []
+    means = {float(row.options["models"]): row.time.seconds for row in rows}
+    if len(means) >= LEAST_POINTS:
+        law = flat_then_linear(list(means), list(means.values()))
+        return Term(
+            "T_avg", law, "learner", "measured", f"averages of {', '.join(f'{one:g}' for one in sorted(means))} models"
+        )
+    moved = analytic.rows_moved(parts.cpu, 1, _weights_bytes(parts))
+    told = "each learner's weights through the processor's memory once"
+    return Term("T_avg", FlatThenLinear(0.0, moved.seconds), "learner", "modeled", told)
+
+
+def _ran(table: PerformanceTable, terms: Terms) -> Iterator[Ran]:
+    replay = terms.replay_seconds
+    for (count, batch), rows in sorted(table.alone("parallel_learners step").items()):
+        if batch == terms.batch and count > 1:
+            time = rows[0].time
+            yield Ran(count, time.seconds + replay, time.low + replay, time.high + replay)

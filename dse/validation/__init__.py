@@ -1,0 +1,1 @@
+"""Answers held against what was measured afterwards."""

@@ -1,0 +1,15 @@
+"""The learners by the name of their algorithm."""
+
+from .ddpg import DDPG
+from .dqn import DQN
+from .learner import Learner
+from .sac import SAC
+from .td3 import TD3
+from .workload import Workload
+
+ALGORITHMS: dict[str, type[Learner]] = {"dqn": DQN, "ddpg": DDPG, "td3": TD3, "sac": SAC}
+
+
+def make(workload: Workload, *, seed: int = 0, device: str = "cpu", compiled: bool = False) -> Learner:
+    """The learner of the workload's algorithm."""
+    return ALGORITHMS[workload.algorithm](workload, seed=seed, device=device, compiled=compiled)
