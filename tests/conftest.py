@@ -1,7 +1,10 @@
 """Makes sure the packages under test are this checkout's, and that hypothesis repeats itself."""
 
+import os
 import sys
 from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's: on networks as small as the tests' more of them only wait
 
 import pytest
 from hypothesis import settings

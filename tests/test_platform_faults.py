@@ -117,6 +117,7 @@ def test_lines_are_found_behind_strings_that_look_like_tables():
     assert told(text)[-1].startswith(f"{line('cores') + 3}: unknown key 'coers'")
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -109,6 +109,7 @@ def test_works_do_what_they_are_counted_for():
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 def test_a_second_probe_agrees_within_its_stated_spread(tmp_path):
     pytest.importorskip("numba")
     found = []

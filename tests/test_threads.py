@@ -227,6 +227,7 @@ def someone_inside(tree, op):
 ALL = (*READS, "update", "rebuild", "load_state_dict")
 
 
+@pytest.mark.timing
 @every_name
 @pytest.mark.parametrize("options", [{}, {"propagate": "delta"}], ids=str)
 def test_the_trait_says_which_calls_run_side_by_side(name, options):
@@ -262,6 +263,7 @@ def keep_at_it(name, many, few):
             rare()
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("name", ["numba", "numpy", "python"])
 @pytest.mark.parametrize(("many", "few"), [("sample", "update"), ("update", "sample"), ("update", "update")])
 def test_nobody_starves(name, many, few):

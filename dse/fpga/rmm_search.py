@@ -97,6 +97,7 @@ def _order(point: RmmPoint) -> tuple[object, ...]:
     return (point.cycles, spread, -design.leaf_bits, *point.cost, *shape)
 
 
+@functools.lru_cache(maxsize=4096)
 def mean_cycles(design: Design, batch: int) -> float:
     """Mean cycles of sampling and then updating a batch: what ``model.ledger`` has, for a whole space at once."""
     if design.banks == 1:

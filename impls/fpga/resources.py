@@ -8,7 +8,7 @@ those of Yosys before placement; look-up tables are the sum of the part's terms,
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import add
 
 from .coefficients import LUTS
@@ -73,6 +73,7 @@ class DoesNotFit(ValueError):
         super().__init__(f"{what} does not fit: {told}")
 
 
+@lru_cache(maxsize=4096)  # a search asks for the same designs under many budgets
 def resources(design: Design, *, batch: int = BATCH, uram: bool = True) -> Resources:
     """What the whole RMM takes, for batches of up to ``batch``; ``uram`` says whether Ultra RAM may be used.
 
