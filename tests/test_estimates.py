@@ -10,7 +10,7 @@ from dse.__main__ import main
 from dse.platforms import Cache, Device, Link, Memory, Platform, Quantity, leaves
 from dse.times.estimates import Asked, rows
 
-WORKLOADS = [  # small ones lie in L1, then L2, L3 and memory: leaves, batches, weights; first those that most numbers move
+WORKLOADS = [  # from L1 to memory: leaves, batches, weights; first those that most numbers move
     Asked(capacity=20_000_000, batch=256, record_bytes=200_000, network="mlp:64-2048-2048-1"),
     Asked(batch=1, network="mlp:64-2048-2048-1"),  # weights are moved for a single sample
     Asked(batch=1, network="mlp:64-512-512-1"),
