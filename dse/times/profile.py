@@ -31,7 +31,6 @@ FREE = ("learner.batch", "learner.update_interval", "learner.learning_starts", "
 Shape = Callable[[int], float]
 SKIPPED = ("questions.jsonl", "peers.jsonl")  # what answers are tested with, and what other libraries take
 LEAST_SPREAD = 1.02
-Z = 1.96  # standard deviations of a 95 % interval
 
 
 def timed(seconds: float, factor: float, source: Source, number: str, told: str = "") -> Timed:
@@ -222,7 +221,7 @@ def _rows(records: Iterable[Measurement], profiled: str, floor: float) -> Iterab
             options = {**record.options, "capacity": record.capacity, "fanout": record.fanout}
             low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
             sigma = stats.log_sigma(stats.Interval(record.seconds, low, high), floor)
-            time = timed(record.seconds, math.exp(Z * sigma), "measured", what)
+            time = timed(record.seconds, math.exp(stats.Z * sigma), "measured", what)
             told = f"{record.command}, at {(record.commit or 'no commit')[:8]}, {record.utc}"
             beside = str(record.options.get("beside", ""))
             yield Row(what, record.batch, record.threads, beside, options, time, told)
@@ -230,7 +229,7 @@ def _rows(records: Iterable[Measurement], profiled: str, floor: float) -> Iterab
 
 def _merged(times: Sequence[Timed]) -> Timed:
     """The same thing measured several times: the geometric mean, as uncertain as any one and as they lie apart."""
-    seconds = math.exp(sum(math.log(time.seconds) for time in times) / len(times))
+    seconds = stats.geometric_mean([time.seconds for time in times])
     return dataclasses.replace(
         times[0],
         seconds=seconds,
