@@ -138,7 +138,7 @@ def _greedy(workload: Workload, learner: Mapping[str, Timed], rmm: Mapping[str, 
         for letter, name in names.items()
     }
     batch = workload.learner.batch
-    chosen = printed(DeviceTable(seconds, batch)).device
+    chosen = printed(DeviceTable(seconds)).device
     words = traffic_words(batch, workload.actors.count, layout_of(workload).record_bytes // WORD_BYTES)
     storage, _ = printed_storage({**chosen, ACTORS: names["C"]}, words)
     return "-".join(LETTERS[device.lower()] for device in (chosen[LEARNER], chosen[RMM], storage))
