@@ -56,7 +56,7 @@ def percentile_interval(drawn: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def batch_means(ends: NDArray[np.float64]) -> tuple[float, float]:
-    """(mean, half-width of its 95 % interval) of the steps of one run, from the times ``[steps + 1]`` at which each ended.
+    """(mean, half-width of its 95 % interval) of a run's steps, from the times ``[steps + 1]`` at which each ended.
 
     Steps that follow each other are not independent, means of long enough stretches nearly are ("batch means"); the
     first time is that at which the first step begins.
@@ -213,6 +213,30 @@ def nonnegative(matrix: NDArray[np.float64], target: NDArray[np.float64]) -> NDA
             free &= x > small
             x[~free] = 0.0
     return x
+
+
+def front_of(points: Sequence[tuple[float, ...]]) -> list[int]:
+    """Positions of the points (larger is better in every component) that no other point beats; the first of equals.
+
+    >>> front_of([(3.0, -2.0), (2.0, -2.0), (1.0, -1.0), (3.0, -2.0)])
+    [0, 2]
+    """
+    order = sorted(range(len(points)), key=lambda here: points[here], reverse=True)  # whatever beats comes before
+    return sorted(order[place] for place in frugal([[-one for one in points[here]] for here in order]))
+
+
+def frugal(costs: Sequence[Sequence[float]]) -> list[int]:
+    """Positions of the costs ``[n, d]``, the most wanted first, of which none before takes no more of anything.
+
+    >>> frugal([(2.0, 5.0), (2.0, 5.0), (3.0, 4.0), (1.0, 9.0)])
+    [0, 2, 3]
+    """
+    taken, left, kept = np.array(costs, dtype=np.float64), np.arange(len(costs)), []
+    while left.size:  # nothing before left[0] takes no more than it
+        first, rest = left[0], left[1:]
+        kept.append(int(first))
+        left = rest[(taken[rest] < taken[first]).any(axis=1)]
+    return kept
 
 
 class Field:

@@ -16,11 +16,11 @@ from dse.mapping.question import load_workload, tables
 from dse.platforms import load
 from dse.records import RecordError
 from dse.solver.objectives import EPSILONS, threshold, tie_key
-from dse.solver.pareto import front_of
 from dse.solver.problem import Configuration, Problem, Timed
 from dse.solver.search import Answer, front
 from dse.solver.sensitivity import Terms, spreads
 from dse.solver.simulation import network
+from dse.stats import front_of
 from dse.times import analytic
 from dse.times.parts import Parts
 from dse.times.profile import timed
