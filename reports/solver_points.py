@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dse.mapping.alternatives import Solved, solved
+from dse.mapping.alternatives import Solved, best_placement
 from dse.mapping.build import Built, build
 from dse.mapping.question import load_workload, tables
 from dse.platforms import load
@@ -114,7 +114,7 @@ def depths(results: Evidence) -> list[Depths]:
     title, excluded = "the answer", list[str]()
     while True:
         held = built(results, excluded=excluded)
-        result = solved(held.problems, "ratio")
+        result = best_placement(held.problems, "ratio")
         if not isinstance(result, Solved):
             return found
         chosen = result.answer.configuration

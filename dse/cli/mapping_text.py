@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 
 from impls.terminal import COMMAND, plural
 
-from ..mapping.alternatives import ARRANGEMENT, RUNS_HERE, Other
+from ..mapping.alternatives import Other
 from ..mapping.answer import MappingAnswer, PartAnswer, Shortage
 from ..mapping.explain import Explanation
+from ..mapping.options import ARRANGEMENT, RUNS_HERE
 
 WIDTH = 116
 SHOWN = 5  # of a list

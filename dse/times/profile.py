@@ -19,6 +19,7 @@ from typing import Any
 from impls.training import Workload, WorkloadError, load
 
 from .. import stats
+from ..platforms import Platform
 from ..records import Measurement, RecordError, Source, how_to_measure, read_folder, twins
 from ..solver.problem import Timed
 from .batch_law import flat_then_linear
@@ -162,6 +163,23 @@ def read(results: Path, machine_key: str, workload: Workload) -> PerformanceTabl
             "platform file, then models answer"
         )
     return of_records(kept, machine_key, workload)
+
+
+def tables(
+    platform: Platform, workload: Workload, results: Path
+) -> tuple[PerformanceTable | None, PerformanceTable | None]:
+    """(records of this very machine, a profile made elsewhere). RecordError where a probed machine has no records."""
+    if platform.machine_key:
+        return read(results, platform.machine_key, workload), None
+    folders = [path for path in sorted(results.glob("*")) if any(path.glob("profile-*.jsonl"))]
+    for folder in folders:
+        try:
+            table = read(folder, folder.name, workload)
+        except RecordError:
+            continue
+        if table.rows:
+            return None, table
+    return None, None
 
 
 def of_records(records: Sequence[Measurement], machine_key: str, workload: Workload) -> PerformanceTable:
