@@ -123,17 +123,11 @@ class OptionBuilder:
     def _actors(self) -> None:
         """One option for each number of processes."""
         parts, serial = self.parts, self.place == "serial"
-        u, count = parts.workload.learner.update_interval, parts.workload.actors.count
+        count = parts.workload.actors.count
         most = 1 if serial else max(1, min(count, parts.cores - 1 - self.place.replaying))
         for processes in range(1, most + 1):
             if parts.fixed.get("actors") in (None, processes):
-                step, fetch = parts.actor_step(processes), parts.fetches(serial)
-                time = replace(
-                    step,
-                    seconds=u * (step.seconds + fetch),
-                    low=u * (step.low + fetch / 2),
-                    high=u * (step.high + 2 * fetch),
-                )
+                time = parts.acting(processes, serial)
                 needs = {f"{self.cpu}.cores": float(0 if serial else processes + self.place.replaying)}
                 name, engine = f"{processes} process{'es' * (processes > 1)}", "main" if serial else "actors"
                 self.add("actors", name, self.cpu, f"{self.cpu}.{engine}", time, needs, {"processes": processes})

@@ -67,9 +67,8 @@ def _machine(results: Path) -> Platform:
 
 @functools.lru_cache(maxsize=32)
 def _built(results: Path, name: str, batch: int) -> tuple[Problem, Workload]:
-    task = load(name)
-    task = dataclasses.replace(task, learner=dataclasses.replace(task.learner, batch=batch))
-    return MappingQuestion(_machine(results), task, fix=FIXED, results=results).built().problems[PLACE], task
+    question = MappingQuestion(_machine(results), load(name), fix={**FIXED, "batch": batch}, results=results)
+    return question.built().problems[PLACE], question.workload
 
 
 def problem_of(quoted: Quoted, results: Path, name: str, batch: int) -> tuple[Problem, Workload]:

@@ -52,18 +52,19 @@ class Replayed:
 
     def sampling_hz(self, samplers: int, batch: int) -> float:
         """Environment steps a second that the samplers could take."""
-        known = self.looks.get((samplers, batch))
-        return self.update_interval * known.outcome.actor_hz if known else 0.0
+        return self.update_interval * self._hz("actor_hz", samplers, batch)
 
     def frames_hz(self, samplers: int, batch: int) -> float:
         """Records a second that the learner could train on, whatever actors do."""
-        known = self.looks.get((samplers, batch))
-        return batch * known.outcome.training_hz if known else 0.0
+        return batch * self._hz("training_hz", samplers, batch)
 
     def records_hz(self, samplers: int, batch: int) -> float:
         """Records trained a second at the workload's update interval."""
+        return batch * self._hz("hz", samplers, batch)
+
+    def _hz(self, which: str, samplers: int, batch: int) -> float:
         known = self.looks.get((samplers, batch))
-        return batch * known.outcome.hz if known else 0.0
+        return float(getattr(known.outcome, which)) if known else 0.0
 
 
 @dataclass(frozen=True)
@@ -202,11 +203,8 @@ def _replayed(
 
 
 def _acting(parts: Parts, samplers: int) -> _Acting:
-    """Of x processes in a gradient step, each with the weights it fetches, as ``build`` has it."""
-    u, step, fetch = parts.workload.learner.update_interval, parts.actor_step(samplers), parts.fetches(False)
-    ends = u * (step.low + fetch / 2), u * (step.high + 2 * fetch)
-    time = dataclasses.replace(step, seconds=u * (step.seconds + fetch), low=ends[0], high=ends[1])
-    return time, parts.evidence[step.number]
+    time = parts.acting(samplers)
+    return time, parts.evidence[time.number]
 
 
 def _row(
