@@ -9,7 +9,7 @@ import pytest
 from dse.mapping.alternatives import best_placement
 from dse.mapping.answer import MappingAnswer, Shortage, build_answer
 from dse.mapping.build import build
-from dse.mapping.question import explain_mapping, recommend_mapping, tables
+from dse.mapping.question import MappingQuestion, answer_question, ask, explain_mapping, recommend_mapping, tables
 from dse.mapping.what_if import with_changes
 from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
@@ -277,6 +277,20 @@ def test_drawing_ahead_helps_where_parts_overlap():
     assert none.bottleneck.startswith("batches under way")
     assert ahead.value > none.value
     assert ahead.depth > 0
+
+
+def test_a_question_is_checked_as_it_is_made_and_again_where_it_is_changed():
+    question = ask("u200", "hopper_ddpg", fix={"batch": "1k"}, free=["presampled"])
+    assert (question.fix, question.workload.learner.batch) == ({"batch": 1000}, 1000)
+    assert answer_question(question) == recommend_mapping(
+        "u200", "hopper_ddpg", fix={"batch": 1000}, free=["presampled"]
+    )
+    more = dataclasses.replace(question, fix={**question.fix, "fanout": "8"})
+    assert (more.fix, more.workload.learner.batch) == ({"batch": 1000, "fanout": 8}, 1000)
+    with pytest.raises(ProblemError, match="presampled is both fixed and free"):
+        dataclasses.replace(question, fix={"presampled": 1})
+    with pytest.raises(ProblemError, match="no device 'tpu' to exclude"):
+        MappingQuestion(question.platform, question.workload, exclude=["tpu"])
 
 
 # What does not fit, what loses, what if
