@@ -10,17 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dse.mapping.alternatives import Solved, solved
+from dse.mapping.alternatives import Solved, best_placement
 from dse.mapping.build import Built, build
 from dse.mapping.question import load_workload, tables
 from dse.platforms import load
 from dse.records import RecordError
 from dse.solver.objectives import EPSILONS, threshold, tie_key
-from dse.solver.pareto import front_of
 from dse.solver.problem import Configuration, Problem, Timed
 from dse.solver.search import Answer, front
 from dse.solver.sensitivity import Terms, spreads
 from dse.solver.simulation import network
+from dse.stats import front_of
 from dse.times import analytic
 from dse.times.parts import Parts
 from dse.times.profile import timed
@@ -114,7 +114,7 @@ def depths(results: Evidence) -> list[Depths]:
     title, excluded = "the answer", list[str]()
     while True:
         held = built(results, excluded=excluded)
-        result = solved(held.problems, "ratio")
+        result = best_placement(held.problems, "ratio")
         if not isinstance(result, Solved):
             return found
         chosen = result.answer.configuration

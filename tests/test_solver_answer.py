@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dse.mapping.alternatives import solved
-from dse.mapping.answer import MappingAnswer, Shortage, answered
+from dse.mapping.alternatives import best_placement
+from dse.mapping.answer import MappingAnswer, Shortage, build_answer
 from dse.mapping.build import build
-from dse.mapping.question import explain_mapping, recommend_mapping, tables
-from dse.mapping.what_if import changed
+from dse.mapping.question import MappingQuestion, answer_question, ask, explain_mapping, recommend_mapping, tables
+from dse.mapping.what_if import with_changes
 from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
 from dse.solver.objectives import value
@@ -87,7 +87,7 @@ def test_the_choice_over_all_places_is_that_of_nested_loops(here, objective):
                 found = value(objective, outcome(problem, one))
                 best[place] = max(best.get(place, 0.0), found)
                 top = max(top, found)
-    result = solved(here.problems, objective)
+    result = best_placement(here.problems, objective)
     assert {place: one.best for place, one in result.found.items()} == best
     assert result.best == top
     assert result.answer.value >= top * 0.99
@@ -95,7 +95,7 @@ def test_the_choice_over_all_places_is_that_of_nested_loops(here, objective):
 
 def test_a_place_that_comes_first_wins_a_tie(here):
     """With patience for anything, the fewest cores decide: a loop on one core."""
-    result = solved(here.problems, "ratio", 0.9)
+    result = best_placement(here.problems, "ratio", 0.9)
     assert result.place == "serial"
     assert sum(option.needs.get("cpu.cores", 0) for option in result.answer.configuration.options) == 1
 
@@ -119,7 +119,7 @@ def test_a_second_place_is_solved_again_where_its_patience_was_used_up():
         learners = (learner("fast", fast, cores + 1), learner("slow", slow, cores))
         return Problem({"actors": (actors,), "learner": learners, **rest}, {**machine.budgets, "cpu.cores": 8.0})
 
-    result = solved({"a": place(99.0, 89.5, 1.0), "b": place(100.0, 91.0, 3.0)}, "ratio", 0.1)
+    result = best_placement({"a": place(99.0, 89.5, 1.0), "b": place(100.0, 91.0, 3.0)}, "ratio", 0.1)
     assert result.found["a"].choice.learner.name == "fast"
     assert (result.place, result.answer.configuration.learner.name) == ("a", "fast")
 
@@ -134,7 +134,7 @@ def _nothing(option):
 
 
 def test_terms_are_outcomes(hopper):
-    result = solved(hopper.problems, "ratio")
+    result = best_placement(hopper.problems, "ratio")
     rows = [(problem, result.found[place].choice) for place, problem in hopper.problems.items()]
     rows += [(rows[-1][0], one) for one in around(*rows[-1])]
     for objective in ("ratio", "training", "per_watt"):
@@ -146,7 +146,7 @@ def test_terms_are_outcomes(hopper):
 
 def test_terms_at_other_numbers_are_outcomes_of_a_scaled_problem(hopper):
     problem = hopper.problems["pipelined 1"]
-    chosen = solved(hopper.problems, "ratio").found["pipelined 1"].choice
+    chosen = best_placement(hopper.problems, "ratio").found["pipelined 1"].choice
     terms = Terms([(problem, chosen)], "ratio", spreads([problem]))
     for position, number in enumerate(terms.numbers):
         factors = np.ones(len(terms.numbers))
@@ -156,7 +156,7 @@ def test_terms_at_other_numbers_are_outcomes_of_a_scaled_problem(hopper):
 
 
 def test_a_rate_is_as_sure_as_its_numbers(hopper):
-    result = solved(hopper.problems, "ratio")
+    result = best_placement(hopper.problems, "ratio")
     row = [(hopper.problems[result.place], result.answer.configuration)]
     wide = spreads(list(hopper.problems.values()))
     sure = dict.fromkeys(wide, Spread(1.0, 1.0))
@@ -174,8 +174,8 @@ def test_a_rate_is_as_sure_as_its_numbers(hopper):
 def test_solving_again_agrees_on_what_the_choice_survives(platform, name):
     """Just inside each factor the choice is within epsilon of the best, just outside of it no longer."""
     built = built_of(platform, name)
-    given = answered(built, "ratio")
-    result = solved(built.problems, "ratio")
+    given = build_answer(built, "ratio")
+    result = best_placement(built.problems, "ratio")
     tested = 0
     for one in given.survival[:6]:
         for factor in (one.down, one.up):
@@ -183,7 +183,7 @@ def test_solving_again_agrees_on_what_the_choice_survives(platform, name):
                 continue
             for nearer, loses in ((factor**0.98, False), (factor**1.02, True)):
                 problems = {place: scaled(problem, one.number, nearer) for place, problem in built.problems.items()}
-                again = solved(problems, "ratio")
+                again = best_placement(problems, "ratio")
                 mine = outcome(problems[result.place], same(problems[result.place], result.answer.configuration))
                 assert (mine.hz < 0.99 * again.best * (1 - 1e-9)) == loses, (one, factor)
                 tested += 1
@@ -191,7 +191,7 @@ def test_solving_again_agrees_on_what_the_choice_survives(platform, name):
 
 
 def test_what_to_measure_next_is_what_the_answer_hangs_on(here):
-    given = answered(here, "ratio")
+    given = build_answer(here, "ratio")
     assert given.measure_next.number == given.survival[0].number
     assert given.measure_next.number.startswith("T_train(cpu)")
     assert "benchmarks profile --workload hopper_ddpg" in given.measure_next.command
@@ -279,6 +279,20 @@ def test_drawing_ahead_helps_where_parts_overlap():
     assert ahead.depth > 0
 
 
+def test_a_question_is_checked_as_it_is_made_and_again_where_it_is_changed():
+    question = ask("u200", "hopper_ddpg", fix={"batch": "1k"}, free=["presampled"])
+    assert (question.fix, question.workload.learner.batch) == ({"batch": 1000}, 1000)
+    assert answer_question(question) == recommend_mapping(
+        "u200", "hopper_ddpg", fix={"batch": 1000}, free=["presampled"]
+    )
+    more = dataclasses.replace(question, fix={**question.fix, "fanout": "8"})
+    assert (more.fix, more.workload.learner.batch) == ({"batch": 1000, "fanout": 8}, 1000)
+    with pytest.raises(ProblemError, match="presampled is both fixed and free"):
+        dataclasses.replace(question, fix={"presampled": 1})
+    with pytest.raises(ProblemError, match="no device 'tpu' to exclude"):
+        MappingQuestion(question.platform, question.workload, exclude=["tpu"])
+
+
 # What does not fit, what loses, what if
 
 
@@ -290,7 +304,7 @@ def test_what_does_not_fit_names_have_and_need():
     assert have == 4 << 30
     assert 7062e6 <= need < 7250e6  # a million records of 7,062 bytes, a tree, a learner and its batches
     assert isinstance(
-        recommend_mapping(changed(load_platform("edge"), {"cpu.memory_gb": 7.3}), "pong_dqn"), MappingAnswer
+        recommend_mapping(with_changes(load_platform("edge"), {"cpu.memory_gb": 7.3}), "pong_dqn"), MappingAnswer
     )
 
 
@@ -330,7 +344,7 @@ def test_what_is_faster_within_patience_is_told_so():
 
 def test_a_changed_platform_reads_units_and_nothing_else_changes():
     before = load_platform("u200")
-    after = changed(
+    after = with_changes(
         before, {"gpu.memory_gb": 24, "fpga.SLR0.lut": 100_000, "cpu-gpu.beta_gb_per_s": 50, "cpu.clock_ghz": 3}
     )
     assert after.device("gpu").memory.size_bytes.value == 24e9
@@ -338,21 +352,21 @@ def test_a_changed_platform_reads_units_and_nothing_else_changes():
     assert after.links[0].beta_bytes_per_s.value == 50e9
     assert after.device("cpu").clock_hz.value == 3e9
     assert after.links[1] == before.links[1]
-    assert changed(before, {}) is before
+    assert with_changes(before, {}) is before
     for path in ("gpu.memry_gb", "gpx.memory_gb", "gpu", "fpga.SLR9.lut", "cpu.cores_gb"):
         with pytest.raises(PlatformError):
-            changed(before, {path: 1.0})
+            with_changes(before, {path: 1.0})
 
 
 def test_cores_bring_their_share_of_what_is_stated_of_all():
     before = load_platform("u200").device("cpu")
-    twice = changed(load_platform("u200"), {"cpu.cores": 56}).device("cpu")
+    twice = with_changes(load_platform("u200"), {"cpu.cores": 56}).device("cpu")
     assert twice.threads.value == 2 * before.threads.value
     assert twice.peak_fp32_ops_per_s.value == 2 * before.peak_fp32_ops_per_s.value
     assert twice.memory == before.memory
-    both = changed(load_platform("u200"), {"cpu.peak_fp32_tops": 5, "cpu.cores": 56}).device("cpu")
+    both = with_changes(load_platform("u200"), {"cpu.peak_fp32_tops": 5, "cpu.cores": 56}).device("cpu")
     assert both.peak_fp32_ops_per_s.value == 5e12
-    gpu = changed(load_platform("u200"), {"gpu.multiprocessors": 60}).device("gpu")
+    gpu = with_changes(load_platform("u200"), {"gpu.multiprocessors": 60}).device("gpu")
     assert gpu.peak_fp32_ops_per_s.value == pytest.approx(2 * 12.15e12)
 
 
@@ -372,7 +386,7 @@ def test_cores_bring_their_share_of_what_is_stated_of_all():
 )
 def test_more_of_anything_never_hurts(platform, change):
     base = load_platform(platform)
-    more = changed(base, change)
+    more = with_changes(base, change)
     for name, wishes in (("hopper_ddpg", {}), ("hopper_ddpg", {"learner": "cpu", "learner_threads": 1})):
         before, after = (recommend_mapping(machine, name, fix=wishes) for machine in (base, more))
         assert after.value >= before.value * 0.99, (name, wishes)

@@ -13,7 +13,7 @@ from dse.mapping.constraints import RULE
 from dse.mapping.options import NOTHING
 from dse.mapping.question import recommend_mapping, tables
 from dse.mapping.traffic import flows
-from dse.mapping.what_if import changed
+from dse.mapping.what_if import with_changes
 from dse.platforms import load as load_platform
 from dse.records import read_folder
 from dse.solver.problem import LOOP, PARTS, Configuration, ProblemError
@@ -329,7 +329,7 @@ def test_the_serial_loops_that_were_timed_are_predicted_within_fifteen_percent(r
 @pytest.mark.parametrize("gb_per_s", [12, 0.5])
 def test_what_is_done_in_turns_waits_for_its_transfers(place, gb_per_s):
     """One process that does everything, transfers and all, so nothing overlaps: hz == 1 / (sum + transfers)."""
-    platform = changed(load_platform("u200"), {"cpu-gpu.beta_gb_per_s": gb_per_s})
+    platform = with_changes(load_platform("u200"), {"cpu-gpu.beta_gb_per_s": gb_per_s})
     workload = with_batch(load("pong_dqn"), 512, update_interval=1)
     wishes = {"learner": "gpu", "storage": "cpu"}
     problem = build(Parts(platform, workload, *tables(platform, workload, RESULTS), wishes)).problems[place]
@@ -432,7 +432,7 @@ def test_a_tree_is_in_one_slice_and_a_learner_takes_its_share_of_each():
 
 
 def test_more_threads_than_were_measured_go_by_a_law_from_the_most_that_were():
-    platform = changed(load_platform(RESULTS / KEY / "platform.toml"), {"cpu.cores": 16})
+    platform = with_changes(load_platform(RESULTS / KEY / "platform.toml"), {"cpu.cores": 16})
     workload = load("hopper_ddpg")
     parts = Parts(platform, workload, *tables(platform, workload, RESULTS), {})
     found = {one.cores: one.step for one in parts.learners(parts.cpu) if "threads" in one.told}

@@ -8,11 +8,11 @@ import pytest
 
 from dse.solver import descent
 from dse.solver.infeasible import Infeasible
-from dse.solver.objectives import OBJECTIVES, Objective, tie_key
-from dse.solver.pareto import front_of, undominated
+from dse.solver.objectives import OBJECTIVES, Objective, tie_key, undominated
 from dse.solver.problem import PARTS, Flow, Option, Part, Problem, ProblemError
 from dse.solver.search import Found, front, solve
 from dse.solver.throughput import shortages
+from dse.stats import front_of
 from tests.solver_cases import (
     EPSILONS,
     all_answers,

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 from dse import stats
 
@@ -81,3 +82,28 @@ def test_a_field_believes_values_the_less_the_larger_their_errors():
     ]
     assert values[0] == pytest.approx((1.0, 0.01), abs=1e-3)
     assert values[1] == pytest.approx((0.5, math.sqrt(0.5)), abs=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_nonnegative_least_squares_are_scipys(seed):
+    random = np.random.default_rng(seed)
+    rows, columns = random.integers(2, 30), random.integers(1, 8)
+    matrix, target = random.normal(size=(rows + columns, columns)), random.normal(size=rows + columns)
+    found, (expected, _) = stats.nonnegative(matrix, target), scipy.optimize.nnls(matrix, target)
+    assert found == pytest.approx(expected, abs=1e-9)
+    assert (found >= 0).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_front_is_what_nothing_beats_and_the_first_of_equals(seed):
+    random = np.random.default_rng(seed)
+    points = [tuple(map(float, point)) for point in random.integers(0, 4, (random.integers(0, 30), 3))]
+    expected = [
+        here
+        for here, one in enumerate(points)
+        if not any(
+            all(a >= b for a, b in zip(other, one, strict=True)) and (other != one or there < here)
+            for there, other in enumerate(points)
+        )
+    ]
+    assert stats.front_of(points) == expected

@@ -12,8 +12,7 @@ import benchmarks.__main__ as bench
 from benchmarks import compare, speed_table
 from benchmarks.peers import command as peers
 from dse.__main__ import main as ask
-from dse.mapping.question import checked
-from dse.platforms import load
+from dse.mapping.question import ask as question
 from dse.solver.problem import ProblemError
 from impls import terminal
 from impls.terminal import Progress, answering, count, plural
@@ -103,13 +102,13 @@ def test_half_an_element_is_refused_with_a_sentence(capsys, words):
 
 
 def test_what_is_fixed_may_be_written_so_too():
-    assert checked(load("u200"), {"batch": "1k", "capacity": "5M", "fanout": 16.0}, (), (), "ratio", None) == {
+    assert question("u200", "hopper_ddpg", fix={"batch": "1k", "capacity": "5M", "fanout": 16.0}).fix == {
         "batch": 1000,
         "capacity": 5_000_000,
         "fanout": 16,
     }
     with pytest.raises(ProblemError, match=r"batch: '1.5' is not a whole number; write it like 1000000"):
-        checked(load("u200"), {"batch": "1.5"}, (), (), "ratio", None)
+        question("u200", "hopper_ddpg", fix={"batch": "1.5"})
 
 
 def test_the_commands_that_measure_and_train_take_them():

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from dse.__main__ import main
-from dse.mapping.question import recommend_mapping
+from dse.mapping.question import ask, recommend_mapping
 from dse.platforms import load
 from dse.solver.problem import ProblemError
 from dse.tuning.adapt import MEMORY, PROCESSOR, adapted
-from dse.tuning.learners import learner_scaling
+from dse.tuning.learners import learner_scaling, measured_terms
 from dse.tuning.multi_learner import data_parallel_factor, spo_factor, spo_seconds
 
 HERE = str(Path("results") / "d7dae63b89" / "platform.toml")
@@ -119,6 +119,16 @@ def test_learners_in_words_and_in_json(capsys):
     given = json.loads(text)
     assert given["verdict"].startswith("by the formulas a second learner is")
     assert given["second_learner"]["spo_seconds"] < given["single_seconds"]
+
+
+def test_the_terms_of_a_profiled_machine_are_those_of_its_records():
+    question = ask(HERE, "hopper_ddpg")
+    own, _ = question.tables
+    given = learner_scaling(HERE, "hopper_ddpg")
+    assert {one.source for one in given.sources} == {"measured"}
+    assert measured_terms(own, question.workload.learner.batch) == given.terms
+    without = tuple(row for row in own.rows if row.what != "weights average")
+    assert measured_terms(dataclasses.replace(own, rows=without), question.workload.learner.batch) is None
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ from typing import Any
 from impls.training import WorkloadError
 from impls.training import names as workload_names
 
-from ..mapping.alternatives import ARRANGEMENT
 from ..mapping.answer import MappingAnswer, Shortage
 from ..mapping.explain import Explanation
-from ..mapping.question import FIX, FREE, explain_mapping, located, recommend_mapping
-from ..mapping.what_if import changed
-from ..platforms import Platform, PlatformError, names
+from ..mapping.options import ARRANGEMENT
+from ..mapping.question import FIX, FREE, MappingQuestion, answer_question, ask, explain_choice
+from ..mapping.what_if import with_changes
+from ..platforms import PlatformError, names
 from ..records import RecordError, has_benchmarks
 from ..solver.objectives import EPSILONS
 from .mapping_text import GOALS, WIDTH, beside, text
@@ -110,35 +110,23 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _recommend(options: argparse.Namespace) -> int:
-    return _show(_asked(options, options.platform, options.machine), options.json)
+    return _show(answer_question(_question(options)), options.json)
 
 
 def _explain(options: argparse.Namespace) -> int:
-    given = explain_mapping(
-        options.platform,
-        options.workload,
-        pairs(options.config.split(","), "--config"),
-        options.objective,
-        fix=pairs(options.fix, "--fix"),
-        exclude=options.exclude,
-        free=options.free,
-        epsilon=options.epsilon,
-        results=options.results,
-        machine=options.machine,
-    )
-    return _show(given, options.json)
+    return _show(explain_choice(_question(options), pairs(options.config.split(","), "--config")), options.json)
 
 
 def _what_if(options: argparse.Namespace) -> int:
-    before, whose = located(options.platform, options.workload, options.results, options.machine)
+    before = _question(options)
     changes = {}
     for key, value in pairs(options.changes, "--set").items():
         try:
             changes[key] = float(value.replace("_", ""))
         except ValueError:
             raise ValueError(f"--set {key}={value}: a number is wanted, in the unit that the key ends in") from None
-    both = (_asked(options, machine) for machine in (before, changed(before, changes)))
-    answers = [dataclasses.replace(one, machine_note=whose) for one in both]
+    after = dataclasses.replace(before, platform=with_changes(before.platform, changes))
+    answers = [answer_question(question) for question in (before, after)]
     if options.json:
         print(json.dumps({"before": answers[0].to_dict(), "after": answers[1].to_dict()}))
     else:
@@ -146,11 +134,9 @@ def _what_if(options: argparse.Namespace) -> int:
     return 0 if isinstance(answers[1], MappingAnswer) else 1
 
 
-def _asked(
-    options: argparse.Namespace, platform: str | Platform, machine: str | None = None
-) -> MappingAnswer | Shortage:
-    return recommend_mapping(
-        platform,
+def _question(options: argparse.Namespace) -> MappingQuestion:
+    return ask(
+        options.platform,
         options.workload,
         options.objective,
         fix=pairs(options.fix, "--fix"),
@@ -158,7 +144,7 @@ def _asked(
         free=options.free,
         epsilon=options.epsilon,
         results=options.results,
-        machine=machine,
+        machine=options.machine,
     )
 
 

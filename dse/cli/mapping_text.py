@@ -5,12 +5,14 @@ from collections.abc import Iterator, Sequence
 
 from impls.terminal import COMMAND, plural
 
-from ..mapping.alternatives import ARRANGEMENT, RUNS_HERE, Other
+from ..mapping.alternatives import Other
 from ..mapping.answer import MappingAnswer, PartAnswer, Shortage
 from ..mapping.explain import Explanation
+from ..mapping.options import ARRANGEMENT, RUNS_HERE
 
 WIDTH = 116
 SHOWN = 5  # of a list
+COLUMN = ("arrangement", "actors", "sampling", "storage", "learner", "updating", "rate", "bound by")
 GOALS = {
     "ratio": "gradient steps a second at the workload's update_interval, actors included",
     "training": "gradient steps a second that the learner could take, whatever actors do, as published",
@@ -67,14 +69,18 @@ def _answer(given: MappingAnswer) -> Iterator[str]:
 def _parts(parts: Sequence[PartAnswer]) -> Iterator[str]:
     rows = []
     for part in parts:
-        micro = 1e6
-        spent = f"{part.seconds * micro:,.2f} us [{part.low * micro:,.2f}, {part.high * micro:,.2f}]"
-        rows.append((part.part, part.device, part.choice, spent, part.source))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+        seconds, low, high = (f"{1e6 * one:,.2f}" for one in (part.seconds, part.low, part.high))
+        rows.append((part.part, part.device, part.choice, f"{seconds} us [{low}, {high}]", part.source))
+    return _table(rows, right=3)
+
+
+def _table(rows: Sequence[Sequence[str]], right: int | None = None) -> Iterator[str]:
+    """Lines with columns as wide as their widest cell, one of them flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [
-            cell.rjust(width) if column == 3 else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.rjust(width) if place == right else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield f"  {'  '.join(cells)}".rstrip()
 
@@ -165,14 +171,8 @@ def _explanation(given: Explanation) -> Iterator[str]:
 
 def beside(before: MappingAnswer | Shortage, after: MappingAnswer | Shortage, change: str) -> str:
     """Two answers, line by line where they differ."""
-    lines = [*whose(before), f"what if {change}:", ""]
-    rows = [("", "before", "after"), *zip(*(_column(one) for one in (before, after)), strict=True)]
-    cells = [(row[0], row[1], row[2]) if not row[0] else row for row in ((a[0], a[1], b[1]) for a, b in rows[1:])]
-    table = [("", "before", "after"), *cells]
-    widths = [max(len(row[column]) for row in table) for column in range(3)]
-    lines += [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
-    ]
+    rows = [("", "before", "after"), *zip(COLUMN, _column(before), _column(after), strict=True)]
+    lines = [*whose(before), f"what if {change}:", "", *_table(rows)]
     if isinstance(before, MappingAnswer) and isinstance(after, MappingAnswer):
         lines += ["", *_wrapped(_gain(before, after, change))]
     for one in (before, after):
@@ -196,19 +196,12 @@ def _gain(before: MappingAnswer, after: MappingAnswer, change: str) -> str:
     return f"no faster: a difference within {after.epsilon:.0%} counts as a tie, which other things decide"
 
 
-def _column(given: MappingAnswer | Shortage) -> list[tuple[str, str]]:
-    keys = ["arrangement", "actors", "sampling", "storage", "learner", "updating", "rate", "bound by"]
+def _column(given: MappingAnswer | Shortage) -> list[str]:
     if isinstance(given, Shortage):
-        return [(key, "does not fit" if key == "rate" else "-") for key in keys]
+        return ["does not fit" if key == "rate" else "-" for key in COLUMN]
     parts = {part.part: f"{part.device}, {part.choice}" for part in given.parts}
-    values = [given.arrangement, *(parts[key] for key in keys[1:6])]
-    return list(
-        zip(
-            keys,
-            [*values, f"{_number(given.value)} [{_number(given.low)}, {_number(given.high)}]", given.bottleneck],
-            strict=True,
-        )
-    )
+    pace = f"{_number(given.value)} [{_number(given.low)}, {_number(given.high)}]"
+    return [given.arrangement, *(parts[key] for key in COLUMN[1:6]), pace, given.bottleneck]
 
 
 def _number(value: float) -> str:

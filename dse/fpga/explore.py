@@ -10,7 +10,7 @@ Ties: fewest cycles of a step, then fewest of the RMM and the learner together, 
 together, then the first slice, then the tie rules of ``rmm_search.py`` and ``learner_search.py``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from impls.checks import one_of
@@ -18,6 +18,7 @@ from impls.fpga.learner import FP32, Mac
 from impls.fpga.network import Network
 from impls.fpga.resources import Budget, DoesNotFit, exceeded
 
+from ..stats import frugal
 from . import learner_search, rmm_search
 from .learner_search import LearnerPoint, Problem
 from .points import Slice, less, pooled, shortage
@@ -103,7 +104,8 @@ def _free(problem: Problem, points: Sequence[RmmPoint], slices: Sequence[Slice])
     alone = _learners(problem, problem.budget, slices)
     found: list[Choice] = []
     failures: list[DoesNotFit] = []
-    for rmm in _undominated(_rmms(points, slices)):
+    fitting = _rmms(points, slices)
+    for rmm in (fitting[place] for place in frugal([point.cost for point in fitting])):
         if _hopeless(rmm, alone, _ranked(found)):
             break
         held = next(one for one in slices if not exceeded(rmm.needed, one.budget))
@@ -128,15 +130,6 @@ def _hopeless(rmm: RmmPoint, alone: Sequence[LearnerPoint], ranked: Sequence[Cho
         (max(rmm.cycles, least.cycles), rmm.cycles + least.cycles) > choice.order[:2]
         for least, choice in zip(bounds, ranked, strict=False)
     )
-
-
-def _undominated(points: Sequence[RmmPoint]) -> Iterator[RmmPoint]:
-    """Those that need less of something than every one before them."""
-    kept: list[tuple[float, ...]] = []
-    for point in points:
-        if not any(all(one <= other for one, other in zip(cost, point.cost, strict=True)) for cost in kept):
-            kept.append(point.cost)
-            yield point
 
 
 def _rmms(points: Sequence[RmmPoint], slices: Sequence[Slice]) -> list[RmmPoint]:

@@ -7,6 +7,8 @@ from typing import Generic, TypeVar
 
 from impls.fpga.resources import Budget, Resources
 
+from ..stats import frugal
+
 D = TypeVar("D")
 BOUNDED = tuple(field.name for field in fields(Budget))
 
@@ -41,15 +43,8 @@ class Point(Generic[D]):
 
 def front(points: Iterable[Point[D]]) -> list[Point[D]]:
     """Those no other is at least as good as in cycles, LUT, DSP and SRAM; fastest first, one of equal ones."""
-    kept: list[Point[D]] = []
-    for point in sorted(points, key=lambda point: point.objectives):
-        if not any(_no_worse(held.objectives, point.objectives) for held in kept):
-            kept.append(point)
-    return kept
-
-
-def _no_worse(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return all(left <= right for left, right in zip(one, other, strict=True))
+    ordered = sorted(points, key=lambda point: point.objectives)
+    return [ordered[place] for place in frugal([point.objectives for point in ordered])]
 
 
 def pooled(budgets: Sequence[Budget]) -> Budget:

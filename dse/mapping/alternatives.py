@@ -8,13 +8,7 @@ from ..solver.infeasible import Infeasible
 from ..solver.objectives import EPSILONS, OBJECTIVES, Objective, threshold, tie_key
 from ..solver.problem import PARTS, Configuration, Problem, ProblemError
 from ..solver.search import Answer, Found, solve
-
-ARRANGEMENT = {
-    "serial": "one process does everything in turns, as impls.training does",
-    "apart": "actors on cores of their own; one process draws, gathers, learns and updates in turns",
-    "pipelined": "actors, replay and learner on cores or devices of their own, all at the same time",
-}
-RUNS_HERE = ("serial",)  # what impls.training can run; the others are put together from their parts' times
+from .options import Place
 
 
 @dataclass(frozen=True)
@@ -32,9 +26,9 @@ class Other:
 class Solved:
     """The place and the answer of the best, and what was found in each place."""
 
-    place: str
+    place: Place
     answer: Answer
-    found: Mapping[str, Found]
+    found: Mapping[Place, Found]
     epsilon: float
 
     @property
@@ -43,8 +37,8 @@ class Solved:
         return max(one.best for one in self.found.values())
 
 
-def solved(
-    problems: Mapping[str, Problem], objective: Objective, epsilon: float | None = None, alternatives: bool = True
+def best_placement(
+    problems: Mapping[Place, Problem], objective: Objective, epsilon: float | None = None, alternatives: bool = True
 ) -> Solved | list[Infeasible]:
     """The answer over all places, by the same rule as within one; then the place that comes first.
 
@@ -67,7 +61,7 @@ def solved(
     good = [place for place, one in found.items() if one.value >= least]
     order = list(problems)
 
-    def key(place: str) -> tuple[Any, ...]:
+    def key(place: Place) -> tuple[Any, ...]:
         one = found[place]
         return (*tie_key(problems[place], one.choice, one.outcome)[:5], order.index(place))
 
@@ -75,12 +69,10 @@ def solved(
     return Solved(place, found[place].answer, found, epsilon)
 
 
-def difference(chosen: tuple[str, Configuration], other: tuple[str, Configuration]) -> str:
+def difference(chosen: tuple[Place, Configuration], other: tuple[Place, Configuration]) -> str:
     """What another configuration has that the chosen one, each with its place, has not."""
     (here, mine), (there, yours) = chosen, other
-    told = []
-    if here.split(maxsplit=1)[0] != there.split(maxsplit=1)[0]:
-        told.append(there.split(maxsplit=1)[0])
+    told = [there.arrangement] if here.arrangement != there.arrangement else []
     pairs = ((mine.actors, yours.actors), (mine.learner, yours.learner), (mine.storage, yours.storage))
     for one, two in pairs:
         if (one.device, one.name) != (two.device, two.name):
@@ -105,20 +97,20 @@ def mapping_of(chosen: Configuration) -> dict[str, str]:
 
 def others(result: Solved) -> list[Other]:
     """The best of every other mapping or place that was found, and the runner-up within the choice's; best first."""
-    rows: list[tuple[float, str, Configuration, float]] = []
-    for place, found in result.found.items():
-        answers = [found.answer, *found.ties, found.runner_up, found.elsewhere]
-        rows += [(one.value, place, one.configuration, one.outcome.hz) for one in answers if one]
+    rows = [
+        (one.value, place, one.configuration)
+        for place, found in result.found.items()
+        for one in (found.answer, *found.ties, found.runner_up, found.elsewhere)
+        if one
+    ]
     choice = (result.place, result.answer.configuration)
     seen, kept = {key_of(*choice)}, list[Other]()
-    for value, place, one, _ in sorted(rows, key=lambda row: -row[0]):
+    for value, place, one in sorted(rows, key=lambda row: -row[0]):
         key = key_of(place, one)
         if key not in seen:
             seen.add(key)
             told = difference(choice, (place, one))
-            kept.append(
-                Other(told, place.split(maxsplit=1)[0], mapping_of(one), value, 1 - value / result.answer.value)
-            )
+            kept.append(Other(told, place.arrangement, mapping_of(one), value, 1 - value / result.answer.value))
     return kept
 
 
@@ -131,7 +123,6 @@ def by_mapping(found: Sequence[Other], least: float) -> list[Other]:
     return list(kept.values())
 
 
-def key_of(place: str, one: Configuration) -> tuple[Any, ...]:
+def key_of(place: Place, one: Configuration) -> tuple[Any, ...]:
     """What a reader can tell apart: not how many cores stand by to replay."""
-    arrangement = place.split(maxsplit=1)[0]
-    return (arrangement, *((option.device, option.name) for option in one.options), one.depth)
+    return (place.arrangement, *((option.device, option.name) for option in one.options), one.depth)

@@ -12,7 +12,7 @@ from ..solver.problem import LOOP, PARTS, Configuration, Option
 from ..solver.sensitivity import Survival, Terms, around, spreads
 from ..solver.throughput import LOOP_BOUND
 from ..times.parts import Evidence
-from .alternatives import Other, Solved, by_mapping, difference, key_of, mapping_of, others, solved
+from .alternatives import Other, Solved, best_placement, by_mapping, difference, key_of, mapping_of, others
 from .build import Built
 from .constraints import RULE
 
@@ -97,9 +97,9 @@ class Shortage:
         return asdict(self)
 
 
-def answered(built: Built, objective: Objective, epsilon: float | None = None) -> MappingAnswer | Shortage:
+def build_answer(built: Built, objective: Objective, epsilon: float | None = None) -> MappingAnswer | Shortage:
     """The whole answer."""
-    result = solved(built.problems, objective, epsilon)
+    result = best_placement(built.problems, objective, epsilon)
     parts = built.parts
     if not isinstance(result, Solved):
         return _shortage(built, result)
@@ -119,7 +119,7 @@ def answered(built: Built, objective: Objective, epsilon: float | None = None) -
         update_interval=workload.learner.update_interval,
         objective=objective,
         epsilon=result.epsilon,
-        arrangement=result.place.split(maxsplit=1)[0],
+        arrangement=result.place.arrangement,
         parts=tuple(_part(built, chosen, option) for option in chosen.options),
         depth=chosen.depth,
         cores=(sum(option.needs.get(cpu, 0.0) for option in chosen.options), built.problems[result.place].budgets[cpu]),
@@ -145,37 +145,14 @@ def answered(built: Built, objective: Objective, epsilon: float | None = None) -
 
 
 def _part(built: Built, chosen: Configuration, option: Option) -> PartAnswer:
-    name, time, details = option.name, option.time, dict(built.details(option))
-    if option.part == "sampling" and option.name == JOINED:
-        name, told = chosen.updating.name, built.details(chosen.updating)
-        share = told["draw_seconds"] / (told["draw_seconds"] + told["update_seconds"])
-        tree = {key: value for key, value in told.items() if key not in ("draw_seconds", "update_seconds")}
-        return _told(option, name, {**tree, **details}, chosen.updating, share)
-    if option.part == "updating" and chosen.sampling.name == JOINED:
-        share = details.pop("update_seconds") / (chosen.updating.seconds)
-        details.pop("draw_seconds")
-        return _told(option, name, details, option, share)
-    return PartAnswer(
-        option.part,
-        option.device,
-        option.engine,
-        name,
-        details,
-        time.seconds,
-        time.low,
-        time.high,
-        time.source,
-        time.number,
-    )
-
-
-def _told(option: Option, name: str, details: Mapping[str, Any], held: Option, share: float) -> PartAnswer:
-    """A part whose time is a share of another option's."""
-    time = held.time
-    ends = time.low * share, time.high * share
-    return PartAnswer(
-        option.part, option.device, option.engine, name, details, time.seconds * share, *ends, time.source, time.number
-    )
+    """Of a tree that both draws and updates, each part has its share of the time, which the option of updating has."""
+    name, time, details, share = option.name, option.time, dict(built.details(option)), 1.0
+    if option.part in ("sampling", "updating") and chosen.sampling.name == JOINED:
+        name, time, details = chosen.updating.name, chosen.updating.time, dict(built.details(chosen.updating))
+        draw, update = details.pop("draw_seconds"), details.pop("update_seconds")
+        share = draw / (draw + update) if option.part == "sampling" else update / time.seconds
+    ends = time.seconds * share, time.low * share, time.high * share
+    return PartAnswer(option.part, option.device, option.engine, name, details, *ends, time.source, time.number)
 
 
 def _bottleneck(chosen: Configuration, objective: Objective, engine: str) -> str:
@@ -233,12 +210,12 @@ def _notes(built: Built, result: Solved) -> list[str]:
         notes.append("no records of this machine: every time is modeled, quoted, or carried over from another machine")
     elif not parts.table.rows:
         notes.append(f"no profile of {workload.name}; {how_to_measure(f'profile --workload {parts.workload_word}')}")
-    apart = result.place in ("apart", "serial")
-    if apart and chosen.depth:
+    in_turns = result.place.in_turns
+    if in_turns and chosen.depth:
         notes.append(f"the workload's {chosen.depth} batches drawn ahead gain nothing where everything takes turns")
-    if not apart and chosen.depth == 0:
+    if not in_turns and chosen.depth == 0:
         notes.append("the workload draws no batch ahead, so nothing of the loop overlaps; --free presampled lifts that")
-    if parts.table and parts.table.overheads and result.place in ("serial", "apart"):
+    if parts.table and parts.table.overheads and in_turns:
         over = parts.table.overheads
         if over.rest > 1:
             notes.append(

@@ -19,10 +19,9 @@ from ..times.parts import Evidence, Parts
 from ..times.profile import factor_of
 from ..times.trees import trees
 from .constraints import RULE
-from .options import Maker, OptionKey, key_of
+from .options import ARRANGEMENT, OptionBuilder, OptionKey, Place, key_of
 from .traffic import flows, ways
 
-ARRANGEMENTS = ("serial", "apart", "pipelined")
 DEPTHS = (0, 1, 2, 3, 4, 8, 16, 50)
 BATCHES_SHARE = 0.1  # of the smallest memory, that batches drawn ahead may take where their number is free
 LISTED = 6  # options of a device in a sentence
@@ -33,7 +32,7 @@ REPLAYING = (0, 1, 2, 4, 8)  # cores
 class Built:
     """A problem by place, and what is behind its options: ``shown`` by part, device, engine and name."""
 
-    problems: Mapping[str, Problem]
+    problems: Mapping[Place, Problem]
     parts: Parts
     shown: Mapping[OptionKey, Mapping[str, Any]]
 
@@ -69,21 +68,18 @@ class Built:
 def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[str] = frozenset()) -> Built:
     """All places in which every part has an option. ProblemError where there is none, with what was asked for."""
     devices = [device for device in parts.platform.devices if device.name not in excluded]
-    found: dict[str, Problem] = {}
+    found: dict[Place, Problem] = {}
     shown: dict[OptionKey, Mapping[str, Any]] = {}
     lacking: list[Part] = []
     known = functools.cache(functools.partial(trees, parts))
     depths = _depths(parts, devices) if "presampled" in free else (parts.workload.replay.presampled,)
     for place in _places(parts):
-        maker = Maker(parts, place, devices, known, depths)
-        maker.actors()
-        maker.learners()
-        maker.replay()
-        empty = [part for part in PARTS if not maker.options[part]]
+        builder = OptionBuilder(parts, place, devices, known, depths).build()
+        empty = [part for part in PARTS if not builder.options[part]]
         lacking += empty
         if not empty:
-            found[place] = _problem(maker)
-            shown.update(maker.shown)
+            found[place] = _problem(builder)
+            shown.update(builder.shown)
     if not found:
         asked = ", ".join(f"{key}={value}" for key, value in parts.fixed.items()) or "the devices there are"
         part = max(PARTS, key=lacking.count)  # what lacks in the most places
@@ -98,10 +94,7 @@ def _offer(parts: Parts, devices: Sequence[Device], depths: tuple[int, ...], par
     free = replace(parts, fixed={key: value for key, value in parts.fixed.items() if key == "arrangement"})
     names: dict[str, dict[str, None]] = {}
     for place in _places(free):
-        maker = Maker(free, place, devices, functools.partial(trees, free), depths)
-        for make in (maker.actors, maker.learners, maker.replay):
-            make()
-        for option in maker.options[part]:
+        for option in OptionBuilder(free, place, devices, functools.partial(trees, free), depths).build().options[part]:
             names.setdefault(option.device, {})[option.name] = None
     return "; ".join(f"on {device} {_listed(list(held))}" for device, held in names.items())
 
@@ -118,30 +111,29 @@ def _depths(parts: Parts, devices: Sequence[Device]) -> tuple[int, ...]:
     return tuple(depth for depth in DEPTHS if depth <= max(most, 0))
 
 
-def _places(parts: Parts) -> list[str]:
+def _places(parts: Parts) -> list[Place]:
     wanted = parts.fixed.get("arrangement")
-    counts = [
-        count for count in REPLAYING if count <= max(1, parts.cores - 2)
-    ]  # too few cores for 1 is for budgets to say
-    every = ["serial", "apart", *(f"pipelined {count}" for count in counts)]
-    return [place for place in every if wanted in (None, place.split()[0])]
+    *in_turns, pipelined = ARRANGEMENT
+    counts = [one for one in REPLAYING if one <= max(1, parts.cores - 2)]  # too few cores for 1 is for budgets to say
+    every = map(Place, [*in_turns, *(f"{pipelined} {count}" for count in counts)])
+    return [place for place in every if wanted in (None, place.arrangement)]
 
 
-def _problem(maker: Maker) -> Problem:
-    parts = maker.parts
-    options = [option for held in maker.options.values() for option in held]
-    own = {budget: amount for device in maker.devices for budget, amount in budgets(device)}
+def _problem(builder: OptionBuilder) -> Problem:
+    parts = builder.parts
+    options = [option for held in builder.options.values() for option in held]
+    own = {budget: amount for device in builder.devices for budget, amount in budgets(device)}
     rules = {budget: 1.0 for option in options for budget in option.needs if budget.startswith(RULE)}
-    watts = {device.name: device.power_watts.value for device in maker.devices if device.power_watts}
+    watts = {device.name: device.power_watts.value for device in builder.devices if device.power_watts}
     return Problem(
-        {part: tuple(held) for part, held in maker.options.items()},
+        {part: tuple(held) for part, held in builder.options.items()},
         {**own, **rules},
         tuple(flows(parts)),
-        ways(parts, maker.devices, maker.process),
-        maker.depths,
+        ways(parts, builder.devices, builder.process),
+        builder.depths,
         _slowdown(parts),
         watts,
-        (maker.cpu,),
+        (builder.cpu,),
     )
 
 

@@ -28,9 +28,7 @@ class Explanation:
         return asdict(self)
 
 
-def explained(
-    described: dict[str, Any], asked: MappingAnswer | Shortage, best: MappingAnswer
-) -> Explanation | Shortage:
+def explain(described: dict[str, Any], asked: MappingAnswer | Shortage, best: MappingAnswer) -> Explanation | Shortage:
     """Of a described configuration, the best there is and what bounds it."""
     if isinstance(asked, Shortage):
         return asked

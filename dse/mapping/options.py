@@ -19,6 +19,37 @@ NOTHING = 1e-12  # seconds of a part whose time another option has
 PARTED_TREES = 3  # of a device, where drawing and updating part: the fastest
 Trees = Callable[[Device, bool], list[Tree]]
 OptionKey = tuple[Part, str, str, str]
+ARRANGEMENT = {
+    "serial": "one process does everything in turns, as impls.training does",
+    "apart": "actors on cores of their own; one process draws, gathers, learns and updates in turns",
+    "pipelined": "actors, replay and learner on cores or devices of their own, all at the same time",
+}
+RUNS_HERE = ("serial",)  # what impls.training can run; the others are put together from their parts' times
+
+
+class Place(str):
+    """A set of processes, as text: an arrangement, and with "pipelined" how many cores replay.
+
+    >>> Place("pipelined 4").arrangement, Place("pipelined 4").replaying, Place("apart").in_turns
+    ('pipelined', 4, True)
+    """
+
+    __slots__ = ()
+
+    @property
+    def arrangement(self) -> str:
+        """One of ``ARRANGEMENT``."""
+        return self.partition(" ")[0]
+
+    @property
+    def replaying(self) -> int:
+        """Cores that only replay."""
+        return int(self.partition(" ")[2] or 0)
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether one process has the whole loop."""
+        return self.arrangement != "pipelined"
 
 
 def key_of(option: Option) -> OptionKey:
@@ -27,14 +58,14 @@ def key_of(option: Option) -> OptionKey:
 
 
 @dataclass
-class Maker:
+class OptionBuilder:
     """Collects the options of one place; ``devices`` are those that may be used, ``trees`` what each can have.
 
     ``depths``: those that are to choose from. Every learner has room for the batches of the deepest.
     """
 
     parts: Parts
-    place: str
+    place: Place
     devices: Sequence[Device]
     trees: Trees
     depths: tuple[int, ...]
@@ -47,24 +78,21 @@ class Maker:
         return self.parts.cpu.name
 
     @property
-    def in_turns(self) -> bool:
-        """Whether one process has the whole loop."""
-        return self.place in ("serial", "apart")
-
-    @property
     def process(self) -> str:
         """The engine that does everything in turns; nothing where parts run at the same time."""
         return {"serial": f"{self.cpu}.main", "apart": f"{self.cpu}.loop"}.get(self.place, "")
 
     @property
-    def replaying(self) -> int:
-        """Cores."""
-        return 0 if self.in_turns else int(self.place.split()[1])
-
-    @property
     def reachable(self) -> list[Device]:
         """A serial loop drives a GPU's learner, but its replay is the processor's."""
         return [device for device in self.devices if self.place != "serial" or device.name == self.cpu]
+
+    def build(self) -> "OptionBuilder":
+        """Itself, with all options."""
+        self._actors()
+        self._learners()
+        self._replay()
+        return self
 
     def add(
         self,
@@ -78,7 +106,7 @@ class Maker:
     ) -> None:
         """An option, if it is not ruled out by what is asked for."""
         if part == "actors" or self.parts.fixed.get(part) in (None, device):
-            if self.in_turns and (call := self.parts.call_seconds(device)):
+            if self.place.in_turns and (call := self.parts.call_seconds(device)):
                 time = replace(time, seconds=time.seconds + call, low=time.low + call / 2, high=time.high + 2 * call)
             option = Option(part, name, device, engine, time, needs)
             self.options[part].append(option)
@@ -86,31 +114,25 @@ class Maker:
 
     def engine(self, device: Device, what: str) -> str:
         """What is busy while a part of the loop runs there."""
-        if self.in_turns:
+        if self.place.in_turns:
             return self.process
         if device.kind == "gpu":
             return device.name
         return f"{device.name}.{what}"
 
-    def actors(self) -> None:
+    def _actors(self) -> None:
         """One option for each number of processes."""
         parts, serial = self.parts, self.place == "serial"
-        u, count = parts.workload.learner.update_interval, parts.workload.actors.count
-        most = 1 if serial else max(1, min(count, parts.cores - 1 - self.replaying))
+        count = parts.workload.actors.count
+        most = 1 if serial else max(1, min(count, parts.cores - 1 - self.place.replaying))
         for processes in range(1, most + 1):
             if parts.fixed.get("actors") in (None, processes):
-                step, fetch = parts.actor_step(processes), parts.fetches(serial)
-                time = replace(
-                    step,
-                    seconds=u * (step.seconds + fetch),
-                    low=u * (step.low + fetch / 2),
-                    high=u * (step.high + 2 * fetch),
-                )
-                needs = {f"{self.cpu}.cores": float(0 if serial else processes + self.replaying)}
+                time = parts.acting(processes, serial)
+                needs = {f"{self.cpu}.cores": float(0 if serial else processes + self.place.replaying)}
                 name, engine = f"{processes} process{'es' * (processes > 1)}", "main" if serial else "actors"
                 self.add("actors", name, self.cpu, f"{self.cpu}.{engine}", time, needs, {"processes": processes})
 
-    def learners(self) -> None:
+    def _learners(self) -> None:
         """Of every device; a serial loop drives no FPGA."""
         for device in self.devices:
             if device.kind == "fpga" and self.place == "serial":
@@ -121,22 +143,24 @@ class Maker:
 
     def _learner(self, device: Device, learner: Learner) -> None:
         over = self.parts.table.overheads if self.parts.table else None
-        step = over.step(learner.step) if over and self.in_turns and device.kind == "cpu" else learner.step
+        step = over.step(learner.step) if over and self.place.in_turns and device.kind == "cpu" else learner.step
         held = self.parts.learner_bytes(device, max(self.depths))
         needs = {**held, **learner.needs, f"{self.cpu}.cores": float(learner.cores)}
         self.add("learner", learner.name, device.name, self.engine(device, "learner"), step, needs, learner.told)
 
-    def replay(self) -> None:
+    def _replay(self) -> None:
         """Sampling, updating and storage."""
-        own = self.in_turns or self.replaying > 0  # cores for what the processor does
+        own = self.place.in_turns or self.place.replaying > 0  # cores for what the processor does
         devices = [device for device in self.reachable if own or device.kind != "cpu"]
-        found = {device.name: self.trees(device, self.in_turns) for device in devices}
-        most = max(self.replaying, 1)  # in turns one, for the cores of that process are those its learner asks for
+        found = {device.name: self.trees(device, self.place.in_turns) for device in devices}
+        most = max(
+            self.place.replaying, 1
+        )  # in turns one, for the cores of that process are those its learner asks for
         fitting = {name: [tree for tree in held if tree.threads <= most] for name, held in found.items()}
         homes = [device for device in devices if fitting[device.name]]
         for device in homes:
             self._one_tree(device, fitting[device.name], homes)
-            if len(homes) > 1 and not self.in_turns:
+            if len(homes) > 1 and not self.place.in_turns:
                 self._two_trees(device, _fastest(fitting[device.name]), homes)
         for device in devices:
             if device.memory:
@@ -147,7 +171,7 @@ class Maker:
 
     def _driver(self, device: Device) -> dict[str, float]:
         """A core that hands batches to a device, where nothing else does it in turns."""
-        return {} if self.in_turns or device.kind == "cpu" else {f"{self.cpu}.cores": 1.0}
+        return {} if self.place.in_turns or device.kind == "cpu" else {f"{self.cpu}.cores": 1.0}
 
     def _one_tree(self, device: Device, trees: Sequence[Tree], homes: Sequence[Device]) -> None:
         engine, first = self.engine(device, "replay"), trees[0].draw

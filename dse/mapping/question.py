@@ -1,8 +1,9 @@
 """Which mapping of a training system onto a machine: questions in words and numbers, answered by ``dse/solver``."""
 
-import dataclasses
+import functools
 from argparse import ArgumentTypeError
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,15 @@ from impls.training.workload import MOST
 from .. import machines
 from ..platforms import Platform
 from ..platforms.reading import RESULTS
-from ..records import RecordError
 from ..solver.objectives import EPSILONS, OBJECTIVES, Objective
 from ..solver.problem import ProblemError
-from ..times import profile
 from ..times.parts import Parts
-from ..times.profile import PerformanceTable
-from .alternatives import Solved, solved
-from .answer import MappingAnswer, Shortage, answered
-from .build import ARRANGEMENTS, build
-from .explain import Explanation, explained
+from ..times.profile import PerformanceTable, tables
+from .alternatives import Solved, best_placement
+from .answer import MappingAnswer, Shortage, build_answer
+from .build import Built, build
+from .explain import Explanation, explain
+from .options import ARRANGEMENT
 
 BATCHES = tuple(1 << power for power in range(5, 17))
 """B that are tried where it is free: those within what was measured, or every second one where nothing was."""
@@ -47,6 +47,73 @@ FREE = ("batch", "presampled")
 FIX = (*NUMBERS, *COUNTS, *WHERE, "contestant", "arrangement")
 
 
+@dataclass(frozen=True)
+class MappingQuestion:
+    """What to run where, of a workload on a platform; checked as it is made.
+
+    ``fix``: values that are given, keys as in ``FIX``; as numbers once it is made, and those of the workload in it.
+    ``exclude``: devices that may not be used. ``free``: "batch" (records trained a second decide; the smallest of ties)
+    and "presampled". ``called``: the workload's name or file, for commands. ``machine_note``: the sentence that says so
+    where another machine than this one stands for "this". ProblemError for whatever is outside any sense.
+    """
+
+    platform: Platform
+    workload: Workload
+    objective: Objective = "ratio"
+    fix: Mapping[str, Any] = field(default_factory=dict)
+    exclude: Collection[str] = ()
+    free: Collection[str] = ()
+    epsilon: float | None = None
+    results: Path = RESULTS
+    called: str = ""
+    machine_note: str = ""
+
+    def __post_init__(self) -> None:
+        devices = [device.name for device in self.platform.devices]
+        _check(self, devices)
+        fix = {key: _value(key, value, devices) for key, value in self.fix.items()}
+        object.__setattr__(self, "fix", fix)
+        object.__setattr__(self, "workload", with_values(self.workload, fix))
+
+    @functools.cached_property
+    def tables(self) -> tuple[PerformanceTable | None, PerformanceTable | None]:
+        """(records of this very machine, a profile made elsewhere). RecordError where a probed machine has none."""
+        return tables(self.platform, self.workload, self.results)
+
+    @property
+    def machine(self) -> str:
+        """Key of the machine whose records are read; "" where none are."""
+        return next((table.machine_key for table in self.tables if table), "")
+
+    def parts(self, workload: Workload | None = None) -> Parts:
+        """What each part takes, of another shape of the workload if one is given."""
+        return Parts(self.platform, workload or self.workload, *self.tables, self.fix, self.called)
+
+    def built(self, workload: Workload | None = None) -> Built:
+        """The problem of each place."""
+        return build(self.parts(workload), frozenset(self.free), frozenset(self.exclude))
+
+
+def ask(
+    platform: str | Path | Platform,
+    workload: str | Path | Workload,
+    objective: Objective = "ratio",
+    fix: Mapping[str, Any] | None = None,
+    exclude: Collection[str] = (),
+    free: Collection[str] = (),
+    epsilon: float | None = None,
+    results: Path = RESULTS,
+    machine: str | None = None,
+) -> MappingQuestion:
+    """The question, with a platform and a workload that may be names or files; raises as ``recommend_mapping``."""
+    called = workload.name if isinstance(workload, Workload) else str(workload)
+    task = workload if isinstance(workload, Workload) else load_workload(workload)
+    place, note = platform, ""
+    if not isinstance(place, Platform):
+        place, note = machines.platform(place, results, machine, called)
+    return MappingQuestion(place, task, objective, fix or {}, exclude, free, epsilon, results, called, note)
+
+
 def recommend_mapping(
     platform: str | Path | Platform,
     workload: str | Path | Workload,
@@ -61,40 +128,24 @@ def recommend_mapping(
 ) -> MappingAnswer | Shortage:
     """The best mapping, or what there is too little of.
 
-    ``fix``: values that are given, keys as in ``FIX``. ``exclude``: devices that may not be used. ``free``: "batch"
-    (records trained a second decide; the smallest of ties) and "presampled". ``machine``: the key of the one whose
-    platform file and records "this" stands for (default: this machine, or the nearest that has both). PlatformError,
-    WorkloadError, RecordError or ProblemError (a ValueError) with one sentence where there is no answer.
+    Keywords as in ``MappingQuestion``. ``machine``: the key of the one whose platform file and records "this" stands
+    for (default: this machine, or the nearest that has both). PlatformError, WorkloadError, RecordError or ProblemError
+    (a ValueError) with one sentence where there is no answer.
     """
-    called = str(workload) if isinstance(workload, str | Path) else workload.name
-    task = load_workload(workload) if isinstance(workload, str | Path) else workload
-    place, whose = located(platform, workload, results, machine)
-    wishes = checked(place, fix or {}, exclude, free, objective, epsilon)
-    task, note = _with(task, wishes), ""
-    own, other = tables(place, task, results)
-    if "batch" in free:
-        batch, note = _batch(place, task, own, other, objective, wishes, exclude, free, epsilon)
-        task = _with(task, {"batch": batch})
-    given = _answer(place, task, own, other, objective, wishes, exclude, free, epsilon, called)
-    told: dict[str, Any] = {"machine": key_of(own, other), "machine_note": whose, "results": str(results)}
+    return answer_question(ask(platform, workload, objective, fix, exclude, free, epsilon, results, machine))
+
+
+def answer_question(question: MappingQuestion) -> MappingAnswer | Shortage:
+    """The best mapping, or what there is too little of."""
+    workload, note = question.workload, ""
+    if "batch" in question.free:
+        batch, note = _batch(question)
+        workload = with_values(workload, {"batch": batch})
+    given = build_answer(question.built(workload), question.objective, question.epsilon)
     if note and isinstance(given, MappingAnswer):
-        told["notes"] = (note, *given.notes)
-    return dataclasses.replace(given, **told)
-
-
-def located(
-    platform: str | Path | Platform, workload: str | Path | Workload, results: Path, machine: str | None = None
-) -> tuple[Platform, str]:
-    """(the platform, the sentence that says so where another machine than this one stands for "this", else "")."""
-    if isinstance(platform, Platform):
-        return platform, ""
-    profiled = workload.name if isinstance(workload, Workload) else str(workload)
-    return machines.platform(platform, results, machine, profiled)
-
-
-def key_of(own: PerformanceTable | None, other: PerformanceTable | None) -> str:
-    """Of the machine whose records are read; "" where none are."""
-    return next((table.machine_key for table in (own, other) if table), "")
+        given = replace(given, notes=(note, *given.notes))
+    whose, results = question.machine_note, str(question.results)
+    return replace(given, machine=question.machine, machine_note=whose, results=results)
 
 
 def explain_mapping(
@@ -116,42 +167,36 @@ def explain_mapping(
     the best mapping if that is possible; what moves is told. ProblemError for a key of the workload's, which would make
     it another question (but "presampled" where that is free), and for one that is in ``fix`` too.
     """
-    fix = dict(fix or {})
+    return explain_choice(ask(platform, workload, objective, fix, exclude, free, epsilon, results, machine), described)
+
+
+def explain_choice(question: MappingQuestion, described: Mapping[str, Any]) -> Explanation | Shortage:
+    """``explain_mapping`` of a question."""
     for key, value in described.items():
-        if key in fix:
+        if key in question.fix:
             raise ProblemError(f"{key} is fixed for both sides, so it cannot tell one from the other")
-        if key in NUMBERS and not (key == "presampled" and key in free):
+        if key in NUMBERS and not (key == "presampled" and key in question.free):
             raise ProblemError(f"{key} changes the question, for both sides; write --fix {key}={value}")
-    more: dict[str, Any] = {"exclude": exclude, "epsilon": epsilon, "results": results, "machine": machine}
-    best = recommend_mapping(platform, workload, objective, fix=fix, free=free, **more)
+    best = answer_question(question)
     if isinstance(best, Shortage):
         return best
-    if "batch" in free:
-        fix["batch"] = best.batch  # rates of other batches are no answers to the same question
-    left = [key for key in free if key != "batch" and key not in described]
-    fix |= described
+    # Rates of other batches are no answers to the same question.
+    fix = {**question.fix, **({"batch": best.batch} if "batch" in question.free else {}), **described}
+    free = [key for key in question.free if key not in fix]
     for staying in STAYING if not set(described) & set(WHERE) else ():
         devices = {part.part: part.device for part in best.parts if part.part in staying and part.part not in fix}
         try:
-            asked = recommend_mapping(platform, workload, objective, fix={**devices, **fix}, free=left, **more)
+            asked = answer_question(replace(question, fix={**devices, **fix}, free=free))
         except ProblemError:
             continue  # nothing is as described on those devices, so more parts have to move
         if isinstance(asked, MappingAnswer):
-            return explained(dict(described), asked, best)
-    asked = recommend_mapping(platform, workload, objective, fix=fix, free=left, **more)
-    return explained(dict(described), asked, best)
+            return explain(dict(described), asked, best)
+    return explain(dict(described), answer_question(replace(question, fix=fix, free=free)), best)
 
 
-def checked(
-    platform: Platform,
-    fix: Mapping[str, Any],
-    exclude: Collection[str],
-    free: Collection[str],
-    objective: str,
-    epsilon: float | None,
-) -> dict[str, Any]:
-    """``fix`` with numbers as such. ProblemError for whatever is outside any sense."""
-    devices = [device.name for device in platform.devices]
+def _check(question: MappingQuestion, devices: Collection[str]) -> None:
+    """ProblemError for whatever is outside any sense, but for what is fixed."""
+    platform, objective, epsilon = question.platform, question.objective, question.epsilon
     if not any(device.kind == "cpu" for device in platform.devices):
         raise ProblemError(f"platform {platform.name!r} has no processor, and environments step on one; add a cpu")
     if objective not in OBJECTIVES:
@@ -160,19 +205,18 @@ def checked(
         )
     if epsilon is not None and not 0 <= epsilon < 1:
         raise ProblemError(f"epsilon is a share of the best rate, from 0 up to 1, not {epsilon}")
-    for name in exclude:
+    for name in question.exclude:
         if name not in devices:
             raise ProblemError(
                 f"no device {short(name)} to exclude; there are {', '.join(devices)}{near(name, devices)}"
             )
         if platform.device(name).kind == "cpu":
             raise ProblemError(f"{name} cannot be excluded: environments step on it")
-    for name in free:
+    for name in question.free:
         if name not in FREE:
             raise ProblemError(f"{short(name)} cannot be free; there are {', '.join(FREE)}{near(name, FREE)}")
-        if name in fix:
+        if name in question.fix:
             raise ProblemError(f"{name} is both fixed and free; leave one of them out")
-    return {key: _value(key, value, devices) for key, value in fix.items()}
 
 
 def _value(key: str, value: Any, devices: Collection[str]) -> Any:
@@ -182,9 +226,9 @@ def _value(key: str, value: Any, devices: Collection[str]) -> Any:
         raise ProblemError(
             f"{key}: no device {short(value)}; there are {', '.join(devices)}{near(str(value), devices)}"
         )
-    if key == "arrangement" and value not in ARRANGEMENTS:
-        known = ", ".join(ARRANGEMENTS)
-        raise ProblemError(f"arrangement is one of {known}, not {short(value)}{near(str(value), ARRANGEMENTS)}")
+    if key == "arrangement" and value not in ARRANGEMENT:
+        known = ", ".join(ARRANGEMENT)
+        raise ProblemError(f"arrangement is one of {known}, not {short(value)}{near(str(value), ARRANGEMENT)}")
     if key == "contestant" and value not in trees():
         raise ProblemError(f"no tree {short(value)}; there are {', '.join(trees())}{near(str(value), trees())}")
     if key not in (*NUMBERS, *COUNTS):
@@ -201,57 +245,31 @@ def _value(key: str, value: Any, devices: Collection[str]) -> Any:
     return number
 
 
-def _with(workload: Workload, wishes: Mapping[str, Any]) -> Workload:
+def with_values(workload: Workload, fix: Mapping[str, Any]) -> Workload:
     """The workload with what is fixed in it. ProblemError for one that no file could state."""
     for key, (table, name) in NUMBERS.items():
-        if key in wishes:
-            part = dataclasses.replace(getattr(workload, table), **{name: wishes[key]})
-            workload = dataclasses.replace(workload, **{table: part})
-    late = dataclasses.replace(workload.learner, learning_starts=MOST)  # no rate depends on when learning starts
-    if wishes.keys() & NUMBERS.keys() and (faults := faults_of(dataclasses.replace(workload, learner=late))):
+        if key in fix:
+            part = replace(getattr(workload, table), **{name: fix[key]})
+            workload = replace(workload, **{table: part})
+    late = replace(workload.learner, learning_starts=MOST)  # no rate depends on when learning starts
+    if fix.keys() & NUMBERS.keys() and (faults := faults_of(replace(workload, learner=late))):
         raise ProblemError(f"{workload.name} as asked for: {'; '.join(faults)}")
     return workload
 
 
-def tables(
-    platform: Platform, workload: Workload, results: Path
-) -> tuple[PerformanceTable | None, PerformanceTable | None]:
-    """(records of this very machine, a profile made elsewhere). RecordError where a probed machine has no records."""
-    if platform.machine_key:
-        return profile.read(results, platform.machine_key, workload), None
-    folders = [path for path in sorted(results.glob("*")) if any(path.glob("profile-*.jsonl"))]
-    for folder in folders:
-        try:
-            table = profile.read(folder, folder.name, workload)
-        except RecordError:
-            continue
-        if table.rows:
-            return None, table
-    return None, None
-
-
-def _batch(
-    platform: Platform,
-    workload: Workload,
-    own: PerformanceTable | None,
-    other: PerformanceTable | None,
-    objective: Objective,
-    wishes: Mapping[str, Any],
-    exclude: Collection[str],
-    free: Collection[str],
-    epsilon: float | None,
-) -> tuple[int, str]:
+def _batch(question: MappingQuestion) -> tuple[int, str]:
     """(B with which the most records are trained, what was tried): the smallest of those within epsilon of the most.
 
     ProblemError where none can be asked; the first one tried where none fits.
     """
+    (own, _), objective, epsilon = question.tables, question.objective, question.epsilon
     measured = {batch for _, batch in own.alone("learner step")} if own else set()
     trained, tried, error = dict[int, float](), list[int](), ProblemError("")
     within = [one for one in BATCHES if measured and min(measured) <= one <= max(measured)]
     for batch in within or BATCHES[::2]:
         try:
-            parts = Parts(platform, _with(workload, {"batch": batch}), own, other, wishes)
-            found = solved(build(parts, frozenset(free), frozenset(exclude)).problems, objective, epsilon, False)
+            problems = question.built(with_values(question.workload, {"batch": batch})).problems
+            found = best_placement(problems, objective, epsilon, False)
         except ProblemError as fault:
             error = fault
             continue
@@ -267,19 +285,3 @@ def _batch(
         ends = "where what was measured ends" if within else "the largest"
         note += f"; this is {ends}, and a larger one may train more records"
     return batch, note
-
-
-def _answer(
-    platform: Platform,
-    workload: Workload,
-    own: PerformanceTable | None,
-    other: PerformanceTable | None,
-    objective: Objective,
-    wishes: Mapping[str, Any],
-    exclude: Collection[str],
-    free: Collection[str],
-    epsilon: float | None,
-    called: str,
-) -> MappingAnswer | Shortage:
-    parts = Parts(platform, workload, own, other, wishes, called)
-    return answered(build(parts, frozenset(free), frozenset(exclude)), objective, epsilon)

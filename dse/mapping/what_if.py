@@ -16,7 +16,7 @@ CORES, TOTALS = ("cores", "multiprocessors"), ("threads", "peak_fp32_ops_per_s",
 ENDINGS_OF_CORES = tuple(f".{name}" for name in CORES)
 
 
-def changed(platform: Platform, changes: Mapping[str, float]) -> Platform:
+def with_changes(platform: Platform, changes: Mapping[str, float]) -> Platform:
     """The platform with numbers replaced: keys as DEVICE.KEY, with units as platform files have them.
 
     DEVICE.memory_gb is short for DEVICE.memory.size_gb; a slice is DEVICE.SLICE.lut, a link CPU-GPU.beta_gb_per_s.

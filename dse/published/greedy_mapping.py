@@ -6,22 +6,26 @@ Lines 6 and 7 are to take the GPU from the RMM where that helps. They come after
 indentation is lost to us, so they have two readings: after the loop over primitives, where nothing looks at the table
 again (``printed``), or inside it, between the learner's turn and the RMM's (``recomputed``).
 
-Letters: B batch, E words of a record, T seconds of a step, TP = B / T. The model knows no links and no budgets.
+Letters: E words of a record, T seconds of a step, one over its throughput. The model knows no links and no budgets.
 """
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..solver.problem import PARTS, Option, Part, Problem, ProblemError, Timed
 
+Reals = NDArray[np.float64]
 LEARNER, RMM, ACTORS = "Learner", "RMM", "Actors"
 GPU, FPGA = "GPU", "FPGA"
 
 
 @dataclass(frozen=True)
 class DeviceTable:
-    """Seconds of a step by (primitive, device); every primitive on every device. B = ``batch`` samples a step.
+    """Seconds of a step by (primitive, device); every primitive on every device.
 
     ``together``: seconds of a primitive (first) beside another one (second) on a device (third), where that was
     measured: then they run at once, and so long. Elsewhere primitives take turns on the ``shared`` devices, and do not
@@ -29,7 +33,6 @@ class DeviceTable:
     """
 
     seconds: Mapping[tuple[str, str], float]
-    batch: int = 1
     together: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
     shared: frozenset[str] = frozenset({GPU})
 
@@ -48,10 +51,6 @@ class DeviceTable:
     def devices(self) -> tuple[str, ...]:
         """In the order of the table."""
         return tuple(dict.fromkeys(device for _, device in self.seconds))
-
-    def throughput(self, primitive: str, device: str) -> float:
-        """TP, samples a second."""
-        return self.batch / self.seconds[primitive, device]
 
 
 @dataclass(frozen=True)
@@ -82,11 +81,21 @@ def printed(table: DeviceTable) -> Mapped:
 
     Line 5 has no rule for ties; here the first device of the table wins.
     """
-    device, weighed = {}, 0
-    for primitive in (LEARNER, RMM):
-        device[primitive] = _argmax(table, primitive, table.devices)
-        weighed += len(table.devices)
-    return _mapped(table, device, weighed + (device[LEARNER] == GPU))
+    found = _removing(table, ())
+    return replace(found, evaluations=found.evaluations + (found.device[LEARNER] == GPU))
+
+
+def heeded(learner: Reals, rmm: Reals, devices: Sequence[str], tested: Sequence[str]) -> Reals:
+    """T_R after the removal, from T_L and T_R, each [tables, devices]: infinite where the RMM may not use a device.
+
+    That is the GPU, where it is the learner's and the RMM is at least as fast as that learner on a tested device.
+    """
+    left = rmm.copy()
+    if GPU in devices:
+        gpu, others = devices.index(GPU), [devices.index(device) for device in tested]
+        removed = (learner.argmin(axis=1) == gpu) & (rmm[:, others] <= learner[:, [gpu]]).any(axis=1)
+        left[removed, gpu] = np.inf
+    return left
 
 
 def recomputed(table: DeviceTable) -> Mapped:
@@ -101,7 +110,7 @@ def dissertation(table: DeviceTable) -> Mapped:
 
 def learner_first(table: DeviceTable) -> Mapped:
     """The learner where it is fastest, then the RMM where the step is shortest: greedy without the flawed test."""
-    learner = _argmax(table, LEARNER, table.devices)
+    learner = min(table.devices, key=lambda device: table.seconds[LEARNER, device])
     best = min(table.devices, key=lambda device: step_seconds(table, {LEARNER: learner, RMM: device}))
     return _mapped(table, {LEARNER: learner, RMM: best}, 2 * len(table.devices))
 
@@ -185,20 +194,14 @@ def _option(part: Part, device: str, engine: str, seconds: float) -> Option:
     return Option(part, device, device, engine, Timed(seconds, seconds, seconds, "modeled", f"{part} on {device}"))
 
 
-def _argmax(table: DeviceTable, primitive: str, devices: tuple[str, ...]) -> str:
-    return max(devices, key=lambda device: table.throughput(primitive, device))
-
-
-def _removing(table: DeviceTable, tested: tuple[str, ...]) -> Mapped:
+def _removing(table: DeviceTable, tested: Sequence[str]) -> Mapped:
     """The RMM may not use the learner's GPU if it is at least as fast as that learner on a tested device."""
-    learner = _argmax(table, LEARNER, table.devices)
     devices = table.devices
-    weighed = len(devices)
-    if learner == GPU:
-        weighed += len(tested)
-        if any(table.throughput(RMM, other) >= table.throughput(LEARNER, GPU) for other in tested):
-            devices = tuple(device for device in devices if device != GPU)
-    return _mapped(table, {LEARNER: learner, RMM: _argmax(table, RMM, devices)}, weighed + len(devices))
+    learner, rmm = (np.array([[table.seconds[one, device] for device in devices]]) for one in (LEARNER, RMM))
+    left = heeded(learner, rmm, devices, tested)
+    device = {LEARNER: devices[learner.argmin()], RMM: devices[left.argmin()]}
+    looked = len(tested) * (device[LEARNER] == GPU) - int((left != rmm).sum())
+    return _mapped(table, device, 2 * len(devices) + looked)
 
 
 def _mapped(table: DeviceTable, device: dict[str, str], evaluations: int) -> Mapped:

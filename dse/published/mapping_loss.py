@@ -7,17 +7,13 @@ The model is that of ``greedy_mapping``: the longer time, or their sum where bot
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .greedy_mapping import FPGA, GPU, VARIANTS
+from .greedy_mapping import FPGA, GPU, VARIANTS, Reals, heeded
 
 DEVICES = ("CPU", GPU, FPGA)
 TABLES = 200_000
 DECADES = 2.0
 SEED = 20230701
-
-Reals = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -45,23 +41,13 @@ def random_tables(tables: int = TABLES, seed: int = SEED) -> tuple[Reals, Reals]
 def ratios(learner: Reals, rmm: Reals) -> dict[str, Reals]:
     """Step time of each variant over the joint optimum's [tables], from T_L and T_R [tables, devices]."""
     both = np.maximum(learner[:, :, None], rmm[:, None, :])
-    gpu, fpga = DEVICES.index(GPU), DEVICES.index(FPGA)
+    gpu = DEVICES.index(GPU)
     both[:, gpu, gpu] = learner[:, gpu] + rmm[:, gpu]
     best = both.min(axis=(1, 2))
     row = np.arange(len(learner))
     first = learner.argmin(axis=1)
-    on_gpu = first == gpu
-    without_gpu = np.delete(np.arange(len(DEVICES)), gpu)
-    elsewhere = without_gpu[rmm[:, without_gpu].argmin(axis=1)]
-    fastest = rmm.argmin(axis=1)
-    heard_fpga = on_gpu & (rmm[:, fpga] <= learner[:, gpu])
-    heard_any = on_gpu & (rmm[row, elsewhere] <= learner[:, gpu])
-    chosen = [
-        fastest,
-        np.where(heard_fpga, elsewhere, fastest),
-        np.where(heard_any, elsewhere, fastest),
-        both[row, first].argmin(axis=1),
-    ]
+    greedy = [heeded(learner, rmm, DEVICES, tested).argmin(axis=1) for tested in ((), (FPGA,), ("CPU", FPGA))]
+    chosen = [*greedy, both[row, first].argmin(axis=1)]
     return {name: both[row, first, rmm_device] / best for name, rmm_device in zip(VARIANTS, chosen, strict=True)}
 
 

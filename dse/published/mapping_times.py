@@ -14,18 +14,17 @@ from pathlib import Path
 from impls.fpga.learner import ledger
 from impls.training import Workload, load
 
-from ..mapping.build import build
-from ..mapping.question import tables
+from ..mapping.options import Place
+from ..mapping.question import MappingQuestion
 from ..platforms import Platform
 from ..platforms import load as load_platform
 from ..solver.problem import Option, Problem, Timed
-from ..times.parts import Parts
 from .learner_points import published
 from .quoted import Quoted
 
 TABLE = "seed3_mapping.table_v"
 PLATFORM = "u200"
-PLACE = "pipelined 1"  # actors, one core of replay, and learners, all at the same time
+PLACE = Place("pipelined 1")  # actors, one core of replay, and learners, all at the same time
 FIXED = {"arrangement": "pipelined", "fanout": 2, "threads": 1, "actors": 1}
 DEVICES = {"C": "cpu", "G": "gpu", "F": "fpga"}
 LETTERS = {device: letter for letter, device in DEVICES.items()}
@@ -68,10 +67,8 @@ def _machine(results: Path) -> Platform:
 
 @functools.lru_cache(maxsize=32)
 def _built(results: Path, name: str, batch: int) -> tuple[Problem, Workload]:
-    task = load(name)
-    task = dataclasses.replace(task, learner=dataclasses.replace(task.learner, batch=batch))
-    own, other = tables(_machine(results), task, results)
-    return build(Parts(_machine(results), task, own, other, FIXED)).problems[PLACE], task
+    question = MappingQuestion(_machine(results), load(name), fix={**FIXED, "batch": batch}, results=results)
+    return question.built().problems[PLACE], question.workload
 
 
 def problem_of(quoted: Quoted, results: Path, name: str, batch: int) -> tuple[Problem, Workload]:

@@ -1,6 +1,6 @@
 """Seed 3's Table V once more: eleven published mappings, what Algorithm 3 gives, and the exact optimum.
 
-All three from the same times: those that any question about seed 3's platform is answered with (``solver/build``), and
+All three from the same times: those that any question about seed 3's platform is answered with (``mapping/build``), and
 in their place what Tables V and VII print or imply, for the few learners whose rate they tell.
 
 A mapping is three letters, learner-RMM-storage: C (CPU), G (GPU), F (FPGA). Where several are as fast, the rule of
@@ -138,7 +138,7 @@ def _greedy(workload: Workload, learner: Mapping[str, Timed], rmm: Mapping[str, 
         for letter, name in names.items()
     }
     batch = workload.learner.batch
-    chosen = printed(DeviceTable(seconds, batch)).device
+    chosen = printed(DeviceTable(seconds)).device
     words = traffic_words(batch, workload.actors.count, layout_of(workload).record_bytes // WORD_BYTES)
     storage, _ = printed_storage({**chosen, ACTORS: names["C"]}, words)
     return "-".join(LETTERS[device.lower()] for device in (chosen[LEARNER], chosen[RMM], storage))

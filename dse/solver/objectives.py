@@ -18,8 +18,10 @@ So the key with b is strictly smaller, and an answer never uses a. The last comp
 proof: without them a tie could fall to a dominated option because of its name.
 """
 
+from collections.abc import Iterable
 from typing import Literal, get_args
 
+from ..stats import frugal
 from .problem import PARTS, Configuration, Option, Problem, ProblemError
 from .throughput import Outcome
 
@@ -68,6 +70,16 @@ def option_key(problem: Problem, option: Option) -> OptionKey:
     """Order of the options of one part."""
     needs = tuple(option.needs.get(budget, 0.0) for budget in sorted(problem.budgets))
     return option.seconds, needs, option.name, option.device, option.engine
+
+
+def undominated(problem: Problem, options: Iterable[Option]) -> tuple[Option, ...]:
+    """Of options of one part on one device and engine, those that no answer can do without, by ``option_key``.
+
+    One is dropped where another comes before it in ``option_key`` (so it takes no more seconds) and needs no more of
+    anything: see above. Of equal ones the first stays.
+    """
+    keyed = sorted(((option_key(problem, option), option) for option in options), key=lambda pair: pair[0])
+    return tuple(keyed[place][1] for place in frugal([key[1] for key, _ in keyed]))
 
 
 def tie_key(problem: Problem, configuration: Configuration, outcome: Outcome) -> TieKey:

@@ -10,8 +10,8 @@ Times are seconds, and speak of one gradient step; so do bytes of traffic.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from ..records import Source
 
@@ -152,10 +152,8 @@ class Configuration:
 
     def having(self, option: Option) -> "Configuration":
         """The same with this option for its part."""
-        actors, sampling, storage, learner, updating = (
-            option if option.part == part else self.of(part) for part in PARTS
-        )
-        return Configuration(actors, sampling, storage, learner, updating, self.depth)
+        changed: dict[str, Any] = {option.part: option}
+        return replace(self, **changed)
 
     def of(self, part: Part) -> Option:
         """The option of a part."""

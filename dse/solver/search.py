@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..stats import front_of
 from .descent import comes_before, descend, single
 from .infeasible import Infeasible, infeasible
-from .objectives import EPSILONS, OBJECTIVES, Objective, threshold, tie_key, value
-from .pareto import front_of, undominated
+from .objectives import EPSILONS, OBJECTIVES, Objective, threshold, tie_key, undominated, value
 from .problem import LOOP, PARTS, Configuration, Problem, ProblemError
 from .space import Booleans, Integers, Reals, Space, build, configuration, legal_roots, loads, needs
 from .throughput import Outcome, fits, outcome

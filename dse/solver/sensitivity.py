@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..stats import Z, percentile_interval
 from .objectives import Objective
 from .problem import LOOP, PARTS, Configuration, Option, Problem
 from .throughput import fits, seconds, transfers
@@ -89,13 +90,12 @@ class Terms:
 
     def interval(self, chosen: int) -> tuple[float, float]:
         """95 % of the chosen one's values, every number drawn from its interval independently, log-normal by sides."""
-        z = np.random.default_rng(0).standard_normal((DRAWS, len(self.numbers))) / 1.96
+        z = np.random.default_rng(0).standard_normal((DRAWS, len(self.numbers))) / Z
         low, high = (np.log([getattr(one, side) for one in self._spreads]) for side in ("low", "high"))
         factors = np.exp(np.where(z > 0, z * high, -z * low))
         busiest = np.einsum("en,dn->de", self._busy[chosen], factors).max(axis=1)
         drawn = 1 / np.maximum(busiest, factors @ self._loop[chosen]) / self._watts[chosen]
-        ends = np.quantile(drawn, [0.025, 0.975])
-        return float(ends[0]), float(ends[1])
+        return percentile_interval(drawn)
 
     def survival(self, chosen: int, epsilon: float, names: Sequence[str]) -> list[Survival]:
         """Of every number that some configuration rests on; those that may decide first, then by what the rate does."""

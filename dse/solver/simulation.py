@@ -22,11 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from ..stats import STRETCHES, batch_means
 from .problem import LOOP, Configuration, Problem, ProblemError
 from .throughput import seconds, transfers
 
-STRETCHES = 20  # that steps are cut into for the interval of their mean (by "batch means")
-STUDENT = 2.093  # 97.5 % quantile of Student's t for 19 degrees of freedom
 DRAWN = 4096  # random times at once
 ACTORS = -1  # the place of actors, before all places of the round
 
@@ -137,7 +136,9 @@ def simulate(found: Network, depth: int, cv: float = 0.0, steps: int = 2000, see
 
     _Play(world, simpy, found, under_way, _factors(cv, seed)).start(done)
     world.run(until=enough)
-    return _summary(np.array(finished[warm - 1 :]))
+    counted = np.array(finished[warm - 1 :])
+    each, half = batch_means(counted)
+    return Simulated(1 / each, 1 / (each + half), 1 / (each - half) if half < each else math.inf, len(counted) - 1)
 
 
 @dataclass
@@ -206,13 +207,3 @@ def _factors(cv: float, seed: int) -> Iterator[float]:
     rng = np.random.default_rng(seed)
     while True:
         yield from rng.gamma(1 / cv**2, cv**2, DRAWN).tolist()
-
-
-def _summary(finished: "np.ndarray[Any, np.dtype[np.float64]]") -> Simulated:
-    """Of the times at which steps ended, the first of them that of the last step of the warm-up."""
-    steps = len(finished) - 1
-    edges = np.linspace(0, steps, STRETCHES + 1).round().astype(int)
-    means = np.diff(finished[edges]) / np.diff(edges)
-    each = float(finished[-1] - finished[0]) / steps
-    half = STUDENT * float(means.std(ddof=1)) / math.sqrt(STRETCHES)
-    return Simulated(1 / each, 1 / (each + half), 1 / (each - half) if half < each else math.inf, steps)

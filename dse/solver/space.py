@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .objectives import Objective, cores, option_key
-from .pareto import undominated
+from .objectives import Objective, cores, option_key, undominated
 from .problem import LOOP, PARTS, Configuration, Flow, Option, Part, Problem, ProblemError
 
 Reals = NDArray[np.float64]

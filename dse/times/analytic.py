@@ -66,7 +66,7 @@ def learner(host: Device, device: Device, workload: Workload, batch: int, cores:
     often = PASSES[workload.algorithm]
     macs = sum(size.macs * often[name == "policy"] for name, size in sizes.items())
     weights = sum(size.parameters for size in sizes.values()) * estimates.FLOAT_BYTES * ADAM_ARRAYS
-    peak = _peak(device)
+    peak = estimates.peak(estimates.Used(), device)
     factor = LEARNER_FACTOR
     if device.kind == "cpu":
         speedup, more = scaled(1.0, cores, LEARNER_CONTENTION)
@@ -161,17 +161,6 @@ def clock_of(device: Device) -> float:
 
 def _cores(device: Device) -> float:
     return device.cores.value if device.cores else 1
-
-
-def _peak(device: Device) -> float:
-    """Operations of fp32 a second, of all cores."""
-    if device.peak_fp32_ops_per_s:
-        return device.peak_fp32_ops_per_s.value
-    clock = device.clock_hz.value if device.clock_hz else estimates.CPU_HZ
-    if device.kind == "gpu":
-        units = device.multiprocessors.value if device.multiprocessors else 1
-        return 2 * estimates.GPU_LANES * units * clock
-    return estimates.CORE_OPERATIONS * _cores(device) * clock
 
 
 def _bandwidth(device: Device) -> float:

@@ -67,7 +67,7 @@ class Row:
     note: str = ""
 
 
-class _Used:
+class Used:
     """The origins of the quantities that an estimate uses; "assumed" where a constant takes their place."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ def _place(device: Device, nbytes: float, all_cores: bool = False) -> tuple[Memo
     return device.memory, len(device.caches)
 
 
-def _latency(used: _Used, device: Device, place: Memory | None, level: int) -> float:
+def _latency(used: Used, device: Device, place: Memory | None, level: int) -> float:
     if place and place.latency_seconds:
         return used(place.latency_seconds)
     if level < min(len(device.caches), len(CACHE_CYCLES)):
@@ -118,11 +118,11 @@ def _latency(used: _Used, device: Device, place: Memory | None, level: int) -> f
     return used.assume(MEMORY_SECONDS)
 
 
-def _clock(used: _Used, device: Device) -> float:
+def _clock(used: Used, device: Device) -> float:
     return used(device.clock_hz) if device.clock_hz else used.assume(CPU_HZ)
 
 
-def _gather(used: _Used, device: Device, place: Memory | None, level: int, all_cores: bool) -> float:
+def _gather(used: Used, device: Device, place: Memory | None, level: int, all_cores: bool) -> float:
     """Seconds between two reads of random lines."""
     cores = used(device.cores) if all_cores and device.cores else 1
     if all_cores and place and place.gather_all_cores_seconds:
@@ -133,7 +133,7 @@ def _gather(used: _Used, device: Device, place: Memory | None, level: int, all_c
     return max(alone, CACHE_LINE / used(place.bandwidth_bytes_per_s) if place and place.bandwidth_bytes_per_s else 0.0)
 
 
-def _rate(used: _Used, device: Device, place: Memory | None, kernel: str, all_cores: bool) -> float:
+def _rate(used: Used, device: Device, place: Memory | None, kernel: str, all_cores: bool) -> float:
     """Bytes a second of "copy" or "triad"."""
     cores = used(device.cores) if all_cores and device.cores else 1
     together, alone = (getattr(place, f"{kernel}{of}_bytes_per_s", None) for of in ("_all_cores", ""))
@@ -161,7 +161,7 @@ def _levels(asked: Asked) -> Iterator[tuple[int, float]]:
 
 
 def _descent(
-    used: _Used, device: Device, asked: Asked, read: Callable[[Memory | None, int], float], all_cores: bool
+    used: Used, device: Device, asked: Asked, read: Callable[[Memory | None, int], float], all_cores: bool
 ) -> float:
     """Seconds of one element on its way from the root to a leaf."""
     cores = used(device.cores) if all_cores and device.cores else 1
@@ -173,19 +173,19 @@ def _descent(
 
 
 def _cpu(device: Device, asked: Asked, network: Network) -> Iterator[Row]:
-    used = _Used()
+    used = Used()
     alone = _descent(used, device, asked, functools.partial(_latency, used, device), False)
     yield used.row(device, "sample one leaf", alone)
     for all_cores, who in ((False, "one core"), (True, "all cores")):
-        used = _Used()
+        used = Used()
         read = functools.partial(_gather, used, device, all_cores=all_cores)
         each = _descent(used, device, asked, read, all_cores)
         yield used.row(device, f"sample a batch, {who}", asked.batch * each)
-        used = _Used()
+        used = Used()
         moved = 2 * asked.batch * asked.record_bytes
         place, _ = _place(device, moved, all_cores)
         yield used.row(device, f"copy a batch, {who}", moved / _rate(used, device, place, "copy", all_cores))
-        used = _Used()
+        used = Used()
         weights = GRADIENT_ARRAYS * FLOAT_BYTES * network.parameters
         place, _ = _place(device, weights, all_cores)
         yield used.row(device, f"apply a gradient, {who}", weights / _rate(used, device, place, "triad", all_cores))
@@ -193,7 +193,7 @@ def _cpu(device: Device, asked: Asked, network: Network) -> Iterator[Row]:
 
 
 def _gpu(device: Device, asked: Asked, network: Network) -> Iterator[Row]:
-    used = _Used()
+    used = Used()
     at_once = used.assume(GPU_THREADS) * (used(device.multiprocessors) if device.multiprocessors else 1)
     waves = math.ceil(asked.batch / at_once)
     spent = used(device.launch_seconds) if device.launch_seconds else 0.0
@@ -212,9 +212,9 @@ def _gpu(device: Device, asked: Asked, network: Network) -> Iterator[Row]:
 
 def _learner(device: Device, asked: Asked, network: Network) -> Iterator[Row]:
     """A roofline: arithmetic at its peak, or weights and their gradients through memory, and launches on top."""
-    used = _Used()
-    peak = _peak(used, device)
-    arithmetic = 2 * PASSES * network.macs * asked.batch / peak
+    used = Used()
+    operations = peak(used, device)
+    arithmetic = 2 * PASSES * network.macs * asked.batch / operations
     weights = GRADIENT_ARRAYS * FLOAT_BYTES * network.parameters
     place, _ = _place(device, weights, True)
     stated = place.bandwidth_bytes_per_s if place else None
@@ -226,8 +226,8 @@ def _learner(device: Device, asked: Asked, network: Network) -> Iterator[Row]:
         yield used.row(device, "energy of a gradient step", used(device.power_watts) * seconds, "J")
 
 
-def _peak(used: _Used, device: Device) -> float:
-    """Operations of fp32 a second."""
+def peak(used: Used, device: Device) -> float:
+    """Operations of fp32 a second, of all cores."""
     if device.peak_fp32_ops_per_s:
         return used(device.peak_fp32_ops_per_s)
     clock = _clock(used, device)
@@ -238,7 +238,7 @@ def _peak(used: _Used, device: Device) -> float:
 
 def _fpga(device: Device, asked: Asked, network: Network) -> Iterator[Row]:
     """The best design of ``dse.fpga.explore``, one slice kept for the tree where there are several."""
-    used = _Used()
+    used = Used()
     clock = _clock(used, device)
     slices = tuple(Slice(part.name, Budget(**part.usable())) for part in device.slices)
     for part in device.slices:
@@ -277,7 +277,7 @@ def _storage(device: Device, asked: Asked) -> Iterator[Row]:
         note = f"{need / 1e9:,.3g} GB of records do not fit {have / 1e9:,.3g} GB"
         yield Row(device.name, "gather a batch of records", None, note=note)
         return
-    used = _Used()
+    used = Used()
     used(device.memory.size_bytes)
     moved = asked.batch * asked.record_bytes / _rate(used, device, device.memory, "copy", True)
     yield used.row(device, "gather a batch of records", moved)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ..records import Measurement
 from ..solver.problem import Timed
+from ..stats import geometric_mean
 
 Times = Callable[[str, int], Timed | None]
 """Of a part (a contestant and an op), at a batch size; None where it was not timed."""
@@ -94,5 +95,5 @@ def _beyond(time: Times, steps: Mapping[str, Measurement]) -> Overheads | None:
 
 def _middle(values: Sequence[float], own: float) -> tuple[float, float]:
     """(geometric mean, factor that reaches all of them and a measurement's own error beyond)."""
-    middle = math.exp(sum(map(math.log, values)) / len(values))
+    middle = geometric_mean(values)
     return middle, own * max(max(value / middle, middle / value) for value in values)

@@ -143,6 +143,12 @@ class Parts:
         told = f"{step * 1e3:.2g} ms with inference, for no profile of {self.workload.name} tells"
         return self.modeled(Law(step / speedup, analytic.ACTOR_FACTOR * more, told), number)
 
+    def acting(self, processes: int, shares_weights: bool = False) -> Timed:
+        """Seconds that any of x processes spends on a gradient step, with the weights it fetches."""
+        u, step, fetch = self.workload.learner.update_interval, self.actor_step(processes), self.fetches(shares_weights)
+        ends = u * (step.low + fetch / 2), u * (step.high + 2 * fetch)
+        return dataclasses.replace(step, seconds=u * (step.seconds + fetch), low=ends[0], high=ends[1])
+
     def fetches(self, shares_weights: bool) -> float:
         """Seconds of weights fetched, an environment step: each actor's own, every sync_interval of its steps."""
         actors = self.workload.actors

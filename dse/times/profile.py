@@ -19,6 +19,7 @@ from typing import Any
 from impls.training import Workload, WorkloadError, load
 
 from .. import stats
+from ..platforms import Platform
 from ..records import Measurement, RecordError, Source, how_to_measure, read_folder, twins
 from ..solver.problem import Timed
 from .batch_law import flat_then_linear
@@ -31,7 +32,6 @@ FREE = ("learner.batch", "learner.update_interval", "learner.learning_starts", "
 Shape = Callable[[int], float]
 SKIPPED = ("questions.jsonl", "peers.jsonl")  # what answers are tested with, and what other libraries take
 LEAST_SPREAD = 1.02
-Z = 1.96  # standard deviations of a 95 % interval
 
 
 def timed(seconds: float, factor: float, source: Source, number: str, told: str = "") -> Timed:
@@ -165,6 +165,23 @@ def read(results: Path, machine_key: str, workload: Workload) -> PerformanceTabl
     return of_records(kept, machine_key, workload)
 
 
+def tables(
+    platform: Platform, workload: Workload, results: Path
+) -> tuple[PerformanceTable | None, PerformanceTable | None]:
+    """(records of this very machine, a profile made elsewhere). RecordError where a probed machine has no records."""
+    if platform.machine_key:
+        return read(results, platform.machine_key, workload), None
+    folders = [path for path in sorted(results.glob("*")) if any(path.glob("profile-*.jsonl"))]
+    for folder in folders:
+        try:
+            table = read(folder, folder.name, workload)
+        except RecordError:
+            continue
+        if table.rows:
+            return None, table
+    return None, None
+
+
 def of_records(records: Sequence[Measurement], machine_key: str, workload: Workload) -> PerformanceTable:
     """The same from records in memory."""
     floor = stats.noise_floor(twins(records, "training"))
@@ -222,7 +239,7 @@ def _rows(records: Iterable[Measurement], profiled: str, floor: float) -> Iterab
             options = {**record.options, "capacity": record.capacity, "fanout": record.fanout}
             low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
             sigma = stats.log_sigma(stats.Interval(record.seconds, low, high), floor)
-            time = timed(record.seconds, math.exp(Z * sigma), "measured", what)
+            time = timed(record.seconds, math.exp(stats.Z * sigma), "measured", what)
             told = f"{record.command}, at {(record.commit or 'no commit')[:8]}, {record.utc}"
             beside = str(record.options.get("beside", ""))
             yield Row(what, record.batch, record.threads, beside, options, time, told)
@@ -230,7 +247,7 @@ def _rows(records: Iterable[Measurement], profiled: str, floor: float) -> Iterab
 
 def _merged(times: Sequence[Timed]) -> Timed:
     """The same thing measured several times: the geometric mean, as uncertain as any one and as they lie apart."""
-    seconds = math.exp(sum(math.log(time.seconds) for time in times) / len(times))
+    seconds = stats.geometric_mean([time.seconds for time in times])
     return dataclasses.replace(
         times[0],
         seconds=seconds,

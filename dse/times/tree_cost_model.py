@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 from impls.levels import CACHE_LINE, level_sizes
 
+from .. import stats
+
 Reals = NDArray[np.float64]
 
 BASELINES = ("flat", "cumsum")
@@ -158,37 +160,7 @@ def fit(family: Family, points: Sequence[Point]) -> CostModel:
     target = np.concatenate([np.ones(len(points)), np.full(len(known), FLOOR_WEIGHT)])
     scale = weighted.max(axis=0)
     scale[scale == 0] = 1.0
-    return CostModel(family, nonnegative(weighted / scale, target) / scale)
-
-
-def nonnegative(matrix: Reals, target: Reals) -> Reals:
-    """The x >= 0 with the least |matrix x - target| (Lawson and Hanson 1974, chapter 23).
-
-    SciPy has it too, at half a second of import, which is most of what an answer takes.
-
-    >>> nonnegative(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([2.0, -1.0])).tolist()
-    [2.0, 0.0]
-    """
-    columns = matrix.shape[1]
-    x, free = np.zeros(columns), np.zeros(columns, dtype=bool)
-    small = 10 * np.finfo(float).eps * max(matrix.shape) * np.abs(matrix).sum(axis=0).max()
-    for _ in range(3 * columns):  # each round frees a column; more rounds would only move the last digits
-        gradient = matrix.T @ (target - matrix @ x)
-        if free.all() or (gradient[~free] <= small).all():
-            break
-        free[np.where(free, -np.inf, gradient).argmax()] = True
-        # Invariant: x is feasible and 0 outside of the free columns.
-        while True:
-            best = np.zeros(columns)
-            best[free] = np.linalg.lstsq(matrix[:, free], target, rcond=None)[0]
-            below = free & (best <= 0)
-            if not below.any():
-                x = best
-                break
-            x += (x[below] / (x[below] - best[below])).min() * (best - x)
-            free &= x > small
-            x[~free] = 0.0
-    return x
+    return CostModel(family, stats.nonnegative(weighted / scale, target) / scale)
 
 
 def _features(family: Family, point: Point) -> Reals:

@@ -14,17 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from impls.training import Workload
-from impls.training import load as load_workload
 
 from ..mapping.build import build
-from ..mapping.question import BATCHES, key_of, located, tables
+from ..mapping.question import BATCHES, MappingQuestion, ask
 from ..platforms import Platform
 from ..platforms.reading import RESULTS
 from ..solver.problem import Configuration, Problem, ProblemError, Timed
 from ..solver.search import Found, solve
 from ..solver.throughput import Outcome, outcome
 from ..times.parts import Evidence, Parts
-from ..times.profile import PerformanceTable
 from ..times.trees import LEAF_BYTES
 from .looks import Adapted, Cap, adapt, joint
 
@@ -54,18 +52,19 @@ class Replayed:
 
     def sampling_hz(self, samplers: int, batch: int) -> float:
         """Environment steps a second that the samplers could take."""
-        known = self.looks.get((samplers, batch))
-        return self.update_interval * known.outcome.actor_hz if known else 0.0
+        return self.update_interval * self._hz("actor_hz", samplers, batch)
 
     def frames_hz(self, samplers: int, batch: int) -> float:
         """Records a second that the learner could train on, whatever actors do."""
-        known = self.looks.get((samplers, batch))
-        return batch * known.outcome.training_hz if known else 0.0
+        return batch * self._hz("training_hz", samplers, batch)
 
     def records_hz(self, samplers: int, batch: int) -> float:
         """Records trained a second at the workload's update interval."""
+        return batch * self._hz("hz", samplers, batch)
+
+    def _hz(self, which: str, samplers: int, batch: int) -> float:
         known = self.looks.get((samplers, batch))
-        return batch * known.outcome.hz if known else 0.0
+        return float(getattr(known.outcome, which)) if known else 0.0
 
 
 @dataclass(frozen=True)
@@ -112,31 +111,27 @@ def adapted(
     ProblemError for caps outside any sense, or that not even one sampler is under; PlatformError, WorkloadError or
     RecordError as in ``recommend_mapping``.
     """
-    place, whose = located(platform, workload, results, machine)
-    task = load_workload(workload) if isinstance(workload, str | Path) else workload
-    if not any(device.kind == "cpu" for device in place.devices):
-        raise ProblemError(f"platform {place.name!r} has no processor, and environments step on one; add a cpu")
     if not 0 < cpu_percent <= WHOLE:
         raise ProblemError(f"the cap on the processor is a percentage above 0 and up to 100, not {cpu_percent:g}")
     if memory_bytes is not None and not memory_bytes > 0:
         raise ProblemError(f"the cap on memory must be above 0 GB, not {memory_bytes / 1e9:g}")
-    asked = _Asked(place, task, *tables(place, task, results))
-    caps, batches = list(_caps(asked, memory_bytes, cpu_percent)), _batches(asked)
-    samplers = tuple(range(1, asked.parts(1, batches[0]).cores + 1))
-    rates = _replayed(asked, samplers, batches, caps, tell)
+    question = ask(platform, workload, results=results, machine=machine)
+    caps, batches = list(_caps(question, memory_bytes, cpu_percent)), _batches(question)
+    samplers = tuple(range(1, _parts(question, 1, batches[0]).cores + 1))
+    rates = _replayed(question, samplers, batches, caps, tell)
+    task, platform_name = question.workload, question.platform.name
     found = adapt(samplers, batches, rates.sampling_hz, rates.frames_hz, caps)
     best = joint(samplers, batches, rates.records_hz, caps)
     if not rates.records_hz(*best):
-        raise ProblemError(f"{task.name} does not fit {place.name} with actors in processes of their own")
+        raise ProblemError(f"{task.name} does not fit {platform_name} with actors in processes of their own")
     tried = sum(all(cap.uses(x, batch) <= cap.most for cap in caps) for x in samplers for batch in batches)
     most = {cap.name: cap.most for cap in caps}
     pair = found.samplers.best, found.batch.best
-    of = key_of(asked.own, asked.other)
     return Adaptation(
-        *(place.name, task.name, samplers, batches, most, rates, found, pair, best, tried),
-        left_out=fixed_designs(place),
-        machine=of,
-        machine_note=whose,
+        *(platform_name, task.name, samplers, batches, most, rates, found, pair, best, tried),
+        left_out=fixed_designs(question.platform),
+        machine=question.machine,
+        machine_note=question.machine_note,
     )
 
 
@@ -145,39 +140,30 @@ def fixed_designs(platform: Platform) -> tuple[str, ...]:
     return tuple(device.name for device in platform.devices if device.kind == "fpga")
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """A platform, a workload, and the records that are known: the machine's own, or another one's."""
-
-    platform: Platform
-    workload: Workload
-    own: PerformanceTable | None
-    other: PerformanceTable | None
-
-    def parts(self, samplers: int, batch: int) -> Parts:
-        """Of the workload with that many actors, one process each, and that batch."""
-        actors = dataclasses.replace(self.workload.actors, count=samplers)
-        learner = dataclasses.replace(self.workload.learner, batch=batch)
-        task = dataclasses.replace(self.workload, actors=actors, learner=learner)
-        return Parts(self.platform, task, self.own, self.other, {})
+def _parts(question: MappingQuestion, samplers: int, batch: int) -> Parts:
+    """Of the workload with that many actors, one process each, and that batch."""
+    actors = dataclasses.replace(question.workload.actors, count=samplers)
+    learner = dataclasses.replace(question.workload.learner, batch=batch)
+    return question.parts(dataclasses.replace(question.workload, actors=actors, learner=learner))
 
 
-def _batches(asked: _Asked) -> tuple[int, ...]:
+def _batches(question: MappingQuestion) -> tuple[int, ...]:
     """Powers of two; of a machine with records, those that lie within what was measured."""
-    sizes = {batch for _, batch in asked.own.alone("learner step")} if asked.own else set()
+    own, _ = question.tables
+    sizes = {batch for _, batch in own.alone("learner step")} if own else set()
     return tuple(one for one in BATCHES if not sizes or min(sizes) <= one <= max(sizes))
 
 
-def _caps(asked: _Asked, memory_bytes: float | None, cpu_percent: float) -> Iterator[Cap]:
+def _caps(question: MappingQuestion, memory_bytes: float | None, cpu_percent: float) -> Iterator[Cap]:
     """On cores, one of which the learner takes at least; and on memory, as if all of it were the host's."""
-    parts = asked.parts(1, asked.workload.learner.batch)
+    parts = _parts(question, 1, question.workload.learner.batch)
     yield Cap(PROCESSOR, cpu_percent, lambda samplers, batch: WHOLE * (samplers + 1) / parts.cores)
     stated = parts.cpu.memory.size_bytes.value if parts.cpu.memory else None
     most = memory_bytes or stated
-    replay = asked.workload.replay
+    replay = question.workload.replay
 
     def held(samplers: int, batch: int) -> float:
-        under_way = sum(asked.parts(samplers, batch).learner_bytes(parts.cpu, replay.presampled).values())
+        under_way = sum(_parts(question, samplers, batch).learner_bytes(parts.cpu, replay.presampled).values())
         return parts.storage_bytes + LEAF_BYTES * replay.capacity + under_way + (samplers + 1) * PROCESS_BYTES
 
     if most:
@@ -185,7 +171,11 @@ def _caps(asked: _Asked, memory_bytes: float | None, cpu_percent: float) -> Iter
 
 
 def _replayed(
-    asked: _Asked, samplers: Sequence[int], batches: Sequence[int], caps: Sequence[Cap], tell: Callable[[int], None]
+    question: MappingQuestion,
+    samplers: Sequence[int],
+    batches: Sequence[int],
+    caps: Sequence[Cap],
+    tell: Callable[[int], None],
 ) -> Replayed:
     """Of all pairs under the caps."""
     looks: dict[Pair, Look] = {}
@@ -195,8 +185,10 @@ def _replayed(
         if not allowed:
             break
         tell(batch)
-        acting = acting or {x: _acting(asked.parts(x, batch), x) for x in allowed}  # more records allow no more of them
-        built = build(asked.parts(allowed[-1], batch), excluded=frozenset(fixed_designs(asked.platform)))
+        acting = acting or {
+            x: _acting(_parts(question, x, batch), x) for x in allowed
+        }  # more records allow no more of them
+        built = build(_parts(question, allowed[-1], batch), excluded=frozenset(fixed_designs(question.platform)))
         budget = f"{built.parts.cpu.name}.cores"
         cores = caps[0].most / WHOLE * built.parts.cores
         problems = [
@@ -207,15 +199,12 @@ def _replayed(
         fastest = functools.cache(functools.partial(_fastest, problems, acting))
         for x, (given, learner) in _row(fastest, acting, allowed):
             looks[x, batch] = Look(given, acting[x][1], built.evidence[learner])
-    return Replayed(asked.workload.learner.update_interval, looks)
+    return Replayed(question.workload.learner.update_interval, looks)
 
 
 def _acting(parts: Parts, samplers: int) -> _Acting:
-    """Of x processes in a gradient step, each with the weights it fetches, as ``build`` has it."""
-    u, step, fetch = parts.workload.learner.update_interval, parts.actor_step(samplers), parts.fetches(False)
-    ends = u * (step.low + fetch / 2), u * (step.high + 2 * fetch)
-    time = dataclasses.replace(step, seconds=u * (step.seconds + fetch), low=ends[0], high=ends[1])
-    return time, parts.evidence[step.number]
+    time = parts.acting(samplers)
+    return time, parts.evidence[time.number]
 
 
 def _row(

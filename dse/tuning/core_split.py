@@ -17,6 +17,7 @@ import numpy as np
 
 from ..records import SOURCES, Source
 from ..solver.problem import ProblemError
+from ..stats import nonnegative
 
 LEAST_POINTS = 2  # below which no law of scaling is fitted
 
@@ -91,8 +92,6 @@ def scaling(curve: RateCurve) -> Scaling:
     x / f(x) is linear in its three parts. Two points leave coherence open: it is 0 then, which is Amdahl's law.
     ProblemError for a single point, or where one core would be infinitely fast.
     """
-    from scipy.optimize import nnls  # noqa: PLC0415  # heavy
-
     if len(curve.rates) < LEAST_POINTS:
         raise ProblemError(f"{curve.name}: one point says nothing of scaling; time it on a second number of cores")
     x = np.array(curve.cores, np.float64)
@@ -100,7 +99,7 @@ def scaling(curve: RateCurve) -> Scaling:
     parts = np.stack((np.ones_like(x), x - 1, x * (x - 1)), axis=1)[:, : len(x)] * (f / x)[:, None]
     scale = parts.max(axis=0)
     scale[scale == 0] = 1.0
-    found = nnls(parts / scale, np.ones(len(x)))[0] / scale
+    found = nonnegative(parts / scale, np.ones(len(x))) / scale
     alone, contention, coherence = (*found, 0.0)[:3]
     if alone <= 0:
         raise ProblemError(f"{curve.name}: rates on {curve.cores} cores say nothing of one core; time it on one")

@@ -7,15 +7,14 @@ Letters: B batch, L learners, H gradient steps between averages of the weights.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from impls.training import Workload
-from impls.training import load as load_workload
 from impls.training.sizes import networks
 
-from ..mapping.question import key_of, located, tables
+from ..mapping.question import ask
 from ..platforms import Device, Platform
 from ..platforms.reading import RESULTS
 from ..records import Source
@@ -116,24 +115,20 @@ def learner_scaling(
     ``device``: what each learner runs on, by default a core of the processor. ProblemError for numbers outside any
     sense or a device that cannot train; PlatformError, WorkloadError or RecordError as in ``recommend_mapping``.
     """
-    place, whose = located(platform, workload, results, machine)
-    task = load_workload(workload) if isinstance(workload, str | Path) else workload
     if not 1 <= most <= MOST:
         raise ProblemError(f"the most learners to try are from 1 to {MOST}, not {most}")
     if not 1 <= longest <= LONGEST:
         raise ProblemError(f"the longest period is from 1 to {LONGEST} gradient steps, not {longest}")
-    if not any(one.kind == "cpu" for one in place.devices):
-        raise ProblemError(f"platform {place.name!r} has no processor, and environments step on one; add a cpu")
+    question = ask(platform, workload, results=results, machine=machine)
+    place, parts = question.platform, question.parts()
     names = [one.name for one in place.devices]
     if device is not None and device not in names:
         raise ProblemError(f"no device {device!r} for learners; there are {', '.join(names)}")
-    own, other = tables(place, task, results)
-    parts = Parts(place, task, own, other, {})
     home = place.device(device) if device else parts.cpu
     if home is not parts.cpu and not place.way(parts.cpu.name, home.name, 0.0)[1]:
         raise ProblemError(f"no chain of links from {parts.cpu.name} to {home.name}; state them in the platform file")
     sources = tuple(_sources(parts, home, most))
-    terms = _terms(parts, sources)
+    terms = _terms(parts.batch, sources)
     held = parts.cores if home.kind == "cpu" else 1
     counts = tuple(dict.fromkeys([1 << power for power in range(most.bit_length())] + [most]))
     fitting = range(1, (min(most, held) if home.kind == "cpu" else most) + 1)
@@ -142,16 +137,29 @@ def learner_scaling(
     ran = tuple(_ran(parts.table, terms)) if parts.table and home is parts.cpu else ()
     points = factors(terms, counts, horizons)
     return LearnerScaling(
-        *(place.name, task.name, home.name, terms, sources, counts, horizons, points, held, longest, choice, ran),
-        machine=key_of(own, other),
-        machine_note=whose,
+        *(
+            place.name,
+            question.workload.name,
+            home.name,
+            terms,
+            sources,
+            counts,
+            horizons,
+            points,
+            held,
+            longest,
+            choice,
+            ran,
+        ),
+        machine=question.machine,
+        machine_note=question.machine_note,
     )
 
 
-def _terms(parts: Parts, sources: Sequence[Term]) -> Terms:
+def _terms(batch: int, sources: Iterable[Term]) -> Terms:
     law = {one.name: one.law for one in sources}
     return Terms(
-        batch=parts.batch,
+        batch=batch,
         replay_seconds=law["T_replay"].fixed_seconds,
         passes=law["T_pass"],
         update_seconds=0.0,
@@ -162,49 +170,71 @@ def _terms(parts: Parts, sources: Sequence[Term]) -> Terms:
     )
 
 
+def measured_terms(table: PerformanceTable, batch: int) -> Terms | None:
+    """What a gradient step of B records on one thread is made of, by a machine's profile; None where it lacks a term.
+
+    Passes and the update of weights were timed together, so the fixed part of the passes has both. Weights go there by
+    publishing and fetching them in shared memory. Records are sent as fast as they are gathered.
+    """
+    known = _measured(table, batch)
+    return _terms(batch, known.values()) if len(known) == len(MODELS) else None
+
+
+def _measured(table: PerformanceTable, batch: int) -> dict[str, Term]:
+    """Those terms, by name, that a profile has."""
+    replay = [table.time(f"numba {op}", batch) for op in ("draw", "update")]
+    sent = [table.time(f"weights {op}", 1, via="shared") for op in ("publish", "fetch")]
+    steps = {size: rows[0].time.seconds for (_, size), rows in table.alone("learner step", 1).items()}
+    gathers = [(rows[0].time.seconds, size) for (_, size), rows in table.alone("storage gather").items()][:1]
+    rows = [row for held in table.alone("weights average").values() for row in held]
+    means = {float(row.options["models"]): row.time.seconds for row in rows}
+    found = [
+        *_fixed("T_replay", replay, "a draw and an update of the numba tree"),
+        *_fixed("T_weights", sent, "weights of all networks, published and fetched in shared memory"),
+    ]
+    if len(steps) >= LEAST_POINTS:
+        law = flat_then_linear(list(steps), list(steps.values()))
+        off = max(max(law.seconds(size) / time, time / law.seconds(size)) for size, time in steps.items()) - 1
+        told = (
+            f"steps on one thread, weights updated, at {len(steps)} batches from {min(steps):,} to {max(steps):,}; the "
+            f"law is {off:.0%} off at worst"
+        )
+        found.append(Term("T_pass", law, "record", "measured", told))
+    for seconds, size in gathers:
+        law = FlatThenLinear(0.0, seconds / size)
+        found.append(Term("T_records", law, "record", "measured", "records go as fast as they are gathered"))
+    if len(means) >= LEAST_POINTS:
+        told = f"averages of {', '.join(f'{one:g}' for one in sorted(means))} models"
+        law = flat_then_linear(list(means), list(means.values()))
+        found.append(Term("T_avg", law, "learner", "measured", told))
+    return {one.name: one for one in found}
+
+
+def _fixed(name: str, times: Iterable[Timed | None], told: str) -> Iterator[Term]:
+    """A sum of times, if all of them were measured."""
+    known = list(times)
+    spent = [one for one in known if one]
+    if len(spent) == len(known):
+        source: Source = "extrapolated" if any(one.source == "extrapolated" for one in spent) else "measured"
+        yield Term(name, FlatThenLinear(sum(one.seconds for one in spent), 0.0), "", source, told)
+
+
 def _sources(parts: Parts, home: Device, most: int) -> Iterator[Term]:
-    """Of all terms; ``most`` learners share B."""
-    here = parts.table if home is parts.cpu else None
-    yield _replay(parts)
-    yield (_measured_passes(here) if here else None) or _modeled_passes(parts, home, most)
-    yield _records(parts, home)
-    yield _weights(parts, home)
-    yield _average(parts)
+    """Of all terms; ``most`` learners share B. Only learners on the processor have their own terms in a profile."""
+    known = _measured(parts.table, parts.batch) if parts.table else {}
+    for name, model in MODELS.items():
+        anywhere = home is parts.cpu or name in ("T_replay", "T_avg")
+        yield known[name] if anywhere and name in known else model(parts, home, most)
 
 
-def _replay(parts: Parts) -> Term:
-    if parts.table:
-        spent = [parts.table.time(f"numba {op}", parts.batch) for op in ("draw", "update")]
-        known = [one for one in spent if one]
-        if len(known) == len(spent):
-            return _fixed("T_replay", known, "a draw and an update of the numba tree")
+def _replay(parts: Parts, home: Device, most: int) -> Term:
     replay = parts.workload.replay
     laws = analytic.tree(parts.platform, parts.cpu, replay.capacity, replay.fanout, parts.batch)
     seconds = sum(law.seconds for law in laws)
     return Term("T_replay", FlatThenLinear(seconds, 0.0), "B", "modeled", f"draw and update: {laws[0].told}")
 
 
-def _fixed(name: str, times: Sequence[Timed], told: str) -> Term:
-    """A sum of measured times."""
-    source: Source = "extrapolated" if any(one.source == "extrapolated" for one in times) else "measured"
-    return Term(name, FlatThenLinear(sum(one.seconds for one in times), 0.0), "", source, told)
-
-
-def _measured_passes(table: PerformanceTable) -> Term | None:
-    """Passes and the update of weights were timed together: the fixed part has both."""
-    steps = {size: rows[0].time.seconds for (_, size), rows in table.alone("learner step", 1).items()}
-    if len(steps) < LEAST_POINTS:
-        return None
-    law = flat_then_linear(list(steps), list(steps.values()))
-    off = max(max(law.seconds(size) / time, time / law.seconds(size)) for size, time in steps.items()) - 1
-    told = (
-        f"steps on one thread, weights updated, at {len(steps)} batches from {min(steps):,} to {max(steps):,}; the law "
-        f"is {off:.0%} off at worst"
-    )
-    return Term("T_pass", law, "record", "measured", told)
-
-
-def _modeled_passes(parts: Parts, home: Device, most: int) -> Term:
+def _passes(parts: Parts, home: Device, most: int) -> Term:
     """Through the solver's steps of B, and of the smallest part of it."""
     small = max(1, parts.batch // most)
     sizes = (small, parts.batch) if small < parts.batch else (parts.batch, 2 * parts.batch)
@@ -222,7 +252,7 @@ def _modeled_passes(parts: Parts, home: Device, most: int) -> Term:
     return Term("T_pass", law, "record", found[-1].source, parts.evidence[found[-1].number].told)
 
 
-def _records(parts: Parts, home: Device) -> Term:
+def _records(parts: Parts, home: Device, most: int) -> Term:
     if home is not parts.cpu:
         nbytes = parts.batch * parts.transition_bytes
         alone, whole = (parts.platform.transfer_seconds(parts.cpu.name, home.name, size) for size in (0.0, nbytes))
@@ -230,11 +260,6 @@ def _records(parts: Parts, home: Device) -> Term:
         return Term(
             "T_records", law, "record", "modeled", f"{parts.transition_bytes:g} bytes over the way to {home.name}"
         )
-    gathers = list(parts.table.alone("storage gather").items()) if parts.table else []
-    if gathers:
-        (_, size), rows = gathers[0]
-        law = FlatThenLinear(0.0, rows[0].time.seconds / size)
-        return Term("T_records", law, "record", "measured", "records go as fast as they are gathered")
     told = analytic.rows_moved(parts.cpu, parts.batch, parts.batch * parts.transition_bytes)
     law = FlatThenLinear(0.0, told.seconds / parts.batch)
     return Term("T_records", law, "record", "modeled", f"as fast as they are gathered: {told.told}")
@@ -245,30 +270,23 @@ def _weights_bytes(parts: Parts) -> float:
     return 4.0 * sum(size.parameters for size in networks(parts.workload).values())
 
 
-def _weights(parts: Parts, home: Device) -> Term:
+def _weights(parts: Parts, home: Device, most: int) -> Term:
     if home is not parts.cpu:
         seconds = parts.platform.transfer_seconds(parts.cpu.name, home.name, _weights_bytes(parts))
         told = f"{_weights_bytes(parts) / 1e6:.2g} MB over the way to {home.name}"
         return Term("T_weights", FlatThenLinear(seconds, 0.0), "", "modeled", told)
-    sent = [parts.table.time(f"weights {op}", 1, via="shared") for op in ("publish", "fetch")] if parts.table else []
-    known = [one for one in sent if one]
-    if len(known) == 2:
-        return _fixed("T_weights", known, "weights of all networks, published and fetched in shared memory")
     law = analytic.fetch(_weights_bytes(parts))
     return Term("T_weights", FlatThenLinear(law.seconds, 0.0), "", "modeled", law.told)
 
 
-def _average(parts: Parts) -> Term:
-    rows = [row for held in parts.table.alone("weights average").values() for row in held] if parts.table else []
-    means = {float(row.options["models"]): row.time.seconds for row in rows}
-    if len(means) >= LEAST_POINTS:
-        law = flat_then_linear(list(means), list(means.values()))
-        return Term(
-            "T_avg", law, "learner", "measured", f"averages of {', '.join(f'{one:g}' for one in sorted(means))} models"
-        )
+def _average(parts: Parts, home: Device, most: int) -> Term:
     moved = analytic.rows_moved(parts.cpu, 1, _weights_bytes(parts))
     told = "each learner's weights through the processor's memory once"
     return Term("T_avg", FlatThenLinear(0.0, moved.seconds), "learner", "modeled", told)
+
+
+MODELS = {"T_replay": _replay, "T_pass": _passes, "T_records": _records, "T_weights": _weights, "T_avg": _average}
+"""What is to be said of a term that no profile tells: of the parts, the learners' device, and the most learners."""
 
 
 def _ran(table: PerformanceTable, terms: Terms) -> Iterator[Ran]:

@@ -20,7 +20,7 @@ from typing import Any
 from impls.training import Workload, WorkloadError, load
 
 from .. import platforms
-from ..mapping.answer import MappingAnswer, answered
+from ..mapping.answer import MappingAnswer, build_answer
 from ..mapping.build import build
 from ..platforms import Platform, PlatformError
 from ..platforms.reading import FILE
@@ -86,7 +86,7 @@ def predicted(found: Sequence[Measurement], platform: Platform, workload: Worklo
     table = profile.of_records(found, platform.machine_key or "", workload)
     if not table.rows:
         raise _missing(workload, "a profile", "profile")
-    given = answered(build(Parts(platform, workload, table, None, as_run(workload))), "ratio")
+    given = build_answer(build(Parts(platform, workload, table, None, as_run(workload))), "ratio")
     if not isinstance(given, MappingAnswer):
         raise RecordError(f"{workload.name}: the serial loop does not fit platform {platform.name!r}")
     for part in given.parts:
