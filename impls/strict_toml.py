@@ -1,18 +1,28 @@
-"""What every file in TOML here is read with: text and tables or one sentence why not, and faults by their line."""
+"""The one reader of files in TOML: strict, and everything that is wrong is told at once, each fault by its line.
 
+A kind of file is a dataclass whose fields are its keys (``key``), a ``Reader`` that knows its numbers, and ``Files``.
+"""
+
+import dataclasses
 import difflib
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from . import toml_lines
+from .toml_lines import KeyPath, line_of, locate, too_deep
 
 MOST_BYTES = 1 << 20
 MOST_TOLD = 100
+MOST_TABLES = 100  # of one kind in one table
 
-Faults = list[tuple[toml_lines.Path, str]]
+_KINDS = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "an array", dict: "a table"}
+
+T = TypeVar("T")
+Field = dataclasses.Field[Any]
+
+Faults = list[tuple[KeyPath, str]]
 """The key, and a sentence that says what is wrong with it."""
 
 
@@ -65,7 +75,7 @@ def tables(text: str, kind: str) -> dict[str, Any]:
     """The text's tables. UnreadableError for what is not TOML, or what no reader of TOML can take."""
     if (nul := text.find("\0")) >= 0:
         raise UnreadableError("holds a NUL byte; it is not a text, or was damaged", text.count("\n", 0, nul) + 1)
-    if line := toml_lines.too_deep(text):
+    if line := too_deep(text):
         raise UnreadableError(f"a key of more than 16 parts; no key of a {kind} file has so many", line)
     try:
         return tomllib.loads(text)
@@ -80,14 +90,169 @@ def tables(text: str, kind: str) -> dict[str, Any]:
         raise UnreadableError(f"holds a number that cannot be read ({str(error)[:80]})") from None
 
 
-def by_line(faults: Faults, text: str, where: str) -> list[Problem]:
+class Files(Generic[T]):
+    """Files of a ``kind``, such as "platform": those that ship in a ``folder``, by their names, and anyone's own.
+
+    ``build`` makes of the tables what they describe, or None with all faults. ``error`` is the exception to raise.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        folder: Path,
+        build: Callable[[Mapping[str, Any]], tuple[T | None, Faults]],
+        error: type[Exception],
+    ) -> None:
+        self.kind, self.folder, self.build, self.error = kind, folder, build, error
+
+    def names(self) -> list[str]:
+        """Those that ship."""
+        return sorted(path.stem for path in self.folder.glob("*.toml"))
+
+    def path_of(self, name: str | Path, *others: str) -> Path:
+        """The file of a name, or the path itself. ``error`` for a name that nothing has; ``others`` are names too."""
+        path, known = Path(name), self.names()
+        if str(name) in known:
+            return self.folder / f"{name}.toml"
+        if path.suffix == ".toml" or len(path.parts) != 1:
+            return path
+        known += others
+        there = f"there are {', '.join(known)}, or name a .toml file{near(str(name), known)}"
+        raise self.error(f"no {self.kind} {short(str(name))}; {there}")
+
+    def load(self, path: Path) -> T:
+        """What a file describes. ``error`` with a line for each problem where there are any."""
+        loaded, problems = self.read(path)
+        if loaded is None:
+            raise self.error("\n".join(map(str, problems)))
+        return loaded
+
+    def read(self, path: Path) -> tuple[T | None, list[Problem]]:
+        """(what the file describes, nothing), or (None, all that is wrong with it)."""
+        try:
+            return self.parse(content(path, self.kind), str(path))
+        except UnreadableError as error:
+            return None, [Problem(str(path), error.line, str(error))]
+
+    def parse(self, text: str, where: str) -> tuple[T | None, list[Problem]]:
+        """The same of a text; ``where`` is what problems call the file."""
+        try:
+            built, faults = self.build(tables(text, self.kind))
+        except UnreadableError as error:
+            return None, [Problem(where, error.line, str(error))]
+        return built, _by_line(faults, text, where) if faults else []
+
+
+def _by_line(faults: Faults, text: str, where: str) -> list[Problem]:
     """The faults as problems in the order of their lines, a hundred at most."""
-    at = toml_lines.locate(text)
-    told = sorted({(toml_lines.line_of(path, at), sentence) for path, sentence in faults})
+    lines = locate(text)
+    told = sorted({(line_of(path, lines), sentence) for path, sentence in faults})
     found = [Problem(where, line, sentence) for line, sentence in told[:MOST_TOLD]]
-    if len(told) > MOST_TOLD:
-        found.append(Problem(where, 0, f"and {len(told) - MOST_TOLD} more"))
-    return found
+    return found + ([Problem(where, 0, f"and {len(told) - MOST_TOLD} more")] if len(told) > MOST_TOLD else [])
+
+
+def key(shape: str, default: Any = dataclasses.MISSING, **rules: Any) -> Any:
+    """The field of a dataclass that a key of a file states: its shape, and rules for those who read it."""
+    return dataclasses.field(default=default, metadata={"shape": shape, **rules})
+
+
+class Reader:
+    """Reads tables into dataclasses, and collects what is wrong with them. Subclasses read numbers, each their own.
+
+    Shapes of a field: "text", of ``choices`` or of a ``pattern`` that ``called`` puts in words; "table", of the class
+    ``of``, or of the field's own type where it has no rules; "tables", any number of those.
+    """
+
+    def __init__(self) -> None:
+        self.faults: Faults = []
+
+    def fault(self, path: KeyPath, sentence: str) -> None:
+        """Keep what is wrong with the key at a path."""
+        self.faults.append((path, sentence))
+
+    def keys(self, of: type) -> Mapping[str, Field]:
+        """The fields of a class by the keys that state them."""
+        return {field.name: field for field in dataclasses.fields(of)}
+
+    def table(self, of: type, data: Mapping[str, Any], path: KeyPath) -> Any:
+        """The table as an ``of``, or None with faults."""
+        before, given, fields = len(self.faults), dict[str, Any](), self.keys(of)
+        for word, value in data.items():
+            if word in fields:
+                given[fields[word].name] = self.value(fields[word], value, (*path, word))
+            else:
+                self.fault((*path, word), self.unknown(word, of))
+        self.complete(of, given, path)
+        return None if len(self.faults) > before else of(**given)
+
+    def value(self, field: Field, value: Any, path: KeyPath) -> Any:
+        """The value of a key; whatever, with a fault, where it is wrong."""
+        rules = field.metadata
+        match rules.get("shape", "table"), value:
+            case "text", _:
+                return self.text(value, path, rules)
+            case "table", dict():
+                return self.table(rules.get("of", field.type), value, path)
+            case "tables", list() if all(isinstance(part, dict) for part in value):
+                if len(value) > MOST_TABLES:
+                    self.fault(path, f"{len(value)} tables {path[-1]}; at most {MOST_TABLES} are read")
+                return tuple(self.table(rules["of"], part, (*path, n)) for n, part in enumerate(value[:MOST_TABLES]))
+        self.fault(path, f"{path[-1]} must be {self.expected(field, path)}, not {self.kind_of(value)}")
+        return None
+
+    def text(self, value: Any, path: KeyPath, rules: Mapping[str, Any]) -> str | None:
+        """Text with single spaces between its words, or None with a fault."""
+        plain, choices = " ".join(value.split()) if isinstance(value, str) else "", rules.get("choices")
+        if not isinstance(value, str):
+            wrong = f"text in quotes, not {self.kind_of(value)}"
+        elif choices and value not in choices:
+            wrong = f"one of {', '.join(choices)}, not {short(value)}{near(value, choices)}"
+        elif "pattern" in rules and not rules["pattern"].fullmatch(value):
+            wrong = f"{rules['called']}, not {short(value)}"
+        elif not plain or not plain.isprintable():
+            wrong = f"printable text, not {short(value)}"
+        else:
+            return plain
+        self.fault(path, f"{path[-1]} must be {wrong}")
+        return None
+
+    def unknown(self, word: str, of: type) -> str:
+        """What to say of a key that a table has not."""
+        return f"unknown key {short(word)}{near(word, self.keys(of))}"
+
+    def complete(self, of: type, given: Mapping[str, Any], path: KeyPath) -> None:
+        """Find what is wrong with a table once its keys are read: here, what it lacks."""
+        if lacking := self.lacking(of, given, path):
+            self.fault(path, f"{header(path) if path else f'this {of.__name__.lower()}'} lacks {lacking}")
+
+    def lacking(self, of: type, given: Mapping[str, Any], path: KeyPath, needed: Iterable[str] = ()) -> str:
+        """The keys that are not given of fields without a default, and of those that are ``needed`` here."""
+        return ", ".join(
+            self.described(field, path)
+            for field in dataclasses.fields(of)
+            if field.name not in given
+            and (field.name in needed or field.default is field.default_factory is dataclasses.MISSING)
+        )
+
+    def described(self, field: Field, path: KeyPath) -> str:
+        """The key of a field that the table at a path lacks, or the header of a table."""
+        name, shape = field.metadata.get("key", field.name), field.metadata.get("shape", "table")
+        return header((*path, name), shape) if shape in ("table", "tables") else name
+
+    def expected(self, field: Field, path: KeyPath) -> str:
+        """What the value of a key should be."""
+        shape: str = field.metadata.get("shape", "table")
+        return header(path, shape) if shape in ("table", "tables") else shape
+
+    def kind_of(self, value: object) -> str:
+        """What a value of TOML is, in words."""
+        return _KINDS.get(type(value), "a date or time")
+
+
+def header(path: KeyPath, shape: str = "table") -> str:
+    """What stands above a table in a file."""
+    names = ".".join(step for step in path if isinstance(step, str))
+    return f"[[{names}]]" if shape == "tables" else f"[{names}]"
 
 
 def near(word: str, known: Iterable[str]) -> str:
@@ -99,9 +264,3 @@ def near(word: str, known: Iterable[str]) -> str:
 def short(word: object) -> str:
     """What a file says, quoted, and cut where it is long."""
     return repr(word if len(str(word)) <= 40 else f"{str(word)[:40]}...")
-
-
-def kind_of(value: object) -> str:
-    """What a value of TOML is, in words."""
-    kinds = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "an array", dict: "a table"}
-    return kinds.get(type(value), "a date or time")

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterator, Mapping
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
+"""Of a key: the names of the tables around it, the numbers of those that stand in arrays, and its own name."""
 
 _TOKEN = re.compile(
     r"""(?P<string>'''.*?'{3,5}|\"\"\"(?:\\.|[^\\])*?\"{3,5}|'[^'\n]*'|"(?:\\.|[^"\\\n])*")"""
@@ -20,14 +21,14 @@ def too_deep(text: str) -> int | None:
     return text.count("\n", 0, found.start()) + 1 if found else None
 
 
-def locate(text: str) -> dict[Path, int]:
+def locate(text: str) -> dict[KeyPath, int]:
     """Line, from 1, of every table and key of a text that is TOML. Tables of an array go by their number.
 
     Keys within braces are not told apart; they stand on the line of the key before the brace.
     """
-    found: dict[Path, int] = {(): 1}
-    counts: dict[Path, int] = {}
-    here: Path = ()
+    found: dict[KeyPath, int] = {(): 1}
+    counts: dict[KeyPath, int] = {}
+    here: KeyPath = ()
     for line, tokens in _statements(text):
         if tokens[0] == "[":
             several = tokens[1:2] == ["["]
@@ -44,7 +45,7 @@ def locate(text: str) -> dict[Path, int]:
     return found
 
 
-def line_of(path: Path, lines: Mapping[Path, int]) -> int:
+def line_of(path: KeyPath, lines: Mapping[KeyPath, int]) -> int:
     """The line of a key, or of the nearest table around it that the text has."""
     while path not in lines:
         path = path[:-1]
@@ -73,9 +74,9 @@ def _names(tokens: list[str]) -> tuple[str, ...]:
     return tuple(token.strip("\"'") for token in tokens if token not in "[].")
 
 
-def _absolute(names: tuple[str, ...], counts: Mapping[Path, int]) -> Path:
+def _absolute(names: tuple[str, ...], counts: Mapping[KeyPath, int]) -> KeyPath:
     """A header's names with the number of the latest table after each array of tables on the way."""
-    path: Path = ()
+    path: KeyPath = ()
     for name in names[:-1]:
         path = (*path, name)
         if path in counts:

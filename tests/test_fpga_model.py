@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
+from dse.platforms import load
+from dse.times.untimed_trees import host_link
 from impls.fpga import cycles
 from impls.fpga.design import Design
-from impls.fpga.link import U200_LINK, Link
-from impls.fpga.model import bank_sizes, bank_sums, ledger
+from impls.fpga.model import Link, bank_sizes, bank_sums, ledger
 
 ONE_BANK = Design(4096, 2, 18, "scan")
+U200_LINK = host_link(load("u200"))
 
 
 @pytest.mark.parametrize("batch", [1, 32, 1000])
@@ -83,14 +85,20 @@ def test_the_ledger_adds_up():
 
 
 def test_the_link_is_a_row_of_its_own():
-    up, down = ledger(ONE_BANK, "upload", 1000), ledger(ONE_BANK, "download", 1000)
+    up, down = (ledger(ONE_BANK, op, 1000, link=U200_LINK) for op in ("upload", "download"))
     assert up.cycles == down.cycles == 0
     assert up.seconds == pytest.approx(13.6e-6 + 8000 / 7.45e9)
     assert down.seconds == pytest.approx(13e-6 + 8000 / 12.1e9)
     assert U200_LINK.to_device_seconds(0) + U200_LINK.from_device_seconds(0) > 26e-6
-    free = Link(0, 1e9, 0, 1e9)
+    free = Link(lambda nbytes: nbytes / 1e9, lambda nbytes: nbytes / 1e9)
     assert ledger(ONE_BANK, "upload", 1000, link=free).seconds == 8e-6
     assert ledger(ONE_BANK, "sample", 1000, link=free) == ledger(ONE_BANK, "sample", 1000)
+
+
+def test_a_transfer_without_a_link_is_refused():
+    for op in ("upload", "download"):
+        with pytest.raises(ValueError, match=f"{op} takes what the link to the host takes; give link="):
+            ledger(ONE_BANK, op, 1)
 
 
 def test_a_quoted_log_is_met_by_the_link():

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 import impls
 from impls.fpga.design import Design
-from impls.fpga.model import OPS
+from impls.fpga.model import OPS, Link
 from impls.sumtree.oracle import Oracle
+
+LINK = Link(lambda nbytes: 1e-9 * nbytes, lambda nbytes: 2e-9 * nbytes)
 
 
 def leaves_of(tree):
@@ -114,7 +116,7 @@ def test_options_that_make_no_hardware_are_refused(options, message):
 @pytest.mark.parametrize("law", ["rtl", "published", "pearl"])
 @pytest.mark.parametrize("op", OPS)
 def test_every_operation_has_a_time_and_it_grows_with_the_batch(op, law):
-    tree = impls.make("fpga", 5000, law=law)
+    tree = impls.make("fpga", 5000, law=law, link=LINK)
     tree.update(np.arange(5000), 1.0)
     short, long = tree.modeled_seconds(op, 32), tree.modeled_seconds(op, 4096)
     assert 0 < short <= long < 1e-3
@@ -142,6 +144,14 @@ def test_times_follow_the_leaves_there_are():
         tree.update(np.arange(32_000), 1.0)
         assert tree.ledger("sample", 1024).busiest == pytest.approx(44, abs=2)
     assert seconds["contiguous"] > 5 * seconds["interleaved"]
+
+
+def test_transfers_take_what_the_link_takes_of_a_copy_too():
+    tree = impls.make("fpga", 100, link=LINK)
+    for one in (tree, copy.deepcopy(tree)):
+        assert (one.modeled_seconds("upload", 4), one.modeled_seconds("download", 4)) == (32e-9, 64e-9)
+    with pytest.raises(ValueError, match="give link="):
+        impls.make("fpga", 100).modeled_seconds("upload", 4)
 
 
 def test_a_copy_is_the_same_hardware():

@@ -11,9 +11,10 @@ from dse.platforms import PlatformError, Quantity, leaves, load, problems
 from dse.platforms.quantities import ORIGINS, UNITS, in_unit, readable, to_si
 from dse.platforms.reading import parse, path_of
 from dse.platforms.writing import to_toml
-from impls.fpga.link import U200_LINK
+from dse.times.untimed_trees import host_link
 
 SHIPPED = platforms.names()
+U200_LINK = host_link(load("u200"))
 GOOD = """\
 name = "mine"
 origin = "datasheet"

@@ -11,12 +11,15 @@ import pytest
 import dse
 import impls
 from dse import __main__ as cli
+from dse import platforms
 from dse.cli import tree_text
 from dse.published import tree_claims
 from dse.recommend import QUESTIONS_FILE, answer
 from dse.recommend import _nearest as nearest_only
 from dse.records import RecordError, Writer
+from dse.times import untimed_trees
 from dse.times.tree_times import Configuration, Estimate, Question, Table
+from dse.times.untimed_trees import host_link
 from dse.validation import trees
 from tests.test_records import measurement
 
@@ -552,7 +555,7 @@ def test_a_modeled_tree_is_told_beside_the_choice_and_never_chosen(tmp_path, cap
     assert given.choice.configuration.contestant == "numba"
     assert given.modeled.configuration == Configuration("fpga", 16, 1, (("leaf_bits", 18),))
     assert given.modeled.place == "SLR0 of u200"
-    tree = impls.make("fpga", 1_000_000, **NARROW)
+    tree = impls.make("fpga", 1_000_000, **NARROW, link=host_link(platforms.load("u200")))
     assert given.modeled.seconds == tree.modeled_seconds("draw", 512) + tree.modeled_seconds("update", 512)
     moves = [tree.modeled_seconds(op, size) for op, size in (("upload", 512), ("download", 512), ("upload", 1024))]
     assert given.modeled.transfer_seconds == pytest.approx(sum(moves))
@@ -562,6 +565,17 @@ def test_a_modeled_tree_is_told_beside_the_choice_and_never_chosen(tmp_path, cap
     assert "modeled, not timed: fpga (K=16, leaf_bits=18, 1 thread) would take" in capsys.readouterr().out
     assert cli.main([*question, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["modeled"]["configuration"]["contestant"] == "fpga"
+
+
+def test_the_platform_file_says_what_a_modeled_tree_takes_to_be_fed(tmp_path, monkeypatch):
+    found = write(tmp_path, [*records(), *(modeled(op, **NARROW) for op in ("draw", "update"))])
+    before = ask(found).modeled
+    text, mine = platforms.reading.path_of("u200").read_text(), tmp_path / "mine.toml"
+    mine.write_text(text.replace("\nalpha_us = 13.6\n", "\nalpha_us = 113.6\n"))
+    monkeypatch.setattr(untimed_trees, "REFERENCE", mine)
+    after = ask(found).modeled
+    assert after.seconds == before.seconds
+    assert after.transfer_seconds == pytest.approx(before.transfer_seconds + 200e-6)  # a draw's batch and an update's
 
 
 def test_a_model_that_does_not_take_the_question_is_left_out(tmp_path):

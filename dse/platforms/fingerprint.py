@@ -10,7 +10,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,12 @@ Other flags are no part of a machine's key: a new kernel shows new ones of the s
 @functools.cache
 def fingerprint() -> Mapping[str, Any]:
     """This machine and its software. ``key`` is a hash of all that ``processor`` tells, of cores and of caches."""
-    identity = {**processor(_cpuinfo()), "cores": os.cpu_count() or 1, "caches": _caches()}
+    identity = {**processor(read_text("/proc/cpuinfo")), "cores": os.cpu_count() or 1, "caches": _caches()}
     return {
         "key": key_of(identity),
         **identity,
         "memory_bytes": _memory_bytes(),
-        "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or None,
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
@@ -94,22 +94,17 @@ def command_line() -> str:
     return " ".join([name, *(Path(word).name if os.sep in word else word for word in sys.argv[1:])])
 
 
-def _cpuinfo() -> str:
-    try:
-        return Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return ""
+def data_caches() -> Iterator[tuple[str, Path]]:
+    """(level, such as "L1"; the folder in which the system describes it) of each data cache that one core sees."""
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        if read_text(index / "type") != "Instruction":
+            yield f"L{read_text(index / 'level')}", index
 
 
 def _caches() -> dict[str, int]:
     """Bytes of the data caches one core sees, by level; empty where the system does not tell."""
-    caches = {}
-    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        if _first_line(index / "type") != "Instruction":
-            size = _first_line(index / "size") or ""
-            if match := re.fullmatch(r"(\d+)([KM])", size):
-                caches[f"L{_first_line(index / 'level')}"] = int(match[1]) * {"K": 1 << 10, "M": 1 << 20}[match[2]]
-    return caches
+    sizes = ((level, re.fullmatch(r"(\d+)([KM])", read_text(index / "size"))) for level, index in data_caches())
+    return {level: int(size[1]) * {"K": 1 << 10, "M": 1 << 20}[size[2]] for level, size in sizes if size}
 
 
 def _memory_bytes() -> int | None:
@@ -117,7 +112,7 @@ def _memory_bytes() -> int | None:
     if not hasattr(os, "sysconf"):
         return None
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    if (limit := _first_line("/sys/fs/cgroup/memory.max") or "").isdigit():
+    if (limit := _first_line("/sys/fs/cgroup/memory.max")).isdigit():
         limits.append(int(limit))
     return min(limits)
 
@@ -132,11 +127,16 @@ def _gpus() -> list[str]:
     return [line.strip() for line in told.splitlines() if line.strip()]
 
 
-def _first_line(path: Path | str) -> str | None:
+def read_text(path: Path | str) -> str:
+    """The text of a file in which the system describes itself, without space around it; empty where there is none."""
     try:
-        return Path(path).read_text().strip().split("\n")[0]
+        return Path(path).read_text().strip()
     except OSError:
-        return None
+        return ""
+
+
+def _first_line(path: Path | str) -> str:
+    return read_text(path).split("\n")[0]
 
 
 def _version(package: str) -> str | None:

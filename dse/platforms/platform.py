@@ -8,38 +8,43 @@ platform file, where a unit of the writer's choice takes the place of the SI one
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Any, Literal
+
+from impls.strict_toml import key
 
 from .quantities import Quantity, split
 
 Kind = Literal["cpu", "gpu", "fpga"]
 KINDS = ("cpu", "gpu", "fpga")
 
-_REQUIRED = dataclasses.MISSING
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
-def _field(shape: str, default: Any, **more: Any) -> Any:
-    metadata = {"shape": shape, "documentation": False, "zero": False, "kinds": KINDS} | more
-    if default is _REQUIRED:
-        return dataclasses.field(metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
+def _field(shape: str, default: Any, **rules: Any) -> Any:
+    return key(shape, default, **{"documentation": False, "kinds": KINDS, **rules})
 
 
-def number(default: Any = _REQUIRED, **more: Any) -> Any:
+def number(default: Any = MISSING, **rules: Any) -> Any:
     """A number above 0; with ``zero``, from 0 on. ``documentation``: no estimate rests on it. ``kinds``: of devices."""
-    return _field("number", default, **more)
+    return _field("number", default, **rules)
 
 
-def text(default: Any = _REQUIRED, **more: Any) -> Any:
-    """Words; ``name`` if they are a name that others refer to."""
-    return _field("text", default, **more)
+def text(default: Any = MISSING, **rules: Any) -> Any:
+    """Words; of ``choices``, or of a ``pattern``."""
+    return _field("text", default, **rules)
 
 
-def table(key: str, of: type, default: Any = _REQUIRED, **more: Any) -> Any:
-    """A table of a file, ``[...key]``, or with the default () any number of them, ``[[...key]]``."""
-    return _field("table" if default is None else "tables", default, key=key, of=of, **more)
+def identifier() -> Any:
+    """A name that others refer to."""
+    return text(documentation=True, pattern=_NAME, called="of letters, digits, _ and -")
+
+
+def table(word: str, of: type, default: Any, **rules: Any) -> Any:
+    """A table of a file, ``[...word]``, by default None; or, by default (), any number of them, ``[[...word]]``."""
+    return _field("table" if default is None else "tables", default, key=word, of=of, **rules)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +71,7 @@ class Memory:
 class Cache(Memory):
     """A cache, as one core sees it; so many threads of the processor share it."""
 
-    name: str = text(name=True, documentation=True)
+    name: str = identifier()
     shared_by: Quantity | None = number(None)
 
 
@@ -91,7 +96,7 @@ class Slice(Resources):
     ``shell``: what of it the vendor's shell, or any fixed part of the design, takes away.
     """
 
-    name: str = text(name=True, documentation=True)
+    name: str = identifier()
     shell: Resources | None = table("shell", Resources, None)
 
     def usable(self) -> dict[str, int]:
@@ -109,7 +114,7 @@ class Device:
     limit where the note says so.
     """
 
-    name: str = text(name=True, documentation=True)
+    name: str = identifier()
     kind: Kind = text(choices=KINDS)
     model: str | None = text(None, documentation=True)
     process_nm: Quantity | None = number(None, documentation=True)
@@ -171,7 +176,7 @@ class Link:
 class Platform:
     """A machine. ``machine_key``: of the fingerprint, where the machine was probed."""
 
-    name: str = text(name=True, documentation=True)
+    name: str = identifier()
     title: str | None = text(None, documentation=True)
     machine_key: str | None = text(None, documentation=True)
     devices: tuple[Device, ...] = table("device", Device, ())

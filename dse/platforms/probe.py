@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .fingerprint import fingerprint
+from .fingerprint import data_caches, fingerprint, read_text
 from .memory import Work, compiled, memory_reads, memory_streams
 from .platform import Cache, Device, Memory, Platform
 from .quantities import Quantity
@@ -201,15 +201,14 @@ def _told(value: float) -> Quantity:
 def _physical_cores() -> int:
     """Cores, where threads of one core are told apart; 0 where they are not."""
     places = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology")
-    return len({(_read(place / "physical_package_id"), _read(place / "core_id")) for place in places})
+    return len({(read_text(place / "physical_package_id"), read_text(place / "core_id")) for place in places})
 
 
 def _shared_by(level: str, threads: int) -> int:
     """Hardware threads that share a cache with the first; without a system that tells, all share from L3 on."""
-    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
-        told = {name: _read(index / name) for name in ("level", "type", "shared_cpu_list")}
-        if told["level"] == level.removeprefix("L") and told["type"] != "Instruction" and told["shared_cpu_list"]:
-            return len(_cpus(told["shared_cpu_list"]))
+    for name, index in data_caches():
+        if name == level and (listed := read_text(index / "shared_cpu_list")):
+            return len(_cpus(listed))
     return 1 if level in ("L1", "L2") else threads
 
 
@@ -221,10 +220,3 @@ def _cpus(listed: str) -> list[int]:
     """
     ranges = (part.partition("-") for part in listed.split(","))
     return [cpu for first, _, last in ranges for cpu in range(int(first), int(last or first) + 1)]
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

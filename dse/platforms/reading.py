@@ -19,26 +19,23 @@ states an origin of its own states its note too.
 
 from pathlib import Path
 
-from impls.strict_toml import Problem, UnreadableError, by_line, content, near, short, tables
+from impls.strict_toml import Files, Problem
 
 from . import schema
 from .fingerprint import fingerprint
 from .platform import Platform
 
-KIND = "platform"
 HERE = "this"  # the name of the machine that asks
 RESULTS = Path("results")
 FILE = "platform.toml"  # in a machine's folder of the results
-_SHIPPED = Path(__file__).parent
 
 
 class PlatformError(Exception):
     """A platform cannot be used; the message has a sentence for each reason, a line each."""
 
 
-def names() -> list[str]:
-    """The shipped platforms."""
-    return sorted(path.stem for path in _SHIPPED.glob("*.toml"))
+_FILES = Files("platform", Path(__file__).parent, schema.build, PlatformError)
+names, read, parse = _FILES.names, _FILES.read, _FILES.parse
 
 
 def load(name: str | Path, results: Path = RESULTS) -> Platform:
@@ -47,10 +44,7 @@ def load(name: str | Path, results: Path = RESULTS) -> Platform:
     PlatformError with everything that is wrong, if anything is.
     """
     where = path_of(name, results)
-    platform, found = read(where)
-    if platform is None:
-        raise PlatformError("\n".join(map(str, found)))
-    key = fingerprint()["key"]
+    platform, key = _FILES.load(where), fingerprint()["key"]
     if str(name) == HERE and platform.machine_key != key:
         raise PlatformError(
             f"{where}: was probed on machine {platform.machine_key}, this one is {key}; probe it with: "
@@ -68,15 +62,7 @@ def path_of(name: str | Path, results: Path = RESULTS) -> Path:
                 f"this machine has not been probed, {path} is not there; do it with: python -m dse platform probe"
             )
         return path
-    if str(name) in names():
-        return _SHIPPED / f"{name}.toml"
-    path = Path(name)
-    if path.suffix == ".toml" or len(path.parts) != 1 or _exists(path):
-        return path
-    known = [*names(), HERE]
-    raise PlatformError(
-        f"no platform {short(str(name))}; there are {', '.join(known)}, or name a .toml file{near(str(name), known)}"
-    )
+    return Path(name) if str(name) not in names() and _exists(Path(name)) else _FILES.path_of(name, HERE)
 
 
 def here(results: Path = RESULTS) -> Path:
@@ -87,26 +73,6 @@ def here(results: Path = RESULTS) -> Path:
 def problems(text: str, where: str) -> list[Problem]:
     """All that is wrong with a text as a platform file, by line; ``where`` is the file's name in what is told."""
     return parse(text, where)[1]
-
-
-def parse(text: str, where: str) -> tuple[Platform | None, list[Problem]]:
-    """(platform, nothing), or (None, all that is wrong with the text)."""
-    try:
-        data = tables(text, KIND)
-    except UnreadableError as error:
-        return None, [Problem(where, error.line, str(error))]
-    platform, faults = schema.build(data)
-    if platform is not None:
-        return platform, []
-    return None, by_line(faults, text, where)
-
-
-def read(path: Path) -> tuple[Platform | None, list[Problem]]:
-    """What ``parse`` tells of a file."""
-    try:
-        return parse(content(path, KIND), str(path))
-    except UnreadableError as error:
-        return None, [Problem(str(path), error.line, str(error))]
 
 
 def _exists(path: Path) -> bool:

@@ -3,34 +3,30 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from impls.strict_toml import near, short
-from impls.toml_lines import Path
+from impls.strict_toml import MOST_TABLES, Faults, near, short
+from impls.toml_lines import KeyPath
 
-MOST_TABLES = 100  # of one kind in one table
-
-Found = Iterator[tuple[Path, str]]
-Tables = list[tuple[Path, Mapping[str, Any]]]
+Found = Iterator[tuple[KeyPath, str]]
+Tables = list[tuple[KeyPath, Mapping[str, Any]]]
 
 
-def between(data: Mapping[str, Any]) -> Found:
+def between(data: Mapping[str, Any]) -> Faults:
     """(path, sentence) of each. Takes tables of any content, and is silent where that is wrong in itself."""
     devices, links = _tables(data, ("device",)), _tables(data, ("link",))
     found = [*_twice("device", devices), *_link_faults(links, [name for _, name in _named(devices)])]
     for path, device in devices:
         for key in ("cache", "slice"):
             found += _twice(key, _tables(device, (*path, key)))
-    yield from found
-    if not found:
-        yield from _alone(devices, links)
+    return found or list(_alone(devices, links))
 
 
-def _tables(data: Mapping[str, Any], path: Path) -> Tables:
+def _tables(data: Mapping[str, Any], path: KeyPath) -> Tables:
     parts = data.get(str(path[-1]), ())
     listed = parts if isinstance(parts, list) else ()
     return [((*path, number), part) for number, part in enumerate(listed[:MOST_TABLES]) if isinstance(part, dict)]
 
 
-def _named(tables: Tables) -> list[tuple[Path, str]]:
+def _named(tables: Tables) -> list[tuple[KeyPath, str]]:
     return [(path, part["name"]) for path, part in tables if isinstance(part.get("name"), str)]
 
 
@@ -65,11 +61,10 @@ def _link_faults(links: Tables, known: list[str]) -> Found:
 
 def _alone(devices: Tables, links: Tables) -> Found:
     """Devices no chain of links leads to from the first: whatever is placed there could never be fed."""
-    named = _named(devices)
-    reached, grown = {name for _, name in named[:1]}, True
-    while grown:
-        more = {name for _, link in links for _, name in _ends(link) if reached & {end for _, end in _ends(link)}}
-        grown, reached = not more <= reached, reached | more
+    named, pairs = _named(devices), [{name for _, name in _ends(link)} for _, link in links]
+    reached = {name for _, name in named[:1]}
+    for _ in pairs:  # as many rounds as a chain can have links
+        reached = reached.union(*(pair for pair in pairs if pair & reached))
     for path, name in named:
         if name not in reached:
             yield path, f"no chain of links joins {short(name)} to {short(named[0][1])}; add a [[link]]"

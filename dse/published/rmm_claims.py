@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from impls.fpga import cycles
 from impls.fpga.design import Design
-from impls.fpga.link import U200_LINK
 
 from . import device_claims, fixed_point, rmm_points
 from .quoted import Quoted
@@ -195,7 +194,7 @@ def _link(quoted: Quoted) -> Claim:
     log = {int(size): 1e6 * rate for size, rate in quoted.table("alveo_u200.link.to_device_mb_per_second").items()}
     back = 1e6 * quoted["alveo_u200.link.from_device_mb_per_second"]
     smallest = min(log)
-    off = max(abs(U200_LINK.to_device_seconds(size) / (size / rate) - 1) for size, rate in log.items())
+    off = max(abs(rmm_points.link().to_device_seconds(size) / (size / rate) - 1) for size, rate in log.items())
     batch = int(quoted["seed3.fig_12.smallest_batch"])
     sampled = rmm_points.call(PUBLISHED, "sample", batch).seconds
     reached = max(*log.values(), back)

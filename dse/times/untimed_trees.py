@@ -2,14 +2,17 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import impls
+from impls.fpga.model import Link
 
 from .. import platforms
+from ..platforms import Platform
 from .tree_times import Configuration, Question
 
 REFERENCE = "u200"
-"""The platform whose slices hardware must fit, the seeds' own."""
+"""The platform whose slices hardware must fit and whose link it is fed by, the seeds' own."""
 MOST_LEAVES = 1 << 26
 MOST_ELEMENTS = 1 << 14
 """A model is asked through a tree of so many leaves at most, and plays batches of so many elements through at most: no
@@ -34,13 +37,21 @@ def fastest(configurations: Iterable[Configuration], question: Question) -> Mode
     return min((one for one in found if one), key=lambda one: (one.seconds, one.configuration), default=None)
 
 
+def host_link(platform: Platform) -> Link:
+    """The way between a platform's processor and its FPGA, as a model takes it."""
+    names = {device.kind: device.name for device in reversed(platform.devices)}
+    there = partial(platform.transfer_seconds, names["cpu"], names["fpga"])
+    return Link(there, partial(platform.transfer_seconds, names["fpga"], names["cpu"]))
+
+
 def _step(configuration: Configuration, question: Question) -> Modeled | None:
-    """Asked of the model itself, which needs no cells around.
+    """Asked of the model itself, which needs no cells around and takes the ``link`` to its host as an option.
 
     None for a question it does not take, and for hardware that fits no slice of the reference device.
     """
     if question.capacity > MOST_LEAVES or question.batch > MOST_ELEMENTS:
         return None
+    reference = platforms.load(REFERENCE)
     try:
         tree = impls.make(
             configuration.contestant,
@@ -49,6 +60,7 @@ def _step(configuration: Configuration, question: Question) -> Modeled | None:
             dtype=question.dtype,
             threads=configuration.threads,
             **dict(configuration.options),
+            link=host_link(reference),
         )
     except ValueError:
         return None
@@ -58,15 +70,14 @@ def _step(configuration: Configuration, question: Question) -> Modeled | None:
         tree.modeled_seconds(op, size) or 0.0
         for op, size in (("upload", batch), ("download", batch), ("upload", 2 * batch))
     )
-    place = _place(tree.modeled_resources())
+    place = _place(reference, tree.modeled_resources())
     if draw is None or update is None or place is None:
         return None
     return Modeled(configuration, draw + rate * update, there + back + rate * changes, place)
 
 
-def _place(needed: Mapping[str, float]) -> str | None:
-    """The first slice of the reference device with room for it; None where there is none."""
-    reference = platforms.load(REFERENCE)
+def _place(reference: Platform, needed: Mapping[str, float]) -> str | None:
+    """The first slice of the reference platform with room for it; None where there is none."""
     for device in reference.devices:
         for part in device.slices:
             if all(need <= part.usable()[name] for name, need in needed.items()):

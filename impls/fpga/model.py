@@ -1,4 +1,4 @@
-"""What an operation on the RMM takes: a ledger of cycles and of the host's link. No stopwatch, pure arithmetic.
+"""What an operation on the RMM takes: a ledger of cycles, and of the way to the host. No stopwatch, pure arithmetic.
 
 An element goes to the bank that holds its leaf, so a batch takes as long as its busiest bank. Where masses or leaves
 are random, so is that load: what is told is the mean over drawn batches (seeded, so that the same question has the same
@@ -8,7 +8,7 @@ answer). Sampling and updating share the memories' ports, so that operations nev
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from ..checks import integer_at_least, one_of
 from . import cycles
 from .design import Design
-from .link import U200_LINK, Link
 
 OPS = ("sample", "draw", "update", "get", "insert", "step", "total", "upload", "download")
 PARTS = {
@@ -37,6 +36,13 @@ FEWEST_BATCHES, MOST_BATCHES = 8, 256
 
 Shares = NDArray[np.float64]
 Banks = NDArray[np.int64]
+
+
+class Link(NamedTuple):
+    """The way between the host and the device: seconds that so many bytes take, each way."""
+
+    to_device_seconds: Callable[[int], float]
+    from_device_seconds: Callable[[int], float]
 
 
 @dataclass(frozen=True)
@@ -66,18 +72,20 @@ class Ledger:
 
 
 def ledger(
-    design: Design, op: str, batch: int, shares: Shares | None = None, law: str = "rtl", link: Link = U200_LINK
+    design: Design, op: str, batch: int, shares: Shares | None = None, law: str = "rtl", link: Link | None = None
 ) -> Ledger:
     """What ``op`` takes. ``shares [S]`` are the chances of the banks, by default as if every leaf weighed the same.
 
     "draw", "sample": B random masses; "update", "get": the leaves of such a draw; "insert": B leaves in a row; "step":
     draw, get and update; "total": the root; "upload", "download": B elements of 8 bytes over the link. ValueError for
-    any other.
+    any other, and for a transfer without a link.
     """
     one_of("op", op, OPS)
     one_of("law", law, LAWS)
     batch = integer_at_least("batch", batch, 0)
     if op in ("upload", "download") and batch:
+        if link is None:
+            raise ValueError(f"{op} takes what the link to the host takes; give link=Link(...)")
         move = link.to_device_seconds if op == "upload" else link.from_device_seconds
         return Ledger(op, batch, law, (), 0.0, design.clock_hz, move(batch * ELEMENT_BYTES))
     if op == "total":

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ..checks import integer_at_least, one_of
 from ..fpga.design import Design
-from ..fpga.model import LAWS, Ledger, bank_sums, ledger
+from ..fpga.model import LAWS, Ledger, Link, bank_sums, ledger
 from ..fpga.resources import resources
 from ..levels import group_size
 from .contract import READS, Indices, Priorities, Reals, SumTree, nothing_to_sample
@@ -46,6 +46,7 @@ class FpgaTree(SumTree):
     Options of the hardware, which change times alone: ``micro="wide"|"scan"``, ``banks`` (by default 32, as seed 3, or
     as many as there are leaves), ``banking="interleaved"|"contiguous"``, ``clock_hz``, and the ``law`` to count cycles
     by: ``"rtl"``, ``"published"`` or ``"pearl"``. See :class:`impls.fpga.design.Design` and :mod:`impls.fpga.model`.
+    ``link``, the way to the host, tells what ``upload`` and ``download`` take; without it they are a ValueError.
 
     Calls of the twin that only read run side by side; an update and a model's question run alone.
     """
@@ -68,6 +69,7 @@ class FpgaTree(SumTree):
         banking: str = "interleaved",
         clock_hz: float = 200e6,
         law: str = "rtl",
+        link: Link | None = None,
     ) -> None:
         capacity = integer_at_least("capacity", capacity, 1)
         most = min(EXACT_BITS, WORD_BITS - (capacity - 1).bit_length())
@@ -80,7 +82,7 @@ class FpgaTree(SumTree):
         if fraction_bits > MOST_FRACTION_BITS:
             raise ValueError(f"fraction_bits must be at most {MOST_FRACTION_BITS}, not {fraction_bits}")
         self._rounding = one_of("rounding", rounding, tuple(ROUNDINGS))
-        self._law = one_of("law", law, LAWS)
+        self._law, self._link = one_of("law", law, LAWS), link
         banks = min(MOST_BANKS, capacity) if banks is None else banks
         self._design = Design(capacity, fanout, leaf_bits, micro, banks, banking, clock_hz)
         super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
@@ -108,6 +110,7 @@ class FpgaTree(SumTree):
             "banking": design.banking,
             "clock_hz": design.clock_hz,
             "law": self._law,
+            "link": self._link,
         }
 
     # The twin: integers, so that neither order nor grouping matters
@@ -205,7 +208,8 @@ class FpgaTree(SumTree):
 
     def _ledger(self, op: str, batch: int) -> Ledger:
         leaves = self._levels[0][: self._capacity]
-        return ledger(self._design, op, batch, bank_sums(self._design, leaves) if self._total() else None, self._law)
+        shares = bank_sums(self._design, leaves) if self._total() else None
+        return ledger(self._design, op, batch, shares, self._law, self._link)
 
     def modeled_seconds(self, op: str, batch: int) -> float:
         return self.ledger(op, batch).seconds

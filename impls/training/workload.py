@@ -4,59 +4,47 @@ The fields are the keys of a workload file, each with its range and its meaning.
 network: the spaces are stated, and held against the environment's own when one is made.
 """
 
-import dataclasses
-from dataclasses import dataclass
+import re
+from dataclasses import MISSING, dataclass, field
 from typing import Any
+
+from ..strict_toml import key
 
 ALGORITHMS = ("dqn", "ddpg", "td3", "sac")
 CONTINUOUS = ("ddpg", "td3", "sac")
 DTYPES = ("float32", "uint8")
 MOST = 1 << 40  # of anything that is counted
-
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
 SOFT_TAU, COPY_TAU = 0.005, 1.0
 """Where a workload says no tau: at a target_interval of 1, as TD3 and SAC were published, and at a larger one."""
 
 
-def _key(shape: str, help_text: str, default: Any, otherwise: str = "", **rules: Any) -> Any:
-    """``otherwise`` says what holds where the key is left out, if the default alone does not tell."""
-    return dataclasses.field(
-        default=default, metadata={"shape": shape, "help": help_text, "otherwise": otherwise, **rules}
-    )
-
-
-def whole(
-    help_text: str, low: int = 1, high: int = MOST, default: Any = dataclasses.MISSING, otherwise: str = ""
-) -> Any:
-    """A key whose value is a whole number in [low, high]."""
-    return _key("whole", help_text, default, otherwise, low=low, high=high)
+def whole(meaning: str, low: int = 1, high: int = MOST, default: Any = MISSING, otherwise: str = "") -> Any:
+    """A whole number in [low, high]. ``otherwise`` says what holds without it, where the default alone does not."""
+    return key("a whole number", default, help=meaning, otherwise=otherwise, low=low, high=high)
 
 
 def real(
-    help_text: str,
-    low: float,
-    high: float,
-    default: Any = dataclasses.MISSING,
-    above: bool = False,
-    otherwise: str = "",
+    meaning: str, low: float, high: float, default: Any = MISSING, above: bool = False, otherwise: str = ""
 ) -> Any:
-    """A key whose value is a number in [low, high], or (low, high] where it must be ``above`` low."""
-    return _key("real", help_text, default, otherwise, low=low, high=high, above=above)
+    """A number in [low, high], or (low, high] where it must be ``above`` low."""
+    return key("a number", default, help=meaning, otherwise=otherwise, low=low, high=high, above=above)
 
 
-def wholes(help_text: str, low: int, high: int, most: int, default: Any = dataclasses.MISSING) -> Any:
-    """A key whose value is an array of 1 to ``most`` whole numbers in [low, high]."""
-    return _key("wholes", help_text, default, low=low, high=high, most=most)
+def wholes(meaning: str, low: int, high: int, most: int, default: Any = MISSING) -> Any:
+    """An array of 1 to ``most`` whole numbers in [low, high]."""
+    return key("an array of whole numbers", default, help=meaning, otherwise="", low=low, high=high, most=most)
 
 
-def text(help_text: str, choices: tuple[str, ...] = (), default: Any = dataclasses.MISSING) -> Any:
-    """A key whose value is text, of ``choices`` if there are any."""
-    return _key("text", help_text, default, choices=choices)
+def text(meaning: str, choices: tuple[str, ...] = (), default: Any = MISSING, **rules: Any) -> Any:
+    """Printable text, of ``choices`` if there are any."""
+    return key("text", default, help=meaning, otherwise="", choices=choices, **rules)
 
 
-def flag(help_text: str, default: bool) -> Any:
-    """A key whose value is true or false."""
-    return _key("flag", help_text, default)
+def flag(meaning: str, default: bool) -> Any:
+    """True or false."""
+    return key("true or false", default, help=meaning, otherwise="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +165,7 @@ class Evaluation:
 class Workload:
     """All of a workload file."""
 
-    name: str = text("by which results call it")
+    name: str = text("by which results call it", pattern=NAME, called="of at most 64 letters, digits, _ and -")
     note: str = text("what it is for, and where its numbers are from", default="")
     environment: str = text("gymnasium's name of it")
     clip_rewards: bool = flag("learn from the sign of a reward alone", False)
@@ -189,8 +177,8 @@ class Workload:
     network: Network
     learner: Learner
     replay: Replay
-    exploration: Exploration = dataclasses.field(default_factory=Exploration)
-    actors: Actors = dataclasses.field(default_factory=Actors)
+    exploration: Exploration = field(default_factory=Exploration)
+    actors: Actors = field(default_factory=Actors)
     evaluation: Evaluation
 
     @property
