@@ -10,6 +10,7 @@ times, and in hardware also which leaf a mass falls on, but no leaf's chance.
 
 import itertools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,12 @@ class FpgaTree(SumTree):
     """
 
     concurrent = READS
+    runs_on = "fpga"
+    modeled = True
+    variants = (
+        {"leaf_bits": 18},  # what hardware would have; by default the twin's leaves are as wide as they can be
+        {"micro": "scan", "banking": "contiguous", "leaf_bits": 17},  # seed 3's
+    )
 
     def __init__(
         self,
@@ -96,6 +103,10 @@ class FpgaTree(SumTree):
         self._levels: list[Quanta] = [
             np.zeros(-(-size // self._width) * self._width, np.uint64) for size in self._sizes
         ]
+
+    @classmethod
+    def nbytes_of(cls, capacity: int, fanout: int, dtype: DTypeLike, options: Mapping[str, Any]) -> int | None:
+        return None  # hardware has slices, see modeled_resources
 
     def _options(self) -> dict[str, Any]:
         design = self._design
