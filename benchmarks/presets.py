@@ -7,7 +7,7 @@ The grid is closest about one tree; every other in the checkout has its place in
 import itertools
 import runpy
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,42 +46,9 @@ class Block:
     duplicates: tuple[float, ...] = (0.0,)
 
     def cases(self) -> Iterator[Case]:
-        """Every cell of the product."""
-        for (
-            op,
-            capacity,
-            batch,
-            dtype,
-            distribution,
-            duplicates,
-            contestant,
-            fanout,
-            threads,
-            options,
-        ) in itertools.product(
-            self.ops,
-            self.capacities,
-            self.batches,
-            self.dtypes,
-            self.distributions,
-            self.duplicates,
-            self.contestants,
-            self.fanouts,
-            self.threads,
-            self.options,
-        ):
-            yield Case(
-                contestant=contestant,
-                op=op,
-                capacity=capacity,
-                batch=batch,
-                fanout=16 if contestant in NO_FANOUT else fanout,
-                threads=threads,
-                dtype=dtype,
-                options=options,
-                distribution=distribution,
-                duplicates=duplicates,
-            )
+        """Every cell of the product: the axes stand in the order of a case's fields."""
+        for case in itertools.starmap(Case, itertools.product(*(getattr(self, axis.name) for axis in fields(self)))):
+            yield replace(case, fanout=16) if case.contestant in NO_FANOUT else case
 
 
 def varied(contestants: Iterable[str], *axes: Any, **more: Any) -> Iterator[Block]:

@@ -272,11 +272,11 @@ class SumTree(ABC):
     def nbytes_of(cls, capacity: int, fanout: int, dtype: DTypeLike, options: Mapping[str, Any]) -> int | None:
         """Bytes of a tree of that shape without making one, its padding included; None where the shape does not tell.
 
-        Here those of the leaves and, if the tree ``uses_fanout``, of ragged levels of float64 sums.
+        Here those of the leaves and, if the tree ``uses_fanout``, of ragged levels of float64 sums; None for hardware
+        that is ``modeled``, which has ``modeled_resources``.
         """
-        if not cls.uses_fanout:
-            return np.dtype(dtype).itemsize * capacity
-        return level_bytes(level_sizes(capacity, fanout), fanout, dtype)
+        array, levels = np.dtype(dtype).itemsize * capacity, level_sizes(capacity, fanout)
+        return None if cls.modeled else level_bytes(levels, fanout, dtype) if cls.uses_fanout else array
 
     @classmethod
     def _most_threads(cls) -> int:

@@ -10,7 +10,6 @@ times, and in hardware also which leaf a mass falls on, but no leaf's chance.
 
 import itertools
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -103,10 +102,6 @@ class FpgaTree(SumTree):
         self._levels: list[Quanta] = [
             np.zeros(-(-size // self._width) * self._width, np.uint64) for size in self._sizes
         ]
-
-    @classmethod
-    def nbytes_of(cls, capacity: int, fanout: int, dtype: DTypeLike, options: Mapping[str, Any]) -> int | None:
-        return None  # hardware has slices, see modeled_resources
 
     def _options(self) -> dict[str, Any]:
         design = self._design

@@ -29,9 +29,8 @@ def names() -> tuple[str, ...]:
 def why_not(name: str) -> str | None:
     """None if the contestant can be made here with default options, else one sentence saying why not."""
     try:
-        kind = _contestant(name)
         with _needing(name):
-            return kind.unavailable()
+            return _contestant(name).unavailable()
     except _NotHereError as reason:
         return str(reason)
 

@@ -8,57 +8,37 @@ import ast
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-
-BASE = "SumTree"
+from typing import Any
 
 
 def read(folder: Path) -> dict[str, SimpleNamespace]:
-    """The traits of each contestant by its name: literals of its class, else of the classes it is made of.
+    """The traits of each contestant by its name, those that its class does not state as the classes above it do.
 
-    ValueError for a file without a tree, and for a trait that is no literal.
+    ValueError for a trait that is no literal.
     """
     paths = [folder / "contract.py", *sorted(folder.glob("*_tree.py"))]
-    held = {
-        path: [node for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.ClassDef)]
-        for path in paths
-    }
-    classes = {one.name: one for found in held.values() for one in found}
-    known = {name for name, value in _stated(BASE, classes).items() if _is_literal(value)}
-    return {path.stem.removesuffix("_tree"): _traits(path, held[path], classes, known) for path in paths[1:]}
+    nodes = [
+        (path.stem.removesuffix("_tree"), node) for path in paths for node in ast.parse(path.read_text("utf-8")).body
+    ]
+    found = [(name, node) for name, node in nodes if isinstance(node, ast.ClassDef)]
+    classes = {one.name: one for _, one in found}
+    public = [(name, _stated(one.name, classes)) for name, one in found if not one.name.startswith("_")]
+    return {name: SimpleNamespace(**traits) for name, traits in public if name != "contract" and "variants" in traits}
 
 
-def _traits(
-    path: Path, held: list[ast.ClassDef], classes: Mapping[str, ast.ClassDef], known: set[str]
-) -> SimpleNamespace:
-    """Of the file's tree: its public class that is made of the contract's."""
-    for one in held:
-        stated = {name: value for name, value in _stated(one.name, classes).items() if name in known}
-        if stated and not one.name.startswith("_"):
-            for name, value in stated.items():
-                if not _is_literal(value):
-                    raise ValueError(f"{path}: {one.name}.{name} must be a literal, for it is read from the text")
-            return SimpleNamespace(**{name: ast.literal_eval(value) for name, value in stated.items()})
-    raise ValueError(f"{path}: no public class is made of {BASE}")
-
-
-def _stated(name: str, classes: Mapping[str, ast.ClassDef]) -> dict[str, ast.expr]:
-    """What a class's body gives to names, over what its bases' do."""
-    found: dict[str, ast.expr] = {}
-    for base in reversed(classes[name].bases) if name in classes else ():
+def _stated(name: str, classes: Mapping[str, ast.ClassDef]) -> dict[str, Any]:
+    """Literals that a class's body gives to names, over those of its bases."""
+    found: dict[str, Any] = {}
+    if name not in classes:
+        return found
+    for base in reversed(classes[name].bases):
         found |= _stated(getattr(base, "id", ""), classes)
-    for node in classes[name].body if name in classes else ():
-        match node:
-            case (
-                ast.Assign(targets=[ast.Name(id=key)], value=value)
-                | ast.AnnAssign(target=ast.Name(id=key), value=ast.expr() as value)
-            ):
-                found[key] = value
+    for node in classes[name].body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+            key = ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
+            try:
+                found[key] = ast.literal_eval(node.value)
+            except ValueError:
+                if key in found:
+                    raise ValueError(f"{name}.{key} must be a literal, for it is read from the text") from None
     return found
-
-
-def _is_literal(value: ast.expr) -> bool:
-    try:
-        ast.literal_eval(value)
-    except ValueError:
-        return False
-    return True
