@@ -1,22 +1,22 @@
 """What asv follows across commits: a small fixed grid of cases, each method one call or one number.
 
-The code that is timed is a commit's, this file is the checkout's. So the axes are literals and file names: read off the
-installed package, they would give an old commit the labels of today.
+The code that is timed is a commit's, this file is the checkout's. So the axes are literals and file names, and what is
+left out is read from the files' text: the installed package would give an old commit the labels of today, and none of
+its traits.
 """
 
 import functools
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import impls
 
 from .cases import Case, load, prepare
+from .presets import TREES
 
-FOLDER = Path(__file__).parent.parent / "impls" / "sumtree"
-CONTESTANTS = sorted(path.name.removesuffix("_tree.py") for path in FOLDER.glob("*_tree.py"))
-MOST_LEAVES = {"python": 10_000}  # its million leaves take seconds to fill
+CONTESTANTS = sorted(TREES)
+LONGEST_FILL_SECONDS = 0.1
 WARM_UP = 10
 
 
@@ -125,5 +125,6 @@ def _refuse(contestant: str, capacity: int) -> None:
     """NotImplementedError with the reason, if there is one why the contestant cannot be had here or takes too long."""
     if reason := impls.why_not(contestant):
         raise NotImplementedError(reason)
-    if capacity > (most := MOST_LEAVES.get(contestant, capacity)):
+    if capacity * (seconds := TREES[contestant].fill_seconds) > LONGEST_FILL_SECONDS:
+        most = int(LONGEST_FILL_SECONDS / seconds)
         raise NotImplementedError(f"{contestant} is too slow with more than {most:,} leaves")

@@ -1,14 +1,33 @@
-"""Which cells a sweep measures: blocks of axes, each a full product."""
+"""Which cells a sweep measures: blocks of axes, each a full product.
+
+The grid is closest about one tree; every other in the checkout has its place in it by what it states
+(``impls/sumtree/traits.py``).
+"""
 
 import itertools
+import runpy
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from .cases import Case
 
 Options = dict[str, Any]
-NO_FANOUT = ("flat", "cumsum")  # contestants that ignore it: one cell stands for all
+FOLDER = Path(__file__).parent.parent / "impls" / "sumtree"
+TREES = runpy.run_path(str(FOLDER / "traits.py"))["read"](FOLDER)
+"""The traits of the checkout's trees, whatever package is installed."""
+NO_FANOUT = tuple(name for name, one in TREES.items() if not one.uses_fanout)  # one cell stands for all K
+MODELED = tuple(name for name, one in TREES.items() if one.modeled)
+"""Contestants that tell their times."""
+ON_DEVICE = tuple(name for name, one in TREES.items() if one.runs_on != "cpu" and not one.modeled)
+"""Contestants whose batches are elsewhere than the host's memory."""
+CLOSEST = ("numba",)
+THREADED = tuple(name for name, one in TREES.items() if one.threaded)
+OTHERS = tuple(name for name in TREES if name not in (*CLOSEST, *MODELED, *ON_DEVICE))
+SLOW = tuple(name for name in OTHERS if TREES[name].fill_seconds)
+FAST = tuple(name for name in OTHERS if name not in SLOW)
+"""Trees on the host, as fast to fill as to make or not, but for the one that the grid is closest about."""
 
 
 @dataclass(frozen=True)
@@ -27,42 +46,14 @@ class Block:
     duplicates: tuple[float, ...] = (0.0,)
 
     def cases(self) -> Iterator[Case]:
-        """Every cell of the product."""
-        for (
-            op,
-            capacity,
-            batch,
-            dtype,
-            distribution,
-            duplicates,
-            contestant,
-            fanout,
-            threads,
-            options,
-        ) in itertools.product(
-            self.ops,
-            self.capacities,
-            self.batches,
-            self.dtypes,
-            self.distributions,
-            self.duplicates,
-            self.contestants,
-            self.fanouts,
-            self.threads,
-            self.options,
-        ):
-            yield Case(
-                contestant=contestant,
-                op=op,
-                capacity=capacity,
-                batch=batch,
-                fanout=16 if contestant in NO_FANOUT else fanout,
-                threads=threads,
-                dtype=dtype,
-                options=options,
-                distribution=distribution,
-                duplicates=duplicates,
-            )
+        """Every cell of the product: the axes stand in the order of a case's fields."""
+        for case in itertools.starmap(Case, itertools.product(*(getattr(self, axis.name) for axis in fields(self)))):
+            yield replace(case, fanout=16) if case.contestant in NO_FANOUT else case
+
+
+def varied(contestants: Iterable[str], *axes: Any, **more: Any) -> Iterator[Block]:
+    """A block for each contestant, with its defaults and the variants it states."""
+    return (Block((name,), *axes, **more, options=({}, *TREES[name].variants)) for name in contestants)
 
 
 @dataclass(frozen=True)
@@ -75,20 +66,13 @@ class Preset:
 
 PLAIN = {"layout": "plain"}
 DELTA = {"propagate": "delta"}
-ON_DEVICE = ("cupy",)  # contestants whose batches are elsewhere than the host's memory
 UNCHECKED = {"validate": False}  # a device need not be waited for
-MODELED = ("fpga",)  # contestants that tell their times
-NARROW = {"leaf_bits": 18}  # what hardware would have; by default the twin's leaves are as wide as they can be
-SEED3 = {"micro": "scan", "banking": "contiguous", "leaf_bits": 17}
-LAYOUTS = ({"aligned": False}, {"padding": "full"})
 
 PRESETS = {
     "smoke": Preset(
         (
-            Block(("numba",), capacities=(1_000, 100_000), batches=(256,), fanouts=(4, 16)),
-            Block(
-                ("numpy", "cumsum", "flat", "python", *ON_DEVICE, *MODELED), capacities=(1_000, 100_000), batches=(256,)
-            ),
+            Block(CLOSEST, capacities=(1_000, 100_000), batches=(256,), fanouts=(4, 16)),
+            Block((*OTHERS, *ON_DEVICE, *MODELED), capacities=(1_000, 100_000), batches=(256,)),
         ),
         budget_seconds=0.15,
     ),
@@ -97,47 +81,46 @@ PRESETS = {
             # The default covers the whole range of N and B; its variants are measured at some of its cells and compared
             # with it between them (dse/times/tree_times.py).
             Block(
-                ("numba",),
+                CLOSEST,
                 capacities=(1_000, 10_000, 100_000, 1_000_000),
                 batches=(1, 32, 256, 2_048, 16_384),
                 fanouts=(8, 16, 32),
             ),
-            Block(("numba",), capacities=(10_000_000,), batches=(1, 32, 256, 16_384), fanouts=(8, 16, 32)),
-            Block(("numba",), capacities=(1_000, 10_000, 100_000, 1_000_000), batches=(256,), fanouts=(4, 64)),
-            Block(("numba",), capacities=(10_000, 1_000_000), batches=(1, 16_384), fanouts=(4, 64)),
-            Block(("numba",), capacities=(10_000, 1_000_000), batches=(256,), fanouts=(2, 128)),
+            Block(CLOSEST, capacities=(10_000_000,), batches=(1, 32, 256, 16_384), fanouts=(8, 16, 32)),
+            Block(CLOSEST, capacities=(1_000, 10_000, 100_000, 1_000_000), batches=(256,), fanouts=(4, 64)),
+            Block(CLOSEST, capacities=(10_000, 1_000_000), batches=(1, 16_384), fanouts=(4, 64)),
+            Block(CLOSEST, capacities=(10_000, 1_000_000), batches=(256,), fanouts=(2, 128)),
             Block(
-                ("numba",),
+                CLOSEST,
                 capacities=(10_000, 1_000_000, 10_000_000),
                 batches=(1, 256, 16_384),
                 fanouts=(8, 16),
                 options=(PLAIN,),
             ),
-            Block(("numba",), capacities=(10_000, 1_000_000, 10_000_000), batches=(2_048, 16_384), threads=(2,)),
-            Block(("numba",), capacities=(1_000_000,), batches=(2_048,), fanouts=(8, 32), threads=(2,)),
-            Block(("numba",), batches=(256,), options=({"aligned": False},)),
-            Block(("numba",), batches=(256,), fanouts=(4, 8, 16, 32, 64), options=(DELTA,)),
-            Block(("numba",), capacities=(10_000, 1_000_000), batches=(1, 16_384), options=(DELTA,)),
+            Block(THREADED, capacities=(10_000, 1_000_000, 10_000_000), batches=(2_048, 16_384), threads=(2,)),
+            Block(THREADED, capacities=(1_000_000,), batches=(2_048,), fanouts=(8, 32), threads=(2,)),
+            Block(CLOSEST, batches=(256,), options=({"aligned": False},)),
+            Block(CLOSEST, batches=(256,), fanouts=(4, 8, 16, 32, 64), options=(DELTA,)),
+            Block(CLOSEST, capacities=(10_000, 1_000_000), batches=(1, 16_384), options=(DELTA,)),
             Block(
-                ("numba",),
+                CLOSEST,
                 capacities=(10_000, 1_000_000, 10_000_000),
                 batches=(1, 256, 16_384),
                 dtypes=("float64",),
             ),
-            Block(("numba",), capacities=(1_000_000,), batches=(256,), fanouts=(8, 32), dtypes=("float64",)),
-            Block(("numpy",), batches=(256,), options=LAYOUTS),
-            Block(("numpy", "cumsum", "flat"), capacities=(1_000, 10_000, 100_000, 1_000_000), batches=(1, 256)),
-            Block(("python",), capacities=(1_000, 10_000, 100_000), batches=(1, 256)),
-            Block(ON_DEVICE, batches=(32, 256, 2_048, 16_384), options=({}, UNCHECKED)),
+            Block(CLOSEST, capacities=(1_000_000,), batches=(256,), fanouts=(8, 32), dtypes=("float64",)),
+            *varied(FAST, batches=(256,)),
+            Block(FAST, capacities=(1_000, 10_000, 100_000, 1_000_000), batches=(1, 256)),
+            *varied(SLOW, capacities=(1_000, 10_000, 100_000), batches=(1, 256)),
+            *varied(ON_DEVICE, batches=(32, 256, 2_048, 16_384)),
             Block(ON_DEVICE, ("upload", "download"), (1_000_000,), (32, 256, 2_048, 16_384)),
-            Block(
+            *varied(
                 MODELED,
                 capacities=(1_000, 10_000, 100_000, 1_000_000),
                 batches=(32, 256, 2_048, 16_384),
                 fanouts=(2, 16),
-                options=({}, NARROW, SEED3),
             ),
-            Block(MODELED, batches=(256,), fanouts=(4, 8, 32, 64), options=({}, NARROW, SEED3)),
+            *varied(MODELED, batches=(256,), fanouts=(4, 8, 32, 64)),
             Block(MODELED, ("upload", "download"), (1_000_000,), (32, 256, 2_048, 16_384)),
         ),
         budget_seconds=0.25,
@@ -145,77 +128,74 @@ PRESETS = {
     "full": Preset(
         (
             Block(
-                ("numba",),
+                CLOSEST,
                 capacities=(1_000, 10_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000),
                 batches=(1, 8, 32, 256, 2_048, 16_384, 65_536),
                 fanouts=(2, 4, 8, 16, 32, 64, 128, 256),
             ),
             Block(
-                ("numba",),
+                CLOSEST,
                 capacities=(10_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000),
                 batches=(32, 256, 2_048, 16_384, 65_536),
                 fanouts=(4, 8, 16, 32, 64),
                 options=(PLAIN,),
             ),
-            Block(("numba",), batches=(2_048, 16_384, 65_536), fanouts=(8, 16, 32), threads=(2, 4)),
+            Block(THREADED, batches=(2_048, 16_384, 65_536), fanouts=(8, 16, 32), threads=(2, 4)),
             Block(
-                ("numba",),
+                CLOSEST,
                 capacities=(1_000, 10_000, 100_000, 1_000_000, 10_000_000),
                 batches=(256, 2_048),
                 fanouts=(4, 16, 64),
                 options=({"aligned": False}, {"propagate": "delta"}, {"layout": "plain", "propagate": "delta"}),
             ),
-            Block(
-                ("numpy",),
+            *varied(
+                FAST,
                 capacities=(1_000, 10_000, 100_000, 1_000_000, 10_000_000),
                 batches=(256,),
                 fanouts=(4, 16, 64),
-                options=LAYOUTS,
             ),
             Block(
-                ("numpy", "cumsum", "flat"),
+                FAST,
                 capacities=(1_000, 10_000, 100_000, 1_000_000, 10_000_000),
                 batches=(32, 256, 2_048),
                 fanouts=(4, 16, 64),
             ),
-            Block(("python",), capacities=(1_000, 10_000, 100_000, 1_000_000), batches=(32, 256), fanouts=(4, 16, 64)),
-            Block(
+            *varied(SLOW, capacities=(1_000, 10_000, 100_000, 1_000_000), batches=(32, 256), fanouts=(4, 16, 64)),
+            *varied(
                 ON_DEVICE,
                 capacities=(10_000, 100_000, 1_000_000, 10_000_000),
                 batches=(32, 256, 2_048, 16_384, 65_536),
                 fanouts=(4, 8, 16, 32, 64),
-                options=({}, UNCHECKED),
             ),
             Block(ON_DEVICE, ("upload", "download"), (1_000_000,), (32, 256, 2_048, 16_384, 65_536)),
-            Block(
+            *varied(
                 MODELED,
                 capacities=(1_000, 10_000, 100_000, 1_000_000, 10_000_000),
                 batches=(32, 256, 2_048, 16_384, 65_536),
                 fanouts=(2, 4, 8, 16, 32, 64),
-                options=({}, NARROW, SEED3),
             ),
             Block(MODELED, ("upload", "download"), (1_000_000,), (32, 256, 2_048, 16_384, 65_536)),
-            Block(MODELED, ("sample", "get", "insert", "step", "total"), batches=(256,), options=({}, NARROW, SEED3)),
-            Block(
+            *varied(MODELED, ("sample", "get", "insert", "step", "total"), batches=(256,)),
+            *varied(
                 MODELED,
                 capacities=(1_000_000,),
                 batches=(256, 2_048),
-                options=({}, NARROW, SEED3),
                 distributions=("mostly_zero", "newest_max"),
             ),
+            Block((*CLOSEST, *OTHERS), ops=("sample", "get", "insert", "step", "total"), batches=(256,)),
+            Block(CLOSEST, dtypes=("float64",), fanouts=(8, 16, 32)),
             Block(
-                ("numba", "numpy", "cumsum", "flat", "python"),
-                ops=("sample", "get", "insert", "step", "total"),
-                batches=(256,),
-            ),
-            Block(("numba",), dtypes=("float64",), fanouts=(8, 16, 32)),
-            Block(
-                ("numba",),
+                CLOSEST,
                 capacities=(1_000_000,),
                 batches=(256, 2_048),
                 distributions=("rank0.2", "rank0.6", "rank1.0", "mostly_zero", "newest_max"),
             ),
-            Block(("numba", "numpy"), ops=("update",), batches=(256, 2_048), duplicates=(0.5, 1.0)),
+            Block(
+                tuple(name for name in (*CLOSEST, *FAST) if name not in NO_FANOUT),
+                ops=("update",),
+                batches=(256, 2_048),
+                duplicates=(0.5, 1.0),
+            ),
         ),
         budget_seconds=0.2,
     ),

@@ -18,20 +18,18 @@ from impls.terminal import count
 
 from .cases import Case, prepare
 from .floor import memory_reads
+from .presets import DELTA, OTHERS, PLAIN
 from .timing import interleave_calls
 
 CONTESTANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "numba": ("numba", {}),
     "numba, again": ("numba", {}),
-    "numba delta": ("numba", {"propagate": "delta"}),
-    "numba plain": ("numba", {"layout": "plain"}),
-    "numba plain delta": ("numba", {"layout": "plain", "propagate": "delta"}),
+    "numba delta": ("numba", DELTA),
+    "numba plain": ("numba", PLAIN),
+    "numba plain delta": ("numba", PLAIN | DELTA),
     "numba misaligned": ("numba", {"aligned": False}),
-    "numpy": ("numpy", {}),
-    "numpy delta": ("numpy", {"propagate": "delta"}),
-    "cumsum": ("cumsum", {}),
-    "flat": ("flat", {}),
-    "python": ("python", {}),
+    **{name: (name, {}) for name in OTHERS},
+    "numpy delta": ("numpy", DELTA),
 }
 OPS = {"sample": "draw", "update": "update"}  # column: op
 SAMPLE_SECONDS = 0.05  # long enough for each tree to find the cache as its own calls leave it

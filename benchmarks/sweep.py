@@ -22,7 +22,6 @@ from .timing import LEAST_SAMPLES, Timing, interleave, interleave_calls
 FLOOR_MEGABYTES = (0.03, 0.25, 0.5, 1, 2, 4, 8, 16, 64, 256)
 FLOOR_READS = 1 << 15
 LONGEST_FILL_SECONDS = 20.0
-FILL_SECONDS = {"python": 1.2e-6}  # a leaf, about; the others take no time worth a thought
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +131,7 @@ def _prepare(
     case: Case, stamp: Stamp, budget_seconds: float, seed: int, way: Way
 ) -> tuple[Prepared, Clock] | Measurement:
     """The case ready to be timed, or the record that says why it is not timed."""
-    fill_seconds = FILL_SECONDS.get(case.contestant, 0.0) * case.capacity
+    fill_seconds = impls.traits(case.contestant).fill_seconds * case.capacity
     if fill_seconds > LONGEST_FILL_SECONDS:
         return stamp.record(case, "skipped", reason=f"filling it takes about {fill_seconds:.0f} s")
     try:
@@ -173,12 +172,9 @@ def _oversubscribed(threads: int, timing: Timing) -> str | None:
 
 
 def _threading_layer(one: Prepared) -> dict[str, str]:
-    """Name of numba's threading layer if the case uses its threads."""
-    if one.case.threads == 1:
-        return {}
-    import numba  # noqa: PLC0415  # heavy, and loaded by now
-
-    return {"threading_layer": numba.threading_layer()}
+    """Name of the tree's threading layer if the case uses its threads and it tells."""
+    layer = getattr(one.tree, "threading_layer", None) if one.case.threads > 1 else None
+    return {"threading_layer": layer} if layer else {}
 
 
 def _device(one: Prepared) -> dict[str, str]:
@@ -188,12 +184,13 @@ def _device(one: Prepared) -> dict[str, str]:
 
 
 def _start_threads(cells: Iterable[Iterable[Case]]) -> None:
-    """Start numba's threads while this thread may still use every CPU: they inherit where they may run."""
+    """Start the trees' threads while this thread may still use every CPU: they inherit where they may run."""
     most = max((case.threads for group in cells for case in group), default=1)
-    if most > 1 and impls.why_not("numba") is None:
-        tree = impls.make("numba", 1, threads=most)
-        tree.update(0, 1.0)
-        tree.sample(np.full(1 << 14, 0.5))
+    for name in sorted({case.contestant for group in cells for case in group}) if most > 1 else ():
+        if impls.traits(name).threaded and impls.why_not(name) is None:
+            tree = impls.make(name, 1, threads=most)
+            tree.update(0, 1.0)
+            tree.sample(np.full(1 << 14, 0.5))
 
 
 def _memory_floor(stamp: Stamp, done: set[str], budget_seconds: float, seed: int) -> Iterator[Measurement]:

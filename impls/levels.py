@@ -53,6 +53,18 @@ def group_size(capacity: int, fanout: int) -> int:
     return min(fanout, max(64, 1 << (capacity - 1).bit_length()))
 
 
+def level_bytes(sizes: Sequence[int], fanout: int, dtype: DTypeLike, width: int | None = None, copies: int = 1) -> int:
+    """Bytes of levels of so many nodes, leaves of ``dtype`` first, then float64 sums, each in whole groups.
+
+    ``width``: numbers that a group takes (default: K); ``copies`` of every inner level but the root.
+
+    >>> level_bytes(level_sizes(5, 2), 2, "float32")
+    104
+    """
+    leaves, *inner, root = (-(-size // fanout) * (width or fanout) for size in sizes)
+    return np.dtype(dtype).itemsize * leaves + 8 * (copies * sum(inner) + root)
+
+
 def fits_lines(group_bytes: int) -> bool:
     """Whether groups of this many bytes, laid end to end from a line's start, never straddle a line needlessly."""
     return CACHE_LINE % group_bytes == 0 or group_bytes % CACHE_LINE == 0

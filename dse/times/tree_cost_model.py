@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import impls
 from impls.levels import CACHE_LINE, level_sizes
 
 from .. import stats
 
 Reals = NDArray[np.float64]
 
-BASELINES = ("flat", "cumsum")
 LEAST_POINTS = 3  # below which there is no fit
 DEFAULT_CACHES = {"L1": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}
 BLOCK = 64  # elements that descend together, whose misses overlap
@@ -65,6 +65,8 @@ class Point:
 class Family:
     """Cells one model is fitted to: a contestant's operation, its leaf dtype, and the caches it ran on, in bytes.
 
+    What a call pays for follows from the contestant's traits: lines and levels where it uses K, else leaves and steps.
+
     ``shares``: whether a batch works through each group it touches once (an update that recomputes), not once for each
     element. ``floor``: seconds that a "line" and a "wait" cost more from memory than from the last cache, as random
     reads alone were measured; empty where they were not.
@@ -77,26 +79,18 @@ class Family:
     shares: bool = False
     floor: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def has_levels(self) -> bool:
+        """Whether a call descends through groups of K, rather than searching an array."""
+        return impls.traits(self.contestant).uses_fanout
+
 
 def tree_bytes(contestant: str, capacity: int, fanout: int, dtype: str, options: Mapping[str, Any]) -> int:
-    """Bytes of a tree's levels, from its layout. ValueError for a contestant whose memory is not an array."""
-    leaf = np.dtype(dtype).itemsize
-    if contestant == "flat":
-        return leaf * capacity
-    if contestant == "cumsum":
-        return (leaf + 8) * capacity
-    if contestant not in ("numba", "numpy", "cupy"):
+    """Bytes of a tree's levels, from its layout. ValueError for a contestant whose shape does not tell them."""
+    found = impls.traits(contestant).nbytes_of(capacity, fanout, dtype, options)
+    if found is None:
         raise ValueError(f"nobody knows the bytes of {contestant!r} from its shape")
-    sizes: Sequence[int] = level_sizes(capacity, fanout)
-    width = fanout
-    if options.get("padding") == "full":
-        sizes = [fanout**level for level in range(len(sizes) - 1, -1, -1)]
-    if contestant == "numba":
-        lanes = min(16, 1 << (fanout - 1).bit_length())
-        width = -(-fanout // lanes) * lanes
-    rows = [-(-size // fanout) * width for size in sizes]
-    copies = 2 if contestant == "numba" and options.get("layout", "prefix") == "prefix" else 1
-    return leaf * rows[0] + 8 * (copies * sum(rows[1:-1]) + rows[-1])
+    return found
 
 
 def features(point: Point, family: Family) -> Reals:
@@ -152,7 +146,7 @@ def fit(family: Family, points: Sequence[Point]) -> CostModel:
         raise ValueError(f"a cost model wants at least {LEAST_POINTS} measured cells, there are {len(points)}")
     counts = np.array([_features(family, point) for point in points])
     times = np.array([point.seconds for point in points])
-    known = [] if family.contestant in BASELINES else [key for key in FLOOR if key in family.floor]
+    known = [key for key in FLOOR if key in family.floor] if family.has_levels else []
     prior = np.zeros((len(known), counts.shape[1]))
     for row, key in enumerate(known):
         prior[row, FLOOR[key]] = FLOOR_WEIGHT / family.floor[key]
@@ -164,7 +158,7 @@ def fit(family: Family, points: Sequence[Point]) -> CostModel:
 
 
 def _features(family: Family, point: Point) -> Reals:
-    return baseline_features(point) if family.contestant in BASELINES else features(point, family)
+    return features(point, family) if family.has_levels else baseline_features(point)
 
 
 # The form as printed.

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+import impls
 from impls.levels import CACHE_LINE
 
 from .. import stats
@@ -47,7 +48,7 @@ class Configuration:
     options: tuple[tuple[str, Any], ...] = ()
 
     def __str__(self) -> str:
-        parts = [] if self.contestant in tree_cost_model.BASELINES else [f"K={self.fanout}"]
+        parts = [f"K={self.fanout}"] if impls.traits(self.contestant).uses_fanout else []
         parts += [f"{key}={value}" for key, value in self.options]
         parts += [f"{self.threads} threads" if self.threads > 1 else "1 thread"]
         return f"{self.contestant} ({', '.join(parts)})"
@@ -333,7 +334,7 @@ def _estimate(configuration: Configuration, seconds: float, own: float, basis: B
 def family_of(record: Measurement, caches: Mapping[str, int], floor: Mapping[str, float]) -> tree_cost_model.Family:
     """The family of cells that a record's model is fitted to; ``floor`` as ``Table.floor`` has it."""
     shares = record.op != "draw" and record.options.get("propagate", "recompute") == "recompute"
-    shares = shares and record.contestant != "python"
+    shares = shares and impls.traits(record.contestant).shares_groups
     return tree_cost_model.Family(
         record.contestant, record.op, record.dtype, caches, shares, {} if "device" in record.machine else floor
     )

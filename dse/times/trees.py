@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import impls
 from impls.fpga.resources import exceeded
 
 from ..fpga import placement
@@ -20,12 +21,12 @@ from .analytic import Law, clock_of, doubled
 from .overheads import Overheads
 from .parts import Parts
 from .profile import PerformanceTable
-from .tree_cost_model import tree_bytes
 from .tree_times import Configuration, Question
 
 FANOUTS = (2, 4, 8, 16, 32, 64)  # of trees that are modeled
 MOST_THREADS = 8  # of a modeled one
-LEAF_BYTES = 20.0  # with inner levels, at K = 2 in two copies: no contestant takes more
+PROFILED = "numba"  # the tree that profiles time
+LEAF_BYTES = 20.0  # with inner levels, at K = 2 in two copies
 WISHES = ("fanout", "contestant", "threads")
 SWEEP = "sweep --preset quick"
 
@@ -58,10 +59,11 @@ def _measured(parts: Parts, cold: bool) -> Iterator[Tree]:
     table, replay = parts.table, parts.workload.replay
     if table is None:
         return
-    known = {Configuration("numba", replay.fanout, 1)}
+    known = {Configuration(PROFILED, replay.fanout, 1)}
     if table.trees:
         known |= set(table.trees.configurations(Question(replay.capacity, parts.batch, 1.0, parts.cores)))
-    able = [one for one in sorted(known, key=repr) if one.threads <= parts.cores]
+    here = [one for one in sorted(known, key=repr) if impls.traits(one.contestant).runs_on == parts.cpu.kind]
+    able = [one for one in here if one.threads <= parts.cores]
     found = [tree for one in able if (tree := _of(parts, table, one, cold))]
     yield from [tree for tree in found if tree.update.source == "measured"] or found
 
@@ -86,7 +88,8 @@ def _of(parts: Parts, table: PerformanceTable, configuration: Configuration, col
     )
     parts.tell(number, worst, told, benchmark(SWEEP))
     shape = {"contestant": configuration.contestant, "fanout": configuration.fanout, "threads": configuration.threads}
-    needs = {f"{parts.cpu.name}.memory_bytes": LEAF_BYTES * replay.capacity}
+    held = _bytes(configuration.contestant, parts, configuration.fanout)
+    needs = {f"{parts.cpu.name}.memory_bytes": max(LEAF_BYTES * replay.capacity, held)}
     return Tree(name, dataclasses.replace(draw, source=worst), update, configuration.threads, needs, shape)
 
 
@@ -99,26 +102,28 @@ def _chilled(time: Timed, over: Overheads, batch: int) -> Timed:
 
 def _modeled(parts: Parts, device: Device) -> Iterator[Tree]:
     replay, number = parts.workload.replay, f"tree({device.name})"
-    for fanout in _fanouts(parts):
+    for contestant, fanout in _compiled(parts, device):
         insert = analytic.tree(parts.platform, device, replay.capacity, fanout, parts.workload.actors.local_storage)[1]
-        for threads in doubled(min(parts.cores, MOST_THREADS)):
+        most = MOST_THREADS if impls.traits(contestant).threaded else 1
+        for threads in doubled(min(parts.cores, most)):
             laws = analytic.tree(parts.platform, device, replay.capacity, fanout, parts.batch, threads)
             spent = laws[1].seconds + insert.seconds * parts.inserts
             update = parts.modeled(dataclasses.replace(laws[1], seconds=spent), number)
-            shape = {"contestant": "numba", "fanout": fanout, "threads": threads}
-            needs = {f"{device.name}.memory_bytes": _bytes("numba", parts, fanout)}
-            name = _name(Configuration("numba", fanout, threads))
+            shape = {"contestant": contestant, "fanout": fanout, "threads": threads}
+            needs = {f"{device.name}.memory_bytes": _bytes(contestant, parts, fanout)}
+            name = _name(Configuration(contestant, fanout, threads))
             yield Tree(name, parts.modeled(laws[0], number), update, threads, needs, shape)
 
 
 def _gpu(parts: Parts, device: Device) -> Iterator[Tree]:
     number = f"tree({device.name})"
-    for fanout in _fanouts(parts):
+    for contestant, fanout in _compiled(parts, device):
         draw, update = analytic.tree(parts.platform, device, parts.workload.replay.capacity, fanout, parts.batch)
         update = dataclasses.replace(update, seconds=update.seconds * (1 + parts.inserts))
-        needs = {f"{device.name}.memory_bytes": _bytes("cupy", parts, fanout)}
-        shape = {"contestant": "cupy", "fanout": fanout}
-        yield Tree(f"cupy K={fanout}", parts.modeled(draw, number), parts.modeled(update, number), 1, needs, shape)
+        needs = {f"{device.name}.memory_bytes": _bytes(contestant, parts, fanout)}
+        shape = {"contestant": contestant, "fanout": fanout}
+        times = parts.modeled(draw, number), parts.modeled(update, number)
+        yield Tree(f"{contestant} K={fanout}", *times, 1, needs, shape)
 
 
 def _fpga(parts: Parts, device: Device) -> Iterator[Tree]:
@@ -139,12 +144,19 @@ def _fpga(parts: Parts, device: Device) -> Iterator[Tree]:
             yield Tree(name, draw, update, 1, needs, {**shape, "slice": place.name})
 
 
-def _fanouts(parts: Parts) -> list[int]:
-    return sorted({*FANOUTS, parts.workload.replay.fanout, int(parts.fixed.get("fanout", FANOUTS[0]))})
+def _compiled(parts: Parts, device: Device) -> Iterator[tuple[str, int]]:
+    """(contestant, K) of every tree that could run there and whose time its levels in memory tell."""
+    fanouts = sorted({*FANOUTS, parts.workload.replay.fanout, int(parts.fixed.get("fanout", FANOUTS[0]))})
+    for name in impls.names():
+        kind = impls.traits(name)
+        if kind.compiled and kind.uses_fanout and kind.runs_on == device.kind:
+            yield from ((name, fanout) for fanout in fanouts)
 
 
 def _bytes(contestant: str, parts: Parts, fanout: int) -> float:
-    return float(tree_bytes(contestant, parts.workload.replay.capacity, fanout, "float32", {}))
+    """Of the tree; ``LEAF_BYTES`` a leaf where its shape does not tell."""
+    known = impls.traits(contestant).nbytes_of(parts.workload.replay.capacity, fanout, "float32", {})
+    return LEAF_BYTES * parts.workload.replay.capacity if known is None else float(known)
 
 
 def _name(configuration: Configuration) -> str:

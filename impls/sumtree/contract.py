@@ -10,6 +10,25 @@ Writing a contestant: put one public subclass of :class:`SumTree` into ``impls/s
 ``_allocate``, ``_set``, ``_get``, ``_find``, ``_total``, ``_check``, ``_rebuild`` and ``nbytes``. Arguments reach the
 underscored methods checked and converted, in arrays that no other thread holds; batches are never empty there. The
 public methods let calls from several threads take turns and call the underscored ones, which call each other.
+
+That file is all: whatever goes through the trees there are (sweeps, asv, cost models, recommendations, mappings,
+figures) finds it by its name and asks the class's **traits** how to treat it. Each has a default; state those that
+differ, as a literal, for they are read from the file's text where the module cannot be imported (``traits.py``):
+
+* ``threaded``: takes ``threads`` above 1, hence is swept with several.
+* ``concurrent``: operations that Python threads may run side by side (no literal: ``READS``).
+* ``uses_fanout``: False for a tree without groups of K: it is swept at one K, and its cost model counts leaves, steps
+  of a search, elements and calls in place of cache lines and levels.
+* ``shares_groups``: an update that recomputes sums each group that its batch touches once, not once an element.
+* ``compiled``: native code from call to call, so that the analytic law of levels in caches and memory tells its time on
+  a machine without records: it is an option of mappings there too, not only where it was timed.
+* ``runs_on``: the kind of device its batches lie on, "cpu", "gpu" or "fpga", hence which devices it is an option of.
+* ``modeled``: :meth:`SumTree.modeled_seconds` answers in place of a stopwatch.
+* ``fill_seconds``: of a leaf, where filling takes so long that large trees are left out.
+* ``variants``: options, beside the defaults, that are swept too.
+
+Bytes come from ``nbytes_of``, by default those of ragged levels. Import libraries that may be missing where the tree is
+made, not above the class, or nobody can tell the tree's bytes where they are.
 """
 
 import math
@@ -21,7 +40,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ..checks import integer_at_least
-from ..levels import level_sizes
+from ..levels import level_bytes, level_sizes
 from .turns import Result, Turns
 
 Indices = NDArray[np.int64]
@@ -61,6 +80,13 @@ class SumTree(ABC):
 
     threaded: ClassVar[bool] = False
     concurrent: ClassVar[frozenset[str]] = frozenset()
+    uses_fanout: ClassVar[bool] = True
+    shares_groups: ClassVar[bool] = True
+    compiled: ClassVar[bool] = False
+    runs_on: ClassVar[str] = "cpu"
+    modeled: ClassVar[bool] = False
+    fill_seconds: ClassVar[float] = 0.0
+    variants: ClassVar[tuple[Mapping[str, Any], ...]] = ()
 
     def __init__(
         self,
@@ -241,6 +267,16 @@ class SumTree(ABC):
         result = hook(*arguments)
         self._torn = False
         return result
+
+    @classmethod
+    def nbytes_of(cls, capacity: int, fanout: int, dtype: DTypeLike, options: Mapping[str, Any]) -> int | None:
+        """Bytes of a tree of that shape without making one, its padding included; None where the shape does not tell.
+
+        Here those of the leaves and, if the tree ``uses_fanout``, of ragged levels of float64 sums; None for hardware
+        that is ``modeled``, which has ``modeled_resources``.
+        """
+        array, levels = np.dtype(dtype).itemsize * capacity, level_sizes(capacity, fanout)
+        return None if cls.modeled else level_bytes(levels, fanout, dtype) if cls.uses_fanout else array
 
     @classmethod
     def _most_threads(cls) -> int:

@@ -1,6 +1,10 @@
 """Baseline of seed 0's section IV-B: an array of prefix sums. Sampling is O(log N), an update O(N) a batch."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
+from numpy.typing import DTypeLike
 
 from .contract import READS, Indices, Priorities, Reals, SumTree, nothing_to_sample
 
@@ -12,11 +16,16 @@ class CumsumTree(SumTree):
     """
 
     concurrent = READS
+    uses_fanout = False
 
     def _allocate(self) -> None:
         self._leaves: Priorities = np.zeros(self._capacity, self._dtype)
         # Entry i is p_0 + .. + p_(i-1), summed from left to right, so that summing from any point gives the same bits.
         self._prefix_sums: Reals = np.zeros(self._capacity + 1)
+
+    @classmethod
+    def nbytes_of(cls, capacity: int, fanout: int, dtype: DTypeLike, options: Mapping[str, Any]) -> int:
+        return (np.dtype(dtype).itemsize + 8) * capacity
 
     def _set(self, indices: Indices, priorities: Reals) -> None:
         self._leaves[indices] = priorities  # NumPy assigns in order: the last duplicate wins

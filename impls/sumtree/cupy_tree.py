@@ -68,6 +68,10 @@ class CupyTree(SumTree):
     Calls from several threads take turns, on the device as well if the threads have streams of their own.
     """
 
+    runs_on = "gpu"
+    compiled = True
+    variants = ({"validate": False},)  # then a device need not be waited for
+
     def __init__(
         self,
         capacity: int,

@@ -12,6 +12,7 @@ class FlatTree(SumTree):
     """
 
     concurrent = READS
+    uses_fanout = False
 
     def _allocate(self) -> None:
         self._leaves: Priorities = np.zeros(self._capacity, self._dtype)

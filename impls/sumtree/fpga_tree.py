@@ -52,6 +52,12 @@ class FpgaTree(SumTree):
     """
 
     concurrent = READS
+    runs_on = "fpga"
+    modeled = True
+    variants = (
+        {"leaf_bits": 18},  # what hardware would have; by default the twin's leaves are as wide as they can be
+        {"micro": "scan", "banking": "contiguous", "leaf_bits": 17},  # seed 3's
+    )
 
     def __init__(
         self,

@@ -47,7 +47,6 @@ _WORD = 8  # bytes of an address, an index, a float64
 _BLOCK = 64  # elements that descend together: one phase outlasts an L3 miss
 _AHEAD = 64  # elements the update prefetches ahead, for the same reason
 _SPARSE = 16  # leaf groups to an element of the batch, from which marking those seen costs more than it saves
-MOST_LANES = 16
 
 # The header a kernel gets the address of: int64 words.
 CAPACITY, HEIGHT, LEAVES = 0, 1, 2

@@ -17,25 +17,38 @@ the work. The kernels check their arguments themselves, before they write.
 
 import functools
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
-from numba import types
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ..checks import one_of
-from ..levels import allocate, group_size
-from . import numba_kernels as kernels
+from ..levels import allocate, group_size, level_bytes, level_sizes
+from .compiling import AtFirstUse
 from .contract import EXACT, READS, Indices, Priorities, Reals, SumTree, nothing_to_sample, uniform_batch
-from .numba_turns import EDITION, AtFirstUse, KernelTurns, numba_threads
 from .turns import Result
+
+if TYPE_CHECKING:
+    import numba
+
+    from . import numba_kernels as kernels
+    from . import numba_turns
 
 _empty = np.empty  # a call with B = 1 spends a third of its time looking such names up
 _FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
 _THREADS_A_PROCESSOR = 4  # that may be asked for
 _LEAST_PART = 512  # elements below which a part of a batch is not worth a thread
+_MOST_LANES = 16  # numbers of a vector
+
+
+def _load() -> None:
+    """Import the compiler and the kernels, for the first tree: traits are read where there is no compiler, too."""
+    global numba, kernels, numba_turns  # noqa: PLW0603  # as if imported above
+    import numba  # noqa: PLC0415
+
+    from . import numba_kernels as kernels  # noqa: PLC0415
+    from . import numba_turns  # noqa: PLC0415
 
 
 class NumbaTree(SumTree):
@@ -59,6 +72,7 @@ class NumbaTree(SumTree):
     """
 
     threaded = True
+    compiled = True
     concurrent = READS
 
     def __init__(
@@ -82,7 +96,7 @@ class NumbaTree(SumTree):
 
     def _allocate(self) -> None:
         self._group = group_size(self._capacity, self._fanout)
-        self._lanes = min(kernels.MOST_LANES, 1 << (self._group - 1).bit_length())
+        self._lanes = _lanes(self._group)
         self._chunks = -(-self._group // self._lanes)
         width, height = self._lanes * self._chunks, self.height
         rows = [-(-size // self._group) for size in self._sizes]
@@ -103,18 +117,32 @@ class NumbaTree(SumTree):
         header[kernels.MARKS : kernels.MARKS + height] = [marks.ctypes.data for marks in self._marks]
         self._header = header
         self._address = int(header.ctypes.data)
-        self._kernel_turns = KernelTurns(header)
+        self._kernel_turns = numba_turns.KernelTurns(header)
 
     @classmethod
     def _most_threads(cls) -> int:
         """Four a processor: to be oversubscribed on purpose is a measurement, beyond that a mistake."""
+        _load()
         return _THREADS_A_PROCESSOR * max(os.cpu_count() or 1, int(numba.config.NUMBA_NUM_THREADS))
 
     @classmethod
     def unavailable(cls) -> str | None:
+        _load()
         if numba.config.DISABLE_JIT:
             return "Contestant 'numba' is compiled, and NUMBA_DISABLE_JIT is set."
         return None
+
+    @classmethod
+    def nbytes_of(cls, capacity: int, fanout: int, dtype: DTypeLike, options: Mapping[str, Any]) -> int:
+        """Of the levels; an update's marks, a byte a group, are not counted."""
+        width = -(-fanout // _lanes(fanout)) * _lanes(fanout)
+        copies = 2 if options.get("layout", "prefix") == "prefix" else 1
+        return level_bytes(level_sizes(capacity, fanout), fanout, dtype, width, copies)
+
+    @property
+    def threading_layer(self) -> str:
+        """Name of what runs numba's threads. ValueError before they first run."""
+        return str(numba.threading_layer())
 
     def _options(self) -> dict[str, Any]:
         return {"propagate": self._propagate, "layout": self._layout, "aligned": self._aligned}
@@ -122,8 +150,9 @@ class NumbaTree(SumTree):
     # Kernels are compiled, or loaded from disk, at their first use; calling the entry itself spares numba's dispatch.
 
     def _compiled(self, kernel: Any, *arguments: Any) -> Callable[..., Any]:
+        types, edition = numba.types, numba_turns.EDITION
         leaf = types.float32 if self._dtype.itemsize == 4 else types.float64
-        constants = (self._group, self._lanes, self._chunks, int(self._layout == "prefix"), EDITION)
+        constants = (self._group, self._lanes, self._chunks, int(self._layout == "prefix"), edition)
         signature = (types.int64, types.boolean, leaf, *map(types.literal, constants), *arguments)
         kernel.compile(signature)
         return functools.partial(kernel.overloads[signature].entry_point, self._address, False, 0.0, *constants)
@@ -134,28 +163,30 @@ class NumbaTree(SumTree):
 
     @AtFirstUse
     def _parallel_search_kernel(self) -> Callable[..., int]:
-        return self._compiled(kernels.search_in_parts, types.int64, *self._search_arguments())
+        return self._compiled(kernels.search_in_parts, numba.types.int64, *self._search_arguments())
 
     def _search_arguments(self) -> tuple[Any, ...]:
+        types = numba.types
         return types.float64[::1], types.boolean, types.int64[::1], numba.typeof(self._leaves)
 
     @AtFirstUse
     def _gather_kernel(self) -> Callable[..., int]:
-        return self._compiled(kernels.gather, types.int64[::1], numba.typeof(self._leaves))
+        return self._compiled(kernels.gather, numba.types.int64[::1], numba.typeof(self._leaves))
 
     @AtFirstUse
     def _update_kernel(self) -> Callable[..., int]:
+        types = numba.types
         kernel = kernels.update_by_recompute if self._propagate == "recompute" else kernels.update_by_delta
         update = self._compiled(kernel, types.float64, types.int64[::1], types.float64[::1], types.int64[::1])
         return functools.partial(update, self._max_priority)
 
     @AtFirstUse
     def _audit_kernel(self) -> Callable[..., int]:
-        return self._compiled(kernels.audit, types.boolean, types.float64[::1])
+        return self._compiled(kernels.audit, numba.types.boolean, numba.types.float64[::1])
 
     @AtFirstUse
     def _root_kernel(self) -> Callable[..., int]:
-        return self._compiled(kernels.root, types.float64[::1])
+        return self._compiled(kernels.root, numba.types.float64[::1])
 
     # Kernels take turns by themselves, each for all that its call does to the tree.
 
@@ -239,7 +270,7 @@ class NumbaTree(SumTree):
             status = self._search_kernel(values, uniform, indices, priorities)
         else:
             parts = min(self._threads, batch // _LEAST_PART)
-            with numba_threads(parts):
+            with numba_turns.numba_threads(parts):
                 status = self._run(self._parallel_search_kernel, parts, values, uniform, indices, priorities)
         if status == kernels.BUSY:
             status = self._wait(self._search_kernel, values, uniform, indices, priorities)
@@ -294,6 +325,11 @@ class NumbaTree(SumTree):
     def nbytes(self) -> int:
         """Bytes of the levels and their marks; an update's scratch, which grows with the batch, is not counted."""
         return sum(array.nbytes for array in (*self._arrays, *self._marks))
+
+
+def _lanes(fanout: int) -> int:
+    """Lanes of a vector, as few as hold a group, if there are so many."""
+    return min(_MOST_LANES, 1 << (fanout - 1).bit_length())
 
 
 def _as_batch(values: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any] | None:

@@ -1,4 +1,4 @@
-"""What threads and forks need of compiled trees: turns, compiling by turns, and the one pool of numba's threads."""
+"""What threads and forks need of compiled trees: turns, and the one pool of numba's threads."""
 
 import contextlib
 import functools
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from . import lanes
 from . import numba_kernels as kernels
-from .turns import Result, survive_forks, waits, within
+from .compiling import compiler
+from .turns import survive_forks, waits, within
 
 # Numba asks the kernels' own file whether what it kept on disk is out of date; the vector code is in another.
 EDITION = zlib.crc32(Path(lanes.__file__).read_bytes())
@@ -24,77 +25,6 @@ EDITION = zlib.crc32(Path(lanes.__file__).read_bytes())
 # numba's workqueue layer aborts the process when two Python threads enter parallel kernels at once: one lock for all.
 _parallel_entry = threading.RLock()
 _parallel_pid: int | None = None
-
-
-class Compiler:
-    """Compiles for one caller at a time, out of reach of signal handlers: numba does not bear to be called by one while
-    it compiles, or to be left by its exception."""
-
-    def __init__(self) -> None:
-        self.turn = threading.RLock()  # a fork takes it as well: a child cannot end what another thread began
-        self._busy = False
-
-    def run(self, compile_it: Callable[..., Result], *arguments: Any) -> Result:
-        """What the function returns or raises."""
-        if threading.current_thread() is not threading.main_thread():  # handlers run on the main thread alone
-            return self._alone(compile_it, *arguments)
-        results: list[Result] = []
-        errors: list[BaseException] = []
-
-        def work() -> None:
-            try:
-                results.append(self._alone(compile_it, *arguments))
-            except BaseException as error:  # whatever it is, the caller gets it
-                errors.append(error)
-
-        elsewhere = threading.Thread(target=work)
-        elsewhere.start()
-        elsewhere.join()
-        if errors:
-            raise errors[0]
-        return results[0]
-
-    def hold(self) -> None:
-        """Wait until nothing is compiled, before a fork."""
-        self.turn.acquire()
-
-    def let_go(self) -> None:
-        """Go on after a fork; one that Ctrl-C cut the wait of short holds nothing."""
-        with contextlib.suppress(RuntimeError):
-            self.turn.release()
-
-    def _alone(self, compile_it: Callable[..., Result], *arguments: Any) -> Result:
-        with self.turn:
-            if self._busy:
-                raise RuntimeError(
-                    "a finalizer calls a tree whose kernel is not compiled while its thread compiles another: "
-                    "call each method once before"
-                )
-            self._busy = True
-            try:
-                return compile_it(*arguments)
-            finally:
-                self._busy = False
-
-
-compiler = Compiler()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=compiler.hold, after_in_parent=compiler.let_go, after_in_child=compiler.let_go)
-
-
-class AtFirstUse:
-    """An attribute that is compiled when it is first read: functools.cached_property, but for forks in the middle."""
-
-    def __init__(self, compile_it: Callable[[Any], Callable[..., int]]) -> None:
-        self._compile = compile_it
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, tree: Any, owner: type) -> Callable[..., int]:
-        kernel = compiler.run(self._compile, tree)
-        tree.__dict__[self._name] = kernel
-        return kernel
 
 
 class KernelTurns:

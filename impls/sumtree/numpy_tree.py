@@ -4,13 +4,14 @@ A sibling group is K neighbors in memory and starts on a cache line where its si
 of its own. Padding holds zeros, and a sum of zeros is never entered.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ..checks import one_of
-from ..levels import allocate, fits_lines, full_level_sizes, group_size
+from ..levels import allocate, fits_lines, full_level_sizes, group_size, level_bytes, level_sizes
 from .contract import READS, Indices, Priorities, Reals, SumTree, nearest_positive
 
 _MOST_GATHERED = 1 << 20  # numbers a descent gathers at once: batches beyond it go down in parts
@@ -33,6 +34,7 @@ class NumpyTree(SumTree):
     """
 
     concurrent = READS
+    variants = ({"aligned": False}, {"padding": "full"})
 
     def __init__(
         self,
@@ -67,6 +69,11 @@ class NumpyTree(SumTree):
         # Invariant: row g of a level is the sibling group under node g of the level above.
         self._groups: list[NDArray[Any]] = [level.reshape(-1, self._width) for level in buffers]
         self._nodes: list[NDArray[Any]] = [group.reshape(-1) for group in self._groups]
+
+    @classmethod
+    def nbytes_of(cls, capacity: int, fanout: int, dtype: DTypeLike, options: Mapping[str, Any]) -> int:
+        sizes = full_level_sizes if options.get("padding") == "full" else level_sizes
+        return level_bytes(sizes(capacity, fanout), fanout, dtype)
 
     def _options(self) -> dict[str, Any]:
         return {"aligned": self._aligned, "padding": self._padding, "propagate": self._propagate}

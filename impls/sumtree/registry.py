@@ -1,31 +1,36 @@
 """The registry is the folder: contestant ``x`` is the one public sum-tree class of ``impls/sumtree/x_tree.py``."""
 
+import contextlib
 import difflib
+import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import DTypeLike
 
 from .contract import SumTree
+from .traits import read
 
 _PACKAGE = __name__.rpartition(".")[0]
+_FOLDER = Path(__file__).parent
 _MEMBERS = frozenset(name for name in vars(SumTree) if not name.startswith("_"))
 
 
 def names() -> tuple[str, ...]:
     """Every contestant in the checkout, whether or not what it needs is installed."""
-    modules = pkgutil.iter_modules([str(Path(__file__).parent)])
+    modules = pkgutil.iter_modules([str(_FOLDER)])
     return tuple(sorted(module.name.removesuffix("_tree") for module in modules if module.name.endswith("_tree")))
 
 
 def why_not(name: str) -> str | None:
     """None if the contestant can be made here with default options, else one sentence saying why not."""
     try:
-        return _contestant(name).unavailable()
+        with _needing(name):
+            return _contestant(name).unavailable()
     except _NotHereError as reason:
         return str(reason)
 
@@ -55,7 +60,22 @@ def make(
         if option not in known:
             alternatives = ", ".join(known) or "none"
             raise ValueError(f"{name!r} has no option {option!r}; it has {alternatives}.{_near(option, known)}")
-    return kind(capacity, **common, **options)
+    with _needing(name):
+        return kind(capacity, **common, **options)
+
+
+@functools.cache
+def traits(name: str) -> type[SumTree]:
+    """The contestant's class, asked what it states of itself; no tree is made.
+
+    A stand-in whose bytes are unknown has the literals of the class where its module needs another that is not
+    installed, and the contract's of a name that is not in the checkout.
+    """
+    try:
+        return _contestant(name)
+    except _NotHereError:
+        stated = vars(read(_FOLDER)[name]) if name in names() else {}
+        return type(name, (SumTree,), {**stated, "nbytes_of": classmethod(lambda *shape: None)})
 
 
 class _NotHereError(RuntimeError):
@@ -66,13 +86,8 @@ def _contestant(name: str) -> type[SumTree]:
     """The contestant's class. An ImportError of our own code is a bug and is raised as it is."""
     if name not in names():
         raise _NotHereError(f"There is no contestant {name!r}; there are {', '.join(names())}.{_near(name, names())}")
-    try:
+    with _needing(name):
         module = importlib.import_module(f"{_PACKAGE}.{name}_tree")
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if not missing or missing.partition(".")[0] == _PACKAGE.partition(".")[0]:
-            raise
-        raise _NotHereError(f"Contestant {name!r} needs the module {missing!r}, which is not installed.") from error
     kinds: list[Any] = [
         value
         for key, value in vars(module).items()
@@ -85,6 +100,18 @@ def _contestant(name: str) -> type[SumTree]:
         raise ImportError(f"{module.__name__} must define exactly one public sum tree, not {len(kinds)}")
     kind: type[SumTree] = kinds[0]
     return kind
+
+
+@contextlib.contextmanager
+def _needing(name: str) -> Iterator[None]:
+    """Turns the lack of a third party's module into :class:`_NotHereError`."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if not missing or missing.partition(".")[0] == _PACKAGE.partition(".")[0]:
+            raise
+        raise _NotHereError(f"Contestant {name!r} needs the module {missing!r}, which is not installed.") from error
 
 
 def _near(word: str, known: Iterable[str]) -> str:
