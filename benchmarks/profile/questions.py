@@ -29,7 +29,7 @@ from ..stamp import Stamp
 from ..sweep import Tally, is_of, there
 from ..timing import interleave
 from ..worker import threads
-from .cells import TREE, Cell, identity
+from .cells import TREE, Cell, options_of
 from .command import need_packages, report
 from .parts import World
 from .serial import Loop, fill
@@ -66,7 +66,7 @@ class Run:
     def cell(self, asked: Workload, contestant: str = "loop", op: str = "step") -> Cell:
         """The loop's on a workload, a call a gradient step; or that of an insertion of the local storage."""
         replay, batch = asked.replay, asked.learner.batch if op == "step" else asked.actors.local_storage
-        options = identity(asked) | ({"seed": self.seed} if op == "step" else {})
+        options = options_of(asked) | ({"seed": self.seed} if op == "step" else {})
         return Cell(contestant, op, options, batch, capacity=replay.capacity, fanout=replay.fanout)
 
     def measure(self, workload: Workload, asked: Sequence[Workload], done: set[str]) -> Iterator[Measurement]:

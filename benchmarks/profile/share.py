@@ -29,7 +29,7 @@ from ..stamp import Stamp
 from ..sweep import Tally, is_of, there
 from ..timing import Timing, interleave
 from ..workers import Worker, WorkerError
-from .cells import TREE, Cell, identity
+from .cells import TREE, Cell, options_of
 from .command import need_packages, report
 from .measure import MODULE, ROOT
 
@@ -97,14 +97,14 @@ class Shares:
 
     def actor(self) -> Cell:
         """The cell of an actor's step."""
-        return Cell("actor", "step", identity(self._workload))
+        return Cell("actor", "step", options_of(self._workload))
 
     def tree(self, contestant: str) -> Cell:
         """The cell of a step's learning on a tree, in the format the tree comes with."""
         replay, kind = self._workload.replay, None if contestant in impls.names() else peers.adapter(contestant)
         fanout = kind.fanout if kind else 16 if contestant in NO_FANOUT else replay.fanout
         shape = {"capacity": replay.capacity, "fanout": fanout, "dtype": kind.dtypes[0] if kind else "float32"}
-        return Cell(contestant, "learning", identity(self._workload), self._workload.learner.batch, **shape)
+        return Cell(contestant, "learning", options_of(self._workload), self._workload.learner.batch, **shape)
 
     def measure(self, contestants: Sequence[str]) -> Iterator[Measurement]:
         """Records of the actor and of every tree, all in turns, and of the first tree's twin."""

@@ -5,6 +5,8 @@ network: the spaces are stated, and held against the environment's own when one 
 """
 
 import dataclasses
+import hashlib
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +14,7 @@ ALGORITHMS = ("dqn", "ddpg", "td3", "sac")
 CONTINUOUS = ("ddpg", "td3", "sac")
 DTYPES = ("float32", "uint8")
 MOST = 1 << 40  # of anything that is counted
+RESULTS_ALONE = ("name", "note", "steps", "seeds", "evaluation")  # keys that no primitive's time depends on
 
 
 SOFT_TAU, COPY_TAU = 0.005, 1.0
@@ -203,3 +206,9 @@ class Workload:
         if self.algorithm not in CONTINUOUS:
             return self.action.choices
         return self.action.size or 1
+
+
+def identity(workload: Workload) -> str:
+    """Hash of all that a primitive's time may depend on: 8 hexadecimal digits, under which profiles record times."""
+    fields = {key: value for key, value in dataclasses.asdict(workload).items() if key not in RESULTS_ALONE}
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:8]
