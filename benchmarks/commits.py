@@ -9,7 +9,8 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from .workers import ROOT
+
 FOLDER = ".compare"
 READY = "ready"
 CONSTRAINTS = "constraints.txt"

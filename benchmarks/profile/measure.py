@@ -1,25 +1,24 @@
 """Samples of parts in processes of their own, alone or at once, in turns with their rivals, and their records."""
 
 import dataclasses
+import functools
 import json
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from dse import records
 from dse.records import Measurement, RecordError
 
 from ..clock import ALL_CPUS, Clock
-from ..stamp import Stamp
-from ..sweep import Tally, is_of, there
+from ..run import Stamp, Tally, run
 from ..timing import LEAST_SAMPLES, Timing, interleave
 from ..workers import Worker
 from .cells import Cell, Preset
 
 TRAINING, AGAIN = "training", "training_again"
-ROOT = Path(__file__).parents[2]
 MODULE = "benchmarks.profile.worker"
 LEAD_SECONDS = 0.002  # from telling processes to begin until they do
 TOO_LONG = "too long for the preset"
@@ -39,7 +38,8 @@ class Member:
 class Together:
     """A clock of parts that run for the same stretch of time: the first one's, or ``all`` doing one work together.
 
-    ``other`` reads the other one of a pair: what it read in a stretch of this clock's is its next sample.
+    ``other`` reads the other one of a pair: what it read in a stretch of this clock's is its next sample. ``trees`` are
+    the seconds of each sample that the first one spent in its tree, if it has one.
     """
 
     members: Sequence[Member]
@@ -48,6 +48,7 @@ class Together:
     calls_per_sample: int = 0
     other: "Together | None" = None
     read: dict[str, Any] | None = None
+    trees: list[float] = dataclasses.field(default_factory=list)
 
     def sample(self) -> float:
         """Seconds a call takes, by one more stretch."""
@@ -64,6 +65,7 @@ class Together:
             if "failed" in answer:
                 raise RecordError(f"{answer['failed']}; what is measured is kept, the same command goes on from there")
         self.calls_per_sample = sum(answer["calls"] for answer in answers) if self.is_all else answers[0]["calls"]
+        self.trees.append(answers[0].get("tree", 0.0))
         if self.other:
             self.other.read = answers[1]
         if not self.is_all:
@@ -71,47 +73,49 @@ class Together:
         return float(1 / sum(1 / answer["seconds"] for answer in answers))
 
 
+def opened(stack: ExitStack, python: Path, needs: str, **world: Any) -> Worker:
+    """A process of a Python that has opened a workload: its file, the ``number`` of the process, the bytes of storage.
+
+    ``needs`` an "environment", or a "learner" alone. RecordError if the workload cannot run there.
+    """
+    worker = stack.enter_context(Worker(python, module=MODULE))
+    answer = worker.ask("open", needs=needs, **world)
+    if "error" in answer:
+        raise RecordError(answer["error"])
+    return worker
+
+
 class Team:
     """The processes of one workload, started when they are needed."""
 
-    def __init__(self, stack: ExitStack, workload: Path, preset: Preset, python: Path) -> None:
-        self._stack, self._workload, self.preset, self._python = stack, workload, preset, python
+    def __init__(self, stack: ExitStack, workload: Path, preset: Preset) -> None:
+        self._stack, self._workload, self.preset = stack, workload, preset
         self._workers: list[Worker] = []
         self._made: dict[tuple[int, str], dict[str, Any]] = {}
-        self._counts: list[int] = []
         self.worker(0)
 
     def worker(self, number: int) -> Worker:
         """The process of that number. RecordError if the workload cannot run there."""
-        while len(self._workers) <= number:
-            worker = self._stack.enter_context(Worker(self._python, [ROOT], MODULE))
-            place = {"number": len(self._workers), "storage_bytes": self.preset.storage_bytes}
-            answer = worker.ask("open", workload=str(self._workload), needs="environment", **place)
-            if "error" in answer:
-                raise RecordError(answer["error"])
-            self._workers.append(worker)
-            self._counts.append(0)
+        for new in range(len(self._workers), number + 1):
+            world = {"workload": str(self._workload), "number": new, "storage_bytes": self.preset.storage_bytes}
+            self._workers.append(opened(self._stack, Path(sys.executable), "environment", **world))
         return self._workers[number]
 
     def prepare(self, number: int, cell: Cell) -> dict[str, Any]:
-        """A part in a process, once for all cells of a group that need it there: its answer, with its number."""
+        """A part in a process, once for all cells of a group that need it there: what it answers."""
         part = {name: getattr(cell, name) for name in ("contestant", "op", "batch", "threads", "capacity", "fanout")}
         part["options"] = {key: value for key, value in cell.options.items() if key not in ("beside", "cores")}
         if cell.processes > 1:
             part["threads"] = 1
         key = (number, json.dumps(part, sort_keys=True))
         if key not in self._made:
-            answer = self.worker(number).ask("prepare", cell=part, stretch=self.preset.sample_seconds)
-            answer["number"] = self._counts[number]
-            self._counts[number] += "seconds" in answer
-            self._made[key] = answer
+            self._made[key] = self.worker(number).ask("prepare", cell=part, stretch=self.preset.sample_seconds)
         return self._made[key]
 
     def forget(self) -> None:
         """Have every process let go of what it holds."""
-        for number, worker in enumerate(self._workers):
+        for worker in self._workers:
             worker.ask("forget")
-            self._counts[number] = 0
         self._made.clear()
 
     def clock(self, cell: Cell) -> tuple[Together | dict[str, Any], str | None]:
@@ -165,69 +169,44 @@ def _took_too_long(record: Measurement) -> bool:
     return record.status == "skipped" and (record.reason or "").endswith(TOO_LONG)
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """How a profile's records are stamped and told of."""
+def profile(team: Team, groups: Sequence[Sequence[Cell]], path: Path, seed: int = 0, bar: bool = True) -> Tally:
+    """Measure groups of cells into a file; cells of this commit already in it are kept.
 
-    team: Team
-    stamp: Stamp
-    seed: int = 0
-    on_cell: Callable[[int], object] = lambda count: None
+    Those that took too long are tried again, for that may have been the machine's doing.
+    """
+    stamp = Stamp.of_this_run(TRAINING)
+    measure = functools.partial(_measure, team, stamp, seed)
+    how: dict[str, Any] = {"most_seconds": team.preset.most_seconds, "unit": "cell", "bar": bar}
+    return run(groups, path, stamp, measure, is_final=lambda record: not _took_too_long(record), **how)
 
-    @classmethod
-    def of(cls, team: Team, seed: int, on_cell: Callable[[int], object]) -> Self:
-        """This run's."""
-        return cls(team, Stamp.of_this_run(TRAINING), seed, on_cell)
 
-    def profile(self, groups: Sequence[Sequence[Cell]], path: Path) -> Tally:
-        """Measure groups of cells into a file; cells of this commit already in it are kept.
-
-        Those that took too long are tried again, for that may have been the machine's doing.
-        """
-        tally, end = Tally(), time.monotonic() + self.team.preset.most_seconds
-        done = {record.cell for record in there(path) if is_of(self.stamp, record) and not _took_too_long(record)}
-        with records.Writer(path) as writer:
-            for group in groups:
-                todo = [cell for cell in group if self.stamp.record(cell, "skipped").cell not in done]
-                tally.resumed += len(group) - len(todo)
-                self.on_cell(len(group) - len(todo))
-                if tally.by_status and time.monotonic() > end:
-                    tally.left += len(todo)
-                    continue
-                for record in self._group(todo) if todo else ():
-                    writer.append(record)
-                    if record.primitive != AGAIN:
-                        tally.add(record.status)
-                        self.on_cell(1)
-        tally.pairs = records.twins((one for one in there(path) if is_of(self.stamp, one)), TRAINING)
-        return tally
-
-    def _group(self, cells: Sequence[Cell]) -> Iterator[Measurement]:
-        """Records of one group: those that cannot be timed and why, the timed ones, the A/A twin of the first."""
-        ready: list[tuple[Cell, Together, str | None]] = []
-        for cell in cells:
-            clock, note = self.team.clock(cell)
-            if isinstance(clock, Together):
-                ready.append((cell, clock, note))
-                continue
-            for status, reason in clock.items():
-                yield self.stamp.record(cell, status, reason=reason)
-        _link(ready)
-        ready += [(cell, dataclasses.replace(clock, other=None), note) for cell, clock, note in ready[:1]]
-        clocks: list[Clock] = [clock for _, clock, _ in ready]
-        timings = interleave(clocks, 0.0, self.seed) if clocks else []
-        self.team.forget()
-        for position, ((cell, clock, note), timing) in enumerate(zip(ready, timings, strict=True)):
-            fields = {"primitive": AGAIN} if position == len(ready) - 1 else {}
-            yield self._record(cell, clock, note, timing, **fields)
-
-    def _record(self, cell: Cell, clock: Together, note: str | None, timing: Timing, **fields: Any) -> Measurement:
+def _measure(team: Team, stamp: Stamp, seed: int, cells: Sequence[Cell]) -> Iterator[Measurement]:
+    """Records of one group: those that cannot be timed and why, the timed ones, the A/A twin of the first."""
+    ready: list[tuple[Cell, Together, str | None]] = []
+    for cell in cells:
+        clock, note = team.clock(cell)
+        if isinstance(clock, Together):
+            ready.append((cell, clock, note))
+            continue
+        for status, reason in clock.items():
+            yield stamp.record(cell, status, reason=reason)
+    _link(ready)
+    ready += [(cell, dataclasses.replace(clock, other=None), note) for cell, clock, note in ready[:1]]
+    clocks: list[Clock] = [clock for _, clock, _ in ready]
+    timings = interleave(clocks, 0.0, seed) if clocks else []
+    team.forget()
+    for position, ((cell, clock, note), timing) in enumerate(zip(ready, timings, strict=True)):
         own = clock.members if clock.is_all else clock.members[:1]
-        affinity = sorted({cpu for member in own for cpu in member.cpus}) if ALL_CPUS else []
-        told = [note] if note else []
-        if ALL_CPUS and cell.threads > len(ALL_CPUS):
-            told.append(f"oversubscribed: {cell.threads} on {len(ALL_CPUS)} cores")
-        if timing.is_unstable:
-            told.append(f"interval of {timing.interval.relative_width:.0%} of the median")
-        machine = {**self.stamp.machine, "affinity": affinity}
-        return self.stamp.timed(cell, timing, machine=machine, reason="; ".join(told) or None, **fields)
+        where = {"affinity": sorted({cpu for member in own for cpu in member.cpus}) if ALL_CPUS else []}
+        again = {"primitive": AGAIN} if position == len(ready) - 1 else {}
+        yield stamp.timed(cell, timing, where, reason=_reason(cell, timing, note), **again)
+
+
+def _reason(cell: Cell, timing: Timing, note: str | None) -> str | None:
+    """What to know of a cell's time, if anything."""
+    found = [note] if note else []
+    if ALL_CPUS and cell.threads > len(ALL_CPUS):
+        found.append(f"oversubscribed: {cell.threads} on {len(ALL_CPUS)} cores")
+    if timing.is_unstable:
+        found.append(f"interval of {timing.interval.relative_width:.0%} of the median")
+    return "; ".join(found) or None
