@@ -21,6 +21,7 @@ from impls.terminal import Progress, plural
 from .cases import Case
 from .timing import Timing
 
+SHAPE = ("contestant", "op", "capacity", "batch", "fanout", "threads", "dtype")  # of a case, in its record
 NOISY = 0.10  # noise floor from which a run deserves to be repeated
 Cell = TypeVar("Cell")
 
@@ -42,25 +43,10 @@ class Stamp:
 
     def record(self, case: Case, status: Status, **fields: Any) -> Measurement:
         """A record of a case, measured unless ``fields`` say otherwise."""
-        named = {
-            "source": "measured",
-            "primitive": self.primitive,
-            "contestant": case.contestant,
-            "op": case.op,
-            "capacity": case.capacity,
-            "batch": case.batch,
-            "fanout": case.fanout,
-            "threads": case.threads,
-            "dtype": case.dtype,
-            "options": dict(case.options),
-            "distribution": case.workload,
-            "machine": self.machine,
-            "commit": self.commit,
-            "dirty": self.dirty,
-            "utc": platforms.now(),
-            "command": self.command,
-        }
-        return Measurement(status=status, **(named | fields))
+        named: dict[str, Any] = {name: getattr(case, name) for name in SHAPE}
+        named |= {"options": dict(case.options), "distribution": case.workload}
+        named |= {name: getattr(self, name) for name in ("primitive", "machine", "commit", "dirty", "command")}
+        return Measurement(**({"source": "measured", "status": status, "utc": platforms.now()} | named | fields))
 
     def timed(self, case: Case, timing: Timing, where: Mapping[str, Any] | None = None, **fields: Any) -> Measurement:
         """A record of a case that was timed; ``where`` on the machine: the CPUs it was kept on, a device."""

@@ -127,3 +127,8 @@ class Worker:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return WorkerError(f"the process ended {how}" + (f": {lines[-1]}" if lines else ""))
+
+
+def quietly(command: Sequence[str], **how: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, whatever that is, and keep what it says."""
+    return subprocess.run(command, capture_output=True, text=True, check=False, **how)

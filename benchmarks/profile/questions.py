@@ -27,7 +27,7 @@ from ..run import Stamp, file_of, report, run
 from ..timing import interleave
 from ..worker import threads
 from .cells import TREE, Cell, options_of
-from .command import opened
+from .command import workload_of
 from .parts import World
 from .serial import Loop, fill
 from .share import STEP, STORAGE_BYTES
@@ -104,7 +104,7 @@ def _insertion(world: World) -> Call:
 def main(arguments: list[str] | None = None) -> int:
     """Measure the questions; returns the exit code. RecordError with one sentence where that cannot be done."""
     options = _parser().parse_args(arguments)
-    workloads = [opened(name)[0] for name in options.workloads]
+    workloads = [workload_of(name)[0] for name in options.workloads]
     path = file_of(options.results, FILE)
     made = Run(Stamp.of_this_run(QUESTION), options.sample, options.budget, options.seed)
     named = {"name": lambda one: made.stamp.cell(made.cell(one, "buffer", "insert"), primitive=STEP)}

@@ -28,8 +28,7 @@ from ..run import Stamp, file_of, report, run
 from ..timing import Timing, interleave
 from ..workers import Worker, WorkerError
 from .cells import TREE, Cell, options_of
-from .command import opened as opened_workload
-from .measure import Member, Together, opened
+from .command import Member, Together, opened, workload_of
 
 STEP, AGAIN = "serial_step", "serial_step_again"
 STORAGE_BYTES = 1 << 30
@@ -109,7 +108,7 @@ class Shares:
 def main(arguments: list[str] | None = None) -> int:
     """Measure a workload's step; returns the exit code. RecordError with one sentence where that cannot be done."""
     options = _parser().parse_args(arguments)
-    workload, where = opened_workload(options.workload)
+    workload, where = workload_of(options.workload)
     contestants = _contestants(options)
     path = file_of(options.results, f"share-{workload.name}.jsonl")
     with ExitStack() as stack:

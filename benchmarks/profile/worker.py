@@ -1,6 +1,6 @@
 """A process that prepares parts of a workload and runs them for a stretch of time when it is told to.
 
-A line of JSON in, a line of JSON out, as ``benchmarks.worker`` does; ``measure`` is its other end. Where it runs, and
+A line of JSON in, a line of JSON out, as ``benchmarks.worker`` does; ``command`` is its other end. Where it runs, and
 by how many threads of torch, is said anew for each sample, so that one process serves every placement.
 
     {"do": "open", "workload": "w.toml", "number": 0, ...}  -> {}, or {"error": why}
