@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from impls.training import Workload, identity
+from impls import training
+from impls.training import Workload
 from impls.training.sizes import networks
 
 ALONE = "nothing"  # beside an actor, a learner or a tree that is alone on its core
@@ -101,7 +102,7 @@ def options_of(workload: Workload) -> dict[str, Any]:
     acting = next(size for name, size in networks(workload).items() if name != "critic")
     return {
         "workload": workload.name,
-        "identity": identity(workload),
+        "identity": training.identity(workload),  # looked up late: asv imports this beside older commits, which lack it
         "macs": acting.macs,
         "parameters": acting.parameters,
         "update_interval": workload.learner.update_interval,
