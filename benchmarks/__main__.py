@@ -68,11 +68,9 @@ def main(arguments: list[str] | None = None) -> int:
             return ELSEWHERE[words[0]](words[1:])
         options = _parser().parse_args(words)
         return int(options.run(options))
-    except (RecordError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except WorkerError as error:
-        print(f"error: {error}; what is measured is kept: run it again to go on", file=sys.stderr)
+    except (RecordError, ValueError, WorkerError) as error:
+        kept = "; what is measured is kept: run it again to go on" if isinstance(error, WorkerError) else ""
+        print(f"error: {error}{kept}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\ninterrupted; every finished cell is kept, the same command goes on from there", file=sys.stderr)

@@ -1,7 +1,7 @@
 """What the command lines of several commands have in common."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,13 @@ def list_of(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
 
     parse.__name__ = f"list of {getattr(kind, '__name__', 'words')}"  # what argparse calls it in an error
     return parse
+
+
+def one_of(chosen: Iterable[str], known: Collection[str]) -> None:
+    """ValueError for a name that nobody knows."""
+    for name in chosen:
+        if name not in known:
+            raise ValueError(f"{name!r} is none of {', '.join(known)}")
 
 
 def parser_of(command: str, doc: str | None, **more: Any) -> argparse.ArgumentParser:

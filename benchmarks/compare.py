@@ -33,6 +33,7 @@ from .cases import OPS, Case
 from .commits import BrokenCommitError, Installed, install, suite
 from .comparison import Cell, Comparison, as_json, as_markdown, label
 from .presets import Block
+from .run import SHAPE
 from .workers import Untimed, Worker, WorkerClock, WorkerError
 
 BLOCKS = (
@@ -169,18 +170,8 @@ def _error(record: Measurement) -> float:
 
 def _case(record: Measurement) -> Case:
     workload, _, duplicates = record.distribution.partition("+dup")
-    return Case(
-        record.contestant,
-        record.op,
-        record.capacity,
-        record.batch,
-        record.fanout,
-        record.threads,
-        record.dtype,
-        record.options,
-        workload,
-        float(duplicates or 0),
-    )
+    shape = {name: getattr(record, name) for name in (*SHAPE, "options")}
+    return Case(**shape, distribution=workload, duplicates=float(duplicates or 0))
 
 
 def _cases(options: argparse.Namespace) -> list[Case]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import impls
-from benchmarks.arguments import add_common, list_of, parser_of
+from benchmarks.arguments import add_common, list_of, one_of, parser_of
 from benchmarks.cases import Case
 from benchmarks.run import Stamp, file_of, run
 from benchmarks.timing import Timing, interleave
@@ -51,10 +51,7 @@ def contestants(chosen: Sequence[str] | None = None) -> list[dict[str, Any]]:
 
     ValueError for a name that is neither.
     """
-    known = (*names(), *impls.names())
-    for name in chosen or ():
-        if name not in known:
-            raise ValueError(f"{name!r} is none of {', '.join(known)}")
+    one_of(chosen or (), (*names(), *impls.names()))
     theirs = [
         {"contestant": name, "dtype": dtype, "fanout": adapter(name).fanout}
         for name in names()

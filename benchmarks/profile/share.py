@@ -20,7 +20,7 @@ from dse.records import Measurement, RecordError
 from impls.training import Workload
 
 from .. import peers
-from ..arguments import add_common, list_of, parser_of
+from ..arguments import add_common, list_of, one_of, parser_of
 from ..clock import ALL_CPUS
 from ..peers.command import ENVIRONMENT
 from ..presets import MODELED, NO_FANOUT, ON_DEVICE
@@ -122,16 +122,12 @@ def _contestants(options: argparse.Namespace) -> list[str]:
     """Chosen trees, or all of ours that are timed here and every library if there is an environment of them."""
     ours = [name for name in impls.names() if name not in (*ON_DEVICE, *MODELED)]
     known = [*sorted(ours, key=lambda name: name != "numba"), *peers.names()]
-    for name in options.contestants or ():
-        if name not in known:
-            raise RecordError(f"{name!r} is none of {', '.join(known)}")
     has_libraries = options.python.exists()
-    if options.contestants:
-        theirs = [name for name in options.contestants if name not in ours]
-        if theirs and not has_libraries:
-            raise RecordError(f"{options.python}: no such interpreter; install the libraries first: make peers")
-        return list(options.contestants)
-    return known if has_libraries else known[: len(ours)]
+    chosen = list(options.contestants or (known if has_libraries else known[: len(ours)]))
+    one_of(chosen, known)
+    if not has_libraries and not set(chosen) <= set(ours):
+        raise RecordError(f"{options.python}: no such interpreter; install the libraries first: make peers")
+    return chosen
 
 
 def _parser() -> argparse.ArgumentParser:
