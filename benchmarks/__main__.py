@@ -22,23 +22,24 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from dse import platforms, records
+from dse import records
 from dse.records import RecordError
-from impls.terminal import Progress, answering, count, plural
+from impls.terminal import answering, count
 
 from . import answers, compare, gpu, speed_table
-from .arguments import list_of
-from .cases import DISTRIBUTIONS, OPS, Case
+from .answers import QUESTION_SEED, questions
+from .arguments import add_axes, add_common
+from .cases import DISTRIBUTIONS, OPS
 from .clock import ALL_CPUS
 from .peers import command as peers_command
 from .presets import PRESETS, Block, candidates, groups
 from .profile import command as profile_command
 from .profile import questions as loop_questions
 from .profile import share
-from .questions import QUESTION_SEED, questions
-from .sweep import Tally, noise_floor, sweep
+from .run import file_of, report
+from .sweep import sweep
+from .workers import WorkerError
 
-RESULTS = Path("results")
 INTERRUPTED = 130
 HELP = dict(line.split(maxsplit=1) for line in (__doc__ or "").splitlines()[2:])
 """One line of each command."""
@@ -53,7 +54,7 @@ ELSEWHERE = {
     "loop-questions": loop_questions.main,
 }  # commands with a parser of their own
 FIRST, ALL = "python -m benchmarks sweep --preset quick", "python -m benchmarks --help"
-NOISY = 0.10  # noise floor from which a run deserves to be repeated
+NOISY = "that is a noisy run: measure again at a quieter time with --name, the latest record of a cell counts"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -67,8 +68,9 @@ def main(arguments: list[str] | None = None) -> int:
             return ELSEWHERE[words[0]](words[1:])
         options = _parser().parse_args(words)
         return int(options.run(options))
-    except (RecordError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (RecordError, ValueError, WorkerError) as error:
+        kept = "; what is measured is kept: run it again to go on" if isinstance(error, WorkerError) else ""
+        print(f"error: {error}{kept}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\ninterrupted; every finished cell is kept, the same command goes on from there", file=sys.stderr)
@@ -81,46 +83,14 @@ def _run_sweep(options: argparse.Namespace) -> int:
     chosen = {name: value for name, value in axes.items() if value is not None}
     cells = groups(case for block in preset.blocks for case in dataclasses.replace(block, **chosen).cases())
     name = options.name or (f"{options.preset}-custom" if chosen else options.preset)
-    path = options.results / str(platforms.fingerprint()["key"]) / f"{name}.jsonl"
-    tally = _swept(cells, path, options.budget or preset.budget_seconds, options)
-    return _report_sweep(tally, sum(map(len, cells)), path, options.json)
-
-
-def _swept(cells: list[list[Case]], path: Path, budget: float, options: argparse.Namespace) -> Tally:
-    with Progress(sum(map(len, cells)), "cell", bar=not options.json) as progress:
-        return sweep(cells, path, budget, options.seed, progress.update, with_floor=options.floor)
-
-
-def _report_sweep(tally: Tally, cells: int, path: Path, as_json: bool) -> int:
-    floor = noise_floor(tally)
-    summary = {
-        "file": str(path),
-        "cells": cells,
-        "found_done": tally.resumed,
-        "measured_by_status": tally.by_status,
-        "noise_floor": floor,
-        "aa_pairs": len(tally.pairs),
-    }
-    if as_json:
-        print(json.dumps(summary))
-    else:
-        statuses = ", ".join(f"{number} {status}" for status, number in sorted(tally.by_status.items())) or "none"
-        print(f"{plural(cells, 'cell')}: {tally.resumed} were there, measured now: {statuses}")
-        if tally.pairs:
-            print(f"the same cell measured twice differs by up to {floor:.1%} ({len(tally.pairs)} A/A pairs)")
-        if floor > NOISY:
-            print(
-                "that is a noisy run: measure again at a quieter time with --name, the latest record of a cell counts"
-            )
-        print(f"records: {path}")
-    return 0
+    path = file_of(options.results, f"{name}.jsonl")
+    budget = options.budget or preset.budget_seconds
+    tally = sweep(cells, path, budget, options.seed, with_floor=options.floor, bar=not options.json)
+    return report(tally, path, options.json, NOISY)
 
 
 def _run_questions(options: argparse.Namespace) -> int:
-    key = str(platforms.fingerprint()["key"])
-    threads = len(ALL_CPUS) or 1
-    asked = questions(options.count, threads, options.seed)
-    preset = PRESETS[options.preset]
+    asked, preset = questions(options.count, len(ALL_CPUS) or 1, options.seed), PRESETS[options.preset]
     cases = [
         dataclasses.replace(case, op=op, capacity=question.capacity, batch=question.batch)
         for question in asked
@@ -128,10 +98,11 @@ def _run_questions(options: argparse.Namespace) -> int:
         for case in candidates(preset)
         if case.threads <= question.threads
     ]
-    path = options.results / key / "questions.jsonl"
-    tally = _swept(groups(cases), path, preset.budget_seconds, options)
+    path = file_of(options.results, "questions.jsonl")
+    how = {"with_floor": options.floor, "bar": not options.json}
+    tally = sweep(groups(cases), path, preset.budget_seconds, options.seed, **how)
     path.with_suffix(".json").write_text(json.dumps([dataclasses.asdict(question) for question in asked], indent=1))
-    return _report_sweep(tally, len(cases), path, options.json)
+    return report(tally, path, options.json)
 
 
 def _run_list(options: argparse.Namespace) -> int:
@@ -179,22 +150,10 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=raw,
     )
     measure.add_argument("--preset", choices=PRESETS, default="quick", help="default: %(default)s")
-    for name, kind, text in (
-        ("contestants", str, "names, see impls.names()"),
-        ("ops", str, "what is timed, below"),
-        ("capacities", count, "leaves N"),
-        ("batches", count, "elements of a call B"),
-        ("fanouts", count, "children of a node K"),
-        ("threads", count, "threads that share a batch"),
-        ("dtypes", str, "float32, float64"),
-        ("distributions", str, "of the priorities, below"),
-        ("duplicates", float, "part of a batch that repeats one leaf"),
-    ):
-        measure.add_argument(f"--{name}", type=list_of(kind), metavar="A,B,..", help=text)
+    add_axes(measure)
     measure.add_argument("--options", type=_settings, action="append", metavar="KEY=VALUE,..", help="repeatable")
     measure.add_argument("--budget", type=float, metavar="SECONDS", help="of sampling for one cell")
     measure.add_argument("--name", help="of the results file (default: the preset)")
-    measure.add_argument("--seed", type=int, default=0, help="of inputs and order (default: %(default)s)")
     measure.set_defaults(run=_run_sweep)
 
     ask = commands.add_parser(
@@ -205,7 +164,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     ask.add_argument("--count", type=count, default=24, help="of questions (default: %(default)s)")
     ask.add_argument("--preset", choices=PRESETS, default="quick", help="whose configurations (default: %(default)s)")
-    ask.add_argument("--seed", type=int, default=QUESTION_SEED, help="of the questions (default: %(default)s)")
     ask.set_defaults(run=_run_questions)
 
     show = commands.add_parser("list", help=HELP["list"])
@@ -214,9 +172,9 @@ def _parser() -> argparse.ArgumentParser:
     show.set_defaults(run=_run_list)
     for command in (measure, ask):
         command.add_argument("--no-floor", dest="floor", action="store_false", help="leave the memory floor out")
-    for command in (measure, ask, show):
-        command.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: %(default)s")
-        command.add_argument("--json", action="store_true", help="print JSON instead of text")
+    add_common(measure, seed_of="inputs and order")
+    add_common(ask, seed_of="the questions", seed=QUESTION_SEED)
+    add_common(show)
     return parser
 
 

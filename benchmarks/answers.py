@@ -1,31 +1,59 @@
 """Measure the configurations that answers recommended; `python -m dse validate` then says how far off they were."""
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from dse.records import RecordError
-from impls.terminal import Progress
 
+from .arguments import add_common, parser_of
 from .cases import Case
 from .presets import PRESETS, groups
-from .sweep import Tally, Way, sweep
+from .sweep import Way, sweep
 
 PRIMITIVE = "answer"
+QUESTION_SEED = 20_261_121  # of what `questions` asks, committed before the sweep that it is answered from
+UPDATES_PER_SAMPLE = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """Which tree, which K, how many of ``threads`` threads, for N leaves, batches of B and so many updates a draw?"""
+
+    capacity: int
+    batch: int
+    threads: int
+    updates_per_sample: float
+
+
+def questions(count: int, threads: int, seed: int = QUESTION_SEED) -> list[Question]:
+    """``count`` questions: N log-uniform in [1e4, 1e6], B in [32, 16384], threads in 1..``threads``."""
+    rng = np.random.default_rng(seed)
+    return [
+        Question(
+            capacity=round(10 ** rng.uniform(4, 6)),
+            batch=round(2 ** rng.uniform(5, 14)),
+            threads=int(rng.integers(1, threads + 1)),
+            updates_per_sample=float(rng.choice(UPDATES_PER_SAMPLE)),
+        )
+        for _ in range(count)
+    ]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure; returns the exit code 0. RecordError for a file that holds no answers."""
     options = _parser().parse_args(arguments)
-    cells = groups(cases(options.file))
     path = options.file.with_suffix(".jsonl")
-    tally = _swept(cells, path, options.budget, options.json)
-    done = {"file": str(path), "cells": sum(map(len, cells)), "found_done": tally.resumed, "by_status": tally.by_status}
+    way, bar = Way(PRIMITIVE), not options.json
+    tally = sweep(groups(cases(options.file)), path, options.budget, with_floor=False, way=way, bar=bar)
+    done = {"file": str(path), "cells": tally.cells, "found_done": tally.resumed, "by_status": tally.by_status}
     if options.json:
         print(json.dumps(done))
     else:
-        print(f"{done['cells']} cells, {tally.resumed} of them were there; records: {path}")
+        print(f"{tally.cells} cells, {tally.resumed} of them were there; records: {path}")
         print(f"compare with: python -m dse validate {options.file}")
     return 0
 
@@ -33,9 +61,16 @@ def main(arguments: list[str] | None = None) -> int:
 def cases(path: Path) -> list[Case]:
     """A sample and an update of every answer's configuration. RecordError where the file is no file of answers."""
     try:
-        answers = json.loads(path.read_text())["answers"]
+        found = [(one["question"], one["choice"]["configuration"]) for one in json.loads(path.read_text())["answers"]]
         return [
-            _case(one["question"], one["choice"]["configuration"], op) for one in answers for op in ("draw", "update")
+            Case(
+                op=op,
+                options=dict(chosen["options"]),
+                **{name: asked[name] for name in ("capacity", "batch", "dtype", "distribution")},
+                **{name: chosen[name] for name in ("contestant", "fanout", "threads")},
+            )
+            for asked, chosen in found
+            for op in ("draw", "update")
         ]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RecordError(
@@ -43,34 +78,9 @@ def cases(path: Path) -> list[Case]:
         ) from None
 
 
-def _case(question: dict[str, Any], configuration: dict[str, Any], op: str) -> Case:
-    return Case(
-        contestant=configuration["contestant"],
-        op=op,
-        capacity=question["capacity"],
-        batch=question["batch"],
-        fanout=configuration["fanout"],
-        threads=configuration["threads"],
-        dtype=question["dtype"],
-        options=dict(configuration["options"]),
-        distribution=question["distribution"],
-    )
-
-
-def _swept(cells: list[list[Case]], path: Path, budget: float, as_json: bool) -> Tally:
-    with Progress(sum(map(len, cells)), "cell", bar=not as_json) as progress:
-        return sweep(cells, path, budget, on_cell=progress.update, with_floor=False, way=Way(PRIMITIVE))
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks answers", description=__doc__)
+    parser = parser_of("answers", __doc__)
     parser.add_argument("file", type=Path, help="of answers, as `python -m dse validate --draw` wrote it")
-    parser.add_argument(
-        "--budget",
-        type=float,
-        default=PRESETS["quick"].budget_seconds,
-        metavar="SECONDS",
-        help="of sampling for one cell (default: %(default)s)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    return parser
+    budget = {"type": float, "default": PRESETS["quick"].budget_seconds, "metavar": "SECONDS"}
+    parser.add_argument("--budget", **budget, help="of sampling for one cell (default: %(default)s)")
+    return add_common(parser, results=False)

@@ -9,7 +9,8 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from .workers import ROOT, quietly
+
 FOLDER = ".compare"
 READY = "ready"
 CONSTRAINTS = "constraints.txt"
@@ -33,12 +34,8 @@ def install(name: str, root: Path = ROOT) -> Installed:
 
     ValueError for a name git does not know, BrokenCommitError for a commit that does not install.
     """
-    done = subprocess.run(
-        ["git", "-C", str(root), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    named = ["git", "-C", str(root), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]
+    done = quietly(named)
     if done.returncode:
         raise ValueError(f"{name!r} is neither a commit of this repository nor a file of records")
     sha = done.stdout.strip()
@@ -74,9 +71,7 @@ def _unpack(root: Path, sha: str, folder: Path) -> None:
 def _install(name: str, python: Path, source: Path) -> None:
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     pinned = {"PIP_CONSTRAINT": str(source / CONSTRAINTS)} if (source / CONSTRAINTS).exists() else {}
-    done = subprocess.run(
-        [*pip, f"{source}[numba]"], capture_output=True, text=True, check=False, env={**os.environ, **pinned}
-    )
+    done = quietly([*pip, f"{source}[numba]"], env={**os.environ, **pinned})
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         print("\n".join(lines[-20:]), file=sys.stderr)

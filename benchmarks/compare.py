@@ -26,19 +26,21 @@ import numpy as np
 
 from dse import records, stats
 from dse.records import Measurement, RecordError
-from impls.terminal import Progress, count, plural
+from impls.terminal import Progress, plural
 
-from .arguments import list_of
+from .arguments import AXES, DEFAULT, add_axes, add_common, parser_of
 from .cases import OPS, Case
 from .commits import BrokenCommitError, Installed, install, suite
 from .comparison import Cell, Comparison, as_json, as_markdown, label
 from .presets import Block
+from .run import SHAPE
 from .workers import Untimed, Worker, WorkerClock, WorkerError
 
 BLOCKS = (
     Block(("numba",), capacities=(10_000, 1_000_000), batches=(32, 1_024)),
     Block(("numpy", "python"), capacities=(100_000,), batches=(256,)),
 )
+MEASURED = ("contestants", "ops", "capacities", "batches", "fanouts")  # axes that may be chosen
 SAMPLES = 5  # of a cell in one process
 
 
@@ -168,54 +170,30 @@ def _error(record: Measurement) -> float:
 
 def _case(record: Measurement) -> Case:
     workload, _, duplicates = record.distribution.partition("+dup")
-    return Case(
-        record.contestant,
-        record.op,
-        record.capacity,
-        record.batch,
-        record.fanout,
-        record.threads,
-        record.dtype,
-        record.options,
-        workload,
-        float(duplicates or 0),
-    )
+    shape = {name: getattr(record, name) for name in (*SHAPE, "options")}
+    return Case(**shape, distribution=workload, duplicates=float(duplicates or 0))
 
 
 def _cases(options: argparse.Namespace) -> list[Case]:
     """The cells to measure: the usual ones, or those of the axes that were given."""
-    axes = {name: getattr(options, name) for name in ("contestants", "ops", "capacities", "batches", "fanouts")}
-    chosen = {name: value for name, value in axes.items() if value}
+    chosen = {name: value for name in MEASURED if (value := getattr(options, name))}
     blocks = BLOCKS[:1] if "contestants" in chosen else BLOCKS
     found = {repr(case): case for block in blocks for case in dataclasses.replace(block, **chosen).cases()}
     return list(found.values())
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks compare",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("compare", __doc__)
     parser.add_argument("base", metavar="BASE", help="a commit (HEAD~1, v1.2, a hash), or a file of records")
     parser.add_argument("new", metavar="NEW", help="another")
-    for name, kind, text in (
-        ("contestants", str, "names, see impls.names() (default: numba, numpy, python)"),
-        ("ops", str, f"of {', '.join(OPS)} (default: draw,update)"),
-        ("capacities", count, "leaves N"),
-        ("batches", count, "elements of a call B"),
-        ("fanouts", count, "children of a node K"),
+    of_trees = f"{AXES['contestants'][1]} (default: numba, numpy, python)"
+    add_axes(parser, *MEASURED, contestants=of_trees, ops=f"of {', '.join(OPS)} (default: draw,update)")
+    for name, default, text in (
+        ("budget", 180, "seconds of measuring"),
+        ("threshold", 0.05, "differences below do not matter"),
+        ("detect", 0.20, "slow-down that must not be missed"),
     ):
-        parser.add_argument(f"--{name}", type=list_of(kind), metavar="A,B,..", help=text)
-    parser.add_argument(
-        "--budget", type=float, default=180, metavar="SECONDS", help="of measuring (default: %(default)s)"
+        parser.add_argument(f"--{name}", type=float, default=default, help=f"{text} ({DEFAULT})")
+    return add_common(
+        parser, results=False, seed_of="inputs and order", json="print JSON instead of the Markdown table"
     )
-    parser.add_argument(
-        "--threshold", type=float, default=0.05, help="differences below do not matter (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--detect", type=float, default=0.20, help="slow-down that must not be missed (default: %(default)s)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of inputs and order (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of the Markdown table")
-    return parser

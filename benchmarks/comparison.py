@@ -122,15 +122,6 @@ def as_json(found: Comparison) -> dict[str, Any]:
             shown = {name: value if math.isfinite(value := getattr(cell.difference, name)) else None for name in names}
             fields |= {"verdict": cell.difference.verdict, **shown}
         cells.append(fields | {"base_seconds": cell.base, "new_seconds": cell.new, "base_again_seconds": cell.again})
-    return {
-        "base": found.base,
-        "new": found.new,
-        "outcome": OUTCOMES[found.code],
-        "exit_code": found.code,
-        "broken": found.broken,
-        "rounds": found.rounds,
-        "noise_floor": found.floor,
-        "threshold": found.threshold,
-        "detect": found.detect,
-        "cells": cells,
-    }
+    same = {name: getattr(found, name) for name in ("base", "new", "broken", "rounds", "threshold", "detect")}
+    outcome = {"outcome": OUTCOMES[found.code], "exit_code": found.code, "noise_floor": found.floor}
+    return {**same, **outcome, "cells": cells}

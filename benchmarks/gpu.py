@@ -24,14 +24,14 @@ from typing import Any
 import impls
 from dse import platforms
 from dse.records import RecordError
-from impls.terminal import Progress
 
 from . import peers
+from .arguments import add_common, parser_of
 from .cases import ROTATION, Case, Prepared, WrongAnswerError, prepare
 from .clock import LEAST_SAMPLE_SECONDS, Call, Clock
 from .presets import ON_DEVICE, UNCHECKED, Block, groups
-from .stamp import Stamp
-from .sweep import Way, noise_floor, sweep
+from .run import Stamp, Tally, file_of
+from .sweep import Way, sweep
 
 FILE, CHECK_FILE = "gpu.jsonl", "gpu-check.json"
 STAGES = ("check", "trees", "rivals", "transfers")
@@ -176,19 +176,25 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if reason := impls.why_not("cupy"):
         raise RecordError(reason)
-    folder = options.results / str(platforms.fingerprint()["key"])
-    told: dict[str, Any] = {"gpus": platforms.fingerprint()["gpus"], "file": str(folder / FILE)}
+    path = file_of(options.results, FILE)
+    told: dict[str, Any] = {"gpus": platforms.fingerprint()["gpus"], "file": str(path)}
+    wrong: list[Any] = []
     for stage in options.stage or STAGES:
-        told[stage] = (
-            _check(folder / CHECK_FILE, options.seed) if stage == "check" else _timed(stage, folder / FILE, options)
-        )
+        if stage == "check":
+            outcome = told[stage] = _check(path.with_name(CHECK_FILE), options.seed)
+            wrong = outcome["wrong"]
+            verdict = f"{len(wrong)} wrong, the first: {wrong[0]}" if wrong else "all right"
+            shown = f"{outcome['checked']} cases, {verdict}"
+        else:
+            tally = _timed(stage, path, options)
+            told[stage], shown = tally.as_json(), str(tally)
         if not options.json:
-            print(f"{stage}: {_sentence(told[stage])}", flush=True)
-        if told[stage].get("wrong"):
+            print(f"{stage}: {shown}", flush=True)
+        if wrong:
             break  # what is wrong is not timed
     if options.json:
         print(json.dumps(told))
-    return 1 if told.get("check", {}).get("wrong") else 0
+    return 1 if wrong else 0
 
 
 def _check(path: Path, seed: int) -> dict[str, Any]:
@@ -214,26 +220,20 @@ def _check(path: Path, seed: int) -> dict[str, Any]:
     return outcome
 
 
-def _timed(stage: str, path: Path, options: argparse.Namespace) -> dict[str, Any]:
+def _timed(stage: str, path: Path, options: argparse.Namespace) -> Tally:
     """Time what is not in the file yet, as far as the minutes go."""
-    cells = groups(_cases(stage))
     if stage == "rivals":
         _build_libraries()
-    way = Way("gpu" if stage == "rivals" else "sum_tree", make, clock, require_a_live_device)
-    most = 60 * options.minutes
-    how: dict[str, Any] = {"with_floor": False, "way": way, "most_seconds": most}
+    how = {
+        "with_floor": False,
+        "way": Way("gpu" if stage == "rivals" else "sum_tree", make, clock, require_a_live_device),
+        "most_seconds": 60 * options.minutes,
+        "bar": not options.json,
+    }
     try:
-        with Progress(sum(map(len, cells)), "cell", bar=not options.json) as progress:
-            tally = sweep(cells, path, options.budget, options.seed, progress.update, **how)
+        return sweep(groups(_cases(stage)), path, options.budget, options.seed, **how)
     except RuntimeError as error:
         raise RecordError(f"{error}; every finished cell is kept, the same command goes on") from error
-    return {
-        "cells": sum(map(len, cells)),
-        "found_done": tally.resumed,
-        "measured_by_status": tally.by_status,
-        "left": tally.left,
-        "noise_floor": noise_floor(tally),
-    }
 
 
 def _build_libraries() -> None:
@@ -254,23 +254,9 @@ def _cases(stage: str) -> Iterator[Case]:
             yield from dataclasses.replace(theirs, dtypes=kind.dtypes).cases()
 
 
-def _sentence(told: dict[str, Any]) -> str:
-    if "checked" in told:
-        wrong = f"{len(told['wrong'])} wrong, the first: {told['wrong'][0]}" if told["wrong"] else "all right"
-        return f"{told['checked']} cases, {wrong}"
-    statuses = ", ".join(f"{count} {status}" for status, count in sorted(told["measured_by_status"].items())) or "none"
-    more = f"; {told['left']} are left: the same command goes on" if told["left"] else ""
-    return f"{told['cells']} cells, {told['found_done']} were there, measured: {statuses}{more}"
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("gpu", __doc__)
     parser.add_argument("--stage", choices=STAGES, action="append", help="only this one; repeatable (default: all)")
     parser.add_argument("--budget", type=float, default=0.1, help="seconds of sampling a cell (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=MOST_SECONDS / 60, help="of a stage (default: %(default)s)")
-    parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=0, help="of inputs and order (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    return parser
+    return add_common(parser, seed_of="inputs and order")

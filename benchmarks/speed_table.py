@@ -17,8 +17,8 @@ import impls
 from impls.terminal import count
 
 from .cases import Case, prepare
-from .floor import memory_reads
 from .presets import DELTA, OTHERS, PLAIN
+from .sweep import memory_reads
 from .timing import interleave_calls
 
 CONTESTANTS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -1,6 +1,7 @@
 """The sweep: every cell checked, timed in turns with its rivals, and written before the next; it can be resumed."""
 
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,17 +11,16 @@ from typing import Any
 import numpy as np
 
 import impls
-from dse import records, stats
 from dse.records import Measurement
 
 from .cases import Case, Prepared, WrongAnswerError, prepare
-from .clock import ALL_CPUS, Clock, pin
-from .floor import memory_reads
-from .stamp import Stamp
+from .clock import ALL_CPUS, Call, Clock, pin
+from .run import Stamp, Tally, run
 from .timing import LEAST_SAMPLES, Timing, interleave, interleave_calls
 
 FLOOR_MEGABYTES = (0.03, 0.25, 0.5, 1, 2, 4, 8, 16, 64, 256)
-FLOOR_READS = 1 << 15
+FLOOR_KINDS, FLOOR_READS = ("gather", "chase"), 1 << 15
+FLOOR = {"primitive": "memory", "op": "read"}  # what its records say that is not their case's
 LONGEST_FILL_SECONDS = 20.0
 
 
@@ -40,68 +40,26 @@ class Way:
         return f"{self.primitive}_again"
 
 
-@dataclasses.dataclass
-class Tally:
-    """What a sweep did: cells by status, those found done, those left for lack of time, and both medians of each A/A
-    pair."""
-
-    by_status: dict[str, int] = dataclasses.field(default_factory=dict)
-    resumed: int = 0
-    left: int = 0
-    pairs: list[tuple[float, float]] = dataclasses.field(default_factory=list)
-
-    def add(self, status: str) -> None:
-        """Count a cell."""
-        self.by_status[status] = self.by_status.get(status, 0) + 1
-
-
 def sweep(
     cells: Sequence[Sequence[Case]],
     path: Path,
     budget_seconds: float,
     seed: int = 0,
-    on_cell: Callable[[int], object] = lambda count: None,
     with_floor: bool = True,
     way: Way = Way(),
     most_seconds: float = math.inf,
+    bar: bool = True,
 ) -> Tally:
     """Measure groups of cells (each group in turns) into a results file; cells of this commit already in it are kept.
 
-    ``on_cell(count)`` is told of every few cells that are done with; no group is begun after ``most_seconds``.
-    RecordError if the file cannot be read or written.
+    No group is begun after ``most_seconds``. RecordError if the file cannot be read or written.
     """
-    end = time.monotonic() + most_seconds
     stamp = Stamp.of_this_run(way.primitive)
-    done = {record.cell for record in there(path) if is_of(stamp, record)}
-    tally = Tally()
     _start_threads(cells)
-    with records.Writer(path) as writer:
-        for record in _memory_floor(stamp, done, budget_seconds, seed) if with_floor else ():
-            writer.append(record)
-        for group in cells:
-            todo = [case for case in group if stamp.record(case, "skipped").cell not in done]
-            tally.resumed += len(group) - len(todo)
-            if tally.by_status and time.monotonic() > end:
-                tally.left += len(todo)
-                continue
-            on_cell(len(group) - len(todo))
-            for record in _measure(todo, stamp, budget_seconds, seed, way):
-                writer.append(record)
-                if record.primitive == way.again:
-                    continue
-                tally.add(record.status)
-                on_cell(1)
-    tally.pairs = records.twins((one for one in there(path) if is_of(stamp, one)), way.primitive)
-    return tally
-
-
-def is_of(stamp: Stamp, record: Measurement) -> bool:
-    """Whether a record was made of this commit, on the GPUs of this machine (its key tells of the rest)."""
-    return (record.commit, record.machine.get("gpus", [])) == (stamp.commit, stamp.machine["gpus"])
-
-
-def there(path: Path) -> list[Measurement]:
-    return records.read_file(path) if path.exists() else []
+    if with_floor and impls.why_not("numba") is None:
+        _sweep_floor(path, stamp, budget_seconds, seed)
+    measure = functools.partial(_measure, stamp=stamp, budget_seconds=budget_seconds, seed=seed, way=way)
+    return run(cells, path, stamp, measure, most_seconds=most_seconds, unit="cell", bar=bar)
 
 
 def _measure(cases: Sequence[Case], stamp: Stamp, budget_seconds: float, seed: int, way: Way) -> Iterator[Measurement]:
@@ -120,11 +78,9 @@ def _measure(cases: Sequence[Case], stamp: Stamp, budget_seconds: float, seed: i
     timings = interleave([clock for _, clock in ready], budget_seconds * len(ready), seed) if ready else []
     pin(len(ALL_CPUS))
     for position, ((one, _), timing) in enumerate(zip(ready, timings, strict=True)):
-        machine = {**stamp.machine, "affinity": affinity} | _threading_layer(one) | _device(one)
-        fields: dict[str, Any] = {"machine": machine, "reason": _oversubscribed(one.case.threads, timing)}
-        if position == len(ready) - 1:
-            fields["primitive"] = way.again
-        yield stamp.timed(one.case, timing, **fields)
+        where = {"affinity": affinity} | _threading_layer(one) | _device(one)
+        again = {"primitive": way.again} if position == len(ready) - 1 else {}
+        yield stamp.timed(one.case, timing, where, reason=_oversubscribed(one.case.threads, timing), **again)
 
 
 def _prepare(
@@ -193,31 +149,24 @@ def _start_threads(cells: Iterable[Iterable[Case]]) -> None:
             tree.sample(np.full(1 << 14, 0.5))
 
 
-def _memory_floor(stamp: Stamp, done: set[str], budget_seconds: float, seed: int) -> Iterator[Measurement]:
+def _sweep_floor(path: Path, stamp: Stamp, budget_seconds: float, seed: int) -> None:
     """Random reads of 64-byte lines: gathered and chased, by size of the buffer."""
-    if impls.why_not("numba"):
-        return
-    calls: list[tuple[Case, Callable[[int], object]]] = []
-    for megabytes in FLOOR_MEGABYTES:
-        for kind, call in memory_reads(megabytes, FLOOR_READS, seed).items():
-            lines = int(megabytes * 2**20) // 64
-            calls.append((_memory_case(kind, lines), call))
-    calls = [(case, call) for case, call in calls if _memory_record(stamp, case).cell not in done]
-    if not calls:
-        return
-    timings = interleave_calls([call for _, call in calls], budget_seconds * len(calls), seed)
-    for (case, _), timing in zip(calls, timings, strict=True):
-        yield stamp.timed(case, timing, primitive="memory", op="read", dtype="", distribution="uniform")
+    sizes = [int(megabytes * 2**20) // 64 for megabytes in FLOOR_MEGABYTES]
+    cells = [Case(kind, "get", lines, FLOOR_READS, fanout=1, dtype="") for lines in sizes for kind in FLOOR_KINDS]
+
+    def measure(todo: list[Case]) -> Iterator[Measurement]:
+        reads = {lines: memory_reads(lines / 2**14, FLOOR_READS, seed) for lines in {case.capacity for case in todo}}
+        calls = [reads[case.capacity][case.contestant] for case in todo]
+        timings = interleave_calls(calls, budget_seconds * len(calls), seed)
+        yield from (stamp.timed(case, timing, **FLOOR) for case, timing in zip(todo, timings, strict=True))
+
+    run([cells], path, stamp, measure, name=functools.partial(stamp.cell, **FLOOR))
 
 
-def _memory_case(kind: str, lines: int) -> Case:
-    return Case(kind, "get", capacity=lines, batch=FLOOR_READS, fanout=1, dtype="")
+def memory_reads(megabytes: float, reads: int, seed: int = 0) -> dict[str, Call]:
+    """Calls that read ``reads`` random 64-byte lines of a buffer of that size, by kind: gathered or chased."""
+    # Imported here, for asv imports this module beside older commits' dse, which have no such kernels.
+    from dse.platforms import memory  # noqa: PLC0415
 
-
-def _memory_record(stamp: Stamp, case: Case) -> Measurement:
-    return stamp.record(case, "skipped", primitive="memory", op="read", dtype="", distribution="uniform")
-
-
-def noise_floor(tally: Tally) -> float:
-    """The run's A/A noise floor: what the same cell measured twice differs by, as |ln ratio|, 95 % quantile."""
-    return stats.noise_floor(tally.pairs)
+    works = memory.memory_reads(int(megabytes * 2**20), reads, seed)
+    return {name: lambda turn, call=work.call: call(turn, 1) for name, work in works.items()}

@@ -4,7 +4,7 @@ It runs on as many CPUs as it is told, one unless threads share a tree, and answ
 libraries its own environment holds; ``workers.py`` is its other end. Besides ``cases`` and ``clock`` it needs nothing
 of the suite, so that it also times commits whose suite is older.
 
-    {"do": "prepare", "case": {...}, "seed": 0, ...}             -> {"calls": 12, ..}, {"skipped": why}, {"failed": why}
+    {"do": "prepare", "case": {...}, "seed": 0, ...}             -> {"number": 0, ..}, {"skipped": why}, {"failed": why}
     {"do": "sample", "number": 0}                                -> {"seconds": 1.2e-05}
     {"do": "forget"}                                             -> {}
     {"do": "accuracy", "contestant": "tianshou", "dtype": ...}   -> {"checks": [...]}
@@ -60,7 +60,7 @@ class _Session:
         except NOT_HERE as error:
             return {"skipped": str(error) or "not enough memory"}
         self._clocks.append(clock)
-        return {"calls": clock.calls_per_sample, "affinity": affinity}
+        return {"number": len(self._clocks) - 1, "calls": clock.calls_per_sample, "affinity": affinity}
 
     def sample(self, number: int) -> dict[str, float]:
         """Take one sample."""

@@ -14,6 +14,7 @@ from typing import Any, Self
 from .cases import Case
 from .clock import LEAST_SAMPLE_SECONDS
 
+ROOT = Path(__file__).parents[1]  # of the checkout
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -52,9 +53,8 @@ class WorkerClock:
 class Worker:
     """A process of ``python`` that finds its modules in ``paths`` first and nowhere else beside its environment."""
 
-    def __init__(self, python: Path, paths: Sequence[Path], module: str = "benchmarks.worker") -> None:
+    def __init__(self, python: Path, paths: Sequence[Path] = (ROOT,), module: str = "benchmarks.worker") -> None:
         self._errors = tempfile.TemporaryFile()  # closed with the worker
-        self._count = 0
         settings = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(map(str, paths))}
         self._process = subprocess.Popen(
             [str(python), "-P", "-m", module],
@@ -115,13 +115,11 @@ class Worker:
         for status in ("skipped", "failed"):
             if status in answer:
                 return Untimed(status, answer[status])
-        self._count += 1
-        return WorkerClock(self, self._count - 1, answer["calls"], answer["affinity"])
+        return WorkerClock(self, answer["number"], answer["calls"], answer["affinity"])
 
     def forget(self) -> None:
         """Have it let go of every prepared case."""
         self.ask("forget")
-        self._count = 0
 
     def _death(self) -> WorkerError:
         code = self._process.wait()
@@ -129,3 +127,8 @@ class Worker:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return WorkerError(f"the process ended {how}" + (f": {lines[-1]}" if lines else ""))
+
+
+def quietly(command: Sequence[str], **how: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, whatever that is, and keep what it says."""
+    return subprocess.run(command, capture_output=True, text=True, check=False, **how)

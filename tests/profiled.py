@@ -3,7 +3,7 @@
 import dataclasses
 
 from benchmarks.profile.cells import PRESETS, Preset, groups
-from benchmarks.stamp import Stamp
+from benchmarks.run import Stamp
 from benchmarks.timing import Timing
 from impls.training import load
 

@@ -16,6 +16,7 @@ from benchmarks import bench_trees
 from benchmarks.bench_trees import CONTESTANTS, Draw, Memory, Modeled, Step, Update
 from benchmarks.cases import WrongAnswerError
 from tests.repositories import ROOT, Repository
+from tests.test_house import imported
 
 GRID = {
     (Draw, "time_draw"): ("numpy", 300, 256),
@@ -48,6 +49,21 @@ def test_asv_finds_the_grid_and_takes_nothing_else_for_a_benchmark(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert sorted(done.stdout.split()) == sorted(f"bench_trees.{kind.__name__}.{method}" for kind, method in GRID)
+
+
+@pytest.mark.parametrize("name", ["bench_trees", "worker"])
+def test_what_is_timed_beside_another_commits_package_asks_little_of_it(name):
+    todo, seen, asked = [name], set(), set()
+    while todo:
+        seen.add(one := todo.pop())
+        for found in imported(ROOT / "benchmarks" / f"{one}.py", top_level_only=True):
+            package, _, rest = found.partition(".")
+            if package == "benchmarks":
+                todo += {rest.partition(".")[0]} - seen
+            elif package in ("impls", "dse"):
+                asked.add(found)
+    assert seen <= {"bench_trees", "worker", "cases", "clock"}
+    assert asked == {"impls", "impls.SumTree", "impls.sumtree.oracle.Oracle"}
 
 
 # The grid.

@@ -7,9 +7,9 @@ import pytest
 
 import impls
 from benchmarks import cases
+from benchmarks.answers import questions
 from benchmarks.cases import DISTRIBUTIONS, OPS, Case, WrongAnswerError, prepare
 from benchmarks.presets import PRESETS, Block, candidates, groups
-from benchmarks.questions import questions
 from benchmarks.timing import LEAST_SAMPLES, interleave_calls
 from tests.contestants import NAMES
 

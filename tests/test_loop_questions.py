@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import __main__ as cli
 from benchmarks.profile import questions
-from benchmarks.profile.cells import Cell, identity
+from benchmarks.profile.cells import Cell, options_of
 from dse import platforms, recommend_mapping
 from dse.platforms.writing import to_toml
 from dse.records import Measurement, RecordError, Writer, read_file, read_folder
@@ -52,7 +52,7 @@ def record(workload, primitive, contestant, op, seconds, batch=1, utc=BEFORE, **
         capacity=workload.replay.capacity,
         batch=batch,
         fanout=workload.replay.fanout,
-        options=identity(workload) | options,
+        options=options_of(workload) | options,
         median_seconds=seconds,
         low_seconds=0.99 * seconds,
         high_seconds=1.01 * seconds,

@@ -12,12 +12,10 @@ from benchmarks.cases import Case, WrongAnswerError, prepare
 from benchmarks.peers import accuracy
 from benchmarks.peers import command as peers_command
 from benchmarks.peers.peer import Peer
-from benchmarks.workers import Untimed, Worker, WorkerError
+from benchmarks.workers import ROOT, Untimed, Worker, WorkerError
 from dse import records
 from dse.accuracy import ACCURACY_FILE, CHECKS, read
 from impls.sumtree.oracle import Oracle
-
-ROOT = peers_command.ROOT
 
 
 class Honest(Peer):

@@ -79,12 +79,12 @@ def test_cells_cover_the_curves_and_the_workloads_own_shape():
 
 def test_a_workload_that_differs_has_other_cells():
     workload = load("cartpole_dqn")
-    first = cells.identity(workload)
-    assert first == cells.identity(workload)
+    first = cells.options_of(workload)
+    assert first == cells.options_of(workload)
     wider = cells.dataclasses.replace(workload, network=cells.dataclasses.replace(workload.network, hidden=(8,)))
     renoted = cells.dataclasses.replace(workload, note="another")
-    assert cells.identity(wider)["identity"] != first["identity"]
-    assert cells.identity(renoted) == first
+    assert cells.options_of(wider)["identity"] != first["identity"]
+    assert cells.options_of(renoted) == first
 
 
 def test_a_stretch_is_filled_with_calls_and_begins_when_told():

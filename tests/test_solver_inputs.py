@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.profile.cells import identity as recorded_identity
+from benchmarks.profile.cells import options_of
 from dse.fpga import learner_search, placement
 from dse.fpga.points import BOUNDED
 from dse.mapping.build import build
@@ -22,10 +22,10 @@ from dse.solver.simulation import network, simulate
 from dse.solver.throughput import fits, seconds, shortages, transfers
 from dse.times import analytic
 from dse.times.parts import Parts
-from dse.times.profile import SKIPPED, carried, identity, of_records, over_batch, timed
+from dse.times.profile import SKIPPED, carried, of_records, over_batch, timed
 from dse.times.trees import trees
 from impls.fpga.resources import Budget
-from impls.training import load, names
+from impls.training import identity, load, names
 from impls.training.sizes import layout_of, networks
 
 RESULTS = Path("results")
@@ -58,7 +58,7 @@ def parts_of(platform, name, **fixed):
 
 @pytest.mark.parametrize("name", names())
 def test_a_workload_is_known_by_what_profiles_record(name):
-    assert identity(load(name)) == recorded_identity(load(name))["identity"]
+    assert identity(load(name)) == options_of(load(name))["identity"]
 
 
 @pytest.mark.parametrize("name", PROFILED)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from benchmarks.profile.cells import Cell, identity
+from benchmarks.profile.cells import Cell, options_of
 from benchmarks.timing import Timing
 from dse.times.batch_law import flat_then_linear
 from impls.training import load
@@ -113,7 +113,7 @@ def test_a_knee_is_found_through_noise_and_may_be_none():
 def shares_of(trees, actor=1e-4, run="python -m benchmarks share"):
     """Records of a step: seconds in the tree and of learning, three samples each, by contestant."""
     made = dataclasses.replace(stamp("serial_step"), command=run)
-    options = {**identity(load("cartpole_dqn")), "update_interval": 2}
+    options = {**options_of(load("cartpole_dqn")), "update_interval": 2}
     found = [made.timed(Cell("actor", "step", options), Timing((actor,) * 3, 5))]
     found.append(made.timed(Cell("loop", "step", options), Timing((8e-4,) * 3, 5)))
     for name, (tree, learning) in trees.items():

@@ -4,10 +4,8 @@ The registry is the folder: library ``x`` is the one public :class:`~benchmarks.
 """
 
 import importlib
-import importlib.util
 import pkgutil
 from pathlib import Path
-from types import ModuleType
 
 from .peer import Peer
 
@@ -38,20 +36,3 @@ def make(name: str, capacity: int, *, dtype: str = "float64", fanout: int = 2, t
         raise RuntimeError(f"{name} needs the module {error.name!r}, which is not installed{remedy}") from error
     except (ImportError, OSError) as error:
         raise RuntimeError(f"{name} cannot be loaded: {str(error).splitlines()[0]}") from error
-
-
-def file_of(package: str, path: str) -> ModuleType:
-    """One module of an installed package by its file, without importing the package around it.
-
-    The tree is a small part of some frameworks, and the rest needs much that nobody here would use.
-    """
-    found = importlib.util.find_spec(package)
-    if found is None or not found.submodule_search_locations:
-        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
-    file = Path(found.submodule_search_locations[0]) / path
-    spec = importlib.util.spec_from_file_location(f"{package}.{file.stem} alone", file)
-    if spec is None or spec.loader is None or not file.exists():
-        raise ImportError(f"{package} has no {path} any more")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from . import file_of
 from .peer import Peer
 
 
@@ -11,12 +10,10 @@ class Agilerl(Peer):
 
     package = "agilerl"
     version = "2.58.0"
+    source = ("agilerl", "components/segment_tree.py", "SumSegmentTree")
     rule = "smallest i with p_0 + .. + p_i > mass"
     limits = ("capacities are powers of two", "answers masses above the total")
     power_of_two = True
-
-    def _allocate(self) -> None:
-        self._tree = file_of("agilerl", "components/segment_tree.py").SumSegmentTree(self.slots)
 
     def update(self, indices: Any, priorities: Any) -> None:
         self._tree.update_batch(indices, priorities)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from . import file_of
 from .peer import Peer
 
 
@@ -11,11 +10,9 @@ class Coax(Peer):
 
     package = "coax"
     version = "0.1.13"
+    source = ("coax", "utils/_segment_tree.py", "SumTree")
     rule = "smallest i with p_0 + .. + p_i > mass"
     limits = ("takes uniforms, no masses", "refuses a uniform of 1 only")
-
-    def _allocate(self) -> None:
-        self._tree = file_of("coax", "utils/_segment_tree.py").SumTree(self.slots)
 
     def update(self, indices: Any, priorities: Any) -> None:
         self._tree.set_values(indices, priorities)

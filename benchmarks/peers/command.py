@@ -16,21 +16,20 @@ from pathlib import Path
 from typing import Any, Self
 
 import impls
-from benchmarks.arguments import list_of
+from benchmarks.arguments import add_common, list_of, one_of, parser_of
 from benchmarks.cases import Case
-from benchmarks.stamp import Stamp
+from benchmarks.run import Stamp, file_of, run
 from benchmarks.timing import Timing, interleave
 from benchmarks.workers import Untimed, Worker, WorkerClock, WorkerError
 from dse import accuracy, platforms, records
 from dse.accuracy import ACCURACY_FILE, Accuracy
 from dse.records import Measurement, RecordError, Status
-from impls.terminal import Progress, count
+from impls.terminal import count
 
 from . import adapter, names
 
 PEER, AGAIN, SHARED = "peer", "peer_again", "peer_shared"
 ENVIRONMENT = Path(".venv-peers/bin/python")
-ROOT = Path(__file__).parents[2]
 FILE = "peers.jsonl"
 OURS: tuple[dict[str, Any], ...] = (
     {"contestant": "numba"},
@@ -52,10 +51,7 @@ def contestants(chosen: Sequence[str] | None = None) -> list[dict[str, Any]]:
 
     ValueError for a name that is neither.
     """
-    known = (*names(), *impls.names())
-    for name in chosen or ():
-        if name not in known:
-            raise ValueError(f"{name!r} is none of {', '.join(known)}")
+    one_of(chosen or (), (*names(), *impls.names()))
     theirs = [
         {"contestant": name, "dtype": dtype, "fanout": adapter(name).fanout}
         for name in names()
@@ -71,19 +67,20 @@ def main(arguments: list[str] | None = None) -> int:
         return _list(options.json)
     if not options.python.exists():
         raise RecordError(f"{options.python}: no such interpreter; install the libraries first: make peers")
-    folder = options.results / str(platforms.fingerprint()["key"])
+    path = file_of(options.results, FILE)
     try:
         with ExitStack() as stack:
-            team = _Team(stack, options)
-            _measure(team, folder / FILE, options)
+            opened = functools.partial(_opened, stack, options.python)
+            members = [opened(fields) for fields in contestants(options.contestants)]
+            _run(members, opened(members[0].fields), path, options)
             if options.accuracy:
-                found = [check for member in team.members for check in member.checks(options.seed)]
-                accuracy.write(found, folder / ACCURACY_FILE)
+                found = [check for member in members for check in member.checks(options.seed)]
+                accuracy.write(found, path.with_name(ACCURACY_FILE))
     except WorkerError as error:
         raise RecordError(
             f"{error}; what is measured is kept: run it again to go on, or choose with --contestants"
         ) from None
-    return _report(folder, options)
+    return _report(path, options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,8 +100,9 @@ class _Member:
         """Itself, when it measures a primitive; its tree called by so many threads, 0 for the process's own."""
         return dataclasses.replace(self, stamp=dataclasses.replace(self.stamp, primitive=primitive), callers=callers)
 
-    def clock(self, case: Case, seed: int, cpus: int) -> WorkerClock | Untimed:
+    def clock(self, case: Case, seed: int) -> WorkerClock | Untimed:
         """A cell ready to be timed, or why it is not."""
+        cpus = max(CALLERS) if self.callers else 1
         clock = self.worker.prepare(case, seed, SAMPLE_SECONDS, self.callers, cpus)
         if isinstance(clock, WorkerClock) and (seconds := clock.sample()) > LONGEST_CALL_SECONDS:
             return Untimed("skipped", f"one call takes {seconds:.2g} s")
@@ -117,9 +115,8 @@ class _Member:
     def timed(self, case: Case, timing: Timing, affinity: list[int]) -> Measurement:
         """A record of a cell's time, with what its adapter says of the library."""
         name = self.fields["contestant"]
-        limits = adapter(name).limits if name in names() else ()
-        more = {"reason": "; ".join(limits) or None, "machine": {**self.stamp.machine, "affinity": affinity}}
-        return self.stamp.timed(case, timing, **more, **self._callers())
+        limits = "; ".join(adapter(name).limits) if name in names() else ""
+        return self.stamp.timed(case, timing, {"affinity": affinity}, reason=limits or None, **self._callers())
 
     def _callers(self) -> dict[str, int]:
         return {"threads": self.callers} if self.callers else {}
@@ -130,89 +127,57 @@ class _Member:
             return
         name, dtype = self.fields["contestant"], self.fields.get("dtype", "float32")
         answer = self.worker.ask("accuracy", contestant=name, dtype=dtype, seed=seed)
-        stamp = self.stamp
+        common = {name: getattr(self.stamp, name) for name in ("machine", "commit", "dirty", "command")}
         for fields in answer.get("checks", ()):
-            yield Accuracy(
-                **fields,
-                machine=stamp.machine,
-                commit=stamp.commit,
-                dirty=stamp.dirty,
-                utc=platforms.now(),
-                command=stamp.command,
-            )
+            yield Accuracy(**fields, **common, utc=platforms.now())
 
 
-class _Team:
-    """Every contestant in a process of its own, and the twin of the first."""
-
-    def __init__(self, stack: ExitStack, options: argparse.Namespace) -> None:
-        chosen = contestants(options.contestants)
-        workers = [stack.enter_context(Worker(options.python, [ROOT])) for _ in chosen]
-        self.members = [_member(*pair) for pair in zip(chosen, workers, strict=True)]
-        twin = stack.enter_context(Worker(options.python, [ROOT]))
-        self.twin = dataclasses.replace(self.members[0], worker=twin)
-
-
-def _member(fields: dict[str, Any], worker: Worker) -> _Member:
-    name = fields["contestant"]
-    package = adapter(name).package if name in names() else None
-    versions = worker.ask("versions", packages=["numpy", "numba", *([package] if package else [])])
-    machine = {**platforms.fingerprint(), "packages": versions}
+def _opened(stack: ExitStack, python: Path, fields: dict[str, Any]) -> _Member:
+    """A contestant in a process of its own."""
+    worker, name = stack.enter_context(Worker(python)), fields["contestant"]
+    packages = ["numpy", "numba", *([adapter(name).package] if name in names() else [])]
+    machine = {**platforms.fingerprint(), "packages": worker.ask("versions", packages=packages)}
     return _Member(fields, worker, dataclasses.replace(Stamp.of_this_run(PEER), machine=machine))
 
 
-def _measure(team: _Team, path: Path, options: argparse.Namespace) -> None:
-    """Every cell that is not in the file yet."""
-    commit = team.members[0].stamp.commit
-    done = {one.cell for one in records.read_file(path) if one.commit == commit} if path.exists() else set()
-    shapes: list[tuple[str, int, int, tuple[int, ...]]] = []
-    shapes += [(op, options.capacity, batch, ()) for batch in options.batches for op in ("draw", "update")]
-    shapes += [(op, capacity, BATCH, ()) for capacity in options.capacities for op in ("draw", "update")]
-    shapes += [("draw", options.capacity, SHARED_BATCH, CALLERS)]
-    with records.Writer(path) as writer, Progress(len(shapes), "group", bar=not options.json) as progress:
-        for op, capacity, batch, shared in shapes:
-            for record in _group(team, done, options, op, capacity, batch, shared):
-                writer.append(record)
-            progress.update(1, functools.partial("{} N={:,} B={:,}".format, op, capacity, batch))
+def _run(members: Sequence[_Member], twin: _Member, path: Path, options: argparse.Namespace) -> None:
+    """Every cell that is not in the file yet: a group has one shape, and all contestants with the twin of the first; in
+    the last group they are shared by several threads instead."""
+    shapes = [(options.capacity, batch) for batch in options.batches]
+    shapes += [(capacity, BATCH) for capacity in options.capacities]
+    once = [*(member.measuring(PEER) for member in members), twin.measuring(AGAIN)]
+    shared = [member.measuring(SHARED, callers) for member in members for callers in CALLERS]
+    groups = [[(one, one.case(op, *shape)) for one in once] for shape in shapes for op in ("draw", "update")]
+    groups.append([(one, one.case("draw", options.capacity, SHARED_BATCH)) for one in shared])
+    how: dict[str, Any] = {"unit": "cell", "told": _told, "bar": not options.json}
+    measure = functools.partial(_measure, options)
+    run(groups, path, members[0].stamp, measure, name=lambda pair: pair[0].record(pair[1], "skipped").cell, **how)
 
 
-def _group(
-    team: _Team,
-    done: set[str],
-    options: argparse.Namespace,
-    op: str,
-    capacity: int,
-    batch: int,
-    shared: tuple[int, ...],
-) -> list[Measurement]:
-    """The records of one shape, all contestants in turns; each tree ``shared`` by so many threads, if by any."""
-    if shared:
-        members = [member.measuring(SHARED, callers) for member in team.members for callers in shared]
-    else:
-        members = [*(member.measuring(PEER) for member in team.members), team.twin.measuring(AGAIN)]
-    found: list[Measurement] = []
-    ready: list[tuple[_Member, WorkerClock]] = []
-    for member in members:
-        case = member.case(op, capacity, batch)
-        if member.record(case, "skipped").cell in done:
-            continue
-        clock = member.clock(case, options.seed, cpus=max(shared, default=1))
+def _told(pair: tuple[_Member, Case]) -> str:
+    return f"{pair[1].op} N={pair[1].capacity:,} B={pair[1].batch:,}"
+
+
+def _measure(options: argparse.Namespace, pairs: Sequence[tuple[_Member, Case]]) -> Iterator[Measurement]:
+    """The records of one shape, all contestants in turns."""
+    ready: list[tuple[_Member, Case, WorkerClock]] = []
+    for member, case in pairs:
+        clock = member.clock(case, options.seed)
         if isinstance(clock, Untimed):
-            found.append(member.record(case, clock.status, reason=clock.reason))
+            yield member.record(case, clock.status, reason=clock.reason)
         else:
-            ready.append((member, clock))
-    if ready:
-        timings = interleave([clock for _, clock in ready], options.budget * len(ready), options.seed)
-        for (member, clock), timing in zip(ready, timings, strict=True):
-            found.append(member.timed(member.case(op, capacity, batch), timing, clock.affinity))
-    for member in members:
+            ready.append((member, case, clock))
+    clocks = [clock for _, _, clock in ready]
+    timings = interleave(clocks, options.budget * len(clocks), options.seed) if clocks else []
+    for member, _ in pairs:
         member.worker.forget()
-    return found
+    for (member, case, clock), timing in zip(ready, timings, strict=True):
+        yield member.timed(case, timing, clock.affinity)
 
 
-def _report(folder: Path, options: argparse.Namespace) -> int:
+def _report(path: Path, options: argparse.Namespace) -> int:
     """What was measured, a line a contestant: nanoseconds per element of draw + update at the chosen capacity."""
-    found = [one for one in records.read_file(folder / FILE) if one.primitive == PEER]
+    found = [one for one in records.read_file(path) if one.primitive == PEER]
     latest = {one.cell: one for one in found}
     rows: dict[str, dict[int, float]] = {}
     absent: dict[str, str] = {}
@@ -224,29 +189,23 @@ def _report(folder: Path, options: argparse.Namespace) -> int:
             ns = 1e9 * one.seconds / one.batch
             rows.setdefault(label, {})[one.batch] = rows.get(label, {}).get(one.batch, 0.0) + ns
     if options.json:
-        print(json.dumps({"file": str(folder / FILE), "ns_per_element": rows, "absent": absent}))
+        print(json.dumps({"file": str(path), "ns_per_element": rows, "absent": absent}))
         return 0
     print(f"{'ns per element, draw + update':32}" + "".join(f"{f'B={batch:,}':>12}" for batch in options.batches))
     for label, by_batch in sorted(rows.items(), key=lambda row: row[1].get(1_024, float("inf"))):
         print(f"{label:32}" + "".join(f"{by_batch.get(batch, float('nan')):12,.1f}" for batch in options.batches))
     for label, reason in sorted(absent.items()):
         print(f"not timed, {label}: {reason}")
-    print(f"records: {folder / FILE}\nchecks: {folder / ACCURACY_FILE}\nthe whole table: python -m reports")
+    print(f"records: {path}\nchecks: {path.with_name(ACCURACY_FILE)}\nthe whole table: python -m reports")
     return 0
 
 
 def _list(as_json: bool) -> int:
     """What each adapter states of its library."""
+    kinds = {name: adapter(name) for name in names()}
     rows = [
-        {
-            "name": name,
-            "package": kind.package,
-            "rule": kind.rule,
-            "sums": "/".join(kind.dtypes),
-            "limits": list(kind.limits),
-        }
-        for name in names()
-        for kind in [adapter(name)]
+        {"name": name, "package": kind.package, "rule": kind.rule, "sums": "/".join(kind.dtypes), "limits": kind.limits}
+        for name, kind in kinds.items()
     ]
     if as_json:
         print(json.dumps(rows))
@@ -259,11 +218,7 @@ def _list(as_json: bool) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks peers",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("peers", __doc__)
     parser.add_argument("--contestants", type=list_of(str), metavar="A,B,..", help="libraries, or trees of ours")
     parser.add_argument(
         "--capacity", type=count, default=CAPACITY, help="leaves N over the batches (default: %(default)s)"
@@ -278,7 +233,4 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--no-accuracy", dest="accuracy", action="store_false", help="leave the checks out")
     parser.add_argument("--list", action="store_true", help="only list the libraries, their rules and limits")
-    parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=0, help="of inputs and order (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    return parser
+    return add_common(parser, seed_of="inputs and order")

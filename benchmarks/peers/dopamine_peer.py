@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from . import file_of
 from .peer import Peer
 
 
@@ -11,6 +10,7 @@ class Dopamine(Peer):
 
     package = "dopamine-rl"
     version = "4.1.2"
+    source = ("dopamine", "jax/replay_memory/sum_tree.py", "SumTree")
     needs = ("etils", "flax", "msgpack", "orbax-checkpoint")
     rule = "smallest i with p_0 + .. + p_i > mass"
     limits = (
@@ -19,9 +19,6 @@ class Dopamine(Peer):
         "a mass just below the total may raise",
     )
     first_duplicate_wins = True
-
-    def _allocate(self) -> None:
-        self._tree = file_of("dopamine", "jax/replay_memory/sum_tree.py").SumTree(self.slots)
 
     def update(self, indices: Any, priorities: Any) -> None:
         self._tree.set(indices, priorities)

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from . import file_of
-from .peer import Peer
+from .peer import Peer, file_of
 
 BULK_FROM, LEAST_BULK = 0.01, 512  # of the leaves in a batch: from there adding in bulk beats one after the other
 

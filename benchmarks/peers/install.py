@@ -5,9 +5,10 @@ nothing here would use it.
 """
 
 import json
-import subprocess
 import sys
 from pathlib import Path
+
+from benchmarks.workers import quietly
 
 from . import adapter, names
 from .peer import Peer
@@ -41,12 +42,8 @@ def _install(kind: type[Peer]) -> None:
     if kind.needs:
         _pip("install", *kind.needs)
     _pip("install", "--no-deps", f"{kind.package}=={kind.version}")
-    done = subprocess.run(
-        [sys.executable, "-c", f"from {kind.__module__} import {kind.__name__} as kind; kind.after_install()"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    finish = f"from {kind.__module__} import {kind.__name__} as kind; kind.after_install()"
+    done = quietly([sys.executable, "-c", finish])
     if done.returncode:
         raise LeftOutError((done.stderr.strip() or "it does not load").splitlines()[-1])
 
@@ -60,7 +57,7 @@ def _refuse_gpu_builds(requirement: str) -> None:
 
 def _pip(*arguments: str) -> str:
     command = [sys.executable, "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check"]
-    done = subprocess.run([*command, "-c", str(CONSTRAINTS)], capture_output=True, text=True, check=False)
+    done = quietly([*command, "-c", str(CONSTRAINTS)])
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
         raise LeftOutError(errors[-1].removeprefix("ERROR: "))

@@ -1,7 +1,10 @@
 """What an adapter gives another library: the contract's names, the library's own rules, and its fastest batch calls."""
 
+import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +23,7 @@ class Peer(ABC):
 
     package: ClassVar[str]  # the distribution, installed without what else it depends on
     version: ClassVar[str]
+    source: ClassVar[tuple[str, str, str]]  # of a tree that needs no more than its capacity: package, file and class
     needs: ClassVar[tuple[str, ...]] = ()  # distributions the tree itself needs
     rule: ClassVar[str]  # the library's own interval rule
     dtypes: ClassVar[tuple[str, ...]] = ("float64",)  # of its sums and leaves
@@ -46,17 +50,18 @@ class Peer(ABC):
         )
         self._allocate()
 
-    @abstractmethod
     def _allocate(self) -> None:
         """Import the library and make its tree of ``slots`` leaves."""
+        package, path, kind = self.source
+        self._tree = getattr(file_of(package, path), kind)(self.slots)
 
-    @abstractmethod
     def update(self, indices: Any, priorities: Any) -> None:
         """Set leaves ``[B]`` and their ancestors."""
+        self._tree[indices] = priorities
 
-    @abstractmethod
     def get(self, indices: Any) -> Any:
         """Priorities ``[B]``."""
+        return self._tree[indices]
 
     @abstractmethod
     def sample(self, uniforms: Any) -> tuple[Any, Any]:
@@ -90,3 +95,20 @@ class Peer(ABC):
     def modeled_seconds(self, op: str, batch: int) -> None:
         """None: libraries are timed."""
         return
+
+
+def file_of(package: str, path: str) -> ModuleType:
+    """One module of an installed package by its file, without importing the package around it.
+
+    The tree is a small part of some frameworks, and the rest needs much that nobody here would use.
+    """
+    found = importlib.util.find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    file = Path(found.submodule_search_locations[0]) / path
+    spec = importlib.util.spec_from_file_location(f"{package}.{file.stem} alone", file)
+    if spec is None or spec.loader is None or not file.exists():
+        raise ImportError(f"{package} has no {path} any more")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from . import file_of
 from .peer import Peer
 
 
@@ -14,12 +13,10 @@ class Rllib(Peer):
 
     package = "ray"
     version = "2.60.0"
+    source = ("ray", "rllib/execution/segment_tree.py", "SumSegmentTree")
     rule = "smallest i with p_0 + .. + p_i > mass"
     limits = ("no batches: a Python loop", "capacities are powers of two", "checks each mass against the total anew")
     power_of_two = True
-
-    def _allocate(self) -> None:
-        self._tree = file_of("ray", "rllib/execution/segment_tree.py").SumSegmentTree(self.slots)
 
     def place(self, array: np.ndarray[Any, Any]) -> Any:
         return array.tolist()

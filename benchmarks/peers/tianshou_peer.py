@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from . import file_of
 from .peer import Peer
 
 
@@ -11,18 +10,10 @@ class Tianshou(Peer):
 
     package = "tianshou"
     version = "2.0.1"
+    source = ("tianshou", "data/utils/segtree.py", "SegmentTree")
     needs = ("numba",)
     rule = "smallest i with p_0 + .. + p_i >= mass"
     limits = ("overwrites the masses it is given", "memory doubles past a power of two")
-
-    def _allocate(self) -> None:
-        self._tree = file_of("tianshou", "data/utils/segtree.py").SegmentTree(self.slots)
-
-    def update(self, indices: Any, priorities: Any) -> None:
-        self._tree[indices] = priorities
-
-    def get(self, indices: Any) -> Any:
-        return self._tree[indices]
 
     def sample(self, uniforms: Any) -> tuple[Any, Any]:
         tree = self._tree

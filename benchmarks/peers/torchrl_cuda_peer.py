@@ -7,17 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from .peer import Peer
-from .torchrl_peer import folder
+from .torchrl_peer import Torchrl, folder
 
 
-class TorchrlCuda(Peer):
+class TorchrlCuda(Torchrl):
     """``CudaSumSegmentTree`` of torchrl, by tensors on the device."""
 
-    package = "torchrl"
-    version = "0.14.1"
-    rule = "smallest i with p_0 + .. + p_i >= mass"
-    dtypes = ("float32", "float64")
     limits = ("an update writes leaves in one thread and recomputes the whole tree", "indices are not checked")
     device = "cuda"
 
@@ -38,22 +33,12 @@ class TorchrlCuda(Peer):
         self._ends = torch.zeros(2, dtype=torch.int64, device="cuda"), torch.full((2,), self.slots, device="cuda")
 
     def place(self, array: np.ndarray[Any, Any]) -> Any:
-        given = array.astype(self.dtype) if array.dtype.kind == "f" else array
-        return self._torch.as_tensor(given, device="cuda")
-
-    def update(self, indices: Any, priorities: Any) -> None:
-        self._tree[indices] = priorities
-
-    def get(self, indices: Any) -> Any:
-        return self._tree[indices]
+        return self._torch.as_tensor(super().place(array), device="cuda")
 
     def sample(self, uniforms: Any) -> tuple[Any, Any]:
         tree = self._tree
         indices = tree.scan_lower_bound(uniforms * tree.query(*self._ends)[:1])
         return indices, tree[indices]
-
-    def prefix_sum_index(self, mass: Any) -> Any:
-        return self._tree.scan_lower_bound(mass)
 
     def total(self) -> float:
         return float(self._tree.query(*self._ends)[0])

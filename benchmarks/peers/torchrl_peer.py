@@ -29,12 +29,6 @@ class Torchrl(Peer):
     def place(self, array: np.ndarray[Any, Any]) -> Any:
         return array.astype(self.dtype) if array.dtype.kind == "f" else array
 
-    def update(self, indices: Any, priorities: Any) -> None:
-        self._tree[indices] = priorities
-
-    def get(self, indices: Any) -> Any:
-        return self._tree[indices]
-
     def sample(self, uniforms: Any) -> tuple[Any, Any]:
         tree = self._tree
         indices = tree.scan_lower_bound(uniforms * self.dtype.type(tree.query(0, self.slots)))

@@ -1,5 +1,5 @@
 """The primitives of a training system, timed one by one, several at once, and beside each other on the same core.
 
 ``cells`` says what there is to time for a workload, ``parts`` makes the calls, ``worker`` is a process that runs them,
-``measure`` takes samples of several processes in turns and writes the records, ``command`` is the command line.
+``command`` takes samples of several processes in turns.
 """

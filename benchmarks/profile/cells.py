@@ -1,17 +1,15 @@
 """What is timed for a workload: cells, in groups that are timed in turns."""
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from impls import training
 from impls.training import Workload
 from impls.training.sizes import networks
 
 ALONE = "nothing"  # beside an actor, a learner or a tree that is alone on its core
-RESULTS_ALONE = ("name", "note", "steps", "seeds", "evaluation")  # keys that no primitive's time depends on
 TREE = "numba"  # the tree that is recommended unless a sweep says otherwise
 
 PARTS = {
@@ -96,17 +94,15 @@ class Cell:
         )
 
 
-def identity(workload: Workload) -> dict[str, Any]:
-    """A workload's name, a hash of all that a primitive's time may depend on, and what its curves are read with.
+def options_of(workload: Workload) -> dict[str, Any]:
+    """What the options of a workload's records say: its name and identity, and what its curves are read with.
 
     ``macs`` and ``parameters`` are those of the network that acts.
     """
-    told = {key: value for key, value in dataclasses.asdict(workload).items() if key not in RESULTS_ALONE}
-    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:8]
     acting = next(size for name, size in networks(workload).items() if name != "critic")
     return {
         "workload": workload.name,
-        "identity": digest,
+        "identity": training.identity(workload),  # looked up late: asv imports this beside older commits, which lack it
         "macs": acting.macs,
         "parameters": acting.parameters,
         "update_interval": workload.learner.update_interval,
@@ -125,7 +121,7 @@ class _Maker:
 
     def __init__(self, workload: Workload, preset: Preset, cores: int) -> None:
         self._workload, self._preset, self._cores = workload, preset, cores
-        self._options = identity(workload)
+        self._options = options_of(workload)
         listed = preset.convolution_batches if workload.network.kind == "convolution" else preset.batches
         self._batches = sorted({*listed, workload.learner.batch})
         doubled = [1 << power for power in range(cores.bit_length()) if 1 << power <= cores]

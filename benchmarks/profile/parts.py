@@ -30,13 +30,9 @@ class World:
         self.rng = np.random.default_rng([number, 7])
 
     @functools.cached_property
-    def _folder(self) -> tempfile.TemporaryDirectory[str]:
-        return tempfile.TemporaryDirectory(prefix="weights-")
-
-    @property
-    def folder(self) -> Path:
+    def folder(self) -> tempfile.TemporaryDirectory[str]:
         """For files of weights, gone when the process ends."""
-        return Path(self._folder.name)
+        return tempfile.TemporaryDirectory(prefix="weights-")
 
     def learner(self) -> Any:
         """A learner of the workload's algorithm; its initial weights are those of its number."""
@@ -103,18 +99,10 @@ def _env(world: World, cell: dict[str, Any]) -> Call:
     return step
 
 
-def _inference(world: World, cell: dict[str, Any]) -> Call:
-    seen, explore = _seen(world, cell), world.workload.exploration.end
-    return lambda turn: world.policy.act(seen[turn % ROTATED], explore, world.rng)
-
-
-def _forward(world: World, cell: dict[str, Any]) -> Call:
-    seen = _seen(world, cell)
-    return lambda turn: world.policy.act(seen[turn % ROTATED], 0.0, None)
-
-
-def _seen(world: World, cell: dict[str, Any]) -> list[Any]:
-    return [world.observations(cell["batch"]) for _ in range(ROTATED)]
+def _policy(world: World, cell: dict[str, Any]) -> Call:
+    seen = [world.observations(cell["batch"]) for _ in range(ROTATED)]
+    explore, rng = (world.workload.exploration.end, world.rng) if cell["contestant"] == "inference" else (0.0, None)
+    return lambda turn: world.policy.act(seen[turn % ROTATED], explore, rng)
 
 
 def _actor(world: World, cell: dict[str, Any]) -> Call:
@@ -202,7 +190,7 @@ def _weight_files(world: World, op: str) -> Call:
     """A file that is never seen half written: it is written under another name, and then takes the old one's."""
     import torch  # noqa: PLC0415  # heavy
 
-    learner, path, fresh = world.learner(), world.folder / "weights.pt", world.folder / "weights.new"
+    learner, path, fresh = world.learner(), *(Path(world.folder.name) / name for name in ("weights.pt", "weights.new"))
 
     def publish(turn: int) -> None:
         torch.save(learner.weights(), fresh)
@@ -214,8 +202,8 @@ def _weight_files(world: World, op: str) -> Call:
 
 _MADE: dict[str, Callable[[World, dict[str, Any]], Call]] = {
     "env": _env,
-    "inference": _inference,
-    "forward": _forward,
+    "inference": _policy,
+    "forward": _policy,
     "actor": _actor,
     "learner": _learner,
     "parallel_learners": _parallel_learners,

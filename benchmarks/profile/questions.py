@@ -11,26 +11,23 @@ import argparse
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 import impls
-from dse import platforms, records
 from dse.records import Measurement, RecordError
 from impls.replay import PrioritizedBuffer
-from impls.terminal import Progress, count
-from impls.training import TrainingError, Workload, load
+from impls.terminal import count
+from impls.training import Workload
 
-from ..arguments import list_of
+from ..arguments import add_common, list_of, parser_of
 from ..clock import ALL_CPUS, Call, Clock, StretchClock, pin
-from ..stamp import Stamp
-from ..sweep import Tally, is_of, there
+from ..run import Stamp, file_of, report, run
 from ..timing import interleave
 from ..worker import threads
-from .cells import TREE, Cell, identity
-from .command import need_packages, report
+from .cells import TREE, Cell, options_of
+from .command import workload_of
 from .parts import World
 from .serial import Loop, fill
 from .share import STEP, STORAGE_BYTES
@@ -66,27 +63,32 @@ class Run:
     def cell(self, asked: Workload, contestant: str = "loop", op: str = "step") -> Cell:
         """The loop's on a workload, a call a gradient step; or that of an insertion of the local storage."""
         replay, batch = asked.replay, asked.learner.batch if op == "step" else asked.actors.local_storage
-        options = identity(asked) | ({"seed": self.seed} if op == "step" else {})
+        options = options_of(asked) | ({"seed": self.seed} if op == "step" else {})
         return Cell(contestant, op, options, batch, capacity=replay.capacity, fanout=replay.fanout)
 
-    def measure(self, workload: Workload, asked: Sequence[Workload], done: set[str]) -> Iterator[Measurement]:
-        """Records of what is not done: of the insertion first, then of all loops and of the first one's twin."""
-        insertion = self.cell(workload, "buffer", "insert")
-        if self.stamp.record(insertion, "skipped", primitive=STEP).cell not in done:
-            yield from self._timed([(insertion, _insertion(World(workload, 0, STORAGE_BYTES)), STEP)])
-        cells = [(one, self.cell(one)) for one in asked]
-        todo = [pair for pair in cells if self.stamp.record(pair[1], "skipped", primitive=QUESTION).cell not in done]
-        kinds = [*((pair, QUESTION) for pair in todo), *((pair, AGAIN) for pair in todo[:1])]
-        yield from self._timed(
-            [(cell, Loop(World(one, 0, STORAGE_BYTES), TREE).call, kind) for (one, cell), kind in kinds]
-        )
+    def insertions(self, asked: Sequence[Workload]) -> Iterator[Measurement]:
+        """Records of an insertion into the buffers of workloads."""
+        cells = [(self.cell(one, "buffer", "insert"), STEP) for one in asked]
+        yield from self._timed(cells, (_insertion(_world(one)) for one in asked))
 
-    def _timed(self, calls: Sequence[tuple[Cell, Call, str]]) -> Iterator[Measurement]:
-        clocks: list[Clock] = [StretchClock(call, self.sample_seconds) for _, call, _ in calls]
-        timings = interleave(clocks, self.budget_seconds * len(clocks), self.seed) if clocks else []
-        machine = {**self.stamp.machine, "affinity": list(ALL_CPUS[:1])}
-        for (cell, _, primitive), timing in zip(calls, timings, strict=True):
-            yield self.stamp.timed(cell, timing, machine=machine, primitive=primitive)
+    def loops(self, asked: Sequence[Workload]) -> Iterator[Measurement]:
+        """Records of the loops of workloads, and of the first one's twin."""
+        cells = [*((self.cell(one), QUESTION) for one in asked), (self.cell(asked[0]), AGAIN)]
+        yield from self._timed(cells, (Loop(_world(one), TREE).call for one in (*asked, asked[0])))
+
+    def _timed(self, cells: Sequence[tuple[Cell, str]], calls: Iterable[Call]) -> Iterator[Measurement]:
+        try:
+            made = list(calls)
+        except MemoryError as error:
+            raise RecordError(f"{cells[0][0].options['workload']}: {error}") from None
+        clocks: list[Clock] = [StretchClock(call, self.sample_seconds) for call in made]
+        timings = interleave(clocks, self.budget_seconds * len(clocks), self.seed)
+        for (cell, primitive), timing in zip(cells, timings, strict=True):
+            yield self.stamp.timed(cell, timing, {"affinity": list(ALL_CPUS[:1])}, primitive=primitive)
+
+
+def _world(workload: Workload) -> World:
+    return World(workload, 0, STORAGE_BYTES)
 
 
 def _insertion(world: World) -> Call:
@@ -102,26 +104,16 @@ def _insertion(world: World) -> Call:
 def main(arguments: list[str] | None = None) -> int:
     """Measure the questions; returns the exit code. RecordError with one sentence where that cannot be done."""
     options = _parser().parse_args(arguments)
-    need_packages()
-    path = options.results / str(platforms.fingerprint()["key"]) / FILE
-    run, tally = Run(Stamp.of_this_run(QUESTION), options.sample, options.budget, options.seed), Tally()
-    total = (options.count + 1) * len(options.workloads)
-    progress = Progress(total, "question", bar=not options.json)
-    with _one_core(), records.Writer(path) as writer, progress:
-        done = {record.cell for record in there(path) if is_of(run.stamp, record)}
-        for name in options.workloads:
-            try:
-                workload = load(name)
-                for record in run.measure(workload, questions(workload, options.count, options.seed), done):
-                    writer.append(record)
-                    if record.primitive == QUESTION:
-                        tally.add(record.status)
-                        progress.update(1)
-            except (TrainingError, MemoryError) as error:
-                raise RecordError(f"{name}: {error}") from None
-    tally.resumed = total - sum(tally.by_status.values())
-    tally.pairs = records.twins((one for one in there(path) if is_of(run.stamp, one)), QUESTION)
-    return report(tally, total, path, options.json)
+    workloads = [workload_of(name)[0] for name in options.workloads]
+    path = file_of(options.results, FILE)
+    made = Run(Stamp.of_this_run(QUESTION), options.sample, options.budget, options.seed)
+    named = {"name": lambda one: made.stamp.cell(made.cell(one, "buffer", "insert"), primitive=STEP)}
+    asked = [questions(workload, options.count, options.seed) for workload in workloads]
+    how = {"name": lambda one: made.stamp.cell(made.cell(one)), "unit": "question", "bar": not options.json}
+    with _one_core():
+        run([[workload] for workload in workloads], path, made.stamp, made.insertions, **named)
+        tally = run(asked, path, made.stamp, made.loops, **how)
+    return report(tally, path, options.json)
 
 
 @contextlib.contextmanager
@@ -140,17 +132,10 @@ def _one_core() -> Iterator[None]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks loop-questions",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("loop-questions", __doc__)
     named = {"type": list_of(str), "metavar": "A,B,.."}
     parser.add_argument("--workloads", **named, default=WORKLOADS, help=f"default: {','.join(WORKLOADS)}")
     parser.add_argument("--count", type=count, default=3, help="of questions a workload (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=QUESTION_SEED, help="of the questions (default: %(default)s)")
     parser.add_argument("--sample", type=float, default=0.5, help="seconds of a sample (default: %(default)s)")
     parser.add_argument("--budget", type=float, default=6.0, help="seconds of sampling a loop (default: %(default)s)")
-    parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    return parser
+    return add_common(parser, seed_of="the questions", seed=QUESTION_SEED)

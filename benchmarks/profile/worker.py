@@ -1,11 +1,11 @@
 """A process that prepares parts of a workload and runs them for a stretch of time when it is told to.
 
-A line of JSON in, a line of JSON out, as ``benchmarks.worker`` does; ``measure`` is its other end. Where it runs, and
+A line of JSON in, a line of JSON out, as ``benchmarks.worker`` does; ``command`` is its other end. Where it runs, and
 by how many threads of torch, is said anew for each sample, so that one process serves every placement.
 
     {"do": "open", "workload": "w.toml", "number": 0, ...}  -> {}, or {"error": why}
-    {"do": "prepare", "cell": {...}, "stretch": 0.04}       -> {"seconds": 1e-5, ..}, {"skipped": why}, {"failed": why}
-    {"do": "learn", "contestant": "numba", ...}             -> {"seconds": 1e-3}, {"skipped": why}
+    {"do": "prepare", "cell": {...}, "stretch": 0.04}       -> {"number": 0, ..}, {"skipped": why}, {"failed": why}
+    {"do": "learn", "contestant": "numba", ...}             -> {"number": 1, "seconds": 1e-3}, {"skipped": why}
     {"do": "sample", "number": 0, "cpus": [0], ...}         -> {"seconds": 1.1e-05, "calls": 3000}
     {"do": "forget"}                                        -> {}
 """
@@ -63,14 +63,13 @@ class _Session:
         pin_to(ALL_CPUS[: cell["threads"]], threads())  # threads that wait for each other on one core take forever
         try:
             clock = StretchClock(make(self._world, cell), stretch, period(self._world.workload, cell["contestant"]))
-        except WrongAnswerError as error:
-            return {"failed": str(error)}
-        except TrainingError as error:
+        except (WrongAnswerError, TrainingError) as error:
             return {"failed": str(error)}
         except (*NOT_HERE, OSError) as error:
             return {"skipped": str(error) or "not enough memory"}
         self._clocks.append((clock, count))
-        return {"seconds": clock.call_seconds, "period": clock.period, "note": self._note(cell)}
+        number = len(self._clocks) - 1
+        return {"number": number, "seconds": clock.call_seconds, "period": clock.period, "note": self._note(cell)}
 
     def learn(self, contestant: str, stretch: float, **shape: Any) -> dict[str, Any]:
         """Make a clock for learning's part of a step on a tree, or for the whole loop where no shape is told."""
@@ -86,7 +85,7 @@ class _Session:
         except (TrainingError, *NOT_HERE) as error:
             return {"skipped": str(error) or "not enough memory"}
         self._clocks.append((clock, 1))
-        return {"seconds": clock.call_seconds}
+        return {"number": len(self._clocks) - 1, "seconds": clock.call_seconds}
 
     def _note(self, cell: dict[str, Any]) -> str | None:
         if cell["contestant"] != "storage" or self._world is None:

@@ -7,16 +7,15 @@ Letters: B batch, T threads, N capacity, u environment steps a gradient step. Ti
 """
 
 import dataclasses
-import hashlib
 import itertools
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from impls.training import Workload, WorkloadError, load
+from impls.training import Workload, WorkloadError, identity, load
+from impls.training.workload import RESULTS_ALONE
 
 from .. import stats
 from ..platforms import Platform
@@ -26,7 +25,6 @@ from .batch_law import flat_then_linear
 from .overheads import Overheads, Times, overheads
 from .tree_times import Configuration, Question, Table
 
-RESULTS_ALONE = ("name", "note", "steps", "seeds", "evaluation")  # keys that no primitive's time depends on
 FREE = ("learner.batch", "learner.update_interval", "learner.learning_starts", "replay.", "exploration.", "actors.")
 """Keys of a workload that may differ from the profiled one: what depends on them is asked for, never looked up."""
 Shape = Callable[[int], float]
@@ -143,12 +141,6 @@ def over_batch(cells: Mapping[int, Timed], batch: int, number: str) -> Timed:
 def carried(cell: Timed, ratio: float, number: str) -> Timed:
     """A time that is ``ratio`` times a measured one by a law, and by half of that in doubt."""
     return timed(cell.seconds * ratio, factor_of(cell) * math.sqrt(max(ratio, 1 / ratio)), "extrapolated", number)
-
-
-def identity(workload: Workload) -> str:
-    """Hash of all that a primitive's time may depend on, as profiles record it."""
-    told = {key: value for key, value in dataclasses.asdict(workload).items() if key not in RESULTS_ALONE}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def read(results: Path, machine_key: str, workload: Workload) -> PerformanceTable:

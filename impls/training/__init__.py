@@ -2,6 +2,6 @@
 
 from .errors import TrainingError, WorkloadError
 from .reading import load, names, parse, path_of
-from .workload import Workload
+from .workload import Workload, identity
 
-__all__ = ["TrainingError", "Workload", "WorkloadError", "load", "names", "parse", "path_of"]
+__all__ = ["TrainingError", "Workload", "WorkloadError", "identity", "load", "names", "parse", "path_of"]

@@ -4,6 +4,9 @@ The fields are the keys of a workload file, each with its range and its meaning.
 network: the spaces are stated, and held against the environment's own when one is made.
 """
 
+import dataclasses
+import hashlib
+import json
 import re
 from dataclasses import MISSING, dataclass, field
 from typing import Any
@@ -15,6 +18,7 @@ CONTINUOUS = ("ddpg", "td3", "sac")
 DTYPES = ("float32", "uint8")
 MOST = 1 << 40  # of anything that is counted
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+RESULTS_ALONE = ("name", "note", "steps", "seeds", "evaluation")  # keys that no primitive's time depends on
 
 SOFT_TAU, COPY_TAU = 0.005, 1.0
 """Where a workload says no tau: at a target_interval of 1, as TD3 and SAC were published, and at a larger one."""
@@ -191,3 +195,9 @@ class Workload:
         if self.algorithm not in CONTINUOUS:
             return self.action.choices
         return self.action.size or 1
+
+
+def identity(workload: Workload) -> str:
+    """Hash of all that a primitive's time may depend on: 8 hexadecimal digits, under which profiles record times."""
+    fields = {key: value for key, value in dataclasses.asdict(workload).items() if key not in RESULTS_ALONE}
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:8]

@@ -1,0 +1,166 @@
+"""The one loop of every command that measures: what a file of records has is kept, the rest is measured and appended.
+
+Each record is on disk before the next is measured. So a command may be interrupted or killed at any moment: the same
+command goes on from there, measures nothing twice, and counts what it finds done.
+"""
+
+import dataclasses
+import functools
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from dse import platforms, records, stats
+from dse.records import Measurement, Status
+from impls.terminal import Progress, plural
+
+from .cases import Case
+from .timing import Timing
+
+SHAPE = ("contestant", "op", "capacity", "batch", "fanout", "threads", "dtype")  # of a case, in its record
+NOISY = 0.10  # noise floor from which a run deserves to be repeated
+Cell = TypeVar("Cell")
+
+
+@dataclasses.dataclass(frozen=True)
+class Stamp:
+    """What every record of a run has in common: commit, command, kind and machine."""
+
+    commit: str | None
+    dirty: bool | None
+    command: str
+    primitive: str = "sum_tree"
+    machine: dict[str, Any] = dataclasses.field(default_factory=lambda: dict(platforms.fingerprint()))
+
+    @classmethod
+    def of_this_run(cls, primitive: str = "sum_tree") -> Self:
+        """The checkout's commit and the command line."""
+        return cls(*platforms.commit(Path(__file__).parent), platforms.command_line(), primitive)
+
+    def record(self, case: Case, status: Status, **fields: Any) -> Measurement:
+        """A record of a case, measured unless ``fields`` say otherwise."""
+        named: dict[str, Any] = {name: getattr(case, name) for name in SHAPE}
+        named |= {"options": dict(case.options), "distribution": case.workload}
+        named |= {name: getattr(self, name) for name in ("primitive", "machine", "commit", "dirty", "command")}
+        return Measurement(**({"source": "measured", "status": status, "utc": platforms.now()} | named | fields))
+
+    def timed(self, case: Case, timing: Timing, where: Mapping[str, Any] | None = None, **fields: Any) -> Measurement:
+        """A record of a case that was timed; ``where`` on the machine: the CPUs it was kept on, a device."""
+        interval = timing.interval
+        return self.record(
+            case,
+            "unstable" if timing.is_unstable else "ok",
+            samples_seconds=timing.samples,
+            calls_per_sample=timing.calls_per_sample,
+            median_seconds=interval.median,
+            low_seconds=interval.low,
+            high_seconds=interval.high,
+            **{"machine": {**self.machine, **(where or {})}, **fields},
+        )
+
+    def cell(self, case: Case, **fields: Any) -> str:
+        """What the case's record is found again by."""
+        return self.record(case, "skipped", **fields).cell
+
+    def covers(self, record: Measurement) -> bool:
+        """Whether a record was made of this commit, on the GPUs of this machine (its key tells of the rest)."""
+        return (record.commit, record.machine.get("gpus", [])) == (self.commit, self.machine["gpus"])
+
+
+@dataclasses.dataclass
+class Tally:
+    """What a run did: its cells, those found done, those measured by status, those left for lack of time, and both
+    medians of each A/A pair."""
+
+    cells: int
+    resumed: int = 0
+    by_status: Counter[str] = dataclasses.field(default_factory=Counter)
+    left: int = 0
+    pairs: list[tuple[float, float]] = dataclasses.field(default_factory=list)
+
+    @property
+    def noise_floor(self) -> float:
+        """What the same cell measured twice differs by, as |ln ratio|, 95 % quantile."""
+        return stats.noise_floor(self.pairs)
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields that commands print."""
+        return {
+            "cells": self.cells,
+            "found_done": self.resumed,
+            "measured_by_status": self.by_status,
+            "left": self.left,
+            "noise_floor": self.noise_floor,
+            "aa_pairs": len(self.pairs),
+        }
+
+    def __str__(self) -> str:
+        statuses = ", ".join(f"{number} {status}" for status, number in sorted(self.by_status.items())) or "none"
+        left = f"; {self.left:,} are left: the same command goes on" if self.left else ""
+        return f"{plural(self.cells, 'cell')}: {self.resumed:,} were there, measured now: {statuses}{left}"
+
+
+def run(
+    groups: Sequence[Sequence[Cell]],
+    path: Path,
+    stamp: Stamp,
+    measure: Callable[[list[Cell]], Iterable[Measurement]],
+    *,
+    name: Callable[[Cell], str] | None = None,
+    is_final: Callable[[Measurement], bool] = lambda record: True,
+    most_seconds: float = math.inf,
+    unit: str = "",
+    told: Callable[[Cell], str] | None = None,
+    bar: bool = True,
+) -> Tally:
+    """Measure the cells that are not in a results file yet, group by group, and append their records to it.
+
+    ``measure`` yields the records of a group's cells, and others that are to be kept beside them, such as A/A twins.
+    ``name`` is what the record of a cell has as its ``cell``, by default ``stamp.cell``. A cell is done if the file has
+    a record of it that ``stamp`` covers and that ``is_final``. No group but the first that is measured is begun after
+    ``most_seconds``. Progress is shown in ``unit``, if there is one, with what is ``told`` of a cell.
+    RecordError if the file cannot be read or written.
+    """
+    end, tally = time.monotonic() + most_seconds, Tally(sum(map(len, groups)))
+    known = [one for one in (records.read_file(path) if path.exists() else []) if stamp.covers(one)]
+    done = {record.cell for record in known if is_final(record)}
+    progress = Progress(tally.cells, unit, bar=bar, shown=bool(unit))
+    with records.Writer(path) as writer, progress:
+        for group in groups:
+            todo = {key: cell for cell in group if (key := (name or stamp.cell)(cell)) not in done}
+            tally.resumed += len(group) - len(todo)
+            progress.update(len(group) - len(todo))
+            if tally.by_status and time.monotonic() > end:
+                tally.left += len(todo)
+                continue
+            for record in measure(list(todo.values())) if todo else ():
+                writer.append(record)
+                known.append(record)
+                if record.cell in todo:
+                    tally.by_status[record.status] += 1
+                    progress.update(1, told and functools.partial(told, todo[record.cell]))
+    tally.pairs = records.twins(known, stamp.primitive)
+    return tally
+
+
+def file_of(results: Path, name: str) -> Path:
+    """A file of this machine's in a folder of results."""
+    return results / str(platforms.fingerprint()["key"]) / name
+
+
+def report(tally: Tally, path: Path, as_json: bool, if_noisy: str = "") -> int:
+    """Print what a run did, in words or as JSON, and what to do if it was noisy; returns the exit code 0."""
+    if as_json:
+        print(json.dumps({"file": str(path), **tally.as_json()}))
+        return 0
+    print(tally)
+    if tally.pairs:
+        print(f"the same cell measured twice differs by up to {tally.noise_floor:.1%} ({len(tally.pairs)} A/A pairs)")
+    if if_noisy and tally.noise_floor > NOISY:
+        print(if_noisy)
+    print(f"records: {path}")
+    return 0

@@ -1,0 +1,210 @@
+"""The loop that measures: it goes on with files as they are shipped, cut off anywhere, and repeats nothing."""
+
+import dataclasses
+import json
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks import compare, sweep
+from benchmarks.peers import command as peers
+from benchmarks.profile import questions, share
+from benchmarks.profile.cells import PRESETS, groups
+from benchmarks.run import Stamp, Tally, report, run
+from dse.records import Measurement, RecordError, read_file
+from impls.training import load
+from tests.profiled import MACHINE
+
+RESULTS = Path(__file__).parents[1] / "results"
+HERE = "8fb834d50a"
+
+
+def swept(stamp):
+    found = read_file(RESULTS / HERE / "quick.jsonl")
+    return [[compare._case(one) for one in found if one.primitive == "sum_tree"]], stamp.cell
+
+
+def profiled(stamp):
+    return groups(load("cartpole_dqn"), PRESETS["quick"], 2), stamp.cell
+
+
+def shared(stamp):
+    made = SimpleNamespace(_workload=load("hopper_ddpg"))
+    return [[share.Shares.tree(made, name) for name in ("numba", "cumsum", "flat", "numpy", "python")]], stamp.cell
+
+
+def asked(stamp):
+    made = questions.Run(stamp, 0.1, 1.0, questions.QUESTION_SEED)
+    drawn = [questions.questions(load(name), 3) for name in questions.WORKLOADS]
+    return drawn, lambda one: stamp.cell(made.cell(one))
+
+
+SHIPPED = {
+    "quick.jsonl": ("sum_tree", swept, 702),
+    "profile-cartpole_dqn-quick.jsonl": ("training", profiled, 53),
+    "share-hopper_ddpg.jsonl": ("serial_step", shared, 5),
+    "loop-questions.jsonl": ("loop_question", asked, 8),
+}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("kept", [0.0, 0.3, 0.99, 1.0])
+def test_it_goes_on_with_a_file_of_the_shipped_format_wherever_that_was_cut_off(tmp_path, name, kept):
+    primitive, cells, count = SHIPPED[name]
+    whole = read_file(RESULTS / HERE / name)
+    stamp = Stamp(whole[0].commit, False, "made up", primitive, whole[0].machine)
+    first = whole[: int(kept * len(whole))]
+    path = tmp_path / name
+    path.write_text("".join(one.to_json() + "\n" for one in first) + ('{"schema": 1, "sou' if kept < 1 else ""))
+    by_cell = {one.cell: one for one in whole}
+    found, named = cells(stamp)
+
+    def measure(todo):
+        return [by_cell[named(cell)] for cell in todo]
+
+    def again():
+        return run(found, path, stamp, measure, name=named)
+
+    if kept < 1:
+        with pytest.warns(UserWarning, match="the last line is torn"):
+            tally = again()
+    else:
+        tally = again()
+    wanted = {named(cell) for group in found for cell in group}
+    done = len({one.cell for one in first} & wanted)
+    assert (tally.cells, tally.resumed, tally.by_status.total()) == (count, done, count - done)
+    after = read_file(path)
+    assert after[: len(first)] == first
+    assert {
+        cell: times for cell, times in Counter(one.cell for one in after).items() if cell in wanted
+    } == dict.fromkeys(wanted, 1)
+    second = again()
+    assert (second.resumed, second.by_status) == (count, {})
+    assert read_file(path) == after
+
+
+def test_what_a_sweep_and_the_peers_measure_beside_their_cells_is_found_done_too(tmp_path, monkeypatch):
+    machine = {**MACHINE, "gpus": []}
+    monkeypatch.setattr(sweep, "interleave_calls", lambda *words: pytest.fail("the memory floor was there"))
+    path = RESULTS / HERE / "quick.jsonl"
+    copied = tmp_path / "quick.jsonl"
+    copied.write_bytes(path.read_bytes())
+    before = copied.read_bytes()
+    sweep._sweep_floor(copied, Stamp(read_file(path)[0].commit, False, "made up", "sum_tree", machine), 0.1, 0)
+    assert copied.read_bytes() == before
+
+    path = RESULTS / "d7dae63b89" / "peers.jsonl"
+    stamp = Stamp(read_file(path)[0].commit, False, "made up", peers.PEER, machine)
+    members = [peers._Member(fields, None, stamp) for fields in peers.contestants()]
+    options = peers._parser().parse_args(["--json"])
+    copied = tmp_path / "peers.jsonl"
+    copied.write_bytes(path.read_bytes())
+    before = copied.read_bytes()
+    peers._run(members, members[0], copied, options)  # without a process to ask: none is needed
+    assert copied.read_bytes() == before
+
+
+# Made-up cells: their numbers.
+
+
+def stamp(**fields):
+    return dataclasses.replace(Stamp("c0ffee", False, "made up", "made_up", {"key": "x", "gpus": []}), **fields)
+
+
+def record(number, by=None, **fields):
+    made = by or stamp()
+    named = {"source": "measured", "status": "ok", "contestant": str(number), "op": "op", "capacity": 1, "batch": 1}
+    named |= {"primitive": made.primitive, "commit": made.commit, "machine": made.machine, "median_seconds": 1.0}
+    return Measurement(**(named | fields))
+
+
+def counted(path, *found, by=None, **how):
+    """A run over groups of numbers; returns its tally and the numbers that were measured."""
+    measured = []
+
+    def measure(todo):
+        for number in todo:
+            measured.append(number)
+            yield record(number, by)
+        yield record(todo[0], by, primitive="made_up_again", median_seconds=1.1)
+
+    tally = run(found, path, by or stamp(), measure, name=lambda number: record(number).cell, **how)
+    return tally, measured
+
+
+def test_only_what_was_asked_for_counts_and_the_twins_are_pairs(tmp_path):
+    tally, measured = counted(tmp_path / "a.jsonl", [1, 2], [3])
+    assert (tally.cells, tally.resumed, tally.by_status, measured) == (3, 0, {"ok": 3}, [1, 2, 3])
+    assert tally.pairs == [(1.0, 1.1), (1.0, 1.1)]
+    tally, measured = counted(tmp_path / "a.jsonl", [1, 2, 4], [3])
+    assert (tally.resumed, tally.by_status, measured) == (3, {"ok": 1}, [4])
+
+
+def test_records_of_another_commit_or_other_gpus_are_kept_and_not_counted(tmp_path):
+    path = tmp_path / "a.jsonl"
+    for other in (stamp(), stamp(commit="beef"), stamp(machine={"key": "x", "gpus": ["one"]})):
+        tally, measured = counted(path, [1, 2], by=other)
+        assert (tally.resumed, measured) == (0, [1, 2])
+    assert len(read_file(path)) == 3 * 3
+
+
+def test_what_is_not_final_is_measured_again_and_nothing_is_begun_after_the_end(tmp_path):
+    path = tmp_path / "a.jsonl"
+    counted(path, [1, 2])
+    tally, measured = counted(path, [1, 2], [3], is_final=lambda one: one.contestant != "2", most_seconds=0.0)
+    assert (measured, tally.resumed, tally.left) == ([2], 1, 1)
+    assert str(tally) == "3 cells: 1 were there, measured now: 1 ok; 1 are left: the same command goes on"
+
+
+def test_whatever_ends_it_each_finished_cell_is_on_disk(tmp_path):
+    def interrupted(todo):
+        yield record(todo[0])
+        raise KeyboardInterrupt
+
+    path = tmp_path / "a.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        run([[1, 2]], path, stamp(), interrupted, name=lambda number: record(number).cell)
+    assert [one.contestant for one in read_file(path)] == ["1"]
+    tally, measured = counted(path, [1, 2])
+    assert (tally.resumed, measured) == (1, [2])
+
+
+def test_a_file_that_holds_something_else_is_left_as_it_is(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("no records\nat all")
+    with pytest.raises(RecordError, match="not a JSON object"), pytest.warns(UserWarning, match="torn"):
+        counted(path, [1])
+    assert path.read_text() == "no records\nat all"
+
+
+def test_progress_is_of_all_cells_and_says_what_was_measured_last(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("impls.terminal.EVERY_SECONDS", 0.0)
+    counted(tmp_path / "a.jsonl", [1])
+    assert capsys.readouterr().err == ""
+    counted(tmp_path / "a.jsonl", [1, 2], unit="cell", told=lambda number: f"number {number}", bar=False)
+    lines = [line.split(" after")[0] + line.partition(" s")[2] for line in capsys.readouterr().err.splitlines()]
+    assert lines == ["1 of 2 cells (50%)", "2 of 2 cells (100%); number 2"]
+
+
+def test_a_report_is_words_or_json(tmp_path, capsys):
+    tally = Tally(2, resumed=1, by_status=Counter(ok=1), pairs=[(1.0, 1.3)])
+    assert report(tally, tmp_path, as_json=True) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told.pop("noise_floor") == pytest.approx(0.262, abs=1e-3)
+    assert told == {
+        "file": str(tmp_path),
+        "cells": 2,
+        "found_done": 1,
+        "measured_by_status": {"ok": 1},
+        "left": 0,
+        "aa_pairs": 1,
+    }
+    assert report(tally, tmp_path, as_json=False, if_noisy="measure again") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "2 cells: 1 were there, measured now: 1 ok",
+        "the same cell measured twice differs by up to 26.2% (1 A/A pairs)",
+        "measure again",
+        f"records: {tmp_path}",
+    ]
