@@ -37,14 +37,27 @@ def bootstrap_medians(samples: Sequence[float], seed: int = 0, resamples: int = 
     return np.median(values[picks], axis=1)
 
 
+def central(resampled: NDArray[np.float64]) -> tuple[float, float]:
+    """The ends of the 95 % percentile interval of a resampled quantity ``[resamples]``."""
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(resampled, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def ratio_interval(base: Sequence[float], new: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of median(new) / median(base), of independent samples; NaN where either has none."""
+    if not len(base) or not len(new):
+        return math.nan, math.nan
+    return central(bootstrap_medians(new, seed=1) / bootstrap_medians(base, seed=0))
+
+
 def median_interval(samples: Sequence[float], seed: int = 0) -> Interval:
     """Median of the samples with the 95 % percentile-bootstrap interval. ValueError without samples."""
     if not len(samples):
         raise ValueError("no samples, no median")
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(bootstrap_medians(samples, seed), [tail, 1 - tail])
+    low, high = central(bootstrap_medians(samples, seed))
     median = float(np.median(samples))
-    return Interval(median, min(float(low), median), max(float(high), median))
+    return Interval(median, min(low, median), max(high, median))
 
 
 def noise_floor(pairs: Iterable[tuple[float, float]]) -> float:
@@ -62,9 +75,7 @@ def verdict(base: Sequence[float], new: Sequence[float], floor: float, seed: int
     "same": the 95 % interval of ln(new / base) lies within +-floor; "faster" or "slower": it lies wholly outside, on
     that side; "ambiguous": it straddles.
     """
-    ratios = np.log(bootstrap_medians(new, seed + 1) / bootstrap_medians(base, seed))
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(ratios, [tail, 1 - tail])
+    low, high = central(np.log(bootstrap_medians(new, seed + 1) / bootstrap_medians(base, seed)))
     if low > floor:
         return "slower"
     if high < -floor:

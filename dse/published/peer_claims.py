@@ -15,8 +15,11 @@ import impls
 
 from .. import stats
 from ..records import Measurement, twins
-from .tree_claims import LINEAR_SLOPE, Claim, Verdict
+from .claims import Claim, Verdict
+from .quoted import NOTHING, Quoted
+from .tree_claims import LINEAR_SLOPE
 
+PAPER, ORDER = "seed 0", 2
 PEER = "peer"
 BATCH = 128
 CAPACITIES = (1 << 10, 1 << 20)  # the least and the most of the figure
@@ -43,7 +46,7 @@ def one_run(found: Sequence[Measurement], primitive: str = PEER) -> list[Measure
     return max(runs.values(), key=lambda run: (len(run), max(record.utc for record in run)), default=[])
 
 
-def verdicts(found: Sequence[Measurement]) -> list[Claim]:
+def verdicts(found: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
     """The claims of section VI-D about tianshou and RLlib."""
     run = one_run(found)
     floor = stats.noise_floor(twins(run, PEER))

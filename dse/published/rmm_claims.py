@@ -1,20 +1,22 @@
 """Seed 3's claims about its replay management module (RMM) on an FPGA, each computed again: modeled, never measured.
 
 Whatever was printed comes from ``results/quoted``; ours comes from the laws of ``impls.fpga`` and from seeded draws.
-Those about what the device has and the module takes are in ``device_claims``.
+Those about what the device has and the module takes are in ``rmm_device``.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from impls.fpga import cycles
 from impls.fpga.design import Design
 from impls.fpga.link import U200_LINK
 
-from . import device_claims, fixed_point, rmm_points
+from ..records import Measurement
+from . import fixed_point, rmm_device, rmm_points
+from .claims import Claim, Verdict
 from .quoted import Quoted
-from .tree_claims import Claim, Verdict
 
+PAPER, ORDER = "seed 3", 1
 TOLERANCE = 0.1
 """A time or rate further off than this refutes."""
 ELEMENT_BYTES = 8
@@ -24,14 +26,14 @@ Formula = Callable[[Design, int], float]
 Law = Callable[[Design, int], int]
 
 
-def verdicts(quoted: Quoted) -> list[Claim]:
+def verdicts(_: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
     """All claims of sections IV-C4, VI-A2, VII-A and VII-C that laws can answer."""
     return [
         _sampling_cycles(quoted),
         _update_cycles(quoted),
         _even_banks(),
         _fixed_point(),
-        *device_claims.verdicts(quoted),
+        *rmm_device.verdicts(quoted),
         _sampling_span(quoted),
         _update_span(quoted),
         _link(quoted),

@@ -4,16 +4,16 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from .. import stats
 from ..records import Measurement, twins
 from ..times import tree_cost_model
+from .claims import Claim, Verdict
+from .quoted import NOTHING, Quoted
 
-Verdict = Literal["confirmed", "refuted", "not testable here"]
+PAPER, ORDER = "seed 0", 1
 Series = dict[int, Measurement]
 
 TREE = "numba"
@@ -21,16 +21,7 @@ INNER_KS = 3  # fewer fanouts have no inside
 LINEAR_SLOPE = 0.9  # of ln(time) over ln(N), from which growth counts as linear
 
 
-@dataclass(frozen=True)
-class Claim:
-    """What the paper says, the verdict, and the numbers behind it."""
-
-    text: str
-    verdict: Verdict
-    evidence: str
-
-
-def verdicts(found: Sequence[Measurement]) -> list[Claim]:
+def verdicts(found: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
     """All claims of sections IV-C, VI-D and VI-G that draws and updates of a sum tree can answer."""
     timed = [record for record in found if record.median_seconds is not None]
     floor = stats.noise_floor(twins(timed))

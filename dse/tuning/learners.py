@@ -133,13 +133,13 @@ def learner_scaling(
     if home is not parts.cpu and not place.way(parts.cpu.name, home.name, 0.0)[1]:
         raise ProblemError(f"no chain of links from {parts.cpu.name} to {home.name}; state them in the platform file")
     sources = tuple(_sources(parts, home, most))
-    terms = _terms(parts, sources)
+    terms = _terms(parts.batch, sources)
     held = parts.cores if home.kind == "cpu" else 1
     counts = tuple(dict.fromkeys([1 << power for power in range(most.bit_length())] + [most]))
     fitting = range(1, (min(most, held) if home.kind == "cpu" else most) + 1)
     choice = choose(fitting, range(1, longest + 1), terms, WITHIN)
     horizons = tuple(sorted({1, choice[1], longest}))
-    ran = tuple(_ran(parts.table, terms)) if parts.table and home is parts.cpu else ()
+    ran = tuple(side_by_side(parts.table, terms)) if parts.table and home is parts.cpu else ()
     points = factors(terms, counts, horizons)
     return LearnerScaling(
         *(place.name, task.name, home.name, terms, sources, counts, horizons, points, held, longest, choice, ran),
@@ -148,10 +148,17 @@ def learner_scaling(
     )
 
 
-def _terms(parts: Parts, sources: Sequence[Term]) -> Terms:
+def measured_terms(table: PerformanceTable, batch: int) -> Terms | None:
+    """The terms of steps of a batch on a core, from what was measured alone; None where a part was not."""
+    rest = [measured(table) for measured in (_measured_passes, _measured_records, _measured_weights, _measured_average)]
+    sources = [one for one in (_measured_replay(table, batch), *rest) if one]
+    return _terms(batch, sources) if len(sources) == 1 + len(rest) else None
+
+
+def _terms(batch: int, sources: Sequence[Term]) -> Terms:
     law = {one.name: one.law for one in sources}
     return Terms(
-        batch=parts.batch,
+        batch=batch,
         replay_seconds=law["T_replay"].fixed_seconds,
         passes=law["T_pass"],
         update_seconds=0.0,
@@ -164,30 +171,33 @@ def _terms(parts: Parts, sources: Sequence[Term]) -> Terms:
 
 def _sources(parts: Parts, home: Device, most: int) -> Iterator[Term]:
     """Of all terms; ``most`` learners share B."""
-    here = parts.table if home is parts.cpu else None
-    yield _replay(parts)
-    yield (_measured_passes(here) if here else None) or _modeled_passes(parts, home, most)
-    yield _records(parts, home)
-    yield _weights(parts, home)
-    yield _average(parts)
+    table, here = parts.table, parts.table if home is parts.cpu else None
+    yield (table and _measured_replay(table, parts.batch)) or _modeled_replay(parts)
+    yield (here and _measured_passes(here)) or _modeled_passes(parts, home, most)
+    yield (here and _measured_records(here)) or _modeled_records(parts, home)
+    yield (here and _measured_weights(here)) or _modeled_weights(parts, home)
+    yield (table and _measured_average(table)) or _modeled_average(parts)
 
 
-def _replay(parts: Parts) -> Term:
-    if parts.table:
-        spent = [parts.table.time(f"numba {op}", parts.batch) for op in ("draw", "update")]
-        known = [one for one in spent if one]
-        if len(known) == len(spent):
-            return _fixed("T_replay", known, "a draw and an update of the numba tree")
+def _modeled_replay(parts: Parts) -> Term:
     replay = parts.workload.replay
     laws = analytic.tree(parts.platform, parts.cpu, replay.capacity, replay.fanout, parts.batch)
     seconds = sum(law.seconds for law in laws)
     return Term("T_replay", FlatThenLinear(seconds, 0.0), "B", "modeled", f"draw and update: {laws[0].told}")
 
 
-def _fixed(name: str, times: Sequence[Timed], told: str) -> Term:
-    """A sum of measured times."""
-    source: Source = "extrapolated" if any(one.source == "extrapolated" for one in times) else "measured"
-    return Term(name, FlatThenLinear(sum(one.seconds for one in times), 0.0), "", source, told)
+def _measured_replay(table: PerformanceTable, batch: int) -> Term | None:
+    spent = [table.time(f"numba {op}", batch) for op in ("draw", "update")]
+    return _fixed("T_replay", spent, "a draw and an update of the numba tree")
+
+
+def _fixed(name: str, times: Sequence[Timed | None], told: str) -> Term | None:
+    """A sum of measured times; None where one was not measured."""
+    known = [one for one in times if one]
+    if len(known) < len(times):
+        return None
+    source: Source = "extrapolated" if any(one.source == "extrapolated" for one in known) else "measured"
+    return Term(name, FlatThenLinear(sum(one.seconds for one in known), 0.0), "", source, told)
 
 
 def _measured_passes(table: PerformanceTable) -> Term | None:
@@ -222,7 +232,7 @@ def _modeled_passes(parts: Parts, home: Device, most: int) -> Term:
     return Term("T_pass", law, "record", found[-1].source, parts.evidence[found[-1].number].told)
 
 
-def _records(parts: Parts, home: Device) -> Term:
+def _modeled_records(parts: Parts, home: Device) -> Term:
     if home is not parts.cpu:
         nbytes = parts.batch * parts.transition_bytes
         alone, whole = (parts.platform.transfer_seconds(parts.cpu.name, home.name, size) for size in (0.0, nbytes))
@@ -230,14 +240,16 @@ def _records(parts: Parts, home: Device) -> Term:
         return Term(
             "T_records", law, "record", "modeled", f"{parts.transition_bytes:g} bytes over the way to {home.name}"
         )
-    gathers = list(parts.table.alone("storage gather").items()) if parts.table else []
-    if gathers:
-        (_, size), rows = gathers[0]
-        law = FlatThenLinear(0.0, rows[0].time.seconds / size)
-        return Term("T_records", law, "record", "measured", "records go as fast as they are gathered")
     told = analytic.rows_moved(parts.cpu, parts.batch, parts.batch * parts.transition_bytes)
     law = FlatThenLinear(0.0, told.seconds / parts.batch)
     return Term("T_records", law, "record", "modeled", f"as fast as they are gathered: {told.told}")
+
+
+def _measured_records(table: PerformanceTable) -> Term | None:
+    for (_, size), rows in table.alone("storage gather").items():
+        law = FlatThenLinear(0.0, rows[0].time.seconds / size)
+        return Term("T_records", law, "record", "measured", "records go as fast as they are gathered")
+    return None
 
 
 def _weights_bytes(parts: Parts) -> float:
@@ -245,33 +257,38 @@ def _weights_bytes(parts: Parts) -> float:
     return 4.0 * sum(size.parameters for size in networks(parts.workload).values())
 
 
-def _weights(parts: Parts, home: Device) -> Term:
+def _modeled_weights(parts: Parts, home: Device) -> Term:
     if home is not parts.cpu:
         seconds = parts.platform.transfer_seconds(parts.cpu.name, home.name, _weights_bytes(parts))
         told = f"{_weights_bytes(parts) / 1e6:.2g} MB over the way to {home.name}"
         return Term("T_weights", FlatThenLinear(seconds, 0.0), "", "modeled", told)
-    sent = [parts.table.time(f"weights {op}", 1, via="shared") for op in ("publish", "fetch")] if parts.table else []
-    known = [one for one in sent if one]
-    if len(known) == 2:
-        return _fixed("T_weights", known, "weights of all networks, published and fetched in shared memory")
     law = analytic.fetch(_weights_bytes(parts))
     return Term("T_weights", FlatThenLinear(law.seconds, 0.0), "", "modeled", law.told)
 
 
-def _average(parts: Parts) -> Term:
-    rows = [row for held in parts.table.alone("weights average").values() for row in held] if parts.table else []
+def _measured_weights(table: PerformanceTable) -> Term | None:
+    sent = [table.time(f"weights {op}", 1, via="shared") for op in ("publish", "fetch")]
+    return _fixed("T_weights", sent, "weights of all networks, published and fetched in shared memory")
+
+
+def _measured_average(table: PerformanceTable) -> Term | None:
+    rows = [row for held in table.alone("weights average").values() for row in held]
     means = {float(row.options["models"]): row.time.seconds for row in rows}
-    if len(means) >= LEAST_POINTS:
-        law = flat_then_linear(list(means), list(means.values()))
-        return Term(
-            "T_avg", law, "learner", "measured", f"averages of {', '.join(f'{one:g}' for one in sorted(means))} models"
-        )
+    if len(means) < LEAST_POINTS:
+        return None
+    law = flat_then_linear(list(means), list(means.values()))
+    told = f"averages of {', '.join(f'{one:g}' for one in sorted(means))} models"
+    return Term("T_avg", law, "learner", "measured", told)
+
+
+def _modeled_average(parts: Parts) -> Term:
     moved = analytic.rows_moved(parts.cpu, 1, _weights_bytes(parts))
     told = "each learner's weights through the processor's memory once"
     return Term("T_avg", FlatThenLinear(0.0, moved.seconds), "learner", "modeled", told)
 
 
-def _ran(table: PerformanceTable, terms: Terms) -> Iterator[Ran]:
+def side_by_side(table: PerformanceTable, terms: Terms) -> Iterator[Ran]:
+    """The data parallel learners that were timed at the terms' batch, two or more of them."""
     replay = terms.replay_seconds
     for (count, batch), rows in sorted(table.alone("parallel_learners step").items()):
         if batch == terms.batch and count > 1:

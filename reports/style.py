@@ -8,7 +8,7 @@ dash of its own, so that nothing is lost in print or to a color-blind reader.
 import io
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -20,7 +20,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from .table import About, binary, short
+from .tidy import About, binary, short
 
 COLORS = [sns.color_palette("colorblind")[i] for i in (0, 1, 2, 3, 4, 5, 7, 9)]  # without those too pale for a line
 MARKERS = "osD^vPXp"
@@ -48,16 +48,23 @@ styled = mpl.rc_context(STYLE)
 
 
 def panels(question: str, titles: Sequence[str], height: float = 6, **layout: Any) -> tuple[Figure, Sequence[Axes]]:
-    """A figure 9 inches wide that asks a question, with a logarithmic panel a title, and room for a caption."""
+    """A figure 9 inches wide that asks a question, with a logarithmic panel a title, and room for a caption.
+
+    ``layout``: of ``Figure.subplots``; cells beyond the titles stay empty.
+    """
+    layout = {"nrows": 1, "ncols": len(titles), "sharey": True} | layout
     figure = Figure(figsize=(9, height))
     top, _ = figure.subfigures(2, 1, squeeze=False, height_ratios=(12, 1)).ravel()
     top.suptitle(question, fontweight="bold")
-    grid = top.subplots(squeeze=False, **({"ncols": len(titles), "sharey": True} | layout)).ravel()
-    for axes, title in zip(grid, titles, strict=True):
-        axes.set_title(title)
+    grid = top.subplots(squeeze=False, **layout).ravel()
+    for position, axes in enumerate(grid):
+        axes.set_title(titles[position] if position < len(titles) else "")
         axes.set(xscale="log", yscale="log", ylabel=TIME)
         axes.label_outer()
-    return figure, grid
+        axes.set_visible(position < len(titles))
+        if not layout["sharey"]:
+            axes.tick_params(labelleft=True)
+    return figure, grid[: len(titles)]
 
 
 def by_op(
@@ -90,11 +97,22 @@ def series(axes: Axes, rows: pd.DataFrame, x: str, label: str, style: Mapping[st
         axes.plot(hollow[x], hollow["ns"], marker, color=color, markerfacecolor="white")
 
 
+def ring(axes: Axes, x: float, y: float) -> None:
+    """A ring around what is best."""
+    axes.plot(x, y, "o", markersize=15, fillstyle="none", color="black", zorder=5)
+
+
 def ticks(axis: Axis, values: Sequence[float], say: Callable[[float], str] = short) -> None:
     """Ticks at these values and nowhere else."""
     axis.set_major_locator(FixedLocator(list(values)))
     axis.set_major_formatter(FixedFormatter([say(value) for value in values]))
     axis.set_minor_locator(NullLocator())
+
+
+def x_axis(axes: Axes, values: Iterable[float], label: str, say: Callable[[float], str] = short) -> None:
+    """A label, and ticks at these values and nowhere else."""
+    ticks(axes.xaxis, sorted(set(values)), say)
+    axes.set(xlabel=label)
 
 
 def bytes_axis(axes: Axes, rows: pd.DataFrame, label: str) -> None:

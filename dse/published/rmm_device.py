@@ -4,8 +4,8 @@ from impls.fpga.design import Design
 from impls.fpga.resources import resources
 
 from . import rmm_points
+from .claims import Claim, Verdict
 from .quoted import Quoted
-from .tree_claims import Claim, Verdict
 
 PUBLISHED = rmm_points.PUBLISHED.design
 MIB = 8 * 1024 * 1024
