@@ -1,11 +1,11 @@
-"""Records as one tidy table, a row a timed cell, and what it says of them all: the machine, noise, how they are said.
+"""Records as one tidy table, a row a timed cell; what all of them tell of the machine and its noise; how numbers read.
 
 Columns: the fields of a record (options as text), and of each timed cell ``ns``, ``low_ns``, ``high_ns`` (nanoseconds
 per element: median and 95 % interval), ``bytes`` (of the tree, or of the buffer that is read; NaN where unknown) and
 ``samples_seconds``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from dse import records, stats
+from dse.accuracy import Accuracy
 from dse.records import Measurement, twins
 from dse.times import tree_cost_model
 
@@ -55,7 +56,7 @@ def about(found: Sequence[Measurement]) -> About:
     )
 
 
-def sources_of(found: Sequence[Measurement]) -> str:
+def sources_of(found: Iterable[Measurement | Accuracy]) -> str:
     """Where records come from: measured, modeled ..."""
     return " and ".join(sorted({one.source for one in found}))
 

@@ -27,6 +27,11 @@ class Claim:
     evidence: str
 
 
+def verdict_of(holds: bool) -> Verdict:
+    """Of a claim that can be tested."""
+    return "confirmed" if holds else "refuted"
+
+
 def _modules() -> list[ModuleType]:
     """Those of all papers, by paper and order."""
     names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]

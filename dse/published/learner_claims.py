@@ -13,7 +13,7 @@ from impls.fpga.resources import Budget
 
 from ..records import Measurement
 from . import learner_points
-from .claims import Claim, Verdict
+from .claims import Claim, Verdict, verdict_of
 from .quoted import Quoted
 
 PAPER, ORDER = "seed 3", 2
@@ -36,7 +36,7 @@ def verdicts(_: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
 
 
 def _near(value: float, printed: float, tolerance: float) -> Verdict:
-    return "confirmed" if abs(value / printed - 1) <= tolerance else "refuted"
+    return verdict_of(abs(value / printed - 1) <= tolerance)
 
 
 def _critic_macs(quoted: Quoted, name: str) -> Claim:
@@ -82,7 +82,7 @@ def _stages(_: Quoted) -> Claim:
     told = " + ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
     return Claim(
         "A pipeline for L layers has n = 3 L stages (IV-B); n = 3 (L - 1) in the dissertation.",
-        "confirmed" if len(kinds) == 3 * layers else "refuted",
+        verdict_of(len(kinds) == 3 * layers),
         f"computed for L = {layers}: {told} = {len(kinds)}. Seed 3's L counts layers of weights, the dissertation's "
         f"layers of neurons, {layers + 1} here, input included: the same stages",
     )
@@ -103,7 +103,7 @@ def _data_parallel(quoted: Quoted) -> Claim:
         )
     return Claim(
         f"The exploration returns DP = {pipelines} pipelines of PI = BS/{pipelines} samples (Table VI).",
-        "refuted" if slower > TOLERANCE else "confirmed",
+        verdict_of(slower <= TOLERANCE),
         f"computed: BS is the batch size B (B/{pipelines} in the dissertation), not S, and DP x PI = B. By seed 3's "
         f"own formula, within two SLRs, the best number depends on network and batch: {'; '.join(told)}",
     )
@@ -132,7 +132,7 @@ def _integer_factor(quoted: Quoted) -> Claim:
     needed = pipelines * units * FP32.dsp
     return Claim(
         "A stage has r_i f units: r_i its MACs over those of the smallest layer, f = 1, 2, ... (VI-A2).",
-        "confirmed" if needed <= printed else "refuted",
+        verdict_of(needed <= printed),
         f"computed for Hopper, whose smallest layer has {smallest} MACs: f = 1 is {units} units a pipeline, "
         f"{units * FP32.dsp:,} DSP, and DP = {pipelines} is {needed:,}, where two SLRs have {have:,} and "
         f"{printed:,.0f} are printed. Ours takes ceil(MACs / T) units for whatever T fits",
@@ -232,7 +232,7 @@ def _hopper_throughput(quoted: Quoted) -> Claim:
     most = units * best.design.clock_hz / (batch * sum(stage.gemm.macs for stage in stages(network)))
     return Claim(
         f"Hopper's learner on the FPGA (F-C-F) is {slower:g}x slower than G-F-G at B = {batch:,} (Table V).",
-        "refuted" if printed > most else "confirmed",
+        verdict_of(printed <= most),
         f"computed: with Table VII's rate for G-F-G it makes at least {printed:.1f} steps a second. {units} MAC units "
         f"at {best.design.clock_hz / 1e6:g} MHz, those of the printed {budget.dsp:,} DSP, make {most:.1f} if none is "
         f"ever idle, and {1 / learner_points.seconds(best, batch):.1f} in the best pipelines: "

@@ -15,7 +15,7 @@ import impls
 
 from .. import stats
 from ..records import Measurement, twins
-from .claims import Claim, Verdict
+from .claims import Claim, Verdict, verdict_of
 from .quoted import NOTHING, Quoted
 from .tree_claims import LINEAR_SLOPE
 
@@ -99,7 +99,7 @@ def _rllib_grows_linearly(run: Sequence[Measurement]) -> Claim:
     times = ", ".join(f"{1e6 * seconds:,.0f} us at N={capacity:,}" for capacity, seconds in totals.items())
     return Claim(
         text,
-        "confirmed" if slope >= LINEAR_SLOPE else "refuted",
+        verdict_of(slope >= LINEAR_SLOPE),
         f"fitted exponent of N {slope:.2f}, where 1 is linear and {LINEAR_SLOPE} the least that counts as it: {times}",
     )
 
@@ -128,7 +128,7 @@ def _mean(ratios: Totals) -> float:
 
 
 def _verdict(ratios: Totals, claimed: float, floor: float) -> Verdict:
-    return "confirmed" if _mean(ratios) >= claimed * math.exp(-floor) else "refuted"
+    return verdict_of(_mean(ratios) >= claimed * math.exp(-floor))
 
 
 def _criterion(claimed: float, floor: float) -> str:

@@ -13,7 +13,7 @@ from impls.fpga.link import U200_LINK
 
 from ..records import Measurement
 from . import fixed_point, rmm_device, rmm_points
-from .claims import Claim, Verdict
+from .claims import Claim, verdict_of
 from .quoted import Quoted
 
 PAPER, ORDER = "seed 3", 1
@@ -69,10 +69,9 @@ def _cycles(quoted: Quoted, text: str, law: str, printed: Formula, true: Law) ->
             f"({cycles_taken / formula:.2f}x)"
         )
     levels = _shrunk(1).levels
-    verdict: Verdict = "refuted" if max(off) > TOLERANCE else "confirmed"
     return Claim(
         text,
-        verdict,
+        verdict_of(max(off) <= TOLERANCE),
         f"modeled, K = {PUBLISHED.fanout}, {levels} levels: {'; '.join(told)}. The law {law} is that of "
         "simulated hardware: it counts the fill of the pipeline, which the formula leaves out; b is the load of the "
         "busiest bank, here B/S",
@@ -86,11 +85,10 @@ def _even_banks() -> Claim:
         for filling in (rmm_points.UNIFORM, rmm_points.PART_FULL, rmm_points.NEWEST, rmm_points.INSERTED)
     )
     spread = [load for load in rmm_points.loads() if load.banking == "interleaved"]
-    verdict: Verdict = "refuted" if max(load.over_even for load in even) > 1 + TOLERANCE else "confirmed"
     batches = ", ".join(f"{batch:,}" for batch in rmm_points.BANKED)
     return Claim(
         text,
-        verdict,
+        verdict_of(max(load.over_even for load in even) <= 1 + TOLERANCE),
         f"modeled, {PUBLISHED.banks} banks that each hold a sub-tree, B = {batches}: the busiest bank has "
         f"{_shares(even)} times its even share with uniform priorities, {_shares(full)} in a buffer filled to 10 %, "
         f"{_shares(fresh)} where the newest 5 % have the maximum and the rest are rank^-0.6, {_shares(new)} when B new "
@@ -117,10 +115,9 @@ def _fixed_point() -> Claim:
     needed = ", ".join(f"{_round(fixed_point.fit_of(skew, wide).needed)} with {skew}" for skew in fixed_point.SKEWS)
     second = fixed_point.URAM_BITS
     sound = all(fixed_point.fit_of(skew, second).passes for skew in fixed_point.SKEWS)
-    verdict: Verdict = "refuted" if failing else "confirmed"
     return Claim(
         text,
-        verdict,
+        verdict_of(not failing),
         f"computed: {fixed_point.DRAWS:,} seeded draws from {fixed_point.CAPACITY:,} leaves against their float64 "
         f"chances (chi-square, p > {fixed_point.LEVEL:g} passes), with the most fraction bits that still hold "
         f"the largest priority, for they are not printed: {_failures(failing, bits)}. It passes from {least}; "
@@ -160,7 +157,7 @@ def _sampling_span(quoted: Quoted) -> Claim:
     sooner = math.ceil(needed / formula)
     return Claim(
         text,
-        "confirmed" if reached >= needed else "refuted",
+        verdict_of(reached >= needed),
         f"{'reproduced' if reached >= needed else 'not reproduced'}: the FPGA's own time would have to grow "
         f"{needed:,.1f} times from B = {first:,} to {last:,}, more if the GPU's grows at all. B/S x K with S from 1 to "
         f"{most} grows {formula:,.0f} times, the law with fill {filled[1]:,.1f} times, and {max(filled.values()):,.1f} "
@@ -203,7 +200,7 @@ def _link(quoted: Quoted) -> Claim:
     reached = max(*log.values(), back)
     return Claim(
         text,
-        "refuted" if reached < (1 - TOLERANCE) * printed * 1e9 else "confirmed",
+        verdict_of(reached >= (1 - TOLERANCE) * printed * 1e9),
         f"quoted log of a U200: at most {max(log.values()) / 1e9:.1f} GB/s to the device and {back / 1e9:.1f} from it, "
         f"and {1e6 * smallest / log[smallest]:.1f} us for {smallest} bytes. A batch of {batch} there and back at 8 "
         f"bytes an element is then {1e6 * rmm_points.link_seconds(batch):.1f} us (a fit of that log, {off:.0%} off at "

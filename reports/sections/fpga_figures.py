@@ -1,12 +1,9 @@
 """The figures of the FPGA, from laws, a quoted log and seeded draws: every curve is dashed, for none was measured."""
 
-from collections.abc import Sequence
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dse.published import fixed_point, learner_points, rmm_points
-from dse.published.fixed_point import Fit
 from dse.published.learner_points import Curve
 from dse.published.quoted import Quoted
 from dse.published.rmm_points import Point
@@ -24,26 +21,25 @@ RATES = {
     "Hopper": "seed3_learner.table_vii.hopper",
     "Pong": "seed3_learner.table_vii.pong",
 }
+NEEDED = ("leaf_bits", "needed")
 BIT_TICKS = tuple(range(6, 25, 2))
 
 
 @style.styled
 def latency() -> Figure:
     """Modeled microseconds of a call over B: a line a design and law, the host's link beside them."""
-    question = "How long would an FPGA take for a batch? (modeled)"
-    figure, panels = style.panels(question, [f"{what}, N = {short(rmm_points.CAPACITY)}" for what in OPS.values()], 6.5)
+    titles = [f"{what}, N = {short(rmm_points.CAPACITY)}" for what in OPS.values()]
+    question, y = "How long would an FPGA take for a batch? (modeled)", "modeled time of a call (us)"
+    figure, panels = style.panels(question, titles, 6.5, y)
     for axes, op in zip(panels, OPS, strict=True):
         for position, point in enumerate(rmm_points.BUILDABLE):
             for law in point.laws:
                 _curve(axes, point, op, law, position)
         link = [1e6 * rmm_points.link_seconds(batch) for batch in rmm_points.CURVE]
-        axes.plot(
-            rmm_points.CURVE, link, color=LINK_COLOR, linestyle="-.", label="host link, there and back (quoted log)"
-        )
-        style.ticks(axes.xaxis, rmm_points.CURVE)
+        label = "host link, there and back (quoted log)"
+        axes.plot(rmm_points.CURVE, link, color=LINK_COLOR, linestyle="-.", label=label)
+        style.x_axis(axes, rmm_points.CURVE, "elements of a call B")
         axes.tick_params("x", rotation=40)
-        axes.set(xlabel="elements of a call B", ylabel="modeled time of a call (us)")
-        axes.label_outer()
     clock = rmm_points.PUBLISHED.design.clock_hz / 1e6
     return style.captioned(
         figure,
@@ -55,21 +51,21 @@ def latency() -> Figure:
 
 def _curve(axes: Axes, point: Point, op: str, law: str, position: int) -> None:
     times = [1e6 * rmm_points.call(point.design, op, batch, law).seconds for batch in rmm_points.CURVE]
-    marks = {"color": style.COLORS[position], "marker": style.MARKERS[position], "linestyle": DASHES[law]}
     design = point.design
     shape = f"{point.name} ({design.micro}, K = {design.fanout}, S = {design.banks})"
     face = "white" if law == "published" else style.COLORS[position]
+    marks = style.marks(position, DASHES[law])
     axes.plot(rmm_points.CURVE, times, label=f"{shape}: {LAW[law]}", markerfacecolor=face, **marks)
 
 
 @style.styled
 def learner(quoted: Quoted) -> Figure:
     """Modeled milliseconds of a gradient step over B: a line a network, beside what Table VII's rates imply."""
-    question = "How long would an FPGA train on a batch? (modeled)"
-    figure, (axes,) = style.panels(question, ["best design for each batch, in two slices of an Alveo U200"], 6.5)
+    question, y = "How long would an FPGA train on a batch? (modeled)", "modeled time of a gradient step (ms)"
+    figure, (axes,) = style.panels(question, ["best design for each batch, in two slices of an Alveo U200"], 6.5, y)
     for position, line in enumerate(learner_points.curves(quoted)):
-        marks = {"color": style.COLORS[position], "marker": style.MARKERS[position], "linestyle": "--"}
-        axes.plot(*_milliseconds(line), label=f"{line.network}, {line.macs:,} MACs a sample", **marks)
+        label = f"{line.network}, {line.macs:,} MACs a sample"
+        axes.plot(*_milliseconds(line), label=label, **style.marks(position, "--"))
     published = _milliseconds(learner_points.published_curve(quoted))
     axes.plot(*published, color=style.COLORS[0], linestyle=":", label="cartpole, published design (DP = 2)")
     for position, (name, place) in enumerate(RATES.items()):
@@ -77,8 +73,7 @@ def learner(quoted: Quoted) -> Figure:
         at = 1e3 / (row["watts"] * row["gps_per_watt"])
         marks = {"color": style.COLORS[position], "markersize": 13, "markeredgecolor": "black", "linestyle": "none"}
         axes.plot([row["batch"]], [at], "*", label=f"{name}, its fastest mapping (quoted)", **marks)
-    style.ticks(axes.xaxis, (8, 32, 128, 512, 2_048, 16_384))
-    axes.set(xlabel="samples of a gradient step B", ylabel="modeled time of a gradient step (ms)")
+    style.x_axis(axes, (8, 32, 128, 512, 2_048, 16_384), "samples of a gradient step B")
     return style.captioned(
         figure,
         "Source: modeled by seed 3's formula, fp32 MACs of 5 DSP at the clock its numbers imply; nothing was built. "
@@ -98,19 +93,16 @@ def banks() -> Figure:
     bankings = list(dict.fromkeys(load.banking for load in found))
     titles = {"contiguous": "a sub-tree a bank (contiguous)", "interleaved": "leaf i in bank i mod S (interleaved)"}
     question = "How evenly is work spread over the banks? (modeled)"
-    figure, panels = style.panels(question, [titles[banking] for banking in bankings])
+    y = "busiest bank over even share (ratio)"
+    figure, panels = style.panels(question, [titles[banking] for banking in bankings], y=y)
     fillings = list(dict.fromkeys(load.filling for load in found))
     for axes, banking in zip(panels, bankings, strict=True):
         for position, filling in enumerate(fillings):
             line = [load for load in found if (load.banking, load.filling) == (banking, filling)]
-            marks = {"color": style.COLORS[position], "marker": style.MARKERS[position], "linestyle": "--"}
-            size = 11 - 1.7 * position  # equal lines are seen beneath each other
-            at, high = [load.batch for load in line], [load.over_even for load in line]
-            axes.plot(at, high, label=filling, markersize=size, **marks)
+            marks = style.marks(position, "--") | {"markersize": 11 - 1.7 * position}  # equal ones are seen beneath
+            axes.plot(*style.columns(line, "batch", "over_even"), label=filling, **marks)
         axes.axhline(1, color="0.4", linewidth=1)
-        style.ticks(axes.xaxis, rmm_points.BANKED)
-        axes.set(xlabel="elements of a call B", ylabel="busiest bank over even share (ratio)")
-        axes.label_outer()
+        style.x_axis(axes, rmm_points.BANKED, "elements of a call B")
     return style.captioned(
         figure,
         f"Source: modeled; mean over seeded batches, S = {found[0].banks}, N = {rmm_points.CAPACITY:,}. At 1 every "
@@ -125,15 +117,14 @@ def leaf_bits() -> Figure:
     figure, (axes,) = style.panels(question, [f"{fixed_point.CAPACITY:,} leaves, largest priority just held"])
     for position, skew in enumerate(fixed_point.SKEWS):
         line = [fit for fit in fixed_point.fits() if fit.skew == skew and fit.needed < UNSEEN_ABOVE]
-        color, marker = style.COLORS[position], style.MARKERS[position]
-        axes.plot(*_needed(line), color=color, marker=marker, linestyle="--", label=f"priorities {skew}")
-        axes.plot(*_needed([fit for fit in line if not fit.passes]), marker, color=color, markerfacecolor="white")
+        failing = [fit for fit in line if not fit.passes]
+        axes.plot(*style.columns(line, *NEEDED), label=f"priorities {skew}", **style.marks(position, "--"))
+        axes.plot(*style.columns(failing, *NEEDED), markerfacecolor="white", **style.marks(position, "none"))
     axes.axhline(fixed_point.DRAWS, color="0.35", linewidth=1, label=f"{short(fixed_point.DRAWS)} draws, made here")
     for design, dashes in ((rmm_points.PUBLISHED.design, "-."), (rmm_points.WIDE.design, (0, (1, 2)))):
         whose = "published, by its 4.5 MB" if design is rmm_points.PUBLISHED.design else "ours"
-        axes.axvline(
-            design.leaf_bits, color="0.35", linewidth=1.2, linestyle=dashes, label=f"{design.leaf_bits} bits ({whose})"
-        )
+        label = f"{design.leaf_bits} bits ({whose})"
+        axes.axvline(design.leaf_bits, color="0.35", linewidth=1.2, linestyle=dashes, label=label)
     axes.set(xscale="linear", xlabel="bits of a leaf", ylabel="draws that would tell it from float64 (number)")
     figure = style.captioned(
         figure,
@@ -144,10 +135,6 @@ def leaf_bits() -> Figure:
     style.ticks(axes.xaxis, BIT_TICKS)
     style.ticks(axes.yaxis, [10.0**power for power in range(2, 13)], _counted)
     return figure
-
-
-def _needed(fits: Sequence[Fit]) -> tuple[list[int], list[float]]:
-    return [fit.leaf_bits for fit in fits], [fit.needed for fit in fits]
 
 
 def _counted(number: float) -> str:

@@ -14,21 +14,9 @@ from .. import style
 from ..markup import paragraph, table
 from ..tidy import About, short
 
-HEAD = (
-    "workload",
-    "alpha",
-    "seeds",
-    "steps",
-    "mean return of 100 fresh episodes, a seed each",
-    "solved from",
-    "steps until then",
-    "sampling (Hz)",
-    "updates (Hz)",
-    "update frames (Hz)",
-    "CPU",
-    "GPU",
-    "wall time (s)",
-)
+REACHED = ("mean return of 100 fresh episodes, a seed each", "solved from", "steps until then")
+RATES = {"sampling_hz": "sampling (Hz)", "update_hz": "updates (Hz)", "update_frame_hz": "update frames (Hz)"}
+HEAD = ("workload", "alpha", "seeds", "steps", *REACHED, *RATES.values(), "CPU", "GPU", "wall time (s)")
 
 
 def runs(machine: Path) -> list[tuple[dict[str, Any], pd.DataFrame]]:
@@ -96,16 +84,9 @@ def _row(workload: str, alpha: float, held: list[dict[str, Any]]) -> tuple[str, 
 
     tested = [f"{one['test_mean']:.0f}" for one in held if one.get("test_episodes", 0) >= 100]
     until = [one["sample_efficiency"] for one in held if one.get("test_episodes", 0) >= 100]
-    return (
-        workload,
-        f"{alpha:g}",
-        str(len(held)),
-        f"{held[0]['steps']:,}",
-        ", ".join(tested) or "not trained to an end",
-        f"{held[0]['solved_at']:g}" if tested else "",
-        ", ".join(f"{steps:,}" if steps else "never" for steps in until),
-        *(median(name) for name in ("sampling_hz", "update_hz", "update_frame_hz")),
-        median("cpu_percent", " %"),
-        median("gpu_percent"),
-        f"{statistics.median(one['seconds'] for one in held):,.0f}",
-    )
+    solved = f"{held[0]['solved_at']:g}" if tested else ""
+    reached = ", ".join(tested) or "not trained to an end", solved
+    steps = ", ".join(f"{steps:,}" if steps else "never" for steps in until)
+    used = (*map(median, RATES), median("cpu_percent", " %"), median("gpu_percent"))
+    seconds = statistics.median(one["seconds"] for one in held)
+    return workload, f"{alpha:g}", str(len(held)), f"{held[0]['steps']:,}", *reached, steps, *used, f"{seconds:,.0f}"

@@ -31,16 +31,10 @@ def _evidence(material: Material) -> Evidence:
 
 def _cores(evidence: Evidence, _: About) -> Figure:
     held = points.platform_cores(evidence)
-    splits = [
-        figures.Split(
-            f"{held.workload}, update_interval = {u}",
-            held.f_a,
-            held.f_l,
-            u,
-            allocate(held.f_a, held.f_l, u, held.total, points.RESERVED, within=points.WITHIN),
-        )
-        for u in points.INTERVALS
-    ]
+    splits = []
+    for u in points.INTERVALS:
+        chosen = allocate(held.f_a, held.f_l, u, held.total, points.RESERVED, within=points.WITHIN)
+        splits.append(figures.Split(f"{WORKLOAD}, update_interval = {u}", held.f_a, held.f_l, u, chosen))
     origin = f"{held.total} cores of {PLATFORM}, {points.RESERVED} reserved to replay. {held.told}."
     return figures.cores(splits, origin)
 
@@ -131,17 +125,10 @@ def _answer(platform: str | Path, workload: str, results: Path, told: str) -> st
 
 
 def _loss_table() -> str:
-    losses = mapping_loss.losses()
-    rows = [
-        (
-            one.variant,
-            f"{one.share:.1%}",
-            f"{one.mean:.2f}x",
-            f"{one.worst:.3f}x",
-            f"{1 + one.share * (one.mean - 1):.3f}x",
-        )
-        for one in losses
-    ]
+    rows = []
+    for one in mapping_loss.losses():
+        overall = 1 + one.share * (one.mean - 1)
+        rows.append((one.variant, f"{one.share:.1%}", f"{one.mean:.2f}x", f"{one.worst:.3f}x", f"{overall:.3f}x"))
     told = (
         f"Seed 3's Algorithm 3 and its readings over {mapping_loss.TABLES:,} random tables of times, each against the "
         "joint optimum of learner and RMM, which by definition is 1 on every table (modeled):"

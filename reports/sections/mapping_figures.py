@@ -20,6 +20,7 @@ from .mapping_points import Depths, Point, Scaled, WhatIf
 MOST_TICKS = 9
 LOSS_POINTS = 300  # of a curve
 DATA_PARALLEL = "data parallel"
+RATE, SPEED_UP = "gradient steps / s", "speed-up / L (ratio)"
 
 
 @dataclass(frozen=True)
@@ -39,25 +40,19 @@ def cores(splits: Sequence[Split], origin: str) -> Figure:
 
     ``origin``: of what is measured, where and when; for the caption.
     """
-    figure, panels = style.panels(
-        "How many cores for actors, how many for learners?", [split.title for split in splits], 6.5, sharey=False
-    )
+    question, titles = "How many cores for actors, how many for learners?", [split.title for split in splits]
+    figure, panels = style.panels(question, titles, 6.5, RATE, sharey=False)
     for axes, split in zip(panels, splits, strict=True):
-        _curve(axes, split.f_a, "actors feed, f_a / update_interval", 0, 1 / split.update_interval)
+        chosen, feeding = split.chosen, 1 / split.update_interval
+        _curve(axes, split.f_a, "actors feed, f_a / update_interval", 0, feeding)
         _curve(axes, split.f_l, "learners take, f_l", 1, 1.0)
-        chosen = split.chosen
         axes.axhline(chosen.hz, color="0.35", linewidth=1, linestyle="-.", label="the system")
-        for count, curve, factor in (
-            (chosen.actors, split.f_a, 1 / split.update_interval),
-            (chosen.learners, split.f_l, 1.0),
-        ):
-            style.ring(axes, count, factor * curve.rates[count].hz)
+        style.ring(axes, chosen.actors, feeding * split.f_a.rates[chosen.actors].hz)
+        style.ring(axes, chosen.learners, split.f_l.rates[chosen.learners].hz)
         axes.text(0.03, 0.97, _told(chosen), transform=axes.transAxes, va="top", fontsize=9)
         low, high = axes.get_ylim()
         axes.set_ylim(low, high * (high / low) ** 0.25)  # room for the words
         style.x_axis(axes, _few(sorted(set(split.f_a.cores) | set(split.f_l.cores))), "cores")
-        axes.set(ylabel="")
-    panels[0].set(ylabel="gradient steps / s")
     sources = _sources(splits)
     known = " Markers: measured or quoted." if {"measured", "quoted"} & set(sources) else ""
     note = f"Ringed: the chosen numbers of cores.{known} Bands: 95 % intervals of laws."
@@ -71,19 +66,17 @@ def _curve(axes: Axes, curve: RateCurve, label: str, position: int, factor: floa
     lows, highs = ([factor * getattr(rate, end) for rate in rates.values()] for end in ("low", "high"))
     line = [factor * rate.hz for rate in rates.values()]
     laws = any(rate.source in ("modeled", "extrapolated") for rate in rates.values())
-    axes.plot(
-        list(rates), line, color=color, linestyle=":" if laws else "-", marker="" if laws else marker, label=label
-    )
+    how = {"linestyle": ":", "marker": ""} if laws else {"linestyle": "-", "marker": marker}
+    axes.plot(list(rates), line, color=color, label=label, **how)
     if laws:
         axes.fill_between(list(rates), lows, highs, color=color, alpha=0.15, linewidth=0)
-    known = {x: rate for x, rate in rates.items() if rate.source in ("measured", "quoted")}
+    known = [
+        (x, *(factor * one for one in (rate.hz, rate.low, rate.high)))
+        for x, rate in rates.items()
+        if rate.source in ("measured", "quoted")
+    ]
     if known:
-        middle = [factor * rate.hz for rate in known.values()]
-        ends = [
-            [factor * (one.hz - one.low) for one in known.values()],
-            [factor * (one.high - one.hz) for one in known.values()],
-        ]
-        axes.errorbar(list(known), middle, ends, fmt=marker, color=color, elinewidth=1, capsize=2.5)
+        style.bars(axes, *zip(*known, strict=True), fmt=marker, color=color)
 
 
 def _told(chosen: Allocation) -> str:
@@ -106,19 +99,17 @@ def depths(panels_of: Sequence[Depths], cvs: Sequence[float]) -> Figure:
     """Gradient steps a second over D: the bound, and a simulation for each cv with its interval; D* as a line."""
     titles = [one.name for one in panels_of]
     steps = panels_of[0].points[0].simulated[0].steps
-    figure, panels = style.panels("How many batches should be drawn ahead? (modeled)", titles, sharey=False)
+    figure, panels = style.panels("How many batches should be drawn ahead? (modeled)", titles, y=RATE, sharey=False)
     for axes, one in zip(panels, panels_of, strict=True):
-        at = [point.depth for point in one.points]
-        axes.plot(at, [point.bound_hz for point in one.points], color="0.25", linestyle="--", label="bound")
+        at, bound = style.columns(one.points, "depth", "bound_hz")
+        axes.plot(at, bound, color="0.25", linestyle="--", label="bound")
         for position, cv in enumerate(cvs):
-            color, marker = style.COLORS[position], style.MARKERS[position]
-            found = [point.simulated[position] for point in one.points]
+            rates, *ends = style.columns([point.simulated[position] for point in one.points], "hz", "low", "high")
             label = "simulated, exact times" if cv == 0 else f"simulated, times vary (cv = {cv:g})"
-            axes.plot(at, [one.hz for one in found], color=color, marker=marker, linestyle=":", label=label)
-            axes.fill_between(at, [one.low for one in found], [one.high for one in found], color=color, alpha=0.2)
+            axes.plot(at, rates, label=label, **style.marks(position, ":"))
+            axes.fill_between(at, *ends, color=style.COLORS[position], alpha=0.2)
         axes.axvline(one.enough, color="0.35", linewidth=1, linestyle="-.", label="D*, enough by the bound")
-        axes.set(xscale="linear", yscale="linear", xlabel="batches drawn ahead D (D + 1 are under way)", ylabel="")
-    panels[0].set(ylabel="gradient steps / s")
+        axes.set(xscale="linear", yscale="linear", xlabel="batches drawn ahead D (D + 1 are under way)")
     figure = style.captioned(
         figure,
         f"Source: modeled; actors left out. Bands: 95 % intervals of means over {steps:,} simulated steps; some "
@@ -132,11 +123,8 @@ def depths(panels_of: Sequence[Depths], cvs: Sequence[float]) -> Figure:
 
 def _from_zero(axes: Axes, high: float) -> None:
     """A linear axis from 0 with a handful of round ticks, set before the limits, of which logarithmic ones drop 0."""
-    style.ticks(
-        axes.yaxis,
-        [tick for tick in MaxNLocator(7, steps=(1, 2, 5, 10)).tick_values(0, high) if 0 <= tick <= high],
-        "{:,g}".format,
-    )
+    round_ones = MaxNLocator(7, steps=(1, 2, 5, 10)).tick_values(0, high)
+    style.ticks(axes.yaxis, [tick for tick in round_ones if 0 <= tick <= high], "{:,g}".format)
     axes.set_ylim(0, high)
 
 
@@ -147,23 +135,20 @@ def scaling_factors(panels_of: Sequence[Scaled], learned_from: str) -> Figure:
     ``learned_from``: what the terms of the formulas rest on, for the caption.
     """
     rows, titles = -(-len(panels_of) // 2), [one.name for one in panels_of]
-    figure, panels = style.panels(
-        "How well do learners scale? (modeled)", titles, 3.5 + 2.3 * rows, nrows=rows, ncols=2, sharex=True
-    )
+    cells = {"nrows": rows, "ncols": 2, "sharex": True}
+    figure, panels = style.panels("How well do learners scale? (modeled)", titles, 3.5 + 2.3 * rows, SPEED_UP, **cells)
     for place, (axes, one) in enumerate(zip(panels, panels_of, strict=True)):
         for position, horizon in enumerate(dict.fromkeys(point.horizon for point in one.points)):
             line = [point for point in one.points if point.horizon == horizon]
-            at = [point.learners for point in line]
+            at, exact, printed = style.columns(line, "learners", "exact", "printed")
             name = DATA_PARALLEL if horizon is None else f"SPO, H = {horizon}"
-            marks = {"color": style.COLORS[position], "marker": style.MARKERS[position]}
-            axes.plot(at, [point.exact for point in line], label=f"{name}: exact", **marks)
-            printed = [point.printed for point in line]
-            axes.plot(at, printed, linestyle="--", markerfacecolor="white", label=f"{name}: as printed", **marks)
-        for count, factor, low, high in one.measured:
-            ends = [[factor - low], [high - factor]]
-            axes.errorbar(count, factor, ends, fmt="*", **_MEASURED, label=f"{DATA_PARALLEL}: measured")
-        axes.set(xscale="linear", yscale="linear", xlabel="learners L", ylabel="speed-up / L (ratio)")
-        axes.label_outer()
+            axes.plot(at, exact, label=f"{name}: exact", **style.marks(position))
+            how = style.marks(position, "--") | {"markerfacecolor": "white"}
+            axes.plot(at, printed, label=f"{name}: as printed", **how)
+        for timed in one.measured:
+            label = f"{DATA_PARALLEL}: measured"
+            style.bars(axes, *timed, fmt="*", color="black", markersize=12, zorder=5, label=label)
+        axes.set(xscale="linear", yscale="linear")
         if place >= len(panels_of) - 2:  # nothing is below it
             axes.set_xlabel("learners L")
             axes.tick_params(labelbottom=True)
@@ -177,9 +162,6 @@ def scaling_factors(panels_of: Sequence[Scaled], learned_from: str) -> Figure:
     for axes in panels:
         _from_zero(axes, 1.05)
     return figure
-
-
-_MEASURED = {"color": "black", "markersize": 12, "elinewidth": 1, "capsize": 2.5, "zorder": 5}
 
 
 def _few(values: Sequence[int]) -> list[int]:
@@ -196,23 +178,23 @@ def _few(values: Sequence[int]) -> list[int]:
 @style.styled
 def fronts(panels_of: Mapping[str, Sequence[Point]], platform: str) -> Figure:
     """Gradient steps a second over watts: a panel a workload, a point a set of devices; hollow where one beats it."""
-    figure, panels = style.panels("What do more devices and watts buy? (modeled)", list(panels_of), 6.5, sharey=False)
+    question = "What do more devices and watts buy? (modeled)"
+    figure, panels = style.panels(question, list(panels_of), 6.5, RATE, sharey=False)
     for axes, points in zip(panels, panels_of.values(), strict=True):
         rising = sorted(points, key=lambda point: point.watts)
         best = [point for point in rising if point.is_undominated]
-        axes.plot([one.watts for one in best], [one.hz for one in best], color="0.6", linestyle="--", label="front")
+        axes.plot(*style.columns(best, "watts", "hz"), color="0.6", linestyle="--", label="front")
         for place, one in enumerate(rising):
             count = len(one.devices)
-            marks = {"color": style.COLORS[count - 1], "marker": style.MARKERS[count - 1], "linestyle": "none"}
-            ends = [[one.hz - one.low], [one.high - one.hz]]
-            axes.errorbar(one.watts, one.hz, ends, fmt="none", ecolor=marks["color"], elinewidth=1, capsize=2.5)
-            axes.plot(one.watts, one.hz, markeredgewidth=1.6, **(marks if one.is_undominated else marks | _HOLLOW))
+            marks = style.marks(count - 1, "none")
+            style.bars(axes, one.watts, one.hz, one.low, one.high, fmt="none", ecolor=marks["color"])
+            face = {} if one.is_undominated else {"markerfacecolor": "white"}
+            axes.plot(one.watts, one.hz, markeredgewidth=1.6, **marks, **face)
             axes.plot([], [], label=f"{count} device{'s' * (count > 1)}", **marks)
             side = "right" if 2 * place < len(rising) else "left"  # of the words that is at the point
             words = f"{one.arrangement}\n{one.letters}\n{one.hz:,.0f} / s"
             axes.annotate(words, (one.watts, one.hz), _AWAY[side], ha=side, **_LABEL)
-        axes.set(xscale="linear", xlim=(0, 1.4 * rising[-1].watts), xlabel="power of the devices (W)", ylabel="")
-    panels[0].set(ylabel="gradient steps / s")
+        axes.set(xscale="linear", xlim=(0, 1.4 * rising[-1].watts), xlabel="power of the devices (W)")
     return style.captioned(
         figure,
         f"The fastest mapping on each set of devices of {platform}: learner-RMM-storage on CPU (C), GPU (G), FPGA (F). "
@@ -222,14 +204,9 @@ def fronts(panels_of: Mapping[str, Sequence[Point]], platform: str) -> Figure:
     )
 
 
-_HOLLOW = {"markerfacecolor": "white"}
 _AWAY = {"right": (-9, 0), "left": (9, 0)}
-_LABEL = {
-    "textcoords": "offset points",
-    "va": "center",
-    "fontsize": 8.5,
-    "bbox": {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 1},
-}
+_PALE = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75}
+_LABEL = {"textcoords": "offset points", "va": "center", "fontsize": 8.5, "bbox": {**_PALE, "pad": 1}}
 
 
 @style.styled
@@ -265,12 +242,7 @@ def what_if(cells: Sequence[WhatIf], title: str) -> Figure:
 
 _HATCHES = ("", "//", "..")
 _TILE = {"facecolor": "none", "edgecolor": "0.55", "linewidth": 0.5}
-_WORDS = {
-    "ha": "center",
-    "va": "center",
-    "fontsize": 9,
-    "bbox": {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 1.5},
-}
+_WORDS = {"ha": "center", "va": "center", "fontsize": 9, "bbox": {**_PALE, "pad": 1.5}}
 
 
 @style.styled

@@ -78,7 +78,6 @@ def letters(chosen: Configuration) -> str:
 class Cores:
     """f_a and f_l by cores of the platform's processor, and what they rest on."""
 
-    workload: str
     f_a: RateCurve
     f_l: RateCurve
     total: int
@@ -94,7 +93,7 @@ def platform_cores(results: Evidence) -> Cores:
     learning = {count: _rate(timed(law.seconds, law.factor, "modeled", "f_l")) for count, law in laws.items()}
     rests = next(one for number, one in parts.evidence.items() if number.startswith("f_a("))
     told = f"f_a: {rests.source}, {rests.told}. f_l: modeled, {laws[counts[-1]].told}"
-    return Cores(WORKLOAD, RateCurve("f_a", acting), RateCurve("f_l", learning), parts.cores, told)
+    return Cores(RateCurve("f_a", acting), RateCurve("f_l", learning), parts.cores, told)
 
 
 def _rate(time: Timed) -> Rate:

@@ -162,13 +162,8 @@ def _ratios(compared: Sequence[Contestant], floor: float) -> list[str]:
         theirs = _fastest([one for one in compared if not one.ours], part, batch)
         if ours and theirs:
             ratio = theirs[1] / ours[1]
-            who = (
-                "a tie within the noise"
-                if abs(math.log(ratio)) <= floor
-                else "numba wins"
-                if ratio > 1
-                else "the library wins"
-            )
+            wins = "numba wins" if ratio > 1 else "the library wins"
+            who = "a tie within the noise" if abs(math.log(ratio)) <= floor else wins
             sentences.append(
                 f"{part} at B = {batch:,}: the best library, {theirs[0].label}, takes {said(theirs[1])} ns and numba "
                 f"{said(ours[1])} ns (measured): {ratio:.2f} times as long, {who}."
@@ -231,10 +226,10 @@ def _shared(run: Sequence[Measurement]) -> str:
     rows = []
     for one, several in ((alone[key], together[key]) for key in sorted(alone.keys() & together.keys())):
         for op, batch in one.cells.keys() & several.cells.keys():
+            times = [held.ns(op, batch) for held in (one, several)]
             speed_up = one.cells[op, batch].seconds / several.cells[op, batch].seconds
-            times = [said(1e9 * held.cells[op, batch].seconds / batch) for held in (one, several)]
-            ours = "ours" if one.ours else ""
-            rows.append((-speed_up, [Cell(text, ours) for text in (one.label, *times, f"{speed_up:.2f}x")]))
+            texts = (one.label, *map(said, times), f"{speed_up:.2f}x")
+            rows.append((-speed_up, [Cell(text, "ours" if one.ours else "") for text in texts]))
     if most == 1 or not rows:
         return paragraph("Left out: no tree was shared by several threads; measure it: make peers.")
     n, b = shared[-1].capacity, shared[-1].batch
@@ -263,9 +258,8 @@ def _accuracy(path: Path) -> str:
         [Cell(text, "" if theirs else "ours") for text in (name, dtype)] + [_finding(held.get(c)) for c in checks]
         for (theirs, name, dtype), held in sorted(rows.items())
     ]
-    sources = " and ".join(sorted({one.source for one in found}))
     return (
-        paragraph(f"What each tree gets wrong ({sources}); red is wrong, small what was seen:")
+        paragraph(f"What each tree gets wrong ({sources_of(found)}); red is wrong, small what was seen:")
         + table(("contestant", "dtype", *(check.replace("_", " ") for check in checks)), body)
         + items(f"{check.replace('_', ' ')}: {CHECKS[check]}" for check in checks)
     )

@@ -175,18 +175,11 @@ def share_table(found: Sequence[Measurement]) -> str:
     kept = shares(found)
     if not kept:
         return ""
-    rows = [
-        (
-            one.workload,
-            named(one.contestant, is_ours(one.contestant)),
-            f"{one.step_us:,.0f}",
-            f"{one.tree_us:,.1f}",
-            f"{one.share:.2%}",
-            f"{one.low:.2%} to {one.high:.2%}",
-            "unstable" if one.is_unstable else "",
-        )
-        for one in kept
-    ]
+    rows = []
+    for one in kept:
+        part = (f"{one.share:.2%}", f"{one.low:.2%} to {one.high:.2%}", "unstable" if one.is_unstable else "")
+        who = (one.workload, named(one.contestant, is_ours(one.contestant)))
+        rows.append((*who, f"{one.step_us:,.0f}", f"{one.tree_us:,.1f}", *part))
     told = (
         "Which share of a serial training step is spent in the tree (measured, on one core, trees in turns): the "
         "actor's steps, insertion, draw, gather, gradient step and new priorities; the tree's own calls are timed "

@@ -190,17 +190,9 @@ def _is_default_tree(record: Measurement, op: str) -> bool:
 
 
 def _regret_row(op: str, one: tree_cost_model.FanoutRegret) -> tuple[Any, ...]:
-    return (
-        op,
-        f"{one.capacity:,}",
-        f"{one.batch:,}",
-        one.best,
-        one.predicted,
-        f"{one.predicted_regret:.0%}",
-        f"{one.sixteen_regret:.0%}",
-        one.printed,
-        f"{one.printed_regret:.0%}",
-    )
+    ours, sixteen, printed = (f"{one:.0%}" for one in (one.predicted_regret, one.sixteen_regret, one.printed_regret))
+    shape = (op, f"{one.capacity:,}", f"{one.batch:,}", one.best)
+    return *shape, one.predicted, ours, sixteen, one.printed, printed
 
 
 def _regret_sentence(op: str, found: Sequence[tree_cost_model.FanoutRegret]) -> str:

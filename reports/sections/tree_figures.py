@@ -161,9 +161,8 @@ def layout(rows: pd.DataFrame, about: About) -> Figure:
             style.line(axes, shown, "at", f"{name}: {labels[options]}", position, "none")
             for x, high, ours, theirs in zip(at, shown["high_ns"], shown["bytes"], shown["base_bytes"], strict=True):
                 levels = dict.fromkeys([_level(theirs, about), _level(ours, about)])
-                axes.annotate(
-                    "→\n".join(levels), (x, high), (0, 4), textcoords="offset points", ha="center", fontsize=8
-                )
+                where_to = {"textcoords": "offset points", "ha": "center", "fontsize": 8}
+                axes.annotate("→\n".join(levels), (x, high), (0, 4), **where_to)
         axes.grid(axis="x", visible=False)
         axes.set(xscale="linear", xlim=(-0.5, len(capacities) - 0.5), xlabel=style.LEAVES)
         style.ticks(axes.xaxis, range(len(capacities)), lambda position: short(capacities[int(position)]))
@@ -242,8 +241,7 @@ def _numbered(axes: Axes, row: Any, color: tuple[float, float, float]) -> None:
     ink = "black" if hollow or sum(color) > 1.5 else "white"
     marker, size = ("D", 12.5) if "full" in row.options else ("o", 15)
     face = "white" if hollow else color
-    ends = [[max(0, row.ns - row.low_ns)], [max(0, row.high_ns - row.ns)]]
-    axes.errorbar(row.bytes, row.ns, ends, fmt="none", ecolor=color, elinewidth=1, capsize=2.5, zorder=1)
+    style.bars(axes, row.bytes, row.ns, row.low_ns, row.high_ns, fmt="none", ecolor=color, zorder=1)
     axes.plot(row.bytes, row.ns, marker, markersize=size, markerfacecolor=face, markeredgecolor=color, zorder=2)
     at = (row.bytes, row.ns)
     axes.annotate(f"{row.fanout}{source}", at, ha="center", va="center", fontsize=7.5, color=ink, zorder=3)

@@ -15,18 +15,8 @@ from ..markup import items, paragraph, table
 
 COMMAND = "python -m benchmarks loop-questions"
 TARGET = 0.15  # of the median error
-LOOP_HEAD = (
-    "workload",
-    "B",
-    "u",
-    "predicted steps/s",
-    "95 % interval",
-    "measured steps/s",
-    "95 % interval",
-    "error",
-    "beside the control",
-    "",
-)
+RATES = ("predicted steps/s", "95 % interval", "measured steps/s", "95 % interval")
+LOOP_HEAD = ("workload", "B", "u", *RATES, "error", "beside the control", "")
 
 
 def loops(found: Sequence[Measurement], results: Path = RESULTS) -> str:
@@ -64,18 +54,10 @@ def _loop_row(one: Answered) -> tuple[object, ...]:
     predicted, (measured, *ends) = one.predicted, one.measured_hz
     notes = ["control: the workload as it is"] if one.is_control else []
     notes += ["unstable"] if one.measured.status == "unstable" else []
-    return (
-        predicted.workload,
-        f"{predicted.batch:,}",
-        predicted.update_interval,
-        f"{predicted.hz:,.1f}",
-        f"{predicted.low:,.1f} to {predicted.high:,.1f}",
-        f"{measured:,.1f}",
-        f"{ends[0]:,.1f} to {ends[1]:,.1f}",
-        f"{one.error:+.1%}",
-        "" if one.is_control or one.beside_control is None else f"{one.beside_control:+.1%}",
-        ", ".join(notes),
-    )
+    beside = "" if one.is_control or one.beside_control is None else f"{one.beside_control:+.1%}"
+    rates = (f"{predicted.hz:,.1f}", f"{predicted.low:,.1f} to {predicted.high:,.1f}", f"{measured:,.1f}")
+    shape = (predicted.workload, f"{predicted.batch:,}", predicted.update_interval)
+    return *shape, *rates, f"{ends[0]:,.1f} to {ends[1]:,.1f}", f"{one.error:+.1%}", beside, ", ".join(notes)
 
 
 def _drift(answered: Sequence[Answered]) -> list[str]:
@@ -91,18 +73,11 @@ def _drift(answered: Sequence[Answered]) -> list[str]:
 
 def _validation(material: Material) -> str:
     checked = validate(material.results, material.about.key)
-    rows = [
-        (
-            f"{one.question.capacity:,}",
-            f"{one.question.batch:,}",
-            one.question.threads,
-            f"{one.question.updates_per_sample:g}",
-            one.recommended,
-            one.best,
-            f"{one.regret:.1%}",
-        )
-        for one in checked.checked
-    ]
+    rows = []
+    for one in checked.checked:
+        asked = one.question
+        shape = (f"{asked.capacity:,}", f"{asked.batch:,}", asked.threads, f"{asked.updates_per_sample:g}")
+        rows.append((*shape, one.recommended, one.best, f"{one.regret:.1%}"))
     return paragraph(
         f"{len(rows)} questions, every candidate measured afterwards: the recommended one took "
         f"{checked.median_regret:.1%} longer than the best in the median and {checked.worst_regret:.1%} at worst, "
