@@ -40,6 +40,13 @@ def bootstrap_medians(samples: Sequence[float], seed: int = 0, resamples: int = 
     return np.median(values[picks], axis=1)
 
 
+def ratio_interval(base: Sequence[float], new: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of median(new) / median(base), of independent samples; NaN where either has none."""
+    if not len(base) or not len(new):
+        return math.nan, math.nan
+    return percentile_interval(bootstrap_medians(new, seed=1) / bootstrap_medians(base, seed=0))
+
+
 def median_interval(samples: Sequence[float], seed: int = 0) -> Interval:
     """Median of the samples with the 95 % percentile-bootstrap interval. ValueError without samples."""
     if not len(samples):

@@ -16,6 +16,11 @@ class Cell:
     note: str = ""
 
 
+def named(text: str, ours: bool = False, note: str = "") -> Cell:
+    """The cell of a name, bold where it is ours."""
+    return Cell(text, "name ours" if ours else "name", note)
+
+
 def safe(value: object) -> str:
     """Text as HTML shows it."""
     return html.escape(str(value))
@@ -24,6 +29,11 @@ def safe(value: object) -> str:
 def paragraph(sentence: str) -> str:
     """One paragraph."""
     return f"<p>{safe(sentence)}</p>\n"
+
+
+def paragraphs(sentences: Iterable[str]) -> str:
+    """One paragraph each."""
+    return "".join(map(paragraph, sentences))
 
 
 def items(lines: Iterable[str]) -> str:
@@ -45,7 +55,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], groups: Sequenc
 def _cell(value: object) -> str:
     cell = value if isinstance(value, Cell) else Cell(str(value))
     number = "number" if cell.text.translate(NUMBER_SIGNS).isdigit() else ""
-    classes = f"{number} {cell.classes}".strip()
+    classes = " ".join(f"{number} {cell.classes}".split())
     marked = f' class="{classes}"' if classes else ""
     note = f"<br><small>{safe(cell.note)}</small>" if cell.note else ""
     return f"<td{marked}>{safe(cell.text)}{note}</td>"

@@ -28,6 +28,7 @@ from impls.training import load
 from impls.training.__main__ import main as training_main
 from impls.training.reading import path_of
 from reports import __main__ as reports
+from reports.sections import mapping, tree
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
@@ -247,10 +248,10 @@ def test_the_page_and_what_is_left_out_of_it(capsys, tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     (folder / "quick.jsonl").write_text("\n".join(kept) + "\n")
     slow = ("solver_cores", "solver_depth", "solver_front", "solver_what_if", "solver_loss")  # that advise nothing
-    charts = [chart for chart in reports.solver_section.CHARTS if chart.name not in slow]
-    monkeypatch.setattr(reports.solver_section, "CHARTS", charts)
+    charts = [chart for chart in mapping.CHARTS if chart.name not in slow]
+    monkeypatch.setattr(mapping, "CHARTS", charts)
     place = ["--results", folder.parent, "--machine", MACHINE, "--out", tmp_path / "out"]
-    check(said_by(capsys, reports.main, *place), least=len(reports.CHARTS))
+    check(said_by(capsys, reports.main, *place), least=len(tree.CHARTS))
     page = (tmp_path / "out" / "index.html").read_text()
     plain = html.unescape(re.sub(r"<(?!/?(p|li|td|pre)\b)[^>]*>", "", re.sub(r'src="data[^"]*"', "", page)))
     check(re.sub(r"<[^>]*>", "\n", plain), least=20)

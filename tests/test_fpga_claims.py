@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import impls
-from dse.published import device_claims, fixed_point, quoted, rmm_claims, rmm_points
+from dse.published import fixed_point, quoted, rmm_claims, rmm_device, rmm_points
 from dse.records import RecordError
 from impls.fpga import cycles
 from impls.fpga.design import Design
@@ -23,7 +23,7 @@ def found():
 
 @pytest.fixture(scope="module")
 def judged(found):
-    return rmm_claims.verdicts(found)
+    return rmm_claims.verdicts([], found)
 
 
 def test_verdicts(judged):
@@ -62,7 +62,7 @@ def test_the_two_readings_of_the_memory_are_exact():
     design = Design(1 << 20, 2, 17, "scan")
     bits = sum(size * width for size, width in zip(design.sizes, design.widths, strict=True))
     assert bits == 18 * 2**21 - 39
-    assert device_claims._tree_mib(17) == pytest.approx(4.5, abs=1e-5)
+    assert rmm_device._tree_mib(17) == pytest.approx(4.5, abs=1e-5)
     assert (1 << 20) * 36 == 4.5 * 8 * 2**20
 
 
@@ -89,12 +89,12 @@ def test_the_printed_formula_and_the_law_at_a_small_batch():
     ],
 )
 def test_another_number_printed_turns_the_verdict(found, place, verdict, numbers):
-    claim = rmm_claims.verdicts(but(found, **numbers))[place]
+    claim = rmm_claims.verdicts([], but(found, **numbers))[place]
     assert claim.verdict == verdict, claim.evidence
 
 
 def test_a_claim_quotes_what_was_printed(found):
-    texts = [claim.text for claim in rmm_claims.verdicts(but(found, seed3__table_vi__rmm__dsp=1_234))]
+    texts = [claim.text for claim in rmm_claims.verdicts([], but(found, seed3__table_vi__rmm__dsp=1_234))]
     assert "The RMM takes 1,234 DSP blocks at S = 32 (Table VI)." in texts
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from dse.published import quoted, rmm_points
-from reports import __main__ as command
-from reports import fpga_figures, fpga_section, look
+from reports import style
 from reports.markup import safe
+from reports.sections import fpga as fpga_section
+from reports.sections import fpga_figures
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
-CHARTS = {chart.name: chart for chart in command.MODELED_CHARTS}
+CHARTS = {chart.name: chart for chart in fpga_section.CHARTS}
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,7 @@ def html():
 @pytest.fixture(scope="module")
 def drawn():
     printed = quoted.read(RESULTS / "quoted")
-    return {name: chart.draw(printed) for name, chart in CHARTS.items()}
+    return {name: chart.draw(printed, None) for name, chart in CHARTS.items()}
 
 
 def test_the_section_has_every_claim_design_and_open_end(html):
@@ -99,7 +100,7 @@ def test_no_modeled_curve_is_solid(drawn, name):
 
 
 def test_pictures_are_the_same_every_time():
-    first, second = (look.picture(fpga_figures.banks(), "svg") for _ in range(2))
+    first, second = (style.picture(fpga_figures.banks(), "svg") for _ in range(2))
     assert first == second
 
 

@@ -5,7 +5,9 @@ import re
 import pytest
 
 from dse.records import RecordError
-from reports import gpu_section, peer_rows, table
+from reports import tidy
+from reports.sections import gpu as gpu_section
+from reports.sections import peers_figures, tree_figures
 from tests.test_reports import GPU_TREES, everything, on_gpu, peers
 
 
@@ -49,8 +51,8 @@ def test_without_a_device_the_section_says_what_would_fill_it():
 
 
 def test_figures_take_no_other_rows():
-    frame = table.tidy(list(everything()))
-    only = table.tidy(list(on_gpu()))
-    assert len(peer_rows.on_gpu(frame)) == len(peer_rows.on_gpu(only)) == len(GPU_TREES) * 2 * 2
-    assert len(table.by_lanes(frame)) == len(table.by_lanes(only)) == 2 * 2 * 3
-    assert table.about(list(everything())).gpu == "Abacus G1, 1.0, 16 MiB"
+    frame = tidy.tidy(list(everything()))
+    only = tidy.tidy(list(on_gpu()))
+    assert len(peers_figures.on_gpu(frame)) == len(peers_figures.on_gpu(only)) == len(GPU_TREES) * 2 * 2
+    assert len(tree_figures.by_lanes(frame)) == len(tree_figures.by_lanes(only)) == 2 * 2 * 3
+    assert tidy.about(list(everything())).gpu == "Abacus G1, 1.0, 16 MiB"

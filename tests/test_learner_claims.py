@@ -2,7 +2,7 @@
 
 import pytest
 
-from dse.published import device_claims, learner_claims, learner_points, quoted
+from dse.published import learner_claims, learner_points, quoted, rmm_device
 from impls.fpga.learner import FP32, ledger, resources
 from impls.fpga.network import parse
 from tests.printed import QUOTED, but
@@ -20,7 +20,7 @@ def found():
 
 @pytest.fixture(scope="module")
 def judged(found):
-    return learner_claims.verdicts(found)
+    return learner_claims.verdicts([], found)
 
 
 def test_verdicts(judged):
@@ -73,7 +73,7 @@ def test_evidence_has_the_known_answers(judged, place, parts):
     ],
 )
 def test_a_verdict_turns_with_what_is_printed(found, place, numbers, verdict):
-    assert learner_claims.verdicts(but(found, **numbers))[place].verdict == verdict
+    assert learner_claims.verdicts([], but(found, **numbers))[place].verdict == verdict
 
 
 def test_the_published_cartpole_design_makes_its_throughput(found):
@@ -88,7 +88,7 @@ def test_the_published_cartpole_design_makes_its_throughput(found):
 
 def test_the_clock_is_inferred_from_the_same_design(found):
     """Its three hints are a claim of the device; the learner's law gives the same cycles a stage."""
-    clock = next(claim for claim in device_claims.verdicts(found) if "TOPS" in claim.text)
+    clock = next(claim for claim in rmm_device.verdicts(found) if "TOPS" in claim.text)
     cycles = learner_points.published_cycles(found) / (16384 / 2 + 8)
     assert f"{cycles:.2f} cycles each at 200 MHz" in clock.evidence
 

@@ -16,7 +16,7 @@ from dse.records import Measurement, RecordError, Writer, read_file, read_folder
 from dse.times import profile
 from dse.validation import loops
 from impls.training import load
-from reports import mapping_section
+from reports.sections import validation
 from tests.profiled import write_workload
 from tests.test_profile import NEEDED
 
@@ -257,7 +257,7 @@ def test_a_machine_that_was_not_probed_is_one_sentence(tmp_path):
     assert answered == []
     assert len(faults) == 1
     assert faults[0].startswith("cartpole_dqn: machine made-up was not probed")
-    assert "Left out: cartpole_dqn: machine made-up" in mapping_section.loops(found, tmp_path)
+    assert "Left out: cartpole_dqn: machine made-up" in validation.loops(found, tmp_path)
 
 
 def test_the_questions_that_are_kept_here_can_all_be_answered():
@@ -276,7 +276,7 @@ def test_the_page_says_both_medians_and_whether_the_target_was_met(tmp_path, by,
     shapes = [(64, 1), (128, 2)]
     first = answers([*world(workload), *(question(workload, *shape, 1.0) for shape in shapes)], workload)
     found = [question(workload, *shape, by / one.predicted.hz) for shape, one in zip(shapes, first, strict=True)]
-    page = mapping_section.loops([*world(workload), *found], folder(tmp_path, []))
+    page = validation.loops([*world(workload), *found], folder(tmp_path, []))
     assert f"The median error is {by - 1:.1%}, and 0.0% with the drift of the control taken out" in page
     assert f"{met}." in page
     assert f"the control took {by:.2f} times as long" in page

@@ -9,8 +9,10 @@ import pytest
 from dse import accuracy, records
 from dse.accuracy import ACCURACY_FILE, Accuracy
 from dse.records import RecordError, twins
-from reports import __main__ as command
-from reports import contestants, peer_rows, peer_section, table
+from reports import tidy
+from reports.chart import Material
+from reports.sections import peers as peer_section
+from reports.sections import peers_figures, tree
 from tests.test_reports import KEY, NOTHING, PEER_AGAIN, PEERS, everything, peers, record, run, write
 
 
@@ -35,13 +37,14 @@ def rows(html, heading):
     return [re.findall(r"<td(?: class=\"([^\"]*)\")?>(.*?)</td>", line) for line in lines if "<td" in line]
 
 
-def test_the_sweeps_figures_and_noise_ignore_other_libraries():
+def test_the_sweeps_figures_and_noise_ignore_other_libraries(tmp_path):
     found = list(everything())
     without = [one for one in found if not one.primitive.startswith("peer")]
-    assert table.about(found) == table.about(without)
-    for chart in command.CHARTS:
+    assert tidy.about(found) == tidy.about(without)
+    materials = [Material(some, tidy.about(some), tmp_path) for some in (without, found)]
+    for chart in tree.CHARTS:
         if not chart.name.startswith(("peers", "gpu_batch")):
-            old, new = (chart.rows(table.tidy(some)).reset_index(drop=True) for some in (without, found))
+            old, new = (chart.rows(material).reset_index(drop=True) for material in materials)
             pd.testing.assert_frame_equal(old, new, check_categorical=False)
             codes = [part["contestant"].cat.codes.tolist() for part in (old, new)]
             assert codes[0] == codes[1]
@@ -56,7 +59,7 @@ def test_pairs_of_sweeps_and_of_other_libraries_are_not_mixed():
 
 
 def test_labels_name_the_dtype_only_where_there_are_two():
-    frame = peer_rows.peers(table.tidy(list(peers())))
+    frame = peers_figures.peers(tidy.tidy(list(peers())))
     labels = list(frame["label"].cat.categories)
     assert labels[:4] == ["numba float32, unchecked", "numba float32", "numba float64", "python"]
     assert set(labels[4:]) == {"tianshou", "torchrl float32", "torchrl float64", "rllib"}
@@ -65,18 +68,18 @@ def test_labels_name_the_dtype_only_where_there_are_two():
 
 
 def test_the_figure_over_n_adds_draw_and_update():
-    shown = peer_rows.by_capacity(table.tidy(list(peers()))).set_index(["label", "capacity"])
+    shown = peers_figures.by_capacity(tidy.tidy(list(peers()))).set_index(["label", "capacity"])
     assert shown["ns"]["tianshou", 1 << 20] == pytest.approx(both("tianshou", 128, "float64"))
     assert shown.index.is_unique
     lone = [one for one in peers() if one.op == "draw" or one.contestant != "rllib"]
-    assert "rllib" not in set(peer_rows.by_capacity(table.tidy(lone))["label"])
+    assert "rllib" not in set(peers_figures.by_capacity(tidy.tidy(lone))["label"])
 
 
-def test_both_figures_draw_a_contestant_alike():
-    frame = table.tidy(list(peers()))
+def test_both_figures_draw_a_contestant_alike(tmp_path):
+    material = Material(list(peers()), tidy.about(list(peers())), tmp_path)
     styles = []
-    for chart in (chart for chart in command.CHARTS if chart.name.startswith("peers")):
-        figure = chart.draw(chart.rows(frame), table.about(list(peers())))
+    for chart in (chart for chart in tree.CHARTS if chart.name.startswith("peers")):
+        figure = chart.draw(chart.rows(material), material.about)
         styles.append(
             {
                 line.get_label(): (line.get_color(), line.get_marker(), line.get_linestyle(), line.get_linewidth())
@@ -216,7 +219,7 @@ def test_records_on_disk_make_the_section(tmp_path):
 
 def test_a_version_is_that_of_the_package_of_its_own():
     found = list(peers())
-    versions = {one.label: one.version for one in contestants.contestants(found, found)}
+    versions = {one.label: one.version for one in peer_section.contestants(found, found)}
     assert versions["numba float32"] == "0.68"
     assert versions["torchrl float32"] == "0.7"
     assert versions["rllib"] == "ray 0.5"

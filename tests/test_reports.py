@@ -16,7 +16,10 @@ from dse.records import Measurement, Writer
 from dse.times.tree_times import Configuration, Question
 from dse.validation.trees import Checked, Validation
 from reports import __main__ as command
-from reports import figures, fpga_figures, look, page, peer_rows, peer_section, solver_section, table
+from reports import page, style, tidy
+from reports.chart import Material
+from reports.sections import fpga, fpga_figures, mapping, peers_figures, published, training, tree, tree_figures
+from reports.sections import peers as peers_section
 
 KEY = "made-up"
 CACHES = {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}
@@ -36,10 +39,11 @@ NAMES = [
     "gpu_batch",
     "gpu_lanes",
 ]
-MODELED = [chart.name for chart in command.MODELED_CHARTS]  # of laws, so they need no records
-SOLVED = [chart.name for chart in solver_section.CHARTS if chart.name != "solver_scaling"]  # which needs a profile
+MODELED = [chart.name for chart in fpga.CHARTS]  # of laws, so they need no records
+SOLVED = [chart.name for chart in mapping.CHARTS if chart.name != "solver_scaling"]  # which needs a profile
+SOLVED += [chart.name for chart in published.CHARTS]
 QUOTED = Path(__file__).resolve().parent.parent / "results" / "quoted"
-TRAINING = [chart.name for chart in command.TRAINING_CHARTS]  # tests/test_training_reports.py draws them
+TRAINING = [chart.name for chart in training.CHARTS]  # tests/test_training_reports.py draws them
 COMMANDS = {
     "peers": "make peers",
     "gpu": "make gpu",
@@ -183,8 +187,8 @@ def html(built):
 def drawn():
     """Every figure by its name."""
     found = list(everything())
-    frame, about = table.tidy(found), table.about(found)
-    return {chart.name: chart.draw(chart.rows(frame), about) for chart in command.CHARTS}
+    material = Material(found, tidy.about(found), QUOTED.parent)
+    return {chart.name: chart.draw(chart.rows(material), material.about) for chart in tree.CHARTS}
 
 
 @pytest.mark.parametrize("name", NAMES + MODELED)
@@ -251,19 +255,19 @@ def test_what_is_unstable_is_hollow_and_what_is_modeled_says_so(drawn):
 
 def test_a_layout_is_divided_by_the_default_of_the_same_run_only():
     default, variant = record(10.0), record(10.0 * MISALIGNED, options={"aligned": False})
-    ratios = table.layout_ratios(table.tidy([default, variant]))
+    ratios = tree_figures.layout_ratios(tidy.tidy([default, variant]))
     assert ratios["ratio"].tolist() == pytest.approx([MISALIGNED])
     assert ratios["low"].item() < MISALIGNED < ratios["high"].item()
     other = record(10.0 * MISALIGNED, options={"aligned": False}, commit="another")
-    assert table.layout_ratios(table.tidy([default, other])).empty
+    assert tree_figures.layout_ratios(tidy.tidy([default, other])).empty
 
 
 def test_times_are_nanoseconds_an_element_and_bytes_the_trees():
-    frame = table.tidy([record(12.5, batch=2_048), record(3, primitive="memory", contestant="chase", capacity=512)])
+    frame = tidy.tidy([record(12.5, batch=2_048), record(3, primitive="memory", contestant="chase", capacity=512)])
     assert frame["ns"].tolist() == pytest.approx([12.5, 3])
     assert frame["low_ns"].lt(frame["ns"]).all()
     assert frame["bytes"].tolist()[1] == 512 * 64
-    assert np.isnan(table.tidy([record(1, contestant="python")])["bytes"].item())
+    assert np.isnan(tidy.tidy([record(1, contestant="python")])["bytes"].item())
 
 
 def test_the_page_needs_nothing_else(html):
@@ -276,7 +280,7 @@ def test_the_page_needs_nothing_else(html):
 
 def test_the_page_says_where_numbers_come_from(html):
     headings = re.findall(r"<h2>(.*?)</h2>", html)
-    assert headings == [heading for heading, _ in page.SECTIONS]
+    assert headings == [one.heading for one in page.sections()]
     for part in (KEY, "Abacus 9000", "0123456789", "python -m benchmarks sweep --preset quick"):
         assert part in html
     assert f"The noise floor is {math.log(AGAIN):.1%}: in 95 % of 8 A/A pairs" in html
@@ -288,7 +292,7 @@ def test_the_page_says_where_numbers_come_from(html):
 
 def test_a_section_without_its_records_is_left_out(tmp_path):
     found = list(everything())
-    text = page.page(page.Material(found, table.about(found), tmp_path, [], {}))
+    text = page.page(Material(found, tidy.about(found), tmp_path))
     left_out = re.findall(r"<h2>([^<]*)</h2>\n<p>Left out", text)
     assert left_out == [
         "On an FPGA (modeled)",
@@ -303,9 +307,9 @@ def test_a_section_without_its_records_is_left_out(tmp_path):
 def test_checked_recommendations_are_listed(monkeypatch, tmp_path):
     chosen, best = Configuration("numba", 16, 1), Configuration("numba", 8, 2)
     checked = Checked(Question(54_321, 99, 0.25, 2), chosen, best, 0.031)
-    monkeypatch.setattr("reports.page.validate", lambda *_: Validation((checked,), 0.031, 0.031, 0.05))
+    monkeypatch.setattr("reports.sections.validation.validate", lambda *_: Validation((checked,), 0.031, 0.031, 0.05))
     found = list(everything())
-    text = page.page(page.Material(found, table.about(found), tmp_path, [], {}))
+    text = page.page(Material(found, tidy.about(found), tmp_path))
     assert "took 3.1% longer than the best in the median and 3.1% at worst" in text
     for part in ("54,321", "0.25", str(chosen), str(best)):
         assert f">{part}</td>" in text
@@ -330,9 +334,9 @@ def test_what_was_not_measured_is_left_out_with_the_command_for_it(tmp_path, cap
 
 
 def test_a_line_on_stderr_tells_of_each_figure_and_none_of_it_is_in_the_output(tmp_path, capsys, monkeypatch):
-    for name in ("TRAINING_CHARTS", "MODELED_CHARTS"):
-        monkeypatch.setattr(command, name, ())
-    monkeypatch.setattr(solver_section, "CHARTS", ())
+    for topic in (fpga, mapping, published):
+        monkeypatch.setattr(topic, "CHARTS", ())
+    monkeypatch.setattr(training, "CHARTS", training.CHARTS[-1:])
     results = write(tmp_path / "results", [record(10.0, capacity=n) for n in (1_000, 10_000)])
     assert run(results, tmp_path / "out") == 0
     said = capsys.readouterr()
@@ -406,11 +410,11 @@ def test_a_file_where_the_folder_should_be_is_one_sentence(tmp_path, capsys):
 
 def test_pictures_of_the_same_records_are_the_same():
     found = [record(10.0, capacity=n) for n in (1_000, 10_000)]
-    rows, about = table.by_capacity(table.tidy(found)), table.about(found)
-    first, second = (look.picture(figures.capacity(rows, about), "svg") for _ in range(2))
+    rows, about = tree_figures.by_capacity(tidy.tidy(found)), tidy.about(found)
+    first, second = (style.picture(tree_figures.capacity(rows, about), "svg") for _ in range(2))
     assert first == second
 
 
 def test_examples_in_docstrings_run():
-    for module in (table, peer_rows, peer_section, fpga_figures):
+    for module in (tidy, peers_figures, peers_section, fpga_figures):
         assert doctest.testmod(module).failed == 0

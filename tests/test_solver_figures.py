@@ -19,7 +19,7 @@ def curve(name, law, at):
 
 
 def shared_cores():
-    from reports import solver_figures  # noqa: PLC0415
+    from reports.sections import mapping_figures as solver_figures  # noqa: PLC0415
 
     f_a = completed(curve("f_a", Scaling(900.0, 0.01, 2e-4, 1.0), (1, 2, 4, 8, 16, 32)), 56)
     f_l = completed(curve("f_l", Scaling(60.0, 0.2, 1e-3, 1.0), (1, 2, 4, 8, 16)), 56)
@@ -32,8 +32,8 @@ def shared_cores():
 
 
 def drawn_ahead():
-    from reports import solver_figures  # noqa: PLC0415
-    from reports.solver_points import Depths  # noqa: PLC0415
+    from reports.sections import mapping_figures as solver_figures  # noqa: PLC0415
+    from reports.sections.mapping_points import Depths  # noqa: PLC0415
 
     points = depth_curve(LOOP, range(6), (0.0, 1.0), steps=100)
     one = Depths("made-up times", points, depth_enough(LOOP))
@@ -41,8 +41,8 @@ def drawn_ahead():
 
 
 def side_by_side():
-    from reports import solver_figures  # noqa: PLC0415
-    from reports.scaling_points import Scaled  # noqa: PLC0415
+    from reports.sections import mapping_figures as solver_figures  # noqa: PLC0415
+    from reports.sections.mapping_points import Scaled  # noqa: PLC0415
 
     passes, small = FlatThenLinear(1e-3, 5e-6), FlatThenLinear(1e-4, 1e-7)
     terms = {batch: Terms(batch, 2e-3, passes, 5e-5, small, 3e-4, small, True) for batch in (256, 1024, 8192)}
@@ -54,8 +54,8 @@ def side_by_side():
 
 
 def devices_and_watts():
-    from reports import choice_figures  # noqa: PLC0415
-    from reports.solver_points import Point  # noqa: PLC0415
+    from reports.sections import mapping_figures as choice_figures  # noqa: PLC0415
+    from reports.sections.mapping_points import Point  # noqa: PLC0415
 
     points = [
         Point(("cpu", "gpu"), "pipelined", "G-C-C", 300.0, 200.0, 500.0, 460.0, False),
@@ -66,8 +66,8 @@ def devices_and_watts():
 
 
 def fewer_cores():
-    from reports import choice_figures  # noqa: PLC0415
-    from reports.solver_points import WhatIf  # noqa: PLC0415
+    from reports.sections import mapping_figures as choice_figures  # noqa: PLC0415
+    from reports.sections.mapping_points import WhatIf  # noqa: PLC0415
 
     cells = [
         WhatIf(64, 1, 900.0, "serial", "G-C-C", "gpu"),
@@ -78,7 +78,7 @@ def fewer_cores():
 
 
 def losses():
-    from reports import choice_figures  # noqa: PLC0415
+    from reports.sections import mapping_figures as choice_figures  # noqa: PLC0415
 
     ratios = mapping_loss.ratios(*mapping_loss.random_tables(2000))
     return ratios, choice_figures.losses(ratios, "2,000 tables")

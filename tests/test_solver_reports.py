@@ -11,6 +11,7 @@ from dse.mapping.question import recommend_mapping
 from dse.published import mapping_loss
 from dse.records import RecordError
 from dse.times.profile import of_records
+from dse.tuning.learners import measured_terms
 from dse.tuning.multi_learner import data_parallel_seconds, single_seconds
 from impls.training import load
 from tests.profiled import made_up
@@ -51,8 +52,8 @@ def machine(profiled, tmp_path_factory):
 
 
 def test_the_answers_are_what_the_command_prints(machine):
-    from reports import solver_section  # noqa: PLC0415
     from reports.markup import safe  # noqa: PLC0415
+    from reports.sections import mapping as solver_section  # noqa: PLC0415
 
     html = solver_section.section(machine, "made-up", "<figure></figure>", ["Left out, solver_x: why"])
     here = recommend_mapping(machine / "made-up" / "platform.toml", "cartpole_dqn", results=machine)
@@ -66,7 +67,7 @@ def test_the_answers_are_what_the_command_prints(machine):
 
 @pytest.mark.parametrize("key", ["made-up", "another"])
 def test_a_machine_that_was_not_probed_has_no_answer_but_the_seeds_platform_has(tmp_path, key):
-    from reports import solver_section  # noqa: PLC0415
+    from reports.sections import mapping as solver_section  # noqa: PLC0415
 
     (tmp_path / "made-up").mkdir()
     html = solver_section.section(tmp_path, key, "", ())
@@ -76,7 +77,7 @@ def test_a_machine_that_was_not_probed_has_no_answer_but_the_seeds_platform_has(
 
 
 def test_a_platform_without_its_records_is_left_out_with_what_the_solver_says(tmp_path):
-    from reports import solver_section  # noqa: PLC0415
+    from reports.sections import mapping as solver_section  # noqa: PLC0415
 
     (tmp_path / "made-up").mkdir()
     (tmp_path / "made-up" / "platform.toml").write_text(PLATFORM.format(key="made-up"))
@@ -85,7 +86,7 @@ def test_a_platform_without_its_records_is_left_out_with_what_the_solver_says(tm
 
 
 def test_the_table_of_losses_is_that_of_the_random_tables(tmp_path):
-    from reports import solver_section  # noqa: PLC0415
+    from reports.sections import mapping as solver_section  # noqa: PLC0415
 
     html = solver_section.section(tmp_path, "made-up", "", ())
     for one in mapping_loss.losses():
@@ -95,10 +96,10 @@ def test_the_table_of_losses_is_that_of_the_random_tables(tmp_path):
 
 
 def test_terms_of_scaling_are_those_of_the_profile(profiled):
-    from reports import scaling_points  # noqa: PLC0415
+    from reports.sections import mapping_points as scaling_points  # noqa: PLC0415
 
     table = of_records(profiled, "made-up", load("cartpole_dqn"))
-    terms = scaling_points.terms(table, 64)
+    terms = measured_terms(table, 64)
     assert terms.passes.fixed_seconds == pytest.approx(1e-3)  # as in tests/profiled.py
     assert terms.passes.each_seconds == pytest.approx(1e-5)
     assert terms.replay_seconds == pytest.approx(2 * (1e-5 + 1e-7 * 64))
@@ -117,14 +118,14 @@ def test_terms_of_scaling_are_those_of_the_profile(profiled):
 
 
 def test_without_a_profile_the_factors_say_how_to_make_one():
-    from reports import scaling_points  # noqa: PLC0415
+    from reports.sections import mapping_points as scaling_points  # noqa: PLC0415
 
     with pytest.raises(RecordError, match=r"machine another has no profile .*python -m benchmarks profile"):
         scaling_points.scaled([], "another")
 
 
 def test_each_point_of_the_front_is_the_best_of_its_devices():
-    from reports import solver_points  # noqa: PLC0415
+    from reports.sections import mapping_points as solver_points  # noqa: PLC0415
 
     points = {one.devices: one for one in solver_points.fronts(None)["hopper_ddpg"]}
     best = recommend_mapping("u200", "hopper_ddpg", epsilon=0.0, results=Path("nowhere"))
@@ -139,7 +140,7 @@ def test_each_point_of_the_front_is_the_best_of_its_devices():
 
 
 def test_the_cell_of_all_cores_is_the_answer_and_fewer_are_never_faster(monkeypatch):
-    from reports import solver_points  # noqa: PLC0415
+    from reports.sections import mapping_points as solver_points  # noqa: PLC0415
 
     monkeypatch.setattr(solver_points, "BATCHES", (256,))
     monkeypatch.setattr(solver_points, "CORES", (1, 3, 28))
@@ -153,7 +154,7 @@ def test_the_cell_of_all_cores_is_the_answer_and_fewer_are_never_faster(monkeypa
 
 
 def test_depths_are_of_the_answer_and_of_the_one_without_its_accelerator():
-    from reports import solver_points  # noqa: PLC0415
+    from reports.sections import mapping_points as solver_points  # noqa: PLC0415
 
     answer, other = solver_points.depths(None)
     given = recommend_mapping("u200", "hopper_ddpg", results=Path("nowhere"))
@@ -169,7 +170,7 @@ def test_depths_are_of_the_answer_and_of_the_one_without_its_accelerator():
 
 
 def test_cores_are_those_the_solver_counts_with():
-    from reports import solver_points  # noqa: PLC0415
+    from reports.sections import mapping_points as solver_points  # noqa: PLC0415
 
     found = solver_points.platform_cores(None)
     parts = solver_points.parts_of(None)
@@ -182,10 +183,11 @@ def test_cores_are_those_the_solver_counts_with():
 
 def test_the_page_lists_the_figures_and_has_them_in_their_section(monkeypatch, profiled, tmp_path):
     from reports import __main__ as command  # noqa: PLC0415
-    from reports import solver_section  # noqa: PLC0415
+    from reports.sections import mapping as solver_section  # noqa: PLC0415
+    from reports.sections import training, tree  # noqa: PLC0415
 
-    for others in ("CHARTS", "TRAINING_CHARTS"):
-        monkeypatch.setattr(command, others, ())
+    for others in (training, tree):
+        monkeypatch.setattr(others, "CHARTS", ())
     built = command.build(profiled, tmp_path, tmp_path / "out")
     drawn = [chart.name for chart in solver_section.CHARTS if chart.name.startswith("solver_")]
     out = tmp_path / "out"
@@ -198,10 +200,11 @@ def test_the_page_lists_the_figures_and_has_them_in_their_section(monkeypatch, p
 
 def test_records_of_no_training_leave_out_the_factors_alone(monkeypatch, profiled, tmp_path):
     from reports import __main__ as command  # noqa: PLC0415
-    from reports import solver_section  # noqa: PLC0415
+    from reports.sections import mapping as solver_section  # noqa: PLC0415
+    from reports.sections import training, tree  # noqa: PLC0415
 
-    for others in ("CHARTS", "TRAINING_CHARTS"):
-        monkeypatch.setattr(command, others, ())
+    for others in (training, tree):
+        monkeypatch.setattr(others, "CHARTS", ())
     charts = [chart for chart in solver_section.CHARTS if chart.name in ("solver_scaling", "solver_loss")]
     monkeypatch.setattr(solver_section, "CHARTS", charts)
     weights = [one for one in profiled if one.contestant == "weights"]

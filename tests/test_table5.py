@@ -8,7 +8,8 @@ import pytest
 from dse.published import mapping_times, mappings, quoted
 from dse.published.mappings import Judged, Row
 from dse.solver.problem import Timed
-from reports import look, mapping_section
+from reports import style
+from reports.sections import published, validation
 
 RESULTS = Path(__file__).parents[1] / "results"
 PUBLISHED = {
@@ -177,13 +178,13 @@ def test_all_of_table_five(printed):
 
 @pytest.mark.slow
 def test_the_page_has_all_rows_and_the_figure_a_panel_a_workload(printed):
-    page = mapping_section.mappings(RESULTS, "<figure>")
+    page = published.mappings(RESULTS, "<figure>")
     assert page.count("<tr>") >= 3 * 12
     assert "<figure>" in page
     assert "quoted: G-C-C in Tables V and VII" in page
-    figure = mapping_section.throughput(printed, RESULTS)
+    figure = published.throughput(printed, RESULTS)
     assert [axes.get_title() for axes in figure.axes] == list(PUBLISHED)
-    assert look.picture(figure, "svg").startswith(b"<?xml")
+    assert style.picture(figure, "svg").startswith(b"<?xml")
 
 
 @pytest.mark.parametrize(
@@ -197,8 +198,8 @@ def test_the_page_has_all_rows_and_the_figure_a_panel_a_workload(printed):
     ],
 )
 def test_factors_in_words(ends, told):
-    assert mapping_section._factors(ends) == told
+    assert published._factors(ends) == told
 
 
 def test_without_questions_the_page_says_how_to_measure_them():
-    assert mapping_section.COMMAND in mapping_section.loops([])
+    assert validation.COMMAND in validation.loops([])

@@ -30,21 +30,22 @@ def profiled():
 
 
 def test_rows_are_in_the_unit_of_their_figure(profiled):
-    from reports import training_rows  # noqa: PLC0415
-    from reports.table import tidy  # noqa: PLC0415
+    from reports.sections import training_figures  # noqa: PLC0415
+    from reports.tidy import tidy  # noqa: PLC0415
 
     frame = tidy(profiled)
-    batch = training_rows.over_batch(frame)
+    batch = training_figures.over_batch(frame)
     step = batch[(batch["workload"] == "cartpole_dqn") & (batch["part"] == "learner step") & (batch["threads"] == 1)]
     assert step.set_index("batch")["ns"][64] == pytest.approx(1.64)  # milliseconds
-    cores = training_rows.over_cores(frame)
+    cores = training_figures.over_cores(frame)
     pong = cores[(cores["workload"] == "pong_dqn") & (cores["threads"] == 1)].set_index("part")["ns"]
     assert pong["actor step"] == pytest.approx(5000)
     assert pong["parallel_learners step"] == pytest.approx(4 / 1.32e-3)  # four environment steps a gradient step
-    ratios = training_rows.beside(frame).groupby("placement")["ns"].unique()
+    ratios = training_figures.of_pairs(frame).groupby("placement")["ns"].unique()
     assert ratios["shared"] == pytest.approx([2.2])
     assert ratios["own"] == pytest.approx([1.1])
-    assert training_rows.averages(frame).set_index(["workload", "models"])["ns"]["pong_dqn", 8] == pytest.approx(0.8)
+    averages = training_figures.over_models(frame)
+    assert averages.set_index(["workload", "models"])["ns"]["pong_dqn", 8] == pytest.approx(0.8)
 
 
 def test_every_figure_is_drawn_and_the_page_has_the_knees(profiled, tmp_path):
@@ -63,12 +64,13 @@ def test_every_figure_is_drawn_and_the_page_has_the_knees(profiled, tmp_path):
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_axes_say_their_units_and_nothing_covers_them(profiled, name):
-    from reports import table  # noqa: PLC0415
-    from reports.__main__ import TRAINING_CHARTS  # noqa: PLC0415
+def test_axes_say_their_units_and_nothing_covers_them(profiled, name, tmp_path):
+    from reports.chart import Material  # noqa: PLC0415
+    from reports.sections.training import CHARTS  # noqa: PLC0415
+    from reports.tidy import about  # noqa: PLC0415
 
-    (chart,) = (chart for chart in TRAINING_CHARTS if chart.name == name)
-    figure = chart.draw(chart.rows(table.tidy(profiled)), table.about(profiled))
+    (chart,) = (chart for chart in CHARTS if chart.name == name)
+    figure = chart.draw(chart.rows(Material(profiled, about(profiled), tmp_path)), about(profiled))
     figure.canvas.draw()
     top, bottom = figure.subfigs
     (legend,), (caption,) = top.legends, bottom.texts
@@ -82,16 +84,17 @@ def test_axes_say_their_units_and_nothing_covers_them(profiled, name):
 
 
 def test_the_split_of_cores_that_makes_most_steps_is_ringed(profiled):
-    from reports import table, training_figures, training_rows  # noqa: PLC0415
+    from reports import tidy  # noqa: PLC0415
+    from reports.sections import training_figures  # noqa: PLC0415
 
-    rows = training_rows.over_cores(table.tidy(profiled))
-    figure = training_figures.cores(rows, table.about(profiled))
+    rows = training_figures.over_cores(tidy.tidy(profiled))
+    figure = training_figures.cores(rows, tidy.about(profiled))
     rings = [line for line in figure.axes[0].lines if line.get_fillstyle() == "none"]
     assert [ring.get_xdata()[0] for ring in rings] == [1, 2]  # of four: one actor is faster than two learners
 
 
 def test_without_a_profile_the_section_says_how_to_make_one():
-    from reports import training_section  # noqa: PLC0415
+    from reports.sections import training as training_section  # noqa: PLC0415
 
     told = training_section.section([], "", ["Left out, training_cores: why"])
     assert told.startswith("<p>Left out: no training system was profiled; this would: python -m benchmarks profile")
@@ -123,7 +126,7 @@ def shares_of(trees, actor=1e-4, run="python -m benchmarks share"):
 
 
 def test_a_share_is_the_trees_time_over_the_whole_step():
-    from reports.share_table import section, shares  # noqa: PLC0415
+    from reports.sections.training import share_table, shares  # noqa: PLC0415
 
     trees = {"numba": ((1e-5,) * 3, (8e-4,) * 3), "rllib": ((8e-4, 1e-3, 1.2e-3), (1.6e-3, 1.8e-3, 2e-3))}
     numba, rllib = shares(shares_of(trees))
@@ -135,15 +138,15 @@ def test_a_share_is_the_trees_time_over_the_whole_step():
     assert rllib.high == pytest.approx(1.2e-3 / 2.2e-3)
     assert rllib.is_unstable
     assert not numba.is_unstable
-    html = section(shares_of(trees))
+    html = share_table(shares_of(trees))
     assert "1.00%" in html
     assert "44.44% to 54.55%" in html
     assert "add up to 1,000 us; the whole loop, measured in the same run, takes 800 us, +25%" in html
-    assert section([]) == ""
+    assert share_table([]) == ""
 
 
 def test_shares_mix_no_two_runs():
-    from reports.share_table import shares  # noqa: PLC0415
+    from reports.sections.training import shares  # noqa: PLC0415
 
     whole = shares_of({"numba": ((1e-5,) * 3, (8e-4,) * 3)})
     lone = shares_of({"numpy": ((1e-5,) * 3, (8e-4,) * 3)}, run="another")[2:]
@@ -152,7 +155,7 @@ def test_shares_mix_no_two_runs():
 
 def test_runs_are_drawn_and_listed_with_their_rates(profiled, tmp_path):
     from reports.__main__ import build  # noqa: PLC0415
-    from reports.learning import curves  # noqa: PLC0415
+    from reports.sections.learning import curves  # noqa: PLC0415
 
     machine = tmp_path / profiled[0].machine["key"]
     for alpha, seed, mean, gpu in ((0.6, 0, 498.0, None), (0.6, 1, 500.0, None), (0.0, 0, 250.5, None)):
@@ -182,7 +185,7 @@ def test_runs_are_drawn_and_listed_with_their_rates(profiled, tmp_path):
 
 @pytest.mark.parametrize(("rates", "words"), [((None, 900.0), "<td>900 %</td>"), ((None, None), "<td>none</td>")])
 def test_runs_without_rates_are_left_out_of_the_medians(tmp_path, rates, words):
-    from reports.learning import section  # noqa: PLC0415
+    from reports.sections.learning import section  # noqa: PLC0415
 
     for seed, rate in enumerate(rates):
         folder = tmp_path / "training" / "cartpole_dqn" / f"seed{seed}"

@@ -1,17 +1,24 @@
-"""Seed 3's claims about its learner on an FPGA (Tables III and VI), each computed again: modeled, never measured.
+"""Seed 3's claims about its learner on an FPGA (Tables III and V to VII, Fig. 11), each computed again: modeled.
 
-Claims about times are in ``learner_time_claims``; the clock and the percentages of Table VI in ``device_claims``.
+The clock and the percentages of Table VI are in ``rmm_device``. The bars of Fig. 11 have no numbers, and no TITAN Xp
+was measured. What can be checked is whether the learner's modeled curve leaves room for the crossings that the text
+tells, given the two GPU times which Table VII implies.
 """
 
-from impls.fpga.learner import FP32, resources, stages
+from collections.abc import Sequence
+
+from impls.fpga.learner import FP32, ledger, resources, stages
 from impls.fpga.network import NAMED, Network, parse
+from impls.fpga.resources import Budget
 
-from . import learner_points, learner_time_claims
+from ..records import Measurement
+from . import learner_points
+from .claims import Claim, Verdict, verdict_of
 from .quoted import Quoted
-from .tree_claims import Claim, Verdict
 
+PAPER, ORDER = "seed 3", 2
 TOLERANCE = 0.1
-"""A size further off than this refutes, as does a design that much slower than another."""
+"""A size or rate further off than this refutes, as does a design that much slower than another."""
 ROUNDING = 0.005
 """Of a number printed with three digits."""
 MEGABYTE = 8e6
@@ -20,25 +27,16 @@ ALL_ACTIONS = 18
 """Of the Arcade Learning Environment, for which one network fits every game."""
 
 
-def verdicts(quoted: Quoted) -> list[Claim]:
-    """MACs, stages, parallelism, units, memory, LUTs, and what ``learner_time_claims`` has."""
-    return [
-        _critic_macs(quoted, "CartPole"),
-        _critic_macs(quoted, "Hopper"),
-        _pong_macs(quoted),
-        _stages(),
-        _data_parallel(quoted),
-        _units(quoted),
-        _integer_factor(quoted),
-        _dqn_memory(quoted),
-        _ddpg_memory(quoted),
-        _luts(quoted),
-        *learner_time_claims.verdicts(quoted),
-    ]
+def verdicts(_: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
+    """MACs, stages, parallelism, units, memory, LUTs; CartPole's and Hopper's throughput, the crossings of Fig. 11."""
+    macs = [_critic_macs(quoted, name) for name in ("CartPole", "Hopper")]
+    sizes = (_pong_macs, _stages, _data_parallel, _units, _integer_factor, _dqn_memory, _ddpg_memory, _luts)
+    times = (_cartpole_throughput, _hopper_throughput, _cartpole_curve, _hopper_curve, _pong_curve)
+    return macs + [judge(quoted) for judge in (*sizes, *times)]
 
 
 def _near(value: float, printed: float, tolerance: float) -> Verdict:
-    return "confirmed" if abs(value / printed - 1) <= tolerance else "refuted"
+    return verdict_of(abs(value / printed - 1) <= tolerance)
 
 
 def _critic_macs(quoted: Quoted, name: str) -> Claim:
@@ -77,14 +75,14 @@ def _with_biases(network: Network) -> int:
     return network.macs + sum(layer.outputs for layer in network.layers)
 
 
-def _stages() -> Claim:
+def _stages(_: Quoted) -> Claim:
     network = parse("cartpole")
     kinds = [stage.kind for stage in stages(network)]
     layers = len(network.layers)
     told = " + ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
     return Claim(
         "A pipeline for L layers has n = 3 L stages (IV-B); n = 3 (L - 1) in the dissertation.",
-        "confirmed" if len(kinds) == 3 * layers else "refuted",
+        verdict_of(len(kinds) == 3 * layers),
         f"computed for L = {layers}: {told} = {len(kinds)}. Seed 3's L counts layers of weights, the dissertation's "
         f"layers of neurons, {layers + 1} here, input included: the same stages",
     )
@@ -105,7 +103,7 @@ def _data_parallel(quoted: Quoted) -> Claim:
         )
     return Claim(
         f"The exploration returns DP = {pipelines} pipelines of PI = BS/{pipelines} samples (Table VI).",
-        "refuted" if slower > TOLERANCE else "confirmed",
+        verdict_of(slower <= TOLERANCE),
         f"computed: BS is the batch size B (B/{pipelines} in the dissertation), not S, and DP x PI = B. By seed 3's "
         f"own formula, within two SLRs, the best number depends on network and batch: {'; '.join(told)}",
     )
@@ -134,7 +132,7 @@ def _integer_factor(quoted: Quoted) -> Claim:
     needed = pipelines * units * FP32.dsp
     return Claim(
         "A stage has r_i f units: r_i its MACs over those of the smallest layer, f = 1, 2, ... (VI-A2).",
-        "confirmed" if needed <= printed else "refuted",
+        verdict_of(needed <= printed),
         f"computed for Hopper, whose smallest layer has {smallest} MACs: f = 1 is {units} units a pipeline, "
         f"{units * FP32.dsp:,} DSP, and DP = {pipelines} is {needed:,}, where two SLRs have {have:,} and "
         f"{printed:,.0f} are printed. Ours takes ceil(MACs / T) units for whatever T fits",
@@ -188,4 +186,115 @@ def _luts(quoted: Quoted) -> Claim:
         f"{by_percent / 1e3:.0f}K. With fewer DSP than the DQN learner it has more LUT: {each['ddpg']:,.0f} a MAC, or "
         f"{by_percent / (rows['ddpg']['dsp'] / FP32.dsp):,.0f} by the percentage, against {each['dqn']:,.0f}; which of "
         f"them is a slip cannot be told",
+    )
+
+
+# Times
+
+
+def _rate(quoted: Quoted, name: str) -> float:
+    """Gradient steps a second of a row of Table VII."""
+    return quoted[f"{name}.watts"] * quoted[f"{name}.gps_per_watt"]
+
+
+def _printed_dsp(quoted: Quoted, row: str) -> Budget:
+    """As many DSP as are printed, and whatever else it takes."""
+    return Budget(dsp=int(quoted[f"seed3.table_vi.{row}.dsp"]))
+
+
+def _cartpole_throughput(quoted: Quoted) -> Claim:
+    printed = _rate(quoted, "seed3.table_vii.cartpole")
+    batch = int(quoted["seed3.table_vii.cartpole.batch"])
+    design = learner_points.published(quoted)
+    rate = 1 / ledger(design, batch).seconds
+    own = learner_points.best(design.network, batch, learner_points.published_slices(quoted))
+    faster = ledger(design, batch).cycles / own.cycles
+    return Claim(
+        f"CartPole with all on the FPGA makes {printed:,.0f} gradient steps a second at B = {batch:,} (Table VII).",
+        _near(rate, printed, TOLERANCE),
+        f"modeled: DP = {design.pipelines} and {max(design.stage_cycles)} cycles a stage, as this time implies, so "
+        f"{', '.join(map(str, design.units))} units, make {rate:,.0f} at {design.clock_hz / 1e6:g} MHz "
+        f"({rate / printed - 1:+.1%}): table and formula are consistent, nothing is predicted. They take "
+        f"{resources(design).dsp} DSP. Within two SLRs DP = "
+        f"{own.design.pipelines} with {max(own.design.stage_cycles)} cycles a stage takes {own.needed.dsp:,} and is "
+        f"{faster:.0f} times as fast",
+    )
+
+
+def _hopper_throughput(quoted: Quoted) -> Claim:
+    table = quoted.table("seed3_learner.table_v")
+    batch, slower = int(table["hopper_batch"]), table["hopper_fpga_slower"]
+    printed = _rate(quoted, "seed3_learner.table_vii.hopper") / slower
+    budget = _printed_dsp(quoted, "ddpg")
+    network = parse("hopper")
+    best = learner_points.best(network, batch, budget)
+    units = (budget.dsp or 0) // FP32.dsp
+    most = units * best.design.clock_hz / (batch * sum(stage.gemm.macs for stage in stages(network)))
+    return Claim(
+        f"Hopper's learner on the FPGA (F-C-F) is {slower:g}x slower than G-F-G at B = {batch:,} (Table V).",
+        verdict_of(printed <= most),
+        f"computed: with Table VII's rate for G-F-G it makes at least {printed:.1f} steps a second. {units} MAC units "
+        f"at {best.design.clock_hz / 1e6:g} MHz, those of the printed {budget.dsp:,} DSP, make {most:.1f} if none is "
+        f"ever idle, and {1 / learner_points.seconds(best, batch):.1f} in the best pipelines: "
+        f"{printed / most - 1:+.0%} is more than there is, so one of the numbers is of another build, clock or network",
+    )
+
+
+def _curve(network: Network, first: int, last: int, budget: Budget) -> dict[int, float]:
+    return learner_points.curve(network, learner_points.powers(first, last), budget)
+
+
+def _ms(curve: dict[int, float], batches: list[int]) -> str:
+    return ", ".join(f"{1e3 * curve[batch]:,.3g} ms at B = {batch:,}" for batch in batches)
+
+
+def _cartpole_curve(quoted: Quoted) -> Claim:
+    fig = quoted.table("seed3_learner.fig_11")
+    first, last = int(fig["smallest_batch"]), int(fig["largest_batch"])
+    curve = _curve(parse("cartpole"), first, last, learner_points.published_slices(quoted))
+    slower = quoted["seed3_learner.table_v.cartpole_gpu_slower"]
+    gpu = slower / _rate(quoted, "seed3.table_vii.cartpole")
+    return Claim(
+        f"For CartPole the FPGA trains fastest at every batch from {first} to {last:,} (Fig. 11).",
+        "refuted" if curve[last] > gpu else "not testable here",
+        f"modeled, best design for each batch: {_ms(curve, [first, 1024, last])}. Table V has the GPU learner "
+        f"{slower:g}x slower at B = {last:,}, {1e3 * gpu:.2g} ms: no contradiction. For smaller batches neither table "
+        "has a time of CPU or GPU. Transfers between learner and host are not modeled",
+    )
+
+
+def _hopper_curve(quoted: Quoted) -> Claim:
+    fig = quoted.table("seed3_learner.fig_11")
+    first, last = int(fig["smallest_batch"]), int(fig["largest_batch"])
+    below, above = int(fig["hopper_fpga_below"]), int(fig["hopper_gpu_above"])
+    curve = _curve(parse("hopper"), first, last, _printed_dsp(quoted, "ddpg"))
+    gpu = 1 / _rate(quoted, "seed3_learner.table_vii.hopper")
+    lost = next(batch for batch, seconds in curve.items() if seconds > gpu)
+    contradicted = curve[below // 2] > gpu or curve[last] < gpu
+    return Claim(
+        f"For Hopper the FPGA trains fastest below B = {below}, the GPU above {above:,} (Fig. 11).",
+        "refuted" if contradicted else "not testable here",
+        f"modeled with the printed DDPG learner's DSP: {_ms(curve, [first, below // 2, below, above, last])}. Table "
+        f"VII's GPU mapping takes {1e3 * gpu:.2f} ms at B = {last:,}. If no GPU takes longer for less, the FPGA has "
+        f"lost by B = {lost:,}, and the text needs a GPU time of at least {1e3 * curve[below // 2]:.2g} ms at "
+        f"{below // 2}: {'a' if contradicted else 'no'} contradiction. Where in between they cross needs the GPU",
+    )
+
+
+def _pong_curve(quoted: Quoted) -> Claim:
+    fig = quoted.table("seed3_learner.fig_11")
+    first, last = int(fig["pong_smallest_batch"]), int(fig["pong_largest_batch"])
+    gpu = 1 / _rate(quoted, "seed3_learner.table_vii.pong")
+    budget = _printed_dsp(quoted, "dqn")
+    padded, cited = (_curve(parse(name), first, last, budget) for name in ("pong", "mnih2013"))
+    contradicted = padded[first] > gpu * (1 + TOLERANCE) or padded[last] < gpu
+    return Claim(
+        f"For Pong the FPGA trains fastest below B = {fig['pong_fpga_below']:g}, the GPU above (Fig. 11).",
+        "refuted" if contradicted else "not testable here",
+        f"modeled with the printed DQN learner's DSP, unbounded memory and Table III's MACs: "
+        f"{_ms(padded, [first, last])}. Table VII's GPU mapping takes {1e3 * gpu:.2f} ms at B = {last}, which leaves "
+        f"{'' if padded[first] < gpu else 'no '}room at B = {first} unless a GPU takes longer for less; "
+        f"{padded[first] / gpu - 1:+.0%} is {'more' if contradicted else 'less'} than a model can be off. With the "
+        f"network of [14] the FPGA takes {_ms(cited, [first, 2 * first, last])}, which "
+        f"{'leaves' if cited[first] < gpu < cited[last] else 'leaves no'} room for such a crossing",
     )

@@ -15,8 +15,11 @@ import impls
 
 from .. import stats
 from ..records import Measurement, twins
-from .tree_claims import LINEAR_SLOPE, Claim, Verdict
+from .claims import Claim, Verdict, verdict_of
+from .quoted import NOTHING, Quoted
+from .tree_claims import LINEAR_SLOPE
 
+PAPER, ORDER = "seed 0", 2
 PEER = "peer"
 BATCH = 128
 CAPACITIES = (1 << 10, 1 << 20)  # the least and the most of the figure
@@ -43,7 +46,7 @@ def one_run(found: Sequence[Measurement], primitive: str = PEER) -> list[Measure
     return max(runs.values(), key=lambda run: (len(run), max(record.utc for record in run)), default=[])
 
 
-def verdicts(found: Sequence[Measurement]) -> list[Claim]:
+def verdicts(found: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
     """The claims of section VI-D about tianshou and RLlib."""
     run = one_run(found)
     floor = stats.noise_floor(twins(run, PEER))
@@ -96,7 +99,7 @@ def _rllib_grows_linearly(run: Sequence[Measurement]) -> Claim:
     times = ", ".join(f"{1e6 * seconds:,.0f} us at N={capacity:,}" for capacity, seconds in totals.items())
     return Claim(
         text,
-        "confirmed" if slope >= LINEAR_SLOPE else "refuted",
+        verdict_of(slope >= LINEAR_SLOPE),
         f"fitted exponent of N {slope:.2f}, where 1 is linear and {LINEAR_SLOPE} the least that counts as it: {times}",
     )
 
@@ -125,7 +128,7 @@ def _mean(ratios: Totals) -> float:
 
 
 def _verdict(ratios: Totals, claimed: float, floor: float) -> Verdict:
-    return "confirmed" if _mean(ratios) >= claimed * math.exp(-floor) else "refuted"
+    return verdict_of(_mean(ratios) >= claimed * math.exp(-floor))
 
 
 def _criterion(claimed: float, floor: float) -> str:

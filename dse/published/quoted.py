@@ -51,6 +51,9 @@ class Quoted:
         return ""
 
 
+NOTHING = Quoted({}, {})
+
+
 def read(folder: Path) -> Quoted:
     """All that is quoted in a folder. RecordError for a file that is not TOML, or a number without source or place."""
     paths = sorted(folder.glob("*.toml"))

@@ -1,19 +1,21 @@
 """Seed 3's claims about its replay management module (RMM) on an FPGA, each computed again: modeled, never measured.
 
 Whatever was printed comes from ``results/quoted``; ours comes from the laws of ``impls.fpga`` and from seeded draws.
-Those about what the device has and the module takes are in ``device_claims``.
+Those about what the device has and the module takes are in ``rmm_device``.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from impls.fpga import cycles
 from impls.fpga.design import Design
 
-from . import device_claims, fixed_point, rmm_points
+from ..records import Measurement
+from . import fixed_point, rmm_device, rmm_points
+from .claims import Claim, verdict_of
 from .quoted import Quoted
-from .tree_claims import Claim, Verdict
 
+PAPER, ORDER = "seed 3", 1
 TOLERANCE = 0.1
 """A time or rate further off than this refutes."""
 ELEMENT_BYTES = 8
@@ -23,14 +25,14 @@ Formula = Callable[[Design, int], float]
 Law = Callable[[Design, int], int]
 
 
-def verdicts(quoted: Quoted) -> list[Claim]:
+def verdicts(_: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
     """All claims of sections IV-C4, VI-A2, VII-A and VII-C that laws can answer."""
     return [
         _sampling_cycles(quoted),
         _update_cycles(quoted),
         _even_banks(),
         _fixed_point(),
-        *device_claims.verdicts(quoted),
+        *rmm_device.verdicts(quoted),
         _sampling_span(quoted),
         _update_span(quoted),
         _link(quoted),
@@ -66,10 +68,9 @@ def _cycles(quoted: Quoted, text: str, law: str, printed: Formula, true: Law) ->
             f"({cycles_taken / formula:.2f}x)"
         )
     levels = _shrunk(1).levels
-    verdict: Verdict = "refuted" if max(off) > TOLERANCE else "confirmed"
     return Claim(
         text,
-        verdict,
+        verdict_of(max(off) <= TOLERANCE),
         f"modeled, K = {PUBLISHED.fanout}, {levels} levels: {'; '.join(told)}. The law {law} is that of "
         "simulated hardware: it counts the fill of the pipeline, which the formula leaves out; b is the load of the "
         "busiest bank, here B/S",
@@ -83,11 +84,10 @@ def _even_banks() -> Claim:
         for filling in (rmm_points.UNIFORM, rmm_points.PART_FULL, rmm_points.NEWEST, rmm_points.INSERTED)
     )
     spread = [load for load in rmm_points.loads() if load.banking == "interleaved"]
-    verdict: Verdict = "refuted" if max(load.over_even for load in even) > 1 + TOLERANCE else "confirmed"
     batches = ", ".join(f"{batch:,}" for batch in rmm_points.BANKED)
     return Claim(
         text,
-        verdict,
+        verdict_of(max(load.over_even for load in even) <= 1 + TOLERANCE),
         f"modeled, {PUBLISHED.banks} banks that each hold a sub-tree, B = {batches}: the busiest bank has "
         f"{_shares(even)} times its even share with uniform priorities, {_shares(full)} in a buffer filled to 10 %, "
         f"{_shares(fresh)} where the newest 5 % have the maximum and the rest are rank^-0.6, {_shares(new)} when B new "
@@ -114,10 +114,9 @@ def _fixed_point() -> Claim:
     needed = ", ".join(f"{_round(fixed_point.fit_of(skew, wide).needed)} with {skew}" for skew in fixed_point.SKEWS)
     second = fixed_point.URAM_BITS
     sound = all(fixed_point.fit_of(skew, second).passes for skew in fixed_point.SKEWS)
-    verdict: Verdict = "refuted" if failing else "confirmed"
     return Claim(
         text,
-        verdict,
+        verdict_of(not failing),
         f"computed: {fixed_point.DRAWS:,} seeded draws from {fixed_point.CAPACITY:,} leaves against their float64 "
         f"chances (chi-square, p > {fixed_point.LEVEL:g} passes), with the most fraction bits that still hold "
         f"the largest priority, for they are not printed: {_failures(failing, bits)}. It passes from {least}; "
@@ -157,7 +156,7 @@ def _sampling_span(quoted: Quoted) -> Claim:
     sooner = math.ceil(needed / formula)
     return Claim(
         text,
-        "confirmed" if reached >= needed else "refuted",
+        verdict_of(reached >= needed),
         f"{'reproduced' if reached >= needed else 'not reproduced'}: the FPGA's own time would have to grow "
         f"{needed:,.1f} times from B = {first:,} to {last:,}, more if the GPU's grows at all. B/S x K with S from 1 to "
         f"{most} grows {formula:,.0f} times, the law with fill {filled[1]:,.1f} times, and {max(filled.values()):,.1f} "
@@ -200,7 +199,7 @@ def _link(quoted: Quoted) -> Claim:
     reached = max(*log.values(), back)
     return Claim(
         text,
-        "refuted" if reached < (1 - TOLERANCE) * printed * 1e9 else "confirmed",
+        verdict_of(reached >= (1 - TOLERANCE) * printed * 1e9),
         f"quoted log of a U200: at most {max(log.values()) / 1e9:.1f} GB/s to the device and {back / 1e9:.1f} from it, "
         f"and {1e6 * smallest / log[smallest]:.1f} us for {smallest} bytes. A batch of {batch} there and back at 8 "
         f"bytes an element is then {1e6 * rmm_points.link_seconds(batch):.1f} us (a fit of that log, {off:.0%} off at "

@@ -4,16 +4,16 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from .. import stats
 from ..records import Measurement, twins
 from ..times import tree_cost_model
+from .claims import Claim, verdict_of
+from .quoted import NOTHING, Quoted
 
-Verdict = Literal["confirmed", "refuted", "not testable here"]
+PAPER, ORDER = "seed 0", 1
 Series = dict[int, Measurement]
 
 TREE = "numba"
@@ -21,16 +21,7 @@ INNER_KS = 3  # fewer fanouts have no inside
 LINEAR_SLOPE = 0.9  # of ln(time) over ln(N), from which growth counts as linear
 
 
-@dataclass(frozen=True)
-class Claim:
-    """What the paper says, the verdict, and the numbers behind it."""
-
-    text: str
-    verdict: Verdict
-    evidence: str
-
-
-def verdicts(found: Sequence[Measurement]) -> list[Claim]:
+def verdicts(found: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
     """All claims of sections IV-C, VI-D and VI-G that draws and updates of a sum tree can answer."""
     timed = [record for record in found if record.median_seconds is not None]
     floor = stats.noise_floor(twins(timed))
@@ -66,7 +57,7 @@ def _insertion_falls_with_fanout(found: Sequence[Measurement], floor: float) -> 
         if share
     ]
     clean = all(share.startswith("0 of") for share in (paper or ours,))
-    return Claim(text, "confirmed" if clean else "refuted", "; ".join(evidence))
+    return Claim(text, verdict_of(clean), "; ".join(evidence))
 
 
 def _rises(series: dict[tuple[int, int], Series], floor: float) -> str:
@@ -98,11 +89,10 @@ def _sampling_has_an_inner_minimum(found: Sequence[Measurement], floor: float) -
         clear = math.log(min(times[0], times[-1]) / times[least]) > floor
         if clear and 0 < least < len(times) - 1:
             inner.append(fanouts[least])
-    verdict: Verdict = "confirmed" if 2 * len(inner) > len(series) else "refuted"
     where = f", at K={_counted(inner)}" if inner else ""
     return Claim(
         text,
-        verdict,
+        verdict_of(2 * len(inner) > len(series)),
         f"{len(inner)} of {len(series)} (N, B) have one clearer than the noise floor of {floor:.0%}{where}",
     )
 
@@ -124,10 +114,9 @@ def _sixteen_is_best(found: Sequence[Measurement], floor: float) -> Claim:
         losses.append(loss)
     if not best:
         return Claim(text, "not testable here", "no draws and updates at K = 16 beside other K were measured")
-    verdict: Verdict = "confirmed" if ties == len(best) else "refuted"
     return Claim(
         text,
-        verdict,
+        verdict_of(ties == len(best)),
         f"best K by (N, B): {_counted(best)}; K = 16 is best or ties within {floor:.0%} in {ties} of {len(best)}, and "
         f"loses {max(losses):.0%} at worst, {float(np.median(losses)):.0%} in the median",
     )
@@ -145,10 +134,9 @@ def _alignment_is_worth_one_percent(found: Sequence[Measurement], floor: float) 
         return Claim(text, "not testable here", "no misaligned twins were measured")
     median = float(np.median(gains))
     near = sum(abs(math.log1p(gain) - 0.01) <= floor for gain in gains)
-    verdict: Verdict = "confirmed" if near == len(gains) else "refuted"
     return Claim(
         text,
-        verdict,
+        verdict_of(near == len(gains)),
         f"misaligned takes {median:.0%} longer in the median of {len(gains)} cells, from {min(gains):.0%} to "
         f"{max(gains):.0%}; {near} of them lie within the noise floor of {floor:.0%} around 1 %",
     )
@@ -167,7 +155,6 @@ def _latency_is_sublinear(found: Sequence[Measurement]) -> Claim:
     }
     if not slopes:
         return Claim(text, "not testable here", "no op was measured at three capacities")
-    verdict: Verdict = "confirmed" if max(slopes.values()) < LINEAR_SLOPE else "refuted"
     arrays = {
         "drawing from an array of priorities": _slope(found, "flat", "draw"),
         "updating an array of prefix sums": _slope(found, "cumsum", "update"),
@@ -175,7 +162,7 @@ def _latency_is_sublinear(found: Sequence[Measurement]) -> Claim:
     beside = "".join(f"; {what} has {slope:.2f}" for what, slope in arrays.items() if slope is not None)
     return Claim(
         text,
-        verdict,
+        verdict_of(max(slopes.values()) < LINEAR_SLOPE),
         f"fitted exponents of N (1 is linear) from {min(slopes.values()):.2f} to {max(slopes.values()):.2f} over "
         f"{len(slopes)} (op, B){beside}",
     )

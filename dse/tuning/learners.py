@@ -134,7 +134,7 @@ def learner_scaling(
     fitting = range(1, (min(most, held) if home.kind == "cpu" else most) + 1)
     choice = choose(fitting, range(1, longest + 1), terms, WITHIN)
     horizons = tuple(sorted({1, choice[1], longest}))
-    ran = tuple(_ran(parts.table, terms)) if parts.table and home is parts.cpu else ()
+    ran = tuple(side_by_side(parts.table, terms)) if parts.table and home is parts.cpu else ()
     points = factors(terms, counts, horizons)
     return LearnerScaling(
         *(
@@ -289,7 +289,8 @@ MODELS = {"T_replay": _replay, "T_pass": _passes, "T_records": _records, "T_weig
 """What is to be said of a term that no profile tells: of the parts, the learners' device, and the most learners."""
 
 
-def _ran(table: PerformanceTable, terms: Terms) -> Iterator[Ran]:
+def side_by_side(table: PerformanceTable, terms: Terms) -> Iterator[Ran]:
+    """Data parallel learners of the terms' batch as they were timed, with the same replay beside them."""
     replay = terms.replay_seconds
     for (count, batch), rows in sorted(table.alone("parallel_learners step").items()):
         if batch == terms.batch and count > 1:

@@ -3,22 +3,71 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dse import accuracy, stats
 from dse.accuracy import ACCURACY_FILE, CHECKS, Accuracy
 from dse.published.peer_claims import PEER, is_ours, one_run
-from dse.records import Measurement, RecordError, twins
+from dse.records import Measurement, RecordError, to_rows, twins
 
-from .contestants import Contestant, contestants
-from .markup import Cell, items, paragraph, table
-from .peer_rows import SUM
-from .table import OPS, PREFERRED_CAPACITY, timed
+from ..chart import Section
+from ..markup import Cell, items, named, paragraph, table
+from ..tidy import OPS, PREFERRED_CAPACITY, commit_of, sources_of, timed
+from .peers_figures import SUM, label
 
 SHARED = f"{PEER}_shared"
 SORTED_BY = 1_024  # the batch whose sums order the table
 PARTS = (*OPS, SUM)
 ASKED = ((SUM, SORTED_BY), ("draw", 16_384), (SUM, 32))  # what numba is compared with the best library at
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A library in one dtype, or a tree of ours, with its records by (op, batch)."""
+
+    name: str
+    dtype: str
+    options: str
+    label: str
+    version: str
+    cells: dict[tuple[str, int], Measurement]
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is a tree of ours."""
+        return is_ours(self.name)
+
+    def ns(self, part: str, batch: int) -> float | None:
+        """Nanoseconds per element of an op or of both; None where one was not timed."""
+        found = [self.cells.get((op, batch)) for op in (OPS if part == SUM else (part,))]
+        times = [1e9 * one.seconds / batch for one in found if one]
+        return sum(times) if len(times) == len(found) else None
+
+
+def contestants(cells: Iterable[Measurement], run: Sequence[Measurement]) -> list[Contestant]:
+    """The contestants of some cells, named and versioned as in their whole run."""
+    dtypes = {one.contestant: {other.dtype for other in run if other.contestant == one.contestant} for one in run}
+    found: dict[tuple[str, str, str], Contestant] = {}
+    for one, row in ((one, next(to_rows([one]))) for one in cells):
+        key = (one.contestant, one.dtype, row["options"])
+        if key not in found:
+            found[key] = Contestant(*key, label(*key, len(dtypes[one.contestant])), _version(one, run), {})
+        found[key].cells[one.op, one.batch] = one
+    return list(found.values())
+
+
+def _version(one: Measurement, run: Sequence[Measurement]) -> str:
+    """Of the package of its name, else of the packages it alone needed."""
+    packages = _packages(one)
+    if one.contestant in packages:
+        return packages[one.contestant]
+    common = set.intersection(*(set(_packages(other)) for other in run))
+    return ", ".join(f"{package} {version}" for package, version in packages.items() if package not in common)
+
+
+def _packages(one: Measurement) -> dict[str, str]:
+    return {"python": str(one.machine.get("python", "")), **(one.machine.get("packages") or {})}
 
 
 def section(found: Sequence[Measurement], folder: Path) -> str:
@@ -55,8 +104,6 @@ def _capacity(cells: Iterable[Measurement]) -> int:
 def _origin(run: Sequence[Measurement], others: int) -> str:
     """Which run it was, and how large its noise."""
     one, pairs = run[-1], twins(run, PEER)
-    source, commit = " and ".join(sorted({record.source for record in run})), (one.commit or "no commit")[:10]
-    dirty = " with uncommitted changes" if one.dirty else ""
     noise = (
         f"The noise floor of the run is {stats.noise_floor(pairs):.1%} over {len(pairs)} A/A pairs."
         if pairs
@@ -64,7 +111,8 @@ def _origin(run: Sequence[Measurement], others: int) -> str:
     )
     left = f" {others} cells of other runs are left out." if others else ""
     return paragraph(
-        f"Source: {source}, in one run of {one.command} at {commit}{dirty}; contestants took turns. {noise}{left}"
+        f"Source: {sources_of(run)}, in one run of {one.command} at {commit_of(one, 'with uncommitted changes')}; "
+        f"contestants took turns. {noise}{left}"
     )
 
 
@@ -76,8 +124,8 @@ def _times(compared: Sequence[Contestant], batches: Sequence[int], capacity: int
     for one in sorted(compared, key=lambda one: one.ns(SUM, SORTED_BY) or math.inf):
         ours = "ours" if one.ours else ""
         times = [(ns, "best" if ns and ns == least[column] else "") for column in columns for ns in [one.ns(*column)]]
-        cells = [Cell(said(ns), f"{ours} {best}".strip()) for ns, best in times]
-        rows.append([Cell(text, f"name {ours}".strip()) for text in (one.label, one.version)] + cells)
+        cells = [Cell(said(ns), f"{ours} {best}") for ns, best in times]
+        rows.append([named(text, one.ours) for text in (one.label, one.version)] + cells)
     groups = [("", 2), *((f"B = {batch:,}", len(PARTS)) for batch in batches)]
     head = ("contestant", "version", *("both" if part == SUM else part for part, _ in columns))
     return paragraph(
@@ -114,13 +162,8 @@ def _ratios(compared: Sequence[Contestant], floor: float) -> list[str]:
         theirs = _fastest([one for one in compared if not one.ours], part, batch)
         if ours and theirs:
             ratio = theirs[1] / ours[1]
-            who = (
-                "a tie within the noise"
-                if abs(math.log(ratio)) <= floor
-                else "numba wins"
-                if ratio > 1
-                else "the library wins"
-            )
+            wins = "numba wins" if ratio > 1 else "the library wins"
+            who = "a tie within the noise" if abs(math.log(ratio)) <= floor else wins
             sentences.append(
                 f"{part} at B = {batch:,}: the best library, {theirs[0].label}, takes {said(theirs[1])} ns and numba "
                 f"{said(ours[1])} ns (measured): {ratio:.2f} times as long, {who}."
@@ -181,12 +224,12 @@ def _shared(run: Sequence[Measurement]) -> str:
         for threads in (1, most)
     )
     rows = []
-    for one, several in ((alone[name], together[name]) for name in sorted(alone.keys() & together.keys())):
+    for one, several in ((alone[key], together[key]) for key in sorted(alone.keys() & together.keys())):
         for op, batch in one.cells.keys() & several.cells.keys():
+            times = [held.ns(op, batch) for held in (one, several)]
             speed_up = one.cells[op, batch].seconds / several.cells[op, batch].seconds
-            times = [said(1e9 * held.cells[op, batch].seconds / batch) for held in (one, several)]
-            ours = "ours" if one.ours else ""
-            rows.append((-speed_up, [Cell(text, ours) for text in (one.label, *times, f"{speed_up:.2f}x")]))
+            texts = (one.label, *map(said, times), f"{speed_up:.2f}x")
+            rows.append((-speed_up, [Cell(text, "ours" if one.ours else "") for text in texts]))
     if most == 1 or not rows:
         return paragraph("Left out: no tree was shared by several threads; measure it: make peers.")
     n, b = shared[-1].capacity, shared[-1].batch
@@ -215,9 +258,8 @@ def _accuracy(path: Path) -> str:
         [Cell(text, "" if theirs else "ours") for text in (name, dtype)] + [_finding(held.get(c)) for c in checks]
         for (theirs, name, dtype), held in sorted(rows.items())
     ]
-    sources = " and ".join(sorted({one.source for one in found}))
     return (
-        paragraph(f"What each tree gets wrong ({sources}); red is wrong, small what was seen:")
+        paragraph(f"What each tree gets wrong ({sources_of(found)}); red is wrong, small what was seen:")
         + table(("contestant", "dtype", *(check.replace("_", " ") for check in checks)), body)
         + items(f"{check.replace('_', ' ')}: {CHECKS[check]}" for check in checks)
     )
@@ -249,3 +291,6 @@ def _untimed(run: Sequence[Measurement]) -> str:
         return paragraph(f"Nobody is absent: each of the run's {len(run)} cells has a time.")
     rows = [(*what, len(held), ", ".join(sorted({one.op for one in held}))) for what, held in sorted(missing.items())]
     return paragraph("Absent, and why:") + table(("contestant", "dtype", "status", "reason", "cells", "ops"), rows)
+
+
+SECTIONS = (Section(50, "Other libraries", lambda material: section(material.found, material.folder)),)

@@ -8,10 +8,11 @@ dash of its own, so that nothing is lost in print or to a color-blind reader.
 import io
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.artist import Artist
@@ -20,7 +21,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from .table import About, binary, short
+from .tidy import About, binary, short
 
 COLORS = [sns.color_palette("colorblind")[i] for i in (0, 1, 2, 3, 4, 5, 7, 9)]  # without those too pale for a line
 MARKERS = "osD^vPXp"
@@ -47,17 +48,26 @@ STYLE = {
 styled = mpl.rc_context(STYLE)
 
 
-def panels(question: str, titles: Sequence[str], height: float = 6, **layout: Any) -> tuple[Figure, Sequence[Axes]]:
-    """A figure 9 inches wide that asks a question, with a logarithmic panel a title, and room for a caption."""
+def panels(
+    question: str, titles: Sequence[str], height: float = 6, y: str = TIME, **layout: Any
+) -> tuple[Figure, Sequence[Axes]]:
+    """A figure 9 inches wide that asks a question, with a logarithmic panel a title, and room for a caption.
+
+    ``y``: label of the axes on the left; ``layout``: of ``Figure.subplots``; cells beyond the titles stay empty.
+    """
+    layout = {"nrows": 1, "ncols": len(titles), "sharey": True} | layout
     figure = Figure(figsize=(9, height))
     top, _ = figure.subfigures(2, 1, squeeze=False, height_ratios=(12, 1)).ravel()
     top.suptitle(question, fontweight="bold")
-    grid = top.subplots(squeeze=False, **({"ncols": len(titles), "sharey": True} | layout)).ravel()
-    for axes, title in zip(grid, titles, strict=True):
-        axes.set_title(title)
-        axes.set(xscale="log", yscale="log", ylabel=TIME)
+    grid = top.subplots(squeeze=False, **layout).ravel()
+    for position, axes in enumerate(grid):
+        axes.set_title(titles[position] if position < len(titles) else "")
+        axes.set(xscale="log", yscale="log", ylabel=y)
         axes.label_outer()
-    return figure, grid
+        axes.set_visible(position < len(titles))
+        if not layout["sharey"]:
+            axes.tick_params(labelleft=True)
+    return figure, grid[: len(titles)]
 
 
 def by_op(
@@ -69,12 +79,28 @@ def by_op(
     return figure, list(zip(grid, parts.values(), strict=True))
 
 
+def marks(position: int, dashes: str = "-") -> dict[str, str]:
+    """Color, marker and dash of a series by its position."""
+    color, marker = COLORS[position % len(COLORS)], MARKERS[position % len(MARKERS)]
+    return {"color": color, "marker": marker, "linestyle": dashes}
+
+
+def columns(points: Sequence[Any], *names: str) -> list[list[Any]]:
+    """The attributes of points by these names, a list a name."""
+    return [[getattr(one, name) for one in points] for name in names]
+
+
+def bars(axes: Axes, x: Any, middle: Any, low: Any, high: Any, **how: Any) -> None:
+    """Intervals ``low`` to ``high`` around points, or around one."""
+    ends = [np.clip(np.subtract(middle, low), 0, None), np.clip(np.subtract(high, middle), 0, None)]
+    axes.errorbar(x, middle, np.reshape(ends, (2, -1)), **({"elinewidth": 1, "capsize": 2.5} | how))
+
+
 def line(
     axes: Axes, rows: pd.DataFrame, x: str, label: str, position: int, dashes: str = "-", marker: str | None = None
 ) -> None:
     """One series with its intervals, in the color and marker of its position."""
-    style = {"color": COLORS[position % len(COLORS)], "marker": marker or MARKERS[position % len(MARKERS)]}
-    series(axes, rows, x, label, style | {"linestyle": dashes})
+    series(axes, rows, x, label, marks(position, dashes) | ({"marker": marker} if marker else {}))
 
 
 def series(axes: Axes, rows: pd.DataFrame, x: str, label: str, style: Mapping[str, Any]) -> None:
@@ -83,11 +109,15 @@ def series(axes: Axes, rows: pd.DataFrame, x: str, label: str, style: Mapping[st
     for source, part in rows.sort_values(x).groupby("source"):
         is_measured = source == "measured"
         name, drawn = (label, style) if is_measured else (f"{label} ({source})", {**style, "linestyle": ":"})
-        ends = [(part["ns"] - part["low_ns"]).clip(lower=0), (part["high_ns"] - part["ns"]).clip(lower=0)]
-        axes.errorbar(part[x], part["ns"], ends, fmt="none", ecolor=color, elinewidth=1, capsize=2.5, alpha=0.7)
+        bars(axes, part[x], part["ns"], part["low_ns"], part["high_ns"], fmt="none", ecolor=color, alpha=0.7)
         axes.plot(part[x], part["ns"], label=name, **drawn)
         hollow = part[part["status"] == "unstable"]
         axes.plot(hollow[x], hollow["ns"], marker, color=color, markerfacecolor="white")
+
+
+def ring(axes: Axes, x: float, y: float) -> None:
+    """A ring around what is best."""
+    axes.plot(x, y, "o", markersize=15, fillstyle="none", color="black", zorder=5)
 
 
 def ticks(axis: Axis, values: Sequence[float], say: Callable[[float], str] = short) -> None:
@@ -95,6 +125,12 @@ def ticks(axis: Axis, values: Sequence[float], say: Callable[[float], str] = sho
     axis.set_major_locator(FixedLocator(list(values)))
     axis.set_major_formatter(FixedFormatter([say(value) for value in values]))
     axis.set_minor_locator(NullLocator())
+
+
+def x_axis(axes: Axes, values: Iterable[float], label: str, say: Callable[[float], str] = short) -> None:
+    """A label, and ticks at these values and nowhere else."""
+    ticks(axes.xaxis, sorted(set(values)), say)
+    axes.set(xlabel=label)
 
 
 def bytes_axis(axes: Axes, rows: pd.DataFrame, label: str) -> None:

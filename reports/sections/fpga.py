@@ -4,15 +4,19 @@ Everything here is modeled, computed or quoted, and says which; no FPGA was used
 """
 
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 
-from dse.published import learner_claims, quoted, rmm_claims, rmm_points
+from dse.published import quoted, rmm_points
 from dse.published.quoted import Quoted
 from dse.published.rmm_points import BATCHES, POINTS, PUBLISHED, Point, Taken
+from dse.records import Measurement
 
-from .markup import Cell, items, paragraph, table
+from ..chart import Chart, Material, Section
+from ..markup import Cell, items, named, paragraph, paragraphs, table
+from . import fpga_figures as figures
+from .claims import FPGA_PAPER, judged
 
-FOLDER = "quoted"
 KINDS = {"lut": "LUT", "ff": "registers", "dsp": "DSP", "bram36": "BRAM36", "uram": "UltraRAM"}
 LAWS = {"rtl": "simulated hardware", "published": "formula as printed"}
 LARGEST = BATCHES[-1]
@@ -32,17 +36,16 @@ UNCHECKED = (
 )
 
 
-def section(results: Path) -> str:
+def section(results: Path, records: Sequence[Measurement] = ()) -> str:
     """Claims, design points and open ends as HTML. RecordError where nothing is quoted."""
-    found = quoted.read(results / FOLDER)
-    judged = [*rmm_claims.verdicts(found), *learner_claims.verdicts(found)]
+    found = quoted.read(results / "quoted")
     return (
         paragraph(
             "Nothing in this section was measured. Modeled: by cycle laws that equal simulated hardware, at "
             f"{PUBLISHED.design.clock_hz / 1e6:g} MHz. Computed: arithmetic and seeded draws. Quoted: printed by "
             "others."
         )
-        + table(("claim of seed 3", "verdict", "evidence"), [(one.text, one.verdict, one.evidence) for one in judged])
+        + judged(FPGA_PAPER, records, results, f"claim of {FPGA_PAPER}")
         + _designs()
         + _resources(found)
         + paragraph("Not checked:")
@@ -59,9 +62,7 @@ def _designs() -> str:
             times = [Cell(f"{one.cycles:,.0f}", note=f"{1e6 * one.seconds:,.3g} us") for one in calls]
             rows.append([_name(point), LAWS[law], *times])
     link = [(Cell("", note=f"+{1e6 * rmm_points.link_seconds(batch):,.3g} us"),) * 2 for batch in BATCHES]
-    rows.append(
-        [Cell("host link, there and back", "name"), "fit to a quoted log", *(cell for two in link for cell in two)]
-    )
+    rows.append([named("host link, there and back"), "fit to a quoted log", *(cell for two in link for cell in two)])
     groups = [("", 2), *((f"B = {batch:,}", 2) for batch in BATCHES)]
     return (
         paragraph(
@@ -74,7 +75,7 @@ def _designs() -> str:
 
 
 def _name(point: Point) -> Cell:
-    return Cell(point.name, "name" if point is PUBLISHED else "name ours", rmm_points.said(point.design))
+    return named(point.name, point is not PUBLISHED, rmm_points.said(point.design))
 
 
 def _gains() -> list[str]:
@@ -99,7 +100,7 @@ def _resources(found: Quoted) -> str:
     held = found.table(f"{rmm_points.SHELL}.{PUBLISHED.slr}")
     printed = found.table("seed3.table_vi.rmm")
     quoted_row = [
-        Cell("published (quoted)", "name"),
+        named("published (quoted)"),
         PUBLISHED.slr.upper(),
         *(_quoted_cell(printed, held, kind) for kind in KINDS),
         f"{printed['sram_mb']:g}",
@@ -137,8 +138,8 @@ def _resource_row(point: Point, taken: Taken) -> list[object]:
                 f"{share:.0%}; {each:,g} each",
             )
         )
-    name = Cell(f"{point.name}, our hardware", "name") if point is PUBLISHED else Cell(point.name, "name ours")
-    return [name, point.slr.upper(), *cells, f"{taken.whole.sram_bits / MIB:.2f}"]
+    label = named(f"{point.name}, our hardware") if point is PUBLISHED else named(point.name, ours=True)
+    return [label, point.slr.upper(), *cells, f"{taken.whole.sram_bits / MIB:.2f}"]
 
 
 def _fitting(taken: dict[str, Taken], found: Quoted) -> list[str]:
@@ -159,3 +160,43 @@ def _fitting(taken: dict[str, Taken], found: Quoted) -> list[str]:
 def _fits(point: Point, taken: Taken) -> str:
     over = [f"{KINDS[kind]} {share:.0%}" for kind, share in taken.shares.items() if share > 1]
     return f"does not fit {point.slr.upper()} ({', '.join(over)})" if over else f"fits {point.slr.upper()}"
+
+
+PRINTED = attrgetter("printed")
+CHARTS = (
+    Chart(
+        "fpga_latency",
+        PRINTED,
+        lambda *_: figures.latency(),
+        "Modeled, so dashed throughout. Where a line is flat a batch waits for the pipeline to fill; the formula as "
+        "printed has no such part. A host waits for the link as well, which takes longer than all of them.",
+    ),
+    Chart(
+        "fpga_banks",
+        PRINTED,
+        lambda *_: figures.banks(),
+        "A batch takes as many times an even share as its busiest bank has. Sub-trees as banks suffer from a buffer "
+        "that is filled in part, or where the newest leaves weigh most; dealing leaves out in turn does not.",
+    ),
+    Chart(
+        "fpga_fixed_point",
+        PRINTED,
+        lambda *_: figures.leaf_bits(),
+        "Each bit more takes four times the draws to be noticed, once every leaf is held at all. Hollow markers below "
+        "the horizontal line are widths at which the draws made here differ from those of float64.",
+    ),
+    Chart(
+        "fpga_learner",
+        PRINTED,
+        lambda printed, _: figures.learner(printed),
+        "Modeled, so dashed throughout. The published CartPole design meets its own printed rate, and uses few of the "
+        "multipliers there are. Where a star lies below its network's line, seed 3's GPU is ahead.",
+    ),
+)
+
+
+def _html(material: Material) -> str:
+    return section(material.results, material.found) + material.pictures(CHARTS) + paragraphs(material.missing(CHARTS))
+
+
+SECTIONS = (Section(70, "On an FPGA (modeled)", _html),)

@@ -1,114 +1,25 @@
-"""The page's section that holds the solver against others: measured serial loops, and seed 3's published mappings."""
+"""The page's section about seed 3's published mappings beside the exact optimum, and the rates of all of them."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dse.platforms.reading import RESULTS
 from dse.published import mappings as table5
 from dse.published import quoted
 from dse.published.mappings import Judged, Pace, Row
 from dse.published.quoted import Quoted
-from dse.records import Measurement, twins
 from dse.solver.problem import Timed
-from dse.stats import noise_floor
-from dse.validation import loops as prediction
-from dse.validation.loops import Answered
 
-from . import look
-from .markup import Cell, items, paragraph, table
-from .table import short
+from .. import style
+from ..chart import Chart, Material, Section
+from ..markup import Cell, paragraph, table
 
-FIGURE = "mapping_throughput"
-COMMAND = "python -m benchmarks loop-questions"
-TARGET = 0.15  # of the median error
-LOOP_HEAD = (
-    "workload",
-    "B",
-    "u",
-    "predicted steps/s",
-    "95 % interval",
-    "measured steps/s",
-    "95 % interval",
-    "error",
-    "beside the control",
-    "",
-)
-MAPPING_HEAD = (
-    "workload",
-    "B",
-    "published",
-    "Algorithm 3",
-    "ours",
-    "ours, steps/s",
-    "fastest learner",
-    "agrees",
-    "why",
-)
+MAPPING_HEAD = "workload; B; published; Algorithm 3; ours; ours, steps/s; fastest learner; agrees; why".split("; ")
 BASELINE_HEAD = ("workload", "B", "published", "baseline", "slower, as printed", "slower, modeled", "it is bound by")
 TIMES_HEAD = ("workload", "B", *(f"{what}, {name}" for what in ("learner", "RMM") for name in ("CPU", "GPU", "FPGA")))
 HOLDS_HEAD = ("workload", "B", "learner-RMM", "CPU times x", "GPU times x", "FPGA times x")
-
-
-def loops(found: Sequence[Measurement], results: Path = RESULTS) -> str:
-    """The solver's rates of serial loops beside what was measured, as HTML; how to measure them where nothing was."""
-    answered, faults = prediction.every_answer(found, results)
-    faults = [f"Left out: {fault}." for fault in faults]
-    asked = [one for one in answered if not one.is_control]
-    if not asked:
-        nothing = f"Left out: no serial loop was measured at other shapes; this would: {COMMAND}."
-        return items(faults) if faults else paragraph(nothing)
-    floor = noise_floor(twins(found, prediction.QUESTION))
-    seeds = ", ".join(sorted({str(one.measured.options["seed"]) for one in asked}))
-    told = (
-        f"Gradient steps a second of the serial loop, with batch B and update interval u drawn by seed {seeds}: what "
-        "the command recommend answers from records made before, fixed to what was run (in turns on one core, one "
-        f"thread of torch, the numba tree); then measured. {_typical(answered)} "
-        f"{sum(one.is_inside for one in asked)} of {len(asked)} intervals overlap. The same loop measured twice in the "
-        f"run differs by up to {floor:.1%}. The control is the workload as it is, in that run; beside it the error is "
-        "that of predicted / control's predicted against measured / control's measured."
-    )
-    more = [*_drift(answered), *faults]
-    return paragraph(told) + table(LOOP_HEAD, map(_loop_row, answered)) + (items(more) if more else "")
-
-
-def _typical(answered: Sequence[Answered]) -> str:
-    """The errors in a sentence."""
-    raw, beside = prediction.median_errors(answered)
-    told = f"The median error is {raw:.1%}"
-    if beside is not None:
-        told += f", and {beside:.1%} with the drift of the control taken out"
-    return f"{told}; the target of {TARGET:.0%}, which is for the raw one, was {'' if raw <= TARGET else 'not '}met."
-
-
-def _loop_row(one: Answered) -> tuple[object, ...]:
-    predicted, (measured, *ends) = one.predicted, one.measured_hz
-    notes = ["control: the workload as it is"] if one.is_control else []
-    notes += ["unstable"] if one.measured.status == "unstable" else []
-    return (
-        predicted.workload,
-        f"{predicted.batch:,}",
-        predicted.update_interval,
-        f"{predicted.hz:,.1f}",
-        f"{predicted.low:,.1f} to {predicted.high:,.1f}",
-        f"{measured:,.1f}",
-        f"{ends[0]:,.1f} to {ends[1]:,.1f}",
-        f"{one.error:+.1%}",
-        "" if one.is_control or one.beside_control is None else f"{one.beside_control:+.1%}",
-        ", ".join(notes),
-    )
-
-
-def _drift(answered: Sequence[Answered]) -> list[str]:
-    """What the unchanged loops of the run say of the machine."""
-    return [
-        f"{one.predicted.workload}: the control took {1 + one.error:.2f} times as long as the solver tells from "
-        "earlier records. So much the machine had changed by, or the solver misses of this loop as it is; it is part "
-        "of each raw error."
-        for one in answered
-        if one.is_control
-    ]
 
 
 def mappings(results: Path, picture: str) -> str:
@@ -191,12 +102,12 @@ def _time(time: Timed | None) -> Cell:
     return Cell(f"{1e6 * time.seconds:,.3g}", note=f"{1e6 * time.low:,.3g} to {1e6 * time.high:,.3g}, {time.source}")
 
 
-@look.styled
+@style.styled
 def throughput(printed: Quoted, results: Path) -> Figure:
     """Steps a second of every learner-RMM pair over B, and of the fastest learner alone: modeled, after Fig. 13."""
     paces = list(table5.paces(printed, results))
     workloads = list(dict.fromkeys(one.workload for one in paces))
-    figure, panels = look.panels("What does each mapping give?", workloads, 6.4, sharey=False)
+    figure, panels = style.panels("What does each mapping give?", workloads, 6.4, sharey=False)
     chosen = {(name, batch): _published(printed, name, batch) for name, batch in table5.asked(printed)}
     for axes, name in zip(panels, workloads, strict=True):
         own = [one for one in paces if one.workload == name]
@@ -205,27 +116,44 @@ def throughput(printed: Quoted, results: Path) -> Figure:
         limits = dict(sorted((one.batch, one.limit_hz) for one in own))
         axes.plot(list(limits), list(limits.values()), "k:", lw=2.5, label="fastest learner alone", zorder=0)
         rings = [(one.batch, one.hz) for one in own if one.hz and chosen[name, one.batch] == one.pair]
-        style = {"markersize": 15, "markerfacecolor": "none", "color": "0.25"}
-        axes.plot(*zip(*rings, strict=True), "o", label="published", **style)
-        look.ticks(axes.xaxis, sorted(limits), short)
+        marks = {"markersize": 15, "markerfacecolor": "none", "color": "0.25"}
+        axes.plot(*zip(*rings, strict=True), "o", label="published", **marks)
+        style.x_axis(axes, limits, "batch B")
         axes.margins(x=0.15)
-        axes.set(xlabel="batch B", ylabel="gradient steps / s")
-        axes.tick_params(labelleft=True)
+        axes.set(ylabel="gradient steps / s")
     caption = (
         "Learner-RMM on CPU (C), GPU (G), FPGA (F), each with the data storage where it is best; ringed: the pair of "
         "seed 3's Table V. Modeled from seed 3's platform file, with the learners that Tables V and VII tell; actors "
         "left out. The dotted line is what seed 3's Fig. 13 calls the theoretical optimum."
     )
-    return look.captioned(figure, caption)
+    return style.captioned(figure, caption)
 
 
-def _pair(axes: look.Axes, line: Sequence[Pace], pair: str, position: int) -> None:
+def _pair(axes: Axes, line: Sequence[Pace], pair: str, position: int) -> None:
     """The learner has the color, the RMM the marker and dash."""
     learner, rmm = divmod(position, len(table5.DEVICES))
-    style = {"color": look.COLORS[learner], "marker": look.MARKERS[rmm], "linestyle": ("-", "--", "-.")[rmm]}
-    axes.plot([one.batch for one in line], [one.hz for one in line], label=pair, alpha=0.85, **style)
+    marks = style.marks(rmm, ("-", "--", "-.")[rmm]) | {"color": style.COLORS[learner]}
+    axes.plot(*style.columns(line, "batch", "hz"), label=pair, alpha=0.85, **marks)
 
 
 def _published(printed: Quoted, name: str, batch: int) -> str:
     speedups = printed.table(f"{table5.TABLE}.{name}.{batch}")
     return next(mapping for mapping, behind in speedups.items() if behind == 1).rpartition("-")[0]
+
+
+CHARTS = (
+    Chart(
+        "mapping_throughput",
+        lambda material: (material.printed, material.results),
+        lambda rests_on, _: throughput(*rests_on),
+        "The highest line of a panel is the mapping to choose for its batch. The nearer it is to the dotted line, the "
+        "better everything hides behind the learner. Seed 3's Figure 13 asks the same.",
+    ),
+)
+
+
+def _html(material: Material) -> str:
+    return mappings(material.results, material.pictures(CHARTS))
+
+
+SECTIONS = (Section(100, "Published mappings (modeled)", _html),)

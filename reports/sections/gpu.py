@@ -6,11 +6,11 @@ from dse import stats
 from dse.published.peer_claims import one_run
 from dse.records import Measurement, RecordError, twins
 
-from .contestants import Contestant, contestants
-from .markup import Cell, items, paragraph, table
-from .peer_rows import GPU
-from .peer_section import said
-from .table import PREFERRED_CAPACITY, timed
+from ..chart import Section
+from ..markup import items, named, paragraph, table
+from ..tidy import PREFERRED_CAPACITY, commit_of, sources_of, timed
+from .peers import Contestant, contestants, said
+from .peers_figures import GPU
 
 OPS = ("sample", "draw", "update")
 COMPARED = (("sample", "sampling"), ("update", "updating"))
@@ -39,17 +39,15 @@ def _origin(run: Sequence[Measurement]) -> str:
     one, floor = run[-1], stats.noise_floor(twins(run, GPU))
     gpus = ", ".join(one.machine.get("gpus") or ["an unknown GPU"])
     return paragraph(
-        f"Source: {' and '.join(sorted({record.source for record in run}))} on {gpus}, in one run of {one.command} at "
-        f"{(one.commit or 'no commit')[:10]}, between CUDA events; contestants took turns. The noise floor of the run "
-        f"is {floor:.1%}."
+        f"Source: {sources_of(run)} on {gpus}, in one run of {one.command} at {commit_of(one)}, between CUDA events; "
+        f"contestants took turns. The noise floor of the run is {floor:.1%}."
     )
 
 
 def _times(compared: Sequence[Contestant], batches: Sequence[int], capacity: int) -> str:
     rows = []
     for one in sorted(compared, key=lambda one: (not one.ours, one.label)):
-        name = Cell(one.label, f"name {'ours' if one.ours else ''}".strip())
-        rows.append([name, *(said(one.ns(op, batch)) for batch in batches for op in OPS)])
+        rows.append([named(one.label, one.ours), *(said(one.ns(op, batch)) for batch in batches for op in OPS)])
     groups = [("", 1), *((f"B = {batch:,}", len(OPS)) for batch in batches)]
     return paragraph(f"Nanoseconds per element (measured), N = {capacity:,}. Bold is ours.") + table(
         ("contestant", *(op for _ in batches for op in OPS)), rows, groups
@@ -67,3 +65,6 @@ def _ratios(compared: Sequence[Contestant], batches: Sequence[int]) -> list[str]
             if ratios:
                 sentences.append(f"{theirs.label} takes, {doing}, as many times as long as ours: {', '.join(ratios)}.")
     return sentences
+
+
+SECTIONS = (Section(60, "On a GPU", lambda material: section(material.found)),)

@@ -1,18 +1,15 @@
 """The figures of the FPGA, from laws, a quoted log and seeded draws: every curve is dashed, for none was measured."""
 
-from collections.abc import Sequence
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dse.published import fixed_point, learner_points, rmm_points
-from dse.published.fixed_point import Fit
 from dse.published.learner_points import Curve
 from dse.published.quoted import Quoted
 from dse.published.rmm_points import Point
 
-from . import look
-from .table import short
+from .. import style
+from ..tidy import short
 
 OPS = {"sample": "sampling a batch", "update": "updating a batch"}
 LAW = {"rtl": "law of simulated hardware", "published": "formula as printed"}
@@ -24,28 +21,27 @@ RATES = {
     "Hopper": "seed3_learner.table_vii.hopper",
     "Pong": "seed3_learner.table_vii.pong",
 }
+NEEDED = ("leaf_bits", "needed")
 BIT_TICKS = tuple(range(6, 25, 2))
 
 
-@look.styled
+@style.styled
 def latency() -> Figure:
     """Modeled microseconds of a call over B: a line a design and law, the host's link beside them."""
-    question = "How long would an FPGA take for a batch? (modeled)"
-    figure, panels = look.panels(question, [f"{what}, N = {short(rmm_points.CAPACITY)}" for what in OPS.values()], 6.5)
+    titles = [f"{what}, N = {short(rmm_points.CAPACITY)}" for what in OPS.values()]
+    question, y = "How long would an FPGA take for a batch? (modeled)", "modeled time of a call (us)"
+    figure, panels = style.panels(question, titles, 6.5, y)
     for axes, op in zip(panels, OPS, strict=True):
         for position, point in enumerate(rmm_points.BUILDABLE):
             for law in point.laws:
                 _curve(axes, point, op, law, position)
         link = [1e6 * rmm_points.link_seconds(batch) for batch in rmm_points.CURVE]
-        axes.plot(
-            rmm_points.CURVE, link, color=LINK_COLOR, linestyle="-.", label="host link, there and back (quoted log)"
-        )
-        look.ticks(axes.xaxis, rmm_points.CURVE)
+        label = "host link, there and back (quoted log)"
+        axes.plot(rmm_points.CURVE, link, color=LINK_COLOR, linestyle="-.", label=label)
+        style.x_axis(axes, rmm_points.CURVE, "elements of a call B")
         axes.tick_params("x", rotation=40)
-        axes.set(xlabel="elements of a call B", ylabel="modeled time of a call (us)")
-        axes.label_outer()
     clock = rmm_points.PUBLISHED.design.clock_hz / 1e6
-    return look.captioned(
+    return style.captioned(
         figure,
         f"Source: modeled; cycles at {clock:g} MHz, nothing was built or placed. Leaves of equal priority; S "
         "is the same for every B, where seed 3 takes fewer for a small one. The link, a fit to a log of a U200 at 8 "
@@ -55,31 +51,30 @@ def latency() -> Figure:
 
 def _curve(axes: Axes, point: Point, op: str, law: str, position: int) -> None:
     times = [1e6 * rmm_points.call(point.design, op, batch, law).seconds for batch in rmm_points.CURVE]
-    style = {"color": look.COLORS[position], "marker": look.MARKERS[position], "linestyle": DASHES[law]}
     design = point.design
     shape = f"{point.name} ({design.micro}, K = {design.fanout}, S = {design.banks})"
-    face = "white" if law == "published" else look.COLORS[position]
-    axes.plot(rmm_points.CURVE, times, label=f"{shape}: {LAW[law]}", markerfacecolor=face, **style)
+    face = "white" if law == "published" else style.COLORS[position]
+    marks = style.marks(position, DASHES[law])
+    axes.plot(rmm_points.CURVE, times, label=f"{shape}: {LAW[law]}", markerfacecolor=face, **marks)
 
 
-@look.styled
+@style.styled
 def learner(quoted: Quoted) -> Figure:
     """Modeled milliseconds of a gradient step over B: a line a network, beside what Table VII's rates imply."""
-    question = "How long would an FPGA train on a batch? (modeled)"
-    figure, (axes,) = look.panels(question, ["best design for each batch, in two slices of an Alveo U200"], 6.5)
+    question, y = "How long would an FPGA train on a batch? (modeled)", "modeled time of a gradient step (ms)"
+    figure, (axes,) = style.panels(question, ["best design for each batch, in two slices of an Alveo U200"], 6.5, y)
     for position, line in enumerate(learner_points.curves(quoted)):
-        style = {"color": look.COLORS[position], "marker": look.MARKERS[position], "linestyle": "--"}
-        axes.plot(*_milliseconds(line), label=f"{line.network}, {line.macs:,} MACs a sample", **style)
+        label = f"{line.network}, {line.macs:,} MACs a sample"
+        axes.plot(*_milliseconds(line), label=label, **style.marks(position, "--"))
     published = _milliseconds(learner_points.published_curve(quoted))
-    axes.plot(*published, color=look.COLORS[0], linestyle=":", label="cartpole, published design (DP = 2)")
+    axes.plot(*published, color=style.COLORS[0], linestyle=":", label="cartpole, published design (DP = 2)")
     for position, (name, place) in enumerate(RATES.items()):
         row = quoted.table(place)
         at = 1e3 / (row["watts"] * row["gps_per_watt"])
-        style = {"color": look.COLORS[position], "markersize": 13, "markeredgecolor": "black", "linestyle": "none"}
-        axes.plot([row["batch"]], [at], "*", label=f"{name}, its fastest mapping (quoted)", **style)
-    look.ticks(axes.xaxis, (8, 32, 128, 512, 2_048, 16_384))
-    axes.set(xlabel="samples of a gradient step B", ylabel="modeled time of a gradient step (ms)")
-    return look.captioned(
+        marks = {"color": style.COLORS[position], "markersize": 13, "markeredgecolor": "black", "linestyle": "none"}
+        axes.plot([row["batch"]], [at], "*", label=f"{name}, its fastest mapping (quoted)", **marks)
+    style.x_axis(axes, (8, 32, 128, 512, 2_048, 16_384), "samples of a gradient step B")
+    return style.captioned(
         figure,
         "Source: modeled by seed 3's formula, fp32 MACs of 5 DSP at the clock its numbers imply; nothing was built. "
         "Stars: quoted, what Table VII's steps per second and watt imply, for all of seed 3's system: CartPole's on "
@@ -91,63 +86,55 @@ def _milliseconds(line: Curve) -> tuple[list[int], list[float]]:
     return list(line.seconds), [1e3 * seconds for seconds in line.seconds.values()]
 
 
-@look.styled
+@style.styled
 def banks() -> Figure:
     """Load of the busiest bank over an even share: a panel a banking, a line a filling of the buffer."""
     found = rmm_points.loads()
     bankings = list(dict.fromkeys(load.banking for load in found))
     titles = {"contiguous": "a sub-tree a bank (contiguous)", "interleaved": "leaf i in bank i mod S (interleaved)"}
     question = "How evenly is work spread over the banks? (modeled)"
-    figure, panels = look.panels(question, [titles[banking] for banking in bankings])
+    y = "busiest bank over even share (ratio)"
+    figure, panels = style.panels(question, [titles[banking] for banking in bankings], y=y)
     fillings = list(dict.fromkeys(load.filling for load in found))
     for axes, banking in zip(panels, bankings, strict=True):
         for position, filling in enumerate(fillings):
             line = [load for load in found if (load.banking, load.filling) == (banking, filling)]
-            style = {"color": look.COLORS[position], "marker": look.MARKERS[position], "linestyle": "--"}
-            size = 11 - 1.7 * position  # equal lines are seen beneath each other
-            at, high = [load.batch for load in line], [load.over_even for load in line]
-            axes.plot(at, high, label=filling, markersize=size, **style)
+            marks = style.marks(position, "--") | {"markersize": 11 - 1.7 * position}  # equal ones are seen beneath
+            axes.plot(*style.columns(line, "batch", "over_even"), label=filling, **marks)
         axes.axhline(1, color="0.4", linewidth=1)
-        look.ticks(axes.xaxis, rmm_points.BANKED)
-        axes.set(xlabel="elements of a call B", ylabel="busiest bank over even share (ratio)")
-        axes.label_outer()
-    return look.captioned(
+        style.x_axis(axes, rmm_points.BANKED, "elements of a call B")
+    return style.captioned(
         figure,
         f"Source: modeled; mean over seeded batches, S = {found[0].banks}, N = {rmm_points.CAPACITY:,}. At 1 every "
         "bank has as much to do; a batch takes as long as its busiest bank. All but the last line draw samples.",
     )
 
 
-@look.styled
+@style.styled
 def leaf_bits() -> Figure:
     """Draws that would tell fixed-point leaves from float64, over their bits: a line a skew; hollow where ours did."""
     question = "How many bits must a leaf have? (computed from seeded draws)"
-    figure, (axes,) = look.panels(question, [f"{fixed_point.CAPACITY:,} leaves, largest priority just held"])
+    figure, (axes,) = style.panels(question, [f"{fixed_point.CAPACITY:,} leaves, largest priority just held"])
     for position, skew in enumerate(fixed_point.SKEWS):
         line = [fit for fit in fixed_point.fits() if fit.skew == skew and fit.needed < UNSEEN_ABOVE]
-        color, marker = look.COLORS[position], look.MARKERS[position]
-        axes.plot(*_needed(line), color=color, marker=marker, linestyle="--", label=f"priorities {skew}")
-        axes.plot(*_needed([fit for fit in line if not fit.passes]), marker, color=color, markerfacecolor="white")
+        failing = [fit for fit in line if not fit.passes]
+        axes.plot(*style.columns(line, *NEEDED), label=f"priorities {skew}", **style.marks(position, "--"))
+        axes.plot(*style.columns(failing, *NEEDED), markerfacecolor="white", **style.marks(position, "none"))
     axes.axhline(fixed_point.DRAWS, color="0.35", linewidth=1, label=f"{short(fixed_point.DRAWS)} draws, made here")
     for design, dashes in ((rmm_points.PUBLISHED.design, "-."), (rmm_points.WIDE.design, (0, (1, 2)))):
         whose = "published, by its 4.5 MB" if design is rmm_points.PUBLISHED.design else "ours"
-        axes.axvline(
-            design.leaf_bits, color="0.35", linewidth=1.2, linestyle=dashes, label=f"{design.leaf_bits} bits ({whose})"
-        )
+        label = f"{design.leaf_bits} bits ({whose})"
+        axes.axvline(design.leaf_bits, color="0.35", linewidth=1.2, linestyle=dashes, label=label)
     axes.set(xscale="linear", xlabel="bits of a leaf", ylabel="draws that would tell it from float64 (number)")
-    figure = look.captioned(
+    figure = style.captioned(
         figure,
         f"Source: computed. Hollow: {fixed_point.DRAWS:,} seeded draws fail the chi-square test "
         f"(p <= {fixed_point.LEVEL:g}); at the draws of a line about half of all tries would. Bits are those of an "
         "unsigned fixed-point leaf.",
     )
-    look.ticks(axes.xaxis, BIT_TICKS)
-    look.ticks(axes.yaxis, [10.0**power for power in range(2, 13)], _counted)
+    style.ticks(axes.xaxis, BIT_TICKS)
+    style.ticks(axes.yaxis, [10.0**power for power in range(2, 13)], _counted)
     return figure
-
-
-def _needed(fits: Sequence[Fit]) -> tuple[list[int], list[float]]:
-    return [fit.leaf_bits for fit in fits], [fit.needed for fit in fits]
 
 
 def _counted(number: float) -> str:

@@ -10,25 +10,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from . import look
-from .markup import paragraph, table
-from .table import About, short
+from .. import style
+from ..markup import paragraph, table
+from ..tidy import About, short
 
-HEAD = (
-    "workload",
-    "alpha",
-    "seeds",
-    "steps",
-    "mean return of 100 fresh episodes, a seed each",
-    "solved from",
-    "steps until then",
-    "sampling (Hz)",
-    "updates (Hz)",
-    "update frames (Hz)",
-    "CPU",
-    "GPU",
-    "wall time (s)",
-)
+REACHED = ("mean return of 100 fresh episodes, a seed each", "solved from", "steps until then")
+RATES = {"sampling_hz": "sampling (Hz)", "update_hz": "updates (Hz)", "update_frame_hz": "update frames (Hz)"}
+HEAD = ("workload", "alpha", "seeds", "steps", *REACHED, *RATES.values(), "CPU", "GPU", "wall time (s)")
 
 
 def runs(machine: Path) -> list[tuple[dict[str, Any], pd.DataFrame]]:
@@ -50,26 +38,25 @@ def curves(machine: Path) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
-@look.styled
+@style.styled
 def draw(rows: pd.DataFrame, about: About) -> Figure:
     """Returns of evaluations over steps: the median of the seeds, and all of them as a band."""
     groups = dict(iter(rows.groupby("workload")))
-    figure, panels = look.panels("What do the trained policies return?", list(groups), 5, sharey=False)
+    figure, panels = style.panels("What do the trained policies return?", list(groups), 5, sharey=False)
     for axes, (_, part) in zip(panels, groups.items(), strict=True):
         for position, (alpha, of_alpha) in enumerate(sorted(part.groupby("alpha"), reverse=True)):
             over = of_alpha.groupby("step")["mean_score"].agg(["median", "min", "max"])
             name = f"prioritized, alpha = {alpha:g}" if alpha else "uniform, alpha = 0"
-            color = look.COLORS[position]
+            color = style.COLORS[position]
             axes.fill_between(over.index, over["min"], over["max"], color=color, alpha=0.15, linewidth=0)
-            axes.plot(over.index, over["median"], look.MARKERS[position], linestyle="-", color=color, label=name)
+            axes.plot(over.index, over["median"], style.MARKERS[position], linestyle="-", color=color, label=name)
         if part["solved_at"].iloc[0] < rows["mean_score"].max() * 2:
             axes.axhline(part["solved_at"].iloc[0], color="0.3", linestyle=":", linewidth=1, label="solved")
         axes.set(xscale="linear", yscale="linear", xlabel="environment steps", ylabel="mean return of an evaluation")
         axes.xaxis.set_major_formatter(lambda value, _: short(value) if value else "0")
-        axes.tick_params(labelleft=True)
     seeds = ", ".join(f"{name}: {part['seed'].nunique()} seeds" for name, part in groups.items())
     note = f"Lines: medians over seeds; bands: from the lowest to the highest seed ({seeds}). Source: measured."
-    figure = look.captioned(figure, note)
+    figure = style.captioned(figure, note)
     for axes in panels:
         axes.yaxis.set_major_locator(MaxNLocator(6))
     return figure
@@ -97,16 +84,9 @@ def _row(workload: str, alpha: float, held: list[dict[str, Any]]) -> tuple[str, 
 
     tested = [f"{one['test_mean']:.0f}" for one in held if one.get("test_episodes", 0) >= 100]
     until = [one["sample_efficiency"] for one in held if one.get("test_episodes", 0) >= 100]
-    return (
-        workload,
-        f"{alpha:g}",
-        str(len(held)),
-        f"{held[0]['steps']:,}",
-        ", ".join(tested) or "not trained to an end",
-        f"{held[0]['solved_at']:g}" if tested else "",
-        ", ".join(f"{steps:,}" if steps else "never" for steps in until),
-        *(median(name) for name in ("sampling_hz", "update_hz", "update_frame_hz")),
-        median("cpu_percent", " %"),
-        median("gpu_percent"),
-        f"{statistics.median(one['seconds'] for one in held):,.0f}",
-    )
+    solved = f"{held[0]['solved_at']:g}" if tested else ""
+    reached = ", ".join(tested) or "not trained to an end", solved
+    steps = ", ".join(f"{steps:,}" if steps else "never" for steps in until)
+    used = (*map(median, RATES), median("cpu_percent", " %"), median("gpu_percent"))
+    seconds = statistics.median(one["seconds"] for one in held)
+    return workload, f"{alpha:g}", str(len(held)), f"{held[0]['steps']:,}", *reached, steps, *used, f"{seconds:,.0f}"

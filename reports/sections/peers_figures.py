@@ -1,16 +1,29 @@
-"""The rows that the figures of other libraries show, every contestant under one label and at one place in the order."""
+"""The figures of other libraries, and their rows: ours thick and strong, the fastest libraries in color, others gray.
+
+Every contestant has one label and one place in the order of all figures, and so the same color, marker and dash.
+"""
+
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from dse.published.peer_claims import BATCH, PEER, is_ours
 
-from .table import OPS, PREFERRED_CAPACITY, where
+from .. import style
+from ..tidy import OPS, PREFERRED_CAPACITY, About, either, where
 
 NAMED = {"validate=False": "unchecked", "launch=graph": "graph"}  # options that are called otherwise
 GPU = "gpu"  # the primitive of trees on a device, timed beside each other
 SUM = "draw + update"
 KINDS = ["contestant", "dtype", "options"]
+OURS = [style.COLORS[0], "black", "0.35", "#5b2a86"]  # a color a tree, whatever its dtype or options
+THEIRS = style.COLORS[1:6]
+GRAY = "0.62"
+DASHES = ("-", "--", "-.")
+MARKERS = "osD^vPXp<>h*8dH"
 
 
 def label(contestant: str, dtype: str, options: str, dtypes: int) -> str:
@@ -68,6 +81,53 @@ def by_capacity(frame: pd.DataFrame) -> pd.DataFrame:
     both = draws.assign(op=SUM)
     for column in ("ns", "low_ns", "high_ns"):
         both[column] += updates[column]
-    both["status"] = np.where((draws["status"] == "unstable") | (updates["status"] == "unstable"), "unstable", "ok")
+    both["status"] = either(draws["status"], updates["status"])
     both = both.reset_index()
     return both if both["capacity"].nunique() > 1 else both[:0]
+
+
+@style.styled
+def batch(rows: pd.DataFrame, about: About) -> Figure:
+    """Time per element over B: a line a contestant, a panel an op."""
+    return _over_batches("How do other libraries compare, over the batch?", rows, about, "Thick: ours.")
+
+
+@style.styled
+def gpu(rows: pd.DataFrame, about: About) -> Figure:
+    """The same of trees on a GPU."""
+    note = f"Thick: ours. On {about.gpu}; launched call by call, or as a captured graph."
+    return _over_batches("On a GPU, how do trees compare over the batch?", rows, about, note)
+
+
+def _over_batches(question: str, rows: pd.DataFrame, about: About, note: str) -> Figure:
+    figure, panels = style.by_op(question, rows, f"N = {rows['capacity'].iloc[0]:,}", 8)
+    for axes, part in panels:
+        _lines(axes, part, "batch")
+        style.x_axis(axes, rows["batch"], "elements of a call B")
+    return style.finish(figure, rows, about, note)
+
+
+@style.styled
+def capacity(rows: pd.DataFrame, about: About) -> Figure:
+    """Time per element of a draw and an update over N: a line a contestant."""
+    setting = f"{SUM}, B = {rows['batch'].iloc[0]:,}"
+    figure, (axes,) = style.panels("How do other libraries grow with the number of leaves?", [setting], 8)
+    _lines(axes, rows, "capacity")
+    style.x_axis(axes, rows["capacity"], style.LEAVES)
+    return style.finish(figure, rows, about, "Thick: ours. A bar is those of draw and update added.")
+
+
+def _lines(axes: Axes, rows: pd.DataFrame, x: str) -> None:
+    """A line a contestant, in the order of their labels; the first of them lie on top."""
+    for position, (name, part) in enumerate(rows.groupby("label", observed=True)):
+        style.series(axes, part, x, str(name), {**_style(part.iloc[0]), "zorder": 3 - position / 100})
+
+
+def _style(one: Any) -> dict[str, Any]:
+    """How the contestant of a row is drawn."""
+    marker = MARKERS[one["place"] % len(MARKERS)]
+    if one["ours"]:
+        color, dashes = OURS[one["tree"] % len(OURS)], DASHES[one["variant"] % len(DASHES)]
+        return {"color": color, "marker": marker, "linestyle": dashes, "linewidth": 2.8}
+    color = THEIRS[one["place"]] if one["place"] < len(THEIRS) else GRAY
+    return {"color": color, "marker": marker, "linestyle": "-", "linewidth": 1.3}

@@ -4,8 +4,8 @@ from impls.fpga.design import Design
 from impls.fpga.resources import resources
 
 from . import rmm_points
+from .claims import Claim, verdict_of
 from .quoted import Quoted
-from .tree_claims import Claim, Verdict
 
 PUBLISHED = rmm_points.PUBLISHED.design
 MIB = 8 * 1024 * 1024
@@ -50,10 +50,9 @@ def _memory(quoted: Quoted) -> Claim:
     by_rows = urams * rows * row_bits / MIB
     fits = min(abs(_tree_mib(bits) - printed), abs(by_rows - printed)) < HALF_A_DIGIT
     step = _tree_mib(bits + 1) - _tree_mib(bits)
-    verdict: Verdict = "confirmed" if fits else "refuted"
     return Claim(
         text,
-        verdict,
+        verdict_of(fits),
         f"computed: K = 2, N = 2^20, each level down a bit narrower, as IV-C4 says: {_tree_mib(bits):.2f} MiB with "
         f"leaves of {bits} bits and a root of {_tree(bits).widths[-1]}. The width is not printed, and every bit of it "
         f"is {step:.2f} MiB. A second reading has leaves alone, two of {row_bits // 2} bits in a row of UltraRAM: "
@@ -67,10 +66,9 @@ def _dsps(quoted: Quoted) -> Claim:
     text = f"The RMM takes {printed:,.0f} DSP blocks at S = {banks:g} (Table VI)."
     levels, own = _tree(PUBLISHED.leaf_bits).levels, PUBLISHED.levels
     each = printed / banks
-    verdict: Verdict = "confirmed" if each == 2 * levels else "refuted"
     return Claim(
         text,
-        verdict,
+        verdict_of(each == 2 * levels),
         f"computed: {each:g} a pipeline; one for each stage of a sampler and of an updater are 2 x {levels} = "
         f"{2 * levels} where every pipeline has all {levels} levels of K = 2. The text shares the first "
         f"{levels - own}, which would leave 2 x {own} x {banks:g} = {2 * own * banks:,.0f}. Ours adds in "
@@ -95,10 +93,9 @@ def _most_banks(quoted: Quoted) -> Claim:
             f"Table VI's is {shares}"
         )
     other = quoted["alveo_u200.shell_201830.slr0.dsp"]
-    verdict: Verdict = "confirmed" if banks in bounds else "refuted"
     return Claim(
         text,
-        verdict,
+        verdict_of(banks in bounds),
         f"computed, as powers of two: the authors' build files put the RMM into {slr.upper()}, where the shell sits. "
         f"{'. '.join(told)}. SLR0 has {other:,.0f} DSP: nothing but its place bounds it there",
     )
@@ -116,11 +113,10 @@ def _percentages(quoted: Quoted) -> Claim:
                 close += 1
             else:
                 wrong.append(f"{row.upper()} {KINDS[kind]} {share:.1f} %, printed {printed[kind]:g}")
-    verdict: Verdict = "refuted" if wrong else "confirmed"
     off = f"; not so: {'; '.join(wrong)}" if wrong else ""
     return Claim(
         text,
-        verdict,
+        verdict_of(not wrong),
         f"computed against the whole device, SRAM against Table IV's {whole['sram_mb']:g} MB: {close} of "
         f"{close + len(wrong)} agree within rounding up or down{off}. They say little of a "
         "module that must stay in one SLR of three",
@@ -133,10 +129,9 @@ def _on_chip(quoted: Quoted) -> Claim:
     whole, kinds = quoted.table("alveo_u200.whole"), quoted.table("alveo_u200.primitives")
     block = whole["bram36"] * kinds["bram36_bits"] / MIB
     ultra = whole["uram"] * kinds["uram_rows"] * kinds["uram_row_bits"] / MIB
-    verdict: Verdict = "confirmed" if abs(block + ultra - printed) < 1 else "refuted"
     return Claim(
         text,
-        verdict,
+        verdict_of(abs(block + ultra - printed) < 1),
         f"computed: {whole['bram36']:,.0f} block RAMs are {block:.2f} MiB, {whole['uram']:,.0f} UltraRAMs "
         f"{ultra:.2f} MiB, together {block + ultra:.1f} MiB; UltraRAM alone is {ultra * MIB / 8e6:.1f} million bytes",
     )
@@ -152,10 +147,9 @@ def _clock(quoted: Quoted) -> Claim:
     seconds = 1 / (cartpole["watts"] * cartpole["gps_per_watt"])
     stages = batch / quoted["seed3.table_vi.parameters.data_parallel"] + 3 * cartpole["weight_tensors"] - 1
     slowest = seconds * 1e6 * mhz / stages
-    verdict: Verdict = "confirmed" if abs(1e6 * mhz * per_hz / 1e12 / printed - 1) < CLOCK_TOLERANCE else "refuted"
     return Claim(
         text,
-        verdict,
+        verdict_of(abs(1e6 * mhz * per_hz / 1e12 / printed - 1) < CLOCK_TOLERANCE),
         f"reconstructed from three hints, {mhz:g} MHz: {units:,.0f} multiply-accumulates of 4 DSP give {printed:g} "
         f"TOPS at {1e6 * printed / per_hz:.0f} MHz; Table VII's CartPole takes {1e6 * seconds:.1f} us a step, over its "
         f"{stages:,.0f} stages {slowest:.2f} cycles each at {mhz:g} MHz, as {hidden:g} x {hidden:g} products on 4 "

@@ -1,12 +1,13 @@
 """What the solver's figures show of the seeds' platform, computed by the solver itself.
 
-Letters: B batch, D batches drawn ahead, u environment steps a gradient step.
+Letters: B batch, D batches drawn ahead, u environment steps a gradient step; L learners, H gradient steps between
+averages of the weights.
 """
 
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from dse.mapping.alternatives import Solved, best_placement
 from dse.mapping.build import Built, build
 from dse.mapping.question import load_workload, tables
 from dse.platforms import load
-from dse.records import RecordError
+from dse.records import Measurement, RecordError
 from dse.solver.objectives import EPSILONS, threshold, tie_key
 from dse.solver.problem import Configuration, Problem, Timed
 from dse.solver.search import Answer, front
@@ -23,8 +24,11 @@ from dse.solver.simulation import network
 from dse.stats import front_of
 from dse.times import analytic
 from dse.times.parts import Parts
-from dse.times.profile import timed
+from dse.times.profile import PerformanceTable, of_records, timed
 from dse.tuning.core_split import Rate, RateCurve
+from dse.tuning.learners import measured_terms, side_by_side
+from dse.tuning.multi_learner import FactorPoint, factors
+from dse.tuning.multi_learner import Terms as StepTerms
 from dse.tuning.presampling import DepthPoint, depth_curve, depth_enough
 
 PLATFORM, WORKLOAD = "u200", "hopper_ddpg"  # the seeds' machine, and a workload of theirs
@@ -35,7 +39,9 @@ WITHIN = 0.01  # of the most steps counts as equal
 DEPTHS, CVS, STEPS = (0, 1, 2, 4), (0.0, 1.0), 1000
 BATCHES, CORES = (64, 256, 1024), (1, 2, 3, 4, 8)
 FRONTS = ("hopper_ddpg", "pong_dqn")
-
+WORKLOADS = ("hopper_ddpg", "pong_dqn", "cartpole_dqn", "cartpole_ddpg")  # in this order, as far as they were profiled
+MOST_WORKLOADS = 2
+LEARNERS, HORIZONS = (1, 2, 4, 8), (5, 25)
 
 Evidence = Path | None
 
@@ -72,7 +78,6 @@ def letters(chosen: Configuration) -> str:
 class Cores:
     """f_a and f_l by cores of the platform's processor, and what they rest on."""
 
-    workload: str
     f_a: RateCurve
     f_l: RateCurve
     total: int
@@ -88,7 +93,7 @@ def platform_cores(results: Evidence) -> Cores:
     learning = {count: _rate(timed(law.seconds, law.factor, "modeled", "f_l")) for count, law in laws.items()}
     rests = next(one for number, one in parts.evidence.items() if number.startswith("f_a("))
     told = f"f_a: {rests.source}, {rests.told}. f_l: modeled, {laws[counts[-1]].told}"
-    return Cores(WORKLOAD, RateCurve("f_a", acting), RateCurve("f_l", learning), parts.cores, told)
+    return Cores(RateCurve("f_a", acting), RateCurve("f_l", learning), parts.cores, told)
 
 
 def _rate(time: Timed) -> Rate:
@@ -221,3 +226,46 @@ def _chosen(problems: Mapping[str, Problem], answers: Sequence[tuple[str, Answer
     least = threshold(max(one.value for _, one in answers), EPSILONS["ratio"])
     good = [(place, one) for place, one in answers if one.value >= least]
     return min(good, key=lambda pair: tie_key(problems[pair[0]], pair[1].configuration, pair[1].outcome)[:5])
+
+
+# Learners
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Scaling factors over L and H at a workload's batch; ``measured``: (L, factor, low, high) of learners that ran."""
+
+    name: str
+    points: tuple[FactorPoint, ...]
+    measured: tuple[tuple[int, float, float, float], ...]
+
+
+def scaled(found: Sequence[Measurement], key: str) -> list[Scaled]:
+    """Two batches of each of two workloads; RecordError where no profile has all terms."""
+    made = []
+    for name in WORKLOADS:
+        table = of_records(found, key, load_workload(name))
+        own = max((batch for _, batch in table.alone("parallel_learners step")), default=0)
+        batches = {own, max((batch for _, batch in table.alone("learner step", 1)), default=0)}
+        chosen = [(batch, measured_terms(table, batch)) for batch in sorted(batches) if batch]
+        made += [
+            Scaled(f"{name}, B = {batch:,}", factors(one, LEARNERS, HORIZONS), tuple(_ran(table, one)))
+            for batch, one in chosen
+            if one
+        ]
+        if len({one.name.partition(",")[0] for one in made}) == MOST_WORKLOADS:
+            break
+    if not made:
+        raise RecordError(
+            f"machine {key} has no profile with gradient steps of two batches, transfers and averages of weights; this "
+            "would measure them: python -m benchmarks profile --workload hopper_ddpg"
+        )
+    return made
+
+
+def _ran(table: PerformanceTable, terms: StepTerms) -> Iterator[tuple[int, float, float, float]]:
+    """Of data parallel learners as they were timed, each with the same replay beside."""
+    alone, replay = table.time("learner step", terms.batch), terms.replay_seconds
+    for ran in side_by_side(table, terms) if alone else ():
+        times = ((alone.seconds, ran.seconds), (alone.low, ran.high), (alone.high, ran.low))
+        yield ran.learners, *((one + replay) / several / ran.learners for one, several in times)

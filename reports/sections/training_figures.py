@@ -1,0 +1,261 @@
+"""The figures of a training system's primitives, a panel or a line a workload: of each its rows, and how it is drawn.
+
+Rows have their times in the unit that the figure asks for.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dse.times.batch_law import flat_then_linear
+from dse.tuning.core_split import Rate, RateCurve, allocate
+
+from .. import style
+from ..tidy import About, either, short, where
+
+PRIMITIVE = "training"
+SHARE = "serial_step"  # the primitive of the parts of a step
+ALONE = "nothing"
+OPTIONS = ("workload", "macs", "parameters", "update_interval", "via", "models", "beside", "cores")
+UNITS = {"us": 1e6, "ms": 1e3}
+STEPS = (("learner step", 1, "-"), ("learner step", 0, "--"), ("forward act", 1, "-"))
+MOST_TICKS = 10
+
+
+def parts(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
+    """Timed rows of parts, each "contestant op", a column an option; ``cores`` of a pair is ``placement``."""
+    rows = where(frame, primitive=PRIMITIVE)
+    kinds = rows["contestant"].astype(str) + " " + rows["op"].astype(str)
+    rows = rows.assign(part=kinds)[kinds.isin(names)]
+    told = [dict(word.split("=", 1) for word in text.split(",") if "=" in word) for text in rows["options"]]
+    for name in OPTIONS:
+        column = "placement" if name == "cores" else name
+        rows[column] = pd.Series([one.get(name, "") for one in told], index=rows.index, dtype=object)
+    for name in ("macs", "parameters", "update_interval", "models"):
+        rows[name] = pd.to_numeric(rows[name])
+    return rows
+
+
+def called(rows: pd.DataFrame, unit: str) -> pd.DataFrame:
+    """The same with ``ns`` and its interval as times of a call, in a unit, instead of nanoseconds an element."""
+    factor = UNITS[unit] * rows["batch"] / 1e9
+    return rows.assign(**{name: rows[name] * factor for name in ("ns", "low_ns", "high_ns")})
+
+
+def rates(rows: pd.DataFrame, factor: Any = 1.0) -> pd.DataFrame:
+    """The same with ``ns`` and its interval as calls a second, ``factor`` times as many."""
+    seconds = called(rows, "ms")[["ns", "low_ns", "high_ns"]] / 1e3
+    return rows.assign(
+        ns=factor / seconds["ns"], low_ns=factor / seconds["high_ns"], high_ns=factor / seconds["low_ns"]
+    )
+
+
+def alone(rows: pd.DataFrame) -> pd.DataFrame:
+    """Those with nothing beside them, measured apart from pairs."""
+    return where(rows, beside="")
+
+
+def over_cores(frame: pd.DataFrame) -> pd.DataFrame:
+    """Environment steps a second over cores: those actors take, and those that gradient steps can follow.
+
+    Empty unless a workload has actors or learners on two numbers of cores.
+    """
+    rows = alone(parts(frame, "actor step", "parallel_learners step", "learner step"))
+    batches = where(rows, part="parallel_learners step").groupby("workload")["batch"].first()
+    rows = rows[(rows["part"] == "actor step") | (rows["batch"] == rows["workload"].map(batches))]
+    rows = rates(rows, np.where(rows["part"] == "actor step", 1, rows["update_interval"]))
+    return rows if (rows.groupby(["workload", "part"])["threads"].nunique() > 1).any() else rows[:0]
+
+
+def over_batch(frame: pd.DataFrame) -> pd.DataFrame:
+    """Milliseconds of gradient steps and forward passes over B; empty unless a workload has two B."""
+    rows = called(alone(parts(frame, "learner step", "forward act")), "ms")
+    return _several(rows, "batch", ("workload", "part"))
+
+
+def of_trees(frame: pd.DataFrame) -> pd.DataFrame:
+    """Microseconds of draws and updates over B at each workload's shape; empty unless one has two B."""
+    return _several(called(alone(parts(frame, "numba draw", "numba update")), "us"), "batch", ("workload", "op"))
+
+
+def over_models(frame: pd.DataFrame) -> pd.DataFrame:
+    """Milliseconds of averaging k models; empty unless a workload has two k."""
+    return _several(called(parts(frame, "weights average"), "ms"), "models", ("workload",))
+
+
+def of_pairs(frame: pd.DataFrame) -> pd.DataFrame:
+    """How many times as long a part takes beside another: of medians of one run, with an interval from both.
+
+    ``ns``, ``low_ns`` and ``high_ns`` are those ratios; ``pair`` names both parts.
+    """
+    rows = parts(frame, "actor step", "learner step", "numba step")
+    key = ["workload", "part", "batch", "commit", "command"]
+    pairs = rows[~rows["beside"].isin(["", ALONE])].merge(
+        where(rows, beside=ALONE)[[*key, "ns", "low_ns", "high_ns", "status"]], on=key, suffixes=("", "_alone")
+    )
+    # The ends of both intervals: wider than a bootstrap of the ratio, never too narrow.
+    ratios = {
+        "ns": pairs["ns"] / pairs["ns_alone"],
+        "low_ns": pairs["low_ns"] / pairs["high_ns_alone"],
+        "high_ns": pairs["high_ns"] / pairs["low_ns_alone"],
+    }
+    part, other = (pairs[name].astype(str).replace("numba", "tree") for name in ("contestant", "beside"))
+    return pairs.assign(
+        **ratios, status=either(pairs["status"], pairs["status_alone"]), pair=part + "\nbeside " + other
+    )
+
+
+def _several(rows: pd.DataFrame, x: str, keys: Iterable[str]) -> pd.DataFrame:
+    return rows if (rows.groupby(list(keys))[x].nunique() > 1).any() else rows[:0]
+
+
+def _by_workload(question: str, rows: pd.DataFrame, more: str = "") -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+    """A panel a workload with its rows, two beside each other; ``more`` says more of its first row in the title."""
+    groups = dict(iter(rows.groupby("workload")))
+    columns = min(2, len(groups))
+    lines = -(-len(groups) // columns)
+    titles = [name + more.format(**part.iloc[0]) for name, part in groups.items()]
+    figure, panels = style.panels(question, titles, 3.2 + 2.6 * lines, nrows=lines, ncols=columns, sharey=False)
+    for axes in panels:
+        axes.tick_params(labelbottom=True)
+    return figure, list(zip(panels, groups.values(), strict=True))
+
+
+@style.styled
+def cores(rows: pd.DataFrame, about: About) -> Figure:
+    """Environment steps a second over cores: taken by actors, and followed by learners; the chosen split is ringed."""
+    figure, panels = _by_workload("How do actors and learners use cores?", rows)
+    kinds = (
+        ("actor step", "actors, f_a", "-"),
+        ("parallel_learners step", "learners and a parameter server, update_interval x f_l", "-"),
+        ("learner step", "one learner on threads of torch, x update_interval", "--"),
+    )
+    for axes, part in panels:
+        for position, (kind, label, dashes) in enumerate(kinds):
+            style.line(axes, part[part["part"] == kind], "threads", label, position, dashes)
+        _ring_split(axes, [part[part["part"] == kind] for kind, _, _ in kinds[:2]], about.cores)
+        over = rows["threads"].max() > about.cores
+        style.x_axis(axes, rows["threads"], f"cores (beyond {about.cores}: shared)" if over else "cores")
+        axes.set(ylabel="env steps / s")
+    note = (
+        f"Ringed: actors and learners where {about.cores} cores make the most steps, as few as do. An actor is a "
+        "process on a core of its own, a learner a thread."
+    )
+    return style.finish(figure, rows, about, note)
+
+
+def _ring_split(axes: Axes, lines: Sequence[pd.DataFrame], cores: int) -> None:
+    """Rings around what actors and learners reach (both in environment steps a second) on the cores chosen for them."""
+    if any(line.empty for line in lines) or sum(line["threads"].min() for line in lines) > cores:
+        return
+    f_a, f_l = (
+        RateCurve(
+            str(line["part"].iloc[0]),
+            {one.threads: Rate(one.ns, one.low_ns, one.high_ns, one.source) for one in line.itertuples()},
+        )
+        for line in lines
+    )
+    chosen = allocate(f_a, f_l, 1, cores)
+    for count, curve in ((chosen.actors, f_a), (chosen.learners, f_l)):
+        style.ring(axes, count, curve.rates[count].hz)
+
+
+@style.styled
+def batch(rows: pd.DataFrame, about: About) -> Figure:
+    """Time of a gradient step and of a forward pass over B, the knee of each solid line marked."""
+    figure, panels = _by_workload("From which batch on does time grow?", rows, ", {macs:,.0f} MACs")
+    for axes, part in panels:
+        for position, (kind, threads, dashes) in enumerate(STEPS):
+            count = threads or part["threads"].max()
+            line = part[(part["part"] == kind) & (part["threads"] == count)]
+            if line.empty or (not threads and count == 1):
+                continue
+            name = "forward pass" if kind == "forward act" else "gradient step"
+            label = f"{name}, {'1 thread' if threads else 'a thread a core'}"
+            style.line(axes, line, "batch", label, position, dashes)
+            if dashes == "-":
+                _knee(axes, line, style.COLORS[position])
+        _batch_axis(axes, part)
+        axes.set(ylabel="time of a call (ms)")
+    note = "Thin: fixed + each x B, fitted; its knee, where both parts are equal, as a dotted line."
+    return style.finish(figure, rows, about, note)
+
+
+def _knee(axes: Axes, line: pd.DataFrame, color: Any) -> None:
+    """The fit of a line, and the B from which it grows."""
+    if line["batch"].nunique() < 3:
+        return
+    law = flat_then_linear(line["batch"].tolist(), line["ns"].tolist())
+    shown = np.geomspace(line["batch"].min(), line["batch"].max(), 60)
+    axes.plot(shown, [law.seconds(one) for one in shown], color=color, linewidth=0.8, alpha=0.8)
+    knee = law.knee
+    if knee and line["batch"].min() <= knee <= line["batch"].max():
+        axes.axvline(knee, color=color, linewidth=1, linestyle=(0, (1, 2)))
+        text = f" {knee:,.0f}"
+        axes.text(knee, 0.02, text, transform=axes.get_xaxis_transform(), color=color, fontsize=9, va="bottom")
+
+
+@style.styled
+def trees(rows: pd.DataFrame, about: About) -> Figure:
+    """Time of a draw and an update over B at each workload's capacity and fanout."""
+    figure, panels = style.by_op("What does the tree take at a workload's shape?", rows, "numba tree")
+    workloads = sorted(rows["workload"].unique())
+    for axes, part in panels:
+        for name, line in part.groupby("workload"):
+            shape = f"{name}: N = {short(line['capacity'].iloc[0])}, K = {line['fanout'].iloc[0]}"
+            style.line(axes, line, "batch", shape, workloads.index(name))
+        _batch_axis(axes, rows)
+    panels[0][0].set(ylabel="time of a call (us)")
+    return style.finish(figure, rows, about)
+
+
+@style.styled
+def averages(rows: pd.DataFrame, about: About) -> Figure:
+    """Time of averaging k models, and the straight line through it."""
+    setting = "the mean of k models' weights, in one process"
+    figure, (axes,) = style.panels("What does averaging weights cost?", [setting])
+    for position, (name, line) in enumerate(rows.groupby("workload")):
+        label = f"{name} ({line['parameters'].iloc[0]:,.0f} parameters act)"
+        style.line(axes, line, "models", label, position, "none")
+        law = flat_then_linear(line["models"].tolist(), line["ns"].tolist())
+        shown = np.geomspace(line["models"].min(), line["models"].max(), 60)
+        axes.plot(shown, [law.seconds(one) for one in shown], color=style.COLORS[position], linewidth=0.8)
+    style.x_axis(axes, rows["models"], "models k")
+    axes.set(ylabel="time (ms)")
+    return style.finish(figure, rows, about, "Lines: fixed + each x k, fitted.")
+
+
+@style.styled
+def beside(rows: pd.DataFrame, about: About) -> Figure:
+    """How many times as long a part takes beside another, on the same core and on its own."""
+    titles = {"shared": "both on one core", "own": "each on a core of its own"}
+    shown = [name for name in titles if (rows["placement"] == name).any()]
+    figure, panels = style.panels("What do primitives cost each other?", [titles[name] for name in shown])
+    pairs, workloads = list(dict.fromkeys(rows["pair"])), sorted(rows["workload"].unique())
+    for axes, name in zip(panels, shown, strict=True):
+        for level, text in ((1, "alone"), (2, "half of the core")):
+            axes.axhline(level, color="0.5", linewidth=1, linestyle="-" if level == 1 else (0, (1, 2)), label=text)
+        for position, workload in enumerate(workloads):
+            line = rows[(rows["placement"] == name) & (rows["workload"] == workload)]
+            offset = 0.16 * (position - (len(workloads) - 1) / 2)
+            line = line.assign(at=[pairs.index(pair) + offset for pair in line["pair"]])
+            style.line(axes, line, "at", workload, position, "none")
+        axes.grid(axis="x", visible=False)
+        axes.set(xscale="linear", xlim=(-0.5, len(pairs) - 0.5))
+        style.ticks(axes.xaxis, range(len(pairs)), lambda position: pairs[int(position)])
+        axes.tick_params("x", labelsize=8.5)
+    panels[0].set(ylabel="time beside / time alone (ratio)")
+    return style.finish(figure, rows, about, "Ends of a bar: those of both intervals.")
+
+
+def _batch_axis(axes: Axes, rows: pd.DataFrame) -> None:
+    """Ticks at all of a few batches; at some of many, evenly chosen, both ends among them."""
+    values = sorted(rows["batch"].unique())
+    if len(values) > MOST_TICKS:
+        values = [values[at] for at in np.linspace(0, len(values) - 1, MOST_TICKS - 3).round().astype(int)]
+    style.x_axis(axes, values, "batch B")
+    axes.tick_params("x", rotation=40)

@@ -1,0 +1,229 @@
+"""What was measured of the trees: the records, the answers from them, figures, the cost model, what has no time."""
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from dse.cli.tree_text import text
+from dse.published import peer_claims
+from dse.recommend import answer
+from dse.records import Measurement, RecordError
+from dse.times import tree_cost_model
+from dse.times.tree_times import Question, Table, family_of
+
+from ..chart import Chart, Material, Section, measured
+from ..markup import paragraph, paragraphs, safe, table
+from ..tidy import OPS, binary, commit_of, machine_of, timed
+from . import peers_figures, training_figures
+from . import tree_figures as figures
+
+QUESTIONS = ((1_000_000, 256), (100_000, 32))  # N and B of the recommendations shown, each with one update a draw
+ANSWERING = "What answering a K costs (its time over the best measured K's, less 1), by a fit without that N:"
+REGRETS = ("op", "N", "B", "best K", "model's K*", "its regret", "regret of 16", "printed formula's K*", "its regret")
+TOLD_ELSEWHERE = (
+    peer_claims.PEER,
+    training_figures.PRIMITIVE,
+    training_figures.SHARE,
+)  # with what is not timed of them
+SWEEP = "python -m benchmarks sweep --preset quick"
+PEERS = "make peers"
+GPU = "make gpu, on a machine with a CUDA device"
+
+CHARTS = (
+    Chart(
+        "fanout",
+        measured(figures.by_fanout),
+        figures.fanout,
+        "Lower is faster. Two K whose bars overlap, or that differ by less than the noise floor, may be equally "
+        "fast. Figure 9 of seed 0 asks the same.",
+        SWEEP,
+    ),
+    Chart(
+        "capacity",
+        measured(figures.by_capacity),
+        figures.capacity,
+        "A straight line that rises tenfold where N does is linear growth; a flat one does not care how many "
+        "leaves there are. Figure 8 of seed 0 asks the same.",
+        SWEEP,
+    ),
+    Chart(
+        "batch",
+        measured(figures.by_batch),
+        figures.batch,
+        "What a line falls by from left to right is the cost of a call, shared by more elements. Dashed lines share "
+        "each batch among threads: they pay where they lie below the solid line of the same tree.",
+        SWEEP,
+    ),
+    Chart(
+        "layout",
+        measured(figures.layout_ratios),
+        figures.layout,
+        "Above 1 the default layout is faster. A bar wholly outside of the gray band is a difference; one that reaches "
+        "into it may be noise, for the same tree measured twice differs as much.",
+        SWEEP,
+    ),
+    Chart(
+        "floor",
+        measured(figures.against_floor),
+        figures.floor,
+        "The dashed lines are what one random read of 64 bytes takes, out of a buffer of as many bytes: where reads "
+        "may overlap, and where each must wait for the last. An element of a tree takes several of them.",
+        SWEEP,
+    ),
+    Chart(
+        "bytes",
+        measured(figures.by_bytes),
+        figures.tree_bytes,
+        "Along a thin line the leaves are the same and K changes both the bytes and the work of a level. Trees below "
+        "each other are equally large.",
+        SWEEP,
+    ),
+    Chart(
+        "peers_batch",
+        measured(peers_figures.by_batch),
+        peers_figures.batch,
+        "Thick lines are ours, thin ones other libraries, gray the slower of them. Where lines are flat the work of an "
+        "element counts, where they fall the cost of a call.",
+        PEERS,
+    ),
+    Chart(
+        "peers_capacity",
+        measured(peers_figures.by_capacity),
+        peers_figures.capacity,
+        "A line that rises tenfold where N does is linear growth. Figure 8 of seed 0 asks the same of tianshou and "
+        "RLlib.",
+        PEERS,
+    ),
+    Chart(
+        "gpu_batch",
+        measured(peers_figures.on_gpu),
+        peers_figures.gpu,
+        "Where a line falls by half when B doubles, launching is all of the cost; a captured graph shows what is left "
+        "without it.",
+        GPU,
+    ),
+    Chart(
+        "gpu_lanes",
+        measured(figures.by_lanes),
+        figures.lanes,
+        "At 1 every thread draws a sample of its own, at 32 a warp draws one together. More lanes wait less for "
+        "memory, fewer leave more samples under way.",
+        GPU,
+    ),
+)
+
+
+def _measured(material: Material) -> str:
+    about, found = material.about, material.found
+    machine = machine_of(found)
+    caches = ", ".join(f"{name} {binary(size)}" for name, size in about.caches.items()) or "unknown"
+    packages = ", ".join(f"{name} {version}" for name, version in machine.get("packages", {}).items())
+    runs: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for record in found:
+        runs[record.source, commit_of(record, "with uncommitted changes"), record.command].append(record.utc)
+    counts = Counter((record.primitive, record.status) for record in found)
+    if about.pairs:
+        noise = (
+            f"The noise floor is {about.noise_floor:.1%}: in 95 % of {about.pairs} A/A pairs the same cell measured "
+            "twice in one run differed by no more. Smaller differences are ties."
+        )
+    else:
+        noise = "No cell was measured twice in one run, so nothing tells how large the noise is."
+    return (
+        paragraph(
+            f"Machine {about.key}: {about.cpu}, {about.cores} cores, caches {caches}, {machine.get('kernel', '')}, "
+            f"Python {machine.get('python', 'unknown')}, {packages}."
+        )
+        + table(
+            ("source", "commit", "command", "from", "to", "cells"),
+            [(*run, min(times), max(times), len(times)) for run, times in sorted(runs.items())],
+        )
+        + table(
+            ("what", "status", "cells"),
+            [(primitive, status, number) for (primitive, status), number in sorted(counts.items())],
+        )
+        + paragraph(noise)
+    )
+
+
+def _recommended(material: Material) -> str:
+    held = Table(material.found)
+    answers = [answer(held, Question(capacity, batch, 1.0, material.about.cores)) for capacity, batch in QUESTIONS]
+    return "".join(f"<pre>{safe(text(given))}</pre>\n" for given in answers)
+
+
+def _figures(material: Material) -> str:
+    return material.pictures(CHARTS) + paragraphs(material.missing(CHARTS))
+
+
+def _model(material: Material) -> str:
+    errors, parts = [], {}
+    for op in OPS:
+        cells = [record for record in timed(material.found) if _is_default_tree(record, op)]
+        points = [tree_cost_model.Point(one.capacity, one.fanout, one.batch, one.seconds) for one in cells]
+        if len(points) < tree_cost_model.LEAST_POINTS:
+            continue
+        parts[op] = (family_of(cells[0], material.about.caches, Table(material.found).floor), points)
+        off = [one.error for one in tree_cost_model.cross_validate(*parts[op])]
+        errors += [(op, len(off), f"{statistics.median(off):.0%}", f"{max(off):.0%}")] if off else []
+    regrets, sentences = [], []
+    for what, chosen in ((" + ".join(parts), list(parts.values())), *((op, [part]) for op, part in parts.items())):
+        found = tree_cost_model.fanout_regrets(*chosen)
+        regrets += [_regret_row(what, one) for one in found]
+        sentences += [_regret_sentence(what, found)] if found else []
+    if not errors:
+        raise RecordError("no model can be checked; measure more: " + SWEEP)
+    return (
+        paragraph(
+            "The model of the default numba tree: each cell, unstable ones too, predicted by a fit without its (N, K)."
+        )
+        + table(("op", "held-out cells", "median error", "worst error"), errors)
+        + (paragraph(ANSWERING) + table(REGRETS, regrets) if regrets else "")
+        + paragraphs(sentences)
+    )
+
+
+def _is_default_tree(record: Measurement, op: str) -> bool:
+    shape = (record.primitive, record.contestant, record.op, record.threads, record.dtype, record.distribution)
+    return shape == ("sum_tree", "numba", op, 1, "float32", "uniform") and not record.options
+
+
+def _regret_row(op: str, one: tree_cost_model.FanoutRegret) -> tuple[Any, ...]:
+    ours, sixteen, printed = (f"{one:.0%}" for one in (one.predicted_regret, one.sixteen_regret, one.printed_regret))
+    shape = (op, f"{one.capacity:,}", f"{one.batch:,}", one.best)
+    return *shape, one.predicted, ours, sixteen, one.printed, printed
+
+
+def _regret_sentence(op: str, found: Sequence[tree_cost_model.FanoutRegret]) -> str:
+    model, sixteen, printed = (
+        statistics.fmean(getattr(one, name) for one in found)
+        for name in ("predicted_regret", "sixteen_regret", "printed_regret")
+    )
+    verdict = "worse than" if model > sixteen else "as good as" if model == sixteen else "better than"
+    return (
+        f"For {op} the model is {verdict} always answering 16: over {len(found)} (N, B) its mean regret is "
+        f"{model:.1%}, that of 16 is {sixteen:.1%}, that of the printed formula {printed:.1%}."
+    )
+
+
+def _untimed(material: Material) -> str:
+    capacities: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    found = [record for record in material.found if not record.primitive.startswith(TOLD_ELSEWHERE)]
+    for record in found:
+        if record.status in ("skipped", "failed"):
+            what = (record.status, record.contestant, record.op, record.reason or "no reason given")
+            capacities[what].append(record.capacity)
+    if not capacities:
+        return paragraph(f"None: each of {len(found)} cells of the sweeps has a time.")
+    rows = [(*what, len(held), f"{min(held):,} to {max(held):,}") for what, held in sorted(capacities.items())]
+    return table(("status", "contestant", "op", "reason", "cells", "N"), rows)
+
+
+SECTIONS = (
+    Section(10, "What was measured", _measured),
+    Section(20, "What to choose", _recommended),
+    Section(30, "Figures", _figures),
+    Section(40, "The cost model", _model),
+    Section(140, "Skipped and failed cells", _untimed),
+)

@@ -1,0 +1,131 @@
+"""Records as one tidy table, a row a timed cell; what all of them tell of the machine and its noise; how numbers read.
+
+Columns: the fields of a record (options as text), and of each timed cell ``ns``, ``low_ns``, ``high_ns`` (nanoseconds
+per element: median and 95 % interval), ``bytes`` (of the tree, or of the buffer that is read; NaN where unknown) and
+``samples_seconds``.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dse import records, stats
+from dse.accuracy import Accuracy
+from dse.records import Measurement, twins
+from dse.times import tree_cost_model
+
+OPS = ("draw", "update")
+PREFERRED_CAPACITY = 1_000_000
+LINE_BYTES = 64  # of one read of the "memory" primitive
+
+
+@dataclass(frozen=True)
+class About:
+    """The machine, and how far two timings of the same cell lie apart on it (|ln ratio|, over so many A/A pairs)."""
+
+    key: str
+    cpu: str
+    cores: int
+    caches: Mapping[str, int]
+    noise_floor: float
+    pairs: int
+    gpu: str = "an unknown GPU"
+
+
+def machine_of(found: Sequence[Measurement]) -> dict[str, Any]:
+    """The machine and its software, as the last record of a sweep tells it; other libraries come with their own."""
+    of_sweeps = [record for record in found if not record.primitive.startswith("peer")]
+    return (of_sweeps or found)[-1].machine
+
+
+def about(found: Sequence[Measurement]) -> About:
+    """The machine of records that are all of one, and the noise of its sweeps."""
+    machine = machine_of(found)
+    pairs = twins(timed(found))
+    return About(
+        key=found[-1].machine_key,
+        cpu=str(machine.get("cpu") or "an unknown CPU"),
+        cores=int(machine.get("cores") or 1),
+        caches=dict(machine.get("caches") or {}),
+        noise_floor=stats.noise_floor(pairs),
+        pairs=len(pairs),
+        gpu=next((", ".join(one.machine["gpus"]) for one in reversed(found) if one.machine.get("gpus")), About.gpu),
+    )
+
+
+def sources_of(found: Iterable[Measurement | Accuracy]) -> str:
+    """Where records come from: measured, modeled ..."""
+    return " and ".join(sorted({one.source for one in found}))
+
+
+def commit_of(record: Measurement, dirty: str = "") -> str:
+    """The first letters of a record's commit, with a word for one that had uncommitted changes."""
+    return (record.commit or "no commit")[:10] + (f" {dirty}" if dirty and record.dirty else "")
+
+
+def timed(found: Sequence[Measurement]) -> list[Measurement]:
+    """Those with a time."""
+    return [record for record in found if record.median_seconds is not None]
+
+
+def tidy(found: Sequence[Measurement]) -> pd.DataFrame:
+    """One row a timed record. ``contestant`` is categorical, so that each keeps its color in every figure."""
+    kept = timed(found)
+    frame = pd.DataFrame(list(records.to_rows(kept)), columns=[*Measurement.__dataclass_fields__])
+    frame["samples_seconds"] = pd.Series([record.samples_seconds for record in kept], dtype=object)
+    frame["bytes"] = pd.Series([_bytes(record) for record in kept], dtype=float)
+    for name, column in (("ns", "median_seconds"), ("low_ns", "low_seconds"), ("high_ns", "high_seconds")):
+        seconds = frame[column].astype(float).fillna(frame["median_seconds"].astype(float))
+        frame[name] = 1e9 * seconds / frame["batch"]
+    order = {name: "" if name.startswith("sum_tree") else name for name in frame["primitive"].unique()}
+    names = frame.assign(primitive=frame["primitive"].map(order)).sort_values(["primitive", "contestant"])
+    return frame.assign(contestant=pd.Categorical(frame["contestant"], names["contestant"].unique()))
+
+
+def _bytes(record: Measurement) -> float:
+    if record.primitive == "memory":
+        return LINE_BYTES * record.capacity
+    try:
+        return tree_cost_model.tree_bytes(
+            record.contestant, record.capacity, record.fanout, record.dtype, record.options
+        )
+    except ValueError:
+        return float("nan")
+
+
+def either(status: pd.Series, other: pd.Series) -> Any:
+    """Status of what two timings make: unstable where one of them is."""
+    return np.where((status == "unstable") | (other == "unstable"), "unstable", "ok")
+
+
+def where(frame: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
+    """Rows whose columns equal what is wanted, or one of what is wanted."""
+    keep = np.ones(len(frame), dtype=bool)
+    for column, value in wanted.items():
+        keep &= frame[column].isin([value] if np.isscalar(value) else list(value)).to_numpy()
+    return frame[keep]
+
+
+def short(value: float) -> str:
+    """A count as a tick says it: 10k, 1M; others in full.
+
+    >>> [short(n) for n in (32, 2_048, 10_000, 1_000_000)]
+    ['32', '2,048', '10k', '1M']
+    """
+    for unit, name in ((1_000_000, "M"), (1_000, "k")):
+        if value >= unit and value % unit == 0:
+            return f"{value // unit:,.0f}{name}"
+    return f"{value:,.0f}" if value == int(value) else f"{value:g}"
+
+
+def binary(size: float) -> str:
+    """Bytes in binary units, as caches are.
+
+    >>> [binary(n) for n in (512, 48 << 10, 33_554_432)]
+    ['512 B', '48 KiB', '32 MiB']
+    """
+    power = next((p for p in (30, 20, 10) if size >= 1 << p), 0)
+    return f"{size / (1 << power):,.3g} {({30: 'GiB', 20: 'MiB', 10: 'KiB', 0: 'B'})[power]}"
