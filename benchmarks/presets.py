@@ -121,7 +121,6 @@ PRESETS = {
                 fanouts=(2, 16),
             ),
             *varied(MODELED, batches=(256,), fanouts=(4, 8, 32, 64)),
-            Block(MODELED, ("upload", "download"), (1_000_000,), (32, 256, 2_048, 16_384)),
         ),
         budget_seconds=0.25,
     ),
@@ -174,7 +173,6 @@ PRESETS = {
                 batches=(32, 256, 2_048, 16_384, 65_536),
                 fanouts=(2, 4, 8, 16, 32, 64),
             ),
-            Block(MODELED, ("upload", "download"), (1_000_000,), (32, 256, 2_048, 16_384, 65_536)),
             *varied(MODELED, ("sample", "get", "insert", "step", "total"), batches=(256,)),
             *varied(
                 MODELED,
