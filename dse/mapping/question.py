@@ -70,11 +70,11 @@ def recommend_mapping(
     task = load_workload(workload) if isinstance(workload, str | Path) else workload
     place, whose = located(platform, workload, results, machine)
     wishes = checked(place, fix or {}, exclude, free, objective, epsilon)
-    task, note = _with(task, wishes), ""
+    task, note = with_values(task, wishes), ""
     own, other = tables(place, task, results)
     if "batch" in free:
         batch, note = _batch(place, task, own, other, objective, wishes, exclude, free, epsilon)
-        task = _with(task, {"batch": batch})
+        task = with_values(task, {"batch": batch})
     given = _answer(place, task, own, other, objective, wishes, exclude, free, epsilon, called)
     told: dict[str, Any] = {"machine": key_of(own, other), "machine_note": whose, "results": str(results)}
     if note and isinstance(given, MappingAnswer):
@@ -201,7 +201,7 @@ def _value(key: str, value: Any, devices: Collection[str]) -> Any:
     return number
 
 
-def _with(workload: Workload, wishes: Mapping[str, Any]) -> Workload:
+def with_values(workload: Workload, wishes: Mapping[str, Any]) -> Workload:
     """The workload with what is fixed in it. ProblemError for one that no file could state."""
     for key, (table, name) in NUMBERS.items():
         if key in wishes:
@@ -250,7 +250,7 @@ def _batch(
     within = [one for one in BATCHES if measured and min(measured) <= one <= max(measured)]
     for batch in within or BATCHES[::2]:
         try:
-            parts = Parts(platform, _with(workload, {"batch": batch}), own, other, wishes)
+            parts = Parts(platform, with_values(workload, {"batch": batch}), own, other, wishes)
             found = solved(build(parts, frozenset(free), frozenset(exclude)).problems, objective, epsilon, False)
         except ProblemError as fault:
             error = fault
