@@ -1,17 +1,133 @@
-"""Which to choose: from measured records to a recommendation."""
+"""Which to choose: from measured records to a recommendation.
 
-from .mapping.answer import MappingAnswer, Shortage
-from .mapping.question import explain_mapping, recommend_mapping
-from .recommend import Recommendation, recommend
-from .records import Measurement, RecordError
+Which tree
+    ``recommend``           for N leaves and batches of B: a ``Recommendation``
+Which mapping
+    ``recommend_mapping``   what to run where, of a workload on a platform: a ``MappingAnswer``, or a ``Shortage``
+    ``explain_mapping``     why another configuration loses, ties or does not fit: an ``Explanation``
+How many
+    ``platform_split``      cores for actors and for learners, of a workload on a platform: a ``CoreSplit``
+    ``split_cores``         the same from curves of one's own, each a ``RateCurve`` of a ``Rate`` by cores
+    ``platform_depth``      batches to draw ahead, of a workload on a platform: a ``DepthAnswer``
+Records
+    ``Measurement``         one number with its source, machine, commit and command
+    ``read_folder``         the latest record of each cell below a folder; ``read_file`` those of a file, in order
+    ``RecordError``         records that cannot be used, in a sentence
+The cost model of a tree
+    ``family_and_points``   records of one operation, as the ``Family`` and the ``Point`` of each cell to fit
+    ``fit``                 nonnegative costs of what a call touches: a ``CostModel``, which has ``predict``
+    ``cross_validate``      every cell predicted without its (N, K): a ``HeldOut`` with its error
+    ``fanout_regrets``      what answering the model's K* costs at each (N, B): a ``FanoutRegret``
+The solver
+    ``Problem``             what to choose from: each ``Option`` with its ``Timed``, each ``Flow``, each link's ``Hop``
+    ``solve``               the exact best: ``Found``, or ``Infeasible``; ``ProblemError`` for what is outside any sense
 
+Each is imported when it is first asked for, so that ``import dse`` is quick.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .mapping.answer import MappingAnswer, Shortage
+    from .mapping.explain import Explanation
+    from .mapping.question import explain_mapping, recommend_mapping
+    from .recommend import Recommendation, recommend
+    from .records import Measurement, RecordError, read_file, read_folder
+    from .solver.infeasible import Infeasible
+    from .solver.problem import Flow, Hop, Option, Problem, ProblemError, Timed
+    from .solver.search import Found, solve
+    from .times.tree_cost_model import (
+        CostModel,
+        Family,
+        FanoutRegret,
+        HeldOut,
+        Point,
+        cross_validate,
+        fanout_regrets,
+        fit,
+    )
+    from .times.tree_times import family_and_points
+    from .tuning.core_question import CoreSplit, platform_split, split_cores
+    from .tuning.core_split import Rate, RateCurve
+    from .tuning.presampling import DepthAnswer, platform_depth
+
+_HOMES = {
+    "mapping.answer": "MappingAnswer Shortage",
+    "mapping.explain": "Explanation",
+    "mapping.question": "explain_mapping recommend_mapping",
+    "recommend": "Recommendation recommend",
+    "records": "Measurement RecordError read_file read_folder",
+    "solver.infeasible": "Infeasible",
+    "solver.problem": "Flow Hop Option Problem ProblemError Timed",
+    "solver.search": "Found solve",
+    "times.tree_cost_model": "CostModel FanoutRegret Family HeldOut Point cross_validate fanout_regrets fit",
+    "times.tree_times": "family_and_points",
+    "tuning.core_question": "CoreSplit platform_split split_cores",
+    "tuning.core_split": "Rate RateCurve",
+    "tuning.presampling": "DepthAnswer platform_depth",
+}
 __all__ = [
+    "CoreSplit",
+    "CostModel",
+    "DepthAnswer",
+    "Explanation",
+    "Family",
+    "FanoutRegret",
+    "Flow",
+    "Found",
+    "HeldOut",
+    "Hop",
+    "Infeasible",
     "MappingAnswer",
     "Measurement",
+    "Option",
+    "Point",
+    "Problem",
+    "ProblemError",
+    "Rate",
+    "RateCurve",
     "Recommendation",
     "RecordError",
     "Shortage",
+    "Timed",
+    "cross_validate",
     "explain_mapping",
+    "family_and_points",
+    "fanout_regrets",
+    "fit",
+    "platform_depth",
+    "platform_split",
+    "read_file",
+    "read_folder",
     "recommend",
     "recommend_mapping",
+    "solve",
+    "split_cores",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if not TYPE_CHECKING:  # for mypy knows what there is, and nothing else is
+
+    def __getattr__(name: str) -> Any:
+        for module, names in _HOMES.items():
+            if name in names.split():
+                globals()[name] = getattr(import_module(f".{module}", __name__), name)
+                return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class _Package(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Importing the module ``dse.recommend`` binds its name here, which stays the function's."""
+        if not (name in __all__ and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -4,6 +4,8 @@ recommend   which part of a training workload on which device of a machine; or w
 explain     why another mapping loses, ties or does not fit
 what-if     the answer beside that of a changed machine
 adapt       how many samplers and which batch, searched as training could find them
+cores       how many cores to actors and how many to learners
+depth       how many batches to draw ahead of the gradient step
 learners    whether a second learner is worth it, and how often to average weights
 platform    machines as files: show, check, compare, and probe the one that runs
 fpga        which replay management module and learner, for an FPGA, a network and batches of B
@@ -15,7 +17,7 @@ import sys
 
 from impls.terminal import answering
 
-from .cli import fpga, mapping, platform, recommend, tuning, validate
+from .cli import cores, depth, fpga, mapping, platform, recommend, tuning, validate
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -38,6 +40,8 @@ _COMMANDS = {
     "explain": mapping,
     "what-if": mapping,
     "adapt": tuning,
+    "cores": cores,
+    "depth": depth,
     "learners": tuning,
     "platform": platform,
     "fpga": fpga,

@@ -7,6 +7,7 @@ every workload, platform and make target must be there.
 
 import html
 import importlib
+import json
 import re
 import shlex
 import subprocess
@@ -36,7 +37,15 @@ MACHINE = "d7dae63b89"
 HERE = RESULTS / MACHINE / "platform.toml"
 INSTALL = re.compile(r"pip install '\.\[(\w+)\]'")
 PARSERS = {"dse": "dse.__main__", "reports": "reports.__main__", "impls.training": "impls.training.__main__"}
-QUICK = (("platform", "list"), ("platform", "show"), ("platform", "check"), ("recommend",), ("explain",), ("fpga",))
+QUICK = (
+    ("platform", "list"),
+    ("platform", "show"),
+    ("platform", "check"),
+    ("recommend",),
+    ("explain",),
+    ("fpga",),
+    ("cores",),
+)
 
 
 def advised(said):
@@ -183,6 +192,19 @@ def test_advice_has_the_users_file_as_the_user_gave_it(capsys, mine, tmp_path):
         capsys, dse_main, "what-if", "--platform", "h200", "--workload", mine, "--set", "cpu.cores=8", "--json"
     )
     check(said.replace("\\n", "\n").replace('"', " ;"))
+
+
+@pytest.mark.parametrize("command", ["cores", "depth"])
+def test_answers_about_numbers_of_cores_and_batches(capsys, mine, tmp_path, command):
+    ask = [command, "--workload"]
+    check(importlib.import_module(f"dse.cli.{command}").ABOUT)
+    for workload in ("cartpole_dqn", "hopper_ddpg"):
+        check(said_by(capsys, dse_main, *ask, workload, "--machine", MACHINE))
+        told = json.loads(said_by(capsys, dse_main, *ask, workload, "--platform", "h200", "--json"))
+        check("\n".join(one["command"] for one in told["sources"]))
+    check(said_by(capsys, dse_main, *ask, mine, "--platform", "edge"), least=0)
+    check(said_by(capsys, dse_main, *ask, "cartpole_dqn", "--results", tmp_path))
+    check(said_by(capsys, dse_main, *ask, "cartpole_dqn", "--machine", "0123456789"))
 
 
 def test_refusals_about_mappings_and_platforms(capsys, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from dse import __main__ as cli
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = "d7dae63b89"  # the machine whose records every checkout has
-TREES, MAPPINGS = 200, 100
+TREES, MAPPINGS, COUNTS = 200, 100, 60
 SECONDS, MEGABYTES = 10, 1_000
 PLATFORMS = ("u200", "h200", "edge", "this", "nothing")
 WORKLOADS = ("cartpole_dqn", "hopper_ddpg", "pong_dqn", "cartpole_ddpg", "nothing")
@@ -67,9 +67,29 @@ def mapping_question(rng):
     return words
 
 
+def count_question(rng):
+    """How many cores to each side, or batches ahead: of a workload on a platform, or of numbers of one's own."""
+    command = rng.choice(["cores", "depth"])
+    if rng.random() < 0.5:
+        words = ["--workload", rng.choice(WORKLOADS), *rng.choice([[], ["--platform", rng.choice(PLATFORMS)]])]
+        words += rng.choice([[], ["--machine", SHIPPED], ["--results", "nowhere"]])
+        words += rng.choice([[], ["--fix", rng.choice(FIXES).format(n=size(rng, 4))]]) if command == "depth" else []
+    elif command == "cores":
+        curves = [",".join(f"{size(rng, 1)}:{size(rng, 5)}" for _ in range(rng.randint(1, 3))) for _ in range(2)]
+        words = ["--actors", curves[0], *rng.choice([[], ["--learners", curves[1]]])]
+    else:
+        names = rng.sample(["sampling", "training", "updating", "transfer"], rng.randint(1, 4))
+        words = [word for name in names for word in (f"--{name}-us", f"{10 ** rng.uniform(-4, 13):g}")]
+    if command == "cores":
+        words += ["--cores", str(size(rng, 3)), *rng.choice([[], ["--update-interval", str(size(rng, 3))]])]
+        return [command, *words, *rng.choice([[], ["--reserved", str(size(rng, 1))]])]
+    return [command, *words, *rng.choice([[], ["--spread", f"{rng.uniform(-1, 4):g}"]])]
+
+
 def every(seed):
     rng = random.Random(seed)
-    return [tree_question(rng) for _ in range(TREES)] + [mapping_question(rng) for _ in range(MAPPINGS)]
+    made = ((tree_question, TREES), (mapping_question, MAPPINGS), (count_question, COUNTS))
+    return [make(rng) for make, number in made for _ in range(number)]
 
 
 @pytest.mark.parametrize("part", range(3))

@@ -79,6 +79,8 @@ SHIPPED = ["--machine", "d7dae63b89"]
         ["fpga", "--network", "hopper", "--batch", "1k", "--capacity", "1e5"],
         ["platform", "estimate", "u200", "--capacity", "5M", "--batch", "1_000", "--record-bytes", "1e2"],
         ["learners", "--platform", "u200", "--workload", "hopper_ddpg", "--most", "4.0", "--longest-period", "1e1"],
+        ["cores", "--platform", "u200", "--workload", "hopper_ddpg", "--cores", "0.01k", "--update-interval", "1_6"],
+        ["depth", "--platform", "u200", "--workload", "hopper_ddpg", "--fix", "batch=1e3", "--spread", "0"],
     ],
 )
 def test_every_question_takes_such_counts(capsys, words):
@@ -92,6 +94,7 @@ def test_every_question_takes_such_counts(capsys, words):
         ["recommend", "--capacity", "1e6", "--batch", "1.5"],
         ["fpga", "--network", "hopper", "--batch", "1.5"],
         ["platform", "estimate", "u200", "--batch", "1.5"],
+        ["cores", "--workload", "hopper_ddpg", "--cores", "1.5"],
     ],
 )
 def test_half_an_element_is_refused_with_a_sentence(capsys, words):
@@ -144,6 +147,8 @@ LOUD = [
     ["benchmarks", "list", "--json"],
     ["dse", "platform", "show", "u200"],
     ["dse", "recommend", "--help"],
+    ["dse", "cores", "--help"],
+    ["dse", "depth", "--help"],
     ["impls"],
     ["impls.training", "keys"],
     ["impls.training", "--help"],

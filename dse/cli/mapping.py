@@ -20,7 +20,8 @@ from ..mapping.what_if import with_changes
 from ..platforms import PlatformError, names
 from ..records import RecordError, has_benchmarks
 from ..solver.objectives import EPSILONS
-from .mapping_text import GOALS, WIDTH, beside, text
+from .mapping_text import GOALS, beside, text
+from .text import WIDTH
 
 
 def _listed(told: Mapping[str, str]) -> str:

@@ -1,16 +1,15 @@
 """Answers about mappings as text for a reader."""
 
-import textwrap
 from collections.abc import Iterator, Sequence
 
-from impls.terminal import COMMAND, plural
+from impls.terminal import plural
 
 from ..mapping.alternatives import Other
 from ..mapping.answer import MappingAnswer, PartAnswer, Shortage
 from ..mapping.explain import Explanation
 from ..mapping.options import ARRANGEMENT, RUNS_HERE
+from .text import number, records_read, wrapped
 
-WIDTH = 116
 SHOWN = 5  # of a list
 COLUMN = ("arrangement", "actors", "sampling", "storage", "learner", "updating", "rate", "bound by")
 GOALS = {
@@ -32,34 +31,29 @@ def text(given: MappingAnswer | Shortage | Explanation) -> str:
 def whose(given: MappingAnswer | Shortage) -> Iterator[str]:
     """The lines that say whose records answer, where they are not this machine's own."""
     if given.machine_note:
-        yield from _wrapped(given.machine_note, "")
+        yield from wrapped(given.machine_note, "")
         yield ""
 
 
-def records_read(machine: str, results: str) -> str:
-    """Which machine's records an answer rests on, and in which folder they lie."""
-    return f"records: those of machine {machine} in {results}" if machine else f"records: none fits in {results}"
-
-
 def _answer(given: MappingAnswer) -> Iterator[str]:
-    yield from _wrapped(
+    yield from wrapped(
         f"{given.workload} (B = {given.batch:,}, {plural(given.update_interval, 'environment step')} a gradient step) "
         f"on {given.platform}, for {GOALS[given.objective]}:",
         "",
     )
     yield ""
     composed = "" if given.arrangement in RUNS_HERE else " (put together from its parts' times: nothing here runs it)"
-    yield from _wrapped(f"{given.arrangement}: {ARRANGEMENT[given.arrangement]}{composed}")
+    yield from wrapped(f"{given.arrangement}: {ARRANGEMENT[given.arrangement]}{composed}")
     yield from _parts(given.parts)
     have = f"{given.cores[0]:g} of {given.cores[1]:g} cores"
     yield f"  {have}; {given.depth} batches drawn ahead"
     yield ""
     yield f"  {rate(given)}"
-    yield from _wrapped(f"bound by {given.bottleneck}")
+    yield from wrapped(f"bound by {given.bottleneck}")
     of, pace = (" of the best set of devices", " a second") if given.objective == "per_watt" else ("", "")
-    yield from _wrapped(
-        f"at most {_number(given.bound)} if every part had its fastest option{of} to itself "
-        f"({given.distance:.0%} below that); {_number(given.learner_hz)}{pace} by the fastest learner alone"
+    yield from wrapped(
+        f"at most {number(given.bound)} if every part had its fastest option{of} to itself "
+        f"({given.distance:.0%} below that); {number(given.learner_hz)}{pace} by the fastest learner alone"
     )
     yield from _alternatives(given)
     yield from _survival(given)
@@ -91,8 +85,8 @@ def rate(given: MappingAnswer) -> str:
         unit = "gradient steps a joule"
     else:
         unit = "gradient steps a second" + (", actors aside" if given.objective == "training" else "")
-    more = "" if given.objective == "ratio" else f" ({_number(given.hz)} a second with actors)"
-    return f"{_number(given.value)} {unit} [{_number(given.low)}, {_number(given.high)}] at 95 %{more}"
+    more = "" if given.objective == "ratio" else f" ({number(given.hz)} a second with actors)"
+    return f"{number(given.value)} {unit} [{number(given.low)}, {number(given.high)}] at 95 %{more}"
 
 
 def _alternatives(given: MappingAnswer) -> Iterator[str]:
@@ -110,7 +104,7 @@ def _alternatives(given: MappingAnswer) -> Iterator[str]:
 def _others(others: Sequence[Other]) -> Iterator[str]:
     for other in others[:SHOWN]:
         cost = f"costs {other.cost:.1%}" if other.cost >= 0 else f"gains {-other.cost:.1%}"
-        yield from _wrapped(f"{other.told}: {_number(other.value)}, {cost}", "    ")
+        yield from wrapped(f"{other.told}: {number(other.value)}, {cost}", "    ")
     if len(others) > SHOWN:
         yield f"    and {len(others) - SHOWN} more, see --json"
 
@@ -125,19 +119,19 @@ def _survival(given: MappingAnswer) -> Iterator[str]:
         down = f"-{1 - one.down:.0%}" if one.down else "any fall"
         up = f"+{one.up - 1:.0%}" if one.up else "any rise"
         sure = "; its interval reaches that" if one.decides else ""
-        yield from _wrapped(f"{down}, {up} on {one.number}{sure}; then {one.winner}", "    ")
+        yield from wrapped(f"{down}, {up} on {one.number}{sure}; then {one.winner}", "    ")
     if not told:
         yield "  the choice survives any single number that is wrong by up to 30 times"
 
 
 def _evidence(given: MappingAnswer) -> Iterator[str]:
-    yield from (line for note in given.notes for line in _wrapped(f"note: {note}"))
+    yield from (line for note in given.notes for line in wrapped(f"note: {note}"))
     yield "  rests on:"
     for one in given.sources:
-        yield from _wrapped(f"{one.number}: {one.source}, {one.told}", "    ")
-    yield from _wrapped(records_read(given.machine, given.results))
+        yield from wrapped(f"{one.number}: {one.source}, {one.told}", "    ")
+    yield from wrapped(records_read(given.machine, given.results))
     if given.measure_next:
-        yield from _wrapped(f"to be surer, measure {given.measure_next.number}: {given.measure_next.command}")
+        yield from wrapped(f"to be surer, measure {given.measure_next.number}: {given.measure_next.command}")
 
 
 def _shortage(given: Shortage) -> Iterator[str]:
@@ -158,15 +152,15 @@ def _budget(name: str, have: float, need: float) -> str:
 
 def _explanation(given: Explanation) -> Iterator[str]:
     wanted = ", ".join(f"{key}={value}" for key, value in given.described.items())
-    yield from _wrapped(f"{wanted} {given.sentence}", "")
+    yield from wrapped(f"{wanted} {given.sentence}", "")
     for what, one in (("asked", given.asked), ("best", given.best)):
         yield ""
         yield f"  {what}: {one.arrangement}, {rate(one)}"
         yield from _parts(one.parts)
-        yield from _wrapped(f"bound by {one.bottleneck}")
+        yield from wrapped(f"bound by {one.bottleneck}")
     if given.notes:
         yield ""
-    yield from (line for note in given.notes for line in _wrapped(f"note: {note}"))
+    yield from (line for note in given.notes for line in wrapped(f"note: {note}"))
 
 
 def beside(before: MappingAnswer | Shortage, after: MappingAnswer | Shortage, change: str) -> str:
@@ -174,7 +168,7 @@ def beside(before: MappingAnswer | Shortage, after: MappingAnswer | Shortage, ch
     rows = [("", "before", "after"), *zip(COLUMN, _column(before), _column(after), strict=True)]
     lines = [*whose(before), f"what if {change}:", "", *_table(rows)]
     if isinstance(before, MappingAnswer) and isinstance(after, MappingAnswer):
-        lines += ["", *_wrapped(_gain(before, after, change))]
+        lines += ["", *wrapped(_gain(before, after, change))]
     for one in (before, after):
         if isinstance(one, Shortage):
             lines += ["", *_shortage(one)]
@@ -200,16 +194,5 @@ def _column(given: MappingAnswer | Shortage) -> list[str]:
     if isinstance(given, Shortage):
         return ["does not fit" if key == "rate" else "-" for key in COLUMN]
     parts = {part.part: f"{part.device}, {part.choice}" for part in given.parts}
-    pace = f"{_number(given.value)} [{_number(given.low)}, {_number(given.high)}]"
+    pace = f"{number(given.value)} [{number(given.low)}, {number(given.high)}]"
     return [given.arrangement, *(parts[key] for key in COLUMN[1:6]), pace, given.bottleneck]
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
-
-
-def _wrapped(sentence: str, indent: str = "  ") -> list[str]:
-    """In lines, but a command that is to be copied stays in one, however long it is."""
-    tied = COMMAND.sub(lambda found: found[0].replace(" ", "\0"), sentence)
-    wrapper = textwrap.TextWrapper(WIDTH, indent, f"{indent}  ", break_on_hyphens=False, break_long_words=False)
-    return [line.replace("\0", " ") for line in wrapper.wrap(tied)]

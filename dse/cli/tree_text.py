@@ -6,7 +6,7 @@ from impls.terminal import plural
 
 from ..recommend import Recommendation
 from ..times.tree_times import Estimate
-from .mapping_text import WIDTH
+from .text import WIDTH
 
 MOST_CELLS_SHOWN = 8
 

@@ -2,10 +2,8 @@
 
 import argparse
 import dataclasses
-import json
 import sys
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +18,8 @@ from ..tuning.learners import LearnerScaling, learner_scaling
 from ..tuning.looks import Search
 from ..tuning.multi_learner import FactorPoint, data_parallel_seconds, spo_seconds
 from .mapping import add_machine
-from .mapping_text import records_read
+from .text import show, wrapped
 
-WIDTH = 116
 HARDLY, PARTLY = 1.1, 1.5  # times as fast with two learners, below which a second one is hardly, or partly, worth it
 ADAPT = f"""How many samplers (processes of actors) and which batch, found as training could find them: by few looks.
 
@@ -84,22 +81,6 @@ def run(options: argparse.Namespace) -> int:
         return 2
 
 
-def _print(
-    options: argparse.Namespace,
-    given: Adaptation | LearnerScaling,
-    as_dict: Mapping[str, Any],
-    lines: Iterator[str],
-) -> None:
-    """An answer, with the records that it read; first of all whose they are where they are not this machine's own."""
-    if options.json:
-        more = {"machine": given.machine, "machine_note": given.machine_note, "results": str(options.results)}
-        print(json.dumps({**as_dict, **more}))
-        return
-    whose = [*_wrapped(given.machine_note, ""), ""] if given.machine_note else []
-    read = f"  {records_read(given.machine, str(options.results))}"
-    print("\n".join([*whose, *lines, read]))
-
-
 def _adapt(options: argparse.Namespace) -> int:
     shown = sys.stderr.isatty()
 
@@ -118,7 +99,7 @@ def _adapt(options: argparse.Namespace) -> int:
     )
     if shown:
         print(f"\r{'':24}\r", end="", file=sys.stderr)
-    _print(options, given, _adapted_dict(given), _adapted_text(given))
+    show(options, given.machine, given.machine_note, _adapted_dict(given), _adapted_text(given))
     return 0
 
 
@@ -182,26 +163,26 @@ def _adapted_text(given: Adaptation) -> Iterator[str]:
     yield ""
     pair, best = given.rates.records_hz(*given.pair), given.rates.records_hz(*given.best)
     u = given.rates.update_interval
-    yield from _wrapped(
+    yield from wrapped(
         f"together: {_pair(given.pair)}: {pair:,.0f} records trained a second, at {plural(u, 'environment step')} a "
         "gradient step"
     )
     if given.pair == given.best:
-        yield from _wrapped(
+        yield from wrapped(
             f"all {given.tried} pairs under the caps have none better: searching apart loses nothing here"
         )
     else:
         extra = samplers - given.best[0]
-        yield from _wrapped(
+        yield from wrapped(
             f"best of all {given.tried} pairs under the caps: {_pair(given.best)}: {best:,.0f}; searching apart loses "
             f"{given.loss:.1%}" + (f", and samplers take {plural(extra, 'core')} more" if extra > 0 else "")
         )
     for device in given.left_out:
-        yield from _wrapped(f"note: {device} is left out: a design is built for its batch, which no look can change")
+        yield from wrapped(f"note: {device} is left out: a design is built for its batch, which no look can change")
     yield "  rests on:"
     look = given.rates.looks[given.pair]
     for one in (look.actors, look.learner):
-        yield from _wrapped(f"{one.number}: {one.source}, {one.told}", "    ")
+        yield from wrapped(f"{one.number}: {one.source}, {one.told}", "    ")
 
 
 def _cap(given: Adaptation, name: str) -> str:
@@ -223,7 +204,7 @@ def _learners(options: argparse.Namespace) -> int:
         results=options.results,
         machine=options.machine,
     )
-    _print(options, given, _scaling_dict(given), _scaling_text(given))
+    show(options, given.machine, given.machine_note, _scaling_dict(given), _scaling_text(given))
     return 0
 
 
@@ -240,7 +221,7 @@ def _scaling_dict(given: LearnerScaling) -> dict[str, Any]:
 
 def _scaling_text(given: LearnerScaling) -> Iterator[str]:
     terms = given.terms
-    yield from _wrapped(
+    yield from wrapped(
         f"{given.workload} (B = {terms.batch:,}), learners side by side on {given.platform}, each on "
         f"{'a core of ' * (given.held > 1)}{given.device}:",
         "",
@@ -258,20 +239,20 @@ def _scaling_text(given: LearnerScaling) -> Iterator[str]:
     yield ""
     learners, horizon = given.choice
     if learners == 1:
-        yield from _wrapped(f"choice: one learner, {given.single_seconds * 1e6:,.0f} us a gradient step")
+        yield from wrapped(f"choice: one learner, {given.single_seconds * 1e6:,.0f} us a gradient step")
     else:
-        yield from _wrapped(
+        yield from wrapped(
             f"choice: L = {learners}, H = {horizon} (limit {given.longest}): {given.best_seconds * 1e6:,.0f} us a "
             f"gradient step instead of {given.single_seconds * 1e6:,.0f}"
         )
-    yield from _wrapped(_verdict(given))
+    yield from wrapped(_verdict(given))
     yield from _notes(given)
     yield "  terms:"
     for one in given.sources:
         fixed, each = (1e6 * part for part in (one.law.fixed_seconds, one.law.each_seconds))
         law = f"{fixed:,.4g} us" if not each else f"{each:,.4g} us a {one.per}"
         law = f"{fixed:,.4g} us + {each:,.4g} us a {one.per}" if fixed and each else law
-        yield from _wrapped(f"{one.name}: {law}; {one.source}, {one.told}", "    ")
+        yield from wrapped(f"{one.name}: {law}; {one.source}, {one.told}", "    ")
 
 
 def _cell(given: LearnerScaling, point: FactorPoint) -> str:
@@ -305,12 +286,8 @@ def _verdict(given: LearnerScaling) -> str:
 def _notes(given: LearnerScaling) -> Iterator[str]:
     most = max(given.counts)
     if given.held == 1 and most > 1:
-        yield from _wrapped(f"note: this platform has one {given.device}; more of them are as if they were bought")
+        yield from wrapped(f"note: this platform has one {given.device}; more of them are as if they were bought")
     elif most > given.held:
-        yield from _wrapped(f"note: this processor has {given.held} cores; rows of more learners are for a larger one")
+        yield from wrapped(f"note: this processor has {given.held} cores; rows of more learners are for a larger one")
     if 1 < given.held <= given.choice[0]:
-        yield from _wrapped("note: that takes all cores, and actors need one too")
-
-
-def _wrapped(words: str, indent: str = "  ") -> list[str]:
-    return textwrap.wrap(words, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False)
+        yield from wrapped("note: that takes all cores, and actors need one too")

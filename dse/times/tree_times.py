@@ -340,6 +340,33 @@ def family_of(record: Measurement, caches: Mapping[str, int], floor: Mapping[str
     )
 
 
+def family_and_points(
+    found: Iterable[Measurement],
+    op: str,
+    contestant: str = "numba",
+    threads: int = 1,
+    dtype: str = "float32",
+    distribution: str = "uniform",
+    **options: Any,
+) -> tuple[tree_cost_model.Family, list[tree_cost_model.Point]]:
+    """What ``fit`` takes, of one machine's records: an implementation's timed "draw" or "update" cells, at any K.
+
+    ``options``: of the implementation, none for it as it comes. RecordError where there is no such cell.
+    """
+    table = Table(found)
+    cells = [
+        record
+        for (one, *rest), held in table._cells.items()
+        if (one.contestant, one.threads, dict(one.options), *rest)
+        == (contestant, threads, options, op, dtype, distribution)
+        for record in held.values()
+    ]
+    if not cells:
+        raise RecordError(f"no timed {op} of {contestant} as asked; {how_to_measure('sweep')}")
+    points = [tree_cost_model.Point(one.capacity, one.fanout, one.batch, one.seconds) for one in cells]
+    return family_of(cells[0], table.caches, table.floor), points
+
+
 def _configuration(record: Measurement) -> Configuration:
     return Configuration(record.contestant, record.fanout, record.threads, tuple(sorted(record.options.items())))
 

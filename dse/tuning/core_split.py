@@ -1,4 +1,4 @@
-"""How many cores to give to actors and how many to learners (seed 0, section V-B, eq. 5 and Fig. 12).
+"""How many cores to give to actors and how many to learners (seed 0, section V-D, eq. 5 and Fig. 12).
 
 Letters: M cores, x_a and x_l of them for actors and for learners, f_a(x_a) environment steps a second, f_l(x_l)
 gradient steps a second, u environment steps a gradient step (update_interval).
@@ -114,8 +114,8 @@ def scaling(curve: RateCurve) -> Scaling:
 def completed(curve: RateCurve, cores: int) -> RateCurve:
     """The curve with a rate for each of 1 to ``cores`` cores; those it lacks are from its ``scaling``.
 
-    They are "modeled" between points of the curve, "extrapolated" outside of them; their interval is as wide as the
-    law is off at worst where the curve has points.
+    They are "modeled" between points of the curve, "extrapolated" outside of them. Their interval is as wide as the law
+    is off at worst where the curve has points; outside it also holds that more cores gain nothing, or all they could.
     """
     missing = [x for x in range(1, cores + 1) if x not in curve.rates]
     if not missing:
@@ -123,8 +123,12 @@ def completed(curve: RateCurve, cores: int) -> RateCurve:
     law = scaling(curve)
     rates = dict(curve.rates)
     for x in missing:
-        source: Source = "modeled" if curve.cores[0] < x < curve.cores[-1] else "extrapolated"
-        rates[x] = Rate(law.hz(x), law.hz(x) / law.off, law.hz(x) * law.off, source)
+        if curve.cores[0] < x < curve.cores[-1]:
+            rates[x] = Rate(law.hz(x), law.hz(x) / law.off, law.hz(x) * law.off, "modeled")
+            continue
+        end = min(max(x, curve.cores[0]), curve.cores[-1])
+        may = (law.hz(x), curve.rates[end].hz, curve.rates[end].hz * x / end)
+        rates[x] = Rate(may[0], min(may) / law.off, max(may) * law.off, "extrapolated")
     return RateCurve(curve.name, rates)
 
 
@@ -169,13 +173,13 @@ def allocate(
     share cores one after the other, as a serial loop does; on one core nothing else can be done. Rates that lack no
     more than the part ``within`` of the highest count as equal. ProblemError where nothing fits.
     """
-    _check(update_interval, cores, reserved)
+    check(update_interval, cores, reserved)
     if not 0 <= within < 1:
         raise ProblemError(f"a part of the highest rate is from 0 to below 1, not {within}")
     free = cores - reserved
-    found = list(_parted(f_a, f_l, update_interval, free))
+    found = list(parted(f_a, f_l, update_interval, free))
     if turns:
-        found += _in_turns(f_a, f_l, update_interval, free)
+        found += in_turns(f_a, f_l, update_interval, free)
     if not found:
         least = f_a.cores[0] + f_l.cores[0]
         raise ProblemError(
@@ -194,23 +198,25 @@ def printed_allocations(
     Both sides count as equal up to ``tolerance``, a part of the right one. Empty where there is none, which is the rule
     for a small tolerance. Eq. 5 prefers none of them, and knows no reserved cores.
     """
-    _check(update_interval, cores, 0)
+    check(update_interval, cores, 0)
     solutions = [
         one
-        for one in _parted(f_a, f_l, update_interval, cores)
+        for one in parted(f_a, f_l, update_interval, cores)
         if abs(one.ratio - update_interval) <= tolerance * update_interval
     ]
     return tuple(sorted(solutions, key=lambda one: (-one.hz, one.cores, one.actors)))
 
 
-def _check(update_interval: float, cores: int, reserved: int) -> None:
+def check(update_interval: float, cores: int, reserved: int) -> None:
+    """ProblemError for numbers outside any sense."""
     if not 0 < update_interval < math.inf:
         raise ProblemError(f"update_interval must be above 0 and finite, not {update_interval}")
     if cores < 1 or reserved < 0:
         raise ProblemError(f"cores must be at least 1 and reserved at least 0, not {cores} and {reserved}")
 
 
-def _parted(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Allocation]:
+def parted(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Allocation]:
+    """Every pair of numbers of cores that the curves have and that fits into the free ones."""
     for x_a, acting in f_a.rates.items():
         for x_l, learning in f_l.rates.items():
             if x_a + x_l > free:
@@ -228,7 +234,8 @@ def _slower(acting: Rate, learning: Rate, u: float) -> tuple[float, float]:
     return min(acting.low / u, learning.low), min(acting.high / u, learning.high)
 
 
-def _in_turns(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Allocation]:
+def in_turns(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Allocation]:
+    """The same cores for both sides, one after the other, as a serial loop has them."""
     for x in set(f_a.rates) & set(f_l.rates):
         if x <= free:
             acting, learning = f_a.rates[x], f_l.rates[x]

@@ -17,11 +17,28 @@ Letters: T_s sampling and gathering, T_L learner, T_u updating, T_x a transfer (
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from ..solver.simulation import Network, Simulated, Visit, simulate
+from impls.training import Workload
 
+from ..mapping.alternatives import Solved, best_placement
+from ..mapping.question import ask
+from ..platforms import Platform
+from ..platforms.reading import RESULTS
+from ..records import Source
+from ..solver.infeasible import Infeasible
+from ..solver.problem import LOOP, Configuration, Problem, ProblemError
+from ..solver.simulation import Network, Simulated, Visit, network, simulate
+from ..solver.throughput import transfers
+from ..times.parts import Evidence
+
+SPREAD, MOST_SPREAD = 1.0, 3.0  # cv of times that vary: as exponential ones do, unless asked otherwise
+LOSS = 0.03  # of the most steps a second, within which a simulated rate is enough: noise hides less
+TRIED = (*range(9), 12, 16, 24, 32)  # D that are simulated, until one is surely enough
+STEPS = 4000
 _ROUNDING = 1e-9
 
 
@@ -30,11 +47,13 @@ def published_loop(
 ) -> Network:
     """The loop of the formula: sampling and updating on one engine, the learner on another or, together, on the same.
 
-    Ways there and back are engines of their own; a ``transfer`` of 0, and any between parts together, is left out.
+    Ways there and back are engines of their own; a ``transfer`` of 0, and any between parts together, is left out, and
+    so is an ``updating`` of 0.
     """
     there, back = ((Visit(way, transfer),) if transfer and not together else () for way in ("there", "back"))
     trains = Visit("replay" if together else "learner", learner)
-    return Network((Visit("replay", sampling), *there, trains, *back, Visit("replay", updating)))
+    updates = (Visit("replay", updating),) if updating else ()
+    return Network((Visit("replay", sampling), *there, trains, *back, *updates))
 
 
 def bound_hz(network: Network, depth: int) -> float:
@@ -48,7 +67,12 @@ def depth_enough(network: Network) -> int:
     >>> depth_enough(published_loop(1, 2, 0.5, 0.3))  # 4.1 s a round, 2 s of them the learner's: 3 under way
     2
     """
-    return max(0, math.ceil(network.round_seconds / max(network.busy.values()) - _ROUNDING) - 1)
+    return _ahead(network.round_seconds / max(network.busy.values()))
+
+
+def _ahead(rounds: float) -> int:
+    """D for as many batches under way as a round has times of the busiest engine."""
+    return max(0, math.ceil(rounds - _ROUNDING) - 1)
 
 
 @dataclass(frozen=True)
@@ -68,3 +92,165 @@ def depth_curve(
         DepthPoint(depth, bound_hz(network, depth), tuple(simulate(network, depth, cv, steps, seed) for cv in cvs))
         for depth in depths
     )
+
+
+@dataclass(frozen=True)
+class Enough:
+    """The smallest D that is within ``LOSS`` of the most, simulated with times of one cv; None if none tried is.
+
+    ``least`` and ``most``: the same by the upper and by the lower ends of the rates' 95 % intervals.
+    """
+
+    cv: float
+    depth: int | None
+    least: int | None
+    most: int | None
+
+
+@dataclass(frozen=True)
+class Busy:
+    """Seconds of a part, or of a link's transfer, in a gradient step, in [low, high] at 95 % where that is known."""
+
+    name: str
+    engine: str
+    seconds: float
+    low: float | None
+    high: float | None
+    source: Source
+
+
+@dataclass(frozen=True)
+class DepthAnswer:
+    """How many batches to draw ahead. ``depth``: D* of the closed form, from ``least`` to ``most`` as times may be off.
+
+    ``simulated``: what is enough by the simulation, for each cv; ``points``: rates at each D. ``presampled``: what the
+    workload draws ahead, None for times that were given.
+    """
+
+    depth: int
+    least: int
+    most: int
+    simulated: tuple[Enough, ...]
+    points: tuple[DepthPoint, ...]
+    round_seconds: float
+    busy: Mapping[str, float]
+    times: tuple[Busy, ...] = ()
+    sources: tuple[Evidence, ...] = ()
+    platform: str = ""
+    workload: str = ""
+    batch: int | None = None
+    arrangement: str = ""
+    mapping: Mapping[str, str] | None = None
+    presampled: int | None = None
+    machine: str = ""  # whose records were read, if any
+    machine_note: str = ""  # says so where another machine stands for "this"
+
+    @property
+    def most_hz(self) -> float:
+        """Steps a second of the busiest engine, which no D exceeds."""
+        return 1 / max(self.busy.values())
+
+
+def depth_of(loop: Network, spread: float = SPREAD, ends: tuple[Network, Network] | None = None) -> DepthAnswer:
+    """The answer for a loop. ``ends``: the same with its shortest and with its longest times.
+
+    ``spread``: cv of the times that vary; for 0 only exact ones are simulated. ProblemError for one outside [0, 3].
+    """
+    if not 0 <= spread <= MOST_SPREAD:
+        raise ProblemError(f"the spread of times (cv) is from 0 to {MOST_SPREAD:g}, not {spread:g}")
+    cvs = (0.0, spread) if spread else (0.0,)
+    needed, enough = depth_enough(loop), 1 / max(loop.busy.values()) * (1 - LOSS)
+    in_turns = len(loop.busy) == 1  # where every D makes as many steps, and only noise would tell them apart
+    points: list[DepthPoint] = []
+    for depth in sorted({*TRIED, needed}):
+        points += depth_curve(loop, (depth,), cvs, STEPS)
+        if depth > needed and (in_turns or all(one.low >= enough for one in points[-1].simulated)):
+            break
+    ends_of = ("hz", "high", "low")
+    found = tuple(
+        Enough(cv, *((0, 0, 0) if in_turns else (_first(points, place, end, enough) for end in ends_of)))
+        for place, cv in enumerate(cvs)
+    )
+    least, most = _between(*(ends or (loop, loop)))
+    return DepthAnswer(
+        needed, min(least, needed), max(most, needed), found, tuple(points), loop.round_seconds, loop.busy
+    )
+
+
+def _first(points: Sequence[DepthPoint], place: int, end: str, enough: float) -> int | None:
+    return next((one.depth for one in points if getattr(one.simulated[place], end) >= enough), None)
+
+
+def _between(low: Network, high: Network) -> tuple[int, int]:
+    """The smallest and the largest D* of all loops whose engines are busy for times between those of two.
+
+    A round over its busiest engine is shortest where that engine takes longest and all others are as short as can be,
+    and longest where no engine is busier than the busiest must be.
+    """
+    short, long = low.busy, high.busy
+    most = max(short.values())
+    rounds = [
+        (long[one] + sum(short.values()) - short[one])
+        / max(long[one], *(short[two] for two in short if two != one), 0.0)
+        for one in short
+    ]
+    longest = sum(min(one, most) for one in long.values()) / most
+    return _ahead(min(rounds)), _ahead(longest)
+
+
+def platform_depth(
+    platform: str | Path | Platform,
+    workload: str | Path | Workload,
+    spread: float = SPREAD,
+    *,
+    fix: Mapping[str, Any] | None = None,
+    exclude: Collection[str] = (),
+    results: Path = RESULTS,
+    machine: str | None = None,
+) -> DepthAnswer:
+    """The answer for the best mapping of a workload, actors left out; keywords and errors as in ``recommend_mapping``.
+
+    ProblemError where nothing fits, too.
+    """
+    asked = ask(platform, workload, fix=fix, exclude=exclude, results=results, machine=machine)
+    built = asked.built()
+    result = best_placement(built.problems, "ratio", alternatives=False)
+    if not isinstance(result, Solved):
+        raise ProblemError(f"{asked.workload.name} does not fit {asked.platform.name} as asked: {_short_of(result)}")
+    problem, chosen = built.problems[result.place], result.answer.configuration
+    loop, *ends = (network(problem, one, actors=False) for one in (chosen, _at(chosen, "low"), _at(chosen, "high")))
+    numbers = dict.fromkeys(chosen.of(part).time.number for part in LOOP)
+    return replace(
+        depth_of(loop, spread, (ends[0], ends[1])),
+        times=tuple(_times(problem, chosen)),
+        sources=tuple(built.rests_on(number, chosen) for number in numbers if number in built.evidence),
+        platform=asked.platform.name,
+        workload=asked.workload.name,
+        batch=built.parts.batch,
+        arrangement=result.place.arrangement,
+        mapping={part: chosen.of(part).device for part in LOOP},
+        presampled=asked.workload.replay.presampled,
+        machine=asked.machine,
+        machine_note=asked.machine_note,
+    )
+
+
+def _at(chosen: Configuration, end: str) -> Configuration:
+    """With the times of one end of their intervals."""
+    for option in chosen.options:
+        chosen = chosen.having(replace(option, time=replace(option.time, seconds=getattr(option.time, end))))
+    return chosen
+
+
+def _times(problem: Problem, chosen: Configuration) -> Iterator[Busy]:
+    for option in (chosen.of(part) for part in LOOP):
+        time = option.time
+        yield Busy(option.part, option.engine, time.seconds, time.low, time.high, time.source)
+    for flow, hop, seconds in transfers(problem, chosen):
+        if "actors" not in (flow.source, flow.target):
+            yield Busy(f"{flow.source} to {flow.target}", hop.engine, seconds, None, None, hop.source)
+
+
+def _short_of(found: Sequence[Infeasible]) -> str:
+    repairs = [str(repair) for one in found for repair in one.repairs]
+    return "; or ".join(dict.fromkeys(repairs)) or "nothing can run it"

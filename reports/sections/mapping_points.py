@@ -17,15 +17,15 @@ from dse.mapping.question import load_workload, tables
 from dse.platforms import load
 from dse.records import Measurement, RecordError
 from dse.solver.objectives import EPSILONS, threshold, tie_key
-from dse.solver.problem import Configuration, Problem, Timed
+from dse.solver.problem import Configuration, Problem
 from dse.solver.search import Answer, front
 from dse.solver.sensitivity import Terms, spreads
 from dse.solver.simulation import network
 from dse.stats import front_of
-from dse.times import analytic
 from dse.times.parts import Parts
-from dse.times.profile import PerformanceTable, of_records, timed
-from dse.tuning.core_split import Rate, RateCurve
+from dse.times.profile import PerformanceTable, of_records
+from dse.tuning.core_question import platform_curves
+from dse.tuning.core_split import RateCurve
 from dse.tuning.learners import measured_terms, side_by_side
 from dse.tuning.multi_learner import FactorPoint, factors
 from dse.tuning.multi_learner import Terms as StepTerms
@@ -87,17 +87,9 @@ class Cores:
 def platform_cores(results: Evidence) -> Cores:
     """Of the workload, as the solver takes them on each number of cores."""
     parts = parts_of(results)
-    counts = range(1, parts.cores)
-    acting = {count: _rate(parts.actor_step(count)) for count in counts}
-    laws = {count: analytic.learner(parts.cpu, parts.cpu, parts.workload, parts.batch, count) for count in counts}
-    learning = {count: _rate(timed(law.seconds, law.factor, "modeled", "f_l")) for count, law in laws.items()}
-    rests = next(one for number, one in parts.evidence.items() if number.startswith("f_a("))
-    told = f"f_a: {rests.source}, {rests.told}. f_l: modeled, {laws[counts[-1]].told}"
-    return Cores(RateCurve("f_a", acting), RateCurve("f_l", learning), parts.cores, told)
-
-
-def _rate(time: Timed) -> Rate:
-    return Rate(1 / time.seconds, 1 / time.high, 1 / time.low, time.source)
+    f_a, f_l, sources = platform_curves(parts, parts.cores - 1)
+    told = ". ".join(f"{curve.name}: {one.source}, {one.told}" for curve, one in zip((f_a, f_l), sources, strict=True))
+    return Cores(f_a, f_l, parts.cores, told)
 
 
 # Batches ahead

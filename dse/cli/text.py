@@ -1,0 +1,75 @@
+"""What answers of several commands have in common: lines, numbers, and whose records they rest on."""
+
+import argparse
+import json
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from impls.terminal import COMMAND
+
+from ..times.parts import Evidence
+
+WIDTH = 116
+WIDE = 0.2  # of an interval, beyond which no third digit is known
+
+
+def wrapped(sentence: str, indent: str = "  ") -> list[str]:
+    """In lines, but a command that is to be copied stays in one, however long it is."""
+    tied = COMMAND.sub(lambda found: found[0].replace(" ", "\0"), sentence)
+    wrapper = textwrap.TextWrapper(WIDTH, indent, f"{indent}  ", break_on_hyphens=False, break_long_words=False)
+    return [line.replace("\0", " ") for line in wrapper.wrap(tied)]
+
+
+def number(value: float) -> str:
+    """With three digits, or all before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
+
+
+def rounded(value: float, low: float | None = None, high: float | None = None) -> str:
+    """With three digits, or with fewer where the interval is wide: as many as are known, and two at least.
+
+    >>> rounded(683.1, 97.1, 3634.0), rounded(132.2, 127.0, 135.0), rounded(110866)
+    ('680', '132', '111,000')
+    """
+    digits = 3 if low is None or high is None or high <= (1 + WIDE) * low else 2
+    return f"{float(f'{value:.{digits}g}'):,.10g}"
+
+
+def interval(value: float, low: float, high: float) -> str:
+    """A number and its interval, if it has one that shows."""
+    middle, *ends = (rounded(one, low, high) for one in (value, low, high))
+    return middle if ends == [middle, middle] else f"{middle} [{', '.join(ends)}]"
+
+
+def records_read(machine: str, results: str) -> str:
+    """Which machine's records an answer rests on, and in which folder they lie."""
+    return f"records: those of machine {machine} in {results}" if machine else f"records: none fits in {results}"
+
+
+def show(
+    options: argparse.Namespace,
+    machine: str,
+    machine_note: str,
+    as_dict: Mapping[str, Any],
+    lines: Iterable[str],
+    records: bool = True,
+) -> None:
+    """Print an answer with the records that it read, if any could be; first of all whose they are if another machine's.
+
+    ``options`` has ``json`` and ``results``.
+    """
+    if options.json:
+        more = {"machine": machine, "machine_note": machine_note, "results": str(options.results)}
+        print(json.dumps({**as_dict, **more}))
+        return
+    whose = [*wrapped(machine_note, ""), ""] if machine_note else []
+    read = [f"  {records_read(machine, str(options.results))}"] if records else []
+    print("\n".join([*whose, *lines, *read]))
+
+
+def rests_on(sources: Iterable[Evidence]) -> Iterator[str]:
+    """What each number of an answer rests on."""
+    yield "  rests on:"
+    for one in sources:
+        yield from wrapped(f"{one.number}: {one.source}, {one.told}", "    ")

@@ -1,0 +1,203 @@
+"""The question of eq. 5 as a whole: the best split of a processor's cores, what is beside it, and what it rests on.
+
+Letters: M cores, x_a and x_l of them for actors and for learners, f_a(x_a) environment steps a second, f_l(x_l)
+gradient steps a second, u environment steps a gradient step (update_interval).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from impls.training import Workload
+
+from ..mapping.question import ask
+from ..mapping.what_if import with_changes
+from ..platforms import Platform
+from ..platforms.reading import RESULTS
+from ..records import Source
+from ..solver.problem import ProblemError, Timed
+from ..times import analytic
+from ..times.parts import Evidence, Parts
+from .core_split import (
+    LEAST_POINTS,
+    Allocation,
+    Rate,
+    RateCurve,
+    allocate,
+    check,
+    completed,
+    in_turns,
+    parted,
+    printed_allocations,
+    scaling,
+)
+
+MOST_CORES = 512  # so that all pairs are tried in seconds
+WITHIN = 0.01  # of the most steps counts as equal: then fewer cores are chosen
+EQUAL = 0.05  # by which both sides of eq. 5 may differ to count as one of its solutions
+
+
+@dataclass(frozen=True)
+class CoreSplit:
+    """The split of M cores to choose, and what is beside it. The curves have a rate for every number of cores.
+
+    ``around``: splits with a core more or less on a side, fastest first. ``ties``: others that may be as fast without
+    more cores on both sides: within 1 %, or by the intervals of measured rates. ``turns``: the best of both sides on
+    the same cores, one after the other. ``printed``: how many pairs solve eq. 5 within 5 %, and the fastest of them.
+    ``slowdown``: times as long that actors, and learners, took beside each other on cores of their own; 1 if unknown.
+    """
+
+    update_interval: float
+    cores: int
+    reserved: int
+    choice: Allocation
+    around: tuple[Allocation, ...]
+    ties: tuple[Allocation, ...]
+    turns: Allocation
+    printed: tuple[int, Allocation | None]
+    f_a: RateCurve
+    f_l: RateCurve
+    sources: tuple[Evidence, ...]
+    slowdown: tuple[float, float] = (1.0, 1.0)
+    platform: str = ""
+    workload: str = ""
+    batch: int | None = None
+    cores_there: int | None = None  # on that processor, where more are asked about
+    machine: str = ""  # whose records were read, if any
+    machine_note: str = ""  # says so where another machine stands for "this"
+
+    @property
+    def hz_beside(self) -> float:
+        """Gradient steps a second of the choice, each side slowed down as beside the other."""
+        acting, learning = self.f_a.rates[self.choice.actors].hz, self.f_l.rates[self.choice.learners].hz
+        return min(acting / self.update_interval / self.slowdown[0], learning / self.slowdown[1])
+
+
+def split_cores(f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: int, reserved: int = 0) -> CoreSplit:
+    """The best split, from curves that may lack points: a scaling law fills them in.
+
+    One core left to both sides is used in turns. ProblemError for numbers outside any sense, or a curve of a single
+    point that needs another.
+    """
+    check(update_interval, cores, reserved)
+    if cores > MOST_CORES:
+        raise ProblemError(f"cores are at most {MOST_CORES:,}, not {cores:,}; name those of one machine")
+    free = cores - reserved
+    if free < 1:
+        raise ProblemError(f"{cores} cores with {reserved} reserved leave none to actors and learners; reserve fewer")
+    given, u = (f_a, f_l), update_interval
+    f_a, f_l = (completed(one, free if len(one.rates) > 1 else max(1, free - 1)) for one in given)
+    choice = allocate(f_a, f_l, u, cores, reserved, turns=free == 1, within=WITHIN)
+    others = [
+        one for one in parted(f_a, f_l, u, free) if (one.actors, one.learners) != (choice.actors, choice.learners)
+    ]
+    near = [one for one in others if max(abs(one.actors - choice.actors), abs(one.learners - choice.learners)) == 1]
+    ties = _as_fast(others, choice)
+    solutions = printed_allocations(f_a, f_l, u, free, EQUAL)
+    return CoreSplit(
+        *(u, cores, reserved, choice),
+        tuple(sorted(near, key=lambda one: (-one.hz, one.cores, one.actors))),
+        tuple(sorted(ties, key=lambda one: (one.cores, one.actors))),
+        max(in_turns(f_a, f_l, u, free), key=lambda one: one.hz),
+        (len(solutions), solutions[0] if solutions else None),
+        *(f_a, f_l),
+        tuple(
+            _filled_in(before, after) for before, after in zip(given, (f_a, f_l), strict=True) if before is not after
+        ),
+    )
+
+
+def _as_fast(others: Sequence[Allocation], choice: Allocation) -> Iterator[Allocation]:
+    """Those that may be as fast as the choice, of as many learners the one with the fewest actors."""
+    best = max(one.hz for one in (*others, choice))
+    found: dict[int, Allocation] = {}
+    for one in others:
+        known = all(source == "measured" for split in (one, choice) for source in split.sources)
+        as_fast = one.hz >= (1 - WITHIN) * best or (known and one.high >= choice.low)
+        idle = one.actors >= choice.actors and one.learners >= choice.learners  # the same, and cores besides
+        if as_fast and not idle and (one.learners not in found or one.actors < found[one.learners].actors):
+            found[one.learners] = one
+    yield from found.values()
+
+
+def _filled_in(before: RateCurve, after: RateCurve) -> Evidence:
+    """What the rates that a scaling law adds to a curve rest on."""
+    law = scaling(before)
+    added = [cores for cores in after.cores if cores not in before.rates]
+    source: Source = "extrapolated" if any(after.rates[x].source == "extrapolated" for x in added) else "modeled"
+    told = (
+        f"{len(added)} of {len(after.cores)} numbers of cores, from {added[0]} to {added[-1]}, by the universal "
+        f"scalability law through the others (contention {law.contention:.2g}, coherence {law.coherence:.2g})"
+    )
+    return Evidence(before.name, source, told, "")
+
+
+def platform_curves(parts: Parts, cores: int) -> tuple[RateCurve, RateCurve, tuple[Evidence, ...]]:
+    """(f_a, f_l, what they rest on) of a platform's processor on up to so many cores.
+
+    Where a profile has two numbers of cores, a curve is what it measured, and other numbers are left to ``completed``;
+    elsewhere it is what the solver's laws say of each. Learners are the fastest of threads and of parallel learners.
+    """
+    cpu, counts = parts.cpu, range(1, cores + 1)
+    acting = {x: parts.actor_step(x) for x in _profiled(parts, "actor step", counts) or counts}
+    learning: dict[int, Timed] = {}
+    if known := _profiled(parts, "learner step", counts):
+        for way in parts.learners(cpu):
+            if way.cores in known and (way.cores not in learning or way.step.seconds < learning[way.cores].seconds):
+                learning[way.cores] = way.step
+    else:
+        laws = {x: analytic.learner(cpu, cpu, parts.workload, parts.batch, x) for x in reversed(counts)}
+        learning = {x: parts.modeled(law, f"f_l({cpu.name})") for x, law in laws.items()}
+    f_a, f_l = (RateCurve(name, _rates(times)) for name, times in (("f_a", acting), ("f_l", learning)))
+    numbers = dict.fromkeys(time.number for times in (acting, learning) for _, time in sorted(times.items()))
+    return f_a, f_l, tuple(parts.evidence[number] for number in numbers)
+
+
+def _profiled(parts: Parts, what: str, counts: range) -> list[int]:
+    """Numbers of cores that were measured; none where they are too few for a law, and one of them is not enough."""
+    known = [x for x in (parts.table.threads(what) if parts.table else []) if x in counts and x <= parts.cores]
+    return known if len(known) >= min(LEAST_POINTS, len(counts)) else []
+
+
+def _rates(times: Mapping[int, Timed]) -> dict[int, Rate]:
+    return {x: Rate(1 / time.seconds, 1 / time.high, 1 / time.low, time.source) for x, time in times.items()}
+
+
+def platform_split(
+    platform: str | Path | Platform,
+    workload: str | Path | Workload,
+    cores: int | None = None,
+    update_interval: float | None = None,
+    reserved: int = 0,
+    *,
+    results: Path = RESULTS,
+    machine: str | None = None,
+) -> CoreSplit:
+    """The best split of a platform's processor for a workload; more ``cores`` than it has are a larger one like it.
+
+    ``update_interval``: by default the workload's. ``machine`` and errors as in ``recommend_mapping``.
+    """
+    asked = ask(platform, workload, results=results, machine=machine)
+    own = asked.parts().cores
+    wanted = own if cores is None else cores
+    check(1.0, wanted, reserved)
+    if own < wanted <= MOST_CORES:
+        asked = replace(asked, platform=with_changes(asked.platform, {f"{asked.parts().cpu.name}.cores": wanted}))
+    parts = asked.parts()
+    u = asked.workload.learner.update_interval if update_interval is None else update_interval
+    f_a, f_l, sources = platform_curves(parts, max(1, min(wanted, MOST_CORES) - reserved))
+    found = split_cores(f_a, f_l, u, wanted, reserved)
+    table = parts.table
+    pairs = (("actor step", "learner"), ("learner step", "actor"))
+    slowdown = tuple(table.slowdown(*pair) if table else 1.0 for pair in pairs)
+    return replace(
+        found,
+        sources=(*sources, *found.sources),
+        slowdown=(slowdown[0], slowdown[1]),
+        platform=asked.platform.name,
+        workload=asked.workload.name,
+        batch=parts.batch,
+        cores_there=own if wanted > own else None,
+        machine=asked.machine,
+        machine_note=asked.machine_note,
+    )

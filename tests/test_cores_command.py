@@ -1,0 +1,192 @@
+"""How many cores to actors and to learners, asked on the command line."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from dse.__main__ import main
+from dse.solver.problem import ProblemError
+from dse.tuning.core_question import MOST_CORES, WITHIN, platform_split, split_cores
+from dse.tuning.core_split import Rate, RateCurve
+
+MACHINE = "d7dae63b89"
+HERE = ["--machine", MACHINE, "--workload"]
+OWN = ["--actors", "1:900,2:1700,4:3000", "--learners", "1:400,2:700"]
+
+
+def told(capsys, *arguments):
+    code = main(["cores", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def curve(name, rates, off=0.0, source="measured"):
+    return RateCurve(name, {x: Rate(hz, hz * (1 - off), hz * (1 + off), source) for x, hz in rates.items()})
+
+
+def test_the_answer_comes_first_and_the_records_last(capsys):
+    code, text, errors = told(capsys, *HERE, "hopper_ddpg")
+    assert (code, errors) == (0, "")
+    lines = text.splitlines()
+    assert lines[0] == f"hopper_ddpg (B = 256) on {MACHINE}, 2 cores, 1 environment step a gradient step:"
+    assert lines[2:4] == ["  1 core to actors, 1 core to learners", f"  {lines[3].strip()}"]
+    assert re.fullmatch(r"  180 \[160, 210\] gradient steps a second, bound by learners", lines[3])
+    assert lines[-1] == f"  records: those of machine {MACHINE} in results"
+    assert "T_train(cpu), 1 thread of torch: measured, learner step" in text
+    assert all(len(line) <= 120 for line in lines)
+
+
+def test_rates_are_the_profiles_own():
+    """Against the records themselves: seconds of a call, which are those of one step of any actor, or of a learner."""
+    given = platform_split("this", "hopper_ddpg", machine=MACHINE)
+    path = Path("results") / MACHINE / "profile-hopper_ddpg-quick.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+
+    def seconds(contestant, op, batch):
+        return [
+            row["median_seconds"]
+            for row in rows
+            if (row["primitive"], row["contestant"], row["op"], row["batch"], row["threads"])
+            == ("training", contestant, op, batch, 1)
+            and row["options"].get("beside", "nothing") == "nothing"
+        ]
+
+    acting, learning = seconds("actor", "step", 1), seconds("learner", "step", 256)
+    assert min(acting) <= 1 / given.f_a.rates[1].hz <= max(acting)
+    assert min(learning) <= 1 / given.f_l.rates[1].hz <= max(learning)
+    assert given.choice.hz == min(given.f_a.rates[1].hz, given.f_l.rates[1].hz)
+    assert {rate.source for rate in given.f_a.rates.values()} == {"measured"}
+
+
+def test_curves_of_ones_own(capsys):
+    code, text, errors = told(capsys, *OWN, "--cores", "8")
+    assert (code, errors) == (0, "")
+    assert "2 cores to actors, 6 cores to learners" in text
+    assert "records" not in text
+    _, text, _ = told(capsys, *OWN, "--cores", "8", "--json")
+    given = json.loads(text)
+    assert (given["choice"]["actors"], given["choice"]["learners"], given["choice"]["bottleneck"]) == (2, 6, "learners")
+    assert {x: rate["source"] for x, rate in given["f_a"]["rates"].items()} == {
+        "1": "quoted",
+        "2": "quoted",
+        "3": "modeled",
+        "4": "quoted",
+        **dict.fromkeys("5678", "extrapolated"),
+    }
+    assert given["f_a"]["rates"]["2"]["hz"] == 1700
+    for side in ("f_a", "f_l"):
+        assert all(rate["low"] <= rate["hz"] <= rate["high"] for rate in given[side]["rates"].values())
+    assert [one["number"] for one in given["sources"]] == ["--actors", "--learners"]
+    best = max(min(given["f_a"]["rates"][str(a)]["hz"], given["f_l"]["rates"][str(8 - a)]["hz"]) for a in range(1, 8))
+    assert given["choice"]["hz"] >= (1 - WITHIN) * best
+
+
+def test_counts_are_taken_as_people_write_them(capsys):
+    code, text, _ = told(capsys, *OWN, "--cores", "0.008k", "--update-interval", "1e1", "--reserved", "2.0")
+    assert code == 0
+    assert text.startswith("8 cores, 2 of them reserved, 10 environment steps a gradient step:")
+
+
+def test_an_update_interval_is_the_workloads_unless_it_is_asked():
+    own = platform_split("u200", "pong_dqn")
+    asked = platform_split("u200", "pong_dqn", update_interval=64)
+    assert own.update_interval == 4
+    assert asked.choice.actors > own.choice.actors
+    assert platform_split("u200", "pong_dqn", update_interval=4).choice == own.choice
+
+
+def test_more_cores_than_a_machine_has_are_carried_on_and_it_says_so(capsys):
+    given = platform_split("this", "pong_dqn", 8, machine=MACHINE)
+    assert given.cores_there == 2
+    far, last = given.f_l.rates[7], given.f_l.rates[2]
+    assert (far.source, last.source) == ("extrapolated", "measured")
+    assert far.low <= last.hz  # more cores may gain nothing
+    assert far.high >= last.hz * 7 / 2  # or all that they could
+    _, text, _ = told(capsys, *HERE, "pong_dqn", "--cores", "8")
+    assert "note: the machine has 2 cores; rates on more of them are carried on by a law" in text
+    assert "scalability law" in text
+
+
+def test_a_machine_without_records_is_modeled():
+    given = platform_split("u200", "hopper_ddpg", 40)
+    assert given.cores_there == 28
+    assert {rate.source for rate in given.f_l.rates.values()} == {"modeled"}
+    assert given.choice.cores <= 40
+
+
+def test_one_core_serves_both_in_turns(capsys):
+    given = platform_split("this", "hopper_ddpg", 1, machine=MACHINE)
+    assert given.choice.in_turns
+    assert 1 / given.choice.hz == pytest.approx(1 / given.f_a.rates[1].hz + 1 / given.f_l.rates[1].hz)
+    code, text, _ = told(capsys, *HERE, "hopper_ddpg", "--cores", "1")
+    assert code == 0
+    assert "1 core for both, in turns" in text
+
+
+def test_ties_are_within_a_percent_or_within_measured_intervals():
+    f_a = {x: 100.0 * x for x in range(1, 8)}
+    f_l = {x: 100.0 * x for x in range(1, 8)}
+    assert split_cores(curve("f_a", f_a), curve("f_l", f_l), 1, 8).ties == ()
+    wide = split_cores(curve("f_a", f_a, 0.2), curve("f_l", f_l, 0.2), 1, 8)
+    assert (wide.choice.actors, wide.choice.learners) == (4, 4)
+    assert [(one.actors, one.learners) for one in wide.ties] == [(3, 3), (3, 4), (3, 5)]
+    unknown = split_cores(curve("f_a", f_a, 0.2, "modeled"), curve("f_l", f_l, 0.2, "modeled"), 1, 8)
+    assert unknown.ties == ()  # all rates of a law are wrong together
+
+
+def test_eq_5_as_printed_is_told(capsys):
+    even = {x: 100.0 * x for x in range(1, 8)}
+    given = split_cores(curve("f_a", even), curve("f_l", even), 1, 8)
+    assert given.printed == (4, given.choice)
+    _, text, _ = told(capsys, *HERE, "hopper_ddpg")
+    assert "eq. 5 as printed has no solution in whole cores" in text
+
+
+def test_sides_that_slow_each_other_down_are_told(capsys):
+    given = platform_split("this", "cartpole_dqn", machine=MACHINE)
+    assert given.slowdown[1] > 2
+    assert given.hz_beside == pytest.approx(given.f_l.rates[1].hz / given.slowdown[1])
+    _, text, _ = told(capsys, *HERE, "cartpole_dqn")
+    assert "a learner 2.91 times as long, so the split would make 467" in re.sub(r"\s+", " ", text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "name a --workload, or give curves of your own"),
+        ([*OWN[:2]], "curves of your own need --learners and --cores too"),
+        ([*OWN], "curves of your own need --cores too"),
+        ([*OWN, "--cores", "4", "--workload", "hopper_ddpg"], "--workload has curves of its own"),
+        (["--actors", "1:900", *OWN[2:], "--cores", "4"], "--actors: one point says nothing of scaling"),
+        (["--actors", "0:900", *OWN[2:], "--cores", "4"], "a rate on 0 cores"),
+        (["--actors", "1:nan", *OWN[2:], "--cores", "2"], "must be above 0"),
+        ([*HERE, "hopper_ddpg", "--cores", "0"], "cores must be at least 1"),
+        ([*HERE, "hopper_ddpg", "--cores", "1e6"], f"cores are at most {MOST_CORES}, not 1,000,000"),
+        ([*HERE, "hopper_ddpg", "--reserved", "2"], "2 cores with 2 reserved leave none"),
+        ([*HERE, "hopper_ddpg", "--update-interval", "0"], "update_interval must be above 0 and finite, not 0"),
+        ([*HERE, "chess"], "chess"),
+        (["--platform", "u2000", "--workload", "hopper_ddpg"], "u2000"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(capsys, arguments, reason):
+    code, text, errors = told(capsys, *arguments)
+    assert (code, text) == (2, "")
+    assert errors.startswith("error: ")
+    assert reason in errors
+    assert len(errors.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", ["1", "1:x", "x:1", "1:2,", "1:2,1:3", "1.5:3"])
+def test_a_curve_is_written_as_shown(capsys, words):
+    with pytest.raises(SystemExit) as left:
+        main(["cores", "--actors", words, *OWN[2:], "--cores", "4"])
+    assert left.value.code == 2
+    assert "argument --actors: " in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_too_many_cores_are_refused_from_python_too():
+    even = curve("f_a", {1: 1.0, 2: 2.0})
+    with pytest.raises(ProblemError, match="at most 512"):
+        split_cores(even, even, 1, MOST_CORES + 1)

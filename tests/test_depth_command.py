@@ -1,0 +1,167 @@
+"""How many batches to draw ahead, asked on the command line."""
+
+import dataclasses
+import itertools
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from dse.__main__ import main
+from dse.mapping.question import recommend_mapping
+from dse.solver.problem import ProblemError
+from dse.solver.simulation import Network, Visit
+from dse.tuning import presampling
+from dse.tuning.presampling import LOSS, STEPS, depth_enough, depth_of, platform_depth, published_loop
+
+MACHINE = "d7dae63b89"
+OWN = ["--sampling-us", "1000", "--training-us", "2000", "--updating-us", "500", "--transfer-us", "300"]
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr(presampling, "STEPS", 400)
+
+
+def told(capsys, *arguments):
+    code = main(["depth", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_the_answer_comes_first(capsys):
+    code, text, errors = told(capsys, *OWN)
+    assert (code, errors) == (0, "")
+    lines = text.splitlines()
+    assert lines[0] == "a loop of the times given:"
+    assert lines[2] == "  draw 2 batches ahead: D* = 2 by the closed form, 500 gradient steps a second at most, modeled"
+    assert lines[3] == "  simulated with exact times: D = 1 is within 3% of that"
+    assert "  depth 1 loses 2.4 % by the closed form; 2.4 % simulated with exact times; " in text
+    assert "seed 3 prints no loss of reward at D = 50" in " ".join(text.split())
+    assert all(len(line) <= 120 for line in lines)
+
+
+def test_json_has_every_number_with_its_source(capsys):
+    _, text, _ = told(capsys, *OWN, "--json")
+    given = json.loads(text)
+    assert given["depth"] == depth_enough(published_loop(1.0, 2.0, 0.5, 0.3)) == 2
+    assert [(one["name"], one["seconds"], one["source"]) for one in given["times"]] == [
+        ("sampling", 1e-3, "quoted"),
+        ("there", 3e-4, "quoted"),
+        ("training", 2e-3, "quoted"),
+        ("back", 3e-4, "quoted"),
+        ("updating", 5e-4, "quoted"),
+    ]
+    assert given["most_hz"] == pytest.approx(500.0)
+    assert given["loss"]["depth_1"]["bound"] == pytest.approx(1 - 2 / 4.1 / 0.5)
+    exact, vary = given["simulated"]
+    assert (exact["cv"], exact["depth"], vary["cv"]) == (0.0, 1, 1.0)
+    assert vary["least"] <= vary["depth"]
+    for point in given["points"]:
+        assert point["simulated"][0]["hz"] <= point["bound_hz"] * (1 + 1e-6)
+
+
+def test_a_platforms_times_are_those_of_its_best_mapping(capsys):
+    given = platform_depth("u200", "hopper_ddpg", 0.0)
+    best = recommend_mapping("u200", "hopper_ddpg")
+    assert given.arrangement == best.arrangement
+    assert given.mapping == {part.part: part.device for part in best.parts if part.part != "actors"}
+    assert given.most_hz >= best.hz * (1 - 1e-9)
+    assert given.presampled == best.depth == 50
+    assert given.least <= given.depth <= given.most
+    code, text, _ = told(capsys, "--platform", "u200", "--workload", "hopper_ddpg", "--spread", "0", "--json")
+    assert code == 0
+    shown = json.loads(text)
+    assert {one["source"] for one in shown["times"]} == {"modeled"}
+    assert {one["number"] for one in shown["sources"]} >= {"T_train(fpga)", "RMM(fpga)"}
+    assert [one["cv"] for one in shown["simulated"]] == [0.0]
+
+
+def test_in_turns_nothing_is_gained(capsys):
+    code, text, _ = told(capsys, "--workload", "hopper_ddpg", "--machine", MACHINE)
+    assert code == 0
+    assert "draw none ahead: D* = 0 by the closed form" in text
+    assert "everything takes turns on one engine, so drawing ahead gains nothing" in text
+    assert "note: the workload draws 50 ahead" in text
+    assert f"records: those of machine {MACHINE} in results" in text
+    together = depth_of(published_loop(1.0, 2.0, 0.5, 0.3, together=True))
+    assert (together.depth, together.simulated[0].depth) == (0, 0)
+
+
+def test_what_is_fixed_and_excluded_is_heeded():
+    given = platform_depth("u200", "hopper_ddpg", 0.0, fix={"arrangement": "apart", "batch": "1k"}, exclude=["fpga"])
+    assert (given.arrangement, given.batch) == ("apart", 1000)
+    assert "fpga" not in given.mapping.values()
+
+
+def test_the_range_of_depths_is_that_of_all_times_between():
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        engines = [f"engine {number}" for number in range(rng.integers(1, 5))]
+        low = [(str(rng.choice(engines)), float(10 ** rng.uniform(-1, 1))) for _ in range(5)]
+        factors = rng.uniform(1, 3, 5)
+
+        def loop(at, low=low, factors=factors):
+            share = zip(low, factors, at, strict=True)
+            return Network(
+                tuple(Visit(name, seconds * (1 + (more - 1) * part)) for (name, seconds), more, part in share)
+            )
+
+        ends = loop([0] * 5), loop([1] * 5)
+        middle = loop([0.5] * 5)
+        given = depth_of(middle, 0.0, ends)
+        corners = [depth_enough(loop(at)) for at in itertools.product((0, 1), repeat=5)]
+        between = [depth_enough(loop(rng.uniform(0, 1, 5))) for _ in range(50)]
+        assert given.least == min(corners)
+        assert given.least <= min(between)
+        assert max(between + corners) <= given.most <= len(engines) - 1
+
+
+def test_a_depth_is_enough_where_its_rate_is_near_the_most():
+    given = depth_of(published_loop(1.0, 2.0, 0.5, 0.3))
+    exact, vary = given.simulated
+    rates = {point.depth: point.simulated for point in given.points}
+    assert rates[exact.depth][0].hz >= (1 - LOSS) * given.most_hz > rates[exact.depth - 1][0].hz
+    assert rates[vary.depth][1].hz >= (1 - LOSS) * given.most_hz > rates[vary.depth - 1][1].hz
+    assert vary.least <= vary.depth <= (vary.most or vary.depth)
+    assert STEPS > 400  # than here, so that more can be told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "name a --workload, or give times of your own"),
+        (OWN[:2], "times of your own need --training-us too"),
+        (["--together"], "times of your own need --sampling-us too"),
+        ([*OWN, "--sampling-us", "0"], "--sampling-us must be from 0.001 to 1e+12, not 0"),
+        ([*OWN, "--training-us", "nan"], "--training-us must be from 0.001 to 1e+12, not nan"),
+        ([*OWN, "--transfer-us", "-1"], "--transfer-us must be 0 or from 0.001 to 1e+12, not -1"),
+        ([*OWN, "--workload", "hopper_ddpg"], "--workload goes with times of a workload"),
+        ([*OWN, "--spread", "11"], "the spread of times (cv) is from 0 to 3, not 11"),
+        ([*OWN, "--spread", "nan"], "the spread of times (cv) is from 0 to 3, not nan"),
+        (["--workload", "hopper_ddpg", "--machine", MACHINE, "--fix", "arrangement=pipelined"], "cpu.cores has 2 of 3"),
+        (["--workload", "hopper_ddpg", "--machine", MACHINE, "--fix", "speed=3"], "no key 'speed' to fix"),
+        (["--workload", "hopper_ddpg", "--machine", MACHINE, "--exclude", "gpu"], "no device 'gpu' to exclude"),
+        (["--workload", "chess"], "chess"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(capsys, arguments, reason):
+    code, text, errors = told(capsys, *arguments)
+    assert (code, text) == (2, "")
+    assert errors.startswith("error: ")
+    assert reason in errors
+    assert len(errors.splitlines()) == 1
+
+
+def test_without_the_simulator_it_says_what_to_install(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "simpy", None)
+    code, _, errors = told(capsys, *OWN)
+    assert code == 2
+    assert "the simulation needs simpy; install it with: pip install '.[suite]'" in errors
+
+
+def test_a_loop_of_impossible_spread_is_refused_from_python_too():
+    with pytest.raises(ProblemError, match="not -1"):
+        depth_of(published_loop(1.0, 2.0, 0.5), -1.0)
+    assert dataclasses.is_dataclass(depth_of(published_loop(1.0, 2.0, 0.0), 0.0))
