@@ -128,8 +128,7 @@ def run(
     end, tally = time.monotonic() + most_seconds, Tally(sum(map(len, groups)))
     known = [one for one in (records.read_file(path) if path.exists() else []) if stamp.covers(one)]
     done = {record.cell for record in known if is_final(record)}
-    progress = Progress(tally.cells, unit, bar=bar, shown=bool(unit))
-    with records.Writer(path) as writer, progress:
+    with records.Writer(path) as writer, Progress(tally.cells, unit, bar=bar, shown=bool(unit)) as progress:
         for group in groups:
             todo = {key: cell for cell in group if (key := (name or stamp.cell)(cell)) not in done}
             tally.resumed += len(group) - len(todo)

@@ -115,7 +115,8 @@ def _recommend(options: argparse.Namespace) -> int:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    return _show(explain_choice(_question(options), pairs(options.config.split(","), "--config")), options.json)
+    described = pairs(options.config.split(","), "--config")
+    return _show(explain_choice(_question(options), described), options.json)
 
 
 def _what_if(options: argparse.Namespace) -> int:
