@@ -59,7 +59,7 @@ def level_bytes(sizes: Sequence[int], fanout: int, dtype: DTypeLike, width: int 
     ``width``: numbers that a group takes (default: K); ``copies`` of every inner level but the root.
 
     >>> level_bytes(level_sizes(5, 2), 2, "float32")
-    104
+    88
     """
     leaves, *inner, root = (-(-size // fanout) * (width or fanout) for size in sizes)
     return np.dtype(dtype).itemsize * leaves + 8 * (copies * sum(inner) + root)

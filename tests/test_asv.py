@@ -62,7 +62,7 @@ def test_what_is_timed_beside_another_commits_package_asks_little_of_it(name):
                 todo += {rest.partition(".")[0]} - seen
             elif package in ("impls", "dse"):
                 asked.add(found)
-    assert seen <= {"bench_trees", "worker", "cases", "clock"}
+    assert seen <= {"bench_trees", "worker", "presets", "cases", "clock"}
     assert asked == {"impls", "impls.SumTree", "impls.sumtree.oracle.Oracle"}
 
 

@@ -103,7 +103,8 @@ DRAWN = """
 import json
 from pathlib import Path
 from dse.records import read_folder
-from reports.table import by_batch, tidy
+from reports.sections.tree_figures import by_batch
+from reports.tidy import tidy
 rows = by_batch(tidy(read_folder(Path("results")))).astype({"contestant": str})
 print(json.dumps(rows.groupby("contestant")["bytes"].max().to_dict()))
 """

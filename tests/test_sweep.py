@@ -29,7 +29,8 @@ def file_of(results, name="smoke-custom"):
     return results / fingerprint()["key"] / f"{name}.jsonl"
 
 
-def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, capsys):
+def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["benchmarks/__main__.py", "sweep"])
     assert cli.main(arguments(tmp_path, "--json")) == 0
     first = json.loads(capsys.readouterr().out)
     found = read_file(file_of(tmp_path))
