@@ -34,7 +34,7 @@ gpu:  ## where there is a CUDA device: check, time and draw the GPU tree; PYTHON
 	  echo "records are in results/; $(PYTHON) has no pandas and seaborn to draw them with: python -m reports elsewhere"
 
 test: $(READY)  ## the tests, in minutes: a worker a core, then those that assert on a clock, alone
-	$(BIN)/python -m pytest -m "not slow and not timing" --numprocesses auto --dist worksteal
+	$(BIN)/python -m pytest -m "not slow and not timing" --numprocesses auto --dist loadfile
 	$(BIN)/python -m pytest -m "timing and not slow"
 
 test-slow: $(READY)  ## the long tests as well
