@@ -27,7 +27,7 @@ def topics() -> list[ModuleType]:
     """Every module of ``reports/sections`` that declares sections, by the place of its first one."""
     names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent / "sections")])]
     modules = [importlib.import_module(f"{__package__}.sections.{name}") for name in names]
-    return sorted((one for one in modules if hasattr(one, "SECTIONS")), key=lambda one: one.SECTIONS[0].order)
+    return sorted((one for one in modules if getattr(one, "SECTIONS", ())), key=lambda one: one.SECTIONS[0].order)
 
 
 def sections() -> list[Section]:

@@ -83,6 +83,21 @@ def test_curves_of_ones_own(capsys):
     assert given["choice"]["hz"] >= (1 - WITHIN) * best
 
 
+def test_equal_sides_are_bound_by_neither(capsys):
+    code, text, _ = told(
+        capsys, *("--actors", "1:900,2:1800,4:3600", "--learners", "1:900,2:1800", "--cores", "10", "--json")
+    )
+    choice = json.loads(text)["choice"]
+    assert (code, choice["actors"], choice["learners"], choice["bottleneck"]) == (0, 5, 5, "neither")
+
+
+def test_one_core_in_turns_is_no_split(capsys):
+    code, text, _ = told(capsys, *HERE, "hopper_ddpg", "--cores", "1", "--json")
+    given = json.loads(text)
+    assert (code, given["choice"]["in_turns"], given["hz_beside"]) == (0, True, given["choice"]["hz"])
+    assert "so the split would make" not in told(capsys, *HERE, "hopper_ddpg", "--cores", "1")[1]
+
+
 def test_counts_are_taken_as_people_write_them(capsys):
     code, text, _ = told(capsys, *OWN, "--cores", "0.008k", "--update-interval", "1e1", "--reserved", "2.0")
     assert code == 0
@@ -161,7 +176,11 @@ def test_sides_that_slow_each_other_down_are_told(capsys):
         ([*OWN, "--cores", "4", "--workload", "hopper_ddpg"], "--workload has curves of its own"),
         (["--actors", "1:900", *OWN[2:], "--cores", "4"], "--actors: one point says nothing of scaling"),
         (["--actors", "0:900", *OWN[2:], "--cores", "4"], "a rate on 0 cores"),
-        (["--actors", "1:nan", *OWN[2:], "--cores", "2"], "must be above 0"),
+        (
+            ["--actors", "1:nan", *OWN[2:], "--cores", "2"],
+            "--actors 1:nan: a rate is from 1e-09 to 1e+15 steps a second",
+        ),
+        (["--actors", "1:1e300,2:1e301", *OWN[2:], "--cores", "2"], "--actors 1:1e+300: a rate is from"),
         ([*HERE, "hopper_ddpg", "--cores", "0"], "cores must be at least 1"),
         ([*HERE, "hopper_ddpg", "--cores", "1e6"], f"cores are at most {MOST_CORES}, not 1,000,000"),
         ([*HERE, "hopper_ddpg", "--reserved", "2"], "2 cores with 2 reserved leave none"),

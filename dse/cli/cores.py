@@ -37,6 +37,7 @@ In brackets stand 95 % intervals of what was measured; of what was not, how far 
 the processor take no part: python -m dse recommend --help asks about those."""
 EXAMPLE = "--actors 1:900,2:1700 --learners 1:400,2:700 --cores 4"
 SHOWN = 5  # ties
+LEAST_HZ, MOST_HZ = 1e-9, 1e15  # of rates that are given
 
 
 def curve(text: str) -> dict[int, float]:
@@ -111,6 +112,10 @@ def _asked(options: argparse.Namespace) -> CoreSplit:
     if not all(own.values()) or options.cores is None:
         missing = [flag for flag, value in {**own, "--cores": options.cores}.items() if not value]
         raise ValueError(f"curves of your own need {' and '.join(missing)} too: {EXAMPLE}")
+    for flag, rates in own.items():
+        for cores, hz in rates.items():
+            if not LEAST_HZ <= hz <= MOST_HZ:
+                raise ValueError(f"{flag} {cores}:{hz:g}: a rate is from {LEAST_HZ:g} to {MOST_HZ:g} steps a second")
     f_a, f_l = (
         RateCurve(flag, {x: Rate(hz, hz, hz, "quoted") for x, hz in rates.items()}) for flag, rates in own.items()
     )
@@ -192,7 +197,7 @@ def _others(given: CoreSplit) -> Iterator[str]:
         yield f"  eq. 5 as printed has no solution in whole cores: no pair has both sides within {EQUAL:.0%}"
     if given.slowdown != (1.0, 1.0):
         acting, learning = given.slowdown
-        single = given.choice.actors == given.choice.learners == 1
+        single = given.choice.actors == given.choice.learners == 1 and not given.choice.in_turns
         beside = f", so the split would make {rounded(given.hz_beside)}" if single else ""
         yield from wrapped(
             f"note: measured beside each other, each on a core of its own, an actor took {acting:.2f} and a learner "

@@ -110,14 +110,15 @@ def _asked(options: argparse.Namespace) -> DepthAnswer:
             raise ValueError(
                 f"--{name}-us must be {'0 or ' * (not least)}from {LEAST_US:g} to {MOST_US:g}, not {own[name]:g}"
             )
+    if options.together and own.get("transfer"):
+        raise ValueError("--together has nothing to transfer; leave --transfer-us out")
     sampling, training, updating, transfer = (own.get(name, 0.0) / 1e6 for name in GIVEN)
     loop = loop_of(sampling, training, updating, transfer, options.together)
-    moved = transfer and not options.together
     names = [
         "sampling",
-        *(["there"] * bool(moved)),
+        *(["there"] * bool(transfer)),
         "training",
-        *(["back"] * bool(moved)),
+        *(["back"] * bool(transfer)),
         *(["updating"] * bool(updating)),
     ]
     pairs_of = zip(names, loop.round, strict=True)

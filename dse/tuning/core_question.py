@@ -68,7 +68,9 @@ class CoreSplit:
 
     @property
     def hz_beside(self) -> float:
-        """Gradient steps a second of the choice, each side slowed down as beside the other."""
+        """Gradient steps a second of the choice, each side slowed down as beside the other; in turns neither is."""
+        if self.choice.in_turns:
+            return self.choice.hz
         acting, learning = self.f_a.rates[self.choice.actors].hz, self.f_l.rates[self.choice.learners].hz
         return min(acting / self.update_interval / self.slowdown[0], learning / self.slowdown[1])
 
@@ -197,7 +199,7 @@ def platform_split(
         platform=asked.platform.name,
         workload=asked.workload.name,
         batch=parts.batch,
-        cores_there=own if wanted > own else None,
+        cores_there=own if wanted - reserved > own else None,
         machine=asked.machine,
         machine_note=asked.machine_note,
     )

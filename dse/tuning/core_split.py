@@ -222,7 +222,7 @@ def parted(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Allo
             if x_a + x_l > free:
                 continue
             hz, ends = min(acting.hz / u, learning.hz), _slower(acting, learning, u)
-            equal = acting.hz / u == learning.hz
+            equal = math.isclose(acting.hz / u, learning.hz)  # a law through points is right to rounding alone
             side: Literal["actors", "learners"] = "actors" if acting.hz / u < learning.hz else "learners"
             bottleneck = "neither" if equal else side
             sources = (acting.source, learning.source)

@@ -35,7 +35,11 @@ from ..solver.simulation import Network, Simulated, Visit, network, simulate
 from ..solver.throughput import transfers
 from ..times.parts import Evidence
 
-SPREAD, MOST_SPREAD = 1.0, 3.0  # cv of times that vary: as exponential ones do, unless asked otherwise
+SPREAD, LEAST_SPREAD, MOST_SPREAD = (
+    1.0,
+    1e-6,
+    3.0,
+)  # cv of times that vary: as exponential ones do, unless asked otherwise
 LOSS = 0.03  # of the most steps a second, within which a simulated rate is enough: noise hides less
 TRIED = (*range(9), 12, 16, 24, 32)  # D that are simulated, until one is surely enough
 STEPS = 4000
@@ -154,10 +158,12 @@ class DepthAnswer:
 def depth_of(loop: Network, spread: float = SPREAD, ends: tuple[Network, Network] | None = None) -> DepthAnswer:
     """The answer for a loop. ``ends``: the same with its shortest and with its longest times.
 
-    ``spread``: cv of the times that vary; for 0 only exact ones are simulated. ProblemError for one outside [0, 3].
+    ``spread``: cv of the times that vary; for 0 only exact ones are simulated. ProblemError unless it is 0 or in
+    [1e-6, 3].
     """
-    if not 0 <= spread <= MOST_SPREAD:
-        raise ProblemError(f"the spread of times (cv) is from 0 to {MOST_SPREAD:g}, not {spread:g}")
+    if not (spread == 0 or LEAST_SPREAD <= spread <= MOST_SPREAD):
+        bounds = f"0 or from {LEAST_SPREAD:g} to {MOST_SPREAD:g}"
+        raise ProblemError(f"the spread of times (cv) is {bounds}, not {spread:g}")
     cvs = (0.0, spread) if spread else (0.0,)
     needed, enough = depth_enough(loop), 1 / max(loop.busy.values()) * (1 - LOSS)
     in_turns = len(loop.busy) == 1  # where every D makes as many steps, and only noise would tell them apart

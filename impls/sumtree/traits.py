@@ -18,7 +18,9 @@ def read(folder: Path) -> dict[str, SimpleNamespace]:
     """
     paths = [folder / "contract.py", *sorted(folder.glob("*_tree.py"))]
     nodes = [
-        (path.stem.removesuffix("_tree"), node) for path in paths for node in ast.parse(path.read_text("utf-8")).body
+        (path.stem.removesuffix("_tree"), node)
+        for path in paths
+        for node in ast.parse(path.read_text("utf-8"), path.name).body
     ]
     found = [(name, node) for name, node in nodes if isinstance(node, ast.ClassDef)]
     classes = {one.name: one for _, one in found}
