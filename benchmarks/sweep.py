@@ -109,7 +109,7 @@ def _prepare(
 
 
 def _call_seconds(ready: Prepared, longest: float) -> float:
-    """Of one call; the least of three where the first takes too long, for that may have been the machine's doing."""
+    """Seconds of a call: the least of three where the first takes too long, which the machine may have caused."""
     least = math.inf
     for turn in range(1, 4):
         start = time.perf_counter()

@@ -73,7 +73,7 @@ class Peer(ABC):
 
     @abstractmethod
     def total(self) -> float:
-        """The root."""
+        """The sum of all priorities, as the root has it."""
 
     def place(self, array: np.ndarray[Any, Any]) -> Any:
         """A batch as the library takes it without conversion."""

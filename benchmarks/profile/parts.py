@@ -47,11 +47,11 @@ class World:
 
     @functools.cached_property
     def layout(self) -> Any:
-        """Of a record."""
+        """How a record is laid out in the buffer."""
         return layout_of(self.workload)
 
     def observations(self, batch: int) -> Any:
-        """``[B, *shape]``, random."""
+        """Random observations, ``[B, *shape]``."""
         return self.values((batch, *self.workload.observation.stacked), self.workload.observation.dtype)
 
     def values(self, shape: tuple[int, ...], dtype: Any) -> Any:
