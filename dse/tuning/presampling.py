@@ -24,6 +24,7 @@ from typing import Any
 
 from impls.training import Workload
 
+from ..estimate import Evidence
 from ..mapping.alternatives import Solved, best_placement
 from ..mapping.question import ask
 from ..platforms import Platform
@@ -33,7 +34,6 @@ from ..solver.infeasible import Infeasible
 from ..solver.problem import LOOP, Configuration, Problem, ProblemError
 from ..solver.simulation import Network, Simulated, Visit, network, simulate
 from ..solver.throughput import transfers
-from ..times.parts import Evidence
 
 SPREAD, LEAST_SPREAD, MOST_SPREAD = (
     1.0,
@@ -225,7 +225,7 @@ def platform_depth(
         raise ProblemError(f"{asked.workload.name} does not fit {asked.platform.name} as asked: {_short_of(result)}")
     problem, chosen = built.problems[result.place], result.answer.configuration
     loop, *ends = (network(problem, one, actors=False) for one in (chosen, _at(chosen, "low"), _at(chosen, "high")))
-    numbers = dict.fromkeys(chosen.of(part).time.number for part in LOOP)
+    numbers = dict.fromkeys(chosen.of(part).time.rests_on.number for part in LOOP)
     return replace(
         depth_of(loop, spread, (ends[0], ends[1])),
         times=tuple(_times(problem, chosen)),
@@ -244,17 +244,17 @@ def platform_depth(
 def _at(chosen: Configuration, end: str) -> Configuration:
     """With the times of one end of their intervals."""
     for option in chosen.options:
-        chosen = chosen.having(replace(option, time=replace(option.time, seconds=getattr(option.time, end))))
+        chosen = chosen.having(replace(option, time=replace(option.time, value=getattr(option.time, end))))
     return chosen
 
 
 def _times(problem: Problem, chosen: Configuration) -> Iterator[Busy]:
     for option in (chosen.of(part) for part in LOOP):
         time = option.time
-        yield Busy(option.part, option.engine, time.seconds, time.low, time.high, time.source)
+        yield Busy(option.part, option.engine, time.value, time.low, time.high, time.source)
     for flow, hop, seconds in transfers(problem, chosen):
         if "actors" not in (flow.source, flow.target):
-            yield Busy(f"{flow.source} to {flow.target}", hop.engine, seconds, None, None, hop.source)
+            yield Busy(f"{flow.source} to {flow.target}", hop.engine, seconds, None, None, hop.rests_on.source)
 
 
 def _short_of(found: Sequence[Infeasible]) -> str:
