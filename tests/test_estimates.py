@@ -7,8 +7,13 @@ import pytest
 
 from dse import platforms
 from dse.__main__ import main
+from dse.mapping.build import build
+from dse.mapping.question import recommend_mapping
 from dse.platforms import Cache, Device, Link, Memory, Platform, Quantity, leaves
-from dse.times.estimates import Asked, rows
+from dse.times import analytic, hardware
+from dse.times.estimates import CHARGED, Asked, rows
+from dse.times.parts import Parts
+from impls.training import load, names
 
 WORKLOADS = [  # from L1 to memory: leaves, batches, weights; first those that most numbers move
     Asked(capacity=20_000_000, batch=256, record_bytes=200_000, network="mlp:64-2048-2048-1"),
@@ -19,6 +24,7 @@ WORKLOADS = [  # from L1 to memory: leaves, batches, weights; first those that m
     Asked(capacity=100_000, batch=1_000, network="mlp:15-128-128-1"),
 ]
 FACTORS = (100, 0.01, 0.4, 3)
+ALONE = "gradient step of the network alone, bare hardware"
 
 
 def number(value):
@@ -151,8 +157,8 @@ def test_known_answers():
     assert found["cpu", "copy a batch, one core"].value == pytest.approx(2 * 10 * 100 / 1e11)
     assert found["cpu", "apply a gradient, all cores"].value == pytest.approx(12 * 49 / 2.7e11)
     step = 2 * 3 * 40 * 10 / 4e11
-    assert found["cpu", "gradient step"].value == pytest.approx(max(step, 12 * 49 / 2e10))
-    assert found["cpu", "energy of a gradient step"].value == pytest.approx(100 * found["cpu", "gradient step"].value)
+    assert found["cpu", ALONE].value == pytest.approx(max(step, 12 * 49 / 2e10))
+    assert found["cpu", f"energy of a {ALONE}"].value == pytest.approx(100 * found["cpu", ALONE].value)
 
 
 def test_links_are_told_each_way():
@@ -167,7 +173,77 @@ def test_links_are_told_each_way():
 def test_what_does_not_fit_says_so():
     found = by_name(rows(PLATFORMS["u200"], Asked(network="pong", record_bytes=56_448, batch=32)))
     assert found["gpu", "gather a batch of records"].note == "56.4 GB of records do not fit 12.9 GB"
-    assert "uram: have 640, need 1,900" in found["fpga", "gradient step"].note
+    assert "uram: have 800, need 1,900" in found["fpga", ALONE].note  # a learner has all slices, as in `recommend`
+
+
+# One answer, by one roofline
+
+
+def seconds_of(what, estimates):
+    """Seconds of the rows of that name, by device, where something fits."""
+    return {row.device: row.value for row in estimates if row.what == what and row.value}
+
+
+@pytest.mark.parametrize("batch", [32, 256])
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("platform", platforms.names())
+def test_a_gradient_step_is_what_recommend_charges_where_nothing_is_measured(platform, name, batch):
+    """To the last digit, by the fastest option of a device; so both put the devices in the same order."""
+    platform, workload = PLATFORMS[platform], load(name)
+    workload = dataclasses.replace(workload, learner=dataclasses.replace(workload.learner, batch=batch))
+    estimates = rows(platform, Asked.of(workload))
+    fastest = {}
+    for option in build(Parts(platform, workload, None, None, {})).problems["pipelined 1"].options["learner"]:
+        fastest[option.device] = min(option.seconds, fastest.get(option.device, option.seconds))
+    assert seconds_of(CHARGED, estimates) == fastest
+    bare = seconds_of("gradient step, bare hardware", estimates)
+    for device, seconds in fastest.items():  # an FPGA has no framework
+        assert seconds == bare[device] if platform.device(device).kind == "fpga" else seconds > bare[device]
+
+
+def test_estimate_and_recommend_put_devices_in_the_same_order():
+    known = seconds_of(CHARGED, rows(PLATFORMS["u200"], Asked.of(load("hopper_ddpg"))))
+    answers = {device: recommend_mapping("u200", "hopper_ddpg", fix={"learner": device}) for device in known}
+    for device, answer in answers.items():
+        (learner,) = [part for part in answer.parts if part.part == "learner"]
+        assert learner.seconds == known[device]
+        (evidence,) = [one for one in answer.sources if one.number == learner.number]
+        assert evidence.told.startswith("whole gradient step of DDPG")
+    assert sorted(known, key=known.get) == sorted(answers, key=lambda device: -answers[device].hz)
+
+
+def test_another_batch_than_the_workloads_is_asked_of_its_own_shape():
+    asked = dataclasses.replace(Asked.of(load("pong_dqn")), batch=64)
+    workload = load("pong_dqn")
+    same = dataclasses.replace(workload, learner=dataclasses.replace(workload.learner, batch=64))
+    assert rows(PLATFORMS["h200"], asked) == rows(PLATFORMS["h200"], Asked.of(same))
+    assert asked.batch_bytes == 64 * 5 * 7062  # stacks of frames are gathered out of records of one frame
+
+
+def test_the_roofline_by_hand():
+    """max(framework, launches) + max(operations / peak, bytes / bandwidth), with the origins of all of them."""
+    device = dataclasses.replace(everything().devices[0], kind="gpu", launch_seconds=number(1e-5), cores=None)
+    work = hardware.Work(macs=1000, nbytes=2_000_000, launches=9)
+    for batch, worked in ((1, 2e6 / 1e9), (10_000, 2 * 1000 * 10_000 / 1e9)):
+        for framework, waited in ((1e-6, 9e-5), (1e-3, 1e-3)):
+            rate = hardware.Known(1e9, frozenset(["paper"]))
+            step = hardware.roofline(device, work, batch, rate, rate, hardware.assumed(framework))
+            assert step.value == pytest.approx(waited + worked)
+            assert step.origins == {"paper", "datasheet", "assumed"}
+
+
+def test_values_carry_the_origins_of_what_they_are_made_of():
+    paper, ours = hardware.Known(6.0, frozenset(["paper"])), hardware.assumed(2.0)
+    for made, value in ((paper + ours, 8), (paper * ours, 12), (paper / ours, 3), (hardware.longer(ours, paper), 6)):
+        assert (made.value, made.origins) == (value, {"paper", "assumed"})
+    assert (3 * paper, 12 / paper) == (hardware.Known(18.0, paper.origins), hardware.Known(2.0, paper.origins))
+    assert hardware.stated(None, 4.0) == hardware.Known(4.0, frozenset())
+
+
+def test_the_work_of_an_algorithm_is_more_than_that_of_its_network_alone():
+    for name in names():
+        alone = hardware.work_alone(analytic.network_of(load(name))[0])
+        assert all(whole >= part for whole, part in zip(analytic.work_of(load(name))[:2], alone[:2], strict=True))
 
 
 def test_the_command(capsys):
@@ -177,6 +253,32 @@ def test_the_command(capsys):
     assert "assumed" in out
     assert main(["platform", "estimate", "h200", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["asked"]["batch"] == 256
-    for bad, said in ((["--network", "mpl:4-8-1"], "mpl:4-8-1"), (["--batch", "0"], "batch must be at least 1, not 0")):
+    for bad, said in (
+        (["--network", "mpl:4-8-1"], "mpl:4-8-1"),
+        (["--batch", "0"], "batch must be at least 1, not 0"),
+        (["--workload", "hoper_ddpg"], "hoper_ddpg"),
+        (["--workload", "hopper_ddpg", "--network", "hopper"], "a network of its own"),
+        (["--record-bytes", "7"], "a size of their own"),
+    ):
         assert main(["platform", "estimate", "h200", *bad]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_the_command_says_which_scope_its_rows_have(capsys):
+    assert main(["platform", "estimate", "u200", "--network", "hopper"]) == 0
+    alone = capsys.readouterr().out
+    assert "gradient step of the network alone, bare hardware" in alone
+    assert CHARGED not in alone
+    assert "another order" in alone
+    assert main(["platform", "estimate", "u200", "--workload", "hopper_ddpg", "--batch", "64"]) == 0
+    both = capsys.readouterr().out
+    assert "gradient step, bare hardware" in both
+    assert CHARGED in both
+    assert "whole gradient step of DDPG" in both
+    assert "python -m dse recommend --platform u200 --workload hopper_ddpg --fix batch=64" in both
+    assert max(map(len, [line for line in both.splitlines() if "python -m dse" not in line])) <= 120
+    assert main(["platform", "estimate", "u200", "--json", "--fanout", "8"]) == 0
+    given = json.loads(capsys.readouterr().out)
+    assert (given["asked"]["workload"], given["asked"]["fanout"]) == ("hopper_ddpg", 8)
+    assert any("Bare hardware" in sentence for sentence in given["scope"])
+    assert {row["device"] for row in given["estimates"] if row["what"] == CHARGED} == {"cpu", "gpu", "fpga"}

@@ -162,22 +162,22 @@ def test_laws_hold_within_their_factor_for_nine_in_ten_of_the_cells_they_were_dr
         workload, table = load(name), of_records(records, KEY, load(name))
         for (threads, batch), _ in table.alone("learner step").items():
             law = analytic.learner(cpu, cpu, workload, batch, threads)
-            learner.append((law.seconds, table.time("learner step", batch, threads).value))
+            learner.append((law.value, table.time("learner step", batch, threads).value))
         layout, local = layout_of(workload), workload.actors.local_storage
         gathered = layout.record_bytes * (5 if layout.frames > 1 else 1)
         written = layout.record_bytes * (local + layout.fillers) / local
         for what, nbytes in (("storage gather", gathered), ("storage write", written)):
             for (_, count), _ in table.alone(what).items():
                 law = analytic.rows_moved(cpu, count, count * nbytes)
-                rows.append((law.seconds, table.time(what, count).value))
+                rows.append((law.value, table.time(what, count).value))
         weights = 4.0 * table.rows[0].options["parameters"]
-        fetches.append((analytic.fetch(weights).seconds, table.time("weights fetch", 1, via="shared").value))
+        fetches.append((analytic.fetch(weights).value, table.time("weights fetch", 1, via="shared").value))
     trees = []
     for one in records:
         key = (one.primitive, one.contestant, one.source, one.threads, one.options)
         if key == ("sum_tree", "numba", "measured", 1, {}) and one.op in ("draw", "update") and one.batch <= 2048:
-            laws = analytic.tree(machine, cpu, one.capacity, one.fanout, one.batch)
-            trees.append((laws[one.op == "update"].seconds, one.seconds))
+            laws = analytic.tree(cpu, one.capacity, one.fanout, one.batch)
+            trees.append((laws[one.op == "update"].value, one.seconds))
     assert len(learner) > 30
     assert len(trees) > 100
     assert within(learner, analytic.LEARNER_FACTOR) >= 0.9
@@ -439,7 +439,7 @@ def test_more_threads_than_were_measured_go_by_a_law_from_the_most_that_were():
     platform = with_changes(load_platform(RESULTS / KEY / "platform.toml"), {"cpu.cores": 16})
     workload = load("hopper_ddpg")
     parts = Parts(platform, workload, *tables(platform, workload, RESULTS), {})
-    found = {one.cores: one.step for one in parts.learners(parts.cpu) if "threads" in one.told}
+    found = {one.cores: one.step for one in parts.learners(parts.cpu) if "threads" in one.details}
     assert list(found) == [1, 2, 4, 8, 16]
     assert [found[count].source for count in (1, 4, 8, 16)] == ["measured", "modeled", "modeled", "modeled"]
     assert found[2].value > found[4].value > found[16].value > found[2].value / 8

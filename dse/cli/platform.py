@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from impls.terminal import count
+from impls.training import WorkloadError
+from impls.training import load as load_workload
 
 from ..platforms import Leaf, Platform, PlatformError, Quantity, leaves, load, names
 from ..platforms.fingerprint import command_line, now
@@ -32,16 +34,18 @@ from ..platforms.quantities import readable, split
 from ..platforms.reading import HERE, RESULTS, here, path_of, read
 from ..platforms.writing import to_toml
 from ..times import estimates
-from ..times.estimates import Asked
+from ..times.estimates import Asked, Row
+from .text import wrapped
 
 WIDTH = 120
+WORKLOAD = "hopper_ddpg"  # that estimates are for unless another one is named
 
 
 def run(options: argparse.Namespace) -> int:
     """Do one of the commands; returns the exit code: 0 done, 2 not, with a sentence for each reason."""
     try:
         return int(options.run(options))
-    except (PlatformError, ValueError) as error:
+    except (PlatformError, WorkloadError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 
@@ -71,10 +75,12 @@ def add_to(commands: Any) -> None:
     for parser in (show, check, diff):
         parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     estimate = action("estimate", _estimate, "what a workload would take on each device; rough, no measurement", "NAME")
-    for field in dataclasses.fields(Asked):
-        kind = count if isinstance(field.default, int) else str
-        flag = f"--{field.name.replace('_', '-')}"
-        estimate.add_argument(flag, type=kind, default=field.default, help="default: %(default)s")
+    estimate.add_argument("--workload", metavar="NAME", help=f"a workload's name or file (default: {WORKLOAD})")
+    estimate.add_argument("--network", metavar="TEXT", help="a network alone instead: its name, or mlp:15-256-256-1")
+    for flag, told in (("capacity", "N"), ("fanout", "K"), ("batch", "B"), ("record-bytes", "beside a network alone")):
+        default = getattr(Asked, flag.replace("-", "_"))
+        said = f"{told} (default: {default:,})" if flag == "record-bytes" else f"{told} (default: the workload's)"
+        estimate.add_argument(f"--{flag}", type=count, metavar="COUNT", help=said)
     estimate.add_argument("--json", action="store_true", help="print JSON instead of text")
     probe = action("probe", _probe, "find out what this machine is; half a minute, best while nothing else runs")
     probe.add_argument("--out", type=Path, metavar="FILE", help="default: results/<machine>/platform.toml")
@@ -104,19 +110,67 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _estimate(options: argparse.Namespace) -> int:
-    """Estimates by device: a table, or JSON."""
-    asked = Asked(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Asked)})
-    found = estimates.rows(load(options.name, options.results), asked)
+    """Print estimates by device, with their scope: a table, or JSON."""
+    asked = _asked(options)
+    platform = load(options.name, options.results)
+    rows, scope = estimates.rows(platform, asked), _scope(options, asked, platform)
     if options.json:
-        print(json.dumps({"asked": dataclasses.asdict(asked), "estimates": [dataclasses.asdict(one) for one in found]}))
+        numbers = {**vars(asked), "workload": asked.workload and asked.workload.name}
+        print(json.dumps({"asked": numbers, "scope": scope, "estimates": [dataclasses.asdict(row) for row in rows]}))
         return 0
-    table = [["device", "what", "modeled", "", "rests on"]]
-    for one in found:
-        factor, unit = {"s": (1e6, "us"), "J": (1e3, "mJ")}[one.unit]
-        digits = "-" if one.value is None else f"{factor * one.value:,.3g}"
-        table.append([one.device, one.what, digits, unit, one.note or ", ".join(one.origins)])
-    print("\n".join(_aligned(table)))
+    print("\n".join([*_table(rows), "", *(line for sentence in scope for line in wrapped(sentence, ""))]))
     return 0
+
+
+def _asked(options: argparse.Namespace) -> Asked:
+    """What is asked about. ValueError for a workload beside a network, or beside the size of records of its own."""
+    given = {name: getattr(options, name) for name in ("capacity", "fanout", "batch", "record_bytes")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if options.network:
+        if options.workload:
+            raise ValueError("--workload has a network of its own; leave --network out, or ask for the network alone")
+        return Asked(network=options.network, **given)
+    if "record_bytes" in given:
+        raise ValueError(
+            "a workload's records have a size of their own; ask with --network, or leave out --record-bytes"
+        )
+    return dataclasses.replace(Asked.of(load_workload(options.workload or WORKLOAD)), **given)
+
+
+def _scope(options: argparse.Namespace, asked: Asked, platform: Platform) -> list[str]:
+    """What the rows speak of, and how they compare with what ``recommend`` answers."""
+    if not asked.workload:
+        return [
+            "Every row is of bare hardware: no framework, no Python. Gradient steps are those of the network "
+            f"{asked.network} alone, without an algorithm's other networks and optimizer.",
+            "`recommend` charges whole gradient steps in a framework, by which devices may come in another order; ask "
+            "with --workload to be shown both.",
+        ]
+    fixed = "".join(
+        f" --fix {name}={getattr(options, name)}" for name in ("batch", "capacity") if getattr(options, name)
+    )
+    command = f"python -m dse recommend --platform {options.name} --workload {options.workload or WORKLOAD}{fixed}"
+    measured = "; a time in this machine's records takes its place" if platform.machine_key else ""
+    return [
+        "Bare hardware: no framework, no Python; all rows but one of each device. It may put devices in another order.",
+        "As `recommend` charges it: the whole step, in a framework on a CPU or a GPU, by each device's fastest option, "
+        f"as `{command}` has it where nothing is measured{measured}.",
+    ]
+
+
+def _table(rows: list[Row]) -> list[str]:
+    """The lines of a table of estimates; what a row rests on is broken to fit."""
+    cells = [["device", "what", "modeled", ""]]
+    for row in rows:
+        factor, unit = {"s": (1e6, "us"), "J": (1e3, "mJ")}[row.unit]
+        cells.append([row.device, row.what, "-" if row.value is None else f"{factor * row.value:,.3g}", unit])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for told, words in zip(cells, ["rests on", *(row.note or ", ".join(row.origins) for row in rows)], strict=True):
+        begin = "  ".join(cell.ljust(width) for cell, width in zip(told, widths, strict=True)) + "  "
+        first, *more = textwrap.wrap(words, WIDTH - len(begin)) or [""]
+        lines += [(begin + first).rstrip(), *(" " * len(begin) + line for line in more)]
+    return lines
 
 
 def text(platform: Platform) -> str:

@@ -224,7 +224,7 @@ def _notes(built: Built, result: Solved) -> list[str]:
             notes.append(
                 f"a gradient step in a loop takes {over.rest:.2f} times as long as alone, or "
                 f"{over.rest_seconds * 1e6:,.0f} us more if that is longer, and the tree {over.cold_seconds * 1e9:.0f} "
-                f"ns an element more: {over.told}"
+                f"ns an element more: {over.description}"
             )
     count = workload.actors.count
     if result.answer.outcome.bottleneck == chosen.actors.engine != chosen.learner.engine:

@@ -60,7 +60,7 @@ class Built:
 
     def notes(self, chosen: Configuration) -> Iterator[str]:
         """What the numbers behind a configuration leave out, and wishes that say nothing about it."""
-        cpu, fixed = self.parts.cpu.name, self.parts.fixed
+        cpu, fixed = self.parts.cpu.name, self.parts.constraints
         beside = {option.engine for option in chosen.options if option.device == cpu}
         if len(beside) > 1 and all(factor == 1 for factor in _slowdown(self.parts).values()):
             yield f"how parts that share {cpu} slow each other down is not in these numbers: no profile here tells"
@@ -89,7 +89,7 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
             found[place] = _problem(builder)
             shown.update(builder.shown)
     if not found:
-        asked = ", ".join(f"{key}={value}" for key, value in parts.fixed.items()) or "the devices there are"
+        asked = ", ".join(f"{key}={value}" for key, value in parts.constraints.items()) or "the devices there are"
         part = max(PARTS, key=lacking.count)  # what lacks in the most places
         told = f"nothing can run the part {part!r} on platform {parts.platform.name!r} with {asked}"
         offer = _offer(parts, devices, depths, part)
@@ -99,7 +99,7 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
 
 def _offer(parts: Parts, devices: Sequence[Device], depths: tuple[int, ...], part: Part) -> str:
     """What could run a part if only the arrangement were fixed: its options by device."""
-    free = replace(parts, fixed={key: value for key, value in parts.fixed.items() if key == "arrangement"})
+    free = replace(parts, constraints={key: value for key, value in parts.constraints.items() if key == "arrangement"})
     names: dict[str, dict[str, None]] = {}
     for place in _places(free):
         for option in OptionBuilder(free, place, devices, functools.partial(trees, free), depths).build().options[part]:
@@ -120,7 +120,7 @@ def _depths(parts: Parts, devices: Sequence[Device]) -> tuple[int, ...]:
 
 
 def _places(parts: Parts) -> list[Place]:
-    wanted = parts.fixed.get("arrangement")
+    wanted = parts.constraints.get("arrangement")
     *in_turns, pipelined = ARRANGEMENT
     counts = [one for one in REPLAYING if one <= max(1, parts.cores - 2)]  # too few cores for 1 is for budgets to say
     every = map(Place, [*in_turns, *(f"{pipelined} {count}" for count in counts)])

@@ -106,7 +106,7 @@ class OptionBuilder:
         told: Mapping[str, Any],
     ) -> None:
         """An option, if it is not ruled out by what is asked for."""
-        if part == "actors" or self.parts.fixed.get(part) in (None, device):
+        if part == "actors" or self.parts.constraints.get(part) in (None, device):
             if self.place.in_turns and (call := self.parts.call_seconds(device)):
                 time = time.plus(call, 2.0)
             option = Option(part, name, device, engine, time, needs)
@@ -127,7 +127,7 @@ class OptionBuilder:
         count = parts.workload.actors.count
         most = 1 if serial else max(1, min(count, parts.cores - 1 - self.place.replaying))
         for processes in range(1, most + 1):
-            if parts.fixed.get("actors") in (None, processes):
+            if parts.constraints.get("actors") in (None, processes):
                 time = parts.acting(processes, serial)
                 needs = {f"{self.cpu}.cores": float(0 if serial else processes + self.place.replaying)}
                 name, engine = f"{processes} process{'es' * (processes > 1)}", "main" if serial else "actors"
@@ -139,7 +139,7 @@ class OptionBuilder:
             if device.kind == "fpga" and self.place == "serial":
                 continue
             for learner in self.parts.learners(device):
-                if device.kind != "cpu" or self.parts.grants("learner_threads", learner.told.get("threads")):
+                if device.kind != "cpu" or self.parts.allows("learner_threads", learner.details.get("threads")):
                     self._learner(device, learner)
 
     def _learner(self, device: Device, learner: Learner) -> None:
@@ -147,7 +147,7 @@ class OptionBuilder:
         step = over.step(learner.step) if over and self.place.in_turns and device.kind == "cpu" else learner.step
         held = self.parts.learner_bytes(device, max(self.depths))
         needs = {**held, **learner.needs, f"{self.cpu}.cores": float(learner.cores)}
-        self.add("learner", learner.name, device.name, self.engine(device, "learner"), step, needs, learner.told)
+        self.add("learner", learner.name, device.name, self.engine(device, "learner"), step, needs, learner.details)
 
     def _replay(self) -> None:
         """Sampling, updating and storage."""
@@ -181,7 +181,7 @@ class OptionBuilder:
         self.add("sampling", "with updating", device.name, engine, nothing, rules("joins"), {})
         for tree in trees:
             needs = {**tree.needs, **self._driver(device), **rules("keeps")}
-            told = {**tree.told, "draw_seconds": tree.draw.value, "update_seconds": tree.update.value}
+            told = {**tree.details, "draw_seconds": tree.draw.value, "update_seconds": tree.update.value}
             self.add("updating", tree.name, device.name, engine, tree.draw + tree.update, needs, told)
 
     def _two_trees(self, device: Device, trees: Sequence[Tree], homes: Sequence[Device]) -> None:
@@ -190,8 +190,8 @@ class OptionBuilder:
             needs = {**tree.needs, **self._driver(device)}
             twice = tree.draw + tree.draw
             mine, yours = {**needs, **rules("draws alone")}, {**needs, **rules("updates alone")}
-            self.add("sampling", f"copy in {tree.name}", device.name, engine, twice, mine, tree.told)
-            self.add("updating", f"sums of {tree.name}", device.name, engine, tree.update, yours, tree.told)
+            self.add("sampling", f"copy in {tree.name}", device.name, engine, twice, mine, tree.details)
+            self.add("updating", f"sums of {tree.name}", device.name, engine, tree.update, yours, tree.details)
 
 
 def _fastest(trees: Sequence[Tree]) -> list[Tree]:

@@ -9,24 +9,27 @@ Letters: B batch, x cores, N capacity, K fanout. Times are seconds of one call.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 from impls.fpga.network import Network, parse
 from impls.training import Workload
-from impls.training.sizes import CONVOLUTIONS, networks
+from impls.training.sizes import CONVOLUTIONS, layout_of, networks
 
-from ..platforms import Device, Platform
-from . import estimates
+from ..estimate import Estimate, Evidence
+from ..fpga import placement
+from ..fpga.placement import Rmm
+from ..platforms import Device
+from . import hardware
+from .hardware import FLOAT_BYTES, Work, assumed, bandwidth
 
 FRAMEWORK_SECONDS = 0.6e-3  # Python and PyTorch around a gradient step on a small network
 LEARNER_FACTOR = 2.5
 TREE_CALL_SECONDS, TREE_UPDATE_SHARE, TREE_FACTOR = 1e-6, 0.5, 3.0  # an update works through a shared group once
-ROWS_CALL_SECONDS, ROW_SECONDS, ROWS_FACTOR = 3e-6, 0.05e-6, 2.0  # of NumPy, to gather rows or to write them
-FIELDS, BURST_SECONDS = 5, 1e-6  # of a record; of a memory that is asked for rows
+ROWS_CALL_SECONDS, ROW_SECONDS, ROWS_FACTOR = 3e-6, 0.05e-6, 2.0  # NumPy gathers rows or writes them
+FIELDS, BURST_SECONDS = 5, 1e-6  # fields of a record; what a memory takes to begin a burst of rows
 FETCH_SECONDS, FETCH_BYTES_PER_S, FETCH_FACTOR = 120e-6, 10e9, 2.5  # weights into an actor's networks
-ACTOR_SECONDS, ACTOR_FACTOR = 0.15e-3, 5.0  # of an environment step with inference, where no profile has it
-ELSEWHERE_FACTOR = 2.5  # between one core and another, of what was measured on another machine
-ACTOR_CONTENTION, LEARNER_CONTENTION = 0.11, 0.33  # of the law of Amdahl, from one and two cores
+ACTOR_SECONDS, ACTOR_FACTOR = 0.15e-3, 5.0  # an environment step with inference, where no profile has it
+ELSEWHERE_FACTOR = 2.5  # between one core and another, for what was measured on another machine
+ACTOR_CONTENTION, LEARNER_CONTENTION = 0.11, 0.33  # in the law of Amdahl, from one and two cores
 GPU_FACTOR = 3.0
 FPGA_RMM_FACTOR, FPGA_LEARNER_FACTOR = 1.25, 2.0  # equals simulated hardware; clock and placement are not checked
 ADAM_ARRAYS = 7  # weights, gradients and two moments are read, all but gradients written
@@ -34,13 +37,9 @@ PASSES = {"dqn": (5, 0), "ddpg": (6, 4), "td3": (5, 3), "sac": (6, 4)}
 """By algorithm: how often a step's MACs of the value networks, and of the policy, are done: forward 1, backward 2."""
 
 
-@dataclass(frozen=True)
-class Law:
-    """Seconds that are right within ``factor``, and what they come from."""
-
-    seconds: float
-    factor: float
-    told: str
+def law(seconds: float, factor: float, description: str) -> Estimate:
+    """Seconds that are right within ``factor``; ``Parts.modeled`` says which part's evidence they are."""
+    return Estimate.within(seconds, factor, Evidence("law", "modeled", description))
 
 
 def scaled(one: float, cores: int, contention: float) -> tuple[float, float]:
@@ -56,33 +55,50 @@ def doubled(most: int) -> list[int]:
 
 def pace(host: Device) -> float:
     """How many times as long Python takes on a processor as where the constants are from, by its clock."""
-    return estimates.CPU_HZ / host.clock_hz.value if host.clock_hz else 1.0
+    return hardware.CPU_HZ / hardware.clock(host).value
 
 
-def learner(host: Device, device: Device, workload: Workload, batch: int, cores: int = 1) -> Law:
-    """A gradient step in a framework on a host: its own time, then arithmetic or memory, whichever takes longer."""
-    framework = FRAMEWORK_SECONDS * pace(host)
-    sizes = networks(workload)
-    often = PASSES[workload.algorithm]
+# Gradient steps
+
+
+def work_of(workload: Workload) -> Work:
+    """A whole gradient step of an algorithm: all its networks, with the moments of Adam."""
+    sizes, often = networks(workload), PASSES[workload.algorithm]
     macs = sum(size.macs * often[name == "policy"] for name, size in sizes.items())
-    weights = sum(size.parameters for size in sizes.values()) * estimates.FLOAT_BYTES * ADAM_ARRAYS
-    peak = estimates.peak(estimates.Used(), device)
-    factor = LEARNER_FACTOR
+    weights = sum(size.parameters for size in sizes.values()) * FLOAT_BYTES * ADAM_ARRAYS
+    return Work(macs, weights, hardware.PASSES * (len(workload.network.hidden) + 1))
+
+
+def learner(host: Device, device: Device, workload: Workload, batch: int, cores: int = 1) -> Estimate:
+    """A gradient step in a framework on a host: its own time and the roofline of x cores, or of a GPU."""
+    framework, peak, factor = FRAMEWORK_SECONDS * pace(host), hardware.peak(device), GPU_FACTOR
+    scope = f"whole gradient step of {workload.algorithm.upper()} in a framework:"
+    description = f"{scope} the larger of its own {framework * 1e3:.2g} ms and the launches, and a roofline on top"
     if device.kind == "cpu":
         speedup, more = scaled(1.0, cores, LEARNER_CONTENTION)
-        peak, factor = peak / _cores(device) * speedup, factor * more
-    worked = max(2 * macs * batch / peak, weights / _bandwidth(device))
-    if device.kind == "gpu":
-        launch = device.launch_seconds.value if device.launch_seconds else 0.0
-        calls = 3 * (len(workload.network.hidden) + 1) * launch
-        told = f"the larger of {framework * 1e3:.2g} ms of a framework and launches, and a roofline on top"
-        return Law(max(framework, calls) + worked, GPU_FACTOR, told)
-    told = f"{framework * 1e3:.2g} ms of a framework and a roofline on {cores} of {_cores(device):g} cores"
-    return Law(framework + worked, factor, told)
+        there = hardware.stated(device.cores, 1)
+        peak, factor = peak / there * assumed(speedup), LEARNER_FACTOR * more
+        description = f"{scope} {framework * 1e3:.2g} ms of its own and a roofline on {cores} of {there.value:g} cores"
+    step = hardware.roofline(device, work_of(workload), batch, peak, bandwidth(device), assumed(framework))
+    return law(step.value, factor, description)
+
+
+def fpga_learners(
+    device: Device, workload: Workload, batch: int, beside: tuple[Rmm, ...] = ()
+) -> Iterator[tuple[placement.Placed, Estimate]]:
+    """Designs that train a workload, the fastest first, then those beside trees. DoesNotFit where none fits alone."""
+    network, factor = network_of(workload)
+    clock = clock_of(device)
+    description = (
+        f"whole gradient step of {workload.algorithm.upper()} without a framework: cycle law of [Zhang2023, VI-A2] at "
+        f"{clock / 1e6:g} MHz (not simulated), times {factor:.2f} for the other networks"
+    )
+    for placed in placement.learners(placement.slices_of(device), network, batch, clock, beside):
+        yield placed, law(placed.point.cycles * factor / clock, FPGA_LEARNER_FACTOR, description)
 
 
 def training_bytes(device: Device, workload: Workload, batch: int) -> float:
-    """What a gradient step holds in a device's memory beside its records, an estimate.
+    """What a gradient step keeps in a device's memory beside its records, an estimate.
 
     In a framework: 16 bytes a parameter (weights, gradients, two moments), and for each sample of the batch every
     layer's outputs with their gradients. An FPGA has both in its slices, counted there.
@@ -92,49 +108,14 @@ def training_bytes(device: Device, workload: Workload, batch: int) -> float:
     network, factor = network_of(workload)
     outputs = factor * sum(layer.outputs for layer in network.layers)
     parameters = sum(size.parameters for size in networks(workload).values())
-    return estimates.FLOAT_BYTES * (4 * parameters + 2 * batch * outputs)
-
-
-def tree(
-    platform: Platform, device: Device, capacity: int, fanout: int, batch: int, threads: int = 1
-) -> tuple[Law, Law]:
-    """(draw, update) of a compiled tree on a CPU or a GPU, by the memory its levels lie in."""
-    alone = replace(platform, devices=(device,), links=())
-    rows = estimates.rows(alone, estimates.Asked(capacity, fanout, batch))
-    what = "sample a batch, one core" if device.kind == "cpu" else "sample a batch"
-    spent = next(row.value for row in rows if row.what == what) or 0.0
-    if device.kind == "gpu":
-        law = Law(spent, GPU_FACTOR, "a launch and what its levels read from the GPU's memory")
-        return law, law
-    speedup, more = scaled(1.0, threads, ACTOR_CONTENTION)
-    call = TREE_CALL_SECONDS * pace(device)
-    told = f"{call * 1e6:.2g} us of a call and what its levels read from caches and memory"
-    draw = Law(call + spent / speedup, TREE_FACTOR * more, told)
-    return draw, replace(draw, seconds=call + TREE_UPDATE_SHARE * spent / speedup)
-
-
-def rows_moved(device: Device, count: float, nbytes: float) -> Law:
-    """Records gathered from, or written to, random places of a device's memory."""
-    through = 2 * nbytes / _bandwidth(device)
-    if device.kind == "cpu":
-        call, each = ROWS_CALL_SECONDS * pace(device), ROW_SECONDS * pace(device)
-        told = f"{call * 1e6:.2g} us of NumPy, {each * 1e9:.2g} ns a record, and memory bandwidth"
-        return Law(call + each * count + through, ROWS_FACTOR, told)
-    if device.kind == "fpga":
-        return Law(BURST_SECONDS + through, GPU_FACTOR, "one burst through the card's memory, by its bandwidth")
-    launch = device.launch_seconds.value if device.launch_seconds else BURST_SECONDS
-    return Law(FIELDS * launch + through, GPU_FACTOR, f"a launch for each of {FIELDS} fields, and memory bandwidth")
-
-
-def fetch(nbytes: float) -> Law:
-    """A network's weights out of shared memory."""
-    return Law(FETCH_SECONDS + nbytes / FETCH_BYTES_PER_S, FETCH_FACTOR, "weights through shared memory")
+    return FLOAT_BYTES * (4 * parameters + 2 * batch * outputs)
 
 
 def network_of(workload: Workload) -> tuple[Network, float]:
-    """(the value network that an FPGA trains, factor on its cycles for a policy beside it).
+    """(the value network that an FPGA trains, factor on its cycles for the networks beside it).
 
-    A convolution's padding is that of seed 4's Table 5.1. A policy is charged by its MACs, in turns on the same units.
+    A convolution's padding is that of [Zhang2022, Table 5.1]. Other networks are charged by their MACs, in turns on the
+    same units.
     """
     sizes = networks(workload)
     hidden, actions = workload.network.hidden, workload.action_size
@@ -151,31 +132,75 @@ def network_of(workload: Workload) -> tuple[Network, float]:
     return network, max(1.0, sum(size.macs for size in sizes.values()) / network.macs)
 
 
-# Numbers of a device
+# Trees, records and weights
+
+
+def tree(
+    device: Device,
+    capacity: int,
+    fanout: int,
+    batch: int,
+    threads: int = 1,
+    insertions: float = 0.0,
+    leaves: int = 1,
+) -> tuple[Estimate, Estimate]:
+    """(draw, update with so many insertions of ``leaves``) of a compiled tree on a CPU or a GPU.
+
+    Its time is that of reading its levels in the memories they lie in, and a call. An insertion of a GPU is charged as
+    an update of a batch: both are a launch.
+    """
+    if device.kind == "gpu":
+        seconds = hardware.gpu_descent(device, capacity, fanout, batch).value
+        description = "a launch and what its levels read from the GPU's memory"
+        return law(seconds, GPU_FACTOR, description), law(seconds * (1 + insertions), GPU_FACTOR, description)
+    each, call = hardware.descent(device, capacity, fanout).value, TREE_CALL_SECONDS * pace(device)
+    speedup, more = scaled(1.0, threads, ACTOR_CONTENTION)
+    description = f"{call * 1e6:.2g} us of a call and what its levels read from caches and memory"
+    insert = call + TREE_UPDATE_SHARE * (leaves * each)
+    update = call + TREE_UPDATE_SHARE * (batch * each) / speedup + insert * insertions
+    draw = call + batch * each / speedup
+    return law(draw, TREE_FACTOR * more, description), law(update, TREE_FACTOR * more, description)
+
+
+def gathered_bytes(workload: Workload) -> float:
+    """What a learner needs of a record; stacked frames are gathered out of several records."""
+    layout = layout_of(workload)
+    return float(layout.record_bytes * (layout.frames + 1 if layout.frames > 1 else 1))
+
+
+def rows_moved(device: Device, count: float, nbytes: float, more_seconds: float = 0.0) -> Estimate:
+    """Records gathered from, or written to, random places of a device's memory; ``more_seconds`` for others."""
+    through, factor = 2 * nbytes / bandwidth(device).value, GPU_FACTOR
+    if device.kind == "cpu":
+        call, each = ROWS_CALL_SECONDS * pace(device), ROW_SECONDS * pace(device)
+        seconds, factor = call + each * count + through, ROWS_FACTOR
+        description = f"{call * 1e6:.2g} us of NumPy, {each * 1e9:.2g} ns a record, and memory bandwidth"
+    elif device.kind == "fpga":
+        seconds, description = BURST_SECONDS + through, "one burst through the card's memory, by its bandwidth"
+    else:
+        launch = hardware.stated(device.launch_seconds, BURST_SECONDS).value
+        seconds = FIELDS * launch + through
+        description = f"a launch for each of {FIELDS} fields, and memory bandwidth"
+    return law(seconds + more_seconds, factor, description)
+
+
+def fetch(nbytes: float) -> Estimate:
+    """A network's weights out of shared memory."""
+    return law(FETCH_SECONDS + nbytes / FETCH_BYTES_PER_S, FETCH_FACTOR, "weights through shared memory")
+
+
+# Budgets
 
 
 def clock_of(device: Device) -> float:
-    """Hz, 0 where none is stated."""
-    return device.clock_hz.value if device.clock_hz else 0.0
-
-
-def _cores(device: Device) -> float:
-    return device.cores.value if device.cores else 1
-
-
-def _bandwidth(device: Device) -> float:
-    """Bytes a second of its memory; of a miss after the other where nothing is stated."""
-    memory = device.memory
-    for stated in (memory.bandwidth_bytes_per_s, memory.copy_bytes_per_s) if memory else ():
-        if stated:
-            return stated.value
-    return estimates.OVERLAP * 64 / estimates.MEMORY_SECONDS
+    """The clock in Hz, 0 where none is stated."""
+    return hardware.stated(device.clock_hz).value
 
 
 def budgets(device: Device) -> Iterator[tuple[str, float]]:
     """(name, amount) of all that options take of a device, slice by slice of an FPGA."""
     if device.kind == "cpu":
-        yield f"{device.name}.cores", _cores(device)
+        yield f"{device.name}.cores", hardware.stated(device.cores, 1).value
     if device.memory:
         yield f"{device.name}.memory_bytes", device.memory.size_bytes.value
     for part in device.slices:

@@ -23,7 +23,7 @@ class FlatThenLinear:
         return self.fixed_seconds / self.each_seconds
 
     def seconds(self, batch: float) -> float:
-        """Of a call."""
+        """The time of a call of B elements."""
         return self.fixed_seconds + self.each_seconds * batch
 
 

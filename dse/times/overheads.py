@@ -13,17 +13,18 @@ from ..records import Measurement
 from ..stats import geometric_mean
 
 Times = Callable[[str, int], Estimate | None]
-"""Of a part (a contestant and an op), at a batch size; None where it was not timed."""
+"""The time of a part (an implementation and an op) at a batch size; None where it was not timed."""
 
 
 @dataclass(frozen=True)
 class Overheads:
     """What a process that does everything in turns takes beyond the sum of its parts (measured in serial loops).
 
-    ``cold_seconds``: of the tree, an element, for a gradient step in between drives it out of the cache. ``rest``:
-    factor on the gradient step, for weights, masks, Python and caches in between; each with its factor of uncertainty.
-    ``rest_seconds``: the same as a time, which a gradient step on a small batch takes at least beyond its own.
-    ``insert_seconds``: of an insertion, beyond the tree's update and the writing of rows; 0 where none was timed.
+    ``cold_seconds``: what the tree takes more, an element, for a gradient step in between drives it out of the cache.
+    ``rest``: the factor on the gradient step, for weights, masks, Python and caches in between. Both have a factor of
+    uncertainty. ``rest_seconds``: the same as a time, which a gradient step on a small batch takes at least beyond its
+    own. ``insert_seconds``: what an insertion takes beyond the tree's update and the writing of rows; 0 where none was
+    timed.
     """
 
     cold_seconds: float
@@ -32,10 +33,10 @@ class Overheads:
     rest_factor: float
     rest_seconds: float
     insert_seconds: float
-    told: str
+    description: str
 
     def step(self, alone: Estimate) -> Estimate:
-        """A gradient step in such a process."""
+        """The time of a gradient step in such a process, from its time alone."""
         seconds = max(alone.value * self.rest, alone.value + self.rest_seconds)
         slower = seconds / alone.value
         low, high = alone.low * max(1.0, self.rest / self.rest_factor), alone.high * slower * self.rest_factor
@@ -45,9 +46,9 @@ class Overheads:
 def overheads(
     records: Sequence[Measurement], profiled: str, floor: float, alone: Callable[[str], Times]
 ) -> Overheads | None:
-    """From the whole serial loops that were timed: this workload's, or those of all, with what they differ by.
+    """What the whole serial loops that were timed tell: this workload's, or those of all, with what they differ by.
 
-    ``alone``: times of a workload's parts, by its identity; ``profiled``: that of the one that is asked for.
+    ``alone``: times of a workload's parts, by its identity; ``profiled``: the identity of the workload in question.
     """
     loops: dict[str, dict[str, Measurement]] = {}
     for record in records:
@@ -70,12 +71,12 @@ def overheads(
         sum(values) / len(chosen)
         for values in zip(*((one.rest_seconds, one.insert_seconds) for one in chosen), strict=True)
     )
-    told = "whole serial loops less the sum of their parts, as the command share of benchmarks times them"
-    return Overheads(cold, cold_factor, rest, rest_factor, fixed, insert, told)
+    description = "whole serial loops less the sum of their parts, as the command share of benchmarks times them"
+    return Overheads(cold, cold_factor, rest, rest_factor, fixed, insert, description)
 
 
 def _beyond(time: Times, steps: Mapping[str, Measurement]) -> Overheads | None:
-    """Of one workload's loop; None where a part was not timed alone."""
+    """What one workload's loop takes beyond its parts; None where a part was not timed alone."""
     loop, actor, tree = (steps[name] for name in ("loop step", "actor step", "numba tree"))
     u = int(loop.options.get("update_interval", 1))
     draw, update = (time(f"numba {op}", tree.batch) for op in ("draw", "update"))

@@ -33,7 +33,10 @@ SKIPPED = ("questions.jsonl", "peers.jsonl")  # what answers are tested with, an
 
 @dataclass(frozen=True)
 class Row:
-    """A measured cell: ``what`` is a contestant and an op, such as "learner step", "" or more in ``beside``."""
+    """A measured cell: ``what`` is an implementation and an op, such as "learner step".
+
+    ``beside``: what ran meanwhile on other cores, "" for nothing. ``description``: its command, commit and time.
+    """
 
     what: str
     batch: int
@@ -41,7 +44,7 @@ class Row:
     beside: str
     options: Mapping[str, Any]
     time: Estimate
-    told: str
+    description: str
 
 
 @dataclass(frozen=True)
@@ -57,24 +60,24 @@ class PerformanceTable:
 
     def alone(self, what: str, threads: int | None = None) -> dict[tuple[int, int], list[Row]]:
         """Rows with nothing beside them, by (threads, batch)."""
-        found: dict[tuple[int, int], list[Row]] = {}
+        cells: dict[tuple[int, int], list[Row]] = {}
         for row in self.rows:
             if row.what == what and row.beside in ("", "nothing") and threads in (None, row.threads):
-                found.setdefault((row.threads, row.batch), []).append(row)
-        return found
+                cells.setdefault((row.threads, row.batch), []).append(row)
+        return cells
 
     def time(
         self, what: str, batch: int, threads: int = 1, number: str = "", shape: Shape | None = None, **options: Any
     ) -> Estimate | None:
-        """Of a call: measured, interpolated over batches, or carried on by a fit ("extrapolated"); None without any.
+        """Seconds of a call: measured, interpolated over batches, or carried on by a fit ("extrapolated"), or None.
 
         ``shape``: a law in B, up to a factor, for what was measured at one B alone; without it another B has no time.
         """
-        rows = {
-            size: [row for row in held if all(row.options.get(key) == value for key, value in options.items())]
-            for (_, size), held in self.alone(what, threads).items()
+        by_batch = {
+            size: [row for row in rows if all(row.options.get(key) == value for key, value in options.items())]
+            for (_, size), rows in self.alone(what, threads).items()
         }
-        cells = {size: _merged([row.time for row in held]) for size, held in rows.items() if held}
+        cells = {size: _merged([row.time for row in rows]) for size, rows in by_batch.items() if rows}
         if len(cells) == 1 and batch not in cells:
             ((size, cell),) = cells.items()
             return carried(cell, shape(batch) / shape(size), number or what) if shape else None
@@ -91,7 +94,7 @@ class PerformanceTable:
         return own[0].time.value / base[0].time.value if own and base else 1.0
 
     def tree(self, configuration: Configuration, op: str, capacity: int, batch: int, number: str) -> Estimate | None:
-        """Of a draw or an update by a tree: this workload's own rows first, then the sweep's for any (N, B)."""
+        """Seconds of a tree's draw or update: from this workload's own rows, else the sweep's for any (N, B)."""
         key = (configuration.contestant, configuration.threads)
         own = None
         if not configuration.options:
@@ -105,7 +108,7 @@ class PerformanceTable:
 
 
 def over_batch(cells: Mapping[int, Estimate], batch: int, number: str) -> Estimate:
-    """A time at B from those at measured batches: log-log between two, beyond them by the flat-then-linear fit.
+    """The time at B from those at measured batches: log-log between two, beyond them by the flat-then-linear fit.
 
     Between, the interval is as wide as the fit misses its own points, halved; beyond, as wide as it misses at worst.
     """
@@ -126,23 +129,23 @@ def over_batch(cells: Mapping[int, Estimate], batch: int, number: str) -> Estima
 
 
 def carried(cell: Estimate, ratio: float, number: str) -> Estimate:
-    """A time that is ``ratio`` times a measured one by a law, and by half of that in doubt."""
+    """A measured time multiplied by a law's ratio, which is in doubt by its square root."""
     factor = cell.factor * math.sqrt(max(ratio, 1 / ratio))
     return Estimate.within(cell.value * ratio, factor, Evidence(number, "extrapolated"))
 
 
 def read(results: Path, machine_key: str, workload: Workload) -> PerformanceTable:
     """The tables of a machine. RecordError if it has no records; without a profile of the workload, rows are empty."""
-    found = read_folder(results, skip=SKIPPED)
-    kept = [record for record in found if record.machine_key == machine_key]
-    if not kept:
-        there = ", ".join(sorted({record.machine_key for record in found}))
+    records = read_folder(results, skip=SKIPPED)
+    own = [record for record in records if record.machine_key == machine_key]
+    if not own:
+        there = ", ".join(sorted({record.machine_key for record in records}))
         raise RecordError(
             f"{results}: no records of machine {machine_key}, only of {there}; on machine {machine_key} "
             f"{how_to_measure(f'profile --workload {workload.name}')}; or take the line machine_key out of the "
             "platform file, then models answer"
         )
-    return of_records(kept, machine_key, workload)
+    return of_records(own, machine_key, workload)
 
 
 def tables(
@@ -163,7 +166,7 @@ def tables(
 
 
 def of_records(records: Sequence[Measurement], machine_key: str, workload: Workload) -> PerformanceTable:
-    """The same from records in memory."""
+    """The tables that records in memory make for a workload."""
     floor = stats.noise_floor(twins(records, "training"))
     profiled, differs = _profiled(records, workload)
     rows = tuple(_rows(records, profiled, floor)) if profiled else ()
@@ -220,9 +223,9 @@ def _rows(records: Iterable[Measurement], profiled: str, floor: float) -> Iterab
             low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
             sigma = stats.log_sigma(stats.Interval(record.seconds, low, high), floor)
             time = Estimate.within(record.seconds, math.exp(stats.Z * sigma), Evidence(what, "measured"))
-            told = f"{record.command}, at {(record.commit or 'no commit')[:8]}, {record.utc}"
+            description = f"{record.command}, at {(record.commit or 'no commit')[:8]}, {record.utc}"
             beside = str(record.options.get("beside", ""))
-            yield Row(what, record.batch, record.threads, beside, options, time, told)
+            yield Row(what, record.batch, record.threads, beside, options, time, description)
 
 
 def _merged(times: Sequence[Estimate]) -> Estimate:

@@ -230,9 +230,9 @@ def _sources(parts: Parts, home: Device, most: int) -> Iterator[Term]:
 
 def _replay(parts: Parts, home: Device, most: int) -> Term:
     replay = parts.workload.replay
-    laws = analytic.tree(parts.platform, parts.cpu, replay.capacity, replay.fanout, parts.batch)
-    seconds = sum(law.seconds for law in laws)
-    return Term("T_replay", FlatThenLinear(seconds, 0.0), "B", "modeled", f"draw and update: {laws[0].told}")
+    laws = analytic.tree(parts.cpu, replay.capacity, replay.fanout, parts.batch)
+    seconds = sum(law.value for law in laws)
+    return Term("T_replay", FlatThenLinear(seconds, 0.0), "B", "modeled", f"draw and update: {laws[0].rests_on.told}")
 
 
 def _passes(parts: Parts, home: Device, most: int) -> Term:
@@ -242,8 +242,8 @@ def _passes(parts: Parts, home: Device, most: int) -> Term:
     found = []
     for size in sizes:
         learner = dataclasses.replace(parts.workload.learner, batch=size)
-        one = dataclasses.replace(parts, workload=dataclasses.replace(parts.workload, learner=learner), _learners={})
-        steps = [way.step for way in one.learners(home) if way.told.get("threads", 1) == 1 and way.cores == 1]
+        one = dataclasses.replace(parts, workload=dataclasses.replace(parts.workload, learner=learner))
+        steps = [way.step for way in one.learners(home) if way.details.get("threads", 1) == 1 and way.cores == 1]
         if not steps:
             raise ProblemError(
                 f"nothing trains {parts.workload.name} on {home.name}, at B = {size}; name another device"
@@ -261,9 +261,9 @@ def _records(parts: Parts, home: Device, most: int) -> Term:
         return Term(
             "T_records", law, "record", "modeled", f"{parts.transition_bytes:g} bytes over the way to {home.name}"
         )
-    told = analytic.rows_moved(parts.cpu, parts.batch, parts.batch * parts.transition_bytes)
-    law = FlatThenLinear(0.0, told.seconds / parts.batch)
-    return Term("T_records", law, "record", "modeled", f"as fast as they are gathered: {told.told}")
+    moved = analytic.rows_moved(parts.cpu, parts.batch, parts.batch * parts.transition_bytes)
+    law = FlatThenLinear(0.0, moved.value / parts.batch)
+    return Term("T_records", law, "record", "modeled", f"as fast as they are gathered: {moved.rests_on.told}")
 
 
 def _weights_bytes(parts: Parts) -> float:
@@ -277,13 +277,13 @@ def _weights(parts: Parts, home: Device, most: int) -> Term:
         told = f"{_weights_bytes(parts) / 1e6:.2g} MB over the way to {home.name}"
         return Term("T_weights", FlatThenLinear(seconds, 0.0), "", "modeled", told)
     law = analytic.fetch(_weights_bytes(parts))
-    return Term("T_weights", FlatThenLinear(law.seconds, 0.0), "", "modeled", law.told)
+    return Term("T_weights", FlatThenLinear(law.value, 0.0), "", "modeled", law.rests_on.told)
 
 
 def _average(parts: Parts, home: Device, most: int) -> Term:
     moved = analytic.rows_moved(parts.cpu, 1, _weights_bytes(parts))
     told = "each learner's weights through the processor's memory once"
-    return Term("T_avg", FlatThenLinear(0.0, moved.seconds), "learner", "modeled", told)
+    return Term("T_avg", FlatThenLinear(0.0, moved.value), "learner", "modeled", told)
 
 
 MODELS = {"T_replay": _replay, "T_pass": _passes, "T_records": _records, "T_weights": _weights, "T_avg": _average}

@@ -1,0 +1,224 @@
+"""What hardware takes, from the numbers of a platform alone: sums of memory reads, and the one roofline.
+
+The laws are rough: good for an order of magnitude and for what bounds a step, no ground for a choice between two that
+are close. What a platform file does not state is assumed here, by a constant with its reason.
+
+Letters: N leaves, K fanout, B batch. Times are seconds of one call.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from impls.fpga.network import Network
+from impls.levels import CACHE_LINE, level_sizes
+
+from ..platforms import Device, Memory, Quantity
+
+FLOAT_BYTES, SUM_BYTES = 4, 8
+CHILDREN_PER_CYCLE = 8  # of a vector unit that compares prefix sums with a prefix value
+LEVEL_CYCLES = 6  # besides, about what our compiled tree takes: a child chosen, the value left over, its address
+CPU_HZ = 3e9  # where no clock is stated
+CACHE_CYCLES = (5, 14, 50)  # of a read that hits L1, L2, L3, where no latency is stated
+MEMORY_SECONDS = 90e-9  # of a read that misses them all
+OVERLAP = 8  # misses of one core under way at once, where no gather is stated
+CORE_OPERATIONS = 16  # of fp32 a cycle, where no peak is stated
+GPU_CYCLES = 500  # of a read on a GPU that waits for the one before
+GPU_THREADS = 2048  # a multiprocessor keeps going
+GPU_LANES = 128  # of fp32, a multiprocessor
+PASSES = 3  # of a network alone: forward, backward, weight gradient: each as many MACs
+GRADIENT_ARRAYS = 3  # a weight is read, its gradient is read, it is written
+
+
+@dataclass(frozen=True)
+class Known:
+    """A value with the origins of all that it rests on; arithmetic keeps both."""
+
+    value: float
+    origins: frozenset[str] = frozenset()
+
+    def __add__(self, other: "Known") -> "Known":
+        return Known(self.value + other.value, self.origins | other.origins)
+
+    def __mul__(self, other: "Known") -> "Known":
+        return Known(self.value * other.value, self.origins | other.origins)
+
+    def __truediv__(self, other: "Known") -> "Known":
+        return Known(self.value / other.value, self.origins | other.origins)
+
+    def __rmul__(self, factor: float) -> "Known":
+        return Known(factor * self.value, self.origins)
+
+    def __rtruediv__(self, amount: float) -> "Known":
+        return Known(amount / self.value, self.origins)
+
+
+def stated(quantity: Quantity | None, otherwise: float = 0.0) -> Known:
+    """A number of a platform file; ``otherwise``, which rests on nothing, where the file does not state it."""
+    return Known(quantity.value, frozenset([quantity.origin])) if quantity else Known(otherwise)
+
+
+def assumed(value: float) -> Known:
+    """A constant of our own."""
+    return Known(value, frozenset(["assumed"]))
+
+
+def longer(one: Known, other: Known) -> Known:
+    """The larger value, which rests on both."""
+    return Known(max(one.value, other.value), one.origins | other.origins)
+
+
+# Numbers of a device
+
+
+def clock(device: Device) -> Known:
+    """Its clock in Hz, else ``CPU_HZ``."""
+    return stated(device.clock_hz) if device.clock_hz else assumed(CPU_HZ)
+
+
+def peak(device: Device) -> Known:
+    """Operations of fp32 a second, of all cores."""
+    if device.peak_fp32_ops_per_s:
+        return stated(device.peak_fp32_ops_per_s)
+    if device.kind == "gpu":
+        return 2 * assumed(GPU_LANES) * stated(device.multiprocessors, 1) * clock(device)
+    return assumed(CORE_OPERATIONS) * stated(device.cores, 1) * clock(device)
+
+
+def bandwidth(device: Device) -> Known:
+    """Bytes a second of its memory; those of overlapping misses where nothing is stated."""
+    memory = device.memory
+    for known in (memory.bandwidth_bytes_per_s, memory.copy_bytes_per_s) if memory else ():
+        if known:
+            return stated(known)
+    return assumed(OVERLAP * CACHE_LINE / MEMORY_SECONDS)
+
+
+# Memory
+
+
+def place(device: Device, nbytes: float, all_cores: bool = False) -> tuple[Memory | None, int]:
+    """The smallest memory that holds so many bytes, all cores' caches together if all work; and how far it is."""
+    for level, cache in enumerate(device.caches):
+        sharers = cache.shared_by.value if cache.shared_by else 1
+        workers = device.threads or device.cores or device.multiprocessors
+        copies = max(1, (workers.value if workers else 1) // sharers) if all_cores else 1
+        if nbytes <= copies * cache.size_bytes.value:
+            return cache, level
+    return device.memory, len(device.caches)
+
+
+def latency(device: Device, memory: Memory | None, level: int) -> Known:
+    """Seconds of a read that waits for the one before."""
+    if memory and memory.latency_seconds:
+        return stated(memory.latency_seconds)
+    if level < min(len(device.caches), len(CACHE_CYCLES)):
+        return assumed(CACHE_CYCLES[level]) / clock(device)
+    return assumed(MEMORY_SECONDS)
+
+
+def gather(device: Device, memory: Memory | None, level: int, all_cores: bool) -> Known:
+    """Seconds between two reads of random lines."""
+    if all_cores and memory and memory.gather_all_cores_seconds:
+        return stated(memory.gather_all_cores_seconds)
+    cores = _workers(device, all_cores)
+    if memory and memory.gather_seconds:
+        return stated(memory.gather_seconds) / cores
+    overlapped = latency(device, memory, level) / assumed(OVERLAP) / cores
+    if memory and memory.bandwidth_bytes_per_s:
+        return longer(overlapped, CACHE_LINE / stated(memory.bandwidth_bytes_per_s))
+    return overlapped
+
+
+def rate(device: Device, memory: Memory | None, kernel: str, all_cores: bool) -> Known:
+    """Bytes a second of "copy" or "triad"."""
+    together, alone = (getattr(memory, f"{kernel}{of}_bytes_per_s", None) for of in ("_all_cores", ""))
+    if all_cores and together:
+        return stated(together)
+    if alone:
+        return stated(alone) * _workers(device, all_cores)
+    if memory and memory.bandwidth_bytes_per_s:
+        return stated(memory.bandwidth_bytes_per_s) / (Known(1) if all_cores else stated(device.cores, 1))
+    level = next((n for n, cache in enumerate(device.caches) if cache is memory), len(device.caches))
+    return CACHE_LINE / gather(device, memory, level, all_cores)
+
+
+def _workers(device: Device, all_cores: bool) -> Known:
+    return stated(device.cores, 1) if all_cores else Known(1)
+
+
+# The tree
+
+
+def _levels(capacity: int, fanout: int) -> Iterator[tuple[int, float]]:
+    """(lines of a group, bytes of all levels down to it) from the root's children to the leaves: upper ones stay."""
+    sizes, nbytes = level_sizes(capacity, fanout), 0.0
+    for level in range(len(sizes) - 2, -1, -1):
+        itemsize = SUM_BYTES if level else FLOAT_BYTES
+        nbytes += sizes[level] * itemsize
+        yield math.ceil(min(fanout, sizes[level]) * itemsize / CACHE_LINE), nbytes
+
+
+def descent(device: Device, capacity: int, fanout: int, batch: bool = True, all_cores: bool = False) -> Known:
+    """Seconds of one element on its way from the root to a leaf, on a CPU.
+
+    ``batch``: its reads overlap with those of others; alone, each waits for the one before.
+    """
+    cores, seconds = _workers(device, all_cores), Known(0.0)
+    for lines, nbytes in _levels(capacity, fanout):
+        memory, level = place(device, nbytes, all_cores)
+        read = gather(device, memory, level, all_cores) if batch else latency(device, memory, level)
+        seconds += lines * read
+        seconds += assumed(LEVEL_CYCLES + fanout / CHILDREN_PER_CYCLE) / clock(device) / cores
+    return seconds
+
+
+def gpu_descent(device: Device, capacity: int, fanout: int, batch: int) -> Known:
+    """Seconds of a launch in which B elements go from the root to a leaf each, on a GPU."""
+    at_once = assumed(GPU_THREADS) * stated(device.multiprocessors, 1)
+    waves, seconds = math.ceil(batch / at_once.value), stated(device.launch_seconds)
+    for lines, nbytes in _levels(capacity, fanout):
+        memory, level = place(device, nbytes, True)
+        if memory and memory.latency_seconds:
+            wait = stated(memory.latency_seconds)
+        else:
+            near = 0.5 if level < len(device.caches) else 1.0
+            wait = near * assumed(GPU_CYCLES) / clock(device)
+        fed = batch * lines * CACHE_LINE / rate(device, device.memory, "copy", True)
+        seconds += longer(waves * wait, fed)
+    return Known(seconds.value, seconds.origins | at_once.origins)
+
+
+# Gradient steps
+
+
+class Work(NamedTuple):
+    """What a gradient step does: MACs a sample, bytes of weights and their like moved, kernels launched."""
+
+    macs: int
+    nbytes: int
+    launches: int
+
+
+def work_alone(network: Network) -> Work:
+    """A gradient step of one network: no policy or second critic beside it, no moments of an optimizer."""
+    nbytes = GRADIENT_ARRAYS * FLOAT_BYTES * network.parameters
+    return Work(PASSES * network.macs, nbytes, PASSES * len(network.layers))
+
+
+def roofline(device: Device, work: Work, batch: int, peak: Known, through: Known, framework: Known) -> Known:
+    """Seconds of a gradient step of B samples on a CPU or a GPU: the only such law.
+
+    max(framework, launches) + max(operations / peak, bytes / through), for a GPU works while a framework launches.
+    """
+    launches = work.launches * stated(device.launch_seconds)
+    return longer(framework, launches) + longer(2 * work.macs * batch / peak, work.nbytes / through)
+
+
+def bare_step(device: Device, work: Work, batch: int) -> Known:
+    """Seconds of a gradient step by all of a CPU's or a GPU's hardware, weights in the nearest memory that has room."""
+    memory, _ = place(device, work.nbytes, True)
+    known = memory.bandwidth_bytes_per_s if memory else None
+    through = stated(known) if known else rate(device, memory, "copy", True)
+    return roofline(device, work, batch, peak(device), through, Known(0.0))
