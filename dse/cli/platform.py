@@ -19,6 +19,7 @@ and change it until `check` is content. In a file, keys end in their unit:
 import argparse
 import dataclasses
 import json
+import shlex
 import sys
 import textwrap
 from pathlib import Path
@@ -39,6 +40,7 @@ from .text import wrapped
 
 WIDTH = 120
 WORKLOAD = "hopper_ddpg"  # that estimates are for unless another one is named
+SIZES = ("capacity", "fanout", "batch", "record_bytes")  # that may be asked for instead of the workload's
 
 
 def run(options: argparse.Namespace) -> int:
@@ -75,12 +77,12 @@ def add_to(commands: Any) -> None:
     for parser in (show, check, diff):
         parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     estimate = action("estimate", _estimate, "what a workload would take on each device; rough, no measurement", "NAME")
-    estimate.add_argument("--workload", metavar="NAME", help=f"a workload's name or file (default: {WORKLOAD})")
-    estimate.add_argument("--network", metavar="TEXT", help="a network alone instead: its name, or mlp:15-256-256-1")
-    for flag, told in (("capacity", "N"), ("fanout", "K"), ("batch", "B"), ("record-bytes", "beside a network alone")):
-        default = getattr(Asked, flag.replace("-", "_"))
-        said = f"{told} (default: {default:,})" if flag == "record-bytes" else f"{told} (default: the workload's)"
-        estimate.add_argument(f"--{flag}", type=count, metavar="COUNT", help=said)
+    which = estimate.add_mutually_exclusive_group()
+    which.add_argument("--workload", default=WORKLOAD, metavar="NAME", help="a name or a file (default: %(default)s)")
+    which.add_argument("--network", metavar="TEXT", help="a network alone: its name, or mlp:15-256-256-1 and the like")
+    for name in SIZES:
+        flag, alone = f"--{name.replace('_', '-')}", getattr(Asked, name)
+        estimate.add_argument(flag, type=count, help=f"default: the workload's; {alone:,} beside a network alone")
     estimate.add_argument("--json", action="store_true", help="print JSON instead of text")
     probe = action("probe", _probe, "find out what this machine is; half a minute, best while nothing else runs")
     probe.add_argument("--out", type=Path, metavar="FILE", help="default: results/<machine>/platform.toml")
@@ -111,51 +113,33 @@ def _show(options: argparse.Namespace) -> int:
 
 def _estimate(options: argparse.Namespace) -> int:
     """Print estimates by device, with their scope: a table, or JSON."""
-    asked = _asked(options)
-    platform = load(options.name, options.results)
-    rows, scope = estimates.rows(platform, asked), _scope(options, asked, platform)
+    sizes = {name: value for name in SIZES if (value := getattr(options, name)) is not None}
+    of = Asked(network=options.network) if options.network else Asked.of(load_workload(options.workload))
+    asked = dataclasses.replace(of, **sizes)
+    rows, scope = estimates.rows(load(options.name, options.results), asked), _scope(options, asked)
     if options.json:
         numbers = {**vars(asked), "workload": asked.workload and asked.workload.name}
         print(json.dumps({"asked": numbers, "scope": scope, "estimates": [dataclasses.asdict(row) for row in rows]}))
-        return 0
-    print("\n".join([*_table(rows), "", *(line for sentence in scope for line in wrapped(sentence, ""))]))
+    else:
+        print("\n".join([*_table(rows), "", *wrapped(scope, "")]))
     return 0
 
 
-def _asked(options: argparse.Namespace) -> Asked:
-    """What is asked about. ValueError for a workload beside a network, or beside the size of records of its own."""
-    given = {name: getattr(options, name) for name in ("capacity", "fanout", "batch", "record_bytes")}
-    given = {name: value for name, value in given.items() if value is not None}
-    if options.network:
-        if options.workload:
-            raise ValueError("--workload has a network of its own; leave --network out, or ask for the network alone")
-        return Asked(network=options.network, **given)
-    if "record_bytes" in given:
-        raise ValueError(
-            "a workload's records have a size of their own; ask with --network, or leave out --record-bytes"
-        )
-    return dataclasses.replace(Asked.of(load_workload(options.workload or WORKLOAD)), **given)
-
-
-def _scope(options: argparse.Namespace, asked: Asked, platform: Platform) -> list[str]:
+def _scope(options: argparse.Namespace, asked: Asked) -> str:
     """What the rows speak of, and how they compare with what ``recommend`` answers."""
+    bare = "Bare hardware: no framework, no Python"
     if not asked.workload:
-        return [
-            "Every row is of bare hardware: no framework, no Python. Gradient steps are those of the network "
-            f"{asked.network} alone, without an algorithm's other networks and optimizer.",
-            "`recommend` charges whole gradient steps in a framework, by which devices may come in another order; ask "
-            "with --workload to be shown both.",
-        ]
-    fixed = "".join(
-        f" --fix {name}={getattr(options, name)}" for name in ("batch", "capacity") if getattr(options, name)
+        return (
+            f"{bare}; gradient steps are those of the network {asked.network} alone. `recommend` models whole gradient "
+            "steps in a framework, which may put devices in another order; ask with --workload to be shown both."
+        )
+    fixed = "".join(f" --fix {name}={value}" for name in ("batch", "capacity") if (value := getattr(options, name)))
+    names = f"--platform {shlex.quote(options.name)} --workload {shlex.quote(options.workload)}"
+    return (
+        f"{bare}, as in all rows but what `recommend` models: the whole step, in a framework on a CPU or a GPU, by the "
+        f"fastest option of each device, as `python -m dse recommend {names}{fixed}` takes it where no records "
+        "tell it. The two may put devices in another order."
     )
-    command = f"python -m dse recommend --platform {options.name} --workload {options.workload or WORKLOAD}{fixed}"
-    measured = "; a time in this machine's records takes its place" if platform.machine_key else ""
-    return [
-        "Bare hardware: no framework, no Python; all rows but one of each device. It may put devices in another order.",
-        "As `recommend` charges it: the whole step, in a framework on a CPU or a GPU, by each device's fastest option, "
-        f"as `{command}` has it where nothing is measured{measured}.",
-    ]
 
 
 def _table(rows: list[Row]) -> list[str]:
@@ -164,12 +148,12 @@ def _table(rows: list[Row]) -> list[str]:
     for row in rows:
         factor, unit = {"s": (1e6, "us"), "J": (1e3, "mJ")}[row.unit]
         cells.append([row.device, row.what, "-" if row.value is None else f"{factor * row.value:,.3g}", unit])
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    evidence = ["rests on", *(row.note or ", ".join(row.origins) for row in rows)]
+    widths = [max(map(len, column)) + 2 for column in zip(*cells, strict=True)]
     lines = []
-    for told, words in zip(cells, ["rests on", *(row.note or ", ".join(row.origins) for row in rows)], strict=True):
-        begin = "  ".join(cell.ljust(width) for cell, width in zip(told, widths, strict=True)) + "  "
-        first, *more = textwrap.wrap(words, WIDTH - len(begin)) or [""]
-        lines += [(begin + first).rstrip(), *(" " * len(begin) + line for line in more)]
+    for columns, words in zip(cells, evidence, strict=True):
+        begin = "".join(cell.ljust(width) for cell, width in zip(columns, widths, strict=True))
+        lines += textwrap.wrap(words, WIDTH, initial_indent=begin, subsequent_indent=" " * len(begin))
     return lines
 
 
@@ -207,23 +191,23 @@ def _value(leaf: Leaf) -> tuple[str, str]:
 
 
 def _as_json(leaf: Leaf) -> dict[str, Any]:
-    found: dict[str, Any] = {"key": leaf.path, "documentation": leaf.documentation}
+    known: dict[str, Any] = {"key": leaf.path, "documentation": leaf.documentation}
     if isinstance(leaf.value, str):
-        return found | {"value": leaf.value}
+        return known | {"value": leaf.value}
     (base,) = [unit.sign for unit in split(leaf.field)[1] if unit.factor == 1]
-    return found | {"si_unit": base, **dataclasses.asdict(leaf.value)}
+    return known | {"si_unit": base, **dataclasses.asdict(leaf.value)}
 
 
 def _check(options: argparse.Namespace) -> int:
     path = path_of(options.file, options.results)
-    platform, found = read(path)
+    platform, problems = read(path)
     if options.json:
-        print(json.dumps([problem._asdict() for problem in found]))
+        print(json.dumps([problem._asdict() for problem in problems]))
     elif platform:
         numbers = sum(isinstance(leaf.value, Quantity) for leaf in leaves(platform))
         print(f"{path}: fine, {numbers} numbers of {', '.join(device.name for device in platform.devices)}")
     else:
-        print(*found, sep="\n")
+        print(*problems, sep="\n")
     return 0 if platform else 2
 
 
@@ -237,8 +221,10 @@ def _diff(options: argparse.Namespace) -> int:
         if why := _difference(*pair):
             rows.append((path, *pair, why))
     if options.json:
-        told = [{"key": path, "a": a and _as_json(a), "b": b and _as_json(b), "why": why} for path, a, b, why in rows]
-        print(json.dumps(told, ensure_ascii=False))
+        differences = [
+            {"key": path, "a": a and _as_json(a), "b": b and _as_json(b), "why": why} for path, a, b, why in rows
+        ]
+        print(json.dumps(differences, ensure_ascii=False))
     elif rows:
         shown = [
             [path, *(" ".join(_value(leaf)).strip() if leaf else "" for leaf in pair), why] for path, *pair, why in rows
@@ -253,12 +239,14 @@ def _difference(first: Leaf | None, second: Leaf | None) -> str:
     """How two leaves of the same key differ; nothing where their values are the same."""
     if first is None or second is None:
         return "only in B" if first is None else "only in A"
-    one, other = first.value, second.value
-    if isinstance(one, str) or isinstance(other, str):
-        return "" if one == other else "differs"
-    if one.value == other.value:
+    before, after = first.value, second.value
+    if isinstance(before, str) or isinstance(after, str):
+        return "" if before == after else "differs"
+    if before.value == after.value:
         return ""
-    return "within the spread" if one.agrees(other) else f"x {other.value / one.value:.3g}" if one.value else "differs"
+    if before.agrees(after):
+        return "within the spread"
+    return f"x {after.value / before.value:.3g}" if before.value else "differs"
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:
@@ -274,7 +262,7 @@ def _probe(options: argparse.Namespace) -> int:
     if not shown:
         print("probing this machine takes half a minute", file=sys.stderr, flush=True)
     platform = probe(
-        tell=lambda told: print(f"\rprobing this machine {told}", end="", file=sys.stderr) if shown else None
+        tell=lambda share: print(f"\rprobing this machine {share}", end="", file=sys.stderr) if shown else None
     )
     if shown:
         print(file=sys.stderr)

@@ -15,11 +15,10 @@ from impls.training import Workload
 from impls.training.sizes import CONVOLUTIONS, layout_of, networks
 
 from ..estimate import Estimate, Evidence
-from ..fpga import placement
-from ..fpga.placement import Rmm
+from ..fpga.placement import Placed
 from ..platforms import Device
 from . import hardware
-from .hardware import FLOAT_BYTES, Work, assumed, bandwidth
+from .hardware import FLOAT_BYTES, Known, Work, assumed, bandwidth
 
 FRAMEWORK_SECONDS = 0.6e-3  # Python and PyTorch around a gradient step on a small network
 LEARNER_FACTOR = 2.5
@@ -83,18 +82,20 @@ def learner(host: Device, device: Device, workload: Workload, batch: int, cores:
     return law(step.value, factor, description)
 
 
-def fpga_learners(
-    device: Device, workload: Workload, batch: int, beside: tuple[Rmm, ...] = ()
-) -> Iterator[tuple[placement.Placed, Estimate]]:
-    """Designs that train a workload, the fastest first, then those beside trees. DoesNotFit where none fits alone."""
-    network, factor = network_of(workload)
-    clock = clock_of(device)
+def fpga_step(device: Device, design: Placed, factor: float) -> Known:
+    """Seconds of a gradient step by the cycle law of [Zhang2023, VI-A2], times a factor for networks beside it."""
+    return design.point.cycles * factor / hardware.clock(device)
+
+
+def fpga_learner(device: Device, design: Placed, factor: float, workload: Workload) -> Estimate:
+    """A gradient step of a whole algorithm by a design on an FPGA."""
     description = (
         f"whole gradient step of {workload.algorithm.upper()} without a framework: cycle law of [Zhang2023, VI-A2] at "
-        f"{clock / 1e6:g} MHz (not simulated), times {factor:.2f} for the other networks"
+        f"{clock_of(device) / 1e6:g} MHz (not simulated)"
     )
-    for placed in placement.learners(placement.slices_of(device), network, batch, clock, beside):
-        yield placed, law(placed.point.cycles * factor / clock, FPGA_LEARNER_FACTOR, description)
+    if factor > 1:
+        description += f", times {factor:.2f} for the other networks"
+    return law(fpga_step(device, design, factor).value, FPGA_LEARNER_FACTOR, description)
 
 
 def training_bytes(device: Device, workload: Workload, batch: int) -> float:
@@ -162,10 +163,10 @@ def tree(
     return law(draw, TREE_FACTOR * more, description), law(update, TREE_FACTOR * more, description)
 
 
-def gathered_bytes(workload: Workload) -> float:
-    """What a learner needs of a record; stacked frames are gathered out of several records."""
-    layout = layout_of(workload)
-    return float(layout.record_bytes * (layout.frames + 1 if layout.frames > 1 else 1))
+def records_read(workload: Workload) -> int:
+    """Records that a learner reads for one of its batch: stacked frames are gathered out of several."""
+    frames = layout_of(workload).frames
+    return frames + 1 if frames > 1 else 1
 
 
 def rows_moved(device: Device, count: float, nbytes: float, more_seconds: float = 0.0) -> Estimate:

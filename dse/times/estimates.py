@@ -1,6 +1,6 @@
 """What a platform's devices would take, from its numbers alone: rows of a table, each with its scope in its name.
 
-"Bare hardware": arithmetic and memory, no framework and no Python. "As `recommend` charges it": ``Parts`` without
+"Bare hardware": arithmetic and memory, no framework and no Python. "As `recommend` models it": ``Parts`` without
 records, so both commands rest on the same numbers where nothing is measured.
 
 Letters: N leaves, K fanout, B batch. Times are seconds of one call.
@@ -19,18 +19,18 @@ from ..fpga import placement
 from ..platforms import Device, Platform
 from ..platforms.platform import RESOURCES
 from . import analytic, hardware
-from .hardware import FLOAT_BYTES, GRADIENT_ARRAYS, Known, Work, place, rate, stated
+from .hardware import Known, Work, place, rate, stated
 from .parts import Parts
 
 MOST = 1 << 48  # of anything that is asked
-CHARGED = "gradient step, as `recommend` charges it"
+MODELED = "gradient step, as `recommend` models it"
 
 
 @dataclass(frozen=True)
 class Asked:
     """N leaves of fanout K, batches of B records, and what trains on them: a workload, or else a network alone.
 
-    ValueError for numbers outside any sense.
+    ``reads``: records that are read for one of a batch. ValueError for numbers outside any sense.
     """
 
     capacity: int = 1_000_000
@@ -39,6 +39,7 @@ class Asked:
     record_bytes: int = 100
     network: str = "hopper"
     workload: Workload | None = None
+    reads: int = 1
 
     def __post_init__(self) -> None:
         for name, least in (("capacity", 1), ("fanout", 2), ("batch", 1), ("record_bytes", 1)):
@@ -49,13 +50,13 @@ class Asked:
     def of(cls, workload: Workload) -> Self:
         """The numbers of a workload."""
         replay, network = workload.replay, analytic.network_of(workload)[0].name
-        nbytes = layout_of(workload).record_bytes
-        return cls(replay.capacity, replay.fanout, workload.learner.batch, nbytes, network, workload)
+        sizes = replay.capacity, replay.fanout, workload.learner.batch, layout_of(workload).record_bytes
+        return cls(*sizes, network, workload, analytic.records_read(workload))
 
     @property
     def batch_bytes(self) -> float:
-        """The records that a learner needs of a batch."""
-        return self.batch * (analytic.gathered_bytes(self.workload) if self.workload else self.record_bytes)
+        """What a learner reads for a batch."""
+        return float(self.batch * self.reads * self.record_bytes)
 
     @property
     def step(self) -> str:
@@ -83,11 +84,10 @@ class Row:
 def rows(platform: Platform, asked: Asked) -> list[Row]:
     """Estimates for every device and link. ValueError for a network or workload outside any sense."""
     every = list[Row]()
-    work = asked.work
     for device in platform.devices:
-        every += _fpga(device, asked) if device.kind == "fpga" else _processor(device, asked, work)
+        every += _OF_KIND[device.kind](device, asked)
         if asked.workload:
-            every.append(_charged(platform, device, asked, asked.workload))
+            every.append(_modeled(platform, device, asked, asked.workload))
         every += _storage(device, asked)
     return every + list(_moves(platform, asked))
 
@@ -96,67 +96,67 @@ def _row(device: Device, what: str, known: Known, unit: str = "s") -> Row:
     return Row(device.name, what, known.value, unit, tuple(sorted(known.origins)))
 
 
-def _processor(device: Device, asked: Asked, work: Work) -> Iterator[Row]:
-    """A CPU or a GPU."""
-    if device.kind == "gpu":
-        sampled = hardware.gpu_descent(device, asked.capacity, asked.fanout, asked.batch)
-        yield _row(device, "sample a batch", sampled)
-    else:
-        yield from _cpu(device, asked)
+def _cpu(device: Device, asked: Asked) -> Iterator[Row]:
+    tree, work = (device, asked.capacity, asked.fanout), asked.work
+    moved = {"copy a batch": (2 * asked.batch_bytes, "copy"), "apply a gradient": (work.nbytes, "triad")}
+    yield _row(device, "sample one leaf", hardware.descent(*tree, batch=False))
+    for all_cores, who in ((False, "one core"), (True, "all cores")):
+        yield _row(device, f"sample a batch, {who}", asked.batch * hardware.descent(*tree, all_cores=all_cores))
+        for what, (nbytes, kernel) in moved.items():
+            memory, _ = place(device, nbytes, all_cores)
+            yield _row(device, f"{what}, {who}", nbytes / rate(device, memory, kernel, all_cores))
     yield from _step(device, asked, hardware.bare_step(device, work, asked.batch))
 
 
-def _step(device: Device, asked: Asked, step: Known, busy: Known | None = None) -> Iterator[Row]:
-    """A gradient step and its energy, of a device that is ``busy`` as long."""
-    yield _row(device, asked.step, step)
-    if device.power_watts:
-        yield _row(device, f"energy of a {asked.step}", stated(device.power_watts) * (busy or step), "J")
-
-
-def _cpu(device: Device, asked: Asked) -> Iterator[Row]:
-    tree = device, asked.capacity, asked.fanout
-    yield _row(device, "sample one leaf", hardware.descent(*tree, batch=False))
-    weights = GRADIENT_ARRAYS * FLOAT_BYTES * parse(asked.network).parameters
-    for all_cores, who in ((False, "one core"), (True, "all cores")):
-        yield _row(device, f"sample a batch, {who}", asked.batch * hardware.descent(*tree, all_cores=all_cores))
-        for what, nbytes, kernel in (
-            ("copy a batch", 2 * asked.batch_bytes, "copy"),
-            ("apply a gradient", weights, "triad"),
-        ):
-            memory, _ = place(device, nbytes, all_cores)
-            yield _row(device, f"{what}, {who}", nbytes / rate(device, memory, kernel, all_cores))
+def _gpu(device: Device, asked: Asked) -> Iterator[Row]:
+    sampled = hardware.gpu_descent(device, asked.capacity, asked.fanout, asked.batch)
+    yield _row(device, "sample a batch", sampled)
+    yield from _step(device, asked, hardware.bare_step(device, asked.work, asked.batch))
 
 
 def _fpga(device: Device, asked: Asked) -> Iterator[Row]:
     """The fastest sum tree and the fastest learner, each with the device to itself."""
     clock, slices = hardware.clock(device), placement.slices_of(device)
-    parts = (one for part in device.slices for one in (part, part.shell) if one)
-    clock = replace(clock, origins=clock.origins | {getattr(one, name).origin for one in parts for name in RESOURCES})
+    parts = [part for slr in device.slices for part in (slr, slr.shell) if part]
+    sizes = frozenset(getattr(part, name).origin for part in parts for name in RESOURCES)
     network, factor = analytic.network_of(asked.workload) if asked.workload else (parse(asked.network), 1.0)
-    trees = placement.rmms(slices, asked.capacity, asked.batch, clock.value, None)
-    replay = trees[0].point.cycles / clock if trees else Known(0.0)
-    if trees:
+    replay = Known(0.0)
+    if trees := placement.rmms(slices, asked.capacity, asked.batch, clock.value, None):
+        replay = Known(0.0, sizes) + trees[0].point.cycles / clock
         yield _row(device, "sample a batch and update it", replay)
     else:
         yield Row(device.name, "sample a batch and update it", None, note="no tree fits a slice")
     try:
-        (best, *_) = placement.learners(slices, network, asked.batch, clock.value, ())
+        designs = placement.learners(slices, network, asked.batch, clock.value, ())
     except ValueError as error:
         yield Row(device.name, asked.step, None, note=str(error))
         return
-    step = best.point.cycles * factor / clock
-    yield from _step(device, asked, step, hardware.longer(step, replay))
+    for design in designs[:1]:
+        step = Known(0.0, sizes) + analytic.fpga_step(device, design, factor)
+        yield from _step(device, asked, step, hardware.longer(step, replay))
 
 
-def _charged(platform: Platform, device: Device, asked: Asked, workload: Workload) -> Row:
+def _step(device: Device, asked: Asked, step: Known, busy: Known | None = None) -> Iterator[Row]:
+    """A gradient step, and its energy: the device is ``busy`` for as long as the step, or longer."""
+    yield _row(device, asked.step, step)
+    if device.power_watts:
+        yield _row(device, f"energy of a {asked.step}", stated(device.power_watts) * (busy or step), "J")
+
+
+_OF_KIND = {"cpu": _cpu, "gpu": _gpu, "fpga": _fpga}
+
+
+def _modeled(platform: Platform, device: Device, asked: Asked, workload: Workload) -> Row:
     """The fastest of the options that ``recommend`` has where nothing was measured, with its evidence."""
     learner, replay = replace(workload.learner, batch=asked.batch), replace(workload.replay, capacity=asked.capacity)
+    if all(other.kind != "cpu" for other in platform.devices):
+        return Row(device.name, MODELED, None, note="no processor, which environments step on")
     options = Parts(platform, replace(workload, learner=learner, replay=replay), None, None, {}).learners(device)
     if not options:
-        return Row(device.name, CHARGED, None, note="nothing fits")
+        return Row(device.name, MODELED, None, note="nothing fits")
     fastest = min(options, key=lambda option: option.step.value)
     evidence = f"{fastest.name}: {fastest.step.rests_on.told}; right within a factor of {fastest.step.factor:.3g}"
-    return Row(device.name, CHARGED, fastest.step.value, note=evidence)
+    return Row(device.name, MODELED, fastest.step.value, note=evidence)
 
 
 # Storage and links
@@ -172,9 +172,8 @@ def _storage(device: Device, asked: Asked) -> Iterator[Row]:
         yield Row(device.name, "gather a batch of records", None, note=note)
         return
     known = asked.batch_bytes / rate(device, device.memory, "copy", True)
-    yield _row(
-        device, "gather a batch of records", replace(known, origins=known.origins | {device.memory.size_bytes.origin})
-    )
+    fits = Known(0.0, frozenset([device.memory.size_bytes.origin]))
+    yield _row(device, "gather a batch of records", fits + known)
 
 
 def _moves(platform: Platform, asked: Asked) -> Iterator[Row]:

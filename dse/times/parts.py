@@ -32,7 +32,10 @@ COMMANDS = {
 
 @dataclass(frozen=True)
 class Learner:
-    """What takes gradient steps: its time for one, the host's cores and the budgets it takes, and its ``details``."""
+    """An option for gradient steps on a device: the time of one, and the host's cores and the budgets it takes.
+
+    ``details``: its threads, learners or pipelines.
+    """
 
     name: str
     step: Estimate
@@ -74,23 +77,23 @@ class Parts:
 
     @property
     def batch(self) -> int:
-        """B, the records of a gradient step."""
+        """B, the number of records of a gradient step."""
         return self.workload.learner.batch
 
     @property
     def transition_bytes(self) -> float:
-        """What a learner needs of a record."""
-        return analytic.gathered_bytes(self.workload)
+        """What a learner reads for a record of its batch."""
+        return float(layout_of(self.workload).record_bytes * analytic.records_read(self.workload))
 
     @property
     def written_bytes(self) -> float:
-        """A new record, which has the newest frame alone, with its part of a local storage's fillers."""
+        """Bytes of a new record: the newest frame alone, with its part of a local storage's fillers."""
         layout, local = layout_of(self.workload), self.workload.actors.local_storage
         return layout.record_bytes * (local + layout.fillers) / local
 
     @property
     def weights_bytes(self) -> float:
-        """The networks that actors fetch."""
+        """Bytes of the networks that actors fetch."""
         acting = next(size for name, size in networks(self.workload).items() if name != "critic")
         return 4.0 * acting.parameters
 
@@ -112,22 +115,25 @@ class Parts:
     # Actors
 
     def actor_step(self, processes: int) -> Estimate:
-        """Seconds between two environment steps of any of x processes."""
-        evidence_id, contention = f"f_a({self.cpu.name})", analytic.ACTOR_CONTENTION
+        """Seconds between two environment steps of each of x processes."""
+        evidence_id = f"f_a({self.cpu.name})"
         known = self.table.time("actor step", 1, processes, f"{evidence_id} x={processes}") if self.table else None
         if known and self.table:
             return self.measured(known, self.table, "actor step")
-        speedup, more = analytic.scaled(1.0, processes, contention)
+        speedup, more = analytic.scaled(1.0, processes, analytic.ACTOR_CONTENTION)
         for table, factor in ((self.table, 1.0), (self.reference, analytic.ELSEWHERE_FACTOR)):
             alone = table.time("actor step", 1, 1) if table else None
             if alone and table:
                 slower = 1.0 if table is self.table else analytic.pace(self.cpu)
-                words = f"one process on machine {table.machine_key}, by clocks, and x by a law from Amdahl's to linear"
-                step = analytic.law(alone.value * slower / speedup, factor * more * alone.factor, words)
+                description = (
+                    f"one process on machine {table.machine_key}, by clocks, and x by a law from Amdahl's to linear"
+                )
+                step = analytic.law(alone.value * slower / speedup, factor * more * alone.factor, description)
                 return self.modeled(step, evidence_id, "extrapolated")
         seconds = analytic.ACTOR_SECONDS * analytic.pace(self.cpu)
-        words = f"{seconds * 1e3:.2g} ms with inference, for no profile of {self.workload.name} tells"
-        return self.modeled(analytic.law(seconds / speedup, analytic.ACTOR_FACTOR * more, words), evidence_id)
+        description = f"{seconds * 1e3:.2g} ms with inference, for no profile of {self.workload.name} tells"
+        law = analytic.law(seconds / speedup, analytic.ACTOR_FACTOR * more, description)
+        return self.modeled(law, evidence_id)
 
     def acting(self, processes: int, shares_weights: bool = False) -> Estimate:
         """Seconds that each of x processes has for a gradient step: u environment steps, and weights fetched."""
@@ -139,7 +145,7 @@ class Parts:
         actors = self.workload.actors
         if shares_weights and actors.sync_interval == 1:
             return 0.0  # one process, which acts by the learner's own weights
-        spent = 0.0
+        spent = 0.0  # half of what both take stands for one that was not measured
         for op in ("publish", "fetch"):
             known = self.table.time(f"weights {op}", 1, via="shared") if self.table else None
             spent += known.value if known else analytic.fetch(self.weights_bytes).value / 2
@@ -148,7 +154,7 @@ class Parts:
     # Learners
 
     def learners(self, device: Device) -> list[Learner]:
-        """All that could take gradient steps on a device; nothing where nothing fits it."""
+        """Every option for gradient steps on a device; none where nothing fits it."""
         if device.name not in self._learners:
             self._learners[device.name] = list(self._steps(device))
         return self._learners[device.name]
@@ -178,11 +184,12 @@ class Parts:
                 yield Learner(name, known, count, {}, {"learners": count})
 
     def _recorded(self, what: str, threads: int, evidence_id: str, shape: Shape | None = None) -> Estimate | None:
-        """What this machine's records tell, with its evidence in words."""
+        """The estimate that this machine's records give, if any, with its evidence."""
         known = self.table.time(what, self.batch, threads, evidence_id, shape) if self.table else None
         return self.measured(known, self.table, what) if known and self.table else None
 
     def _one_thread(self, batch: int) -> float:
+        """A law in B, up to a factor: how the gradient step of one thread goes."""
         known = self.table.time("learner step", batch) if self.table else None
         return known.value if known else float(batch)
 
@@ -194,8 +201,8 @@ class Parts:
             return None
         before, sure = analytic.scaled(1.0, most, analytic.LEARNER_CONTENTION)
         speedup, less_sure = analytic.scaled(1.0, threads, analytic.LEARNER_CONTENTION)
-        words = f"{threads} threads by a law from Amdahl's to linear, from {most} as measured"
-        return analytic.law(known.value * before / speedup, known.factor * less_sure / sure, words)
+        description = f"{threads} threads by a law from Amdahl's to linear, from {most} as measured"
+        return analytic.law(known.value * before / speedup, known.factor * less_sure / sure, description)
 
     def _thread_counts(self, what: str) -> list[int]:
         """Numbers of threads that were measured, and powers of two beyond."""
@@ -210,12 +217,13 @@ class Parts:
 
     def _fpga_learners(self, device: Device) -> Iterator[Learner]:
         slices, names = placement.slices_of(device), set[str]()
+        network, factor = analytic.network_of(self.workload)
         try:
-            designs = list(analytic.fpga_learners(device, self.workload, self.batch, self.rmms(device)))
+            designs = placement.learners(slices, network, self.batch, clock_of(device), self.rmms(device))
         except ValueError:
             return
-        for placed, step in designs:
-            design = placed.point.design
+        for placed in designs:
+            design, step = placed.point.design, analytic.fpga_learner(device, placed, factor, self.workload)
             name = f"DP={design.pipelines}, {sum(design.units)} MAC units"
             name += f", placement {len(names)}" if name in names else ""
             names.add(name)
@@ -261,13 +269,13 @@ class Parts:
 
     @property
     def storage_bytes(self) -> float:
-        """What N records take."""
+        """Bytes of N records."""
         return float(self.workload.replay.capacity * layout_of(self.workload).record_bytes)
 
     # Evidence
 
     def measured(self, known: Estimate, table: PerformanceTable, what: str) -> Estimate:
-        """What records tell, with its evidence in words."""
+        """A measured estimate with the description and the command of its evidence."""
         where = next((row.description for row in reversed(table.rows) if row.what == what), "")
         reused = f"; profiled with other {', '.join(table.differs)}" if table.differs else ""
         kind = ", carried on by a fit" if known.source == "extrapolated" else ""

@@ -67,9 +67,12 @@ def _measured(parts: Parts, cold: bool) -> Iterator[Tree]:
     known = {Configuration(PROFILED, replay.fanout, 1)}
     if table.trees:
         known |= set(table.trees.configurations(Question(replay.capacity, parts.batch, 1.0, parts.cores)))
-    own = [one for one in sorted(known, key=repr) if impls.traits(one.contestant).runs_on == parts.cpu.kind]
-    able = [one for one in own if one.threads <= parts.cores]
-    every = [tree for one in able if (tree := _recorded(parts, table, one, cold))]
+    able = [
+        shape
+        for shape in sorted(known, key=repr)
+        if impls.traits(shape.contestant).runs_on == parts.cpu.kind and shape.threads <= parts.cores
+    ]
+    every = [tree for shape in able if (tree := _recorded(parts, table, shape, cold))]
     yield from [tree for tree in every if tree.update.source != "extrapolated"] or every
 
 
@@ -82,18 +85,18 @@ def _recorded(parts: Parts, table: PerformanceTable, configuration: Configuratio
     if not (draw and update):
         return None
     insert = (table.tree(configuration, "update", replay.capacity, local, evidence_id) or update).value
-    words = f"records of machine {table.machine_key}"
+    description = f"records of machine {table.machine_key}"
     if cold and (over := table.overheads):
-        words += f", plus {over.cold_seconds * 1e9:.0f} ns an element for a cold cache ({over.description})"
+        description += f", plus {over.cold_seconds * 1e9:.0f} ns an element for a cold cache ({over.description})"
         draw, update = _chilled(draw, over, parts.batch), _chilled(update, over, parts.batch)
         insert += over.insert_seconds
-    evidence = Evidence(evidence_id, max(draw.source, update.source, key=SURE.index), words, benchmark(SWEEP))
+    evidence = Evidence(evidence_id, max(draw.source, update.source, key=SURE.index), description, benchmark(SWEEP))
     draw, update = (
         dataclasses.replace(time, rests_on=evidence) for time in (draw, update.plus(insert * parts.inserts, 2.0))
     )
-    shape = {"contestant": configuration.contestant, "fanout": configuration.fanout, "threads": configuration.threads}
+    details = {"contestant": configuration.contestant, "fanout": configuration.fanout, "threads": configuration.threads}
     nbytes = max(LEAF_BYTES * replay.capacity, _bytes(configuration.contestant, parts, configuration.fanout))
-    return Tree(name, draw, update, configuration.threads, {f"{parts.cpu.name}.memory_bytes": nbytes}, shape)
+    return Tree(name, draw, update, configuration.threads, {f"{parts.cpu.name}.memory_bytes": nbytes}, details)
 
 
 def _chilled(time: Estimate, over: Overheads, batch: int) -> Estimate:
@@ -106,9 +109,9 @@ def _modeled(parts: Parts, device: Device) -> Iterator[Tree]:
     replay, evidence_id = parts.workload.replay, f"tree({device.name})"
     insertions = parts.inserts, parts.workload.actors.local_storage
     for contestant, fanout in _compiled(parts, device):
-        most = min(parts.cores, MOST_THREADS) if impls.traits(contestant).threaded else 1
+        threaded = device.kind == "cpu" and impls.traits(contestant).threaded
         needs = {f"{device.name}.memory_bytes": _bytes(contestant, parts, fanout)}
-        for threads in doubled(most):
+        for threads in doubled(min(parts.cores, MOST_THREADS) if threaded else 1):
             laws = analytic.tree(device, replay.capacity, fanout, parts.batch, threads, *insertions)
             draw, update = (parts.modeled(law, evidence_id) for law in laws)
             name, details = f"{contestant} K={fanout}", {"contestant": contestant, "fanout": fanout}
@@ -121,14 +124,16 @@ def _fpga(parts: Parts, device: Device) -> Iterator[Tree]:
     """Every design in every slice that has room for it."""
     clock, evidence_id = clock_of(device), f"RMM({device.name})"
     slices, local = placement.slices_of(device), parts.workload.actors.local_storage
-    words = f"cycles that equal simulated hardware, at {clock / 1e6:g} MHz; insertions by banks evenly filled"
+    description = f"cycles that equal simulated hardware, at {clock / 1e6:g} MHz; insertions by banks evenly filled"
     for rmm in parts.rmms(device):
         spent = rmm.update_cycles + rmm.insert_cycles(local) * parts.inserts
-        laws = (analytic.law(cycles / clock, analytic.FPGA_RMM_FACTOR, words) for cycles in (rmm.draw_cycles, spent))
+        laws = (
+            analytic.law(cycles / clock, analytic.FPGA_RMM_FACTOR, description) for cycles in (rmm.draw_cycles, spent)
+        )
         draw, update = (parts.modeled(law, evidence_id) for law in laws)
         design = rmm.point.design.design
         details = {"contestant": "fpga", "fanout": design.fanout, "micro": design.micro, "banks": design.banks}
-        for part in (one for one in slices if not exceeded(rmm.point.needed, one.budget)):
+        for part in (part for part in slices if not exceeded(rmm.point.needed, part.budget)):
             amounts = zip(BOUNDED, placement.amounts(rmm.point.needed), strict=True)
             needs = {f"{device.name}.{part.name}.{kind}": amount for kind, amount in amounts}
             name = f"{rmm.name} in {part.name}" if len(slices) > 1 else rmm.name
