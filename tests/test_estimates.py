@@ -278,7 +278,7 @@ def test_the_command_says_which_scope_its_rows_have(capsys):
     assert MODELED not in alone
     assert "another order" in alone
     with pytest.raises(SystemExit):
-        main(["platform", "estimate", "u200", "--network", "hopper", "--workload", "hopper_ddpg"])
+        main(["platform", "estimate", "u200", "--network", "hopper", "--workload", "pong_dqn"])
     assert "not allowed with" in capsys.readouterr().err
     assert main(["platform", "estimate", "u200", "--workload", "hopper_ddpg", "--batch", "64"]) == 0
     both = capsys.readouterr().out
