@@ -1,0 +1,99 @@
+"""What is to be as large as possible, and which of several equally good configurations is the answer.
+
+One rule orders everything. A configuration is **as good as the best** where its value is at least (1 - epsilon) times
+the best value of all: against the best, not against a neighbor, since "within epsilon of each other" is no order.
+Among those the answer has the smallest ``tie_key``: fewest devices, then bytes moved, depth, cores, seconds of all
+parts, and last part by part its seconds, what it needs, and its names.
+
+Taking away a **dominated** option never changes the answer. Let options a and b of a part be on one device and engine,
+b with no more seconds and no more of any need than a, and b before a in ``option_key``. Put b in place of a: the same
+engines are shared and the same links are used, so no engine is busier and no loop longer; budgets hold. Hence
+
+* the value is not smaller (rounding is monotone, so this also holds for the floats), and what was as good as the best
+  still is; the best value itself is reached without a;
+* devices and bytes are the same, the smallest sufficient depth and the sums of cores and seconds are not larger;
+* part by part the key is smaller, since only this part differs and ``option_key`` of b is smaller.
+
+So the key with b is strictly smaller, and an answer never uses a. The last components of the key are there for this
+proof: without them a tie could fall to a dominated option because of its name.
+"""
+
+from collections.abc import Iterable
+from typing import Literal, get_args
+
+from dse.solver.problem import PARTS, Configuration, Option, Problem, ProblemError
+from dse.stats import frugal
+
+from .throughput import Outcome
+
+Objective = Literal["training", "ratio", "per_watt", "fewest_devices"]
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+EPSILONS: dict[Objective, float] = {"training": 0.01, "ratio": 0.01, "per_watt": 0.01, "fewest_devices": 0.1}
+"""What counts as equally good unless a question says otherwise.
+
+``fewest_devices`` is ``ratio`` with more patience: devices come first in every tie, so it takes only a larger epsilon.
+"""
+
+OptionKey = tuple[float, tuple[float, ...], str, str, str]
+TieKey = tuple[int, float, int, float, float, tuple[OptionKey, ...]]
+
+
+def value(objective: Objective, outcome: Outcome) -> float:
+    """Larger is better: gradient steps a second, or per joule. ``training`` leaves actors out.
+
+    ProblemError where watts are asked for and not known.
+    """
+    if objective == "training":
+        return outcome.training_hz
+    if objective == "per_watt":
+        if not outcome.watts:
+            raise ProblemError(f"steps per joule need the watts of every device of {', '.join(outcome.devices)}")
+        return outcome.hz / outcome.watts
+    return outcome.hz
+
+
+def bottleneck(objective: Objective, outcome: Outcome) -> str:
+    """The engine that bounds ``value``, or ``LOOP_BOUND``."""
+    return outcome.training_bottleneck if objective == "training" else outcome.bottleneck
+
+
+def threshold(best: float, epsilon: float) -> float:
+    """The smallest value that is as good as the best."""
+    return best * (1 - epsilon)
+
+
+def cores(option: Option) -> float:
+    """What an option takes of budgets of cores, whatever device they are of."""
+    return sum(option.needs[name] for name in sorted(option.needs) if name.endswith(".cores"))
+
+
+def option_key(problem: Problem, option: Option) -> OptionKey:
+    """Order of the options of one part."""
+    needs = tuple(option.needs.get(budget, 0.0) for budget in sorted(problem.budgets))
+    return option.seconds, needs, option.name, option.device, option.engine
+
+
+def undominated(problem: Problem, options: Iterable[Option]) -> tuple[Option, ...]:
+    """Of options of one part on one device and engine, those that no answer can do without, by ``option_key``.
+
+    One is dropped where another comes before it in ``option_key`` (so it takes no more seconds) and needs no more of
+    anything: see above. Of equal ones the first stays.
+    """
+    keyed = sorted(((option_key(problem, option), option) for option in options), key=lambda pair: pair[0])
+    return tuple(keyed[place][1] for place in frugal([key[1] for key, _ in keyed]))
+
+
+def tie_key(problem: Problem, configuration: Configuration, outcome: Outcome) -> TieKey:
+    """Order of the configurations that are as good as the best: the smallest one is the answer."""
+    core_count = seconds = 0.0
+    for part in PARTS:
+        core_count += cores(configuration.of(part))
+        seconds += configuration.of(part).seconds
+    return (
+        len(outcome.devices),
+        outcome.bytes_moved,
+        configuration.depth,
+        core_count,
+        seconds,
+        tuple(option_key(problem, option) for option in configuration.options),
+    )

@@ -1,0 +1,262 @@
+"""The best configuration of all, exactly, and what comes next.
+
+One descent (``descent.py``) finds the best value, a second one the smallest tie key among all that is as good. Both add
+in the order of ``outcome`` and compare without tolerance, so what they find is what nested loops over ``outcome`` find.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.solver.problem import LOOP, PARTS, Configuration, Problem, ProblemError
+from dse.stats import front_of
+
+from .descent import comes_before, descend, single
+from .infeasible import Infeasible, infeasible
+from .objectives import EPSILONS, OBJECTIVES, Objective, threshold, tie_key, undominated, value
+from .space import Booleans, Integers, Reals, Space, build, configuration, legal_roots, loads, needs
+from .throughput import Outcome, fits, outcome
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A configuration, what it gives, and its value by the objective (a second, or a joule for ``per_watt``)."""
+
+    configuration: Configuration
+    outcome: Outcome
+    value: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """The answer and what surrounds it.
+
+    ``best``: largest value of all; the answer's is at least (1 - epsilon) times it. ``ties``: for every other mapping
+    of parts to devices that is as good, its best configuration, in the order of the tie rule. ``runner_up``: the answer
+    if just this configuration could not be had; ``elsewhere``: if its mapping of parts to devices could not. None where
+    nothing is left. ``bound``: value of every part on its fastest option at once, without sharing, transfers or
+    budgets; ``learner_hz``: steps a second of the fastest learner alone (the "theoretical optimal" line of seed 3,
+    Fig. 13). ``configurations``: all combinations of options and depths; ``reduced``: those without dominated options.
+    """
+
+    objective: Objective
+    epsilon: float
+    answer: Answer
+    best: float
+    ties: tuple[Answer, ...]
+    runner_up: Answer | None
+    elsewhere: Answer | None
+    bound: float
+    learner_hz: float
+    configurations: int
+    reduced: int
+
+    @property
+    def choice(self) -> Configuration:
+        """What to do."""
+        return self.answer.configuration
+
+    @property
+    def outcome(self) -> Outcome:
+        """What it gives."""
+        return self.answer.outcome
+
+    @property
+    def value(self) -> float:
+        """By the objective."""
+        return self.answer.value
+
+    def cost(self, other: Answer) -> float:
+        """The share of the value that is lost with another answer; negative where it is traded for what comes first."""
+        return 1 - other.value / self.value
+
+
+def solve(
+    problem: Problem, objective: Objective = "training", epsilon: float | None = None, alternatives: bool = True
+) -> Found | Infeasible:
+    """The answer by the rule of ``objectives``. ``epsilon``: in [0, 1), the objective's own where not given.
+
+    Without ``alternatives`` (``runner_up``, ``elsewhere``) it takes a third of the time: for those who solve often.
+    ProblemError for an unknown objective, another epsilon, or ``per_watt`` where the watts of a device are not stated.
+    """
+    if objective not in OBJECTIVES:
+        raise ProblemError(f"the objective is one of {', '.join(OBJECTIVES)}, not {objective!r}")
+    epsilon = EPSILONS[objective] if epsilon is None else epsilon
+    if not 0 <= epsilon < 1:
+        raise ProblemError(f"epsilon is a share of the best value, from 0 up to 1, not {epsilon}")
+    space = build(problem, objective)
+    start = legal_roots(space)
+    best = float(best_values(space, start, _one(space))[0])
+    if not best:
+        return infeasible(space)
+    tied = least_keys(space, start, space.mapping, np.full(space.mapping.max() + 1, threshold(best, epsilon)))
+    first = tied[0]
+    answers = [_answer(space, configuration(space, key.row, key.depth)) for key in tied]
+    away = start[:, space.mapping[start[-1]] != space.mapping[first.row[-1]]]
+    near = _neighbors(problem, answers[0].configuration) if alternatives else ()
+    return Found(
+        objective,
+        epsilon,
+        answers[0],
+        best,
+        tuple(answers[1:]),
+        _next(space, start, epsilon, near, first.row) if alternatives else None,
+        _next(space, away, epsilon) if alternatives else None,
+        _bound(space),
+        1 / min(option.seconds for option in problem.options["learner"]),
+        space.raw,
+        space.reduced,
+    )
+
+
+def front(problem: Problem) -> tuple[Answer, ...]:
+    """Configurations none of which is beaten in ``hz``, watts and number of devices at once; most ``hz`` first.
+
+    One for each such point, by the tie rule. Watts count where they are known of all candidates. Empty if infeasible.
+    """
+    space = build(problem, "ratio")
+    start = legal_roots(space)
+    best = best_values(space, start, space.used)
+    keys = least_keys(space, start, space.used, np.where(best > 0, best, np.inf))
+    answers = [_answer(space, configuration(space, key.row, key.depth)) for key in keys]
+    known = all(answer.outcome.watts is not None for answer in answers)
+    points = [
+        (answer.value, -(answer.outcome.watts or 0.0) if known else 0.0, -float(len(answer.outcome.devices)))
+        for answer in answers
+    ]
+    return tuple(sorted((answers[place] for place in front_of(points)), key=lambda answer: -answer.value))
+
+
+def values(space: Space, rows: Integers, depths: Sequence[int]) -> Reals:
+    """Value (a bound, where a part is a group) of rows at each depth, budgets aside: [R, depths]."""
+    busiest, loop = loads(space, rows)
+    under_way = loop[:, None] / (np.array(depths) + 1)
+    value: Reals = 1 / np.maximum(under_way, busiest[:, None]) / space.divisor[rows[-1], None]
+    return value
+
+
+def best_values(space: Space, start: Integers, labels: Integers, without: Integers | None = None) -> Reals:
+    """Largest value under each label (of a setting, from 0 on), 0 where nothing fits. ``without``: a row left out."""
+    best = np.zeros(labels.max() + 1)
+
+    def judge(rows: Integers) -> Integers:
+        value = values(space, rows, space.depths[-1:])[:, 0]
+        keep = np.flatnonzero(value > best[labels[rows[-1]]])
+        keep = keep[_possible(space, rows[:, keep], without)]
+        keep = keep[np.argsort(-value[keep], kind="stable")]
+        rows = rows[:, keep]
+        if single(space, rows):
+            np.maximum.at(best, labels[rows[-1]], value[keep])
+        return rows
+
+    descend(space, start, judge)
+    return best
+
+
+class Keyed(NamedTuple):
+    """A configuration in the order of the tie rule."""
+
+    key: tuple[float, ...]
+    row: Integers
+    depth: int
+
+
+def least_keys(
+    space: Space, start: Integers, labels: Integers, least: Reals, without: Integers | None = None
+) -> list[Keyed]:
+    """The smallest tie key under each label among what has at least a value of ``least`` [labels], in order."""
+    found = np.full((labels.max() + 1, 5 + len(PARTS)), np.inf)
+    where: dict[int, Keyed] = {}
+
+    def judge(rows: Integers) -> Integers:
+        enough = values(space, rows, space.depths) >= least[labels[rows[-1]], None]
+        deepest = enough[:, -1]  # is never slower
+        rows, enough = rows[:, deepest], enough[deepest]
+        keys = _keys(space, rows, np.array(space.depths)[enough.argmax(axis=1)])
+        keep = np.flatnonzero(comes_before(keys, found[labels[rows[-1]]]))
+        keep = keep[_possible(space, rows[:, keep], without)]
+        keep = keep[np.lexsort(keys[keep].T[::-1])]
+        rows, keys = rows[:, keep], keys[keep]
+        if single(space, rows):
+            for label, first in zip(*np.unique(labels[rows[-1]], return_index=True), strict=True):
+                found[label] = keys[first]
+                where[int(label)] = Keyed(tuple(map(float, keys[first])), rows[:, first], int(keys[first, 2]))
+        return rows
+
+    descend(space, start, judge)
+    return sorted(where.values(), key=lambda keyed: keyed.key)
+
+
+def _one(space: Space) -> Integers:
+    return np.zeros(space.settings.shape[1], dtype=np.int64)
+
+
+def _keys(space: Space, rows: Integers, depth: Integers) -> Reals:
+    """``tie_key`` of rows, with ranks for the options' own keys: [R, 5 + P]. No more than of what a row stands for."""
+    cores, seconds = np.zeros(rows.shape[1]), np.zeros(rows.shape[1])
+    for nodes, node in zip(space.nodes, rows[:-1], strict=True):
+        cores += nodes.cores[node]
+        seconds += nodes.seconds[node]
+    ranks = [nodes.rank[node] for nodes, node in zip(space.nodes, rows[:-1], strict=True)]
+    return np.column_stack([space.devices[rows[-1]], space.nbytes[rows[-1]], depth, cores, seconds, *ranks])
+
+
+def _possible(space: Space, rows: Integers, without: Integers | None) -> Booleans:
+    """Whether rows may fit into the budgets (and are not the one left out): [R]."""
+    fit = needs(space, rows) <= space.have
+    other = np.ones(1) if without is None else (rows != without[:, None]).any(axis=0)
+    possible: Booleans = np.logical_and(fit.all(axis=1), other)
+    return possible
+
+
+def _answer(space: Space, chosen: Configuration) -> Answer:
+    given = outcome(space.problem, chosen)
+    return Answer(chosen, given, value(space.objective, given))
+
+
+def _next(
+    space: Space,
+    start: Integers,
+    epsilon: float,
+    near: tuple[Configuration, ...] = (),
+    without: Integers | None = None,
+) -> Answer | None:
+    """The answer among all rows but one, and some more configurations."""
+    others = [_answer(space, one) for one in near]
+    best = max([float(best_values(space, start, _one(space), without)[0]), *(other.value for other in others)])
+    least = threshold(best, epsilon)
+    for key in least_keys(space, start, _one(space), np.array([least]), without) if best else ():
+        others.append(_answer(space, configuration(space, key.row, key.depth)))
+    good = (other for other in others if other.value >= least)
+    return min(good, key=lambda other: tie_key(space.problem, other.configuration, other.outcome), default=None)
+
+
+def _neighbors(problem: Problem, choice: Configuration) -> tuple[Configuration, ...]:
+    """What could come next though it is not in the reduced space.
+
+    The choice at another depth; and the choice with one dominated option, since only the choice itself can be better
+    than such a configuration whatever option is put in that one's place.
+    """
+    found = [replace(choice, depth=depth) for depth in set(problem.depths) - {choice.depth}]
+    for part in PARTS:
+        chosen = choice.of(part)
+        group = [
+            option
+            for option in problem.options[part]
+            if (option.device, option.engine) == (chosen.device, chosen.engine) and option != chosen
+        ]
+        found += [choice.having(option) for option in undominated(problem, group)]
+    return tuple(one for one in found if fits(problem, one))
+
+
+def _bound(space: Space) -> float:
+    """See ``Found``. A slowdown below 1 helps even here. Watts are those of the devices that are used together."""
+    fastest = {}
+    for p, part in enumerate(PARTS):
+        least = space.nodes[p].seconds[space.settings[p] + len(space.nodes[p].options)]
+        fastest[part] = least * np.minimum(space.slow[p], 1.0)
+    loop = sum(fastest[part] for part in LOOP) / (space.depths[-1] + 1)
+    slowest = np.maximum.reduce([loop, *(fastest[part] for part in space.counted)])
+    return float((1 / slowest / space.divisor).max())
