@@ -87,7 +87,7 @@ def difference(chosen: tuple[Place, Configuration], other: tuple[Place, Configur
 def _tree(one: Configuration) -> str:
     if one.sampling.device == one.updating.device:
         return f"tree on {one.updating.device} ({one.updating.name})"
-    return f"drawing on {one.sampling.device} ({one.sampling.name}), updating on {one.updating.device}"
+    return f"sampling on {one.sampling.device} ({one.sampling.name}), updating on {one.updating.device}"
 
 
 def mapping_of(chosen: Configuration) -> dict[str, str]:

@@ -14,9 +14,7 @@ from ..solver.sensitivity import Survival, Terms, around, spreads
 from ..solver.throughput import LOOP_BOUND
 from .alternatives import Other, Solved, best_placement, by_mapping, difference, key_of, mapping_of, others
 from .build import Built
-from .constraints import RULE
 
-JOINED = "with updating"  # an option of sampling whose time is in that of updating
 CLOSE = 0.005  # a rate that changes by less is sure enough
 
 
@@ -120,7 +118,7 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         objective=objective,
         epsilon=result.epsilon,
         arrangement=result.place.arrangement,
-        parts=tuple(_part(built, chosen, option) for option in chosen.options),
+        parts=tuple(_part(built, option) for option in chosen.options),
         depth=chosen.depth,
         cores=(sum(option.needs.get(cpu, 0.0) for option in chosen.options), built.problems[result.place].budgets[cpu]),
         value=result.answer.value,
@@ -144,17 +142,11 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
     )
 
 
-def _part(built: Built, chosen: Configuration, option: Option) -> PartAnswer:
-    """Of a tree that both draws and updates, each part has its share of the time, which the option of updating has."""
-    name, time, details, share = option.name, option.time, dict(built.details(option)), 1.0
-    if option.part in ("sampling", "updating") and chosen.sampling.name == JOINED:
-        name, time, details = chosen.updating.name, chosen.updating.time, dict(built.details(chosen.updating))
-        draw, update = details.pop("draw_seconds"), details.pop("update_seconds")
-        share = draw / (draw + update) if option.part == "sampling" else update / time.value
-    spent, evidence = time.scaled(share), time.rests_on
+def _part(built: Built, option: Option) -> PartAnswer:
+    time, evidence = option.time, option.time.rests_on
     return PartAnswer(
-        *(option.part, option.device, option.engine, name, details),
-        *(spent.value, spent.low, spent.high, evidence.source, evidence.number),
+        *(option.part, option.device, option.engine, option.name, built.details(option)),
+        *(time.value, time.low, time.high, evidence.source, evidence.number),
     )
 
 
@@ -233,7 +225,7 @@ def _notes(built: Built, result: Solved) -> list[str]:
                 f"each of the workload's actors ({count}) has a process already; --fix actor_count= takes others"
             )
     if chosen.sampling.device != chosen.updating.device:
-        notes.append("drawing and updating part: how sums travel between two trees is our model, nobody has built it")
+        notes.append("sampling and updating part: how sums travel between two trees is our model, nobody has built it")
     return [*notes, *built.notes(chosen)]
 
 
@@ -242,9 +234,8 @@ def _shortage(built: Built, results: Sequence[Infeasible]) -> Shortage:
     links: set[tuple[str, str]] = set()
     for one in results:
         for repair in one.repairs:
-            if not any(name.startswith(RULE) for name in repair.budgets):
-                repairs += [repair.budgets] if repair.budgets else []
-                links |= set(repair.ways)
+            repairs += [repair.budgets] if repair.budgets else []
+            links |= set(repair.ways)
     unique: dict[tuple[str, ...], Mapping[str, tuple[float, float]]] = {}
     for found in sorted(repairs, key=lambda repair: (len(repair), _excess(repair))):
         if not any(set(names) <= set(found) for names in unique):  # of the same budgets, the least that would do

@@ -18,7 +18,6 @@ from ..solver.problem import PARTS, Configuration, Option, Part, Problem, Proble
 from ..times.analytic import budgets
 from ..times.parts import Parts
 from ..times.trees import trees
-from .constraints import RULE
 from .options import ARRANGEMENT, OptionBuilder, OptionKey, Place, key_of
 from .traffic import flows, ways
 
@@ -41,7 +40,7 @@ class Built:
         """Evidence by number, of every option and link; of several that share a number the first one's."""
         known: dict[str, Evidence] = {}
         for problem in self.problems.values():
-            for option in (option for options in problem.options.values() for option in options):
+            for option in problem.every_option():
                 known.setdefault(option.time.rests_on.number, option.time.rests_on)
             for hop in (hop for way in problem.ways.values() for hop in way):
                 known.setdefault(hop.rests_on.number, hop.rests_on)
@@ -83,9 +82,8 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
     depths = _depths(parts, devices) if "presampled" in free else (parts.workload.replay.presampled,)
     for place in _places(parts):
         builder = OptionBuilder(parts, place, devices, known, depths).build()
-        empty = [part for part in PARTS if not builder.options[part]]
-        lacking += empty
-        if not empty:
+        lacking += builder.lacking()
+        if not builder.lacking():
             found[place] = _problem(builder)
             shown.update(builder.shown)
     if not found:
@@ -102,7 +100,7 @@ def _offer(parts: Parts, devices: Sequence[Device], depths: tuple[int, ...], par
     free = replace(parts, fixed={key: value for key, value in parts.fixed.items() if key == "arrangement"})
     names: dict[str, dict[str, None]] = {}
     for place in _places(free):
-        for option in OptionBuilder(free, place, devices, functools.partial(trees, free), depths).build().options[part]:
+        for option in OptionBuilder(free, place, devices, functools.partial(trees, free), depths).build().of(part):
             names.setdefault(option.device, {})[option.name] = None
     return "; ".join(f"on {device} {_listed(list(held))}" for device, held in names.items())
 
@@ -129,19 +127,17 @@ def _places(parts: Parts) -> list[Place]:
 
 def _problem(builder: OptionBuilder) -> Problem:
     parts = builder.parts
-    options = [option for held in builder.options.values() for option in held]
-    own = {budget: amount for device in builder.devices for budget, amount in budgets(device)}
-    rules = {budget: 1.0 for option in options for budget in option.needs if budget.startswith(RULE)}
     watts = {device.name: device.power_watts.value for device in builder.devices if device.power_watts}
     return Problem(
         {part: tuple(held) for part, held in builder.options.items()},
-        {**own, **rules},
+        {budget: amount for device in builder.devices for budget, amount in budgets(device)},
         tuple(flows(parts)),
         ways(parts, builder.devices, builder.process),
         builder.depths,
         _slowdown(parts),
         watts,
         (builder.cpu,),
+        tuple(builder.trees),
     )
 
 

@@ -8,7 +8,7 @@ Letters: B batch, K fanout, D batches drawn ahead; C (CPU), G (GPU) and F (FPGA)
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from impls.fpga.learner import ledger
@@ -77,10 +77,11 @@ def problem_of(quoted: Quoted, results: Path, name: str, batch: int) -> tuple[Pr
     """With pinned times in the place of modeled ones: the fastest learner of a device has it, others in proportion."""
     problem, workload = _built(results, name, batch)
     for device, pinned in pins(quoted, name, batch).items():
-        learners = problem.options["learner"]
-        factor = pinned.value / fastest(learners)[LETTERS[device]].value
-        made = tuple(slower(one, factor, pinned) if one.device == device else one for one in learners)
-        problem = dataclasses.replace(problem, options={**problem.options, "learner": made})
+        factor = pinned.value / learners(problem)[LETTERS[device]].value
+        options = problem.options["learner"]
+        problem = problem.having(
+            "learner", *(slower(one, factor, pinned) if one.device == device else one for one in options)
+        )
     return problem, workload
 
 
@@ -92,12 +93,16 @@ def slower(option: Option, factor: float, pinned: Estimate | None = None) -> Opt
     return dataclasses.replace(option, time=time)
 
 
-def trees(problem: Problem) -> tuple[Option, ...]:
-    """Options of updating that have the whole time of a tree: those that sampling on their device joins."""
-    return tuple(one for one in problem.options["updating"] if not any(name.endswith(" alone") for name in one.needs))
+def learners(problem: Problem) -> dict[str, Estimate]:
+    """The fastest learner of each device, by letter."""
+    return _fastest((option.device, option.time) for option in problem.options["learner"])
 
 
-def fastest(options: Sequence[Option]) -> dict[str, Estimate]:
-    """By letter."""
-    ordered = sorted(options, key=lambda one: -one.seconds)
-    return {LETTERS[one.device]: one.time for one in ordered}
+def trees(problem: Problem) -> dict[str, Estimate]:
+    """The fastest sum tree of each device, by letter: it samples and updates there."""
+    alone = (pair for pair in problem.trees if pair[0].device == pair[1].device)
+    return _fastest((sampling.device, sampling.time + updating.time) for sampling, updating in alone)
+
+
+def _fastest(times: Iterable[tuple[str, Estimate]]) -> dict[str, Estimate]:
+    return {LETTERS[device]: time for device, time in sorted(times, key=lambda pair: -pair[1].value)}

@@ -17,13 +17,12 @@ from impls.training import Workload
 from impls.training.sizes import layout_of
 
 from ..estimate import Estimate
-from ..mapping.answer import JOINED
 from ..solver.infeasible import Infeasible
 from ..solver.objectives import EPSILONS, bottleneck
-from ..solver.problem import LOOP, Configuration, Part, Problem
+from ..solver.problem import LOOP, Configuration, Option, Part, Problem
 from ..solver.search import Found, solve
 from .greedy_mapping import ACTORS, LEARNER, RMM, DeviceTable, printed, printed_storage, traffic_words
-from .mapping_times import DEVICES, LETTERS, TABLE, asked, fastest, problem_of, slower, trees
+from .mapping_times import DEVICES, LETTERS, TABLE, asked, learners, problem_of, slower, trees
 from .quoted import Quoted
 
 EPSILON = EPSILONS["training"]
@@ -114,7 +113,7 @@ def row(quoted: Quoted, results: Path, name: str, batch: int) -> Row:
     found = solve(problem, alternatives=False)
     if isinstance(found, Infeasible):
         raise ValueError(f"{name} at B = {batch}: {found}")
-    learner, rmm = fastest(problem.options["learner"]), fastest(trees(problem))
+    learner, rmm = learners(problem), trees(problem)
     return Row(
         name,
         batch,
@@ -154,16 +153,22 @@ def letters(configuration: Configuration) -> str:
 def judged(problem: Problem, mapping: str) -> Judged:
     """The best configuration of a mapping; draw and update are one module there."""
     learner, rmm, storage = (DEVICES[letter] for letter in mapping.split("-"))
-    where: dict[Part, str] = {"learner": learner, "sampling": rmm, "updating": rmm, "storage": storage}
+    where: dict[Part, str] = {"learner": learner, "storage": storage}
     options = {
-        part: tuple(one for one in held if part not in where or one.device == where[part])
-        for part, held in problem.options.items()
+        part: tuple(one for one in options if part not in where or one.device == where[part])
+        for part, options in problem.options.items()
     }
-    for part, device in where.items():
-        if not options[part]:
-            return Judged(mapping, lacks=f"nothing runs the part {part!r} on the {device}")
-    found = solve(dataclasses.replace(problem, options=options), alternatives=False)
-    return Judged(mapping, lacks=str(found)) if isinstance(found, Infeasible) else _judged(found)
+    pairs = tuple(pair for pair in problem.trees if all(one.device == rmm for one in pair))
+    there = {
+        "learner": (learner, options["learner"]),
+        "sampling": (rmm, pairs),
+        "storage": (storage, options["storage"]),
+    }
+    for name, (device, found) in there.items():
+        if not found:
+            return Judged(mapping, lacks=f"nothing runs the part {name!r} on the {device}")
+    best = solve(dataclasses.replace(problem, options=options, trees=pairs), alternatives=False)
+    return Judged(mapping, lacks=str(best)) if isinstance(best, Infeasible) else _judged(best)
 
 
 def _ties(problem: Problem, found: Found) -> tuple[Judged, ...]:
@@ -180,7 +185,7 @@ def _judged(found: Found) -> Judged:
 
 def _bottleneck(found: Found) -> str:
     engine, choice = bottleneck(found.objective, found.outcome), found.choice
-    on = [part for part in LOOP if choice.of(part).engine == engine and choice.of(part).name != JOINED]
+    on = [part for part in LOOP if choice.of(part).engine == engine]
     shown = [f"{part} {1e6 * choice.of(part).seconds:,.3g} us" for part in on]
     return f"{engine} ({', '.join(shown)})" if shown else engine
 
@@ -226,11 +231,12 @@ def _holds(problem: Problem, device: str, published: str) -> tuple[float, float]
 
 
 def _answer(problem: Problem, device: str, factor: float) -> str:
-    options = {
-        part: tuple(slower(one, factor) if one.device == device and part != "actors" else one for one in held)
-        for part, held in problem.options.items()
-    }
-    found = solve(dataclasses.replace(problem, options=options), alternatives=False)
+    def scaled(option: Option) -> Option:
+        return slower(option, factor) if option.device == device and option.part != "actors" else option
+
+    options = {part: tuple(map(scaled, held)) for part, held in problem.options.items()}
+    pairs = tuple((scaled(sampling), scaled(updating)) for sampling, updating in problem.trees)
+    found = solve(dataclasses.replace(problem, options=options, trees=pairs), alternatives=False)
     return "" if isinstance(found, Infeasible) else letters(found.choice)
 
 

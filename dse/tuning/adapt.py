@@ -228,7 +228,7 @@ def _fastest(problems: Sequence[Problem], acting: Mapping[int, Estimate], sample
     for problem in problems:
         if samplers <= len(problem.options["actors"]):
             option = dataclasses.replace(problem.options["actors"][samplers - 1], time=acting[samplers])
-            one = dataclasses.replace(problem, options={**problem.options, "actors": (option,)})
+            one = problem.having("actors", option)
             answer = solve(one, "training", 0.0, alternatives=False)
             if isinstance(answer, Found):
                 found.append((problem, answer.choice, answer.outcome))

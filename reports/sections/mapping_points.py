@@ -259,5 +259,5 @@ def _ran(table: PerformanceTable, terms: StepTerms) -> Iterator[tuple[int, float
     """Of data parallel learners as they were timed, each with the same replay beside."""
     alone, replay = table.time("learner step", terms.batch), terms.replay_seconds
     for ran in side_by_side(table, terms) if alone else ():
-        times = ((alone.seconds, ran.seconds), (alone.low, ran.high), (alone.high, ran.low))
+        times = ((alone.value, ran.seconds), (alone.low, ran.high), (alone.high, ran.low))
         yield ran.learners, *((one + replay) / several / ran.learners for one, several in times)
