@@ -10,7 +10,7 @@ from ..records import how_to_measure
 from ..solver.infeasible import Infeasible
 from ..solver.objectives import Objective, bottleneck, threshold
 from ..solver.problem import LOOP, PARTS, Configuration, Option
-from ..solver.sensitivity import Survival, Terms, around, spreads
+from ..solver.sensitivity import Robustness, Terms, around, spreads
 from ..solver.throughput import LOOP_BOUND
 from .alternatives import Other, Solved, best_placement, by_mapping, difference, key_of, mapping_of, others
 from .build import Built
@@ -20,7 +20,7 @@ CLOSE = 0.005  # a rate that changes by less is sure enough
 
 @dataclass(frozen=True)
 class PartAnswer:
-    """Where a part runs and how long it is busy in a gradient step."""
+    """Where a part runs, and the seconds of a gradient step that it is busy, with their 95 % interval."""
 
     part: str
     device: str
@@ -64,7 +64,7 @@ class MappingAnswer:
     ties: tuple[Other, ...]
     runner_up: Other | None
     elsewhere: Other | None
-    survival: tuple[Survival, ...]
+    survival: tuple[Robustness, ...]
     sources: tuple[Evidence, ...]
     measure_next: Evidence | None
     configurations: int
@@ -96,7 +96,7 @@ class Shortage:
 
 
 def build_answer(built: Built, objective: Objective, epsilon: float | None = None) -> MappingAnswer | Shortage:
-    """The whole answer."""
+    """The best mapping with its alternatives and how sure it is, or what lacks for any to fit."""
     result = best_placement(built.problems, objective, epsilon)
     parts = built.parts
     if not isinstance(result, Solved):
@@ -175,7 +175,7 @@ def _terms(built: Built, result: Solved, objective: Objective) -> tuple[Terms, l
 
 
 def _numbers(built: Built, result: Solved) -> list[str]:
-    """Of the chosen configuration, parts first, then links."""
+    """Evidence of the chosen configuration's times, those of parts first, then those of links."""
     problem, chosen = built.problems[result.place], result.answer.configuration
     numbers = [option.time.rests_on.number for option in chosen.options]
     for flow in problem.flows:
@@ -184,8 +184,8 @@ def _numbers(built: Built, result: Solved) -> list[str]:
     return [number for number in dict.fromkeys(numbers) if number in built.evidence]
 
 
-def _next(built: Built, chosen: Configuration, survival: Sequence[Survival]) -> Evidence | None:
-    """The number whose interval moves the decision, or else the predicted rate, most."""
+def _next(built: Built, chosen: Configuration, survival: Sequence[Robustness]) -> Evidence | None:
+    """The evidence whose interval moves the decision most, or else the predicted rate."""
     for one in survival:
         if one.number in built.evidence and (one.decides or one.rate_factor > 1 + CLOSE):
             return built.rests_on(one.number, chosen)

@@ -29,7 +29,7 @@ REPLAYING = (0, 1, 2, 4, 8)  # cores
 
 @dataclass(frozen=True)
 class Built:
-    """A problem by place, and what is behind its options: ``shown`` by part, device, engine and name."""
+    """A problem for each execution mode; ``shown``: details of options by part, device, engine and name."""
 
     problems: Mapping[Place, Problem]
     parts: Parts
@@ -58,7 +58,7 @@ class Built:
         return replace(longest, told=f"{longest.told}; right within a factor of {within:.3g}")
 
     def notes(self, chosen: Configuration) -> Iterator[str]:
-        """What the numbers behind a configuration leave out, and wishes that say nothing about it."""
+        """What the numbers behind a configuration leave out, and constraints that say nothing about it."""
         cpu, fixed = self.parts.cpu.name, self.parts.fixed
         beside = {option.engine for option in chosen.options if option.device == cpu}
         if len(beside) > 1 and all(factor == 1 for factor in _slowdown(self.parts).values()):
@@ -68,12 +68,12 @@ class Built:
                 yield f"{key}={fixed[key]} is of the processor's options, and {part.part} is on {part.device}"
 
     def details(self, option: Option) -> Mapping[str, Any]:
-        """K, contestant, threads and the like."""
+        """An option's details: K, implementation, threads and the like."""
         return self.shown.get(key_of(option), {})
 
 
 def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[str] = frozenset()) -> Built:
-    """All places in which every part has an option. ProblemError where there is none, with what was asked for."""
+    """All execution modes in which every part has an option. ProblemError, naming what was asked for, without any."""
     devices = [device for device in parts.platform.devices if device.name not in excluded]
     found: dict[Place, Problem] = {}
     shown: dict[OptionKey, Mapping[str, Any]] = {}
@@ -96,7 +96,7 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
 
 
 def _offer(parts: Parts, devices: Sequence[Device], depths: tuple[int, ...], part: Part) -> str:
-    """What could run a part if only the arrangement were fixed: its options by device."""
+    """The options of a part by device, in words, if only the arrangement were fixed."""
     free = replace(parts, fixed={key: value for key, value in parts.fixed.items() if key == "arrangement"})
     names: dict[str, dict[str, None]] = {}
     for place in _places(free):
@@ -111,7 +111,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _depths(parts: Parts, devices: Sequence[Device]) -> tuple[int, ...]:
-    """Those whose batches take little of any memory, and none ahead."""
+    """Allowed D: those whose batches take little of any memory, and 0."""
     least = min(device.memory.size_bytes.value for device in devices if device.memory)
     most = BATCHES_SHARE * least / (parts.batch * parts.transition_bytes) - 1
     return tuple(depth for depth in DEPTHS if depth <= max(most, 0))

@@ -28,7 +28,7 @@ RUNS_HERE = ("serial",)  # what impls.training can run; the others are put toget
 
 
 class Place(str):
-    """A set of processes, as text: an arrangement, and with "pipelined" how many cores replay.
+    """An execution mode as text: an arrangement of processes, and with "pipelined" how many cores replay.
 
     >>> Place("pipelined 4").arrangement, Place("pipelined 4").replaying, Place("apart").in_turns
     ('pipelined', 4, True)
@@ -38,12 +38,12 @@ class Place(str):
 
     @property
     def arrangement(self) -> str:
-        """One of ``ARRANGEMENT``."""
+        """The arrangement of processes, one of ``ARRANGEMENT``."""
         return self.partition(" ")[0]
 
     @property
     def replaying(self) -> int:
-        """Cores that only replay."""
+        """The number of cores that only replay."""
         return int(self.partition(" ")[2] or 0)
 
     @property
@@ -53,13 +53,13 @@ class Place(str):
 
 
 def key_of(option: Option) -> OptionKey:
-    """What tells an option from the others."""
+    """Identifies an option among those of all execution modes."""
     return option.part, option.device, option.engine, option.name
 
 
 @dataclass
 class OptionBuilder:
-    """Collects the options of one place; ``devices`` are those that may be used, ``trees_on`` the sum trees of each.
+    """Collects the options of one execution mode; ``devices`` may be used, ``trees_on`` are the sum trees of each.
 
     ``depths``: those that are to choose from. Every learner has room for the batches of the deepest.
     """
@@ -75,21 +75,21 @@ class OptionBuilder:
 
     @property
     def cpu(self) -> str:
-        """The processor's name."""
+        """The name of the processor that actors run on."""
         return self.parts.cpu.name
 
     @property
     def process(self) -> str:
-        """The engine that does everything in turns; nothing where parts run at the same time."""
+        """The engine that does everything in turns; "" where parts run at the same time."""
         return {"serial": f"{self.cpu}.main", "apart": f"{self.cpu}.loop"}.get(self.place, "")
 
     @property
     def reachable(self) -> list[Device]:
-        """A serial loop drives a GPU's learner, but its replay is the processor's."""
+        """Devices for replay: a serial loop drives a GPU's learner, but its replay is the processor's."""
         return [device for device in self.devices if self.place != "serial" or device.name == self.cpu]
 
     def build(self) -> "OptionBuilder":
-        """Itself, with all options."""
+        """Returns the builder itself, with all options."""
         self._actors()
         self._learners()
         self._replay()
@@ -138,7 +138,7 @@ class OptionBuilder:
         return [part for part in PARTS if not self.of(part) and (part not in TREE or part in tree)]
 
     def engine(self, device: Device, what: str) -> str:
-        """What is busy while a part of the loop runs there."""
+        """The engine that is busy while a part of the loop runs on a device."""
         if self.place.in_turns:
             return self.process
         if device.kind == "gpu":
@@ -146,7 +146,7 @@ class OptionBuilder:
         return f"{device.name}.{what}"
 
     def _actors(self) -> None:
-        """One option for each number of processes."""
+        """Adds one option for each number of processes."""
         parts, serial = self.parts, self.place == "serial"
         count = parts.workload.actors.count
         most = 1 if serial else max(1, min(count, parts.cores - 1 - self.place.replaying))
@@ -158,7 +158,7 @@ class OptionBuilder:
                 self.add("actors", name, self.cpu, f"{self.cpu}.{engine}", time, needs, {"processes": processes})
 
     def _learners(self) -> None:
-        """Of every device; a serial loop drives no FPGA."""
+        """Adds the learners of every device; a serial loop drives no FPGA."""
         for device in self.devices:
             if device.kind == "fpga" and self.place == "serial":
                 continue
@@ -174,7 +174,7 @@ class OptionBuilder:
         self.add("learner", learner.name, device.name, self.engine(device, "learner"), step, needs, learner.told)
 
     def _replay(self) -> None:
-        """Trees and storage."""
+        """Adds sum trees and storage."""
         own = self.place.in_turns or self.place.replaying > 0  # cores for what the processor does
         devices = [device for device in self.reachable if own or device.kind != "cpu"]
         most = max(self.place.replaying, 1)  # in turns one: the cores of that process are those its learner asks for
@@ -197,7 +197,7 @@ class OptionBuilder:
                 self.add("storage", "records", device.name, engine, time, needs, {})
 
     def _driver(self, device: Device) -> dict[str, float]:
-        """A core that hands batches to a device, where nothing else does it in turns."""
+        """The need of a core that hands batches to a device, where no process does everything in turns."""
         return {} if self.place.in_turns or device.kind == "cpu" else {f"{self.cpu}.cores": 1.0}
 
     def _one_tree(self, device: Device, tree: Tree) -> None:
@@ -218,7 +218,7 @@ class OptionBuilder:
 
 
 def _fastest(trees: Sequence[Tree]) -> list[Tree]:
-    """Those as fast as the first few, whatever slices they are in."""
+    """The trees as fast as the first few, whatever slices they are in."""
     times = dict.fromkeys((tree.draw.value, tree.update.value) for tree in trees)
     fastest = list(times)[:COPIES]
     return [tree for tree in trees if (tree.draw.value, tree.update.value) in fastest]

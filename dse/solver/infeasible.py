@@ -45,7 +45,7 @@ class Infeasible:
 
 
 def infeasible(space: Space) -> Infeasible:
-    """Of a space in which nothing fits."""
+    """The smallest sets of limits to lift, for a space in which nothing fits."""
     ways = tuple(frozenset[tuple[str, str]]().union(*space.lacks))
     absent = np.array([[way in lacks for way in ways] for lacks in space.lacks], dtype=np.bool_)
     names: tuple[str | tuple[str, str], ...] = (*space.budgets, *ways)

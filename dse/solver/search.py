@@ -36,8 +36,8 @@ class Found:
     of parts to devices that is as good, its best configuration, in the order of the tie rule. ``runner_up``: the answer
     if just this configuration could not be had; ``elsewhere``: if its mapping of parts to devices could not. None where
     nothing is left. ``bound``: value of every part on its fastest option at once, without sharing, transfers or
-    budgets; ``learner_hz``: steps a second of the fastest learner alone (the "theoretical optimal" line of seed 3,
-    Fig. 13). ``configurations``: all combinations of options and depths; ``reduced``: those without dominated options.
+    budgets; ``learner_hz``: steps a second of the fastest learner alone (the "theoretical optimal" line of [Zhang2023,
+    Fig. 13]). ``configurations``: all combinations of options and depths; ``reduced``: those without dominated options.
     """
 
     objective: Objective
@@ -54,17 +54,17 @@ class Found:
 
     @property
     def choice(self) -> Configuration:
-        """What to do."""
+        """The configuration that is recommended."""
         return self.answer.configuration
 
     @property
     def outcome(self) -> Outcome:
-        """What it gives."""
+        """What the choice gives, and what bounds it."""
         return self.answer.outcome
 
     @property
     def value(self) -> float:
-        """By the objective."""
+        """The choice's value by the objective."""
         return self.answer.value
 
     def cost(self, other: Answer) -> float:

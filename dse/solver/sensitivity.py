@@ -24,14 +24,14 @@ LINK_FACTORS = {"measured": 1.1, "quoted": 1.3, "modeled": 2.0, "extrapolated": 
 
 @dataclass(frozen=True)
 class Spread:
-    """Of a number: its factors down to ``low`` (at most 1) and up to ``high``, at 95 %."""
+    """How far off a number may be at 95 %: by factors down to ``low`` (at most 1) and up to ``high``."""
 
     low: float
     high: float
 
 
 @dataclass(frozen=True)
-class Survival:
+class Robustness:
     """Factors by which a number may be wrong, down and up, before the choice is more than epsilon worse than another.
 
     None where no factor up to 30 does it. ``decides``: whether its 95 % interval reaches one of them. ``rate_factor``:
@@ -83,13 +83,13 @@ class Terms:
         busiest = np.einsum("en,dn->de", self._busy[chosen], factors).max(axis=1)
         return percentile_interval(rate(busiest, factors @ self._loop[chosen]) / self._watts[chosen])
 
-    def survival(self, chosen: int, epsilon: float, names: Sequence[str]) -> list[Survival]:
-        """Of every number that some configuration rests on; those that may decide first, then by what the rate does."""
+    def survival(self, chosen: int, epsilon: float, names: Sequence[str]) -> list[Robustness]:
+        """The robustness against every number; those that may decide come first, then those that move the rate most."""
         used = np.flatnonzero(self._busy.any(axis=(0, 1)) | self._loop.any(axis=0))
         found = [self._of(int(n), chosen, epsilon, names) for n in used]
         return sorted(found, key=lambda one: (not one.decides, -one.rate_factor, _closest(one), one.number))
 
-    def _of(self, n: int, chosen: int, epsilon: float, names: Sequence[str]) -> Survival:
+    def _of(self, n: int, chosen: int, epsilon: float, names: Sequence[str]) -> Robustness:
         down, loser = self._flip(n, chosen, epsilon, 1 / GRID, names)
         up, other = self._flip(n, chosen, epsilon, GRID, names)
         spread, ends = self._spreads[n], []
@@ -99,7 +99,7 @@ class Terms:
         near_down = down is not None and (up is None or 1 / down < up)
         winner = loser if near_down else other
         name = names[winner] if winner is not None else ""
-        return Survival(self.numbers[n], down, up, name, decides, max(ends) / min(ends))
+        return Robustness(self.numbers[n], down, up, name, decides, max(ends) / min(ends))
 
     def _factors(self, n: int, factor: float) -> Reals:
         factors = np.ones(len(self.numbers))
@@ -136,9 +136,9 @@ class Terms:
 
 
 def spreads(problems: Sequence[Problem], chosen: Configuration | None = None) -> dict[str, Spread]:
-    """Of every number that some option or link rests on: the widest of its times' intervals.
+    """The spread of every number that some option or link rests on: the widest of its times' intervals.
 
-    Of a number that ``chosen`` rests on, the widest of its own options': what was not chosen makes it no less sure.
+    For a number that ``chosen`` rests on, only its own options count: what was not chosen makes it no less sure.
     """
     found = _widest(option for problem in problems for option in problem.every_option())
     for hop in (hop for problem in problems for way in problem.ways.values() for hop in way):
@@ -163,5 +163,5 @@ def around(problem: Problem, chosen: Configuration) -> list[Configuration]:
     return [one for one in others if one != chosen and fits(problem, one)]
 
 
-def _closest(one: Survival) -> float:
+def _closest(one: Robustness) -> float:
     return min(abs(math.log(factor)) if factor else math.inf for factor in (one.down, one.up))
