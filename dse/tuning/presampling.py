@@ -33,7 +33,7 @@ from ..records import Source
 from ..solver.infeasible import Infeasible
 from ..solver.problem import LOOP, Configuration, Problem, ProblemError
 from ..solver.simulation import Network, Simulated, Visit, network, simulate
-from ..solver.throughput import transfers
+from ..solver.throughput import rate, transfers
 
 SPREAD, LEAST_SPREAD, MOST_SPREAD = (
     1.0,
@@ -62,7 +62,7 @@ def published_loop(
 
 def bound_hz(network: Network, depth: int) -> float:
     """Steps a second at most: the busiest engine's, or those of D + 1 batches that never wait."""
-    return min(1 / max(network.busy.values()), (depth + 1) / network.round_seconds)
+    return float(rate(max(network.busy.values()), network.round_seconds, depth))
 
 
 def depth_enough(network: Network) -> int:
