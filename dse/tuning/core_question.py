@@ -153,7 +153,7 @@ def platform_curves(parts: Parts, cores: int) -> tuple[RateCurve, RateCurve, tup
         learning = {x: parts.modeled(law, f"f_l({cpu.name})") for x, law in laws.items()}
     f_a, f_l = (RateCurve(name, _rates(times)) for name, times in (("f_a", acting), ("f_l", learning)))
     evidence: dict[str, Evidence] = {}
-    for _, time in [*sorted(acting.items()), *sorted(learning.items())]:
+    for time in (*acting.values(), *learning.values()):  # where a law is of all counts, that of the most stands first
         evidence.setdefault(time.rests_on.number, time.rests_on)
     return f_a, f_l, tuple(evidence.values())
 
