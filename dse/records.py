@@ -136,10 +136,10 @@ def _check_times(fields: dict[str, Any], where: str) -> None:
         )
 
 
-def read_file(path: Path) -> list[Measurement]:
+def read_file(path: str | Path) -> list[Measurement]:
     """All records of a file, in order. A torn last line is dropped with a warning; RecordError for any other fault."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
@@ -151,13 +151,13 @@ def read_file(path: Path) -> list[Measurement]:
     return [parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
 
 
-def read_folder(folder: Path, machine: str | None = None, skip: tuple[str, ...] = ()) -> list[Measurement]:
+def read_folder(folder: str | Path, machine: str | None = None, skip: tuple[str, ...] = ()) -> list[Measurement]:
     """The records of every ``*.jsonl`` below a folder, the latest of each cell and machine.
 
     ``machine`` keeps those of one machine; files named in ``skip`` are left out. RecordError if nothing is left, naming
     the machines that are there.
     """
-    paths = sorted(path for path in folder.rglob("*.jsonl") if path.name not in skip)
+    paths = sorted(path for path in Path(folder).rglob("*.jsonl") if path.name not in skip)
     records = [record for path in paths for record in read_file(path)]
     if not records:
         other = ", or name a folder that has some: --results FOLDER" if has_benchmarks() else ""

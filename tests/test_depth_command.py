@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dse.__main__ import main
+from dse.mapping.answer import Shortage, lacking
 from dse.mapping.question import recommend_mapping
 from dse.solver.problem import ProblemError
 from dse.solver.simulation import Network, Visit
@@ -142,7 +143,6 @@ def test_a_depth_is_enough_where_its_rate_is_near_the_most():
         ([*OWN, "--spread", "nan"], "the spread of times (cv) is 0 or from 1e-06 to 3, not nan"),
         ([*OWN, "--spread", "1e-200"], "the spread of times (cv) is 0 or from 1e-06 to 3, not 1e-200"),
         ([*OWN, "--together", "--transfer-us", "5"], "--together has nothing to transfer"),
-        (["--workload", "hopper_ddpg", "--machine", MACHINE, "--fix", "arrangement=pipelined"], "cpu.cores has 2 of 3"),
         (["--workload", "hopper_ddpg", "--machine", MACHINE, "--fix", "speed=3"], "no key 'speed' to fix"),
         (["--workload", "hopper_ddpg", "--machine", MACHINE, "--exclude", "gpu"], "no device 'gpu' to exclude"),
         (["--workload", "chess"], "chess"),
@@ -154,6 +154,30 @@ def test_bad_input_is_refused_in_a_sentence(capsys, arguments, reason):
     assert errors.startswith("error: ")
     assert reason in errors
     assert len(errors.splitlines()) == 1
+
+
+def test_where_nothing_fits_it_says_what_would_as_recommend_does(capsys):
+    asked = ["--platform", "edge", "--workload", "pong_dqn", "--fix", "capacity=100M"]
+    for more in ([], ["--json"]):
+        assert main(["recommend", *asked, *more]) == 1
+        other = capsys.readouterr().out
+        assert told(capsys, *asked, *more) == (1, other, "")
+        assert ('"cpu.memory_bytes": [4294967296.0, ' if more else "  cpu.memory: have 4.295 GB, need ") in other
+    code, text, _ = told(capsys, "--workload", "hopper_ddpg", "--machine", MACHINE, "--fix", "arrangement=pipelined")
+    assert (code, text.splitlines()[1:]) == (1, ["  cpu.cores: have 2, need 3"])
+    with pytest.raises(ProblemError, match=r"pong_dqn does not fit edge as asked: cpu\.memory: have 4\.295 GB, need"):
+        platform_depth("edge", "pong_dqn", fix={"capacity": 10**8})
+
+
+def test_amounts_of_memory_are_told_in_units_that_suit_them():
+    """Below 1e9 bytes in MB, from there on in GB; other budgets as they are."""
+    short = {"cpu.memory_bytes": (2e6, 999e6), "gpu.memory_bytes": (5e8, 1e9), "cpu.cores": (2.0, 3.0)}
+    shortage = Shortage("a", "b", (short, {"gpu.memory_bytes": (1.0, 2.5e9)}), (("cpu", "gpu"),))
+    assert lacking(shortage) == [
+        "cpu.memory: have 2 MB, need 999 MB and gpu.memory: have 0.5 GB, need 1 GB and cpu.cores: have 2, need 3",
+        "gpu.memory: have 1e-09 GB, need 2.5 GB",
+        "no chain of links from cpu to gpu",
+    ]
 
 
 def test_without_the_simulator_it_says_what_to_install(capsys, monkeypatch):

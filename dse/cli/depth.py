@@ -13,9 +13,21 @@ from impls.training import WorkloadError
 from ..platforms import PlatformError
 from ..platforms.reading import HERE, RESULTS
 from ..records import RecordError
-from ..tuning.presampling import LOSS, SPREAD, STEPS, Busy, DepthAnswer, DepthPoint, Enough, depth_of, platform_depth
+from ..tuning.presampling import (
+    LOSS,
+    SPREAD,
+    STEPS,
+    Busy,
+    DepthAnswer,
+    DepthPoint,
+    Enough,
+    NothingFits,
+    depth_of,
+    platform_depth,
+)
 from ..tuning.presampling import published_loop as loop_of
 from .mapping import add_machine, pairs
+from .mapping import show as show_mapping
 from .text import interval, rests_on, rounded, show, wrapped
 
 ABOUT = f"""How many batches should be drawn ahead of the one that is trained on?
@@ -72,9 +84,11 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answer; returns the exit code: 0 answered, 2 cannot be asked (a sentence says why)."""
+    """Answer; returns the exit code: 0 answered, 1 nothing fits, 2 cannot be asked (a sentence says why)."""
     try:
         given = _asked(options)
+    except NothingFits as error:
+        return show_mapping(error.shortage, options.json)
     except (PlatformError, WorkloadError, RecordError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -111,12 +111,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _recommend(options: argparse.Namespace) -> int:
-    return _show(answer_question(_question(options)), options.json)
+    return show(answer_question(_question(options)), options.json)
 
 
 def _explain(options: argparse.Namespace) -> int:
     described = pairs(options.config.split(","), "--config")
-    return _show(explain_choice(_question(options), described), options.json)
+    return show(explain_choice(_question(options), described), options.json)
 
 
 def _what_if(options: argparse.Namespace) -> int:
@@ -150,7 +150,8 @@ def _question(options: argparse.Namespace) -> MappingQuestion:
     )
 
 
-def _show(given: MappingAnswer | Shortage | Explanation, as_json: bool) -> int:
+def show(given: MappingAnswer | Shortage | Explanation, as_json: bool) -> int:
+    """Print an answer; returns the exit code: 0, or 1 where nothing fits."""
     if as_json:
         print(json.dumps(given.to_dict()))
     else:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from impls.terminal import plural
 
 from ..mapping.alternatives import Other
-from ..mapping.answer import MappingAnswer, PartAnswer, Shortage
+from ..mapping.answer import MappingAnswer, PartAnswer, Shortage, lacking
 from ..mapping.explain import Explanation
 from ..mapping.options import ARRANGEMENT, RUNS_HERE
 from .text import number, records_read, wrapped
@@ -136,18 +136,9 @@ def _evidence(given: MappingAnswer) -> Iterator[str]:
 
 def _shortage(given: Shortage) -> Iterator[str]:
     yield f"{given.workload} does not fit {given.platform}:"
-    for repair in given.repairs:
-        yield "  " + " and ".join(_budget(name, have, need) for name, (have, need) in repair.items())
-    for source, target in given.no_links:
-        yield f"  no chain of links from {source} to {target}"
+    yield from (f"  {line}" for line in lacking(given))
     if len(given.repairs) > 1:
         yield "  each line would be enough by itself"
-
-
-def _budget(name: str, have: float, need: float) -> str:
-    if name.endswith("_bytes"):
-        return f"{name.removesuffix('_bytes')}: have {have / 1e9:,.4g} GB, need {need / 1e9:,.4g} GB"
-    return f"{name}: have {have:,.5g}, need {need:,.5g}"
 
 
 def _explanation(given: Explanation) -> Iterator[str]:

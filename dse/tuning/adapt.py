@@ -101,7 +101,7 @@ def adapted(
     memory_bytes: float | None = None,
     cpu_percent: float = WHOLE,
     *,
-    results: Path = RESULTS,
+    results: str | Path = RESULTS,
     tell: Callable[[int], None] = lambda batch: None,
     machine: str | None = None,
 ) -> Adaptation:

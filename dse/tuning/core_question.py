@@ -81,7 +81,7 @@ def split_cores(f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: i
     One core left to both sides is used in turns. ProblemError for numbers outside any sense, or a curve of a single
     point that needs another.
     """
-    check(update_interval, cores, reserved)
+    cores, reserved = check(update_interval, cores, reserved)
     if cores > MOST_CORES:
         raise ProblemError(f"cores are at most {MOST_CORES:,}, not {cores:,}; name those of one machine")
     free = cores - reserved
@@ -172,7 +172,7 @@ def platform_split(
     update_interval: float | None = None,
     reserved: int = 0,
     *,
-    results: Path = RESULTS,
+    results: str | Path = RESULTS,
     machine: str | None = None,
 ) -> CoreSplit:
     """The best split of a platform's processor for a workload; more ``cores`` than it has are a larger one like it.
@@ -182,7 +182,7 @@ def platform_split(
     asked = ask(platform, workload, results=results, machine=machine)
     own = asked.parts().cores
     wanted = own if cores is None else cores
-    check(1.0, wanted, reserved)
+    wanted, reserved = check(1.0, wanted, reserved)
     if own < wanted <= MOST_CORES:
         asked = replace(asked, platform=with_changes(asked.platform, {f"{asked.parts().cpu.name}.cores": wanted}))
     parts = asked.parts()

@@ -47,7 +47,7 @@ class RateCurve:
         if not self.rates:
             raise ProblemError(f"{self.name}: a curve without a point; time it on at least one number of cores")
         for cores, rate in self.rates.items():
-            if cores < 1 or cores != int(cores):
+            if cores < 1 or cores != cores // 1:
                 raise ProblemError(f"{self.name}: a rate on {cores} cores; cores are whole and at least 1")
             if not 0 < rate.low <= rate.hz <= rate.high < math.inf:
                 raise ProblemError(
@@ -56,6 +56,7 @@ class RateCurve:
                 )
             if rate.source not in SOURCES:
                 raise ProblemError(f"{self.name}: the source of a rate is one of {SOURCES}, not {rate.source!r}")
+        object.__setattr__(self, "rates", {int(cores): rate for cores, rate in self.rates.items()})
 
     @property
     def cores(self) -> tuple[int, ...]:
@@ -173,7 +174,7 @@ def allocate(
     share cores one after the other, as a serial loop does; on one core nothing else can be done. Rates that lack no
     more than the part ``within`` of the highest count as equal. ProblemError where nothing fits.
     """
-    check(update_interval, cores, reserved)
+    cores, reserved = check(update_interval, cores, reserved)
     if not 0 <= within < 1:
         raise ProblemError(f"a part of the highest rate is from 0 to below 1, not {within}")
     free = cores - reserved
@@ -198,7 +199,7 @@ def printed_allocations(
     Both sides count as equal up to ``tolerance``, a part of the right one. Empty where there is none, which is the rule
     for a small tolerance. Eq. 5 prefers none of them, and knows no reserved cores.
     """
-    check(update_interval, cores, 0)
+    cores, _ = check(update_interval, cores, 0)
     solutions = [
         one
         for one in parted(f_a, f_l, update_interval, cores)
@@ -207,12 +208,14 @@ def printed_allocations(
     return tuple(sorted(solutions, key=lambda one: (-one.hz, one.cores, one.actors)))
 
 
-def check(update_interval: float, cores: int, reserved: int) -> None:
-    """ProblemError for numbers outside any sense."""
+def check(update_interval: float, cores: float, reserved: float) -> tuple[int, int]:
+    """(cores, reserved) as integers. ProblemError, with the value and the bound, for numbers outside any sense."""
     if not 0 < update_interval < math.inf:
         raise ProblemError(f"update_interval must be above 0 and finite, not {update_interval}")
-    if cores < 1 or reserved < 0:
-        raise ProblemError(f"cores must be at least 1 and reserved at least 0, not {cores} and {reserved}")
+    if cores < 1 or reserved < 0 or cores // 1 != cores or reserved // 1 != reserved:  # no NaN, no infinity
+        numbers = f"{cores} and {reserved}"
+        raise ProblemError(f"cores must be at least 1 and reserved at least 0, both whole, not {numbers}")
+    return int(cores), int(reserved)
 
 
 def parted(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Allocation]:

@@ -107,7 +107,7 @@ def learner_scaling(
     longest: int = 25,
     device: str | None = None,
     *,
-    results: Path = RESULTS,
+    results: str | Path = RESULTS,
     machine: str | None = None,
 ) -> LearnerScaling:
     """Factors for up to ``most`` learners, averaged every ``longest`` steps at the most.

@@ -20,16 +20,16 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from impls.training import Workload
 
 from ..mapping.alternatives import Solved, best_placement
-from ..mapping.question import ask
+from ..mapping.answer import Shortage, lacking
+from ..mapping.question import answer_question, ask
 from ..platforms import Platform
 from ..platforms.reading import RESULTS
 from ..records import Source
-from ..solver.infeasible import Infeasible
 from ..solver.problem import LOOP, Configuration, Problem, ProblemError
 from ..solver.simulation import Network, Simulated, Visit, network, simulate
 from ..solver.throughput import transfers
@@ -77,6 +77,15 @@ def depth_enough(network: Network) -> int:
 def _ahead(rounds: float) -> int:
     """D for as many batches under way as a round has times of the busiest engine."""
     return max(0, math.ceil(rounds - _ROUNDING) - 1)
+
+
+class NothingFits(ProblemError):
+    """No mapping of a workload fits a platform; ``shortage`` says what there is too little of."""
+
+    def __init__(self, shortage: Shortage) -> None:
+        lacks = "; or ".join(lacking(shortage)) or "nothing can run it"
+        super().__init__(f"{shortage.workload} does not fit {shortage.platform} as asked: {lacks}")
+        self.shortage = shortage
 
 
 @dataclass(frozen=True)
@@ -211,18 +220,18 @@ def platform_depth(
     *,
     fix: Mapping[str, Any] | None = None,
     exclude: Collection[str] = (),
-    results: Path = RESULTS,
+    results: str | Path = RESULTS,
     machine: str | None = None,
 ) -> DepthAnswer:
     """The answer for the best mapping of a workload, actors left out; keywords and errors as in ``recommend_mapping``.
 
-    ProblemError where nothing fits, too.
+    NothingFits, a ProblemError, where no mapping fits.
     """
     asked = ask(platform, workload, fix=fix, exclude=exclude, results=results, machine=machine)
     built = asked.built()
     result = best_placement(built.problems, "ratio", alternatives=False)
     if not isinstance(result, Solved):
-        raise ProblemError(f"{asked.workload.name} does not fit {asked.platform.name} as asked: {_short_of(result)}")
+        raise NothingFits(cast(Shortage, answer_question(asked)))
     problem, chosen = built.problems[result.place], result.answer.configuration
     loop, *ends = (network(problem, one, actors=False) for one in (chosen, _at(chosen, "low"), _at(chosen, "high")))
     numbers = dict.fromkeys(chosen.of(part).time.number for part in LOOP)
@@ -255,8 +264,3 @@ def _times(problem: Problem, chosen: Configuration) -> Iterator[Busy]:
     for flow, hop, seconds in transfers(problem, chosen):
         if "actors" not in (flow.source, flow.target):
             yield Busy(f"{flow.source} to {flow.target}", hop.engine, seconds, None, None, hop.source)
-
-
-def _short_of(found: Sequence[Infeasible]) -> str:
-    repairs = [str(repair) for one in found for repair in one.repairs]
-    return "; or ".join(dict.fromkeys(repairs)) or "nothing can run it"
