@@ -156,7 +156,7 @@ def test_eq_5_as_printed_is_told(capsys):
     given = split_cores(curve("f_a", even), curve("f_l", even), 1, 8)
     assert given.printed == (4, given.choice)
     _, text, _ = told(capsys, *HERE, "hopper_ddpg")
-    assert "eq. 5 as printed has no solution in whole cores" in text
+    assert "eq. 5 of [Zhang2021] as printed has no solution in whole cores" in text
 
 
 def test_sides_that_slow_each_other_down_are_told(capsys):

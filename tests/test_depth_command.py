@@ -1,4 +1,4 @@
-"""How many batches to draw ahead, asked on the command line."""
+"""How many batches to sample ahead, asked on the command line."""
 
 import dataclasses
 import itertools
@@ -36,10 +36,12 @@ def test_the_answer_comes_first(capsys):
     assert (code, errors) == (0, "")
     lines = text.splitlines()
     assert lines[0] == "a loop of the times given:"
-    assert lines[2] == "  draw 2 batches ahead: D* = 2 by the closed form, 500 gradient steps a second at most, modeled"
+    assert (
+        lines[2] == "  sample 2 batches ahead: D* = 2 by the closed form, 500 gradient steps a second at most, modeled"
+    )
     assert lines[3] == "  simulated with exact times: D = 1 is within 3% of that"
     assert "  depth 1 loses 2.4 % by the closed form; 2.4 % simulated with exact times; " in text
-    assert "seed 3 prints no loss of reward at D = 50" in " ".join(text.split())
+    assert "[Zhang2023] prints no loss of reward at D = 50" in " ".join(text.split())
     assert all(len(line) <= 120 for line in lines)
 
 
@@ -82,9 +84,9 @@ def test_a_platforms_times_are_those_of_its_best_mapping(capsys):
 def test_in_turns_nothing_is_gained(capsys):
     code, text, _ = told(capsys, "--workload", "hopper_ddpg", "--machine", MACHINE)
     assert code == 0
-    assert "draw none ahead: D* = 0 by the closed form" in text
-    assert "everything takes turns on one engine, so drawing ahead gains nothing" in text
-    assert "note: the workload draws 50 ahead" in text
+    assert "sample none ahead: D* = 0 by the closed form" in text
+    assert "everything takes turns on one engine, so sampling ahead gains nothing" in text
+    assert "note: the workload samples 50 ahead" in text
     assert f"records: those of machine {MACHINE} in results" in text
     together = depth_of(published_loop(1.0, 2.0, 0.5, 0.3, together=True))
     assert (together.depth, together.simulated[0].depth) == (0, 0)

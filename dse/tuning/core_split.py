@@ -213,8 +213,7 @@ def check(update_interval: float, cores: float, reserved: float) -> tuple[int, i
     if not 0 < update_interval < math.inf:
         raise ProblemError(f"update_interval must be above 0 and finite, not {update_interval}")
     if cores < 1 or reserved < 0 or cores // 1 != cores or reserved // 1 != reserved:  # no NaN, no infinity
-        numbers = f"{cores} and {reserved}"
-        raise ProblemError(f"cores must be at least 1 and reserved at least 0, both whole, not {numbers}")
+        raise ProblemError(f"cores must be at least 1 and reserved at least 0, both whole, not {cores} and {reserved}")
     return int(cores), int(reserved)
 
 
