@@ -1,4 +1,4 @@
-"""The question of eq. 5 as a whole: the best split of a processor's cores, what is beside it, and what it rests on.
+"""Split a processor's cores between actors and learners by eq. 5 of [Zhang2021], with ties and evidence.
 
 Letters: M cores, x_a and x_l of them for actors and for learners, f_a(x_a) environment steps a second, f_l(x_l)
 gradient steps a second, u environment steps a gradient step (update_interval).
@@ -39,12 +39,13 @@ EQUAL = 0.05  # by which both sides of eq. 5 may differ to count as one of its s
 
 @dataclass(frozen=True)
 class CoreSplit:
-    """The split of M cores to choose, and what is beside it. The curves have a rate for every number of cores.
+    """The split of M cores to choose, and others beside it. The curves have a rate for every number of cores.
 
     ``around``: splits with a core more or less on a side, fastest first. ``ties``: others that may be as fast without
     more cores on both sides: within 1 %, or by the intervals of measured rates. ``turns``: the best of both sides on
     the same cores, one after the other. ``printed``: how many pairs solve eq. 5 within 5 %, and the fastest of them.
-    ``slowdown``: times as long that actors, and learners, took beside each other on cores of their own; 1 if unknown.
+    ``slowdown``: how many times as long actors, and learners, took beside each other on cores of their own; 1 if
+    unknown.
     """
 
     update_interval: float
@@ -68,7 +69,7 @@ class CoreSplit:
 
     @property
     def hz_beside(self) -> float:
-        """Gradient steps a second of the choice, each side slowed down as beside the other; in turns neither is."""
+        """Gradient steps a second of the choice, both sides slowed down as beside each other; in turns neither is."""
         if self.choice.in_turns:
             return self.choice.hz
         acting, learning = self.f_a.rates[self.choice.actors].hz, self.f_l.rates[self.choice.learners].hz
@@ -76,10 +77,11 @@ class CoreSplit:
 
 
 def split_cores(f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: int, reserved: int = 0) -> CoreSplit:
-    """The best split, from curves that may lack points: a scaling law fills them in.
+    """Find the best split from curves that may lack points, which a scaling law fills in.
 
-    One core left to both sides is used in turns. ProblemError for numbers outside any sense, or a curve of a single
-    point that needs another.
+    ``f_a``: environment steps a second by cores, ``f_l``: gradient steps a second. One core left to both sides is used
+    in turns. ``cores`` and ``reserved`` may be floats that are whole. ProblemError for numbers outside any sense, or a
+    curve of a single point that needs another.
     """
     cores, reserved = check(update_interval, cores, reserved)
     if cores > MOST_CORES:
@@ -110,9 +112,10 @@ def split_cores(f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: i
 
 
 def _as_fast(others: Sequence[Allocation], choice: Allocation) -> Iterator[Allocation]:
-    """Those that may be as fast as the choice, of as many learners the one with the fewest actors."""
+    """Yield those that may be as fast as the choice, of as many learners the one with the fewest actors."""
     best = max(one.hz for one in (*others, choice))
     found: dict[int, Allocation] = {}
+    # Invariant: by learners, found has the split with the fewest actors of those so far that may be as fast.
     for one in others:
         known = all(source == "measured" for split in (one, choice) for source in split.sources)
         as_fast = one.hz >= (1 - WITHIN) * best or (known and one.high >= choice.low)
@@ -123,7 +126,7 @@ def _as_fast(others: Sequence[Allocation], choice: Allocation) -> Iterator[Alloc
 
 
 def _filled_in(before: RateCurve, after: RateCurve) -> Evidence:
-    """What the rates that a scaling law adds to a curve rest on."""
+    """Give the evidence of the rates that a scaling law adds to a curve."""
     law = scaling(before)
     added = [cores for cores in after.cores if cores not in before.rates]
     source: Source = "extrapolated" if any(after.rates[x].source == "extrapolated" for x in added) else "modeled"
@@ -135,10 +138,10 @@ def _filled_in(before: RateCurve, after: RateCurve) -> Evidence:
 
 
 def platform_curves(parts: Parts, cores: int) -> tuple[RateCurve, RateCurve, tuple[Evidence, ...]]:
-    """(f_a, f_l, what they rest on) of a platform's processor on up to so many cores.
+    """Give (f_a, f_l, evidence) of a platform's processor on up to so many cores.
 
     Where a profile has two numbers of cores, a curve is what it measured, and other numbers are left to ``completed``;
-    elsewhere it is what the solver's laws say of each. Learners are the fastest of threads and of parallel learners.
+    elsewhere it is modeled on each. Learners are the fastest of threads and of parallel learners.
     """
     cpu, counts = parts.cpu, range(1, cores + 1)
     acting = {x: parts.actor_step(x) for x in _profiled(parts, "actor step", counts) or counts}
@@ -156,7 +159,7 @@ def platform_curves(parts: Parts, cores: int) -> tuple[RateCurve, RateCurve, tup
 
 
 def _profiled(parts: Parts, what: str, counts: range) -> list[int]:
-    """Numbers of cores that were measured; none where they are too few for a law, and one of them is not enough."""
+    """List the numbers of cores that were measured; none where they are too few for a law."""
     known = [x for x in (parts.table.threads(what) if parts.table else []) if x in counts and x <= parts.cores]
     return known if len(known) >= min(LEAST_POINTS, len(counts)) else []
 
@@ -175,9 +178,10 @@ def platform_split(
     results: str | Path = RESULTS,
     machine: str | None = None,
 ) -> CoreSplit:
-    """The best split of a platform's processor for a workload; more ``cores`` than it has are a larger one like it.
+    """Find the best split of a platform's processor for a workload; more ``cores`` than it has: a larger one like it.
 
-    ``update_interval``: by default the workload's. ``machine`` and errors as in ``recommend_mapping``.
+    ``cores`` and ``update_interval``: by default the platform's and the workload's. ``machine`` and errors as in
+    ``recommend_mapping``, and those of ``split_cores``.
     """
     asked = ask(platform, workload, results=results, machine=machine)
     own = asked.parts().cores

@@ -1,4 +1,4 @@
-"""How many cores to give to actors and how many to learners (seed 0, section V-D, eq. 5 and Fig. 12).
+"""Share out cores between actors and learners ([Zhang2021, V-D, eq. 5 and Fig. 12]).
 
 Letters: M cores, x_a and x_l of them for actors and for learners, f_a(x_a) environment steps a second, f_l(x_l)
 gradient steps a second, u environment steps a gradient step (update_interval).
@@ -24,7 +24,7 @@ LEAST_POINTS = 2  # below which no law of scaling is fitted
 
 @dataclass(frozen=True)
 class Rate:
-    """Calls a second with a 95 % interval, and where they are from."""
+    """Calls a second with a 95 % interval and their source."""
 
     hz: float
     low: float
@@ -34,7 +34,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class RateCurve:
-    """Rates by number of cores: f_a or f_l. ProblemError for a curve that cannot be one.
+    """Rates by number of cores: f_a or f_l. ProblemError without points, or for a rate outside any sense.
 
     >>> RateCurve("f_a", {1: Rate(100.0, 99.0, 101.0, "measured"), 2: Rate(90.0, 88.0, 91.0, "measured")}).falls
     (2,)
@@ -65,16 +65,16 @@ class RateCurve:
 
     @property
     def falls(self) -> tuple[int, ...]:
-        """Numbers of cores on which it is slower than on the next smaller number."""
+        """Numbers of cores on which the rate is lower than on the next smaller number."""
         pairs = zip(self.cores, self.cores[1:], strict=False)
         return tuple(more for fewer, more in pairs if self.rates[more].hz < self.rates[fewer].hz)
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """The universal scalability law: f(x) = rate x / (1 + contention (x - 1) + coherence x (x - 1)).
+    """The universal scalability law [Gunther2007]: f(x) = rate x / (1 + contention (x - 1) + coherence x (x - 1)).
 
-    ``off``: how many times as high or low as a fitted point the law or that point's own interval is at worst.
+    ``off``: how many times as high or as low as a fitted point the law, or that point's own interval, is at worst.
     """
 
     rate_hz: float
@@ -83,12 +83,12 @@ class Scaling:
     off: float
 
     def hz(self, cores: int) -> float:
-        """Of so many cores."""
+        """Give the rate f(x) on so many cores."""
         return self.rate_hz * cores / (1 + self.contention * (cores - 1) + self.coherence * cores * (cores - 1))
 
 
 def scaling(curve: RateCurve) -> Scaling:
-    """The law with the least squared relative errors, no part of it below 0.
+    """Fit the law with the least squared relative errors, no part of it below 0.
 
     x / f(x) is linear in its three parts. Two points leave coherence open: it is 0 then, which is Amdahl's law.
     ProblemError for a single point, or where one core would be infinitely fast.
@@ -107,16 +107,16 @@ def scaling(curve: RateCurve) -> Scaling:
     law = Scaling(float(1 / alone), float(contention / alone), float(coherence / alone), 1.0)
     off = 1.0
     for cores, rate in curve.rates.items():
-        told = law.hz(cores)
-        off = max(off, told / rate.hz, rate.hz / told, rate.high / rate.hz, rate.hz / rate.low)
+        fitted = law.hz(cores)
+        off = max(off, fitted / rate.hz, rate.hz / fitted, rate.high / rate.hz, rate.hz / rate.low)
     return Scaling(law.rate_hz, law.contention, law.coherence, off)
 
 
 def completed(curve: RateCurve, cores: int) -> RateCurve:
-    """The curve with a rate for each of 1 to ``cores`` cores; those it lacks are from its ``scaling``.
+    """Complete a curve to a rate for each of 1 to ``cores`` cores; those it lacks are from its ``scaling``.
 
     They are "modeled" between points of the curve, "extrapolated" outside of them. Their interval is as wide as the law
-    is off at worst where the curve has points; outside it also holds that more cores gain nothing, or all they could.
+    is off at worst where the curve has points; outside it reaches from no gain by more cores to all they could give.
     """
     missing = [x for x in range(1, cores + 1) if x not in curve.rates]
     if not missing:
@@ -135,10 +135,10 @@ def completed(curve: RateCurve, cores: int) -> RateCurve:
 
 @dataclass(frozen=True)
 class Allocation:
-    """Cores for actors and for learners. ``in_turns``: the same cores serve first the ones, then the others.
+    """Cores for actors and for learners. ``in_turns``: the same cores serve first actors, then learners.
 
-    ``hz``: gradient steps a second with the interval that those of the two rates span. ``ratio``: environment steps a
-    gradient step if neither side waits for the other. ``idle``: cores that nothing uses.
+    ``hz``: gradient steps a second in [``low``, ``high``], by the intervals of the two rates. ``ratio``: environment
+    steps a gradient step if neither side waits for the other. ``idle``: cores that nothing uses.
     """
 
     actors: int
@@ -154,7 +154,7 @@ class Allocation:
 
     @property
     def cores(self) -> int:
-        """That actors and learners use."""
+        """Cores that actors and learners use."""
         return self.actors if self.in_turns else self.actors + self.learners
 
 
@@ -167,12 +167,12 @@ def allocate(
     turns: bool = False,
     within: float = 0.0,
 ) -> Allocation:
-    """The most gradient steps a second; of equal ones that with the fewest cores, then with the fewest for actors.
+    """Find the most gradient steps a second; of equal ones the fewest cores, then the fewest for actors.
 
-    Only numbers of cores that a curve has a rate for are looked at (``completed`` fills in others). ``reserved``: cores
-    for anything else, such as the three threads of seed 3 that coordinate. With ``turns``, actors and learners may also
-    share cores one after the other, as a serial loop does; on one core nothing else can be done. Rates that lack no
-    more than the part ``within`` of the highest count as equal. ProblemError where nothing fits.
+    Only numbers of cores that a curve has a rate for are tried (``completed`` fills in others). ``reserved``: cores
+    for anything else, such as the three threads of [Zhang2023] that coordinate. With ``turns``, actors and learners may
+    also share cores one after the other, as a serial loop does; one core allows nothing else. Rates that lack no more
+    than the part ``within`` of the highest count as equal. ProblemError where nothing fits.
     """
     cores, reserved = check(update_interval, cores, reserved)
     if not 0 <= within < 1:
@@ -194,10 +194,10 @@ def allocate(
 def printed_allocations(
     f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: int, tolerance: float
 ) -> tuple[Allocation, ...]:
-    """All solutions of eq. 5 as printed, fastest first, found as published: by trying all M^2 / 2 pairs.
+    """Find all solutions of eq. 5 as printed, fastest first, as published: by trying all M^2 / 2 pairs.
 
-    Both sides count as equal up to ``tolerance``, a part of the right one. Empty where there is none, which is the rule
-    for a small tolerance. Eq. 5 prefers none of them, and knows no reserved cores.
+    Both sides count as equal up to ``tolerance``, a part of the right one; for a small tolerance there is seldom a
+    solution. Eq. 5 prefers none of them, and has no reserved cores.
     """
     cores, _ = check(update_interval, cores, 0)
     solutions = [
@@ -209,7 +209,7 @@ def printed_allocations(
 
 
 def check(update_interval: float, cores: float, reserved: float) -> tuple[int, int]:
-    """(cores, reserved) as integers. ProblemError, with the value and the bound, for numbers outside any sense."""
+    """Return (cores, reserved) as integers. ProblemError, with value and bound, for numbers outside any sense."""
     if not 0 < update_interval < math.inf:
         raise ProblemError(f"update_interval must be above 0 and finite, not {update_interval}")
     if cores < 1 or reserved < 0 or cores // 1 != cores or reserved // 1 != reserved:  # no NaN, no infinity
@@ -218,7 +218,7 @@ def check(update_interval: float, cores: float, reserved: float) -> tuple[int, i
 
 
 def parted(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Allocation]:
-    """Every pair of numbers of cores that the curves have and that fits into the free ones."""
+    """Yield every pair of numbers of cores that the curves have and that fits into the free ones."""
     for x_a, acting in f_a.rates.items():
         for x_l, learning in f_l.rates.items():
             if x_a + x_l > free:
@@ -237,7 +237,7 @@ def _slower(acting: Rate, learning: Rate, u: float) -> tuple[float, float]:
 
 
 def in_turns(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Allocation]:
-    """The same cores for both sides, one after the other, as a serial loop has them."""
+    """Yield splits with the same cores for both sides, one after the other, as a serial loop has them."""
     for x in set(f_a.rates) & set(f_l.rates):
         if x <= free:
             acting, learning = f_a.rates[x], f_l.rates[x]

@@ -1,7 +1,7 @@
-"""How many batches to draw ahead: the bound in closed form, and what a simulation makes of it.
+"""Find how many batches to sample ahead, by a bound in closed form and by simulation.
 
-Two counts are easily confused. ``depth`` D, here and in ``Configuration``, is the number of batches drawn AHEAD of the
-one that is trained on; ``under_way`` = D + 1 is the number of all that go round, which the formula counts:
+Two counts are easily confused. ``depth`` D, here and in ``Configuration``, is the number of batches sampled AHEAD of
+the one that is trained on; ``under_way`` = D + 1 is the number of all that go round, which the formula counts:
 
     steps a second <= min(1 / max(T_L, T_s + T_u), under_way / (T_s + T_L + T_u + 2 T_x))
 
@@ -49,24 +49,24 @@ _ROUNDING = 1e-9
 def published_loop(
     sampling: float, learner: float, updating: float, transfer: float = 0.0, together: bool = False
 ) -> Network:
-    """The loop of the formula: sampling and updating on one engine, the learner on another or, together, on the same.
+    """Build the loop of the formula: sampling and updating on one engine, the learner on another or, together, on it.
 
-    Ways there and back are engines of their own; a ``transfer`` of 0, and any between parts together, is left out, and
-    so is an ``updating`` of 0.
+    Times are seconds of one batch. The links there and back are engines of their own; a ``transfer`` of 0, and any
+    between parts together, is left out, and so is an ``updating`` of 0.
     """
-    there, back = ((Visit(way, transfer),) if transfer and not together else () for way in ("there", "back"))
+    there, back = ((Visit(route, transfer),) if transfer and not together else () for route in ("there", "back"))
     trains = Visit("replay" if together else "learner", learner)
     updates = (Visit("replay", updating),) if updating else ()
     return Network((Visit("replay", sampling), *there, trains, *back, *updates))
 
 
 def bound_hz(network: Network, depth: int) -> float:
-    """Steps a second at most: the busiest engine's, or those of D + 1 batches that never wait."""
+    """Bound the steps a second: by the busiest engine, or by D + 1 batches that never wait."""
     return min(1 / max(network.busy.values()), (depth + 1) / network.round_seconds)
 
 
 def depth_enough(network: Network) -> int:
-    """The smallest D at which the bound is that of the busiest engine.
+    """Find the smallest D at which the bound is that of the busiest engine.
 
     >>> depth_enough(published_loop(1, 2, 0.5, 0.3))  # 4.1 s a round, 2 s of them the learner's: 3 under way
     2
@@ -75,7 +75,7 @@ def depth_enough(network: Network) -> int:
 
 
 def _ahead(rounds: float) -> int:
-    """D for as many batches under way as a round has times of the busiest engine."""
+    """Return D for as many batches under way as a round has times of the busiest engine."""
     return max(0, math.ceil(rounds - _ROUNDING) - 1)
 
 
@@ -90,7 +90,7 @@ class NothingFits(ProblemError):
 
 @dataclass(frozen=True)
 class DepthPoint:
-    """At D batches drawn ahead: the bound, and the steps a second simulated with times of each cv, in order."""
+    """The bound at D batches sampled ahead, and the steps a second simulated with times of each cv, in order."""
 
     depth: int
     bound_hz: float
@@ -100,7 +100,7 @@ class DepthPoint:
 def depth_curve(
     network: Network, depths: Sequence[int], cvs: Sequence[float] = (0.0, 1.0), steps: int = 2000, seed: int = 0
 ) -> tuple[DepthPoint, ...]:
-    """Bound and simulations at each depth."""
+    """Compute the bound and the simulations at each depth."""
     return tuple(
         DepthPoint(depth, bound_hz(network, depth), tuple(simulate(network, depth, cv, steps, seed) for cv in cvs))
         for depth in depths
@@ -134,10 +134,10 @@ class Busy:
 
 @dataclass(frozen=True)
 class DepthAnswer:
-    """How many batches to draw ahead. ``depth``: D* of the closed form, from ``least`` to ``most`` as times may be off.
+    """The answer: ``depth`` is D* of the closed form, from ``least`` to ``most`` by the intervals of the times.
 
-    ``simulated``: what is enough by the simulation, for each cv; ``points``: rates at each D. ``presampled``: what the
-    workload draws ahead, None for times that were given.
+    ``simulated``: the D that is enough by the simulation, for each cv; ``points``: rates at each D. ``presampled``: how
+    many batches the workload samples ahead, None for a user's own times.
     """
 
     depth: int
@@ -165,7 +165,7 @@ class DepthAnswer:
 
 
 def depth_of(loop: Network, spread: float = SPREAD, ends: tuple[Network, Network] | None = None) -> DepthAnswer:
-    """The answer for a loop. ``ends``: the same with its shortest and with its longest times.
+    """Answer for a loop. ``ends``: the same loop with its shortest and with its longest times.
 
     ``spread``: cv of the times that vary; for 0 only exact ones are simulated. ProblemError unless it is 0 or in
     [1e-6, 3].
@@ -177,6 +177,7 @@ def depth_of(loop: Network, spread: float = SPREAD, ends: tuple[Network, Network
     needed, enough = depth_enough(loop), 1 / max(loop.busy.values()) * (1 - LOSS)
     in_turns = len(loop.busy) == 1  # where every D makes as many steps, and only noise would tell them apart
     points: list[DepthPoint] = []
+    # Invariant: points has every D tried so far, rising, and none above the closed form's is surely enough.
     for depth in sorted({*TRIED, needed}):
         points += depth_curve(loop, (depth,), cvs, STEPS)
         if depth > needed and (in_turns or all(one.low >= enough for one in points[-1].simulated)):
@@ -197,7 +198,7 @@ def _first(points: Sequence[DepthPoint], place: int, end: str, enough: float) ->
 
 
 def _between(low: Network, high: Network) -> tuple[int, int]:
-    """The smallest and the largest D* of all loops whose engines are busy for times between those of two.
+    """Find the smallest and the largest D* of all loops whose engines are busy for times between those of two.
 
     A round over its busiest engine is shortest where that engine takes longest and all others are as short as can be,
     and longest where no engine is busier than the busiest must be.
@@ -223,7 +224,7 @@ def platform_depth(
     results: str | Path = RESULTS,
     machine: str | None = None,
 ) -> DepthAnswer:
-    """The answer for the best mapping of a workload, actors left out; keywords and errors as in ``recommend_mapping``.
+    """Answer for the best mapping of a workload, actors left out; keywords and errors as in ``recommend_mapping``.
 
     NothingFits, a ProblemError, where no mapping fits.
     """
@@ -251,7 +252,7 @@ def platform_depth(
 
 
 def _at(chosen: Configuration, end: str) -> Configuration:
-    """With the times of one end of their intervals."""
+    """Replace each time by one end of its interval."""
     for option in chosen.options:
         chosen = chosen.having(replace(option, time=replace(option.time, seconds=getattr(option.time, end))))
     return chosen
