@@ -1,4 +1,4 @@
-"""What several commands have in common: help, lines, numbers, and whose records an answer rests on."""
+"""Share what commands have in common: help, lines, numbers, and whose records an answer rests on."""
 
 import argparse
 import json

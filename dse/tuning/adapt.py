@@ -37,7 +37,7 @@ _Chosen = tuple[Problem, Configuration, Outcome]
 
 @dataclass(frozen=True)
 class Look:
-    """What the solver predicts of a pair, and what the times of actors and learner rest on."""
+    """The solver's prediction for a pair, and the evidence of the times of actors and learner."""
 
     outcome: Outcome
     actors: Evidence
@@ -212,7 +212,7 @@ def _acting(parts: Parts, samplers: int) -> _Acting:
 def _row(
     fastest: Callable[[int], _Chosen | None], acting: Mapping[int, _Acting], samplers: Sequence[int]
 ) -> Iterator[tuple[int, tuple[Outcome, str]]]:
-    """(x, outcome and the learner's number) of rising numbers of samplers at one B.
+    """Yield (x, outcome and the learner's number) of rising numbers of samplers at one B.
 
     Samplers leave fewer cores to the rest, so the learner's rate only falls with them: where it is the same at both
     ends, the mapping of the last, which fits them all, is the fastest in between too.
