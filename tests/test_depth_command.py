@@ -1,4 +1,4 @@
-"""How many batches to sample ahead, asked on the command line."""
+"""Tests of ``python -m dse depth`` and of ``platform_depth``."""
 
 import dataclasses
 import itertools
@@ -172,7 +172,7 @@ def test_where_nothing_fits_it_says_what_would_as_recommend_does(capsys):
 
 
 def test_amounts_of_memory_are_told_in_units_that_suit_them():
-    """Below 1e9 bytes in MB, from there on in GB; other budgets as they are."""
+    """Bytes are in MB below 1e9, and in GB from there on; other budgets are as they are."""
     short = {"cpu.memory_bytes": (2e6, 999e6), "gpu.memory_bytes": (5e8, 1e9), "cpu.cores": (2.0, 3.0)}
     shortage = Shortage("a", "b", (short, {"gpu.memory_bytes": (1.0, 2.5e9)}), (("cpu", "gpu"),))
     assert lacking(shortage) == [

@@ -1,4 +1,4 @@
-"""``python -m dse fpga``: what it prints, what JSON holds, and a sentence for what cannot be answered."""
+"""Tests of ``python -m dse fpga``: what it prints, what JSON holds, and a sentence for what cannot be answered."""
 
 import json
 from pathlib import Path

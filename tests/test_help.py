@@ -1,4 +1,4 @@
-"""What ``--help`` of every command says: its question first, and last an example that works."""
+"""Tests of ``--help`` of every command: its question comes first, and last an example that works."""
 
 import argparse
 import re
@@ -10,7 +10,7 @@ from dse.__main__ import _parser, main
 
 
 def parsers(parser):
-    """Every parser, by its command line."""
+    """Yield every parser, by its command line."""
     yield parser.prog, parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -1,4 +1,4 @@
-"""The names that `import dse` offers: they are there, they say what they are, they work on the shipped records."""
+"""Tests of the names that `import dse` offers: they are there, documented, and work on the shipped records."""
 
 import ast
 import functools
@@ -50,7 +50,7 @@ def test_what_is_promised_is_kept_and_nothing_else_is_there():
 
 
 def test_types_are_those_of_what_is_imported():
-    """What mypy sees and what runs are one list."""
+    """The list that mypy sees is the list that runs."""
     tree = ast.parse((ROOT / "dse" / "__init__.py").read_text())
     typed = next(node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
     seen = {alias.name: node.module for node in typed.body for alias in node.names}
