@@ -54,9 +54,9 @@ def read(
     """
     if machine is not None:
         return read_folder(results, machine, skip), ""
-    found = read_folder(results, skip=skip)
+    records = read_folder(results, skip=skip)
     here = fingerprint()
-    known = _facts(one for one in found if wanted.shows(one))
+    known = _facts(one for one in records if wanted.shows(one))
     if not known:
         raise RecordError(f"{results}: no {wanted.what} of any machine here; {how_to_measure(wanted.command)}")
     key, note = str(here["key"]), ""
@@ -64,7 +64,7 @@ def read(
         key = nearest(here, known)
         remedy = f"{how_to_measure(wanted.command)} ({wanted.takes})"
         note = _told(here, known[key], "records", f"has no {wanted.what} of its own", remedy)
-    return [one for one in found if one.machine_key == key], note
+    return [one for one in records if one.machine_key == key], note
 
 
 def platform(
@@ -86,9 +86,9 @@ def platform(
     own = str(here["key"])
     if machine is not None:
         return _named(machine, own, probed, results), ""
-    found = read_folder(results) if any(results.rglob("*.jsonl")) else []
-    profiled = _facts(one for one in found if _is_profile(one))
-    pools = [{key: facts for key, facts in known.items() if key in probed} for known in (profiled, _facts(found))]
+    records = read_folder(results) if any(results.rglob("*.jsonl")) else []
+    profiled = _facts(one for one in records if _is_profile(one))
+    pools = [{key: facts for key, facts in known.items() if key in probed} for known in (profiled, _facts(records))]
     pool = pools[0] or pools[1]
     if own in pool or (own in probed and not pool):
         return load(HERE, results), ""
@@ -111,12 +111,12 @@ def _named(machine: str, own: str, probed: Sequence[str], results: Path) -> Plat
             f"{results}: no {FILE} of machine {machine}, {there} on machine {machine}: python -m dse platform probe"
         )
     path = results / machine / FILE
-    found = load(path)
-    if found.machine_key != machine:
+    named = load(path)
+    if named.machine_key != machine:
         raise PlatformError(
-            f"{path}: was probed on machine {found.machine_key}; on machine {machine}: python -m dse platform probe"
+            f"{path}: was probed on machine {named.machine_key}; on machine {machine}: python -m dse platform probe"
         )
-    return dataclasses.replace(found, name=machine)  # its file calls it "this", which another machine asks
+    return dataclasses.replace(named, name=machine)  # its file calls it "this", which another machine asks
 
 
 def _missing(is_probed: bool, is_profiled: bool, workload: str) -> tuple[str, str]:
@@ -191,9 +191,9 @@ def _apart(one: float | None, other: float | None) -> float:
     return math.log(2) if one or other else 0.0
 
 
-def _facts(found: Iterable[Measurement]) -> dict[str, Facts]:
+def _facts(records: Iterable[Measurement]) -> dict[str, Facts]:
     """Collect the facts of each machine, by key, from its latest record; the machine measured last comes first."""
-    latest = {one.machine_key: one for one in sorted(found, key=lambda one: one.utc) if one.machine_key}
+    latest = {one.machine_key: one for one in sorted(records, key=lambda one: one.utc) if one.machine_key}
     return {key: one.machine for key, one in sorted(latest.items(), key=lambda pair: pair[1].utc, reverse=True)}
 
 

@@ -149,7 +149,7 @@ def read_file(path: str | Path) -> list[Measurement]:
     torn = lines.pop()  # what follows the last newline
     if torn:
         warnings.warn(f"{path}: the last line is torn, its cell is dropped", stacklevel=2)
-    return [parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
+    return [parse(line, f"{path}:{position}") for position, line in enumerate(lines, 1) if line.strip()]
 
 
 def read_folder(folder: str | Path, machine: str | None = None, skip: tuple[str, ...] = ()) -> list[Measurement]:

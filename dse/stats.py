@@ -163,7 +163,7 @@ def differences(
     "faster": the interval lies wholly beyond +-``floor``; "same": it lies within +-``tolerated``; "ambiguous": neither.
     """
     quantile = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / max(1, len(estimates)))
-    found = []
+    results = []
     for estimate, error in zip(estimates, errors, strict=True):
         low, high = estimate - quantile * error, estimate + quantile * error
         verdict: Verdict = "ambiguous"
@@ -173,8 +173,8 @@ def differences(
             verdict = "faster"
         elif -tolerated <= low and high <= tolerated:
             verdict = "same"
-        found.append(Difference(estimate, low, high, verdict))
-    return found
+        results.append(Difference(estimate, low, high, verdict))
+    return results
 
 
 def standard_errors(rounds: Sequence[Sequence[Sequence[float]]]) -> list[float]:
@@ -229,7 +229,7 @@ def front_of(points: Sequence[tuple[float, ...]]) -> list[int]:
     [0, 2]
     """
     order = sorted(range(len(points)), key=lambda here: points[here], reverse=True)  # whatever beats comes before
-    return sorted(order[place] for place in frugal([[-one for one in points[here]] for here in order]))
+    return sorted(order[position] for position in frugal([[-one for one in points[here]] for here in order]))
 
 
 def frugal(costs: Sequence[Sequence[float]]) -> list[int]:

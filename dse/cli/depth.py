@@ -228,7 +228,7 @@ def _sure(answer: DepthAnswer) -> str:
 
 def _table(answer: DepthAnswer) -> Iterator[str]:
     heads = ["closed form", *(f"simulated, {_times(one.cv)}" for one in answer.simulated)]
-    yield "  " + "  ".join([f"{'D':>3}", *(f"{head:>32}" if place else head for place, head in enumerate(heads))])
+    yield "  " + "  ".join([f"{'D':>3}", *(f"{head:>32}" if column else head for column, head in enumerate(heads))])
     for point in answer.points:
         yield "  " + "  ".join([f"{point.depth:>3}", *_cells(point)])
 

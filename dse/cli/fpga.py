@@ -142,7 +142,7 @@ def text(question: Question, choices: Sequence[Choice], with_front: bool = False
 def _designs(choice: Choice, batch: int) -> list[str]:
     design, rmm = choice.learner.design, choice.rmm.design
     shape = rmm.design
-    units = ", ".join(f"{stage} {number}" for stage, number in zip(design.stages, design.units, strict=True))
+    units = ", ".join(f"{stage} {amount}" for stage, amount in zip(design.stages, design.units, strict=True))
     return [
         f"  learner in {' + '.join(choice.learner_slices)}: DP = {plural(design.pipelines, 'pipeline')} of "
         f"{sum(design.units)} MAC units, PI = {-(-batch // design.pipelines):,} samples each, "
@@ -186,6 +186,6 @@ def _front(points: Sequence[LearnerPoint]) -> list[str]:
     lines = ["  front of learners, sampled at eighths of the DSP:", "  " + "".join(f"{title:>12}" for title in titles)]
     for point in points:
         design, needed = point.design, point.needed
-        numbers = (point.cycles, needed.lut, needed.dsp, needed.sram_bits // 8000, design.pipelines)
-        lines.append("  " + "".join(f"{number:>12,}" for number in (*numbers, max(design.stage_cycles))))
+        cells = (point.cycles, needed.lut, needed.dsp, needed.sram_bits // 8000, design.pipelines)
+        lines.append("  " + "".join(f"{cell:>12,}" for cell in (*cells, max(design.stage_cycles))))
     return [*lines, ""]

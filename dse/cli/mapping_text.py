@@ -73,8 +73,8 @@ def _table(rows: Sequence[Sequence[str]], right: int | None = None) -> Iterator[
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [
-            cell.rjust(width) if place == right else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.rjust(width) if column == right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield f"  {'  '.join(cells)}".rstrip()
 
@@ -110,9 +110,9 @@ def _others(others: Sequence[Other]) -> Iterator[str]:
 
 
 def _survival(answer: MappingAnswer) -> Iterator[str]:
-    told = [one for one in answer.survival if one.up or one.down]
+    limited = [one for one in answer.survival if one.up or one.down]
     used = {part.number for part in answer.parts}
-    shown = sorted(told, key=lambda one: (one.number not in used, not one.decides))[:SHOWN]
+    shown = sorted(limited, key=lambda one: (one.number not in used, not one.decides))[:SHOWN]
     if shown:
         yield "  the choice survives:"
     for one in shown:
@@ -120,7 +120,7 @@ def _survival(answer: MappingAnswer) -> Iterator[str]:
         up = f"+{one.up - 1:.0%}" if one.up else "any rise"
         sure = "; its interval reaches that" if one.decides else ""
         yield from wrapped(f"{down}, {up} on {one.number}{sure}; then {one.winner}", "    ")
-    if not told:
+    if not limited:
         yield "  the choice survives any single number that is wrong by up to 30 times"
 
 

@@ -109,12 +109,12 @@ def _show(options: argparse.Namespace) -> int:
 def _estimate(options: argparse.Namespace) -> int:
     """Print estimates by device: a table, or JSON."""
     asked = Asked(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Asked)})
-    found = estimates.rows(load(options.name, options.results), asked)
+    rows = estimates.rows(load(options.name, options.results), asked)
     if options.json:
-        print(json.dumps({"asked": dataclasses.asdict(asked), "estimates": [dataclasses.asdict(one) for one in found]}))
+        print(json.dumps({"asked": dataclasses.asdict(asked), "estimates": [dataclasses.asdict(one) for one in rows]}))
         return 0
     table = [["device", "what", "modeled", "", "rests on"]]
-    for one in found:
+    for one in rows:
         factor, unit = {"s": (1e6, "us"), "J": (1e3, "mJ")}[one.unit]
         digits = "-" if one.value is None else f"{factor * one.value:,.3g}"
         table.append([one.device, one.what, digits, unit, one.note or ", ".join(one.origins)])
@@ -156,23 +156,23 @@ def _value(leaf: Leaf) -> tuple[str, str]:
 
 
 def _as_json(leaf: Leaf) -> dict[str, Any]:
-    found: dict[str, Any] = {"key": leaf.path, "documentation": leaf.documentation}
+    words: dict[str, Any] = {"key": leaf.path, "documentation": leaf.documentation}
     if isinstance(leaf.value, str):
-        return found | {"value": leaf.value}
+        return words | {"value": leaf.value}
     (base,) = [unit.sign for unit in split(leaf.field)[1] if unit.factor == 1]
-    return found | {"si_unit": base, **dataclasses.asdict(leaf.value)}
+    return words | {"si_unit": base, **dataclasses.asdict(leaf.value)}
 
 
 def _check(options: argparse.Namespace) -> int:
     path = path_of(options.file, options.results)
-    platform, found = read(path)
+    platform, faults = read(path)
     if options.json:
-        print(json.dumps([problem._asdict() for problem in found]))
+        print(json.dumps([problem._asdict() for problem in faults]))
     elif platform:
-        numbers = sum(isinstance(leaf.value, Quantity) for leaf in leaves(platform))
-        print(f"{path}: fine, {numbers} numbers of {', '.join(device.name for device in platform.devices)}")
+        quantities = sum(isinstance(leaf.value, Quantity) for leaf in leaves(platform))
+        print(f"{path}: fine, {quantities} numbers of {', '.join(device.name for device in platform.devices)}")
     else:
-        print(*found, sep="\n")
+        print(*faults, sep="\n")
     return 0 if platform else 2
 
 
@@ -186,8 +186,8 @@ def _diff(options: argparse.Namespace) -> int:
         if why := _difference(*pair):
             rows.append((path, *pair, why))
     if options.json:
-        told = [{"key": path, "a": a and _as_json(a), "b": b and _as_json(b), "why": why} for path, a, b, why in rows]
-        print(json.dumps(told, ensure_ascii=False))
+        keys = [{"key": path, "a": a and _as_json(a), "b": b and _as_json(b), "why": why} for path, a, b, why in rows]
+        print(json.dumps(keys, ensure_ascii=False))
     elif rows:
         shown = [
             [path, *(" ".join(_value(leaf)).strip() if leaf else "" for leaf in pair), why] for path, *pair, why in rows
@@ -223,7 +223,7 @@ def _probe(options: argparse.Namespace) -> int:
     if not shown:
         print("probing this machine takes half a minute", file=sys.stderr, flush=True)
     platform = probe(
-        tell=lambda told: print(f"\rprobing this machine {told}", end="", file=sys.stderr) if shown else None
+        tell=lambda share: print(f"\rprobing this machine {share}", end="", file=sys.stderr) if shown else None
     )
     if shown:
         print(file=sys.stderr)

@@ -24,7 +24,7 @@ def add_command(commands: Any, name: str, summary: str, about: str, example: str
 
 def wrapped(sentence: str, indent: str = "  ") -> list[str]:
     """Break a sentence into lines; a command that is to be copied stays in one, however long it is."""
-    tied = COMMAND.sub(lambda found: found[0].replace(" ", "\0"), sentence)
+    tied = COMMAND.sub(lambda command: command[0].replace(" ", "\0"), sentence)
     wrapper = textwrap.TextWrapper(WIDTH, indent, f"{indent}  ", break_on_hyphens=False, break_long_words=False)
     return [line.replace("\0", " ") for line in wrapper.wrap(tied)]
 

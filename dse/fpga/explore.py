@@ -107,7 +107,7 @@ def _free(problem: Problem, points: Sequence[RmmPoint], slices: Sequence[Slice])
     failures: list[DoesNotFit] = []
     fitting = _rmms(points, slices)
     # Invariant: choices has the best learners beside every faster RMM of the front that leaves room for one.
-    for rmm in (fitting[place] for place in frugal([point.cost for point in fitting])):
+    for rmm in (fitting[position] for position in frugal([point.cost for point in fitting])):
         if _hopeless(rmm, alone, _ranked(choices)):
             break
         own = next(one for one in slices if not exceeded(rmm.needed, one.budget))
@@ -137,11 +137,11 @@ def _hopeless(rmm: RmmPoint, alone: Sequence[LearnerPoint], ranked: Sequence[Cho
 def _rmms(points: Sequence[RmmPoint], slices: Sequence[Slice]) -> list[RmmPoint]:
     """Select the points that fit one of the slices, in their order. DoesNotFit if none does."""
     lacking = [[exceeded(point.needed, one.budget) for one in slices] for point in points]
-    found = [point for point, each in zip(points, lacking, strict=True) if not all(each)]
-    if not found:
+    fitting = [point for point, each in zip(points, lacking, strict=True) if not all(each)]
+    if not fitting:
         nearest = min((one for each in lacking for one in each), key=shortage)
         raise DoesNotFit(nearest, f"even the RMM that comes nearest, in {' or '.join(_names(slices))},")
-    return found
+    return fitting
 
 
 def _learners(problem: Problem, budget: Budget, slices: Sequence[Slice]) -> list[LearnerPoint]:

@@ -63,8 +63,8 @@ class Problem:
 
     def units(self, cycles: int) -> tuple[int, ...] | None:
         """Find the fewest units with which each stage takes at most so many cycles; None if one cannot."""
-        found = [units_for(stage.gemm, cycles, self.fill) for stage in stages(self.network)]
-        return None if None in found else tuple(number for number in found if number)
+        counts = [units_for(stage.gemm, cycles, self.fill) for stage in stages(self.network)]
+        return None if None in counts else tuple(count for count in counts if count)
 
     @property
     def smallest(self) -> tuple[int, ...]:
@@ -85,11 +85,11 @@ def fastest(problem: Problem) -> list[LearnerPoint]:
     for pipelines in _data_parallel(problem):
         for uram in _memories(problem, pipelines):
             bound = best[1].cycles if len(best) > 1 else math.inf
-            found = _fastest_with(problem, pipelines, uram, bound)
-            if found:
+            candidate = _fastest_with(problem, pipelines, uram, bound)
+            if candidate:
                 same = [point for point in best if point.design.pipelines == pipelines]
                 rest = [point for point in best if point not in same]
-                best = sorted([*rest, min([*same, found], key=order)], key=order)[:2]
+                best = sorted([*rest, min([*same, candidate], key=order)], key=order)[:2]
     if not best:
         raise DoesNotFit(lacking(problem))
     return best
@@ -104,13 +104,13 @@ def lacking(problem: Problem) -> dict[str, tuple[float, float]]:
 
 def pareto(problem: Problem, steps: int = 8) -> list[LearnerPoint]:
     """Find the front over cycles, LUT, DSP and SRAM of the best learners for each DP in k / ``steps`` of the DSP."""
-    found, dsp = [], problem.budget.dsp
+    points, dsp = [], problem.budget.dsp
     for share in range(1, steps + 1):
         budget = replace(problem.budget, dsp=None if dsp is None else dsp * share // steps)
         part = replace(problem, budget=budget)
         for pipelines in _data_parallel(part):
-            found += [point for uram in _memories(part, pipelines) if (point := _fastest_with(part, pipelines, uram))]
-    return front(found)
+            points += [point for uram in _memories(part, pipelines) if (point := _fastest_with(part, pipelines, uram))]
+    return front(points)
 
 
 def greedy(problem: Problem) -> LearnerPoint:
@@ -122,8 +122,8 @@ def greedy(problem: Problem) -> LearnerPoint:
     smallest = min(layer.forward.macs for layer in problem.network.layers)
     ratios = [-(-stage.gemm.macs // smallest) for stage in stages(problem.network)]
     banks = sum(ratios[: len(problem.network.layers)])
-    found: list[LearnerPoint] = []
-    # Invariant: found has the best of every smaller f, all of which fit. With f = smallest every stage takes a cycle.
+    points: list[LearnerPoint] = []
+    # Invariant: points has the best of every smaller f, all of which fit. With f = smallest every stage takes a cycle.
     for factor in range(1, smallest + 1):
         units = tuple(ratio * factor for ratio in ratios)
         fitting = [
@@ -134,11 +134,11 @@ def greedy(problem: Problem) -> LearnerPoint:
         ]
         if not fitting:
             break
-        found.append(min(fitting, key=order))
-    if not found:
+        points.append(min(fitting, key=order))
+    if not points:
         least = problem.learner(1, tuple(ratios), banks, _memories(problem, 1)[0])
         raise DoesNotFit(exceeded(resources(least), problem.budget))
-    return min(found, key=order)
+    return min(points, key=order)
 
 
 def _memories(problem: Problem, pipelines: int) -> range:
@@ -184,8 +184,8 @@ class _Branch:
     def most_updates(self, units: tuple[int, ...]) -> int:
         """Find the most update units beside these, at most one for each parameter of the largest layer and pipeline."""
         most = self.pipelines * max(layer.parameters for layer in self.problem.network.layers)
-        numbers = range(1, most + 1)
-        return bisect_left(numbers, True, key=lambda one: not self.problem.fits(self.learner(units, one)))
+        counts = range(1, most + 1)
+        return bisect_left(counts, True, key=lambda one: not self.problem.fits(self.learner(units, one)))
 
     def point(self, units: tuple[int, ...]) -> LearnerPoint:
         """Price a learner with as few update units as take no longer than the most there can be."""
@@ -212,7 +212,7 @@ def _fastest_with(problem: Problem, pipelines: int, uram: int, bound: float = ma
         if point.cycles <= bound and (best is None or order(point) < order(best)):
             best, bound = point, point.cycles
         pairs = zip(gemms, units, strict=True)
-        cycles = min((stage_cycles(gemm, number - 1, fill) for gemm, number in pairs if number > 1), default=0)
+        cycles = min((stage_cycles(gemm, count - 1, fill) for gemm, count in pairs if count > 1), default=0)
         if not cycles:
             break
     return best

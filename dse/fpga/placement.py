@@ -66,14 +66,14 @@ def rmms(slices: tuple[Slice, ...], capacity: int, batch: int, clock_hz: float, 
     fanouts = rmm_search.FANOUTS if fanout is None else (fanout,)
     points = rmm_search.priced(Space(capacity, batch, fanouts, clock_hz=clock_hz))
     fitting = [point for point in points if any(not exceeded(point.needed, one.budget) for one in slices)]
-    found = []
+    designs = []
     for point in front(fitting):
         design = point.design.design
         even = math.ceil(batch / design.banks)
         draw, update = cycles.sample_cycles(design, even), cycles.update_cycles(design, even)
         share = draw / (draw + update)
-        found.append(Rmm(point, point.cycles * share, point.cycles * (1 - share)))
-    return tuple(found)
+        designs.append(Rmm(point, point.cycles * share, point.cycles * (1 - share)))
+    return tuple(designs)
 
 
 @dataclass(frozen=True)
@@ -103,26 +103,26 @@ def learners(
     whole = tuple(amounts(one.budget) for one in slices)
     alone = learner_search.fastest(Problem(network, batch, _budget(whole, None), clock_hz=clock_hz))[0]
     first = _spread(alone, whole, network, batch, clock_hz)
-    found = [first] if first else []
-    # Invariant: each of the trees so far that fits leaves room for found[0], or a learner beside it was sought.
+    placed = [first] if first else []
+    # Invariant: each of the trees so far that fits leaves room for placed[0], or a learner beside it was sought.
     for tree in trees:
         beside = _lefts(whole, amounts(tree.point.needed))
-        if beside and not any(found and found[0].fits(left) for left in beside):
+        if beside and not any(placed and placed[0].fits(left) for left in beside):
             roomiest = max(beside, key=lambda left: sum(_room(left, alone)))
             one = _spread(alone, roomiest, network, batch, clock_hz)
-            if one and one not in found:
-                found.append(one)
-    return tuple(found)
+            if one and one not in placed:
+                placed.append(one)
+    return tuple(placed)
 
 
 def _lefts(whole: Left, needs: Sequence[float]) -> list[Left]:
     """List what is left of the slices with a tree in any one that it fits."""
-    found = []
-    for place, have in enumerate(whole):
+    lefts = []
+    for position, have in enumerate(whole):
         left = tuple(have_one - need for have_one, need in zip(have, needs, strict=True))
         if min(left) >= 0:
-            found.append((*whole[:place], left, *whole[place + 1 :]))
-    return found
+            lefts.append((*whole[:position], left, *whole[position + 1 :]))
+    return lefts
 
 
 def _room(left: Left, point: LearnerPoint) -> list[float]:
@@ -143,10 +143,10 @@ def _spread(alone: LearnerPoint, left: Left, network: Network, batch: int, clock
     if sum(room) < 1:
         asked = Problem(network, batch, _budget(left, shares), clock_hz=clock_hz, pipelines=alone.design.pipelines)
         fewer = replace(asked, pipelines=None)
-        found = next((one for problem in (asked, fewer) if (one := _fastest(problem))), None)
-        if found is None:
+        answer = next((one for problem in (asked, fewer) if (one := _fastest(problem))), None)
+        if answer is None:
             return None
-        point = found
+        point = answer
     needs = amounts(point.needed)
     taken = tuple(
         tuple(min(share * need, have) for need, have in zip(needs, haves, strict=True))

@@ -44,7 +44,7 @@ class Point(Generic[D]):
 def front(points: Iterable[Point[D]]) -> list[Point[D]]:
     """Select points that no other equals or beats in cycles, LUT, DSP and SRAM; fastest first, one of equal ones."""
     ordered = sorted(points, key=lambda point: point.objectives)
-    return [ordered[place] for place in frugal([point.objectives for point in ordered])]
+    return [ordered[position] for position in frugal([point.objectives for point in ordered])]
 
 
 def pooled(budgets: Sequence[Budget]) -> Budget:

@@ -121,8 +121,8 @@ def _queues(capacity: int, banks: int, banking: str, batch: int) -> tuple[NDArra
     last_first = drawn[:, ::-1]
     order = np.argsort(last_first, axis=1, kind="stable")
     grouped = np.take_along_axis(last_first, order, axis=1)
-    places = np.arange(batch)
-    begins = np.where(np.diff(grouped, axis=1, prepend=-1) != 0, places, 0)
+    positions = np.arange(batch)
+    begins = np.where(np.diff(grouped, axis=1, prepend=-1) != 0, positions, 0)
     behind = np.empty(drawn.shape, np.int32)
-    np.put_along_axis(behind, order, (places - np.maximum.accumulate(begins, axis=1)).astype(np.int32), axis=1)
-    return (places // banks).astype(np.int32)[None, :], behind[:, ::-1]
+    np.put_along_axis(behind, order, (positions - np.maximum.accumulate(begins, axis=1)).astype(np.int32), axis=1)
+    return (positions // banks).astype(np.int32)[None, :], behind[:, ::-1]

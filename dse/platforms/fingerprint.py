@@ -58,13 +58,13 @@ def processor(cpuinfo: str) -> dict[str, Any]:
     ``cpu`` is its name. Other facts that the text lacks are None, as all are on a system without that file.
     """
     lines = (line.partition(":") for line in cpuinfo.strip().partition("\n\n")[0].splitlines())
-    told = {name.strip(): value.strip() for name, _, value in lines}
-    found = {fact: next((told[name] for name in names if name in told), None) for fact, names in PROCESSOR.items()}
-    flags = told.get("flags", told.get("Features"))
+    values = {name.strip(): value.strip() for name, _, value in lines}
+    facts = {fact: next((values[name] for name in names if name in values), None) for fact, names in PROCESSOR.items()}
+    flags = values.get("flags", values.get("Features"))
     return {
-        **found,
+        **facts,
         "vector_sets": None if flags is None else [name for name in VECTOR_SETS if name in flags.split()],
-        "cpu": told.get("model name") or platform.processor() or platform.machine(),
+        "cpu": values.get("model name") or platform.processor() or platform.machine(),
     }
 
 
@@ -121,10 +121,10 @@ def _gpus() -> list[str]:
     """List name, driver and memory of each GPU, as its driver's own tool prints them; empty without one."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     try:
-        told = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30).stdout
+        printed = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    return [line.strip() for line in told.splitlines() if line.strip()]
+    return [line.strip() for line in printed.splitlines() if line.strip()]
 
 
 def read_text(path: Path | str) -> str:

@@ -71,8 +71,8 @@ def memory_streams(nbytes: int) -> dict[str, Work]:
 
 def _each(once: Callable[[int], object]) -> Call:
     def call(turn: int, times: int) -> None:
-        for number in range(turn, turn + times):
-            once(number)
+        for current in range(turn, turn + times):
+            once(current)
 
     return call
 
@@ -91,8 +91,8 @@ def _kernels() -> dict[str, Any]:
 
     def gather(memory: Any, orders: Any, turn: int, times: int) -> Any:
         total = 0
-        for number in range(turn, turn + times):
-            for index in orders[number % len(orders)]:
+        for current in range(turn, turn + times):
+            for index in orders[current % len(orders)]:
                 total += memory[index]
         return total
 

@@ -162,8 +162,8 @@ class Link:
     @property
     def origins(self) -> set[str]:
         """Origins of the numbers that a transfer rests on."""
-        numbers = (self.alpha_seconds, self.beta_bytes_per_s, self.back_alpha_seconds, self.back_beta_bytes_per_s)
-        return {number.origin for number in numbers}
+        quantities = (self.alpha_seconds, self.beta_bytes_per_s, self.back_alpha_seconds, self.back_beta_bytes_per_s)
+        return {quantity.origin for quantity in quantities}
 
     def seconds(self, nbytes: float, back: bool = False) -> float:
         """Compute the seconds of a transfer of so many bytes."""

@@ -95,13 +95,13 @@ class Level:
 
 def levels(caches: Mapping[str, int], memory_bytes: int, threads: int) -> list[Level]:
     """Size the work of each level: caches are half filled; memory is worked on in four times the largest cache."""
-    found = []
+    sized = []
     for name, nbytes in caches.items():
         shared = min(_shared_by(name, threads), threads)
-        found.append(Level(name, nbytes, shared, nbytes // 2, nbytes // 2 // shared))
+        sized.append(Level(name, nbytes, shared, nbytes // 2, nbytes // 2 // shared))
     room = min(MOST_MEMORY_BYTES, memory_bytes // 32)
     large = min(room, max(LEAST_MEMORY_BYTES, 4 * max(caches.values(), default=0)))
-    return [*found, Level("memory", memory_bytes, threads, large, large // threads)]
+    return [*sized, Level("memory", memory_bytes, threads, large, large // threads)]
 
 
 def measure(found: Sequence[Level], threads: int, seconds: float = SECONDS, tell: Tell = lambda told: None) -> Samples:
@@ -201,8 +201,8 @@ def _told(value: float) -> Quantity:
 
 def _physical_cores() -> int:
     """Count cores, where the system tells threads of one core apart; 0 where it does not."""
-    places = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology")
-    return len({(read_text(place / "physical_package_id"), read_text(place / "core_id")) for place in places})
+    folders = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology")
+    return len({(read_text(folder / "physical_package_id"), read_text(folder / "core_id")) for folder in folders})
 
 
 def _shared_by(level: str, threads: int) -> int:

@@ -13,17 +13,17 @@ Tables = list[tuple[KeyPath, Mapping[str, Any]]]
 def between(data: Mapping[str, Any]) -> Faults:
     """List (path, sentence) of each fault. Takes tables of any content, and is silent on faults within one."""
     devices, links = _tables(data, ("device",)), _tables(data, ("link",))
-    found = [*_twice("device", devices), *_link_faults(links, [name for _, name in _named(devices)])]
+    faults = [*_twice("device", devices), *_link_faults(links, [name for _, name in _named(devices)])]
     for path, device in devices:
         for key in ("cache", "slice"):
-            found += _twice(key, _tables(device, (*path, key)))
-    return found or list(_alone(devices, links))
+            faults += _twice(key, _tables(device, (*path, key)))
+    return faults or list(_alone(devices, links))
 
 
 def _tables(data: Mapping[str, Any], path: KeyPath) -> Tables:
     parts = data.get(str(path[-1]), ())
     listed = parts if isinstance(parts, list) else ()
-    return [((*path, number), part) for number, part in enumerate(listed[:MOST_TABLES]) if isinstance(part, dict)]
+    return [((*path, position), part) for position, part in enumerate(listed[:MOST_TABLES]) if isinstance(part, dict)]
 
 
 def _named(tables: Tables) -> list[tuple[KeyPath, str]]:

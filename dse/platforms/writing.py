@@ -15,7 +15,7 @@ Source = tuple[str, str]
 def to_toml(platform: Platform, comment: str = "") -> str:
     """Write the text. The source that most numbers share stands once, at the top, below ``comment`` with its "#"."""
     sources = (leaf.value for leaf in leaves(platform) if isinstance(leaf.value, Quantity))
-    ((common, _),) = collections.Counter((found.origin, found.note) for found in sources).most_common(1)
+    ((common, _),) = collections.Counter((quantity.origin, quantity.note) for quantity in sources).most_common(1)
     return comment + "\n".join(_table(platform, "", common)) + "\n"
 
 

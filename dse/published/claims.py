@@ -35,8 +35,8 @@ def verdict_of(holds: bool) -> Verdict:
 def _modules() -> list[ModuleType]:
     """Import the modules of all papers, by paper and order."""
     names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]
-    found = [importlib.import_module(f"{__package__}.{name}") for name in names if name.endswith("_claims")]
-    return sorted(found, key=lambda module: (module.PAPER, module.ORDER))
+    modules = [importlib.import_module(f"{__package__}.{name}") for name in names if name.endswith("_claims")]
+    return sorted(modules, key=lambda module: (module.PAPER, module.ORDER))
 
 
 def papers() -> list[str]:

@@ -177,7 +177,7 @@ def _luts(quoted: Quoted) -> Claim:
     percent, whole = quoted["seed3.table_vi.ddpg_percent.lut"], quoted["alveo_u200.whole.lut"]
     printed = rows["ddpg"]["lut"]
     by_percent = percent / 100 * whole
-    each = {row: numbers["lut"] / (numbers["dsp"] / FP32.dsp) for row, numbers in rows.items()}
+    each = {row: taken["lut"] / (taken["dsp"] / FP32.dsp) for row, taken in rows.items()}
     return Claim(
         f"The DDPG learner takes {printed / 1e3:g}K LUT, {percent:g} % (Table VI).",
         _near(printed, by_percent, TOLERANCE),

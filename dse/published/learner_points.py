@@ -21,9 +21,9 @@ LEARNERS = ("slr0", "slr2")
 
 def slices(quoted: Quoted, table: str = SHELL) -> tuple[Slice, ...]:
     """List the slices of the Alveo U200, less its shell."""
-    numbers = {name: quoted.table(f"{table}.{name}") for name in SLICES}
+    resources = {name: quoted.table(f"{table}.{name}") for name in SLICES}
     return tuple(
-        Slice(name, Budget(**{kind: int(one) for kind, one in each.items()})) for name, each in numbers.items()
+        Slice(name, Budget(**{kind: int(amount) for kind, amount in each.items()})) for name, each in resources.items()
     )
 
 
@@ -91,11 +91,11 @@ class Curve:
 def curves(quoted: Quoted) -> list[Curve]:
     """Compute the curve of each network with the best learner for every batch, in the published slices."""
     budget = published_slices(quoted)
-    found = []
+    results = []
     for name, last in LEARNED.items():
         network = parse(name)
-        found.append(Curve(name, network.macs, curve(network, powers(FIRST_BATCH, last), budget)))
-    return found
+        results.append(Curve(name, network.macs, curve(network, powers(FIRST_BATCH, last), budget)))
+    return results
 
 
 def published_curve(quoted: Quoted) -> Curve:

@@ -34,9 +34,7 @@ class Quoted:
     def table(self, name: str) -> dict[str, float]:
         """Select the numbers that stand directly in a table, by the last part of their names."""
         return {
-            key.removeprefix(f"{name}."): number
-            for key, number in self.numbers.items()
-            if key.rpartition(".")[0] == name
+            key.removeprefix(f"{name}."): value for key, value in self.numbers.items() if key.rpartition(".")[0] == name
         }
 
     def where(self, name: str) -> str:

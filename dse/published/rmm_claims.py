@@ -132,8 +132,8 @@ def _failures(failing: list[fixed_point.Fit], bits: int) -> str:
     return f"at {bits} bits it fails with " + ", ".join(f"{fit.skew} (p = {fit.p_value:.1g})" for fit in failing)
 
 
-def _round(number: float) -> str:
-    return f"{number:.0e}".replace("e+0", "e").replace("e+", "e")
+def _round(value: float) -> str:
+    return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
 
 
 def _sampling_span(quoted: Quoted) -> Claim:

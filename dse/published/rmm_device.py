@@ -104,8 +104,8 @@ def _percentages(quoted: Quoted) -> Claim:
     wrong, close = [], 0
     for row in ("rmm", "dqn", "ddpg"):
         printed = quoted.table(f"seed3.table_vi.{row}_percent")
-        for kind, number in quoted.table(f"seed3.table_vi.{row}").items():
-            share = 100 * number / whole[kind]
+        for kind, amount in quoted.table(f"seed3.table_vi.{row}").items():
+            share = 100 * amount / whole[kind]
             if abs(share - printed[kind]) < A_PERCENT:
                 close += 1
             else:

@@ -135,17 +135,17 @@ def _fillings(capacity: int) -> dict[str, NDArray[np.float64]]:
 @functools.cache
 def loads() -> tuple[Load, ...]:
     """Compute the loads of both bankings, all fillings and batches, with the published number of banks."""
-    banks, found = PUBLISHED.design.banks, []
+    banks, results = PUBLISHED.design.banks, []
     fillings = _fillings(CAPACITY)
     for banking in BANKINGS:
         design = Design(CAPACITY, banks=banks, banking=banking)
         for batch in BANKED:
             for filling, leaves in fillings.items():
                 busiest = ledger(design, "sample", batch, bank_sums(design, leaves)).busiest
-                found.append(Load(banking, filling, batch, busiest, banks))
+                results.append(Load(banking, filling, batch, busiest, banks))
             busiest = ledger(design, "insert", batch).busiest
-            found.append(Load(banking, INSERTED, batch, busiest, banks))
-    return tuple(found)
+            results.append(Load(banking, INSERTED, batch, busiest, banks))
+    return tuple(results)
 
 
 def load_of(banking: str, filling: str, batch: int) -> Load:

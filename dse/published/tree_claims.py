@@ -36,19 +36,19 @@ def verdicts(found: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
     ]
 
 
-def _by_fanout(found: Iterable[Measurement], op: str, **options: str) -> dict[tuple[int, int], Series]:
+def _by_fanout(trees: Iterable[Measurement], op: str, **options: str) -> dict[tuple[int, int], Series]:
     """Collect records of the tree with these options by (N, B), then K."""
     series: dict[tuple[int, int], Series] = defaultdict(dict)
-    for record in found:
+    for record in trees:
         if (record.contestant, record.op, record.options, record.threads) == (TREE, op, options, 1):
             series[record.capacity, record.batch][record.fanout] = record
     return {cell: dict(sorted(by_k.items())) for cell, by_k in series.items() if len(by_k) >= INNER_KS}
 
 
-def _insertion_falls_with_fanout(found: Sequence[Measurement], floor: float) -> Claim:
+def _insertion_falls_with_fanout(trees: Sequence[Measurement], floor: float) -> Claim:
     text = "Insertion (a priority update) gets faster as K grows (VI-D1)."
-    paper = _rises(_by_fanout(found, "update", propagate="delta"), floor)
-    ours = _rises(_by_fanout(found, "update"), floor)
+    paper = _rises(_by_fanout(trees, "update", propagate="delta"), floor)
+    ours = _rises(_by_fanout(trees, "update"), floor)
     if not paper and not ours:
         return Claim(text, "not testable here", "no updates over several K were measured")
     evidence = [
@@ -77,9 +77,9 @@ def _rises(series: dict[tuple[int, int], Series], floor: float) -> str:
     return f"{rises} of {len(steps)} steps to the next K are slower by more than the noise floor of {floor:.0%}{worst}"
 
 
-def _sampling_has_an_inner_minimum(found: Sequence[Measurement], floor: float) -> Claim:
+def _sampling_has_an_inner_minimum(trees: Sequence[Measurement], floor: float) -> Claim:
     text = "Sampling first gets faster, then slower as K grows: it has an inner minimum (VI-D1)."
-    series = _by_fanout(found, "draw")
+    series = _by_fanout(trees, "draw")
     if not series:
         return Claim(text, "not testable here", "no samples over several K were measured")
     inner = []
@@ -97,9 +97,9 @@ def _sampling_has_an_inner_minimum(found: Sequence[Measurement], floor: float) -
     )
 
 
-def _sixteen_is_best(found: Sequence[Measurement], floor: float) -> Claim:
+def _sixteen_is_best(trees: Sequence[Measurement], floor: float) -> Claim:
     text = "K = 16 yields the best total of insertion and sampling (VI-D1)."
-    draws, updates = _by_fanout(found, "draw"), _by_fanout(found, "update")
+    draws, updates = _by_fanout(trees, "draw"), _by_fanout(trees, "update")
     best, ties, losses = [], 0, []
     for where in sorted(draws.keys() & updates.keys()):
         totals = {
@@ -122,12 +122,12 @@ def _sixteen_is_best(found: Sequence[Measurement], floor: float) -> Claim:
     )
 
 
-def _alignment_is_worth_one_percent(found: Sequence[Measurement], floor: float) -> Claim:
+def _alignment_is_worth_one_percent(trees: Sequence[Measurement], floor: float) -> Claim:
     text = "Aligning groups to cache lines is worth about 1 % (VI-G)."
-    default = {_shape(record): record for record in found if not record.options}
+    default = {_shape(record): record for record in trees if not record.options}
     gains = [
         record.seconds / default[_shape(record)].seconds - 1
-        for record in found
+        for record in trees
         if record.options == {"aligned": False} and record.contestant == TREE and _shape(record) in default
     ]
     if not gains:
@@ -142,10 +142,10 @@ def _alignment_is_worth_one_percent(found: Sequence[Measurement], floor: float) 
     )
 
 
-def _latency_is_sublinear(found: Sequence[Measurement]) -> Claim:
+def _latency_is_sublinear(trees: Sequence[Measurement]) -> Claim:
     text = "Latency grows less than linearly with the capacity (VI-C)."
     series: dict[tuple[str, int], Series] = defaultdict(dict)
-    for record in found:
+    for record in trees:
         if (record.contestant, record.options, record.threads, record.fanout) == (TREE, {}, 1, 16):
             series[record.op, record.batch][record.capacity] = record
     slopes = {
@@ -156,8 +156,8 @@ def _latency_is_sublinear(found: Sequence[Measurement]) -> Claim:
     if not slopes:
         return Claim(text, "not testable here", "no op was measured at three capacities")
     arrays = {
-        "sampling from an array of priorities": _slope(found, "flat", "draw"),
-        "updating an array of prefix sums": _slope(found, "cumsum", "update"),
+        "sampling from an array of priorities": _slope(trees, "flat", "draw"),
+        "updating an array of prefix sums": _slope(trees, "cumsum", "update"),
     }
     beside = "".join(f"; {what} has {slope:.2f}" for what, slope in arrays.items() if slope is not None)
     return Claim(
@@ -168,10 +168,10 @@ def _latency_is_sublinear(found: Sequence[Measurement]) -> Claim:
     )
 
 
-def _slope(found: Sequence[Measurement], implementation: str, op: str) -> float | None:
+def _slope(trees: Sequence[Measurement], implementation: str, op: str) -> float | None:
     """Fit the exponent of N at the smallest batch measured at three capacities."""
     series: dict[int, Series] = defaultdict(dict)
-    for record in found:
+    for record in trees:
         if (record.contestant, record.op) == (implementation, op):
             series[record.batch][record.capacity] = record
     for _, by_n in sorted(series.items()):

@@ -89,8 +89,8 @@ def split_cores(f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: i
     free = cores - reserved
     if free < 1:
         raise ProblemError(f"{cores} cores with {reserved} reserved leave none to actors and learners; reserve fewer")
-    given, u = (f_a, f_l), update_interval
-    f_a, f_l = (completed(one, free if len(one.rates) > 1 else max(1, free - 1)) for one in given)
+    curves, u = (f_a, f_l), update_interval
+    f_a, f_l = (completed(one, free if len(one.rates) > 1 else max(1, free - 1)) for one in curves)
     choice = allocate(f_a, f_l, u, cores, reserved, turns=free == 1, within=WITHIN)
     others = [
         one for one in parted(f_a, f_l, u, free) if (one.actors, one.learners) != (choice.actors, choice.learners)
@@ -106,7 +106,7 @@ def split_cores(f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: i
         (len(solutions), solutions[0] if solutions else None),
         *(f_a, f_l),
         tuple(
-            _filled_in(before, after) for before, after in zip(given, (f_a, f_l), strict=True) if before is not after
+            _filled_in(before, after) for before, after in zip(curves, (f_a, f_l), strict=True) if before is not after
         ),
     )
 
@@ -114,15 +114,15 @@ def split_cores(f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: i
 def _as_fast(others: Sequence[Allocation], choice: Allocation) -> Iterator[Allocation]:
     """Yield those that may be as fast as the choice, of as many learners the one with the fewest actors."""
     best = max(one.hz for one in (*others, choice))
-    found: dict[int, Allocation] = {}
-    # Invariant: by learners, found has the split with the fewest actors of those so far that may be as fast.
+    fewest: dict[int, Allocation] = {}
+    # Invariant: by learners, fewest has the split with the fewest actors of those so far that may be as fast.
     for one in others:
         known = all(source == "measured" for split in (one, choice) for source in split.sources)
         as_fast = one.hz >= (1 - WITHIN) * best or (known and one.high >= choice.low)
         idle = one.actors >= choice.actors and one.learners >= choice.learners  # the same, and cores besides
-        if as_fast and not idle and (one.learners not in found or one.actors < found[one.learners].actors):
-            found[one.learners] = one
-    yield from found.values()
+        if as_fast and not idle and (one.learners not in fewest or one.actors < fewest[one.learners].actors):
+            fewest[one.learners] = one
+    yield from fewest.values()
 
 
 def _filled_in(before: RateCurve, after: RateCurve) -> Evidence:
@@ -130,11 +130,11 @@ def _filled_in(before: RateCurve, after: RateCurve) -> Evidence:
     law = scaling(before)
     added = [cores for cores in after.cores if cores not in before.rates]
     source: Source = "extrapolated" if any(after.rates[x].source == "extrapolated" for x in added) else "modeled"
-    told = (
+    description = (
         f"{len(added)} of {len(after.cores)} numbers of cores, from {added[0]} to {added[-1]}, by the universal "
         f"scalability law through the others (contention {law.contention:.2g}, coherence {law.coherence:.2g})"
     )
-    return Evidence(before.name, source, told, "")
+    return Evidence(before.name, source, description, "")
 
 
 def platform_curves(parts: Parts, cores: int) -> tuple[RateCurve, RateCurve, tuple[Evidence, ...]]:

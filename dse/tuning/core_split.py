@@ -100,8 +100,8 @@ def scaling(curve: RateCurve) -> Scaling:
     parts = np.stack((np.ones_like(x), x - 1, x * (x - 1)), axis=1)[:, : len(x)] * (f / x)[:, None]
     scale = parts.max(axis=0)
     scale[scale == 0] = 1.0
-    found = nonnegative(parts / scale, np.ones(len(x))) / scale
-    alone, contention, coherence = (*found, 0.0)[:3]
+    fitted_parts = nonnegative(parts / scale, np.ones(len(x))) / scale
+    alone, contention, coherence = (*fitted_parts, 0.0)[:3]
     if alone <= 0:
         raise ProblemError(f"{curve.name}: rates on {curve.cores} cores say nothing of one core; time it on one")
     law = Scaling(float(1 / alone), float(contention / alone), float(coherence / alone), 1.0)
@@ -178,17 +178,17 @@ def allocate(
     if not 0 <= within < 1:
         raise ProblemError(f"a part of the highest rate is from 0 to below 1, not {within}")
     free = cores - reserved
-    found = list(parted(f_a, f_l, update_interval, free))
+    splits = list(parted(f_a, f_l, update_interval, free))
     if turns:
-        found += in_turns(f_a, f_l, update_interval, free)
-    if not found:
+        splits += in_turns(f_a, f_l, update_interval, free)
+    if not splits:
         least = f_a.cores[0] + f_l.cores[0]
         raise ProblemError(
             f"{cores} cores with {reserved} reserved leave {free}, {f_a.name} and {f_l.name} need {least} at least"
             + ("" if turns else "; they could take turns on the same cores")
         )
-    least_hz = (1 - within) * max(one.hz for one in found)
-    return min((one for one in found if one.hz >= least_hz), key=lambda one: (one.cores, one.actors, -one.hz))
+    least_hz = (1 - within) * max(one.hz for one in splits)
+    return min((one for one in splits if one.hz >= least_hz), key=lambda one: (one.cores, one.actors, -one.hz))
 
 
 def printed_allocations(

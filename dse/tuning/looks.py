@@ -112,11 +112,11 @@ def _climb(look: Callable[[int], float], count: int) -> None:
 def _odd(seen: Sequence[tuple[int, float]], within: float) -> str:
     """Say what of rates by rising value is not one peak: strictly up, level at the top only, strictly down."""
     top = max(rate for _, rate in seen)
-    peak = [number for number, (_, rate) in enumerate(seen) if rate == top]
-    for number, ((a, before), (b, after)) in enumerate(itertools.pairwise(seen)):
+    peak = [position for position, (_, rate) in enumerate(seen) if rate == top]
+    for position, ((a, before), (b, after)) in enumerate(itertools.pairwise(seen)):
         if before == after and (before == top or within):
             continue
-        up = number < peak[0]
+        up = position < peak[0]
         if before == after or (before > after * (1 + within) if up else after > before * (1 + within)):
             wanted, highest = "rise" if up else "fall", seen[peak[0]][0]
             return f"from {a} to {b} the rate does not {wanted} ({before:g}, {after:g}), the highest is at {highest}"

@@ -183,18 +183,18 @@ def depth_of(loop: Network, spread: float = SPREAD, ends: tuple[Network, Network
         if depth > needed and (in_turns or all(one.low >= enough for one in points[-1].simulated)):
             break
     ends_of = ("hz", "high", "low")
-    found = tuple(
-        Enough(cv, *((0, 0, 0) if in_turns else (_first(points, place, end, enough) for end in ends_of)))
-        for place, cv in enumerate(cvs)
+    simulated = tuple(
+        Enough(cv, *((0, 0, 0) if in_turns else (_first(points, at, end, enough) for end in ends_of)))
+        for at, cv in enumerate(cvs)
     )
     least, most = _between(*(ends or (loop, loop)))
     return DepthAnswer(
-        needed, min(least, needed), max(most, needed), found, tuple(points), loop.round_seconds, loop.busy
+        needed, min(least, needed), max(most, needed), simulated, tuple(points), loop.round_seconds, loop.busy
     )
 
 
-def _first(points: Sequence[DepthPoint], place: int, end: str, enough: float) -> int | None:
-    return next((one.depth for one in points if getattr(one.simulated[place], end) >= enough), None)
+def _first(points: Sequence[DepthPoint], at: int, end: str, enough: float) -> int | None:
+    return next((one.depth for one in points if getattr(one.simulated[at], end) >= enough), None)
 
 
 def _between(low: Network, high: Network) -> tuple[int, int]:

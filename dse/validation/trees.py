@@ -112,10 +112,12 @@ def questions(count: int, seed: int, threads: int) -> list[Question]:
     """Sample questions: N and B log-uniform over ``RANGE``, the first few at a small B, on up to ``threads``."""
     rng = np.random.default_rng(seed)
     sampled = []
-    for number in range(count):
+    for position in range(count):
         capacity, batch = (round(math.exp(rng.uniform(*np.log(ends)))) for ends in RANGE)
         rate, most = float(rng.choice(RATES)), int(rng.integers(1, threads + 1))
-        sampled.append(Question(capacity, batch if number >= len(SMALL_BATCHES) else SMALL_BATCHES[number], rate, most))
+        sampled.append(
+            Question(capacity, batch if position >= len(SMALL_BATCHES) else SMALL_BATCHES[position], rate, most)
+        )
     return sampled
 
 
@@ -140,8 +142,8 @@ def held(path: Path) -> list[Held]:
     except (OSError, ValueError, KeyError, RecordError):
         raise RecordError(f"{path}: no answers that were measured; {how_to_measure(f'answers {path}')}") from None
     cells = {record.cell: record.seconds for record in timed if record.primitive == ANSWER and record.median_seconds}
-    found = (_held(one["question"], one["choice"], timed, cells) for one in answers)
-    return [one for one in found if one]
+    checked = (_held(one["question"], one["choice"], timed, cells) for one in answers)
+    return [one for one in checked if one]
 
 
 def unmeasured(path: Path) -> int:
