@@ -20,7 +20,7 @@ The cost model of a tree
     ``fanout_regrets``      what answering the model's K* costs at each (N, B): a ``FanoutRegret``
 The solver
     ``Problem``             what to choose from: each ``Option`` with its ``Timed``, each ``Flow``, each link's ``Hop``
-    ``solve``               the exact best: ``Found``, or ``Infeasible``; ``ProblemError`` for numbers outside any sense
+    ``solve``               the exact best: ``Found``, or ``Infeasible``; ``ProblemError`` for what is outside any sense
 
 Each is imported when it is first asked for, so that ``import dse`` is quick.
 """

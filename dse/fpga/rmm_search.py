@@ -117,12 +117,12 @@ def _last_begun(arrived: NDArray[np.int32], behind: NDArray[np.int32], interval:
 @functools.lru_cache(maxsize=8)
 def _queues(capacity: int, banks: int, banking: str, batch: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Give, by batch and element, the cycle it comes in, S a cycle, and how many of its bank come behind it."""
-    drawn = np.stack(list(batches(Design(capacity, banks=banks, banking=banking), "sample", batch, None)))
-    last_first = drawn[:, ::-1]
+    sampled = np.stack(list(batches(Design(capacity, banks=banks, banking=banking), "sample", batch, None)))
+    last_first = sampled[:, ::-1]
     order = np.argsort(last_first, axis=1, kind="stable")
     grouped = np.take_along_axis(last_first, order, axis=1)
     positions = np.arange(batch)
     begins = np.where(np.diff(grouped, axis=1, prepend=-1) != 0, positions, 0)
-    behind = np.empty(drawn.shape, np.int32)
+    behind = np.empty(sampled.shape, np.int32)
     np.put_along_axis(behind, order, (positions - np.maximum.accumulate(begins, axis=1)).astype(np.int32), axis=1)
     return (positions // banks).astype(np.int32)[None, :], behind[:, ::-1]
