@@ -19,7 +19,8 @@ The cost model of a tree
     ``cross_validate``      every cell predicted without its (N, K): a ``HeldOut`` with its error
     ``fanout_regrets``      what answering the model's K* costs at each (N, B): a ``FanoutRegret``
 The solver
-    ``Problem``             what to choose from: each ``Option`` with its ``Timed``, each ``Flow``, each link's ``Hop``
+    ``Problem``             what to choose from: each ``Option``, each ``Flow``, each link's ``Hop``
+    ``Estimate``            a time with its 95 % interval and the ``Evidence`` it rests on
     ``solve``               the exact best: ``Found``, or ``Infeasible``; ``ProblemError`` for what is outside any sense
 
 Each is imported when it is first asked for, so that ``import dse`` is quick.
@@ -31,13 +32,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .estimate import Estimate, Evidence
     from .mapping.answer import MappingAnswer, Shortage
     from .mapping.explain import Explanation
     from .mapping.question import explain_mapping, recommend_mapping
     from .recommend import Recommendation, recommend
     from .records import Measurement, RecordError, read_file, read_folder
     from .solver.infeasible import Infeasible
-    from .solver.problem import Flow, Hop, Option, Problem, ProblemError, Timed
+    from .solver.problem import Flow, Hop, Option, Problem, ProblemError
     from .solver.search import Found, solve
     from .times.tree_cost_model import (
         CostModel,
@@ -59,9 +61,10 @@ _HOMES = {
     "mapping.explain": "Explanation",
     "mapping.question": "explain_mapping recommend_mapping",
     "recommend": "Recommendation recommend",
+    "estimate": "Estimate Evidence",
     "records": "Measurement RecordError read_file read_folder",
     "solver.infeasible": "Infeasible",
-    "solver.problem": "Flow Hop Option Problem ProblemError Timed",
+    "solver.problem": "Flow Hop Option Problem ProblemError",
     "solver.search": "Found solve",
     "times.tree_cost_model": "CostModel FanoutRegret Family HeldOut Point cross_validate fanout_regrets fit",
     "times.tree_times": "family_and_points",
@@ -73,6 +76,8 @@ __all__ = [
     "CoreSplit",
     "CostModel",
     "DepthAnswer",
+    "Estimate",
+    "Evidence",
     "Explanation",
     "Family",
     "FanoutRegret",
@@ -92,7 +97,6 @@ __all__ = [
     "Recommendation",
     "RecordError",
     "Shortage",
-    "Timed",
     "cross_validate",
     "explain_mapping",
     "family_and_points",

@@ -18,7 +18,8 @@ from typing import Any, Literal, Self
 SCHEMA = 1
 _BENCHMARKS = Path(__file__).parent.parent / "benchmarks" / "sweep.py"  # beside this package in a checkout alone
 
-Source = Literal["measured", "modeled", "quoted", "extrapolated"]
+Source = Literal["measured", "interpolated", "extrapolated", "modeled", "quoted"]
+"""The one vocabulary of where a number comes from; a record of one is never interpolated."""
 Status = Literal["ok", "skipped", "failed", "unstable"]
 
 SOURCES = ("measured", "modeled", "quoted", "extrapolated")

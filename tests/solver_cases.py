@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dse.records import Source
+from dse.estimate import Estimate, Evidence
 from dse.solver.objectives import Objective, threshold, tie_key, value
-from dse.solver.problem import PARTS, Configuration, Flow, Hop, Option, Part, Problem, Timed
+from dse.solver.problem import PARTS, Configuration, Flow, Hop, Option, Part, Problem
 from dse.solver.search import Answer
 from dse.solver.throughput import fits, outcome
 
-SOURCE: Source = "modeled"
+EVIDENCE = Evidence("test", "modeled")
 EPSILONS = (0.0, 1e-9, 0.01, 0.1, 0.5)
 DEVICES = ("cpu", "gpu", "fpga")
 TALKS: tuple[tuple[Part, Part], ...] = (
@@ -23,9 +23,9 @@ TALKS: tuple[tuple[Part, Part], ...] = (
 )
 
 
-def timed(seconds: float) -> Timed:
+def timed(seconds: float) -> Estimate:
     """A time known exactly."""
-    return Timed(seconds, seconds, seconds, SOURCE, "test")
+    return Estimate(seconds, seconds, seconds, EVIDENCE)
 
 
 def option(
@@ -37,7 +37,7 @@ def option(
 
 def hop(engine: str, alpha: float, per_byte: float) -> Hop:
     """A link in one direction."""
-    return Hop(engine, alpha, per_byte, SOURCE, "test")
+    return Hop(engine, alpha, per_byte, EVIDENCE)
 
 
 def random_problem(random: np.random.Generator) -> Problem:

@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from dse.solver.problem import LOOP, PARTS, Configuration, Flow, Hop, Option, Problem, ProblemError, Timed
+from dse.estimate import Estimate, Evidence
+from dse.solver.problem import LOOP, PARTS, Configuration, Flow, Hop, Option, Problem, ProblemError
 from dse.solver.simulation import Network, Visit, network, simulate
 from dse.solver.throughput import outcome
 from dse.tuning.presampling import bound_hz, depth_curve, depth_enough, published_loop
@@ -26,7 +27,7 @@ FLOWS = (
 
 
 def timed(seconds):
-    return Timed(seconds, seconds, seconds, "modeled", "made up")
+    return Estimate(seconds, seconds, seconds, Evidence("made up", "modeled"))
 
 
 def random_case(rng):
@@ -43,8 +44,7 @@ def random_case(rng):
                 f"{a}>{b}.{hop}" if rng.random() < 0.7 else "bus",
                 0.01,
                 float(10 ** rng.uniform(-4, -1.5)),
-                "modeled",
-                "",
+                Evidence("", "modeled"),
             )
             for hop in range(rng.integers(1, 3))
         )

@@ -162,13 +162,16 @@ def test_cells_that_are_not_there_are_no_model():
 
 def test_a_problem_is_built_and_solved():
     def option(part, device, seconds, cores=1.0):
-        time = dse.Timed(seconds, 0.9 * seconds, 1.1 * seconds, "modeled", f"{part} on {device}")
+        time = dse.Estimate(seconds, 0.9 * seconds, 1.1 * seconds, dse.Evidence(f"{part} on {device}", "modeled"))
         return dse.Option(part, device, device, f"{device}.{part}", time, {"cores": cores})
 
     parts = ("actors", "sampling", "storage", "learner", "updating")
     options = {part: (option(part, "cpu", 1e-3),) for part in parts}
     options["learner"] = (option("learner", "cpu", 4e-3), option("learner", "gpu", 2e-3))
-    ways = {pair: (dse.Hop("bus", 1e-5, 1e-9, "modeled", "bus"),) for pair in itertools.permutations(("cpu", "gpu"))}
+    ways = {
+        pair: (dse.Hop("bus", 1e-5, 1e-9, dse.Evidence("bus", "modeled")),)
+        for pair in itertools.permutations(("cpu", "gpu"))
+    }
     flows = (dse.Flow("storage", "learner", 1e5, True), dse.Flow("learner", "updating", 1e3, True))
     problem = dse.Problem(options, {"cores": 5.0}, flows, ways, depths=(0, 4))
     found = dse.solve(problem, "ratio")

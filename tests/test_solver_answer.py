@@ -33,12 +33,10 @@ def scaled(problem, number, factor):
     """The problem with a number so many times as large, wherever it is."""
 
     def time(one):
-        if one.number != number:
-            return one
-        return dataclasses.replace(one, seconds=one.seconds * factor, low=one.low * factor, high=one.high * factor)
+        return one.scaled(factor) if one.rests_on.number == number else one
 
     def hop(one):
-        if one.number != number:
+        if one.rests_on.number != number:
             return one
         alpha, each = one.alpha_seconds * factor, one.seconds_per_byte * factor
         return dataclasses.replace(one, alpha_seconds=alpha, seconds_per_byte=each)
@@ -108,11 +106,11 @@ def test_a_second_place_is_solved_again_where_its_patience_was_used_up():
         trimmed = {part: held[:1] for part, held in machine.options.items()}
         actors = dataclasses.replace(
             trimmed["actors"][0],
-            time=dataclasses.replace(trimmed["actors"][0].time, seconds=1e-12, low=1e-12, high=1e-12),
+            time=dataclasses.replace(trimmed["actors"][0].time, value=1e-12, low=1e-12, high=1e-12),
         )
 
         def learner(name, hz, need):
-            time = dataclasses.replace(trimmed["learner"][0].time, seconds=1 / hz, low=1 / hz, high=1 / hz)
+            time = dataclasses.replace(trimmed["learner"][0].time, value=1 / hz, low=1 / hz, high=1 / hz)
             return dataclasses.replace(trimmed["learner"][0], name=name, time=time, needs={"cpu.cores": need})
 
         rest = {part: tuple(_nothing(one) for one in trimmed[part]) for part in ("sampling", "storage", "updating")}
@@ -126,7 +124,7 @@ def test_a_second_place_is_solved_again_where_its_patience_was_used_up():
 
 def _nothing(option):
     return dataclasses.replace(
-        option, time=dataclasses.replace(option.time, seconds=1e-12, low=1e-12, high=1e-12), needs={}
+        option, time=dataclasses.replace(option.time, value=1e-12, low=1e-12, high=1e-12), needs={}
     )
 
 

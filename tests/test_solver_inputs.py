@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.profile.cells import options_of
+from dse.estimate import Estimate, Evidence
 from dse.fpga import learner_search, placement
 from dse.fpga.points import BOUNDED
 from dse.mapping.build import build
@@ -22,7 +23,7 @@ from dse.solver.simulation import network, simulate
 from dse.solver.throughput import fits, seconds, shortages, transfers
 from dse.times import analytic
 from dse.times.parts import Parts
-from dse.times.profile import SKIPPED, carried, of_records, over_batch, timed
+from dse.times.profile import SKIPPED, carried, of_records, over_batch
 from dse.times.trees import trees
 from impls.fpga.resources import Budget
 from impls.training import identity, load, names
@@ -77,7 +78,7 @@ def test_a_measured_cell_answers_for_itself(records, name):
     ]
     assert len(medians) >= 2
     assert found.source == "measured"
-    assert min(medians) <= found.seconds <= max(medians)
+    assert min(medians) <= found.value <= max(medians)
     assert found.low <= min(medians)
     assert found.high >= max(medians)
 
@@ -85,9 +86,9 @@ def test_a_measured_cell_answers_for_itself(records, name):
 def test_another_batch_and_interval_reuse_the_profile_and_say_so(records):
     table = of_records(records, KEY, with_batch(load("hopper_ddpg"), 200, update_interval=4))
     assert table.differs == ("learner.batch", "learner.update_interval")
-    assert table.time("learner step", 128).seconds < table.time("learner step", 200).seconds
-    assert table.time("learner step", 200).seconds < table.time("learner step", 256).seconds
-    assert table.time("learner step", 200).source == "measured"
+    assert table.time("learner step", 128).value < table.time("learner step", 200).value
+    assert table.time("learner step", 200).value < table.time("learner step", 256).value
+    assert table.time("learner step", 200).source == "interpolated"
     assert table.time("learner step", 16_384).source == "extrapolated"
     assert table.time("storage gather", 200) is None  # measured at one B alone, and no law was given
 
@@ -105,20 +106,23 @@ def test_what_only_the_name_and_the_length_of_a_run_change_is_the_same_workload(
 
 
 def test_between_batches_a_time_lies_on_the_line_of_logarithms():
-    cells = {10: timed(1.0, 1.1, "measured", "a"), 1000: timed(4.0, 1.1, "measured", "a")}
-    assert over_batch(cells, 100, "n").seconds == pytest.approx(2.0)
-    assert over_batch(cells, 10, "n").seconds == 1.0
+    cells = {
+        10: Estimate.within(1.0, 1.1, Evidence("a", "measured")),
+        1000: Estimate.within(4.0, 1.1, Evidence("a", "measured")),
+    }
+    assert over_batch(cells, 100, "n").value == pytest.approx(2.0)
+    assert over_batch(cells, 10, "n").value == 1.0
     beyond = over_batch(cells, 2000, "n")
-    assert (beyond.source, beyond.number) == ("extrapolated", "n")
-    assert 4.0 < beyond.seconds <= 8.0
-    assert beyond.high / beyond.seconds >= 1.1
+    assert (beyond.source, beyond.rests_on.number) == ("extrapolated", "n")
+    assert 4.0 < beyond.value <= 8.0
+    assert beyond.high / beyond.value >= 1.1
 
 
 def test_what_is_carried_further_is_less_sure():
-    cell = timed(1.0, 1.2, "measured", "a")
+    cell = Estimate.within(1.0, 1.2, Evidence("a", "measured"))
     near, far = carried(cell, 1.5, "n"), carried(cell, 6.0, "n")
-    assert far.seconds == 6.0
-    assert far.high / far.seconds > near.high / near.seconds > 1.2
+    assert far.value == 6.0
+    assert far.high / far.value > near.high / near.value > 1.2
 
 
 def test_serial_loops_tell_what_parts_do_not_add_up_to(records):
@@ -132,15 +136,15 @@ def test_serial_loops_tell_what_parts_do_not_add_up_to(records):
     }
     batch, over = workload.learner.batch, table.overheads
     alone = table.time("learner step", batch)
-    rest = alone.seconds + table.time("storage gather", batch).seconds
+    rest = alone.value + table.time("storage gather", batch).value
     insertion = steps.get("buffer insert", 0.0) / workload.actors.local_storage
     told = steps["actor step"] + insertion + steps["numba tree"]
     assert told + over.rest * rest == pytest.approx(steps["loop step"], rel=1e-9)
     assert told + over.rest_seconds + rest == pytest.approx(steps["loop step"], rel=1e-9)
     assert over.cold_seconds * batch < steps["numba tree"]
-    assert over.step(alone).seconds == pytest.approx(alone.seconds + over.rest_seconds)
-    large = dataclasses.replace(alone, seconds=10 * alone.seconds, low=10 * alone.low, high=10 * alone.high)
-    assert over.step(large).seconds == pytest.approx(large.seconds * over.rest)
+    assert over.step(alone).value == pytest.approx(alone.value + over.rest_seconds)
+    large = alone.scaled(10)
+    assert over.step(large).value == pytest.approx(large.value * over.rest)
 
 
 # Laws
@@ -158,16 +162,16 @@ def test_laws_hold_within_their_factor_for_nine_in_ten_of_the_cells_they_were_dr
         workload, table = load(name), of_records(records, KEY, load(name))
         for (threads, batch), _ in table.alone("learner step").items():
             law = analytic.learner(cpu, cpu, workload, batch, threads)
-            learner.append((law.seconds, table.time("learner step", batch, threads).seconds))
+            learner.append((law.seconds, table.time("learner step", batch, threads).value))
         layout, local = layout_of(workload), workload.actors.local_storage
         gathered = layout.record_bytes * (5 if layout.frames > 1 else 1)
         written = layout.record_bytes * (local + layout.fillers) / local
         for what, nbytes in (("storage gather", gathered), ("storage write", written)):
             for (_, count), _ in table.alone(what).items():
                 law = analytic.rows_moved(cpu, count, count * nbytes)
-                rows.append((law.seconds, table.time(what, count).seconds))
+                rows.append((law.seconds, table.time(what, count).value))
         weights = 4.0 * table.rows[0].options["parameters"]
-        fetches.append((analytic.fetch(weights).seconds, table.time("weights fetch", 1, via="shared").seconds))
+        fetches.append((analytic.fetch(weights).seconds, table.time("weights fetch", 1, via="shared").value))
     trees = []
     for one in records:
         key = (one.primitive, one.contestant, one.source, one.threads, one.options)
@@ -268,9 +272,9 @@ def test_insertions_cost_the_tree_and_the_storage():
     for device in often.platform.devices:
         few, many = trees(often, device, False)[0], trees(seldom, device, False)
         same = next(tree for tree in many if tree.name == few.name)
-        assert same.update.seconds > few.update.seconds
-        assert same.draw.seconds == few.draw.seconds
-        assert seldom.rows_moved(device).seconds > often.rows_moved(device).seconds
+        assert same.update.value > few.update.value
+        assert same.draw.value == few.draw.value
+        assert seldom.rows_moved(device).value > often.rows_moved(device).value
 
 
 def test_every_number_has_its_evidence():
@@ -281,8 +285,8 @@ def test_every_number_has_its_evidence():
     ):
         built = build(parts_of(platform, name))
         for problem in built.problems.values():
-            numbers = {option.time.number for options in problem.options.values() for option in options}
-            numbers |= {hop.number for way in problem.ways.values() for hop in way}
+            numbers = {option.time.rests_on.number for options in problem.options.values() for option in options}
+            numbers |= {hop.rests_on.number for way in problem.ways.values() for hop in way}
             assert numbers <= set(built.evidence)
     assert all(one.told and one.command for one in built.evidence.values())
 
@@ -438,9 +442,9 @@ def test_more_threads_than_were_measured_go_by_a_law_from_the_most_that_were():
     found = {one.cores: one.step for one in parts.learners(parts.cpu) if "threads" in one.told}
     assert list(found) == [1, 2, 4, 8, 16]
     assert [found[count].source for count in (1, 4, 8, 16)] == ["measured", "modeled", "modeled", "modeled"]
-    assert found[2].seconds > found[4].seconds > found[16].seconds > found[2].seconds / 8
-    assert found[16].high / found[16].seconds > found[4].high / found[4].seconds > found[2].high / found[2].seconds
-    assert "from 2 as measured" in found[16].told
+    assert found[2].value > found[4].value > found[16].value > found[2].value / 8
+    assert found[16].high / found[16].value > found[4].high / found[4].value > found[2].high / found[2].value
+    assert "from 2 as measured" in found[16].rests_on.told
 
 
 def test_threads_are_wished_of_the_processors_options_alone():

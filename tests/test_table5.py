@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from dse.estimate import Estimate, Evidence
 from dse.published import mapping_times, mappings, quoted
 from dse.published.mappings import Judged, Row
-from dse.solver.problem import Timed
 from reports import style
 from reports.sections import published, validation
 
@@ -30,7 +30,7 @@ def pong(printed):
 
 
 def timed(seconds):
-    return Timed(seconds, seconds, seconds, "modeled", "made up")
+    return Estimate(seconds, seconds, seconds, Evidence("made up", "modeled"))
 
 
 def row(published, ours, ties=(), holds=None):
@@ -51,8 +51,8 @@ def test_the_eleven_published_mappings_are_quoted_once_each_with_their_place(pri
 def test_learners_are_pinned_where_a_rate_is_printed(printed):
     pong = mapping_times.pins(printed, "pong_dqn", 256)
     rate = 565.3 * 0.246
-    assert pong["gpu"].seconds == pytest.approx(1 / rate)
-    assert pong["cpu"].seconds == pytest.approx(197.6 / rate)
+    assert pong["gpu"].value == pytest.approx(1 / rate)
+    assert pong["cpu"].value == pytest.approx(197.6 / rate)
     assert {time.source for time in pong.values()} == {"quoted"}
     hopper = mapping_times.pins(printed, "hopper_ddpg", 16384)
     assert hopper["fpga"].seconds / hopper["gpu"].seconds == pytest.approx(10.5)
@@ -62,9 +62,9 @@ def test_learners_are_pinned_where_a_rate_is_printed(printed):
 def test_the_design_of_cartpole_is_the_quoted_rate_at_its_own_batch_and_modeled_elsewhere(printed):
     quoted_time = mapping_times.pins(printed, "cartpole_ddpg", 16384)["fpga"]
     modeled = mapping_times.pins(printed, "cartpole_ddpg", 2048)["fpga"]
-    assert quoted_time.seconds == pytest.approx(1 / (217.5 * 7.012))
+    assert quoted_time.value == pytest.approx(1 / (217.5 * 7.012))
     assert modeled.source == "modeled"
-    assert modeled.seconds == pytest.approx((1024 + 9 - 1) * 16 / 200e6, rel=0.01)
+    assert modeled.value == pytest.approx((1024 + 9 - 1) * 16 / 200e6, rel=0.01)
 
 
 def test_a_pin_is_the_time_of_the_fastest_learner_and_keeps_the_others_in_proportion(printed):
@@ -73,7 +73,7 @@ def test_a_pin_is_the_time_of_the_fastest_learner_and_keeps_the_others_in_propor
     for device, time in mapping_times.pins(printed, "pong_dqn", 256).items():
         after = [one.seconds for one in pinned.options["learner"] if one.device == device]
         before = [one.seconds for one in modeled.options["learner"] if one.device == device]
-        assert min(after) == pytest.approx(time.seconds)
+        assert min(after) == pytest.approx(time.value)
         assert [one / min(after) for one in after] == pytest.approx([one / min(before) for one in before])
     assert pinned.options["updating"] == modeled.options["updating"]
 

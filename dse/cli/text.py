@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from impls.terminal import COMMAND
 
-from ..times.parts import Evidence
+from ..estimate import Evidence
 
 WIDTH = 116
 WIDE = 0.2  # of an interval, beyond which no third digit is known

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..estimate import Evidence
 from ..records import how_to_measure
 from ..solver.infeasible import Infeasible
 from ..solver.objectives import Objective, bottleneck, threshold
 from ..solver.problem import LOOP, PARTS, Configuration, Option
 from ..solver.sensitivity import Survival, Terms, around, spreads
 from ..solver.throughput import LOOP_BOUND
-from ..times.parts import Evidence
 from .alternatives import Other, Solved, best_placement, by_mapping, difference, key_of, mapping_of, others
 from .build import Built
 from .constraints import RULE
@@ -150,9 +150,12 @@ def _part(built: Built, chosen: Configuration, option: Option) -> PartAnswer:
     if option.part in ("sampling", "updating") and chosen.sampling.name == JOINED:
         name, time, details = chosen.updating.name, chosen.updating.time, dict(built.details(chosen.updating))
         draw, update = details.pop("draw_seconds"), details.pop("update_seconds")
-        share = draw / (draw + update) if option.part == "sampling" else update / time.seconds
-    ends = time.seconds * share, time.low * share, time.high * share
-    return PartAnswer(option.part, option.device, option.engine, name, details, *ends, time.source, time.number)
+        share = draw / (draw + update) if option.part == "sampling" else update / time.value
+    spent, evidence = time.scaled(share), time.rests_on
+    return PartAnswer(
+        *(option.part, option.device, option.engine, name, details),
+        *(spent.value, spent.low, spent.high, evidence.source, evidence.number),
+    )
 
 
 def _bottleneck(chosen: Configuration, objective: Objective, engine: str) -> str:
@@ -182,10 +185,10 @@ def _terms(built: Built, result: Solved, objective: Objective) -> tuple[Terms, l
 def _numbers(built: Built, result: Solved) -> list[str]:
     """Of the chosen configuration, parts first, then links."""
     problem, chosen = built.problems[result.place], result.answer.configuration
-    numbers = [option.time.number for option in chosen.options]
+    numbers = [option.time.rests_on.number for option in chosen.options]
     for flow in problem.flows:
         way = problem.ways.get((chosen.of(flow.source).device, chosen.of(flow.target).device), ())
-        numbers += [hop.number for hop in way]
+        numbers += [hop.rests_on.number for hop in way]
     return [number for number in dict.fromkeys(numbers) if number in built.evidence]
 
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..estimate import Evidence
 from ..platforms import Device
 from ..solver.problem import PARTS, Configuration, Option, Part, Problem, ProblemError
 from ..times.analytic import budgets
-from ..times.parts import Evidence, Parts
-from ..times.profile import factor_of
+from ..times.parts import Parts
 from ..times.trees import trees
 from .constraints import RULE
 from .options import ARRANGEMENT, OptionBuilder, OptionKey, Place, key_of
@@ -36,19 +36,27 @@ class Built:
     parts: Parts
     shown: Mapping[OptionKey, Mapping[str, Any]]
 
-    @property
+    @functools.cached_property
     def evidence(self) -> Mapping[str, Evidence]:
-        """By number."""
-        return self.parts.evidence
+        """Evidence by number, of every option and link; of several that share a number the first one's."""
+        known: dict[str, Evidence] = {}
+        for problem in self.problems.values():
+            for option in (option for options in problem.options.values() for option in options):
+                known.setdefault(option.time.rests_on.number, option.time.rests_on)
+            for hop in (hop for way in problem.ways.values() for hop in way):
+                known.setdefault(hop.rests_on.number, hop.rests_on)
+        return known
 
     def rests_on(self, number: str, chosen: Configuration) -> Evidence:
-        """A number's evidence, as it is of the chosen options: their words, and how far off they may be."""
-        known, times = self.evidence[number], [one.time for one in chosen.options if one.time.number == number]
-        longest = max(times, key=lambda time: time.seconds, default=None)
-        if longest is None or not longest.told:
-            return known
-        within = max(factor_of(time) for time in times)
-        return replace(known, source=longest.source, told=f"{longest.told}; right within a factor of {within:.3g}")
+        """The evidence of a number: that of the chosen options where they rest on it, with how far off a law may be."""
+        times = [option.time for option in chosen.options if option.time.rests_on.number == number]
+        if not times:
+            return self.evidence[number]
+        longest = max(times, key=lambda time: time.value).rests_on
+        if longest.source in ("measured", "interpolated"):
+            return longest
+        within = max(time.factor for time in times)
+        return replace(longest, told=f"{longest.told}; right within a factor of {within:.3g}")
 
     def notes(self, chosen: Configuration) -> Iterator[str]:
         """What the numbers behind a configuration leave out, and wishes that say nothing about it."""

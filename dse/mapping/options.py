@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..estimate import Estimate
 from ..platforms import Device
-from ..solver.problem import PARTS, Option, Part, Timed
+from ..solver.problem import PARTS, Option, Part
 from ..times.parts import Learner, Parts
 from ..times.trees import Tree
 from .constraints import rules_of
@@ -100,14 +101,14 @@ class OptionBuilder:
         name: str,
         device: str,
         engine: str,
-        time: Timed,
+        time: Estimate,
         needs: Mapping[str, float],
         told: Mapping[str, Any],
     ) -> None:
         """An option, if it is not ruled out by what is asked for."""
         if part == "actors" or self.parts.fixed.get(part) in (None, device):
             if self.place.in_turns and (call := self.parts.call_seconds(device)):
-                time = replace(time, seconds=time.seconds + call, low=time.low + call / 2, high=time.high + 2 * call)
+                time = time.plus(call, 2.0)
             option = Option(part, name, device, engine, time, needs)
             self.options[part].append(option)
             self.shown[key_of(option)] = told
@@ -176,18 +177,18 @@ class OptionBuilder:
     def _one_tree(self, device: Device, trees: Sequence[Tree], homes: Sequence[Device]) -> None:
         engine, first = self.engine(device, "replay"), trees[0].draw
         rules = rules_of(device, homes)
-        nothing = replace(first, seconds=NOTHING, low=NOTHING, high=NOTHING)
+        nothing = replace(first, value=NOTHING, low=NOTHING, high=NOTHING)
         self.add("sampling", "with updating", device.name, engine, nothing, rules("joins"), {})
         for tree in trees:
             needs = {**tree.needs, **self._driver(device), **rules("keeps")}
-            told = {**tree.told, "draw_seconds": tree.draw.seconds, "update_seconds": tree.update.seconds}
-            self.add("updating", tree.name, device.name, engine, _sum(tree.draw, tree.update), needs, told)
+            told = {**tree.told, "draw_seconds": tree.draw.value, "update_seconds": tree.update.value}
+            self.add("updating", tree.name, device.name, engine, tree.draw + tree.update, needs, told)
 
     def _two_trees(self, device: Device, trees: Sequence[Tree], homes: Sequence[Device]) -> None:
         engine, rules = self.engine(device, "replay"), rules_of(device, homes)
         for tree in trees:
             needs = {**tree.needs, **self._driver(device)}
-            twice = _sum(tree.draw, tree.draw)
+            twice = tree.draw + tree.draw
             mine, yours = {**needs, **rules("draws alone")}, {**needs, **rules("updates alone")}
             self.add("sampling", f"copy in {tree.name}", device.name, engine, twice, mine, tree.told)
             self.add("updating", f"sums of {tree.name}", device.name, engine, tree.update, yours, tree.told)
@@ -195,10 +196,6 @@ class OptionBuilder:
 
 def _fastest(trees: Sequence[Tree]) -> list[Tree]:
     """Those as fast as the first few, whatever slices they are in."""
-    times = dict.fromkeys((tree.draw.seconds, tree.update.seconds) for tree in trees)
+    times = dict.fromkeys((tree.draw.value, tree.update.value) for tree in trees)
     fastest = list(times)[:PARTED_TREES]
-    return [tree for tree in trees if (tree.draw.seconds, tree.update.seconds) in fastest]
-
-
-def _sum(one: Timed, other: Timed) -> Timed:
-    return replace(one, seconds=one.seconds + other.seconds, low=one.low + other.low, high=one.high + other.high)
+    return [tree for tree in trees if (tree.draw.value, tree.update.value) in fastest]

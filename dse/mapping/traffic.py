@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
+from ..estimate import Evidence
 from ..platforms import Device, Link
 from ..records import Source
 from ..solver.problem import Flow, Hop
-from ..times.parts import Evidence, Parts
+from ..times.parts import Parts
 
 INDEX_BYTES, PRIORITY_BYTES, SUM_BYTES, SAMPLE_BYTES = 4.0, 4.0, 8.0, 8.0
 
@@ -48,12 +49,10 @@ def _hops(parts: Parts, start: str, links: Sequence[Link], process: str) -> Iter
         end = link.source if back else link.target
         alpha = link.back_alpha_seconds if back else link.alpha_seconds
         beta = link.back_beta_bytes_per_s if back else link.beta_bytes_per_s
-        source = source_of(link.origins)
-        number, hops = f"link {link.name}", link.hops.value
-        told = f"the platform file: {alpha.note}"
+        hops = link.hops.value
         command = "no command here times a link; time one, and state alpha and beta in the platform file"
-        parts.evidence.setdefault(number, Evidence(number, source, told, command))
-        yield Hop(process or f"link {start} to {end}", hops * alpha.value, hops / beta.value, source, number)
+        evidence = Evidence(f"link {link.name}", source_of(link.origins), f"the platform file: {alpha.note}", command)
+        yield Hop(process or f"link {start} to {end}", hops * alpha.value, hops / beta.value, evidence)
         start = end
 
 

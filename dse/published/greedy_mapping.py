@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..solver.problem import PARTS, Option, Part, Problem, ProblemError, Timed
+from ..estimate import Estimate, Evidence
+from ..solver.problem import PARTS, Option, Part, Problem, ProblemError
 
 Reals = NDArray[np.float64]
 LEARNER, RMM, ACTORS = "Learner", "RMM", "Actors"
@@ -193,7 +194,8 @@ def _measured_together(table: DeviceTable, members: Sequence[str], device: str) 
 
 
 def _option(part: Part, device: str, engine: str, seconds: float) -> Option:
-    return Option(part, device, device, engine, Timed(seconds, seconds, seconds, "modeled", f"{part} on {device}"))
+    time = Estimate(seconds, seconds, seconds, Evidence(f"{part} on {device}", "modeled"))
+    return Option(part, device, device, engine, time)
 
 
 def _removing(table: DeviceTable, tested: Sequence[str]) -> Mapped:

@@ -14,11 +14,12 @@ from pathlib import Path
 from impls.fpga.learner import ledger
 from impls.training import Workload, load
 
+from ..estimate import Estimate, Evidence
 from ..mapping.options import Place
 from ..mapping.question import MappingQuestion
 from ..platforms import Platform
 from ..platforms import load as load_platform
-from ..solver.problem import Option, Problem, Timed
+from ..solver.problem import Option, Problem
 from .learner_points import published
 from .quoted import Quoted
 
@@ -36,7 +37,7 @@ def asked(quoted: Quoted) -> list[tuple[str, int]]:
     return list(dict.fromkeys((workload, int(batch)) for workload, batch, _ in found))
 
 
-def pins(quoted: Quoted, name: str, batch: int) -> dict[str, Timed]:
+def pins(quoted: Quoted, name: str, batch: int) -> dict[str, Estimate]:
     """Return a learner's time by device, where it need not be modeled from the device alone.
 
     Quoted, where Table VII prints a rate: a mapping that is s times slower than the optimal one takes s / rate. That is
@@ -49,14 +50,15 @@ def pins(quoted: Quoted, name: str, batch: int) -> dict[str, Timed]:
         if not is_cartpole:
             return {}
         seconds = ledger(published(quoted), batch).seconds
-        return {"fpga": Timed(seconds, seconds, seconds, "modeled", "the design that Table VII implies")}
+        return {"fpga": Estimate(seconds, seconds, seconds, Evidence("the design that Table VII implies", "modeled"))}
     rate = quoted[f"{where}.watts"] * quoted[f"{where}.gps_per_watt"]
     found = {}
     for mapping, behind in sorted(quoted.table(f"{TABLE}.{name}.{batch}").items()):
         learner, rmm, _ = mapping.split("-")
         if (learner, rmm) != ("G", "G"):
             seconds = behind / rate
-            found[DEVICES[learner]] = Timed(seconds, seconds, seconds, "quoted", f"{mapping} in Tables V and VII")
+            evidence = Evidence(f"{mapping} in Tables V and VII", "quoted")
+            found[DEVICES[learner]] = Estimate(seconds, seconds, seconds, evidence)
     return found
 
 
@@ -76,18 +78,18 @@ def problem_of(quoted: Quoted, results: Path, name: str, batch: int) -> tuple[Pr
     problem, workload = _built(results, name, batch)
     for device, pinned in pins(quoted, name, batch).items():
         learners = problem.options["learner"]
-        factor = pinned.seconds / fastest(learners)[LETTERS[device]].seconds
+        factor = pinned.value / fastest(learners)[LETTERS[device]].value
         made = tuple(slower(one, factor, pinned) if one.device == device else one for one in learners)
         problem = dataclasses.replace(problem, options={**problem.options, "learner": made})
     return problem, workload
 
 
-def slower(option: Option, factor: float, pinned: Timed | None = None) -> Option:
+def slower(option: Option, factor: float, pinned: Estimate | None = None) -> Option:
     """Multiply an option's time by a factor; with ``pinned``, take the source of that time."""
-    ends = {end: getattr(option.time, end) * factor for end in ("seconds", "low", "high")}
+    time = option.time.scaled(factor)
     if pinned:
-        ends = dict.fromkeys(ends, ends["seconds"])
-    return dataclasses.replace(option, time=dataclasses.replace(pinned or option.time, **ends))
+        time = Estimate(time.value, time.value, time.value, pinned.rests_on)
+    return dataclasses.replace(option, time=time)
 
 
 def trees(problem: Problem) -> tuple[Option, ...]:
@@ -95,7 +97,7 @@ def trees(problem: Problem) -> tuple[Option, ...]:
     return tuple(one for one in problem.options["updating"] if not any(name.endswith(" alone") for name in one.needs))
 
 
-def fastest(options: Sequence[Option]) -> dict[str, Timed]:
+def fastest(options: Sequence[Option]) -> dict[str, Estimate]:
     """Give the time of the fastest option on each device, by letter."""
     ordered = sorted(options, key=lambda one: -one.seconds)
     return {LETTERS[one.device]: one.time for one in ordered}

@@ -16,10 +16,11 @@ from pathlib import Path
 from impls.training import Workload
 from impls.training.sizes import layout_of
 
+from ..estimate import Estimate
 from ..mapping.answer import JOINED
 from ..solver.infeasible import Infeasible
 from ..solver.objectives import EPSILONS, bottleneck
-from ..solver.problem import LOOP, Configuration, Part, Problem, Timed
+from ..solver.problem import LOOP, Configuration, Part, Problem
 from ..solver.search import Found, solve
 from .greedy_mapping import ACTORS, LEARNER, RMM, DeviceTable, printed, printed_storage, traffic_words
 from .mapping_times import DEVICES, LETTERS, TABLE, asked, fastest, problem_of, slower, trees
@@ -67,8 +68,8 @@ class Row:
     greedy: Judged
     ours: Judged
     ties: tuple[Judged, ...]
-    learner: Mapping[str, Timed]
-    rmm: Mapping[str, Timed]
+    learner: Mapping[str, Estimate]
+    rmm: Mapping[str, Estimate]
     limit_hz: float
     baselines: tuple[tuple[Judged, float], ...]
     holds: Mapping[str, tuple[float, float] | None]
@@ -129,11 +130,11 @@ def row(quoted: Quoted, results: Path, name: str, batch: int) -> Row:
     )
 
 
-def _greedy(workload: Workload, learner: Mapping[str, Timed], rmm: Mapping[str, Timed]) -> str:
+def _greedy(workload: Workload, learner: Mapping[str, Estimate], rmm: Mapping[str, Estimate]) -> str:
     """Run Algorithm 3 as printed; a primitive that a device cannot run takes forever there."""
     names = {letter: device.upper() for letter, device in DEVICES.items()}
     seconds = {
-        (primitive, name): times[letter].seconds if letter in times else math.inf
+        (primitive, name): times[letter].value if letter in times else math.inf
         for primitive, times in ((LEARNER, learner), (RMM, rmm))
         for letter, name in names.items()
     }

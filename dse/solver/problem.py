@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from ..records import Source
+from ..estimate import Estimate, Evidence
 
 Part = Literal["actors", "sampling", "storage", "learner", "updating"]
 PARTS: tuple[Part, ...] = ("actors", "sampling", "storage", "learner", "updating")
@@ -23,29 +23,6 @@ LOOP: tuple[Part, ...] = ("sampling", "storage", "learner", "updating")
 
 class ProblemError(ValueError):
     """A problem or a question is outside any sense; the message names the value and the remedy."""
-
-
-@dataclass(frozen=True)
-class Timed:
-    """A time with its 95 % interval and where it is from. ``number``: the measurement or model it rests on, by name.
-
-    Times that rest on the same number are wrong together: sensitivity scales all of them at once. ``told``: what this
-    one rests on in words, where that differs between times of one number.
-    """
-
-    seconds: float
-    low: float
-    high: float
-    source: Source
-    number: str
-    told: str = ""
-
-    def __post_init__(self) -> None:
-        if not (0 < self.low <= self.seconds <= self.high < math.inf):
-            raise ProblemError(
-                f"{self.number}: a time must be above 0, finite and within its interval, not {self.seconds} in "
-                f"[{self.low}, {self.high}]"
-            )
 
 
 @dataclass(frozen=True)
@@ -61,13 +38,13 @@ class Option:
     name: str
     device: str
     engine: str
-    time: Timed
+    time: Estimate
     needs: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
         """Of one gradient step."""
-        return self.time.seconds
+        return self.time.value
 
 
 @dataclass(frozen=True)
@@ -95,8 +72,7 @@ class Hop:
     engine: str
     alpha_seconds: float
     seconds_per_byte: float
-    source: Source
-    number: str
+    rests_on: Evidence
 
 
 @dataclass(frozen=True)

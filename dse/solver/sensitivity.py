@@ -67,13 +67,13 @@ class Terms:
             spent = seconds(problem, one)
             for part in PARTS:
                 option = one.of(part)
-                n = place[option.time.number]
+                n = place[option.time.rests_on.number]
                 if objective != "training" or part != "actors":
                     self._busy[c, row[option.engine], n] += spent[part]
                 if part in LOOP:
                     self._loop[c, n] += spent[part] / (one.depth + 1)
             for flow, hop, taken in transfers(problem, one):
-                n = place[hop.number]
+                n = place[hop.rests_on.number]
                 if objective != "training" or "actors" not in (flow.source, flow.target):
                     self._busy[c, row[hop.engine], n] += taken
                 if flow.waits:
@@ -156,8 +156,8 @@ def spreads(problems: Sequence[Problem], chosen: Configuration | None = None) ->
     """
     found = _widest(option for problem in problems for options in problem.options.values() for option in options)
     for hop in (hop for problem in problems for way in problem.ways.values() for hop in way):
-        factor = LINK_FACTORS[hop.source]
-        found[hop.number] = Spread(1 / factor, factor)
+        factor = LINK_FACTORS[hop.rests_on.source]
+        found[hop.rests_on.number] = Spread(1 / factor, factor)
     return found | (_widest(chosen.options) if chosen else {})
 
 
@@ -165,9 +165,9 @@ def _widest(options: Iterable[Option]) -> dict[str, Spread]:
     found: dict[str, Spread] = {}
     for option in options:
         time = option.time
-        known = found.get(time.number, Spread(1.0, 1.0))
-        low, high = time.low / time.seconds, time.high / time.seconds
-        found[time.number] = Spread(min(known.low, low), max(known.high, high))
+        known = found.get(time.rests_on.number, Spread(1.0, 1.0))
+        low, high = time.low / time.value, time.high / time.value
+        found[time.rests_on.number] = Spread(min(known.low, low), max(known.high, high))
     return found
 
 

@@ -8,11 +8,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..estimate import Estimate
 from ..records import Measurement
-from ..solver.problem import Timed
 from ..stats import geometric_mean
 
-Times = Callable[[str, int], Timed | None]
+Times = Callable[[str, int], Estimate | None]
 """Of a part (a contestant and an op), at a batch size; None where it was not timed."""
 
 
@@ -34,12 +34,12 @@ class Overheads:
     insert_seconds: float
     told: str
 
-    def step(self, alone: Timed) -> Timed:
+    def step(self, alone: Estimate) -> Estimate:
         """A gradient step in such a process."""
-        seconds = max(alone.seconds * self.rest, alone.seconds + self.rest_seconds)
-        slower = seconds / alone.seconds
+        seconds = max(alone.value * self.rest, alone.value + self.rest_seconds)
+        slower = seconds / alone.value
         low, high = alone.low * max(1.0, self.rest / self.rest_factor), alone.high * slower * self.rest_factor
-        return dataclasses.replace(alone, seconds=seconds, low=min(low, seconds), high=high)
+        return dataclasses.replace(alone, value=seconds, low=min(low, seconds), high=high)
 
 
 def overheads(
@@ -85,10 +85,10 @@ def _beyond(time: Times, steps: Mapping[str, Measurement]) -> Overheads | None:
     inserting = often = 0.0
     if (insert := steps.get("buffer insert")) and (write := time("storage write", insert.batch)):
         small = time("numba update", insert.batch)
-        inserting = max(insert.seconds - write.seconds - (small.seconds if small else 0.0), 0.0)
+        inserting = max(insert.seconds - write.value - (small.value if small else 0.0), 0.0)
         often = u / insert.batch * insert.seconds
-    cold = max(tree.seconds - draw.seconds - update.seconds, 0.01 * tree.seconds) / tree.batch
-    parts = learner.seconds + gather.seconds
+    cold = max(tree.seconds - draw.value - update.value, 0.01 * tree.seconds) / tree.batch
+    parts = learner.value + gather.value
     rest = max(loop.seconds - u * actor.seconds - often - tree.seconds, parts)
     return Overheads(cold, 1.0, rest / parts, 1.0, rest - parts, inserting, "")
 

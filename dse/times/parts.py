@@ -15,14 +15,14 @@ from impls.levels import level_sizes
 from impls.training import Workload
 from impls.training.sizes import layout_of, networks
 
+from ..estimate import Estimate, Evidence
 from ..fpga import placement
 from ..fpga.points import BOUNDED
 from ..platforms import Device, Platform
 from ..records import Source, benchmark
-from ..solver.problem import Timed
 from . import analytic
 from .analytic import Law, clock_of, doubled
-from .profile import PerformanceTable, Row, factor_of, timed
+from .profile import PerformanceTable, Row
 
 COMMANDS = {
     "cpu": "on that machine: {profile}, then ask with --platform this",
@@ -33,21 +33,11 @@ COMMANDS = {
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What a number rests on: in words, and how to measure it (again)."""
-
-    number: str
-    source: Source
-    told: str
-    command: str
-
-
-@dataclass(frozen=True)
 class Learner:
     """A way to take gradient steps."""
 
     name: str
-    step: Timed
+    step: Estimate
     cores: int
     needs: Mapping[str, float]
     told: Mapping[str, Any]
@@ -55,7 +45,7 @@ class Learner:
 
 @dataclass
 class Parts:
-    """Times of a workload's parts on a platform, and the evidence for each number that was used.
+    """Times of a workload's parts on a platform, each with its evidence.
 
     ``table``: records of this very machine; ``reference``: those of another one, for what no platform file tells.
     ``called``: how the one who asks names the workload, which may be a file, so that commands take it.
@@ -67,7 +57,6 @@ class Parts:
     reference: PerformanceTable | None
     fixed: Mapping[str, Any]
     called: str = ""
-    evidence: dict[str, Evidence] = field(default_factory=dict)
     _learners: dict[str, list[Learner]] = field(default_factory=dict)
 
     @property
@@ -125,7 +114,7 @@ class Parts:
 
     # Actors
 
-    def actor_step(self, processes: int) -> Timed:
+    def actor_step(self, processes: int) -> Estimate:
         """Seconds between two environment steps of any of x processes."""
         number = f"f_a({self.cpu.name})"
         if self.table and (known := self.table.time("actor step", 1, processes, f"{number} x={processes}")):
@@ -135,7 +124,7 @@ class Parts:
             if one and table:
                 speedup, more = analytic.scaled(1.0, processes, analytic.ACTOR_CONTENTION)
                 slower = 1.0 if table is self.table else analytic.pace(self.cpu)
-                law = Law(one.seconds * slower / speedup, factor * more * factor_of(one), "")
+                law = Law(one.value * slower / speedup, factor * more * one.factor, "")
                 told = f"one process on machine {table.machine_key}, by clocks, and x by a law from Amdahl's to linear"
                 return self.modeled(dataclasses.replace(law, told=told), number, "extrapolated")
         speedup, more = analytic.scaled(1.0, processes, analytic.ACTOR_CONTENTION)
@@ -143,11 +132,10 @@ class Parts:
         told = f"{step * 1e3:.2g} ms with inference, for no profile of {self.workload.name} tells"
         return self.modeled(Law(step / speedup, analytic.ACTOR_FACTOR * more, told), number)
 
-    def acting(self, processes: int, shares_weights: bool = False) -> Timed:
+    def acting(self, processes: int, shares_weights: bool = False) -> Estimate:
         """Seconds that any of x processes spends on a gradient step, with the weights it fetches."""
-        u, step, fetch = self.workload.learner.update_interval, self.actor_step(processes), self.fetches(shares_weights)
-        ends = u * (step.low + fetch / 2), u * (step.high + 2 * fetch)
-        return dataclasses.replace(step, seconds=u * (step.seconds + fetch), low=ends[0], high=ends[1])
+        step = self.actor_step(processes).plus(self.fetches(shares_weights), 2.0)
+        return step.scaled(self.workload.learner.update_interval)
 
     def fetches(self, shares_weights: bool) -> float:
         """Seconds of weights fetched, an environment step: each actor's own, every sync_interval of its steps."""
@@ -157,7 +145,7 @@ class Parts:
         spent = 0.0
         for op in ("publish", "fetch"):
             known = self.table.time(f"weights {op}", 1, via="shared") if self.table else None
-            spent += known.seconds if known else analytic.fetch(self.weights_bytes).seconds / 2
+            spent += known.value if known else analytic.fetch(self.weights_bytes).seconds / 2
         return spent / (actors.sync_interval * actors.count)
 
     # Learners
@@ -200,7 +188,7 @@ class Parts:
 
     def _one_thread(self, table: PerformanceTable, batch: int) -> float:
         known = table.time("learner step", batch)
-        return known.seconds if known else float(batch)
+        return known.value if known else float(batch)
 
     def _beyond(self, threads: int) -> Law | None:
         """Of more threads than were measured, from the most that were."""
@@ -211,7 +199,7 @@ class Parts:
         before, sure = analytic.scaled(1.0, most, analytic.LEARNER_CONTENTION)
         speedup, less_sure = analytic.scaled(1.0, threads, analytic.LEARNER_CONTENTION)
         told = f"{threads} threads by a law from Amdahl's to linear, from {most} as measured"
-        return Law(known.seconds * before / speedup, factor_of(known) * less_sure / sure, told)
+        return Law(known.value * before / speedup, known.factor * less_sure / sure, told)
 
     def _thread_counts(self, what: str) -> list[int]:
         """Those that were measured, and powers of two beyond."""
@@ -265,7 +253,7 @@ class Parts:
 
     # Storage
 
-    def rows_moved(self, device: Device) -> Timed:
+    def rows_moved(self, device: Device) -> Estimate:
         """Seconds of a gradient step: B records gathered, u written."""
         local, number = self.workload.actors.local_storage, f"storage({device.name})"
         if device.kind == "cpu" and self.table:
@@ -275,9 +263,8 @@ class Parts:
                 for op, size, nbytes in kinds
             )
             if gather and write:
-                more = write.seconds * self.inserts
-                known = Timed(gather.seconds + more, gather.low + more, gather.high + more, gather.source, number)
-                return self.measured(known, self.table, "storage gather")
+                both = gather.plus(write.value * self.inserts).resting_on(number=number)
+                return self.measured(both, self.table, "storage gather")
         law = analytic.rows_moved(device, self.batch, self.batch * self.transition_bytes)
         written = self.inserts * self._rows_seconds(device, self.written_bytes, local)
         law = dataclasses.replace(law, seconds=law.seconds + written)
@@ -293,26 +280,21 @@ class Parts:
 
     # Evidence
 
-    def measured(self, known: Timed, table: PerformanceTable, what: str) -> Timed:
-        """The time, with what it rests on told."""
+    def measured(self, known: Estimate, table: PerformanceTable, what: str) -> Estimate:
+        """The time with its evidence in words."""
         rows: list[Row] = [row for row in table.rows if row.what == what]
         where = rows[-1].told if rows else ""
         reused = f"; profiled with other {', '.join(table.differs)}" if table.differs else ""
-        kind = "" if known.source == "measured" else ", carried on by a fit"
-        self.tell(known.number, known.source, f"{what}{kind}: {where}{reused}", self._profile)
-        return known
+        kind = ", carried on by a fit" if known.source == "extrapolated" else ""
+        return known.resting_on(told=f"{what}{kind}: {where}{reused}", command=self._profile)
 
     @property
     def _profile(self) -> str:
         """The command that measures this workload's parts."""
         return benchmark(f"profile --workload {self.workload_word}")
 
-    def modeled(self, law: Law, number: str, source: Source = "modeled") -> Timed:
-        """A law's time, with what it rests on told."""
+    def modeled(self, law: Law, number: str, source: Source = "modeled") -> Estimate:
+        """A law's time with its evidence in words."""
         kind = next((device.kind for device in self.platform.devices if f"({device.name})" in number), "cpu")
-        self.tell(number, source, law.told, COMMANDS[kind].format(workload=self.workload_word, profile=self._profile))
-        return timed(law.seconds, law.factor, source, number, law.told)
-
-    def tell(self, number: str, source: Source, told: str, command: str) -> None:
-        """What a number rests on, unless that is told already."""
-        self.evidence.setdefault(number, Evidence(number, source, told, command))
+        command = COMMANDS[kind].format(workload=self.workload_word, profile=self._profile)
+        return Estimate.within(law.seconds, law.factor, Evidence(number, source, law.told, command))

@@ -18,9 +18,9 @@ from impls.training import Workload, WorkloadError, identity, load
 from impls.training.workload import RESULTS_ALONE
 
 from .. import stats
+from ..estimate import Estimate, Evidence
 from ..platforms import Platform
-from ..records import Measurement, RecordError, Source, how_to_measure, read_folder, twins
-from ..solver.problem import Timed
+from ..records import Measurement, RecordError, how_to_measure, read_folder, twins
 from .batch_law import flat_then_linear
 from .overheads import Overheads, Times, overheads
 from .tree_times import Configuration, Question, Table
@@ -29,18 +29,6 @@ FREE = ("learner.batch", "learner.update_interval", "learner.learning_starts", "
 """Keys of a workload that may differ from the profiled one: what depends on them is asked for, never looked up."""
 Shape = Callable[[int], float]
 SKIPPED = ("questions.jsonl", "peers.jsonl")  # what answers are tested with, and what other libraries take
-LEAST_SPREAD = 1.02
-
-
-def timed(seconds: float, factor: float, source: Source, number: str, told: str = "") -> Timed:
-    """A time that is right within ``factor``, either way."""
-    factor = max(factor, LEAST_SPREAD)
-    return Timed(seconds, seconds / factor, seconds * factor, source, number, told)
-
-
-def factor_of(time: Timed) -> float:
-    """The wider side of its interval."""
-    return max(time.high / time.seconds, time.seconds / time.low)
 
 
 @dataclass(frozen=True)
@@ -52,7 +40,7 @@ class Row:
     threads: int
     beside: str
     options: Mapping[str, Any]
-    time: Timed
+    time: Estimate
     told: str
 
 
@@ -77,7 +65,7 @@ class PerformanceTable:
 
     def time(
         self, what: str, batch: int, threads: int = 1, number: str = "", shape: Shape | None = None, **options: Any
-    ) -> Timed | None:
+    ) -> Estimate | None:
         """Of a call: measured, interpolated over batches, or carried on by a fit ("extrapolated"); None without any.
 
         ``shape``: a law in B, up to a factor, for what was measured at one B alone; without it another B has no time.
@@ -100,47 +88,47 @@ class PerformanceTable:
         """Factor on a time while something else runs on cores of its own; 1 where nothing was measured."""
         own = [row for row in self.rows if row.what == what and row.beside == beside and row.options["cores"] == "own"]
         base = [row for row in self.rows if row.what == what and row.beside == "nothing"]
-        return own[0].time.seconds / base[0].time.seconds if own and base else 1.0
+        return own[0].time.value / base[0].time.value if own and base else 1.0
 
-    def tree(self, configuration: Configuration, op: str, capacity: int, batch: int, number: str) -> Timed | None:
+    def tree(self, configuration: Configuration, op: str, capacity: int, batch: int, number: str) -> Estimate | None:
         """Of a draw or an update by a tree: this workload's own rows first, then the sweep's for any (N, B)."""
         key = (configuration.contestant, configuration.threads)
         own = None
         if not configuration.options:
             own = self.time(f"{key[0]} {op}", batch, key[1], number, fanout=configuration.fanout, capacity=capacity)
-        if self.trees is None or (own and own.source == "measured"):
+        if self.trees is None or (own and own.source != "extrapolated"):
             return own
         known = self.trees.call(configuration, op, Question(capacity, batch, 0.0, configuration.threads))
         if known is None:
             return own
-        source: Source = "extrapolated" if known.basis == "extrapolated" else "measured"
-        return Timed(known.seconds, known.low_seconds, known.high_seconds, source, number)
+        return Estimate(known.seconds, known.low_seconds, known.high_seconds, Evidence(number, known.basis))
 
 
-def over_batch(cells: Mapping[int, Timed], batch: int, number: str) -> Timed:
+def over_batch(cells: Mapping[int, Estimate], batch: int, number: str) -> Estimate:
     """A time at B from those at measured batches: log-log between two, beyond them by the flat-then-linear fit.
 
     Between, the interval is as wide as the fit misses its own points, halved; beyond, as wide as it misses at worst.
     """
     if batch in cells:
-        return dataclasses.replace(cells[batch], number=number)
+        return cells[batch].resting_on(number=number)
     sizes = sorted(cells)
-    law = flat_then_linear(sizes, [cells[size].seconds for size in sizes])
-    misses = [abs(math.log(law.seconds(size) / cells[size].seconds)) for size in sizes]
+    law = flat_then_linear(sizes, [cells[size].value for size in sizes])
+    misses = [abs(math.log(law.seconds(size) / cells[size].value)) for size in sizes]
     if not sizes[0] < batch < sizes[-1]:
-        own = max(factor_of(cells[sizes[0]]), factor_of(cells[sizes[-1]]))
-        return timed(law.seconds(batch), own * math.exp(max(misses)), "extrapolated", number)
+        own = max(cells[sizes[0]].factor, cells[sizes[-1]].factor)
+        return Estimate.within(law.seconds(batch), own * math.exp(max(misses)), Evidence(number, "extrapolated"))
     low, high = next(pair for pair in itertools.pairwise(sizes) if pair[0] < batch < pair[1])
     part = math.log(batch / low) / math.log(high / low)
-    seconds = cells[low].seconds ** (1 - part) * cells[high].seconds ** part
-    own = max(factor_of(cells[low]), factor_of(cells[high]))
+    seconds = cells[low].value ** (1 - part) * cells[high].value ** part
+    own = max(cells[low].factor, cells[high].factor)
     missed = math.sqrt(sum(miss * miss for miss in misses) / len(misses)) / 2
-    return timed(seconds, own * math.exp(missed), "measured", number)
+    return Estimate.within(seconds, own * math.exp(missed), Evidence(number, "interpolated"))
 
 
-def carried(cell: Timed, ratio: float, number: str) -> Timed:
+def carried(cell: Estimate, ratio: float, number: str) -> Estimate:
     """A time that is ``ratio`` times a measured one by a law, and by half of that in doubt."""
-    return timed(cell.seconds * ratio, factor_of(cell) * math.sqrt(max(ratio, 1 / ratio)), "extrapolated", number)
+    factor = cell.factor * math.sqrt(max(ratio, 1 / ratio))
+    return Estimate.within(cell.value * ratio, factor, Evidence(number, "extrapolated"))
 
 
 def read(results: Path, machine_key: str, workload: Workload) -> PerformanceTable:
@@ -231,18 +219,18 @@ def _rows(records: Iterable[Measurement], profiled: str, floor: float) -> Iterab
             options = {**record.options, "capacity": record.capacity, "fanout": record.fanout}
             low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
             sigma = stats.log_sigma(stats.Interval(record.seconds, low, high), floor)
-            time = timed(record.seconds, math.exp(stats.Z * sigma), "measured", what)
+            time = Estimate.within(record.seconds, math.exp(stats.Z * sigma), Evidence(what, "measured"))
             told = f"{record.command}, at {(record.commit or 'no commit')[:8]}, {record.utc}"
             beside = str(record.options.get("beside", ""))
             yield Row(what, record.batch, record.threads, beside, options, time, told)
 
 
-def _merged(times: Sequence[Timed]) -> Timed:
+def _merged(times: Sequence[Estimate]) -> Estimate:
     """The same thing measured several times: the geometric mean, as uncertain as any one and as they lie apart."""
-    seconds = stats.geometric_mean([time.seconds for time in times])
+    seconds = stats.geometric_mean([time.value for time in times])
     return dataclasses.replace(
         times[0],
-        seconds=seconds,
+        value=seconds,
         low=min(seconds, *(time.low for time in times)),
         high=max(seconds, *(time.high for time in times)),
     )

@@ -11,11 +11,11 @@ from typing import Any
 import impls
 from impls.fpga.resources import exceeded
 
+from ..estimate import Estimate, Evidence
 from ..fpga import placement
 from ..fpga.points import BOUNDED
 from ..platforms import Device
 from ..records import Source, benchmark
-from ..solver.problem import Timed
 from . import analytic
 from .analytic import Law, clock_of, doubled
 from .overheads import Overheads
@@ -29,6 +29,7 @@ PROFILED = "numba"  # the tree that profiles time
 LEAF_BYTES = 20.0  # with inner levels, at K = 2 in two copies
 WISHES = ("fanout", "contestant", "threads")
 SWEEP = "sweep --preset quick"
+SURE: tuple[Source, ...] = ("measured", "interpolated", "extrapolated")  # of records, the surest first
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Tree:
     """A sum tree on a device: seconds of a gradient step's draw, and of its update with the insertions."""
 
     name: str
-    draw: Timed
-    update: Timed
+    draw: Estimate
+    update: Estimate
     threads: int
     needs: Mapping[str, float]
     told: Mapping[str, Any]
@@ -51,7 +52,7 @@ def trees(parts: Parts, device: Device, cold: bool) -> list[Tree]:
     else:
         found = list((_gpu if device.kind == "gpu" else _fpga)(parts, device))
     kept = [tree for tree in found if all(parts.grants(key, tree.told.get(key)) for key in wishes)]
-    return sorted(kept, key=lambda tree: (tree.draw.seconds + tree.update.seconds, tree.name))
+    return sorted(kept, key=lambda tree: (tree.draw.value + tree.update.value, tree.name))
 
 
 def _measured(parts: Parts, cold: bool) -> Iterator[Tree]:
@@ -65,7 +66,7 @@ def _measured(parts: Parts, cold: bool) -> Iterator[Tree]:
     here = [one for one in sorted(known, key=repr) if impls.traits(one.contestant).runs_on == parts.cpu.kind]
     able = [one for one in here if one.threads <= parts.cores]
     found = [tree for one in able if (tree := _of(parts, table, one, cold))]
-    yield from [tree for tree in found if tree.update.source == "measured"] or found
+    yield from [tree for tree in found if tree.update.source != "extrapolated"] or found
 
 
 def _of(parts: Parts, table: PerformanceTable, configuration: Configuration, cold: bool) -> Tree | None:
@@ -75,29 +76,25 @@ def _of(parts: Parts, table: PerformanceTable, configuration: Configuration, col
     update = table.tree(configuration, "update", replay.capacity, parts.batch, number)
     if not (draw and update):
         return None
-    insert = (table.tree(configuration, "update", replay.capacity, local, number) or update).seconds
+    insert = (table.tree(configuration, "update", replay.capacity, local, number) or update).value
     told = f"records of machine {table.machine_key}"
     if cold and (over := table.overheads):
         told += f", plus {over.cold_seconds * 1e9:.0f} ns an element for a cold cache ({over.told})"
         draw, update = _chilled(draw, over, parts.batch), _chilled(update, over, parts.batch)
         insert += over.insert_seconds
-    more = insert * parts.inserts
-    worst: Source = "extrapolated" if "extrapolated" in (draw.source, update.source) else "measured"
-    update = dataclasses.replace(
-        update, seconds=update.seconds + more, low=update.low + more / 2, high=update.high + 2 * more, source=worst
+    evidence = Evidence(number, max(draw.source, update.source, key=SURE.index), told, benchmark(SWEEP))
+    draw, update = (
+        dataclasses.replace(time, rests_on=evidence) for time in (draw, update.plus(insert * parts.inserts, 2.0))
     )
-    parts.tell(number, worst, told, benchmark(SWEEP))
     shape = {"contestant": configuration.contestant, "fanout": configuration.fanout, "threads": configuration.threads}
     held = _bytes(configuration.contestant, parts, configuration.fanout)
     needs = {f"{parts.cpu.name}.memory_bytes": max(LEAF_BYTES * replay.capacity, held)}
-    return Tree(name, dataclasses.replace(draw, source=worst), update, configuration.threads, needs, shape)
+    return Tree(name, draw, update, configuration.threads, needs, shape)
 
 
-def _chilled(time: Timed, over: Overheads, batch: int) -> Timed:
+def _chilled(time: Estimate, over: Overheads, batch: int) -> Estimate:
     """A draw or an update of a tree out of the cache: half of what both take more."""
-    more = over.cold_seconds * batch / 2
-    ends = time.low + more / over.cold_factor, time.high + more * over.cold_factor
-    return dataclasses.replace(time, seconds=time.seconds + more, low=ends[0], high=ends[1])
+    return time.plus(over.cold_seconds * batch / 2, over.cold_factor)
 
 
 def _modeled(parts: Parts, device: Device) -> Iterator[Tree]:

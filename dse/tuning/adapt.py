@@ -16,14 +16,15 @@ from pathlib import Path
 
 from impls.training import Workload
 
+from ..estimate import Estimate, Evidence
 from ..mapping.build import build
 from ..mapping.question import BATCHES, MappingQuestion, ask
 from ..platforms import Platform
 from ..platforms.reading import RESULTS
-from ..solver.problem import Configuration, Problem, ProblemError, Timed
+from ..solver.problem import Configuration, Problem, ProblemError
 from ..solver.search import Found, solve
 from ..solver.throughput import Outcome, outcome
-from ..times.parts import Evidence, Parts
+from ..times.parts import Parts
 from ..times.trees import LEAF_BYTES
 from .looks import Adapted, Cap, adapt, joint
 
@@ -31,7 +32,6 @@ PROCESS_BYTES = 0.25e9  # resident, with PyTorch and an environment, on machine 
 PROCESSOR, MEMORY = "processor", "memory"
 WHOLE = 100.0  # percent
 Pair = tuple[int, int]
-_Acting = tuple[Timed, Evidence]
 _Chosen = tuple[Problem, Configuration, Outcome]
 
 
@@ -180,16 +180,15 @@ def _replayed(
 ) -> Replayed:
     """Predict the rates of all pairs under the caps."""
     looks: dict[Pair, Look] = {}
-    acting: dict[int, _Acting] = {}
+    acting: dict[int, Estimate] = {}
     # Invariant: looks has every pair under the caps, of all smaller batches, that some mapping can run.
     for batch in batches:
         allowed = [x for x in samplers if all(cap.uses(x, batch) <= cap.most for cap in caps)]
         if not allowed:
             break
         tell(batch)
-        acting = acting or {
-            x: _acting(_parts(question, x, batch), x) for x in allowed
-        }  # more records allow no more of them
+        # More records allow no more of them.
+        acting = acting or {x: _parts(question, x, batch).acting(x) for x in allowed}
         built = build(_parts(question, allowed[-1], batch), excluded=frozenset(fixed_designs(question.platform)))
         budget = f"{built.parts.cpu.name}.cores"
         cores = caps[0].most / WHOLE * built.parts.cores
@@ -200,19 +199,14 @@ def _replayed(
         ]
         fastest = functools.cache(functools.partial(_fastest, problems, acting))
         for x, (given, learner) in _row(fastest, acting, allowed):
-            looks[x, batch] = Look(given, acting[x][1], built.evidence[learner])
+            looks[x, batch] = Look(given, acting[x].rests_on, learner)
     return Replayed(question.workload.learner.update_interval, looks)
 
 
-def _acting(parts: Parts, samplers: int) -> _Acting:
-    time = parts.acting(samplers)
-    return time, parts.evidence[time.number]
-
-
 def _row(
-    fastest: Callable[[int], _Chosen | None], acting: Mapping[int, _Acting], samplers: Sequence[int]
-) -> Iterator[tuple[int, tuple[Outcome, str]]]:
-    """Yield (x, outcome and the learner's number) of rising numbers of samplers at one B.
+    fastest: Callable[[int], _Chosen | None], acting: Mapping[int, Estimate], samplers: Sequence[int]
+) -> Iterator[tuple[int, tuple[Outcome, Evidence]]]:
+    """Yield (x, outcome and the learner's evidence) of rising numbers of samplers at one B.
 
     Samplers leave fewer cores to the rest, so the learner's rate only falls with them: where it is the same at both
     ends, the mapping of the last, which fits them all, is the fastest in between too.
@@ -226,16 +220,16 @@ def _row(
     elif last:
         problem, chosen, _ = last
         for x in samplers:
-            option = dataclasses.replace(problem.options["actors"][x - 1], time=acting[x][0])
-            yield x, (outcome(problem, chosen.having(option)), chosen.learner.time.number)
+            option = dataclasses.replace(problem.options["actors"][x - 1], time=acting[x])
+            yield x, (outcome(problem, chosen.having(option)), chosen.learner.time.rests_on)
 
 
-def _fastest(problems: Sequence[Problem], acting: Mapping[int, _Acting], samplers: int) -> _Chosen | None:
+def _fastest(problems: Sequence[Problem], acting: Mapping[int, Estimate], samplers: int) -> _Chosen | None:
     """Find the mapping on which the learner could take the most steps, of equal ones that with the most steps."""
     found = []
     for problem in problems:
         if samplers <= len(problem.options["actors"]):
-            option = dataclasses.replace(problem.options["actors"][samplers - 1], time=acting[samplers][0])
+            option = dataclasses.replace(problem.options["actors"][samplers - 1], time=acting[samplers])
             one = dataclasses.replace(problem, options={**problem.options, "actors": (option,)})
             answer = solve(one, "training", 0.0, alternatives=False)
             if isinstance(answer, Found):

@@ -10,14 +10,15 @@ from pathlib import Path
 
 from impls.training import Workload
 
+from ..estimate import Estimate, Evidence
 from ..mapping.question import ask
 from ..mapping.what_if import with_changes
 from ..platforms import Platform
 from ..platforms.reading import RESULTS
 from ..records import Source
-from ..solver.problem import ProblemError, Timed
+from ..solver.problem import ProblemError
 from ..times import analytic
-from ..times.parts import Evidence, Parts
+from ..times.parts import Parts
 from .core_split import (
     LEAST_POINTS,
     Allocation,
@@ -145,17 +146,19 @@ def platform_curves(parts: Parts, cores: int) -> tuple[RateCurve, RateCurve, tup
     """
     cpu, counts = parts.cpu, range(1, cores + 1)
     acting = {x: parts.actor_step(x) for x in _profiled(parts, "actor step", counts) or counts}
-    learning: dict[int, Timed] = {}
+    learning: dict[int, Estimate] = {}
     if known := _profiled(parts, "learner step", counts):
         for way in parts.learners(cpu):
-            if way.cores in known and (way.cores not in learning or way.step.seconds < learning[way.cores].seconds):
+            if way.cores in known and (way.cores not in learning or way.step.value < learning[way.cores].value):
                 learning[way.cores] = way.step
     else:
         laws = {x: analytic.learner(cpu, cpu, parts.workload, parts.batch, x) for x in reversed(counts)}
         learning = {x: parts.modeled(law, f"f_l({cpu.name})") for x, law in laws.items()}
     f_a, f_l = (RateCurve(name, _rates(times)) for name, times in (("f_a", acting), ("f_l", learning)))
-    numbers = dict.fromkeys(time.number for times in (acting, learning) for _, time in sorted(times.items()))
-    return f_a, f_l, tuple(parts.evidence[number] for number in numbers)
+    evidence: dict[str, Evidence] = {}
+    for _, time in [*sorted(acting.items()), *sorted(learning.items())]:
+        evidence.setdefault(time.rests_on.number, time.rests_on)
+    return f_a, f_l, tuple(evidence.values())
 
 
 def _profiled(parts: Parts, what: str, counts: range) -> list[int]:
@@ -164,8 +167,8 @@ def _profiled(parts: Parts, what: str, counts: range) -> list[int]:
     return known if len(known) >= min(LEAST_POINTS, len(counts)) else []
 
 
-def _rates(times: Mapping[int, Timed]) -> dict[int, Rate]:
-    return {x: Rate(1 / time.seconds, 1 / time.high, 1 / time.low, time.source) for x, time in times.items()}
+def _rates(times: Mapping[int, Estimate]) -> dict[int, Rate]:
+    return {x: Rate(1 / time.value, 1 / time.high, 1 / time.low, time.source) for x, time in times.items()}
 
 
 def platform_split(

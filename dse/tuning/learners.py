@@ -14,11 +14,12 @@ from pathlib import Path
 from impls.training import Workload
 from impls.training.sizes import networks
 
+from ..estimate import Estimate
 from ..mapping.question import ask
 from ..platforms import Device, Platform
 from ..platforms.reading import RESULTS
 from ..records import Source
-from ..solver.problem import ProblemError, Timed
+from ..solver.problem import ProblemError
 from ..times import analytic
 from ..times.batch_law import FlatThenLinear, flat_then_linear
 from ..times.parts import Parts
@@ -184,10 +185,10 @@ def _measured(table: PerformanceTable, batch: int) -> dict[str, Term]:
     """Collect the terms that a profile has, by name."""
     replay = [table.time(f"numba {op}", batch) for op in ("draw", "update")]
     sent = [table.time(f"weights {op}", 1, via="shared") for op in ("publish", "fetch")]
-    steps = {size: rows[0].time.seconds for (_, size), rows in table.alone("learner step", 1).items()}
-    gathers = [(rows[0].time.seconds, size) for (_, size), rows in table.alone("storage gather").items()][:1]
+    steps = {size: rows[0].time.value for (_, size), rows in table.alone("learner step", 1).items()}
+    gathers = [(rows[0].time.value, size) for (_, size), rows in table.alone("storage gather").items()][:1]
     rows = [row for held in table.alone("weights average").values() for row in held]
-    means = {float(row.options["models"]): row.time.seconds for row in rows}
+    means = {float(row.options["models"]): row.time.value for row in rows}
     found = [
         *_fixed("T_replay", replay, "sampling and updating with the numba tree"),
         *_fixed("T_weights", sent, "weights of all networks, published and fetched in shared memory"),
@@ -210,13 +211,13 @@ def _measured(table: PerformanceTable, batch: int) -> dict[str, Term]:
     return {one.name: one for one in found}
 
 
-def _fixed(name: str, times: Iterable[Timed | None], told: str) -> Iterator[Term]:
+def _fixed(name: str, times: Iterable[Estimate | None], told: str) -> Iterator[Term]:
     """Yield the sum of times as a term, if all of them were measured."""
     known = list(times)
     spent = [one for one in known if one]
     if len(spent) == len(known):
         source: Source = "extrapolated" if any(one.source == "extrapolated" for one in spent) else "measured"
-        yield Term(name, FlatThenLinear(sum(one.seconds for one in spent), 0.0), "", source, told)
+        yield Term(name, FlatThenLinear(sum(one.value for one in spent), 0.0), "", source, told)
 
 
 def _sources(parts: Parts, home: Device, most: int) -> Iterator[Term]:
@@ -248,8 +249,8 @@ def _passes(parts: Parts, home: Device, most: int) -> Term:
                 f"nothing trains {parts.workload.name} on {home.name}, at B = {size}; name another device"
             )
         found.append(steps[0])
-    law = flat_then_linear(sizes, [one.seconds for one in found])
-    return Term("T_pass", law, "record", found[-1].source, parts.evidence[found[-1].number].told)
+    law = flat_then_linear(sizes, [one.value for one in found])
+    return Term("T_pass", law, "record", found[-1].source, found[-1].rests_on.told)
 
 
 def _records(parts: Parts, home: Device, most: int) -> Term:
@@ -295,4 +296,4 @@ def side_by_side(table: PerformanceTable, terms: Terms) -> Iterator[Ran]:
     for (count, batch), rows in sorted(table.alone("parallel_learners step").items()):
         if batch == terms.batch and count > 1:
             time = rows[0].time
-            yield Ran(count, time.seconds + replay, time.low + replay, time.high + replay)
+            yield Ran(count, time.value + replay, time.low + replay, time.high + replay)

@@ -24,6 +24,7 @@ from typing import Any, cast
 
 from impls.training import Workload
 
+from ..estimate import Evidence
 from ..mapping.alternatives import Solved, best_placement
 from ..mapping.answer import Shortage, lacking
 from ..mapping.question import answer_question, ask
@@ -33,7 +34,6 @@ from ..records import Source
 from ..solver.problem import LOOP, Configuration, Problem, ProblemError
 from ..solver.simulation import Network, Simulated, Visit, network, simulate
 from ..solver.throughput import transfers
-from ..times.parts import Evidence
 
 SPREAD, LEAST_SPREAD, MOST_SPREAD = (
     1.0,
@@ -235,7 +235,7 @@ def platform_depth(
         raise NothingFits(cast(Shortage, answer_question(asked)))
     problem, chosen = built.problems[result.place], result.answer.configuration
     loop, *ends = (network(problem, one, actors=False) for one in (chosen, _at(chosen, "low"), _at(chosen, "high")))
-    numbers = dict.fromkeys(chosen.of(part).time.number for part in LOOP)
+    numbers = dict.fromkeys(chosen.of(part).time.rests_on.number for part in LOOP)
     return replace(
         depth_of(loop, spread, (ends[0], ends[1])),
         times=tuple(_times(problem, chosen)),
@@ -254,14 +254,14 @@ def platform_depth(
 def _at(chosen: Configuration, end: str) -> Configuration:
     """Replace each time by one end of its interval."""
     for option in chosen.options:
-        chosen = chosen.having(replace(option, time=replace(option.time, seconds=getattr(option.time, end))))
+        chosen = chosen.having(replace(option, time=replace(option.time, value=getattr(option.time, end))))
     return chosen
 
 
 def _times(problem: Problem, chosen: Configuration) -> Iterator[Busy]:
     for option in (chosen.of(part) for part in LOOP):
         time = option.time
-        yield Busy(option.part, option.engine, time.seconds, time.low, time.high, time.source)
+        yield Busy(option.part, option.engine, time.value, time.low, time.high, time.source)
     for flow, hop, seconds in transfers(problem, chosen):
         if "actors" not in (flow.source, flow.target):
-            yield Busy(f"{flow.source} to {flow.target}", hop.engine, seconds, None, None, hop.source)
+            yield Busy(f"{flow.source} to {flow.target}", hop.engine, seconds, None, None, hop.rests_on.source)

@@ -6,11 +6,11 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dse.estimate import Estimate
 from dse.published import mappings as table5
 from dse.published import quoted
 from dse.published.mappings import Judged, Pace, Row
 from dse.published.quoted import Quoted
-from dse.solver.problem import Timed
 
 from .. import style
 from ..chart import Chart, Material, Section
@@ -92,14 +92,14 @@ def _times_row(row: Row) -> tuple[object, ...]:
     return row.workload, f"{row.batch:,}", *cells
 
 
-def _time(time: Timed | None) -> Cell:
+def _time(time: Estimate | None) -> Cell:
     if time is None:
         return Cell("does not fit")
     if time.source == "quoted":
-        return Cell(f"{1e6 * time.seconds:,.4g}", note=f"quoted: {time.number}")
+        return Cell(f"{1e6 * time.value:,.4g}", note=f"quoted: {time.rests_on.number}")
     if time.low == time.high:
-        return Cell(f"{1e6 * time.seconds:,.3g}", note=f"{time.source}: {time.number}")
-    return Cell(f"{1e6 * time.seconds:,.3g}", note=f"{1e6 * time.low:,.3g} to {1e6 * time.high:,.3g}, {time.source}")
+        return Cell(f"{1e6 * time.value:,.3g}", note=f"{time.source}: {time.rests_on.number}")
+    return Cell(f"{1e6 * time.value:,.3g}", note=f"{1e6 * time.low:,.3g} to {1e6 * time.high:,.3g}, {time.source}")
 
 
 @style.styled
