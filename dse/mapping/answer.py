@@ -253,7 +253,7 @@ def _shortage(built: Built, results: Sequence[Infeasible]) -> Shortage:
 
 
 def lacking(shortage: Shortage) -> list[str]:
-    """What would be enough, a line each: budgets to exceed, bytes in GB or MB, then links that are not there."""
+    """List what would be enough, a line each: budgets, bytes in GB or MB, then links that are not there."""
     budgets = [" and ".join(_amounts(name, *pair) for name, pair in one.items()) for one in shortage.repairs]
     return [*budgets, *(f"no chain of links from {source} to {target}" for source, target in shortage.no_links)]
 
