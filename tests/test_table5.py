@@ -1,4 +1,4 @@
-"""Seed 3's Table V: what is quoted, the times it is judged by, verdicts with their reasons, and the page's section."""
+"""Tests of Table V of [Zhang2023]: quoted numbers, the times behind the verdicts, their reasons, the page's section."""
 
 import dataclasses
 from pathlib import Path
@@ -107,7 +107,7 @@ def test_printed_baselines_that_wait_for_a_pinned_learner_are_as_slow_as_printed
 
 
 def test_the_worked_example_goes_to_fewer_devices(printed):
-    """Seed 3's text: at 2048 the GPU could hide the RMM behind the FPGA's learner, yet F-F-F is chosen."""
+    """The text of [Zhang2023]: at 2048 the GPU could hide the RMM behind the FPGA's learner, yet F-F-F is chosen."""
     problem, _ = mapping_times.problem_of(printed, RESULTS, "cartpole_ddpg", 2048)
     one, other = (mappings.judged(problem, mapping) for mapping in ("F-F-F", "F-G-F"))
     assert other.hz == pytest.approx(one.hz, rel=mappings.EPSILON)

@@ -1,4 +1,4 @@
-"""Adaptation and learners side by side, asked on the command line."""
+"""Tests of ``python -m dse adapt`` and ``learners``."""
 
 import dataclasses
 import json

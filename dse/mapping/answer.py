@@ -243,5 +243,18 @@ def _shortage(built: Built, results: Sequence[Infeasible]) -> Shortage:
     return Shortage(built.parts.platform.name, built.parts.workload.name, tuple(unique.values()), tuple(sorted(links)))
 
 
+def lacking(shortage: Shortage) -> list[str]:
+    """List what would be enough, a line each: budgets, bytes in GB or MB, then links that are not there."""
+    budgets = [" and ".join(_amounts(name, *pair) for name, pair in one.items()) for one in shortage.repairs]
+    return [*budgets, *(f"no chain of links from {source} to {target}" for source, target in shortage.no_links)]
+
+
+def _amounts(name: str, have: float, need: float) -> str:
+    if not name.endswith("_bytes"):
+        return f"{name}: have {have:,.5g}, need {need:,.5g}"
+    unit, size = ("GB", 1e9) if need >= 1e9 else ("MB", 1e6)
+    return f"{name.removesuffix('_bytes')}: have {have / size:,.4g} {unit}, need {need / size:,.4g} {unit}"
+
+
 def _excess(repair: Mapping[str, tuple[float, float]]) -> float:
     return max(need / have if have else math.inf for have, need in repair.values())
