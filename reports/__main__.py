@@ -28,10 +28,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Build the report; returns the exit code: 0 done, 2 cannot be done (one sentence says why)."""
     options = _parser().parse_args(arguments)
     try:
-        found, note = machines.read(options.results, options.machine, machines.ANYTHING, skip=(QUESTIONS_FILE,))
+        measurements, note = machines.read(options.results, options.machine, machines.ANYTHING, skip=(QUESTIONS_FILE,))
         if note and not options.json:
             print(note)
-        built = build(found, options.results, options.out, note, _silent if options.json else _told)
+        built = build(measurements, options.results, options.out, note, _silent if options.json else _say)
     except RecordError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _told(doing: str) -> None:
+def _say(doing: str) -> None:
     print(doing, file=sys.stderr, flush=True)
 
 
@@ -61,7 +61,7 @@ def _silent(doing: str) -> None:
 
 
 def build(
-    found: Sequence[Measurement],
+    measurements: Sequence[Measurement],
     results: Path,
     out: Path,
     note: str = "",
@@ -73,16 +73,16 @@ def build(
     figure that is drawn, and before the page is made.
     """
     out.mkdir(parents=True, exist_ok=True)
-    material = Material(found, tidy.about(found), results, note=note)
+    material = Material(measurements, tidy.about(measurements), results, note=note)
     paths: list[str] = []
     every = charts()
-    for number, chart in enumerate(every, 1):
+    for position, chart in enumerate(every, 1):
         try:
             rows = chart.rows(material)
             if isinstance(rows, pd.DataFrame) and rows.empty:
                 command = chart.command.format(key=material.about.key)
                 raise RecordError(f"not measured on machine {material.about.key}; this would measure it: {command}")
-            tell(f"drawing figure {number} of {len(every)}: {chart.name}")
+            tell(f"drawing figure {position} of {len(every)}: {chart.name}")
             paths += _draw(chart, rows, material, out)
         except RecordError as error:
             material.left_out[chart.name] = str(error)

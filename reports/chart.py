@@ -24,7 +24,7 @@ class Material:
     another machine's than the one that draws, where they are.
     """
 
-    found: Sequence[Measurement]
+    measurements: Sequence[Measurement]
     about: About
     results: Path
     drawn: dict[str, str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Material:
     @cached_property
     def frame(self) -> pd.DataFrame:
         """The records as one tidy table."""
-        return tidy(self.found)
+        return tidy(self.measurements)
 
     @cached_property
     def printed(self) -> Quoted:

@@ -54,8 +54,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], groups: Sequenc
 
 def _cell(value: object) -> str:
     cell = value if isinstance(value, Cell) else Cell(str(value))
-    number = "number" if cell.text.translate(NUMBER_SIGNS).isdigit() else ""
-    classes = " ".join(f"{number} {cell.classes}".split())
+    kind = "number" if cell.text.translate(NUMBER_SIGNS).isdigit() else ""
+    classes = " ".join(f"{kind} {cell.classes}".split())
     marked = f' class="{classes}"' if classes else ""
     note = f"<br><small>{safe(cell.note)}</small>" if cell.note else ""
     return f"<td{marked}>{safe(cell.text)}{note}</td>"

@@ -27,12 +27,14 @@ def topics() -> list[ModuleType]:
     """Every module of ``reports/sections`` that declares sections, by the place of its first one."""
     names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent / "sections")])]
     modules = [importlib.import_module(f"{__package__}.sections.{name}") for name in names]
-    return sorted((one for one in modules if getattr(one, "SECTIONS", ())), key=lambda one: one.SECTIONS[0].order)
+    return sorted(
+        (module for module in modules if getattr(module, "SECTIONS", ())), key=lambda module: module.SECTIONS[0].order
+    )
 
 
 def sections() -> list[Section]:
     """The sections of all topics in the order of the page."""
-    return sorted((one for topic in topics() for one in topic.SECTIONS), key=lambda one: one.order)
+    return sorted((section for topic in topics() for section in topic.SECTIONS), key=lambda section: section.order)
 
 
 def charts() -> list[Chart]:
@@ -44,7 +46,7 @@ def charts() -> list[Chart]:
 def page(material: Material) -> str:
     """The whole page as HTML."""
     title = f"K-ary sum trees on {material.about.cpu}, {material.about.cores} cores"
-    body = "\n".join(_section(one, material) for one in sections())
+    body = "\n".join(_section(section, material) for section in sections())
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -87,7 +87,7 @@ def marks(position: int, dashes: str = "-") -> dict[str, str]:
 
 def columns(points: Sequence[Any], *names: str) -> list[list[Any]]:
     """The attributes of points by these names, a list a name."""
-    return [[getattr(one, name) for one in points] for name in names]
+    return [[getattr(point, name) for point in points] for name in names]
 
 
 def bars(axes: Axes, x: Any, middle: Any, low: Any, high: Any, **how: Any) -> None:
@@ -108,9 +108,9 @@ def series(axes: Axes, rows: pd.DataFrame, x: str, label: str, style: Mapping[st
     color, marker = style["color"], style["marker"]
     for source, part in rows.sort_values(x).groupby("source"):
         is_measured = source == "measured"
-        name, drawn = (label, style) if is_measured else (f"{label} ({source})", {**style, "linestyle": ":"})
+        name, look = (label, style) if is_measured else (f"{label} ({source})", {**style, "linestyle": ":"})
         bars(axes, part[x], part["ns"], part["low_ns"], part["high_ns"], fmt="none", ecolor=color, alpha=0.7)
-        axes.plot(part[x], part["ns"], label=name, **drawn)
+        axes.plot(part[x], part["ns"], label=name, **look)
         hollow = part[part["status"] == "unstable"]
         axes.plot(hollow[x], hollow["ns"], marker, color=color, markerfacecolor="white")
 

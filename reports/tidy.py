@@ -35,30 +35,33 @@ class About:
     gpu: str = "an unknown GPU"
 
 
-def machine_of(found: Sequence[Measurement]) -> dict[str, Any]:
+def machine_of(measurements: Sequence[Measurement]) -> dict[str, Any]:
     """The machine and its software, as the last record of a sweep tells it; other libraries come with their own."""
-    of_sweeps = [record for record in found if not record.primitive.startswith("peer")]
-    return (of_sweeps or found)[-1].machine
+    of_sweeps = [record for record in measurements if not record.primitive.startswith("peer")]
+    return (of_sweeps or measurements)[-1].machine
 
 
-def about(found: Sequence[Measurement]) -> About:
+def about(measurements: Sequence[Measurement]) -> About:
     """The machine of records that are all of one, and the noise of its sweeps."""
-    machine = machine_of(found)
-    pairs = twins(timed(found))
+    machine = machine_of(measurements)
+    pairs = twins(timed(measurements))
     return About(
-        key=found[-1].machine_key,
+        key=measurements[-1].machine_key,
         cpu=str(machine.get("cpu") or "an unknown CPU"),
         cores=int(machine.get("cores") or 1),
         caches=dict(machine.get("caches") or {}),
         noise_floor=stats.noise_floor(pairs),
         pairs=len(pairs),
-        gpu=next((", ".join(one.machine["gpus"]) for one in reversed(found) if one.machine.get("gpus")), About.gpu),
+        gpu=next(
+            (", ".join(record.machine["gpus"]) for record in reversed(measurements) if record.machine.get("gpus")),
+            About.gpu,
+        ),
     )
 
 
-def sources_of(found: Iterable[Measurement | Accuracy]) -> str:
+def sources_of(measurements: Iterable[Measurement | Accuracy]) -> str:
     """Where records come from: measured, modeled ..."""
-    return " and ".join(sorted({one.source for one in found}))
+    return " and ".join(sorted({record.source for record in measurements}))
 
 
 def commit_of(record: Measurement, dirty: str = "") -> str:
@@ -66,14 +69,14 @@ def commit_of(record: Measurement, dirty: str = "") -> str:
     return (record.commit or "no commit")[:10] + (f" {dirty}" if dirty and record.dirty else "")
 
 
-def timed(found: Sequence[Measurement]) -> list[Measurement]:
+def timed(measurements: Sequence[Measurement]) -> list[Measurement]:
     """Those with a time."""
-    return [record for record in found if record.median_seconds is not None]
+    return [record for record in measurements if record.median_seconds is not None]
 
 
-def tidy(found: Sequence[Measurement]) -> pd.DataFrame:
+def tidy(measurements: Sequence[Measurement]) -> pd.DataFrame:
     """One row a timed record. ``contestant`` is categorical, so that each keeps its color in every figure."""
-    kept = timed(found)
+    kept = timed(measurements)
     frame = pd.DataFrame(list(records.to_rows(kept)), columns=[*Measurement.__dataclass_fields__])
     frame["samples_seconds"] = pd.Series([record.samples_seconds for record in kept], dtype=object)
     frame["bytes"] = pd.Series([_bytes(record) for record in kept], dtype=float)

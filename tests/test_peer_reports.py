@@ -219,7 +219,7 @@ def test_records_on_disk_make_the_section(tmp_path):
 
 def test_a_version_is_that_of_the_package_of_its_own():
     found = list(peers())
-    versions = {one.label: one.version for one in peer_section.contestants(found, found)}
+    versions = {one.label: one.version for one in peer_section.implementations(found, found)}
     assert versions["numba float32"] == "0.68"
     assert versions["torchrl float32"] == "0.7"
     assert versions["rllib"] == "ray 0.5"

@@ -16,7 +16,7 @@ class Dopamine(Peer):
     limits = (
         "updates by deltas: the root drifts",
         "of equal indices the first wins",
-        "a mass just below the total may raise",
+        "a prefix value just below the total may raise",
     )
     first_duplicate_wins = True
 

@@ -13,14 +13,14 @@ from ..markup import table
 FPGA_PAPER = "seed 3"  # in the section on an FPGA
 
 
-def judged(paper: str, found: Sequence[Measurement], results: Path, heading: str = "claim") -> str:
+def judged(paper: str, measurements: Sequence[Measurement], results: Path, heading: str = "claim") -> str:
     """A paper's claims with verdict and evidence, as a table."""
-    rows = [(one.text, one.verdict, one.evidence) for one in claims.judged(paper, found, results)]
+    rows = [(claim.text, claim.verdict, claim.evidence) for claim in claims.judged(paper, measurements, results)]
     return table((heading, "verdict", "evidence"), rows)
 
 
 def _html(paper: str, material: Material) -> str:
-    return judged(paper, material.found, material.results)
+    return judged(paper, material.measurements, material.results)
 
 
 SECTIONS = tuple(

@@ -38,7 +38,7 @@ UNCHECKED = (
 
 def section(results: Path, records: Sequence[Measurement] = ()) -> str:
     """Claims, design points and open ends as HTML. RecordError where nothing is quoted."""
-    found = quoted.read(results / "quoted")
+    quotes = quoted.read(results / "quoted")
     return (
         paragraph(
             "Nothing in this section was measured. Modeled: by cycle laws that equal simulated hardware, at "
@@ -47,7 +47,7 @@ def section(results: Path, records: Sequence[Measurement] = ()) -> str:
         )
         + judged(FPGA_PAPER, records, results, f"claim of {FPGA_PAPER}")
         + _designs()
-        + _resources(found)
+        + _resources(quotes)
         + paragraph("Not checked:")
         + items(UNCHECKED)
     )
@@ -59,7 +59,7 @@ def _designs() -> str:
     for point in POINTS:
         for law in point.laws:
             calls = [rmm_points.call(point.design, op, batch, law) for batch in BATCHES for op in ("sample", "update")]
-            times = [Cell(f"{one.cycles:,.0f}", note=f"{1e6 * one.seconds:,.3g} us") for one in calls]
+            times = [Cell(f"{call.cycles:,.0f}", note=f"{1e6 * call.seconds:,.3g} us") for call in calls]
             rows.append([_name(point), LAWS[law], *times])
     link = [(Cell("", note=f"+{1e6 * rmm_points.link_seconds(batch):,.3g} us"),) * 2 for batch in BATCHES]
     rows.append([named("host link, there and back"), "fit to a quoted log", *(cell for two in link for cell in two)])
@@ -95,36 +95,36 @@ def _cycles(point: Point, op: str, batch: int) -> float:
     return rmm_points.call(point.design, op, batch).cycles
 
 
-def _resources(found: Quoted) -> str:
+def _resources(quotes: Quoted) -> str:
     """What a pipeline and the whole take by the fitted law, and shares of the slice; the printed module as quoted."""
-    held = found.table(f"{rmm_points.SHELL}.{PUBLISHED.slr}")
-    printed = found.table("seed3.table_vi.rmm")
+    available = quotes.table(f"{rmm_points.SHELL}.{PUBLISHED.slr}")
+    printed = quotes.table("seed3.table_vi.rmm")
     quoted_row = [
         named("published (quoted)"),
         PUBLISHED.slr.upper(),
-        *(_quoted_cell(printed, held, kind) for kind in KINDS),
+        *(_quoted_cell(printed, available, kind) for kind in KINDS),
         f"{printed['sram_mb']:g}",
     ]
     rows: list[Sequence[object]] = [quoted_row]
-    taken = {point.name: rmm_points.taken(point, found) for point in POINTS}
+    taken = {point.name: rmm_points.taken(point, quotes) for point in POINTS}
     for point in POINTS:
         rows.append(_resource_row(point, taken[point.name]))
     batch = taken[PUBLISHED.name].batch
     return (
         paragraph(
             f"What they take (modeled by a fit to synthesis, for batches of up to {batch:,}): the whole with its "
-            f"dispatcher; below it the share of the slice it is meant for ({found.where(rmm_points.SHELL)}), and what "
+            f"dispatcher; below it the share of the slice it is meant for ({quotes.where(rmm_points.SHELL)}), and what "
             "each pipeline takes with its memories."
         )
         + table(("design", "slice", *KINDS.values(), "tree, MiB"), rows)
-        + items(_fitting(taken, found))
+        + items(_fitting(taken, quotes))
     )
 
 
-def _quoted_cell(printed: dict[str, float], held: dict[str, float], kind: str) -> Cell:
+def _quoted_cell(printed: dict[str, float], available: dict[str, float], kind: str) -> Cell:
     if kind not in printed:
         return Cell("not printed")
-    return Cell(f"{printed[kind]:,.0f}", note=f"{printed[kind] / held[kind]:.0%}")
+    return Cell(f"{printed[kind]:,.0f}", note=f"{printed[kind] / available[kind]:.0%}")
 
 
 def _resource_row(point: Point, taken: Taken) -> list[object]:
@@ -142,17 +142,17 @@ def _resource_row(point: Point, taken: Taken) -> list[object]:
     return [label, point.slr.upper(), *cells, f"{taken.whole.sram_bits / MIB:.2f}"]
 
 
-def _fitting(taken: dict[str, Taken], found: Quoted) -> list[str]:
+def _fitting(taken: dict[str, Taken], quotes: Quoted) -> list[str]:
     """Whether each fits its slice, and what becomes of the largest batch, whose queues may be too long."""
     sentences = []
     for point in POINTS:
-        one = taken[point.name]
-        large = rmm_points.taken(point, found, LARGEST)
-        calls = LARGEST / one.batch * _cycles(point, "sample", one.batch)
+        small = taken[point.name]
+        large = rmm_points.taken(point, quotes, LARGEST)
+        calls = LARGEST / small.batch * _cycles(point, "sample", small.batch)
         sentences.append(
-            f"Modeled, {point.name}: {_fits(point, one)}, {one.dispatch_lut / one.whole.lut:.0%} of its LUTs for "
+            f"Modeled, {point.name}: {_fits(point, small)}, {small.dispatch_lut / small.whole.lut:.0%} of its LUTs for "
             f"dispatch. With queues for batches of {LARGEST:,} it {_fits(point, large)}; sampling "
-            f"so many in calls of {one.batch:,} would take {calls:,.0f} cycles."
+            f"so many in calls of {small.batch:,} would take {calls:,.0f} cycles."
         )
     return sentences
 
@@ -196,7 +196,11 @@ CHARTS = (
 
 
 def _html(material: Material) -> str:
-    return section(material.results, material.found) + material.pictures(CHARTS) + paragraphs(material.missing(CHARTS))
+    return (
+        section(material.results, material.measurements)
+        + material.pictures(CHARTS)
+        + paragraphs(material.missing(CHARTS))
+    )
 
 
 SECTIONS = (Section(70, "On an FPGA (modeled)", _html),)

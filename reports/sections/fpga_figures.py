@@ -68,8 +68,8 @@ def learner(quoted: Quoted) -> Figure:
         axes.plot(*_milliseconds(line), label=label, **style.marks(position, "--"))
     published = _milliseconds(learner_points.published_curve(quoted))
     axes.plot(*published, color=style.COLORS[0], linestyle=":", label="cartpole, published design (DP = 2)")
-    for position, (name, place) in enumerate(RATES.items()):
-        row = quoted.table(place)
+    for position, (name, table_name) in enumerate(RATES.items()):
+        row = quoted.table(table_name)
         at = 1e3 / (row["watts"] * row["gps_per_watt"])
         marks = {"color": style.COLORS[position], "markersize": 13, "markeredgecolor": "black", "linestyle": "none"}
         axes.plot([row["batch"]], [at], "*", label=f"{name}, its fastest mapping (quoted)", **marks)
@@ -89,23 +89,23 @@ def _milliseconds(line: Curve) -> tuple[list[int], list[float]]:
 @style.styled
 def banks() -> Figure:
     """Load of the busiest bank over an even share: a panel a banking, a line a filling of the buffer."""
-    found = rmm_points.loads()
-    bankings = list(dict.fromkeys(load.banking for load in found))
+    loads = rmm_points.loads()
+    bankings = list(dict.fromkeys(load.banking for load in loads))
     titles = {"contiguous": "a sub-tree a bank (contiguous)", "interleaved": "leaf i in bank i mod S (interleaved)"}
     question = "How evenly is work spread over the banks? (modeled)"
     y = "busiest bank over even share (ratio)"
     figure, panels = style.panels(question, [titles[banking] for banking in bankings], y=y)
-    fillings = list(dict.fromkeys(load.filling for load in found))
+    fillings = list(dict.fromkeys(load.filling for load in loads))
     for axes, banking in zip(panels, bankings, strict=True):
         for position, filling in enumerate(fillings):
-            line = [load for load in found if (load.banking, load.filling) == (banking, filling)]
+            line = [load for load in loads if (load.banking, load.filling) == (banking, filling)]
             marks = style.marks(position, "--") | {"markersize": 11 - 1.7 * position}  # equal ones are seen beneath
             axes.plot(*style.columns(line, "batch", "over_even"), label=filling, **marks)
         axes.axhline(1, color="0.4", linewidth=1)
         style.x_axis(axes, rmm_points.BANKED, "elements of a call B")
     return style.captioned(
         figure,
-        f"Source: modeled; mean over seeded batches, S = {found[0].banks}, N = {rmm_points.CAPACITY:,}. At 1 every "
+        f"Source: modeled; mean over seeded batches, S = {loads[0].banks}, N = {rmm_points.CAPACITY:,}. At 1 every "
         "bank has as much to do; a batch takes as long as its busiest bank. All but the last line draw samples.",
     )
 
@@ -137,13 +137,13 @@ def leaf_bits() -> Figure:
     return figure
 
 
-def _counted(number: float) -> str:
+def _counted(count: float) -> str:
     """Plain up to a thousand, then by its unit.
 
     >>> [_counted(10.0**power) for power in (2, 5, 9, 12)]
     ['100', '100k', '1G', '1T']
     """
     for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= size:
-            return f"{number / size:g}{unit}"
-    return f"{number:g}"
+        if count >= size:
+            return f"{count / size:g}{unit}"
+    return f"{count:g}"

@@ -21,11 +21,11 @@ HEAD = ("workload", "alpha", "seeds", "steps", *REACHED, *RATES.values(), "CPU",
 
 def runs(machine: Path) -> list[tuple[dict[str, Any], pd.DataFrame]]:
     """(summary, curve) of every finished run below ``machine/training``, in the order of their folders."""
-    found = []
+    finished = []
     for path in sorted((machine / "training").glob("*/*/summary.json")):
         curve = path.with_name("curve.csv")
-        found.append((json.loads(path.read_text()), pd.read_csv(curve) if curve.exists() else pd.DataFrame()))
-    return found
+        finished.append((json.loads(path.read_text()), pd.read_csv(curve) if curve.exists() else pd.DataFrame()))
+    return finished
 
 
 def curves(machine: Path) -> pd.DataFrame:
@@ -69,24 +69,33 @@ def section(machine: Path) -> str:
         groups[summary["workload"], summary["alpha"]].append(summary)
     if not groups:
         return ""
-    told = (
+    sentence = (
         "Runs of the serial loop (measured). Those too short for an evaluation tell rates alone: sampling counts steps "
         "of the environment, update frames are updates x batch. Medians over seeds."
     )
-    return paragraph(told) + table(HEAD, [_row(*key, held) for key, held in sorted(groups.items())])
+    return paragraph(sentence) + table(HEAD, [_row(*key, summaries) for key, summaries in sorted(groups.items())])
 
 
-def _row(workload: str, alpha: float, held: list[dict[str, Any]]) -> tuple[str, ...]:
+def _row(workload: str, alpha: float, summaries: list[dict[str, Any]]) -> tuple[str, ...]:
     def median(name: str, unit: str = "") -> str:
         # A run that was killed between its last checkpoint and its summary has no rates.
-        values = [one["throughput"][name] for one in held if one["throughput"]]
+        values = [summary["throughput"][name] for summary in summaries if summary["throughput"]]
         return "none" if not values or None in values else f"{statistics.median(values):,.0f}{unit}"
 
-    tested = [f"{one['test_mean']:.0f}" for one in held if one.get("test_episodes", 0) >= 100]
-    until = [one["sample_efficiency"] for one in held if one.get("test_episodes", 0) >= 100]
-    solved = f"{held[0]['solved_at']:g}" if tested else ""
+    tested = [f"{summary['test_mean']:.0f}" for summary in summaries if summary.get("test_episodes", 0) >= 100]
+    until = [summary["sample_efficiency"] for summary in summaries if summary.get("test_episodes", 0) >= 100]
+    solved = f"{summaries[0]['solved_at']:g}" if tested else ""
     reached = ", ".join(tested) or "not trained to an end", solved
     steps = ", ".join(f"{steps:,}" if steps else "never" for steps in until)
     used = (*map(median, RATES), median("cpu_percent", " %"), median("gpu_percent"))
-    seconds = statistics.median(one["seconds"] for one in held)
-    return workload, f"{alpha:g}", str(len(held)), f"{held[0]['steps']:,}", *reached, steps, *used, f"{seconds:,.0f}"
+    seconds = statistics.median(summary["seconds"] for summary in summaries)
+    return (
+        workload,
+        f"{alpha:g}",
+        str(len(summaries)),
+        f"{summaries[0]['steps']:,}",
+        *reached,
+        steps,
+        *used,
+        f"{seconds:,.0f}",
+    )

@@ -30,22 +30,22 @@ def _evidence(material: Material) -> Evidence:
 
 
 def _cores(evidence: Evidence, _: About) -> Figure:
-    held = points.platform_cores(evidence)
+    curves = points.platform_cores(evidence)
     splits = []
     for u in points.INTERVALS:
-        chosen = allocate(held.f_a, held.f_l, u, held.total, points.RESERVED, within=points.WITHIN)
-        splits.append(figures.Split(f"{WORKLOAD}, update_interval = {u}", held.f_a, held.f_l, u, chosen))
-    origin = f"{held.total} cores of {PLATFORM}, {points.RESERVED} reserved to replay. {held.told}."
+        chosen = allocate(curves.f_a, curves.f_l, u, curves.total, points.RESERVED, within=points.WITHIN)
+        splits.append(figures.Split(f"{WORKLOAD}, update_interval = {u}", curves.f_a, curves.f_l, u, chosen))
+    origin = f"{curves.total} cores of {PLATFORM}, {points.RESERVED} reserved to replay. {curves.description}."
     return figures.cores(splits, origin)
 
 
 def _scaling(made: Sequence[Scaled], about: About) -> Figure:
-    told = (
+    origin = (
         f"from terms measured on machine {about.key}: steps on one thread (passes and update of weights together), the "
         "tree, weights through shared memory in turns, averages; records go as fast as they were gathered; a learner "
         "has a core of its own"
     )
-    return figures.scaling_factors(made, told)
+    return figures.scaling_factors(made, origin)
 
 
 CHARTS = (
@@ -65,7 +65,7 @@ CHARTS = (
     ),
     Chart(
         "solver_scaling",
-        lambda material: points.scaled(material.found, material.about.key),
+        lambda material: points.scaled(material.measurements, material.about.key),
         _scaling,
         "A line that falls like 1 / L gains nothing from more learners. Where a solid line lies below the dashed one, "
         "the printed formula promises more than the step's own times give. Figures 5.14 and 5.15 of seed 4 ask the "
@@ -110,30 +110,30 @@ def section(results: Path, key: str, pictures: str, left_out: Sequence[str]) -> 
     )
 
 
-def _answer(platform: str | Path, workload: str, results: Path, told: str) -> str:
+def _answer(platform: str | Path, workload: str, results: Path, whose: str) -> str:
     """As the command prints it; else why there is none, and what it wants."""
-    asked = f"{workload} on {told}"
+    asked = f"{workload} on {whose}"
     if isinstance(platform, Path) and not platform.is_file():
         return paragraph(f"Left out, {asked}: it was not probed; on it: {PROBE}, then {PROFILE}.")
     try:
-        given = recommend_mapping(platform, workload, results=results)
+        recommendation = recommend_mapping(platform, workload, results=results)
     except (PlatformError, RecordError, ValueError) as error:
         return paragraph(f"Left out, {asked}: {error}.")
     name = f"this --machine {platform.parent.name}" if isinstance(platform, Path) else platform
     command = f"python -m dse recommend --platform {name} --workload {workload}"
-    return paragraph(f"{asked}: {command}") + f"<pre>{safe(text(given))}</pre>\n"
+    return paragraph(f"{asked}: {command}") + f"<pre>{safe(text(recommendation))}</pre>\n"
 
 
 def _loss_table() -> str:
     rows = []
-    for one in mapping_loss.losses():
-        overall = 1 + one.share * (one.mean - 1)
-        rows.append((one.variant, f"{one.share:.1%}", f"{one.mean:.2f}x", f"{one.worst:.3f}x", f"{overall:.3f}x"))
-    told = (
+    for loss in mapping_loss.losses():
+        overall = 1 + loss.share * (loss.mean - 1)
+        rows.append((loss.variant, f"{loss.share:.1%}", f"{loss.mean:.2f}x", f"{loss.worst:.3f}x", f"{overall:.3f}x"))
+    sentence = (
         f"Seed 3's Algorithm 3 and its readings over {mapping_loss.TABLES:,} random tables of times, each against the "
         "joint optimum of learner and RMM, which by definition is 1 on every table (modeled):"
     )
-    return paragraph(told) + table(LOSS_HEAD, rows)
+    return paragraph(sentence) + table(LOSS_HEAD, rows)
 
 
 SECTIONS = (Section(90, "Which mapping", _html),)

@@ -49,7 +49,7 @@ def cores(splits: Sequence[Split], origin: str) -> Figure:
         axes.axhline(chosen.hz, color="0.35", linewidth=1, linestyle="-.", label="the system")
         style.ring(axes, chosen.actors, feeding * split.f_a.rates[chosen.actors].hz)
         style.ring(axes, chosen.learners, split.f_l.rates[chosen.learners].hz)
-        axes.text(0.03, 0.97, _told(chosen), transform=axes.transAxes, va="top", fontsize=9)
+        axes.text(0.03, 0.97, _described(chosen), transform=axes.transAxes, va="top", fontsize=9)
         low, high = axes.get_ylim()
         axes.set_ylim(low, high * (high / low) ** 0.25)  # room for the words
         style.x_axis(axes, _few(sorted(set(split.f_a.cores) | set(split.f_l.cores))), "cores")
@@ -71,7 +71,7 @@ def _curve(axes: Axes, curve: RateCurve, label: str, position: int, factor: floa
     if laws:
         axes.fill_between(list(rates), lows, highs, color=color, alpha=0.15, linewidth=0)
     known = [
-        (x, *(factor * one for one in (rate.hz, rate.low, rate.high)))
+        (x, *(factor * value for value in (rate.hz, rate.low, rate.high)))
         for x, rate in rates.items()
         if rate.source in ("measured", "quoted")
     ]
@@ -79,7 +79,7 @@ def _curve(axes: Axes, curve: RateCurve, label: str, position: int, factor: floa
         style.bars(axes, *zip(*known, strict=True), fmt=marker, color=color)
 
 
-def _told(chosen: Allocation) -> str:
+def _described(chosen: Allocation) -> str:
     """The allocation in three short lines."""
     who = f"{chosen.actors} for actors, {chosen.learners} for learners"
     bound = "both sides equal" if chosen.bottleneck == "neither" else f"bound by {chosen.bottleneck}"
@@ -90,34 +90,34 @@ def _told(chosen: Allocation) -> str:
 
 
 def _sources(splits: Sequence[Split]) -> list[str]:
-    found = {rate.source for split in splits for curve in (split.f_a, split.f_l) for rate in curve.rates.values()}
-    return [source for source in SOURCES if source in found]
+    sources = {rate.source for split in splits for curve in (split.f_a, split.f_l) for rate in curve.rates.values()}
+    return [source for source in SOURCES if source in sources]
 
 
 @style.styled
 def depths(panels_of: Sequence[Depths], cvs: Sequence[float]) -> Figure:
     """Gradient steps a second over D: the bound, and a simulation for each cv with its interval; D* as a line."""
-    titles = [one.name for one in panels_of]
+    titles = [panel.name for panel in panels_of]
     steps = panels_of[0].points[0].simulated[0].steps
     figure, panels = style.panels("How many batches should be drawn ahead? (modeled)", titles, y=RATE, sharey=False)
-    for axes, one in zip(panels, panels_of, strict=True):
-        at, bound = style.columns(one.points, "depth", "bound_hz")
+    for axes, panel in zip(panels, panels_of, strict=True):
+        at, bound = style.columns(panel.points, "depth", "bound_hz")
         axes.plot(at, bound, color="0.25", linestyle="--", label="bound")
         for position, cv in enumerate(cvs):
-            rates, *ends = style.columns([point.simulated[position] for point in one.points], "hz", "low", "high")
+            rates, *ends = style.columns([point.simulated[position] for point in panel.points], "hz", "low", "high")
             label = "simulated, exact times" if cv == 0 else f"simulated, times vary (cv = {cv:g})"
             axes.plot(at, rates, label=label, **style.marks(position, ":"))
             axes.fill_between(at, *ends, color=style.COLORS[position], alpha=0.2)
-        axes.axvline(one.enough, color="0.35", linewidth=1, linestyle="-.", label="D*, enough by the bound")
+        axes.axvline(panel.enough, color="0.35", linewidth=1, linestyle="-.", label="D*, enough by the bound")
         axes.set(xscale="linear", yscale="linear", xlabel="batches drawn ahead D (D + 1 are under way)")
     figure = style.captioned(
         figure,
         f"Source: modeled; actors left out. Bands: 95 % intervals of means over {steps:,} simulated steps; some "
         "lie above the bound by chance. The bound reaches its plateau at D*; queues may need more.",
     )
-    for axes, one in zip(panels, panels_of, strict=True):
-        style.ticks(axes.xaxis, _few([point.depth for point in one.points]))
-        _from_zero(axes, 1.15 * max(found.high for point in one.points for found in point.simulated))
+    for axes, panel in zip(panels, panels_of, strict=True):
+        style.ticks(axes.xaxis, _few([point.depth for point in panel.points]))
+        _from_zero(axes, 1.15 * max(rate.high for point in panel.points for rate in point.simulated))
     return figure
 
 
@@ -134,25 +134,25 @@ def scaling_factors(panels_of: Sequence[Scaled], learned_from: str) -> Figure:
 
     ``learned_from``: what the terms of the formulas rest on, for the caption.
     """
-    rows, titles = -(-len(panels_of) // 2), [one.name for one in panels_of]
+    rows, titles = -(-len(panels_of) // 2), [panel.name for panel in panels_of]
     cells = {"nrows": rows, "ncols": 2, "sharex": True}
     figure, panels = style.panels("How well do learners scale? (modeled)", titles, 3.5 + 2.3 * rows, SPEED_UP, **cells)
-    for place, (axes, one) in enumerate(zip(panels, panels_of, strict=True)):
-        for position, horizon in enumerate(dict.fromkeys(point.horizon for point in one.points)):
-            line = [point for point in one.points if point.horizon == horizon]
+    for cell, (axes, panel) in enumerate(zip(panels, panels_of, strict=True)):
+        for position, horizon in enumerate(dict.fromkeys(point.horizon for point in panel.points)):
+            line = [point for point in panel.points if point.horizon == horizon]
             at, exact, printed = style.columns(line, "learners", "exact", "printed")
             name = DATA_PARALLEL if horizon is None else f"SPO, H = {horizon}"
             axes.plot(at, exact, label=f"{name}: exact", **style.marks(position))
             how = style.marks(position, "--") | {"markerfacecolor": "white"}
             axes.plot(at, printed, label=f"{name}: as printed", **how)
-        for timed in one.measured:
+        for timed in panel.measured:
             label = f"{DATA_PARALLEL}: measured"
             style.bars(axes, *timed, fmt="*", color="black", markersize=12, zorder=5, label=label)
         axes.set(xscale="linear", yscale="linear")
-        if place >= len(panels_of) - 2:  # nothing is below it
+        if cell >= len(panels_of) - 2:  # nothing is below it
             axes.set_xlabel("learners L")
             axes.tick_params(labelbottom=True)
-        style.ticks(axes.xaxis, _few(sorted({point.learners for point in one.points})))
+        style.ticks(axes.xaxis, _few(sorted({point.learners for point in panel.points})))
     figure = style.captioned(
         figure,
         f"Source: modeled, {learned_from}. 1 is perfect. Exact: from the times of a step, eqs. 5.1, 5.2 and 5.5 of "
@@ -172,7 +172,7 @@ def _few(values: Sequence[int]) -> list[int]:
     for value in values[1:]:
         if value >= 2 * max(chosen[-1], 1):
             chosen.append(value)
-    return [*(one for one in chosen if 1.4 * one < values[-1]), values[-1]]
+    return [*(value for value in chosen if 1.4 * value < values[-1]), values[-1]]
 
 
 @style.styled
@@ -184,16 +184,16 @@ def fronts(panels_of: Mapping[str, Sequence[Point]], platform: str) -> Figure:
         rising = sorted(points, key=lambda point: point.watts)
         best = [point for point in rising if point.is_undominated]
         axes.plot(*style.columns(best, "watts", "hz"), color="0.6", linestyle="--", label="front")
-        for place, one in enumerate(rising):
-            count = len(one.devices)
+        for rank, point in enumerate(rising):
+            count = len(point.devices)
             marks = style.marks(count - 1, "none")
-            style.bars(axes, one.watts, one.hz, one.low, one.high, fmt="none", ecolor=marks["color"])
-            face = {} if one.is_undominated else {"markerfacecolor": "white"}
-            axes.plot(one.watts, one.hz, markeredgewidth=1.6, **marks, **face)
+            style.bars(axes, point.watts, point.hz, point.low, point.high, fmt="none", ecolor=marks["color"])
+            face = {} if point.is_undominated else {"markerfacecolor": "white"}
+            axes.plot(point.watts, point.hz, markeredgewidth=1.6, **marks, **face)
             axes.plot([], [], label=f"{count} device{'s' * (count > 1)}", **marks)
-            side = "right" if 2 * place < len(rising) else "left"  # of the words that is at the point
-            words = f"{one.arrangement}\n{one.letters}\n{one.hz:,.0f} / s"
-            axes.annotate(words, (one.watts, one.hz), _AWAY[side], ha=side, **_LABEL)
+            side = "right" if 2 * rank < len(rising) else "left"  # of the words that is at the point
+            words = f"{point.arrangement}\n{point.letters}\n{point.hz:,.0f} / s"
+            axes.annotate(words, (point.watts, point.hz), _AWAY[side], ha=side, **_LABEL)
         axes.set(xscale="linear", xlim=(0, 1.4 * rising[-1].watts), xlabel="power of the devices (W)")
     return style.captioned(
         figure,
@@ -213,20 +213,20 @@ _LABEL = {"textcoords": "offset points", "va": "center", "fontsize": 8.5, "bbox"
 def what_if(cells: Sequence[WhatIf], title: str) -> Figure:
     """Gradient steps a second by batch and cores that may be used; hatched by the learner's device."""
     figure, (axes,) = style.panels("What if there were fewer cores, or larger batches? (modeled)", [title], 6.5)
-    batches, cores = (sorted({getattr(one, name) for one in cells}) for name in ("batch", "cores"))
+    batches, cores = (sorted({getattr(cell, name) for cell in cells}) for name in ("batch", "cores"))
     rates: NDArray[np.float64] = np.full((len(cores), len(batches)), np.nan)
-    for one in cells:
-        rates[cores.index(one.cores), batches.index(one.batch)] = one.hz
+    for cell in cells:
+        rates[cores.index(cell.cores), batches.index(cell.batch)] = cell.hz
     axes.set(xscale="linear", yscale="linear", xlabel="batch B", ylabel="cores that may be used")
     edges = [np.arange(count + 1) + 0.5 for count in (len(batches), len(cores))]
     shades = axes.pcolormesh(*edges, rates, norm=LogNorm(), cmap="YlGnBu", alpha=0.75)
-    learners = list(dict.fromkeys(one.learner for one in cells))
-    for one in cells:
-        x, y = batches.index(one.batch) + 1, cores.index(one.cores) + 1
-        hatch = _HATCHES[learners.index(one.learner) % len(_HATCHES)]
-        label = f"learner on {one.learner.upper()}"
+    learners = list(dict.fromkeys(cell.learner for cell in cells))
+    for cell in cells:
+        x, y = batches.index(cell.batch) + 1, cores.index(cell.cores) + 1
+        hatch = _HATCHES[learners.index(cell.learner) % len(_HATCHES)]
+        label = f"learner on {cell.learner.upper()}"
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, hatch=hatch, label=label, **_TILE))
-        axes.text(x, y, f"{one.hz:,.0f}\n{one.arrangement}\n{one.letters}", **_WORDS)
+        axes.text(x, y, f"{cell.hz:,.0f}\n{cell.arrangement}\n{cell.letters}", **_WORDS)
     axes.grid(visible=False)
     figure.subfigs[0].colorbar(shades, ax=axes, label="gradient steps / s")
     figure = style.captioned(
@@ -235,8 +235,8 @@ def what_if(cells: Sequence[WhatIf], title: str) -> Figure:
         "mappings within 1 % of the fastest the one on fewest devices. Every cell is solved again. Source: modeled, or "
         "extrapolated as in the answer.",
     )
-    style.ticks(axes.xaxis, range(1, len(batches) + 1), lambda place: f"{batches[int(place) - 1]:,}")
-    style.ticks(axes.yaxis, range(1, len(cores) + 1), lambda place: f"{cores[int(place) - 1]:,}")
+    style.ticks(axes.xaxis, range(1, len(batches) + 1), lambda tick: f"{batches[int(tick) - 1]:,}")
+    style.ticks(axes.yaxis, range(1, len(cores) + 1), lambda tick: f"{cores[int(tick) - 1]:,}")
     return figure
 
 

@@ -67,8 +67,8 @@ def built(results: Evidence, workload: str = WORKLOAD, batch: int | None = None,
 def letters(chosen: Configuration) -> str:
     """Devices of learner, RMM and storage as seed 3 writes them; an RMM in two places has two letters."""
     tree = dict.fromkeys((chosen.updating.device, chosen.sampling.device))
-    places = ([chosen.learner.device], tree, [chosen.storage.device])
-    return "-".join("+".join(device[:1].upper() for device in devices) for devices in places)
+    parts = ([chosen.learner.device], tree, [chosen.storage.device])
+    return "-".join("+".join(device[:1].upper() for device in devices) for devices in parts)
 
 
 # Cores
@@ -81,15 +81,17 @@ class Cores:
     f_a: RateCurve
     f_l: RateCurve
     total: int
-    told: str
+    description: str
 
 
 def platform_cores(results: Evidence) -> Cores:
     """Of the workload, as the solver takes them on each number of cores."""
     parts = parts_of(results)
     f_a, f_l, sources = platform_curves(parts, parts.cores - 1)
-    told = ". ".join(f"{curve.name}: {one.source}, {one.told}" for curve, one in zip((f_a, f_l), sources, strict=True))
-    return Cores(f_a, f_l, parts.cores, told)
+    description = ". ".join(
+        f"{curve.name}: {source.source}, {source.told}" for curve, source in zip((f_a, f_l), sources, strict=True)
+    )
+    return Cores(f_a, f_l, parts.cores, description)
 
 
 # Batches ahead
@@ -107,20 +109,20 @@ class Depths:
 @functools.lru_cache(maxsize=4)
 def depths(results: Evidence) -> list[Depths]:
     """Of the answer, and of the answer without the accelerator that its learner is on."""
-    found: list[Depths] = []
+    panels: list[Depths] = []
     title, excluded = "the answer", list[str]()
     while True:
-        held = built(results, excluded=excluded)
-        result = best_placement(held.problems, "ratio")
+        model = built(results, excluded=excluded)
+        result = best_placement(model.problems, "ratio")
         if not isinstance(result, Solved):
-            return found
+            return panels
         chosen = result.answer.configuration
-        loop = network(held.problems[result.place], chosen, actors=False)
+        loop = network(model.problems[result.place], chosen, actors=False)
         points = depth_curve(loop, DEPTHS, CVS, STEPS)
-        found.append(Depths(f"{WORKLOAD}, {title}: {letters(chosen)}", points, depth_enough(loop)))
+        panels.append(Depths(f"{WORKLOAD}, {title}: {letters(chosen)}", points, depth_enough(loop)))
         device = chosen.learner.device
         if excluded or device not in ACCELERATORS:
-            return found
+            return panels
         title, excluded = f"without {device.upper()}", [device]
 
 
@@ -151,11 +153,11 @@ def _front(results: Evidence, workload: str) -> list[Point]:
     fastest: dict[tuple[str, ...], tuple[Built, str, Answer]] = {}
     for count in range(len(ACCELERATORS) + 1):
         for excluded in itertools.combinations(ACCELERATORS, count):
-            held = built(results, workload, excluded=excluded)
-            for place, answer in fastest_of(held.problems):
+            model = built(results, workload, excluded=excluded)
+            for placement, answer in fastest_of(model.problems):
                 best = fastest.get(answer.outcome.devices)
                 if best is None or answer.value > best[2].value:
-                    fastest[answer.outcome.devices] = (held, place, answer)
+                    fastest[answer.outcome.devices] = (model, placement, answer)
     watts = [answer.outcome.watts for _, _, answer in fastest.values()]
     if None in watts:
         raise RecordError(f"platform {PLATFORM} does not state the watts of each device")
@@ -164,21 +166,21 @@ def _front(results: Evidence, workload: str) -> list[Point]:
         for (devices, (_, _, answer)), power in zip(fastest.items(), watts, strict=True)
     ]
     kept = front_of(points)
-    return [_point(*one, position in kept) for position, one in enumerate(fastest.values())]
+    return [_point(*entry, position in kept) for position, entry in enumerate(fastest.values())]
 
 
-def _point(held: Built, place: str, answer: Answer, is_undominated: bool) -> Point:
-    problem, chosen = held.problems[place], answer.configuration
+def _point(model: Built, placement: str, answer: Answer, is_undominated: bool) -> Point:
+    problem, chosen = model.problems[placement], answer.configuration
     low, high = Terms([(problem, chosen)], "ratio", spreads([problem])).interval(0)
-    given = answer.outcome
-    ends = min(low, given.hz), max(high, given.hz)
-    arrangement = place.split(maxsplit=1)[0]
-    return Point(given.devices, arrangement, letters(chosen), given.hz, *ends, given.watts or 0.0, is_undominated)
+    outcome = answer.outcome
+    ends = min(low, outcome.hz), max(high, outcome.hz)
+    arrangement = placement.split(maxsplit=1)[0]
+    return Point(outcome.devices, arrangement, letters(chosen), outcome.hz, *ends, outcome.watts or 0.0, is_undominated)
 
 
 def fastest_of(problems: Mapping[str, Problem]) -> list[tuple[str, Answer]]:
     """(place, answer) of each place's front over steps a second, watts and devices."""
-    return [(place, answer) for place, problem in problems.items() for answer in front(problem)]
+    return [(placement, answer) for placement, problem in problems.items() for answer in front(problem)]
 
 
 @dataclass(frozen=True)
@@ -196,27 +198,27 @@ class WhatIf:
 @functools.lru_cache(maxsize=4)
 def what_if(results: Evidence) -> list[WhatIf]:
     """Of every batch on every number of cores that may be used; those on which nothing fits are left out."""
-    found = []
+    cells = []
     for batch in BATCHES:
-        held = built(results, batch=batch)
-        name = f"{held.parts.cpu.name}.cores"
+        model = built(results, batch=batch)
+        name = f"{model.parts.cpu.name}.cores"
         for count in CORES:
             problems = {
-                place: dataclasses.replace(one, budgets={**one.budgets, name: float(count)})
-                for place, one in held.problems.items()
+                placement: dataclasses.replace(problem, budgets={**problem.budgets, name: float(count)})
+                for placement, problem in model.problems.items()
             }
             answers = fastest_of(problems)
             if answers:
-                place, answer = _chosen(problems, answers)
+                placement, answer = _chosen(problems, answers)
                 chosen = answer.configuration
-                arrangement, learner = place.split(maxsplit=1)[0], chosen.learner.device
-                found.append(WhatIf(batch, count, answer.value, arrangement, letters(chosen), learner))
-    return found
+                arrangement, learner = placement.split(maxsplit=1)[0], chosen.learner.device
+                cells.append(WhatIf(batch, count, answer.value, arrangement, letters(chosen), learner))
+    return cells
 
 
 def _chosen(problems: Mapping[str, Problem], answers: Sequence[tuple[str, Answer]]) -> tuple[str, Answer]:
-    least = threshold(max(one.value for _, one in answers), EPSILONS["ratio"])
-    good = [(place, one) for place, one in answers if one.value >= least]
+    least = threshold(max(answer.value for _, answer in answers), EPSILONS["ratio"])
+    good = [(placement, answer) for placement, answer in answers if answer.value >= least]
     return min(good, key=lambda pair: tie_key(problems[pair[0]], pair[1].configuration, pair[1].outcome)[:5])
 
 
@@ -232,11 +234,11 @@ class Scaled:
     measured: tuple[tuple[int, float, float, float], ...]
 
 
-def scaled(found: Sequence[Measurement], key: str) -> list[Scaled]:
+def scaled(measurements: Sequence[Measurement], key: str) -> list[Scaled]:
     """Two batches of each of two workloads; RecordError where no profile has all terms."""
     made = []
     for name in WORKLOADS:
-        table = of_records(found, key, load_workload(name))
+        table = of_records(measurements, key, load_workload(name))
         own = max((batch for _, batch in table.alone("parallel_learners step")), default=0)
         batches = {own, max((batch for _, batch in table.alone("learner step", 1)), default=0)}
         chosen = [(batch, measured_terms(table, batch)) for batch in sorted(batches) if batch]
@@ -260,4 +262,4 @@ def _ran(table: PerformanceTable, terms: StepTerms) -> Iterator[tuple[int, float
     alone, replay = table.time("learner step", terms.batch), terms.replay_seconds
     for ran in side_by_side(table, terms) if alone else ():
         times = ((alone.seconds, ran.seconds), (alone.low, ran.high), (alone.high, ran.low))
-        yield ran.learners, *((one + replay) / several / ran.learners for one, several in times)
+        yield ran.learners, *((single + replay) / several / ran.learners for single, several in times)

@@ -23,7 +23,7 @@ ASKED = ((SUM, SORTED_BY), ("draw", 16_384), (SUM, 32))  # what numba is compare
 
 
 @dataclass(frozen=True)
-class Contestant:
+class Implementation:
     """A library in one dtype, or a tree of ours, with its records by (op, batch)."""
 
     name: str
@@ -40,48 +40,50 @@ class Contestant:
 
     def ns(self, part: str, batch: int) -> float | None:
         """Nanoseconds per element of an op or of both; None where one was not timed."""
-        found = [self.cells.get((op, batch)) for op in (OPS if part == SUM else (part,))]
-        times = [1e9 * one.seconds / batch for one in found if one]
-        return sum(times) if len(times) == len(found) else None
+        records = [self.cells.get((op, batch)) for op in (OPS if part == SUM else (part,))]
+        times = [1e9 * record.seconds / batch for record in records if record]
+        return sum(times) if len(times) == len(records) else None
 
 
-def contestants(cells: Iterable[Measurement], run: Sequence[Measurement]) -> list[Contestant]:
+def implementations(cells: Iterable[Measurement], run: Sequence[Measurement]) -> list[Implementation]:
     """The contestants of some cells, named and versioned as in their whole run."""
-    dtypes = {one.contestant: {other.dtype for other in run if other.contestant == one.contestant} for one in run}
-    found: dict[tuple[str, str, str], Contestant] = {}
-    for one, row in ((one, next(to_rows([one]))) for one in cells):
-        key = (one.contestant, one.dtype, row["options"])
-        if key not in found:
-            found[key] = Contestant(*key, label(*key, len(dtypes[one.contestant])), _version(one, run), {})
-        found[key].cells[one.op, one.batch] = one
-    return list(found.values())
+    dtypes = {
+        record.contestant: {other.dtype for other in run if other.contestant == record.contestant} for record in run
+    }
+    by_key: dict[tuple[str, str, str], Implementation] = {}
+    for record, row in ((record, next(to_rows([record]))) for record in cells):
+        key = (record.contestant, record.dtype, row["options"])
+        if key not in by_key:
+            by_key[key] = Implementation(*key, label(*key, len(dtypes[record.contestant])), _version(record, run), {})
+        by_key[key].cells[record.op, record.batch] = record
+    return list(by_key.values())
 
 
-def _version(one: Measurement, run: Sequence[Measurement]) -> str:
+def _version(record: Measurement, run: Sequence[Measurement]) -> str:
     """Of the package of its name, else of the packages it alone needed."""
-    packages = _packages(one)
-    if one.contestant in packages:
-        return packages[one.contestant]
+    packages = _packages(record)
+    if record.contestant in packages:
+        return packages[record.contestant]
     common = set.intersection(*(set(_packages(other)) for other in run))
     return ", ".join(f"{package} {version}" for package, version in packages.items() if package not in common)
 
 
-def _packages(one: Measurement) -> dict[str, str]:
-    return {"python": str(one.machine.get("python", "")), **(one.machine.get("packages") or {})}
+def _packages(record: Measurement) -> dict[str, str]:
+    return {"python": str(record.machine.get("python", "")), **(record.machine.get("packages") or {})}
 
 
-def section(found: Sequence[Measurement], folder: Path) -> str:
+def section(measurements: Sequence[Measurement], folder: Path) -> str:
     """Everything known about other libraries, as HTML. RecordError where no run timed any."""
-    run = one_run(found)
-    cells = [one for one in timed(run) if one.primitive == PEER]
+    run = one_run(measurements)
+    cells = [record for record in timed(run) if record.primitive == PEER]
     if not cells:
         raise RecordError("no other library was timed; install and measure them: make peers")
     capacity = _capacity(cells)
-    cells = [one for one in cells if one.capacity == capacity]
-    batches = sorted({one.batch for one in cells})
+    cells = [record for record in cells if record.capacity == capacity]
+    batches = sorted({record.batch for record in cells})
     floor = stats.noise_floor(twins(run, PEER))
-    compared = contestants(cells, run)
-    others = sum(one.primitive.startswith(PEER) for one in found) - len(run)
+    compared = implementations(cells, run)
+    others = sum(record.primitive.startswith(PEER) for record in measurements) - len(run)
     return (
         _origin(run, others)
         + _times(compared, batches, capacity)
@@ -96,14 +98,14 @@ def section(found: Sequence[Measurement], folder: Path) -> str:
 def _capacity(cells: Iterable[Measurement]) -> int:
     """1,000,000 if it was measured, else the N with the most B."""
     batches: dict[int, set[int]] = defaultdict(set)
-    for one in cells:
-        batches[one.capacity].add(one.batch)
+    for record in cells:
+        batches[record.capacity].add(record.batch)
     return max(batches, key=lambda n: (n == PREFERRED_CAPACITY, len(batches[n]), n))
 
 
 def _origin(run: Sequence[Measurement], others: int) -> str:
     """Which run it was, and how large its noise."""
-    one, pairs = run[-1], twins(run, PEER)
+    last, pairs = run[-1], twins(run, PEER)
     noise = (
         f"The noise floor of the run is {stats.noise_floor(pairs):.1%} over {len(pairs)} A/A pairs."
         if pairs
@@ -111,21 +113,21 @@ def _origin(run: Sequence[Measurement], others: int) -> str:
     )
     left = f" {others} cells of other runs are left out." if others else ""
     return paragraph(
-        f"Source: {sources_of(run)}, in one run of {one.command} at {commit_of(one, 'with uncommitted changes')}; "
+        f"Source: {sources_of(run)}, in one run of {last.command} at {commit_of(last, 'with uncommitted changes')}; "
         f"contestants took turns. {noise}{left}"
     )
 
 
-def _times(compared: Sequence[Contestant], batches: Sequence[int], capacity: int) -> str:
+def _times(compared: Sequence[Implementation], batches: Sequence[int], capacity: int) -> str:
     """Nanoseconds per element, ours in bold, the fastest of each column marked."""
     columns = [(part, batch) for batch in batches for part in PARTS]
-    least = {column: min((ns for one in compared if (ns := one.ns(*column))), default=None) for column in columns}
+    least = {column: min((ns for tree in compared if (ns := tree.ns(*column))), default=None) for column in columns}
     rows = []
-    for one in sorted(compared, key=lambda one: one.ns(SUM, SORTED_BY) or math.inf):
-        ours = "ours" if one.ours else ""
-        times = [(ns, "best" if ns and ns == least[column] else "") for column in columns for ns in [one.ns(*column)]]
+    for tree in sorted(compared, key=lambda tree: tree.ns(SUM, SORTED_BY) or math.inf):
+        ours = "ours" if tree.ours else ""
+        times = [(ns, "best" if ns and ns == least[column] else "") for column in columns for ns in [tree.ns(*column)]]
         cells = [Cell(said(ns), f"{ours} {best}") for ns, best in times]
-        rows.append([named(text, one.ours) for text in (one.label, one.version)] + cells)
+        rows.append([named(text, tree.ours) for text in (tree.label, tree.version)] + cells)
     groups = [("", 2), *((f"B = {batch:,}", len(PARTS)) for batch in batches)]
     head = ("contestant", "version", *("both" if part == SUM else part for part, _ in columns))
     return paragraph(
@@ -144,22 +146,22 @@ def said(ns: float | None) -> str:
     return "" if ns is None else f"{ns:,.0f}" if ns >= 100 else f"{ns:.1f}"
 
 
-def _fastest(compared: Iterable[Contestant], part: str, batch: int) -> tuple[Contestant, float] | None:
-    times = [(one, ns) for one in compared if (ns := one.ns(part, batch))]
+def _fastest(compared: Iterable[Implementation], part: str, batch: int) -> tuple[Implementation, float] | None:
+    times = [(tree, ns) for tree in compared if (ns := tree.ns(part, batch))]
     return min(times, key=lambda pair: pair[1], default=None)
 
 
-def _reference(compared: Iterable[Contestant], options: str = "") -> list[Contestant]:
+def _reference(compared: Iterable[Implementation], options: str = "") -> list[Implementation]:
     """The numba tree of float32 leaves, as it comes unless ``options`` say otherwise."""
-    return [one for one in compared if (one.name, one.dtype, one.options) == ("numba", "float32", options)]
+    return [tree for tree in compared if (tree.name, tree.dtype, tree.options) == ("numba", "float32", options)]
 
 
-def _ratios(compared: Sequence[Contestant], floor: float) -> list[str]:
+def _ratios(compared: Sequence[Implementation], floor: float) -> list[str]:
     """How many times as long the best library takes as numba."""
     sentences = []
     for part, batch in ASKED:
         ours = _fastest(_reference(compared), part, batch)
-        theirs = _fastest([one for one in compared if not one.ours], part, batch)
+        theirs = _fastest([tree for tree in compared if not tree.ours], part, batch)
         if ours and theirs:
             ratio = theirs[1] / ours[1]
             wins = "numba wins" if ratio > 1 else "the library wins"
@@ -171,7 +173,7 @@ def _ratios(compared: Sequence[Contestant], floor: float) -> list[str]:
     return sentences
 
 
-def _single(compared: Sequence[Contestant], floor: float) -> list[str]:
+def _single(compared: Sequence[Implementation], floor: float) -> list[str]:
     """What one element costs, and how much of it are checks."""
     fastest, ours = _fastest(compared, SUM, 1), _fastest(_reference(compared), SUM, 1)
     if not fastest or not ours:
@@ -192,13 +194,13 @@ def _single(compared: Sequence[Contestant], floor: float) -> list[str]:
     return [sentence]
 
 
-def _lost(compared: Sequence[Contestant], batches: Sequence[int]) -> list[str]:
+def _lost(compared: Sequence[Implementation], batches: Sequence[int]) -> list[str]:
     """Where a library is faster than the best of ours."""
     losses = []
     for batch in batches:
         for part in PARTS:
-            ours = _fastest([one for one in compared if one.ours], part, batch)
-            theirs = _fastest([one for one in compared if not one.ours], part, batch)
+            ours = _fastest([tree for tree in compared if tree.ours], part, batch)
+            theirs = _fastest([tree for tree in compared if not tree.ours], part, batch)
             if ours and theirs and theirs[1] < ours[1]:
                 losses.append(
                     f"{part} at B = {batch:,} ({theirs[0].label} {said(theirs[1])} ns, {ours[0].label} "
@@ -209,7 +211,7 @@ def _lost(compared: Sequence[Contestant], batches: Sequence[int]) -> list[str]:
 
 def _remarks(cells: Iterable[Measurement]) -> str:
     """What a time includes or leaves out, where its record says so."""
-    remarks = sorted({(one.contestant, one.reason) for one in cells if one.reason})
+    remarks = sorted({(record.contestant, record.reason) for record in cells if record.reason})
     if not remarks:
         return ""
     return paragraph("What to know of the times:") + items(f"{name}: {reason}" for name, reason in remarks)
@@ -220,7 +222,7 @@ def _shared(run: Sequence[Measurement]) -> str:
     shared = [one for one in timed(run) if one.primitive == SHARED]
     most = max((one.threads for one in shared), default=1)
     alone, together = (
-        {one.label: one for one in contestants([cell for cell in shared if cell.threads == threads], run)}
+        {one.label: one for one in implementations([cell for cell in shared if cell.threads == threads], run)}
         for threads in (1, most)
     )
     rows = []
@@ -247,50 +249,53 @@ def _accuracy(path: Path) -> str:
     if not path.exists():
         return paragraph("Left out: no tree was checked for what it gets wrong; check them: make peers.")
     try:
-        found = accuracy.read(path)
+        findings = accuracy.read(path)
     except RecordError as error:
         return paragraph(f"Left out: {error}.")
-    checks = [check for check in CHECKS if any(one.check == check for one in found)]
+    checks = [check for check in CHECKS if any(finding.check == check for finding in findings)]
     rows: dict[tuple[bool, str, str], dict[str, Accuracy]] = defaultdict(dict)
-    for one in found:
-        rows[not is_ours(one.contestant), one.contestant, one.dtype][one.check] = one
+    for finding in findings:
+        rows[not is_ours(finding.contestant), finding.contestant, finding.dtype][finding.check] = finding
     body = [
-        [Cell(text, "" if theirs else "ours") for text in (name, dtype)] + [_finding(held.get(c)) for c in checks]
-        for (theirs, name, dtype), held in sorted(rows.items())
+        [Cell(text, "" if theirs else "ours") for text in (name, dtype)] + [_finding(by_check.get(c)) for c in checks]
+        for (theirs, name, dtype), by_check in sorted(rows.items())
     ]
     return (
-        paragraph(f"What each tree gets wrong ({sources_of(found)}); red is wrong, small what was seen:")
+        paragraph(f"What each tree gets wrong ({sources_of(findings)}); red is wrong, small what was seen:")
         + table(("contestant", "dtype", *(check.replace("_", " ") for check in checks)), body)
         + items(f"{check.replace('_', ' ')}: {CHECKS[check]}" for check in checks)
     )
 
 
-def _finding(one: Accuracy | None) -> Cell:
+def _finding(finding: Accuracy | None) -> Cell:
     """One check as a cell: the relative error, yes or no, or how many of how many."""
-    if one is None:
+    if finding is None:
         return Cell("")
-    note = one.note or ""
-    if one.value is None:
+    note = finding.note or ""
+    if finding.value is None:
         return Cell("not checked", "", note)
-    if one.check == "drift":
-        return Cell(f"{one.value:.1e}", "number", note)
-    fault = "fault" if one.value else ""
-    if one.trials == 1:
-        return Cell("yes" if one.value else "no", fault, note)
-    share = f" ({one.value / one.trials:.2%})" if one.value else ""
-    return Cell(f"{one.value:,.0f} of {one.trials:,}{share}", fault, note)
+    if finding.check == "drift":
+        return Cell(f"{finding.value:.1e}", "number", note)
+    fault = "fault" if finding.value else ""
+    if finding.trials == 1:
+        return Cell("yes" if finding.value else "no", fault, note)
+    share = f" ({finding.value / finding.trials:.2%})" if finding.value else ""
+    return Cell(f"{finding.value:,.0f} of {finding.trials:,}{share}", fault, note)
 
 
 def _untimed(run: Sequence[Measurement]) -> str:
     """Who is absent, and why."""
     missing: dict[tuple[str, ...], list[Measurement]] = defaultdict(list)
-    for one in run:
-        if one.median_seconds is None:
-            missing[one.contestant, one.dtype, one.status, one.reason or "no reason given"].append(one)
+    for record in run:
+        if record.median_seconds is None:
+            missing[record.contestant, record.dtype, record.status, record.reason or "no reason given"].append(record)
     if not missing:
         return paragraph(f"Nobody is absent: each of the run's {len(run)} cells has a time.")
-    rows = [(*what, len(held), ", ".join(sorted({one.op for one in held}))) for what, held in sorted(missing.items())]
+    rows = [
+        (*what, len(cells), ", ".join(sorted({record.op for record in cells})))
+        for what, cells in sorted(missing.items())
+    ]
     return paragraph("Absent, and why:") + table(("contestant", "dtype", "status", "reason", "cells", "ops"), rows)
 
 
-SECTIONS = (Section(50, "Other libraries", lambda material: section(material.found, material.folder)),)
+SECTIONS = (Section(50, "Other libraries", lambda material: section(material.measurements, material.folder)),)

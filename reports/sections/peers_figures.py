@@ -77,11 +77,13 @@ def by_capacity(frame: pd.DataFrame) -> pd.DataFrame:
     rows = where(peers(frame), batch=BATCH)
     keys = ["label", "capacity"]
     parts = {op: where(rows, op=op).set_index(keys) for op in OPS}
-    draws, updates = (part.loc[parts["draw"].index.intersection(parts["update"].index)] for part in parts.values())
-    both = draws.assign(op=SUM)
+    draw_rows, update_rows = (
+        part.loc[parts["draw"].index.intersection(parts["update"].index)] for part in parts.values()
+    )
+    both = draw_rows.assign(op=SUM)
     for column in ("ns", "low_ns", "high_ns"):
-        both[column] += updates[column]
-    both["status"] = either(draws["status"], updates["status"])
+        both[column] += update_rows[column]
+    both["status"] = either(draw_rows["status"], update_rows["status"])
     both = both.reset_index()
     return both if both["capacity"].nunique() > 1 else both[:0]
 
@@ -123,11 +125,11 @@ def _lines(axes: Axes, rows: pd.DataFrame, x: str) -> None:
         style.series(axes, part, x, str(name), {**_style(part.iloc[0]), "zorder": 3 - position / 100})
 
 
-def _style(one: Any) -> dict[str, Any]:
+def _style(row: Any) -> dict[str, Any]:
     """How the contestant of a row is drawn."""
-    marker = MARKERS[one["place"] % len(MARKERS)]
-    if one["ours"]:
-        color, dashes = OURS[one["tree"] % len(OURS)], DASHES[one["variant"] % len(DASHES)]
+    marker = MARKERS[row["place"] % len(MARKERS)]
+    if row["ours"]:
+        color, dashes = OURS[row["tree"] % len(OURS)], DASHES[row["variant"] % len(DASHES)]
         return {"color": color, "marker": marker, "linestyle": dashes, "linewidth": 2.8}
-    color = THEIRS[one["place"]] if one["place"] < len(THEIRS) else GRAY
+    color = THEIRS[row["place"]] if row["place"] < len(THEIRS) else GRAY
     return {"color": color, "marker": marker, "linestyle": "-", "linewidth": 1.3}

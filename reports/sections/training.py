@@ -36,21 +36,21 @@ SHARE_HEAD = ("workload", "tree", "step (us)", "in the tree (us)", "share of the
 ROWS = ("workload", "primitive", "of", "microseconds a call", "95 % interval", "calls a second", "")
 
 
-def section(found: Sequence[Measurement], pictures: str, left_out: Sequence[str]) -> str:
+def section(measurements: Sequence[Measurement], pictures: str, left_out: Sequence[str]) -> str:
     """The section as HTML around its figures, or how to make one."""
-    kept = [one for one in timed(found) if one.primitive.startswith(figures.PRIMITIVE)]
-    told = share_table(found)
-    body = told or paragraph(f"Left out: no training system was profiled; this would: {COMMAND}.")
+    kept = [record for record in timed(measurements) if record.primitive.startswith(figures.PRIMITIVE)]
+    shares_table = share_table(measurements)
+    body = shares_table or paragraph(f"Left out: no training system was profiled; this would: {COMMAND}.")
     if kept:
         frame = tidy(kept)
-        body = _origin(kept) + pictures + _singles(frame) + _knees(frame) + told
-    return body + paragraphs(left_out) + items(_untimed(found))
+        body = _origin(kept) + pictures + _singles(frame) + _knees(frame) + shares_table
+    return body + paragraphs(left_out) + items(_untimed(measurements))
 
 
 def _origin(kept: Sequence[Measurement]) -> str:
     pairs = twins(kept, figures.PRIMITIVE)
-    dirty = ", with uncommitted changes" if any(one.dirty for one in kept) else ""
-    commits = ", ".join(sorted({commit_of(one) for one in kept}))
+    dirty = ", with uncommitted changes" if any(record.dirty for record in kept) else ""
+    commits = ", ".join(sorted({commit_of(record) for record in kept}))
     return paragraph(
         f"Source: {sources_of(kept)} at {commits}{dirty}; the cells of a group took turns, each process on the cores "
         f"that its record names. The noise floor is {stats.noise_floor(pairs):.1%} ({len(pairs)} A/A pairs)."
@@ -69,13 +69,13 @@ def _singles(frame: pd.DataFrame) -> str:
             some = group[group["part"] == part]
             if part in ("learner step", "numba draw", "numba update") and wanted:
                 some = some[some["batch"] == wanted]
-            for one in some.sort_values("batch").itertuples():
-                of = f"B = {one.batch:,}" if one.batch > 1 else one.via or "one"
-                ends = f"{one.low_ns:,.1f} to {one.high_ns:,.1f}"
-                rate = 1e6 / one.ns
-                reason = one.reason if isinstance(one.reason, str) else ""
-                told = "; ".join(word for word in ("" if one.status == "ok" else one.status, reason) if word)
-                lines.append((workload, name, of, f"{one.ns:,.1f}", ends, f"{rate:,.0f}", told))
+            for row in some.sort_values("batch").itertuples():
+                of = f"B = {row.batch:,}" if row.batch > 1 else row.via or "one"
+                ends = f"{row.low_ns:,.1f} to {row.high_ns:,.1f}"
+                rate = 1e6 / row.ns
+                reason = row.reason if isinstance(row.reason, str) else ""
+                remarks = "; ".join(word for word in ("" if row.status == "ok" else row.status, reason) if word)
+                lines.append((workload, name, of, f"{row.ns:,.1f}", ends, f"{rate:,.0f}", remarks))
     return paragraph("One process on one core (measured):") + table(ROWS, lines)
 
 
@@ -99,15 +99,15 @@ def _knees(frame: pd.DataFrame) -> str:
         fits = (f"{law.fixed_seconds:.3g}", f"{1e3 * law.each_seconds:.3g}", f"{off:.0%}")
         lines.append((workload, part.replace(" step", "").replace(" act", ""), threads, knee, *fits))
     head = ("workload", "what", "threads", "knee B", "fixed (ms)", "each record (us)", "worst error of the fit")
-    told = "Time over the batch is flat, then linear; fitted, fixed + each x B, to the measured times:"
-    return paragraph(told) + table(head, lines) if lines else ""
+    sentence = "Time over the batch is flat, then linear; fitted, fixed + each x B, to the measured times:"
+    return paragraph(sentence) + table(head, lines) if lines else ""
 
 
-def _untimed(found: Sequence[Measurement]) -> list[str]:
+def _untimed(measurements: Sequence[Measurement]) -> list[str]:
     return [
-        f"Not timed, {one.options.get('workload')}, {one.contestant} {one.op} of B = {one.batch:,}: {one.reason}"
-        for one in found
-        if one.primitive == figures.PRIMITIVE and one.median_seconds is None
+        f"Not timed, {record.options.get('workload')}, {record.contestant} {record.op} of B = {record.batch:,}: {record.reason}"
+        for record in measurements
+        if record.primitive == figures.PRIMITIVE and record.median_seconds is None
     ]
 
 
@@ -126,17 +126,17 @@ class Share:
     whole_us: float | None = None  # the loop as it trains, on the numba tree
 
 
-def shares(found: Sequence[Measurement]) -> list[Share]:
+def shares(measurements: Sequence[Measurement]) -> list[Share]:
     """Every tree whose parts of a step were all timed in one run, by workload, the smallest share first.
 
     A step is update_interval steps of an actor and what learning takes. Tree and learning are two readings of the same
     samples, so both are resampled by the same seed; actors' samples are their own.
     """
     runs: dict[tuple[str, str, str], dict[tuple[str, str], Measurement]] = defaultdict(dict)
-    for one in found:
-        if one.primitive == figures.SHARE and one.median_seconds is not None:
-            run = (str(one.options["workload"]), one.commit or "", one.command)
-            runs[run][one.contestant, one.op] = one
+    for record in measurements:
+        if record.primitive == figures.SHARE and record.median_seconds is not None:
+            run = (str(record.options["workload"]), record.commit or "", record.command)
+            runs[run][record.contestant, record.op] = record
     made = []
     for (workload, _, _), cells in runs.items():
         actor = cells.get((ACTOR, "step"))
@@ -144,7 +144,7 @@ def shares(found: Sequence[Measurement]) -> list[Share]:
             pair = [cells.get((contestant, name)) for name in (LEARNING, TREE)]
             if op == TREE and actor and pair[0] and pair[1]:
                 made.append(_share(workload, actor, pair[0], pair[1], cells.get((LOOP, "step"))))
-    return sorted(made, key=lambda one: (one.workload, one.share))
+    return sorted(made, key=lambda record: (record.workload, record.share))
 
 
 def _share(
@@ -152,7 +152,7 @@ def _share(
 ) -> Share:
     interval = int(tree.options["update_interval"])
     acting = interval * stats.bootstrap_medians(actor.samples_seconds, seed=1)
-    learnt, spent = (stats.bootstrap_medians(one.samples_seconds, seed=0) for one in (learning, tree))
+    learnt, spent = (stats.bootstrap_medians(record.samples_seconds, seed=0) for record in (learning, tree))
     low, high = stats.percentile_interval(spent / (learnt + acting))
     step = learning.seconds + interval * actor.seconds
     unstable = "unstable" in (actor.status, learning.status, tree.status)
@@ -170,9 +170,9 @@ def _share(
     )
 
 
-def share_table(found: Sequence[Measurement]) -> str:
+def share_table(measurements: Sequence[Measurement]) -> str:
     """The table of shares as HTML; nothing where no step was timed."""
-    kept = shares(found)
+    kept = shares(measurements)
     if not kept:
         return ""
     rows = []
@@ -180,7 +180,7 @@ def share_table(found: Sequence[Measurement]) -> str:
         part = (f"{one.share:.2%}", f"{one.low:.2%} to {one.high:.2%}", "unstable" if one.is_unstable else "")
         who = (one.workload, named(one.contestant, is_ours(one.contestant)))
         rows.append((*who, f"{one.step_us:,.0f}", f"{one.tree_us:,.1f}", *part))
-    told = (
+    sentence = (
         "Which share of a serial training step is spent in the tree (measured, on one core, trees in turns): the "
         "actor's steps, insertion, draw, gather, gradient step and new priorities; the tree's own calls are timed "
         "where they stand in the step. This is what stands behind Figure 11 of seed 0. Bold is ours."
@@ -188,7 +188,7 @@ def share_table(found: Sequence[Measurement]) -> str:
     untimed = sorted(
         {
             f"Not timed, {one.options['workload']}, {one.contestant}: {one.reason}"
-            for one in found
+            for one in measurements
             if one.primitive == figures.SHARE and one.median_seconds is None
         }
     )
@@ -198,7 +198,7 @@ def share_table(found: Sequence[Measurement]) -> str:
         for one in kept
         if one.whole_us
     ]
-    return paragraph(told) + table(SHARE_HEAD, rows) + items([*sums, *untimed])
+    return paragraph(sentence) + table(SHARE_HEAD, rows) + items([*sums, *untimed])
 
 
 CHARTS = (
@@ -251,8 +251,8 @@ CHARTS = (
 
 
 def _html(material: Material) -> str:
-    told = section(material.found, material.pictures(CHARTS), material.missing(CHARTS))
-    return told + learning.section(material.folder)
+    body = section(material.measurements, material.pictures(CHARTS), material.missing(CHARTS))
+    return body + learning.section(material.folder)
 
 
 SECTIONS = (Section(80, "Training primitives", _html),)

@@ -31,10 +31,10 @@ def parts(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
     rows = where(frame, primitive=PRIMITIVE)
     kinds = rows["contestant"].astype(str) + " " + rows["op"].astype(str)
     rows = rows.assign(part=kinds)[kinds.isin(names)]
-    told = [dict(word.split("=", 1) for word in text.split(",") if "=" in word) for text in rows["options"]]
+    options = [dict(word.split("=", 1) for word in text.split(",") if "=" in word) for text in rows["options"]]
     for name in OPTIONS:
         column = "placement" if name == "cores" else name
-        rows[column] = pd.Series([one.get(name, "") for one in told], index=rows.index, dtype=object)
+        rows[column] = pd.Series([row_options.get(name, "") for row_options in options], index=rows.index, dtype=object)
     for name in ("macs", "parameters", "update_interval", "models"):
         rows[name] = pd.to_numeric(rows[name])
     return rows
@@ -155,7 +155,7 @@ def _ring_split(axes: Axes, lines: Sequence[pd.DataFrame], cores: int) -> None:
     f_a, f_l = (
         RateCurve(
             str(line["part"].iloc[0]),
-            {one.threads: Rate(one.ns, one.low_ns, one.high_ns, one.source) for one in line.itertuples()},
+            {row.threads: Rate(row.ns, row.low_ns, row.high_ns, row.source) for row in line.itertuples()},
         )
         for line in lines
     )
@@ -191,7 +191,7 @@ def _knee(axes: Axes, line: pd.DataFrame, color: Any) -> None:
         return
     law = flat_then_linear(line["batch"].tolist(), line["ns"].tolist())
     shown = np.geomspace(line["batch"].min(), line["batch"].max(), 60)
-    axes.plot(shown, [law.seconds(one) for one in shown], color=color, linewidth=0.8, alpha=0.8)
+    axes.plot(shown, [law.seconds(size) for size in shown], color=color, linewidth=0.8, alpha=0.8)
     knee = law.knee
     if knee and line["batch"].min() <= knee <= line["batch"].max():
         axes.axvline(knee, color=color, linewidth=1, linestyle=(0, (1, 2)))
@@ -223,7 +223,7 @@ def averages(rows: pd.DataFrame, about: About) -> Figure:
         style.line(axes, line, "models", label, position, "none")
         law = flat_then_linear(line["models"].tolist(), line["ns"].tolist())
         shown = np.geomspace(line["models"].min(), line["models"].max(), 60)
-        axes.plot(shown, [law.seconds(one) for one in shown], color=style.COLORS[position], linewidth=0.8)
+        axes.plot(shown, [law.seconds(count) for count in shown], color=style.COLORS[position], linewidth=0.8)
     style.x_axis(axes, rows["models"], "models k")
     axes.set(ylabel="time (ms)")
     return style.finish(figure, rows, about, "Lines: fixed + each x k, fitted.")

@@ -115,14 +115,14 @@ CHARTS = (
 
 
 def _measured(material: Material) -> str:
-    about, found = material.about, material.found
-    machine = machine_of(found)
+    about, measurements = material.about, material.measurements
+    machine = machine_of(measurements)
     caches = ", ".join(f"{name} {binary(size)}" for name, size in about.caches.items()) or "unknown"
     packages = ", ".join(f"{name} {version}" for name, version in machine.get("packages", {}).items())
     runs: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for record in found:
+    for record in measurements:
         runs[record.source, commit_of(record, "with uncommitted changes"), record.command].append(record.utc)
-    counts = Counter((record.primitive, record.status) for record in found)
+    counts = Counter((record.primitive, record.status) for record in measurements)
     if about.pairs:
         noise = (
             f"The noise floor is {about.noise_floor:.1%}: in 95 % of {about.pairs} A/A pairs the same cell measured "
@@ -141,16 +141,16 @@ def _measured(material: Material) -> str:
         )
         + table(
             ("what", "status", "cells"),
-            [(primitive, status, number) for (primitive, status), number in sorted(counts.items())],
+            [(primitive, status, count) for (primitive, status), count in sorted(counts.items())],
         )
         + paragraph(noise)
     )
 
 
 def _recommended(material: Material) -> str:
-    held = Table(material.found)
-    answers = [answer(held, Question(capacity, batch, 1.0, material.about.cores)) for capacity, batch in QUESTIONS]
-    return "".join(f"<pre>{safe(text(given))}</pre>\n" for given in answers)
+    times = Table(material.measurements)
+    answers = [answer(times, Question(capacity, batch, 1.0, material.about.cores)) for capacity, batch in QUESTIONS]
+    return "".join(f"<pre>{safe(text(recommendation))}</pre>\n" for recommendation in answers)
 
 
 def _figures(material: Material) -> str:
@@ -160,18 +160,18 @@ def _figures(material: Material) -> str:
 def _model(material: Material) -> str:
     errors, parts = [], {}
     for op in OPS:
-        cells = [record for record in timed(material.found) if _is_default_tree(record, op)]
+        cells = [record for record in timed(material.measurements) if _is_default_tree(record, op)]
         points = [tree_cost_model.Point(one.capacity, one.fanout, one.batch, one.seconds) for one in cells]
         if len(points) < tree_cost_model.LEAST_POINTS:
             continue
-        parts[op] = (family_of(cells[0], material.about.caches, Table(material.found).floor), points)
+        parts[op] = (family_of(cells[0], material.about.caches, Table(material.measurements).floor), points)
         off = [one.error for one in tree_cost_model.cross_validate(*parts[op])]
         errors += [(op, len(off), f"{statistics.median(off):.0%}", f"{max(off):.0%}")] if off else []
     regrets, sentences = [], []
     for what, chosen in ((" + ".join(parts), list(parts.values())), *((op, [part]) for op, part in parts.items())):
-        found = tree_cost_model.fanout_regrets(*chosen)
-        regrets += [_regret_row(what, one) for one in found]
-        sentences += [_regret_sentence(what, found)] if found else []
+        regrets_of = tree_cost_model.fanout_regrets(*chosen)
+        regrets += [_regret_row(what, one) for one in regrets_of]
+        sentences += [_regret_sentence(what, regrets_of)] if regrets_of else []
     if not errors:
         raise RecordError("no model can be checked; measure more: " + SWEEP)
     return (
@@ -195,28 +195,28 @@ def _regret_row(op: str, one: tree_cost_model.FanoutRegret) -> tuple[Any, ...]:
     return *shape, one.predicted, ours, sixteen, one.printed, printed
 
 
-def _regret_sentence(op: str, found: Sequence[tree_cost_model.FanoutRegret]) -> str:
+def _regret_sentence(op: str, regrets: Sequence[tree_cost_model.FanoutRegret]) -> str:
     model, sixteen, printed = (
-        statistics.fmean(getattr(one, name) for one in found)
+        statistics.fmean(getattr(regret, name) for regret in regrets)
         for name in ("predicted_regret", "sixteen_regret", "printed_regret")
     )
     verdict = "worse than" if model > sixteen else "as good as" if model == sixteen else "better than"
     return (
-        f"For {op} the model is {verdict} always answering 16: over {len(found)} (N, B) its mean regret is "
+        f"For {op} the model is {verdict} always answering 16: over {len(regrets)} (N, B) its mean regret is "
         f"{model:.1%}, that of 16 is {sixteen:.1%}, that of the printed formula {printed:.1%}."
     )
 
 
 def _untimed(material: Material) -> str:
     capacities: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    found = [record for record in material.found if not record.primitive.startswith(TOLD_ELSEWHERE)]
-    for record in found:
+    measurements = [record for record in material.measurements if not record.primitive.startswith(TOLD_ELSEWHERE)]
+    for record in measurements:
         if record.status in ("skipped", "failed"):
             what = (record.status, record.contestant, record.op, record.reason or "no reason given")
             capacities[what].append(record.capacity)
     if not capacities:
-        return paragraph(f"None: each of {len(found)} cells of the sweeps has a time.")
-    rows = [(*what, len(held), f"{min(held):,} to {max(held):,}") for what, held in sorted(capacities.items())]
+        return paragraph(f"None: each of {len(measurements)} cells of the sweeps has a time.")
+    rows = [(*what, len(sizes), f"{min(sizes):,} to {max(sizes):,}") for what, sizes in sorted(capacities.items())]
     return table(("status", "contestant", "op", "reason", "cells", "N"), rows)
 
 

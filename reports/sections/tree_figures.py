@@ -94,9 +94,9 @@ def against_floor(frame: pd.DataFrame) -> pd.DataFrame:
 
 def by_bytes(frame: pd.DataFrame) -> pd.DataFrame:
     """Draws of B = 256 from the numba tree at every K and N, and from the numpy tree with ragged and full levels."""
-    draws = trees(frame, op="draw", batch=PREFERRED_BATCH)
-    numba = where(draws, contestant="numba", options="")
-    return pd.concat([numba, where(draws, contestant="numpy", options=("", "padding=full"))])
+    sampling = trees(frame, op="draw", batch=PREFERRED_BATCH)
+    numba = where(sampling, contestant="numba", options="")
+    return pd.concat([numba, where(sampling, contestant="numpy", options=("", "padding=full"))])
 
 
 @style.styled
@@ -249,4 +249,4 @@ def _numbered(axes: Axes, row: Any, color: tuple[float, float, float]) -> None:
 
 def _level(size: float, about: About) -> str:
     """The smallest cache that holds so many bytes."""
-    return next((name for name, held in sorted(about.caches.items()) if size <= held), "RAM")
+    return next((name for name, most in sorted(about.caches.items()) if size <= most), "RAM")
