@@ -32,6 +32,7 @@ from .clock import LEAST_SAMPLE_SECONDS, Call, Clock
 from .presets import ENDS, ON_DEVICE, UNCHECKED, Block, groups
 from .run import Stamp, Tally, file_of
 from .sweep import SweepMethod, sweep
+from .worker import maker
 
 FILE, CHECK_FILE = "gpu.jsonl", "gpu-check.json"
 STAGES = ("check", "trees", "rivals", "transfers")
@@ -147,10 +148,8 @@ def clock(prepared: Prepared) -> Clock:
 
 def make(name: str, capacity: int, **settings: Any) -> Any:
     """Make a tree of ours, or a library's on the device. RuntimeError with one sentence if it cannot be made here."""
-    if name in impls.names():
-        settings.pop("launch", None)
-        return impls.make(name, capacity, **settings)
-    return peers.make(name, capacity, **settings)
+    settings.pop("launch", None)
+    return maker(name)(name, capacity, **settings)
 
 
 def require_a_live_device() -> None:

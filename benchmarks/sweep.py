@@ -80,7 +80,7 @@ def _measure(
     timings = interleave([clock for _, clock in ready], budget_seconds * len(ready), seed)
     pin(len(ALL_CPUS))
     for position, ((prepared, _), timing) in enumerate(zip(ready, timings, strict=True)):
-        where = {"affinity": affinity} | _threading_layer(prepared) | _device(prepared)
+        where = {"affinity": affinity} | _where(prepared)
         again = {"primitive": method.again} if position == len(ready) - 1 else {}
         yield stamp.timed(prepared.case, timing, where, reason=_oversubscribed(prepared.case.threads, timing), **again)
 
@@ -129,16 +129,11 @@ def _oversubscribed(threads: int, timing: Timing) -> str | None:
     return f"interval of {timing.interval.relative_width:.0%} of the median" if timing.is_unstable else None
 
 
-def _threading_layer(prepared: Prepared) -> dict[str, str]:
-    """Return the name of the tree's threading layer, if the case uses threads and the tree states it."""
+def _where(prepared: Prepared) -> dict[str, str]:
+    """Return the tree's threading layer, if the case uses threads and the tree states it, and its device if no CPU."""
     layer = getattr(prepared.tree, "threading_layer", None) if prepared.case.threads > 1 else None
-    return {"threading_layer": layer} if layer else {}
-
-
-def _device(prepared: Prepared) -> dict[str, str]:
-    """Return the tree's device, unless that is the CPU."""
     device = getattr(prepared.tree, "device", "cpu")
-    return {} if device == "cpu" else {"device": device}
+    return ({"threading_layer": layer} if layer else {}) | ({"device": device} if device != "cpu" else {})
 
 
 def _start_threads(cells: Iterable[Iterable[Case]]) -> None:

@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cases import Leniency
+
 from .peer import Peer
 
 
@@ -19,7 +21,7 @@ class Cpprb(Peer):
         "the next sample overwrites the indices of the last",
         "priorities cannot be read back",
     )
-    own_random_numbers = blind = True
+    leniency = Leniency(own_random_numbers=True, blind=True)
 
     def _allocate(self) -> None:
         from cpprb import PrioritizedReplayBuffer  # noqa: PLC0415  # optional

@@ -1,5 +1,6 @@
 """The adapter of another library: the contract's names, the library's own rules, and its fastest batch calls."""
 
+import dataclasses
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -29,10 +30,7 @@ class Peer(ABC):
     dtypes: ClassVar[tuple[str, ...]] = ("float64",)  # of its sums and leaves
     limits: ClassVar[tuple[str, ...]] = ()  # what it cannot do, and what its time includes besides
     power_of_two: ClassVar[bool] = False  # whether a capacity must be one; the next is taken
-    own_random_numbers: ClassVar[bool] = False  # whether it generates them itself, inside the clock
-    first_duplicate_wins: ClassVar[bool] = False
-    any_duplicate_wins: ClassVar[bool] = False
-    blind: ClassVar[bool] = False  # whether neither priorities nor the root can be read back
+    leniency = Leniency()  # what the gate forgives; an instance adds the rounding of its dtype
     device: ClassVar[str] = "cpu"  # or "cuda": timed by `make gpu`, on a machine that has one
     fanout = 2
 
@@ -40,14 +38,7 @@ class Peer(ABC):
         self.capacity, self.dtype = capacity, np.dtype(dtype)
         self.slots = 1 << (capacity - 1).bit_length() if self.power_of_two else capacity
         rounding, faults = (1e-3, FAULTS) if dtype == "float32" else (1e-9, 0.0)  # float32 drifts from the fill on
-        self.leniency = Leniency(
-            rounding,
-            faults,
-            self.own_random_numbers,
-            self.first_duplicate_wins,
-            self.any_duplicate_wins,
-            self.blind,
-        )
+        self.leniency = dataclasses.replace(self.leniency, tolerance=rounding, faults=faults)
         self._allocate()
 
     def _allocate(self) -> None:

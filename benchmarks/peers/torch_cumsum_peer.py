@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cases import Leniency
+
 from .peer import Peer
 
 
@@ -16,7 +18,7 @@ class TorchCumsum(Peer):
     dtypes = ("float32",)
     limits = ("every sample sums all N leaves", "of equal indices in a batch any may win")
     fanout = 1
-    any_duplicate_wins = True
+    leniency = Leniency(any_duplicate_wins=True)
     device = "cuda"
 
     def _allocate(self) -> None:

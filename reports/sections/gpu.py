@@ -1,4 +1,4 @@
-"""The page's section about trees on a GPU: ours beside a library's and beside no tree at all, of one run."""
+"""The page's section about trees on a GPU: ours beside a library's and beside no tree at all, in one run."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from dse.records import Measurement, RecordError, twins
 
 from ..chart import Section
 from ..markup import items, named, paragraph, table
-from ..tidy import PREFERRED_CAPACITY, commit_of, sources_of, timed
+from ..tidy import PREFERRED_CAPACITY, commit_of, sources_of, timed, untimed
 from .peers import Implementation, implementations, said
 from .peers_figures import GPU
 
@@ -18,7 +18,7 @@ UNCHECKED, RIVAL = "validate=False", "torchrl_cuda"
 
 
 def section(measurements: Sequence[Measurement]) -> str:
-    """Times and ratios as HTML. RecordError where no tree was timed on a device."""
+    """Return times and ratios as HTML. RecordError where no tree was timed on a device."""
     run = one_run(measurements, GPU)
     cells = [record for record in timed(run) if record.primitive == GPU]
     if not cells:
@@ -27,7 +27,7 @@ def section(measurements: Sequence[Measurement]) -> str:
     capacity = PREFERRED_CAPACITY if PREFERRED_CAPACITY in capacities else max(capacities)
     compared = implementations([record for record in cells if record.capacity == capacity], run)
     batches = sorted({record.batch for record in cells if record.capacity == capacity})
-    skipped = sorted({f"{record.contestant}: {record.reason}" for record in run if record.median_seconds is None})
+    skipped = sorted({f"{record.contestant}: {record.reason}" for record in untimed(run)})
     return (
         _origin(run)
         + _times(compared, batches, capacity)
@@ -40,7 +40,7 @@ def _origin(run: Sequence[Measurement]) -> str:
     gpus = ", ".join(last.machine.get("gpus") or ["an unknown GPU"])
     return paragraph(
         f"Source: {sources_of(run)} on {gpus}, in one run of {last.command} at {commit_of(last)}, between CUDA events; "
-        f"contestants took turns. The noise floor of the run is {floor:.1%}."
+        f"implementations took turns. The noise floor of the run is {floor:.1%}."
     )
 
 
@@ -50,15 +50,13 @@ def _times(compared: Sequence[Implementation], batches: Sequence[int], capacity:
         rows.append([named(tree.label, tree.ours), *(said(tree.ns(op, batch)) for batch in batches for op in OPS)])
     groups = [("", 1), *((f"B = {batch:,}", len(OPS)) for batch in batches)]
     return paragraph(f"Nanoseconds per element (measured), N = {capacity:,}. Bold is ours.") + table(
-        ("contestant", *(op for _ in batches for op in OPS)), rows, groups
+        ("implementation", *(op for _ in batches for op in OPS)), rows, groups
     )
 
 
 def _ratios(compared: Sequence[Implementation], batches: Sequence[int]) -> list[str]:
-    """How many times as long torchrl's tree takes as ours, both launched call by call."""
-    ours = next(
-        (tree for tree in compared if (tree.name, tree.dtype, tree.options) == ("cupy", "float32", UNCHECKED)), None
-    )
+    """Say how many times as long torchrl's tree takes as ours, both launched call by call."""
+    ours = next((tree for tree in compared if tree.kind == ("cupy", "float32", UNCHECKED)), None)
     sentences = []
     for theirs in (tree for tree in compared if tree.name == RIVAL and ours):
         for op, doing in COMPARED:

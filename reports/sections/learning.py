@@ -1,4 +1,4 @@
-"""Training runs as they were kept: their curves over environment steps, and what each reached and how fast."""
+"""The kept training runs: their curves over environment steps, and what each reached and how fast."""
 
 import json
 import statistics
@@ -20,7 +20,7 @@ HEAD = ("workload", "alpha", "seeds", "steps", *REACHED, *RATES.values(), "CPU",
 
 
 def runs(machine: Path) -> list[tuple[dict[str, Any], pd.DataFrame]]:
-    """(summary, curve) of every finished run below ``machine/training``, in the order of their folders."""
+    """Return (summary, curve) of every finished run below ``machine/training``, in the order of their folders."""
     finished = []
     for path in sorted((machine / "training").glob("*/*/summary.json")):
         curve = path.with_name("curve.csv")
@@ -29,7 +29,7 @@ def runs(machine: Path) -> list[tuple[dict[str, Any], pd.DataFrame]]:
 
 
 def curves(machine: Path) -> pd.DataFrame:
-    """A row an evaluation: workload, alpha, seed, step, mean_score, and the return at which it counts as solved."""
+    """Return a row an evaluation: workload, alpha, seed, step, mean_score, and the return that counts as solved."""
     parts = [
         curve.assign(**{name: summary[name] for name in ("workload", "alpha", "seed", "solved_at")})
         for summary, curve in runs(machine)
@@ -40,7 +40,7 @@ def curves(machine: Path) -> pd.DataFrame:
 
 @style.styled
 def draw(rows: pd.DataFrame, about: About) -> Figure:
-    """Returns of evaluations over steps: the median of the seeds, and all of them as a band."""
+    """Draw the returns of evaluations over steps: the median of the seeds, and all of them as a band."""
     groups = dict(iter(rows.groupby("workload")))
     figure, panels = style.panels("What do the trained policies return?", list(groups), 5, sharey=False)
     for axes, (_, part) in zip(panels, groups.items(), strict=True):
@@ -63,14 +63,14 @@ def draw(rows: pd.DataFrame, about: About) -> Figure:
 
 
 def section(machine: Path) -> str:
-    """The table as HTML; nothing where nobody has trained."""
+    """Return the table as HTML; nothing where nobody has trained."""
     groups: dict[tuple[str, float], list[dict[str, Any]]] = defaultdict(list)
     for summary, _ in runs(machine):
         groups[summary["workload"], summary["alpha"]].append(summary)
     if not groups:
         return ""
     sentence = (
-        "Runs of the serial loop (measured). Those too short for an evaluation tell rates alone: sampling counts steps "
+        "Runs of the serial loop (measured). Those too short for an evaluation have rates alone: sampling counts steps "
         "of the environment, update frames are updates x batch. Medians over seeds."
     )
     return paragraph(sentence) + table(HEAD, [_row(*key, summaries) for key, summaries in sorted(groups.items())])
@@ -89,13 +89,5 @@ def _row(workload: str, alpha: float, summaries: list[dict[str, Any]]) -> tuple[
     steps = ", ".join(f"{steps:,}" if steps else "never" for steps in until)
     used = (*map(median, RATES), median("cpu_percent", " %"), median("gpu_percent"))
     seconds = statistics.median(summary["seconds"] for summary in summaries)
-    return (
-        workload,
-        f"{alpha:g}",
-        str(len(summaries)),
-        f"{summaries[0]['steps']:,}",
-        *reached,
-        steps,
-        *used,
-        f"{seconds:,.0f}",
-    )
+    shape = (workload, f"{alpha:g}", str(len(summaries)), f"{summaries[0]['steps']:,}")
+    return *shape, *reached, steps, *used, f"{seconds:,.0f}"

@@ -1,4 +1,4 @@
-"""The page's section about mappings: whole answers, the solver's figures, and what the published algorithm loses."""
+"""The page's section about mappings: whole answers, the solver's figures, and the published algorithm's loss."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,7 +54,7 @@ CHARTS = (
         _evidence,
         _cores,
         "The slower side sets the pace: the choice is where the lower of both rings is highest. With more environment "
-        "steps a gradient step, actors need more of the cores. Figure 12 of seed 0 asks the same.",
+        "steps a gradient step, actors need more of the cores. [Zhang2021, Fig. 12] asks the same.",
     ),
     Chart(
         "solver_depth",
@@ -68,7 +68,7 @@ CHARTS = (
         lambda material: points.scaled(material.measurements, material.about.key),
         _scaling,
         "A line that falls like 1 / L gains nothing from more learners. Where a solid line lies below the dashed one, "
-        "the printed formula promises more than the step's own times give. Figures 5.14 and 5.15 of seed 4 ask the "
+        "the printed formula promises more than the step's own times give. [Zhang2022, Figs. 5.14 and 5.15] ask the "
         "same.",
     ),
     Chart(
@@ -100,10 +100,10 @@ def _html(material: Material) -> str:
 
 
 def section(results: Path, key: str, pictures: str, left_out: Sequence[str]) -> str:
-    """The section as HTML around its figures."""
+    """Return the section as HTML around its figures."""
     return (
         _answer(results / key / "platform.toml", HERE_WORKLOAD, results, f"the machine of this page, {key}")
-        + _answer(PLATFORM, WORKLOAD, results, "the seeds' platform")
+        + _answer(PLATFORM, WORKLOAD, results, "the platform of [Zhang2023]")
         + pictures
         + paragraphs(left_out)
         + _loss_table()
@@ -111,7 +111,7 @@ def section(results: Path, key: str, pictures: str, left_out: Sequence[str]) -> 
 
 
 def _answer(platform: str | Path, workload: str, results: Path, whose: str) -> str:
-    """As the command prints it; else why there is none, and what it wants."""
+    """Return the answer as the command prints it; else why there is none, and the remedy."""
     asked = f"{workload} on {whose}"
     if isinstance(platform, Path) and not platform.is_file():
         return paragraph(f"Left out, {asked}: it was not probed; on it: {PROBE}, then {PROFILE}.")
@@ -130,7 +130,7 @@ def _loss_table() -> str:
         overall = 1 + loss.share * (loss.mean - 1)
         rows.append((loss.variant, f"{loss.share:.1%}", f"{loss.mean:.2f}x", f"{loss.worst:.3f}x", f"{overall:.3f}x"))
     sentence = (
-        f"Seed 3's Algorithm 3 and its readings over {mapping_loss.TABLES:,} random tables of times, each against the "
+        f"[Zhang2023, Alg. 3] and its readings over {mapping_loss.TABLES:,} random tables of times, each against the "
         "joint optimum of learner and RMM, which by definition is 1 on every table (modeled):"
     )
     return paragraph(sentence) + table(LOSS_HEAD, rows)

@@ -1,4 +1,4 @@
-"""The solver's figures: cores, batches drawn ahead, learners; devices and watts, what if, and the greedy one's loss."""
+"""The solver's figures: cores, batches sampled ahead, learners, devices and watts, what if, the greedy loss."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from .. import style
 from .mapping_points import Depths, Point, Scaled, WhatIf
 
 MOST_TICKS = 9
-LOSS_POINTS = 300  # of a curve
+LOSS_POINTS = 300  # that a curve has at most
 DATA_PARALLEL = "data parallel"
 RATE, SPEED_UP = "gradient steps / s", "speed-up / L (ratio)"
 
 
 @dataclass(frozen=True)
 class Split:
-    """One question of a panel: two curves over cores, and the allocation to ring."""
+    """The question of one panel: two curves over cores, and the allocation to ring."""
 
     title: str
     f_a: RateCurve
@@ -36,9 +36,8 @@ class Split:
 
 @style.styled
 def cores(splits: Sequence[Split], origin: str) -> Figure:
-    """Gradient steps a second that actors feed and learners take, over cores, the chosen points ringed (Fig. 12).
-
-    ``origin``: of what is measured, where and when; for the caption.
+    """Draw the gradient steps a second that actors feed and learners take, over cores, the chosen points ringed
+    [Zhang2021, Fig. 12]. ``origin`` of the rates, for the caption.
     """
     question, titles = "How many cores for actors, how many for learners?", [split.title for split in splits]
     figure, panels = style.panels(question, titles, 6.5, RATE, sharey=False)
@@ -55,12 +54,12 @@ def cores(splits: Sequence[Split], origin: str) -> Figure:
         style.x_axis(axes, _few(sorted(set(split.f_a.cores) | set(split.f_l.cores))), "cores")
     sources = _sources(splits)
     known = " Markers: measured or quoted." if {"measured", "quoted"} & set(sources) else ""
-    note = f"Ringed: the chosen numbers of cores.{known} Bands: 95 % intervals of laws."
+    note = f"Ringed: the chosen cores.{known} Bands: 95 % intervals of laws."
     return style.captioned(figure, f"{note} Sources: {', '.join(sources)}. {origin}")
 
 
 def _curve(axes: Axes, curve: RateCurve, label: str, position: int, factor: float) -> None:
-    """Points with intervals where there are some, a dotted line and a band where a law stands in."""
+    """Draw points with intervals where there are some, a dotted line and a band where a law stands in."""
     color, marker = style.COLORS[position], style.MARKERS[position]
     rates = {x: curve.rates[x] for x in curve.cores}
     lows, highs = ([factor * getattr(rate, end) for rate in rates.values()] for end in ("low", "high"))
@@ -80,7 +79,7 @@ def _curve(axes: Axes, curve: RateCurve, label: str, position: int, factor: floa
 
 
 def _described(chosen: Allocation) -> str:
-    """The allocation in three short lines."""
+    """Describe the allocation in three short lines."""
     who = f"{chosen.actors} for actors, {chosen.learners} for learners"
     bound = "both sides equal" if chosen.bottleneck == "neither" else f"bound by {chosen.bottleneck}"
     if chosen.in_turns:
@@ -96,10 +95,10 @@ def _sources(splits: Sequence[Split]) -> list[str]:
 
 @style.styled
 def depths(panels_of: Sequence[Depths], cvs: Sequence[float]) -> Figure:
-    """Gradient steps a second over D: the bound, and a simulation for each cv with its interval; D* as a line."""
+    """Draw gradient steps a second over D: the bound, a simulation for each cv with its interval, and D* as a line."""
     titles = [panel.name for panel in panels_of]
     steps = panels_of[0].points[0].simulated[0].steps
-    figure, panels = style.panels("How many batches should be drawn ahead? (modeled)", titles, y=RATE, sharey=False)
+    figure, panels = style.panels("How many batches should be sampled ahead? (modeled)", titles, y=RATE, sharey=False)
     for axes, panel in zip(panels, panels_of, strict=True):
         at, bound = style.columns(panel.points, "depth", "bound_hz")
         axes.plot(at, bound, color="0.25", linestyle="--", label="bound")
@@ -109,7 +108,7 @@ def depths(panels_of: Sequence[Depths], cvs: Sequence[float]) -> Figure:
             axes.plot(at, rates, label=label, **style.marks(position, ":"))
             axes.fill_between(at, *ends, color=style.COLORS[position], alpha=0.2)
         axes.axvline(panel.enough, color="0.35", linewidth=1, linestyle="-.", label="D*, enough by the bound")
-        axes.set(xscale="linear", yscale="linear", xlabel="batches drawn ahead D (D + 1 are under way)")
+        axes.set(xscale="linear", yscale="linear", xlabel="batches sampled ahead D (D + 1 are under way)")
     figure = style.captioned(
         figure,
         f"Source: modeled; actors left out. Bands: 95 % intervals of means over {steps:,} simulated steps; some "
@@ -122,7 +121,7 @@ def depths(panels_of: Sequence[Depths], cvs: Sequence[float]) -> Figure:
 
 
 def _from_zero(axes: Axes, high: float) -> None:
-    """A linear axis from 0 with a handful of round ticks, set before the limits, of which logarithmic ones drop 0."""
+    """Set a linear axis from 0 with a handful of round ticks, before the limits, of which logarithmic ones drop 0."""
     round_ones = MaxNLocator(7, steps=(1, 2, 5, 10)).tick_values(0, high)
     style.ticks(axes.yaxis, [tick for tick in round_ones if 0 <= tick <= high], "{:,g}".format)
     axes.set_ylim(0, high)
@@ -130,9 +129,8 @@ def _from_zero(axes: Axes, high: float) -> None:
 
 @style.styled
 def scaling_factors(panels_of: Sequence[Scaled], learned_from: str) -> Figure:
-    """Speed-up for each learner over L: a panel a setting, a line an H; solid from 5.1, 5.2, 5.5, dashed as printed.
-
-    ``learned_from``: what the terms of the formulas rest on, for the caption.
+    """Draw the speed-up for each learner over L: a panel a setting, a line an H; solid by [Zhang2022, Eqs. 5.1, 5.2 and
+    5.5], dashed as printed in Eqs. 5.3 and 5.6. ``learned_from`` says what the terms rest on, for the caption.
     """
     rows, titles = -(-len(panels_of) // 2), [panel.name for panel in panels_of]
     cells = {"nrows": rows, "ncols": 2, "sharex": True}
@@ -155,8 +153,8 @@ def scaling_factors(panels_of: Sequence[Scaled], learned_from: str) -> Figure:
         style.ticks(axes.xaxis, _few(sorted({point.learners for point in panel.points})))
     figure = style.captioned(
         figure,
-        f"Source: modeled, {learned_from}. 1 is perfect. Exact: from the times of a step, eqs. 5.1, 5.2 and 5.5 of "
-        "seed 4; printed: its eqs. 5.3 and 5.6. H: gradient steps between averages of the weights. Star: "
+        f"Source: modeled, {learned_from}. 1 is perfect. Exact: from the times of a step, Eqs. 5.1, 5.2 and 5.5 of "
+        "[Zhang2022]; printed: its Eqs. 5.3 and 5.6. H: gradient steps between averages of the weights. Star: "
         "measured, learners as threads of one process, with its 95 % interval.",
     )
     for axes in panels:
@@ -165,10 +163,11 @@ def scaling_factors(panels_of: Sequence[Scaled], learned_from: str) -> Figure:
 
 
 def _few(values: Sequence[int]) -> list[int]:
-    """All of a few values; of many those that about double, and the last."""
+    """Keep all of a few values; of many those that about double, and the last."""
     if len(values) <= MOST_TICKS:
         return list(values)
     chosen = [values[0]]
+    # Invariant: each chosen value is at least twice the one before.
     for value in values[1:]:
         if value >= 2 * max(chosen[-1], 1):
             chosen.append(value)
@@ -177,7 +176,7 @@ def _few(values: Sequence[int]) -> list[int]:
 
 @style.styled
 def fronts(panels_of: Mapping[str, Sequence[Point]], platform: str) -> Figure:
-    """Gradient steps a second over watts: a panel a workload, a point a set of devices; hollow where one beats it."""
+    """Draw gradient steps a second over watts: a panel a workload, a point a set of devices, hollow if dominated."""
     question = "What do more devices and watts buy? (modeled)"
     figure, panels = style.panels(question, list(panels_of), 6.5, RATE, sharey=False)
     for axes, points in zip(panels, panels_of.values(), strict=True):
@@ -191,7 +190,7 @@ def fronts(panels_of: Mapping[str, Sequence[Point]], platform: str) -> Figure:
             face = {} if point.is_undominated else {"markerfacecolor": "white"}
             axes.plot(point.watts, point.hz, markeredgewidth=1.6, **marks, **face)
             axes.plot([], [], label=f"{count} device{'s' * (count > 1)}", **marks)
-            side = "right" if 2 * rank < len(rising) else "left"  # of the words that is at the point
+            side = "right" if 2 * rank < len(rising) else "left"  # the side of the words that touches the point
             words = f"{point.arrangement}\n{point.letters}\n{point.hz:,.0f} / s"
             axes.annotate(words, (point.watts, point.hz), _AWAY[side], ha=side, **_LABEL)
         axes.set(xscale="linear", xlim=(0, 1.4 * rising[-1].watts), xlabel="power of the devices (W)")
@@ -211,7 +210,7 @@ _LABEL = {"textcoords": "offset points", "va": "center", "fontsize": 8.5, "bbox"
 
 @style.styled
 def what_if(cells: Sequence[WhatIf], title: str) -> Figure:
-    """Gradient steps a second by batch and cores that may be used; hatched by the learner's device."""
+    """Draw gradient steps a second by batch and cores that may be used, hatched by the learner's device."""
     figure, (axes,) = style.panels("What if there were fewer cores, or larger batches? (modeled)", [title], 6.5)
     batches, cores = (sorted({getattr(cell, name) for cell in cells}) for name in ("batch", "cores"))
     rates: NDArray[np.float64] = np.full((len(cores), len(batches)), np.nan)
@@ -231,7 +230,7 @@ def what_if(cells: Sequence[WhatIf], title: str) -> Figure:
     figure.subfigs[0].colorbar(shades, ax=axes, label="gradient steps / s")
     figure = style.captioned(
         figure,
-        "Each cell: gradient steps a second, arrangement, and learner-RMM-storage on CPU (C), GPU (G), FPGA (F); of "
+        "Each cell: gradient steps a second, execution mode, and learner-RMM-storage on CPU (C), GPU (G), FPGA (F); of "
         "mappings within 1 % of the fastest the one on fewest devices. Every cell is solved again. Source: modeled, or "
         "extrapolated as in the answer.",
     )
@@ -247,7 +246,7 @@ _WORDS = {"ha": "center", "va": "center", "fontsize": 9, "bbox": {**_PALE, "pad"
 
 @style.styled
 def losses(ratios: Mapping[str, NDArray[np.float64]], tables: str) -> Figure:
-    """Share of tables on which each variant takes at least so many times as long as the optimum."""
+    """Draw the share of tables on which each variant takes at least so many times as long as the optimum."""
     figure, (axes,) = style.panels("What does the published algorithm lose? (modeled)", [tables])
     count = 1
     for position, (name, ratio) in enumerate(ratios.items()):
@@ -259,9 +258,9 @@ def losses(ratios: Mapping[str, NDArray[np.float64]], tables: str) -> Figure:
     axes.set(xscale="linear", xlabel="time of a step / the joint optimum's, at least (ratio)", ylabel="share of tables")
     figure = style.captioned(
         figure,
-        "Times of learner and RMM on CPU, GPU and FPGA are drawn log-uniform over two decades; parts on the GPU take "
-        "turns, others run at once. A line begins at the share of tables that are not optimal and ends at the worst. "
-        "Source: modeled, drawn by a fixed seed.",
+        "Times of learner and RMM on CPU, GPU and FPGA are log-uniform over two decades; parts on the GPU take turns, "
+        "others run at once. A line begins at the share of tables that are not optimal and ends at the worst. Source: "
+        "modeled, random by a fixed seed.",
     )
     lowest = int(np.floor(np.log10(1 / count)))
     style.ticks(axes.yaxis, [10.0**power for power in range(lowest, 0)], lambda share: f"{100 * share:g} %")

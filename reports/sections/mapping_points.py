@@ -1,6 +1,6 @@
-"""What the solver's figures show of the seeds' platform, computed by the solver itself.
+"""The points of the solver's figures, which the solver computes for the platform of [Zhang2023].
 
-Letters: B batch, D batches drawn ahead, u environment steps a gradient step; L learners, H gradient steps between
+Letters: B batch, D batches sampled ahead, u environment steps a gradient step; L learners, H gradient steps between
 averages of the weights.
 """
 
@@ -31,15 +31,15 @@ from dse.tuning.multi_learner import FactorPoint, factors
 from dse.tuning.multi_learner import Terms as StepTerms
 from dse.tuning.presampling import DepthPoint, depth_curve, depth_enough
 
-PLATFORM, WORKLOAD = "u200", "hopper_ddpg"  # the seeds' machine, and a workload of theirs
+PLATFORM, WORKLOAD = "u200", "hopper_ddpg"  # the machine of [Zhang2023], and one of its workloads
 ACCELERATORS = ("gpu", "fpga")
 INTERVALS = (1, 16)  # u
-RESERVED = 1  # cores that replay
-WITHIN = 0.01  # of the most steps counts as equal
+RESERVED = 1  # cores for the replay manager
+WITHIN = 0.01  # of the most steps, below which rates count as equal
 DEPTHS, CVS, STEPS = (0, 1, 2, 4), (0.0, 1.0), 1000
 BATCHES, CORES = (64, 256, 1024), (1, 2, 3, 4, 8)
 FRONTS = ("hopper_ddpg", "pong_dqn")
-WORKLOADS = ("hopper_ddpg", "pong_dqn", "cartpole_dqn", "cartpole_ddpg")  # in this order, as far as they were profiled
+WORKLOADS = ("hopper_ddpg", "pong_dqn", "cartpole_dqn", "cartpole_ddpg")  # in this order, if they were profiled
 MOST_WORKLOADS = 2
 LEARNERS, HORIZONS = (1, 2, 4, 8), (5, 25)
 
@@ -47,12 +47,12 @@ Evidence = Path | None
 
 
 def evidence(results: Path) -> Evidence:
-    """The folder if a machine in it was profiled; without that nothing in it matters to answers for other machines."""
+    """Return the folder if a machine in it was profiled; otherwise no answer for another machine depends on it."""
     return results if any(results.glob("*/profile-*.jsonl")) else None
 
 
 def parts_of(results: Evidence, workload: str = WORKLOAD, batch: int | None = None) -> Parts:
-    """What each part of a workload takes on the seeds' platform."""
+    """Return the times of each part of a workload on PLATFORM."""
     platform, task = load(PLATFORM), load_workload(workload)
     if batch:
         task = dataclasses.replace(task, learner=dataclasses.replace(task.learner, batch=batch))
@@ -60,12 +60,12 @@ def parts_of(results: Evidence, workload: str = WORKLOAD, batch: int | None = No
 
 
 def built(results: Evidence, workload: str = WORKLOAD, batch: int | None = None, excluded: Iterable[str] = ()) -> Built:
-    """The same as problems."""
+    """Build the solver's problems from the times of a workload's parts on PLATFORM."""
     return build(parts_of(results, workload, batch), excluded=frozenset(excluded))
 
 
 def letters(chosen: Configuration) -> str:
-    """Devices of learner, RMM and storage as seed 3 writes them; an RMM in two places has two letters."""
+    """Write the devices of learner, RMM and storage as [Zhang2023] does; an RMM on two devices has two letters."""
     tree = dict.fromkeys((chosen.updating.device, chosen.sampling.device))
     parts = ([chosen.learner.device], tree, [chosen.storage.device])
     return "-".join("+".join(device[:1].upper() for device in devices) for devices in parts)
@@ -76,7 +76,7 @@ def letters(chosen: Configuration) -> str:
 
 @dataclass(frozen=True)
 class Cores:
-    """f_a and f_l by cores of the platform's processor, and what they rest on."""
+    """f_a and f_l over the cores of the platform's processor, and a description of their evidence."""
 
     f_a: RateCurve
     f_l: RateCurve
@@ -85,13 +85,11 @@ class Cores:
 
 
 def platform_cores(results: Evidence) -> Cores:
-    """Of the workload, as the solver takes them on each number of cores."""
+    """Return the rates of the workload's actors and learners, as the solver takes them, over the cores."""
     parts = parts_of(results)
     f_a, f_l, sources = platform_curves(parts, parts.cores - 1)
-    description = ". ".join(
-        f"{curve.name}: {source.source}, {source.told}" for curve, source in zip((f_a, f_l), sources, strict=True)
-    )
-    return Cores(f_a, f_l, parts.cores, description)
+    described = (f"{c.name}: {rests.source}, {rests.told}" for c, rests in zip((f_a, f_l), sources, strict=True))
+    return Cores(f_a, f_l, parts.cores, ". ".join(described))
 
 
 # Batches ahead
@@ -99,7 +97,7 @@ def platform_cores(results: Evidence) -> Cores:
 
 @dataclass(frozen=True)
 class Depths:
-    """Of a mapping: its name, its curve over D, and D*."""
+    """A mapping's name, its curve over D, and D*."""
 
     name: str
     points: tuple[DepthPoint, ...]
@@ -108,9 +106,10 @@ class Depths:
 
 @functools.lru_cache(maxsize=4)
 def depths(results: Evidence) -> list[Depths]:
-    """Of the answer, and of the answer without the accelerator that its learner is on."""
+    """Return the depths of the answer, and of the answer without the accelerator that its learner is on."""
     panels: list[Depths] = []
     title, excluded = "the answer", list[str]()
+    # Invariant: every panel before excluded one device less.
     while True:
         model = built(results, excluded=excluded)
         result = best_placement(model.problems, "ratio")
@@ -131,7 +130,7 @@ def depths(results: Evidence) -> list[Depths]:
 
 @dataclass(frozen=True)
 class Point:
-    """The fastest on some devices: gradient steps a second with their interval at 95 %, and watts."""
+    """The fastest mapping on some devices: gradient steps a second with their 95 % interval, and watts."""
 
     devices: tuple[str, ...]
     arrangement: str
@@ -145,12 +144,13 @@ class Point:
 
 @functools.lru_cache(maxsize=4)
 def fronts(results: Evidence) -> dict[str, list[Point]]:
-    """By workload: the fastest on each set of devices, whatever the others could add; RecordError without watts."""
+    """Return the fastest mapping on each set of devices, by workload. RecordError without watts."""
     return {workload: _front(results, workload) for workload in FRONTS}
 
 
 def _front(results: Evidence, workload: str) -> list[Point]:
     fastest: dict[tuple[str, ...], tuple[Built, str, Answer]] = {}
+    # Invariant: ``fastest`` has the fastest mapping so far on each set of devices that some front used.
     for count in range(len(ACCELERATORS) + 1):
         for excluded in itertools.combinations(ACCELERATORS, count):
             model = built(results, workload, excluded=excluded)
@@ -179,13 +179,13 @@ def _point(model: Built, placement: str, answer: Answer, is_undominated: bool) -
 
 
 def fastest_of(problems: Mapping[str, Problem]) -> list[tuple[str, Answer]]:
-    """(place, answer) of each place's front over steps a second, watts and devices."""
+    """Return (placement, answer) of each placement's front over steps a second, watts and devices."""
     return [(placement, answer) for placement, problem in problems.items() for answer in front(problem)]
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The fastest mapping at a batch on so many cores; of those within 1 % the one with fewest devices."""
+    """The fastest mapping at a batch and a number of cores; of those within 1 % the one with fewest devices."""
 
     batch: int
     cores: int
@@ -197,7 +197,7 @@ class WhatIf:
 
 @functools.lru_cache(maxsize=4)
 def what_if(results: Evidence) -> list[WhatIf]:
-    """Of every batch on every number of cores that may be used; those on which nothing fits are left out."""
+    """Solve for every batch on every number of cores that may be used; those on which nothing fits are left out."""
     cells = []
     for batch in BATCHES:
         model = built(results, batch=batch)
@@ -227,7 +227,7 @@ def _chosen(problems: Mapping[str, Problem], answers: Sequence[tuple[str, Answer
 
 @dataclass(frozen=True)
 class Scaled:
-    """Scaling factors over L and H at a workload's batch; ``measured``: (L, factor, low, high) of learners that ran."""
+    """Scaling factors over L and H at a workload's batch; ``measured``: (L, factor, low, high) of timed learners."""
 
     name: str
     points: tuple[FactorPoint, ...]
@@ -235,7 +235,7 @@ class Scaled:
 
 
 def scaled(measurements: Sequence[Measurement], key: str) -> list[Scaled]:
-    """Two batches of each of two workloads; RecordError where no profile has all terms."""
+    """Return the factors of two batches of each of two workloads. RecordError where no profile has all terms."""
     made = []
     for name in WORKLOADS:
         table = of_records(measurements, key, load_workload(name))
@@ -243,11 +243,11 @@ def scaled(measurements: Sequence[Measurement], key: str) -> list[Scaled]:
         batches = {own, max((batch for _, batch in table.alone("learner step", 1)), default=0)}
         chosen = [(batch, measured_terms(table, batch)) for batch in sorted(batches) if batch]
         made += [
-            Scaled(f"{name}, B = {batch:,}", factors(one, LEARNERS, HORIZONS), tuple(_ran(table, one)))
-            for batch, one in chosen
-            if one
+            Scaled(f"{name}, B = {batch:,}", factors(terms, LEARNERS, HORIZONS), tuple(_ran(table, terms)))
+            for batch, terms in chosen
+            if terms
         ]
-        if len({one.name.partition(",")[0] for one in made}) == MOST_WORKLOADS:
+        if len({curves.name.partition(",")[0] for curves in made}) == MOST_WORKLOADS:
             break
     if not made:
         raise RecordError(
@@ -258,7 +258,7 @@ def scaled(measurements: Sequence[Measurement], key: str) -> list[Scaled]:
 
 
 def _ran(table: PerformanceTable, terms: StepTerms) -> Iterator[tuple[int, float, float, float]]:
-    """Of data parallel learners as they were timed, each with the same replay beside."""
+    """Yield (L, factor, low, high) of data parallel learners as they were timed, each with the same replay beside."""
     alone, replay = table.time("learner step", terms.batch), terms.replay_seconds
     for ran in side_by_side(table, terms) if alone else ():
         times = ((alone.seconds, ran.seconds), (alone.low, ran.high), (alone.high, ran.low))

@@ -1,4 +1,4 @@
-"""The page's section about other libraries: times beside ours of one run, their ratios, how exact each tree is."""
+"""The page's section about other libraries: times beside ours in one run, their ratios, and how exact each tree is."""
 
 import math
 from collections import defaultdict
@@ -13,13 +13,13 @@ from dse.records import Measurement, RecordError, to_rows, twins
 
 from ..chart import Section
 from ..markup import Cell, items, named, paragraph, table
-from ..tidy import OPS, PREFERRED_CAPACITY, commit_of, sources_of, timed
+from ..tidy import OPS, PREFERRED_CAPACITY, commit_of, sources_of, timed, untimed
 from .peers_figures import SUM, label
 
 SHARED = f"{PEER}_shared"
 SORTED_BY = 1_024  # the batch whose sums order the table
 PARTS = (*OPS, SUM)
-ASKED = ((SUM, SORTED_BY), ("draw", 16_384), (SUM, 32))  # what numba is compared with the best library at
+ASKED = ((SUM, SORTED_BY), ("draw", 16_384), (SUM, 32))  # ops and batches at which numba and the best library compare
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,24 @@ class Implementation:
     cells: dict[tuple[str, int], Measurement]
 
     @property
+    def kind(self) -> tuple[str, str, str]:
+        """The name, dtype and options."""
+        return self.name, self.dtype, self.options
+
+    @property
     def ours(self) -> bool:
-        """Whether it is a tree of ours."""
+        """Whether the implementation is ours."""
         return is_ours(self.name)
 
     def ns(self, part: str, batch: int) -> float | None:
-        """Nanoseconds per element of an op or of both; None where one was not timed."""
+        """Return the nanoseconds per element of an op or of both; None where one was not timed."""
         records = [self.cells.get((op, batch)) for op in (OPS if part == SUM else (part,))]
         times = [1e9 * record.seconds / batch for record in records if record]
         return sum(times) if len(times) == len(records) else None
 
 
 def implementations(cells: Iterable[Measurement], run: Sequence[Measurement]) -> list[Implementation]:
-    """The contestants of some cells, named and versioned as in their whole run."""
+    """Return the implementations of some cells, named and versioned as in their whole run."""
     dtypes = {
         record.contestant: {other.dtype for other in run if other.contestant == record.contestant} for record in run
     }
@@ -60,7 +65,7 @@ def implementations(cells: Iterable[Measurement], run: Sequence[Measurement]) ->
 
 
 def _version(record: Measurement, run: Sequence[Measurement]) -> str:
-    """Of the package of its name, else of the packages it alone needed."""
+    """Return the version of the package of its name, else of the packages that it alone needed."""
     packages = _packages(record)
     if record.contestant in packages:
         return packages[record.contestant]
@@ -73,7 +78,7 @@ def _packages(record: Measurement) -> dict[str, str]:
 
 
 def section(measurements: Sequence[Measurement], folder: Path) -> str:
-    """Everything known about other libraries, as HTML. RecordError where no run timed any."""
+    """Return everything known about other libraries, as HTML. RecordError where no run timed any."""
     run = one_run(measurements)
     cells = [record for record in timed(run) if record.primitive == PEER]
     if not cells:
@@ -96,7 +101,7 @@ def section(measurements: Sequence[Measurement], folder: Path) -> str:
 
 
 def _capacity(cells: Iterable[Measurement]) -> int:
-    """1,000,000 if it was measured, else the N with the most B."""
+    """Return 1,000,000 if it was measured, else the N with the most B."""
     batches: dict[int, set[int]] = defaultdict(set)
     for record in cells:
         batches[record.capacity].add(record.batch)
@@ -104,22 +109,22 @@ def _capacity(cells: Iterable[Measurement]) -> int:
 
 
 def _origin(run: Sequence[Measurement], others: int) -> str:
-    """Which run it was, and how large its noise."""
+    """Say which run it was, and how large its noise is."""
     last, pairs = run[-1], twins(run, PEER)
     noise = (
         f"The noise floor of the run is {stats.noise_floor(pairs):.1%} over {len(pairs)} A/A pairs."
         if pairs
-        else "No cell was measured twice in the run, so nothing tells how large its noise is."
+        else "No cell was measured twice in the run, so the size of its noise is unknown."
     )
     left = f" {others} cells of other runs are left out." if others else ""
     return paragraph(
         f"Source: {sources_of(run)}, in one run of {last.command} at {commit_of(last, 'with uncommitted changes')}; "
-        f"contestants took turns. {noise}{left}"
+        f"implementations took turns. {noise}{left}"
     )
 
 
 def _times(compared: Sequence[Implementation], batches: Sequence[int], capacity: int) -> str:
-    """Nanoseconds per element, ours in bold, the fastest of each column marked."""
+    """Return a table of nanoseconds per element, ours in bold, the fastest of each column marked."""
     columns = [(part, batch) for batch in batches for part in PARTS]
     least = {column: min((ns for tree in compared if (ns := tree.ns(*column))), default=None) for column in columns}
     rows = []
@@ -129,7 +134,7 @@ def _times(compared: Sequence[Implementation], batches: Sequence[int], capacity:
         cells = [Cell(said(ns), f"{ours} {best}") for ns, best in times]
         rows.append([named(text, tree.ours) for text in (tree.label, tree.version)] + cells)
     groups = [("", 2), *((f"B = {batch:,}", len(PARTS)) for batch in batches)]
-    head = ("contestant", "version", *("both" if part == SUM else part for part, _ in columns))
+    head = ("implementation", "version", *("both" if part == SUM else part for part, _ in columns))
     return paragraph(
         f"Nanoseconds per element (measured), N = {capacity:,}, one thread, sorted by both at B = {SORTED_BY:,}. Bold "
         "is ours, green the fastest of a column. A name with two dtypes comes with both: of a library's sums, of our "
@@ -138,7 +143,7 @@ def _times(compared: Sequence[Implementation], batches: Sequence[int], capacity:
 
 
 def said(ns: float | None) -> str:
-    """Nanoseconds as the tables show them.
+    """Write nanoseconds as the tables show them.
 
     >>> said(4_538.4), said(16.26), said(None)
     ('4,538', '16.3', '')
@@ -152,12 +157,12 @@ def _fastest(compared: Iterable[Implementation], part: str, batch: int) -> tuple
 
 
 def _reference(compared: Iterable[Implementation], options: str = "") -> list[Implementation]:
-    """The numba tree of float32 leaves, as it comes unless ``options`` say otherwise."""
-    return [tree for tree in compared if (tree.name, tree.dtype, tree.options) == ("numba", "float32", options)]
+    """Select the numba tree of float32 leaves, with default options unless ``options`` say otherwise."""
+    return [tree for tree in compared if tree.kind == ("numba", "float32", options)]
 
 
 def _ratios(compared: Sequence[Implementation], floor: float) -> list[str]:
-    """How many times as long the best library takes as numba."""
+    """Say how many times as long the best library takes as numba."""
     sentences = []
     for part, batch in ASKED:
         ours = _fastest(_reference(compared), part, batch)
@@ -174,7 +179,7 @@ def _ratios(compared: Sequence[Implementation], floor: float) -> list[str]:
 
 
 def _single(compared: Sequence[Implementation], floor: float) -> list[str]:
-    """What one element costs, and how much of it are checks."""
+    """Say what one element costs, and how much of it are checks."""
     fastest, ours = _fastest(compared, SUM, 1), _fastest(_reference(compared), SUM, 1)
     if not fastest or not ours:
         return []
@@ -195,7 +200,7 @@ def _single(compared: Sequence[Implementation], floor: float) -> list[str]:
 
 
 def _lost(compared: Sequence[Implementation], batches: Sequence[int]) -> list[str]:
-    """Where a library is faster than the best of ours."""
+    """Say where a library is faster than the best of ours."""
     losses = []
     for batch in batches:
         for part in PARTS:
@@ -210,7 +215,7 @@ def _lost(compared: Sequence[Implementation], batches: Sequence[int]) -> list[st
 
 
 def _remarks(cells: Iterable[Measurement]) -> str:
-    """What a time includes or leaves out, where its record says so."""
+    """List what a time includes or leaves out, where its record says so."""
     remarks = sorted({(record.contestant, record.reason) for record in cells if record.reason})
     if not remarks:
         return ""
@@ -218,36 +223,36 @@ def _remarks(cells: Iterable[Measurement]) -> str:
 
 
 def _shared(run: Sequence[Measurement]) -> str:
-    """What several Python threads gain that draw from one tree at once."""
-    shared = [one for one in timed(run) if one.primitive == SHARED]
-    most = max((one.threads for one in shared), default=1)
+    """Return a table of what several Python threads gain that sample from one tree at once."""
+    shared = [record for record in timed(run) if record.primitive == SHARED]
+    most = max((record.threads for record in shared), default=1)
     alone, together = (
-        {one.label: one for one in implementations([cell for cell in shared if cell.threads == threads], run)}
+        {tree.label: tree for tree in implementations([cell for cell in shared if cell.threads == threads], run)}
         for threads in (1, most)
     )
     rows = []
-    for one, several in ((alone[key], together[key]) for key in sorted(alone.keys() & together.keys())):
-        for op, batch in one.cells.keys() & several.cells.keys():
-            times = [held.ns(op, batch) for held in (one, several)]
-            speed_up = one.cells[op, batch].seconds / several.cells[op, batch].seconds
-            texts = (one.label, *map(said, times), f"{speed_up:.2f}x")
-            rows.append((-speed_up, [Cell(text, "ours" if one.ours else "") for text in texts]))
+    for single, several in ((alone[key], together[key]) for key in sorted(alone.keys() & together.keys())):
+        for op, batch in single.cells.keys() & several.cells.keys():
+            times = [tree.ns(op, batch) for tree in (single, several)]
+            speed_up = single.cells[op, batch].seconds / several.cells[op, batch].seconds
+            texts = (single.label, *map(said, times), f"{speed_up:.2f}x")
+            rows.append((-speed_up, [Cell(text, "ours" if single.ours else "") for text in texts]))
     if most == 1 or not rows:
         return paragraph("Left out: no tree was shared by several threads; measure it: make peers.")
     n, b = shared[-1].capacity, shared[-1].batch
     return paragraph(
-        f"One tree, {most} Python threads that draw from it at once: nanoseconds of wall time per element that all of "
-        f"them together draw (measured), N = {n:,}, B = {b:,}. Who holds the GIL gains nothing."
+        f"One tree, {most} Python threads that sample from it at once: nanoseconds of wall time per element that all "
+        f"of them together sample (measured), N = {n:,}, B = {b:,}. A tree that keeps the GIL gains nothing."
     ) + table(
-        ("contestant", "1 thread", f"{most} threads", "speed-up"),
+        ("implementation", "1 thread", f"{most} threads", "speed-up"),
         [row for _, row in sorted(rows, key=lambda row: row[0])],
     )
 
 
 def _accuracy(path: Path) -> str:
-    """What each tree gets wrong."""
+    """Return a table of how each tree errs."""
     if not path.exists():
-        return paragraph("Left out: no tree was checked for what it gets wrong; check them: make peers.")
+        return paragraph("Left out: no tree was checked for errors; check them: make peers.")
     try:
         findings = accuracy.read(path)
     except RecordError as error:
@@ -262,13 +267,13 @@ def _accuracy(path: Path) -> str:
     ]
     return (
         paragraph(f"What each tree gets wrong ({sources_of(findings)}); red is wrong, small what was seen:")
-        + table(("contestant", "dtype", *(check.replace("_", " ") for check in checks)), body)
+        + table(("implementation", "dtype", *(check.replace("_", " ") for check in checks)), body)
         + items(f"{check.replace('_', ' ')}: {CHECKS[check]}" for check in checks)
     )
 
 
 def _finding(finding: Accuracy | None) -> Cell:
-    """One check as a cell: the relative error, yes or no, or how many of how many."""
+    """Write one check as a cell: the relative error, yes or no, or how many of how many."""
     if finding is None:
         return Cell("")
     note = finding.note or ""
@@ -284,18 +289,14 @@ def _finding(finding: Accuracy | None) -> Cell:
 
 
 def _untimed(run: Sequence[Measurement]) -> str:
-    """Who is absent, and why."""
+    """List the implementations without a time, and why."""
     missing: dict[tuple[str, ...], list[Measurement]] = defaultdict(list)
-    for record in run:
-        if record.median_seconds is None:
-            missing[record.contestant, record.dtype, record.status, record.reason or "no reason given"].append(record)
+    for record in untimed(run):
+        missing[record.contestant, record.dtype, record.status, record.reason or "no reason given"].append(record)
     if not missing:
         return paragraph(f"Nobody is absent: each of the run's {len(run)} cells has a time.")
-    rows = [
-        (*what, len(cells), ", ".join(sorted({record.op for record in cells})))
-        for what, cells in sorted(missing.items())
-    ]
-    return paragraph("Absent, and why:") + table(("contestant", "dtype", "status", "reason", "cells", "ops"), rows)
+    rows = [(*what, len(cells), ", ".join(sorted({c.op for c in cells}))) for what, cells in sorted(missing.items())]
+    return paragraph("Absent, and why:") + table(("implementation", "dtype", "status", "reason", "cells", "ops"), rows)
 
 
 SECTIONS = (Section(50, "Other libraries", lambda material: section(material.measurements, material.folder)),)

@@ -1,4 +1,4 @@
-"""The page's section about training: curves of primitives, the times that have no curve, the tree's share of a step."""
+"""The page's section about training: curves of primitives, times without a curve, the tree's share of a step."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from dse.times.batch_law import flat_then_linear
 
 from ..chart import Chart, Material, Section, measured
 from ..markup import items, named, paragraph, paragraphs, table
-from ..tidy import commit_of, sources_of, tidy, timed
+from ..tidy import commit_of, sources_of, tidy, timed, untimed
 from . import learning
 from . import training_figures as figures
 
@@ -37,7 +37,7 @@ ROWS = ("workload", "primitive", "of", "microseconds a call", "95 % interval", "
 
 
 def section(measurements: Sequence[Measurement], pictures: str, left_out: Sequence[str]) -> str:
-    """The section as HTML around its figures, or how to make one."""
+    """Return the section as HTML around its figures, or the command that would measure it."""
     kept = [record for record in timed(measurements) if record.primitive.startswith(figures.PRIMITIVE)]
     shares_table = share_table(measurements)
     body = shares_table or paragraph(f"Left out: no training system was profiled; this would: {COMMAND}.")
@@ -58,7 +58,7 @@ def _origin(kept: Sequence[Measurement]) -> str:
 
 
 def _singles(frame: pd.DataFrame) -> str:
-    """What has no curve: one row a primitive and workload, on one core."""
+    """Return a table of the times without a curve: one row a primitive and workload, on one core."""
     rows = figures.alone(figures.parts(frame, *(part for part, _ in SINGLE)))
     rows = figures.called(rows[rows["threads"] == 1], "us")
     lines = []
@@ -80,14 +80,14 @@ def _singles(frame: pd.DataFrame) -> str:
 
 
 def _workload_batch(frame: pd.DataFrame, workload: str, batches: "pd.Series[int]") -> int:
-    """The workload's own batch: that of its parallel learners; 0 where they were not timed."""
+    """Return the workload's own batch: that of its parallel learners; 0 where they were not timed."""
     rows = figures.parts(frame, "parallel_learners step")
     own = set(rows[rows["workload"] == workload]["batch"]) & set(batches)
     return int(max(own, default=0))
 
 
 def _knees(frame: pd.DataFrame) -> str:
-    """Where each line of time over the batch begins to grow."""
+    """Return a table of the batch from which each line of time over the batch grows."""
     rows = figures.over_batch(frame)
     lines = []
     for (workload, part, threads), line in rows.groupby(["workload", "part", "threads"]):
@@ -105,15 +105,14 @@ def _knees(frame: pd.DataFrame) -> str:
 
 def _untimed(measurements: Sequence[Measurement]) -> list[str]:
     return [
-        f"Not timed, {record.options.get('workload')}, {record.contestant} {record.op} of B = {record.batch:,}: {record.reason}"
-        for record in measurements
-        if record.primitive == figures.PRIMITIVE and record.median_seconds is None
+        f"Not timed, {cell.options.get('workload')}, {cell.contestant} {cell.op} of B = {cell.batch:,}: {cell.reason}"
+        for cell in untimed(measurements, figures.PRIMITIVE)
     ]
 
 
 @dataclass(frozen=True)
 class Share:
-    """Of one tree in a workload's step: microseconds, and the share with its 95 % interval."""
+    """One tree's share of a workload's step with its 95 % interval, and the microseconds of both."""
 
     workload: str
     contestant: str
@@ -127,7 +126,7 @@ class Share:
 
 
 def shares(measurements: Sequence[Measurement]) -> list[Share]:
-    """Every tree whose parts of a step were all timed in one run, by workload, the smallest share first.
+    """Return every tree whose parts of a step were all timed in one run, by workload, the smallest share first.
 
     A step is update_interval steps of an actor and what learning takes. Tree and learning are two readings of the same
     samples, so both are resampled by the same seed; actors' samples are their own.
@@ -171,34 +170,31 @@ def _share(
 
 
 def share_table(measurements: Sequence[Measurement]) -> str:
-    """The table of shares as HTML; nothing where no step was timed."""
+    """Return the table of shares as HTML; nothing where no step was timed."""
     kept = shares(measurements)
     if not kept:
         return ""
     rows = []
-    for one in kept:
-        part = (f"{one.share:.2%}", f"{one.low:.2%} to {one.high:.2%}", "unstable" if one.is_unstable else "")
-        who = (one.workload, named(one.contestant, is_ours(one.contestant)))
-        rows.append((*who, f"{one.step_us:,.0f}", f"{one.tree_us:,.1f}", *part))
+    for share in kept:
+        part = (f"{share.share:.2%}", f"{share.low:.2%} to {share.high:.2%}", "unstable" if share.is_unstable else "")
+        who = (share.workload, named(share.contestant, is_ours(share.contestant)))
+        rows.append((*who, f"{share.step_us:,.0f}", f"{share.tree_us:,.1f}", *part))
     sentence = (
         "Which share of a serial training step is spent in the tree (measured, on one core, trees in turns): the "
-        "actor's steps, insertion, draw, gather, gradient step and new priorities; the tree's own calls are timed "
-        "where they stand in the step. This is what stands behind Figure 11 of seed 0. Bold is ours."
+        "actor's steps, insertion, sampling, gathering, gradient step and new priorities; the tree's own calls are "
+        "timed inside the step. [Zhang2021, Fig. 11] rests on this share. Bold is ours."
     )
-    untimed = sorted(
-        {
-            f"Not timed, {one.options['workload']}, {one.contestant}: {one.reason}"
-            for one in measurements
-            if one.primitive == figures.SHARE and one.median_seconds is None
-        }
-    )
+    left_out = {
+        f"Not timed, {record.options['workload']}, {record.contestant}: {record.reason}"
+        for record in untimed(measurements, figures.SHARE)
+    }
     sums = [
-        f"{one.workload}: the parts on the {OURS} tree add up to {one.step_us:,.0f} us; the whole loop, measured in "
-        f"the same run, takes {one.whole_us:,.0f} us, {one.step_us / one.whole_us - 1:+.0%}."
-        for one in kept
-        if one.whole_us
+        f"{share.workload}: the parts on the {OURS} tree add up to {share.step_us:,.0f} us; the whole loop, measured "
+        f"in the same run, takes {share.whole_us:,.0f} us, {share.step_us / share.whole_us - 1:+.0%}."
+        for share in kept
+        if share.whole_us
     ]
-    return paragraph(sentence) + table(SHARE_HEAD, rows) + items([*sums, *untimed])
+    return paragraph(sentence) + table(SHARE_HEAD, rows) + items([*sums, *sorted(left_out)])
 
 
 CHARTS = (
@@ -206,30 +202,30 @@ CHARTS = (
         "training_cores",
         measured(figures.over_cores),
         figures.cores,
-        "A system takes as many steps as the slower side allows: actors on some cores, learners on the others. Figure "
-        "12 of seed 0 shares out cores by these curves.",
+        "A system takes as many steps as the slower side allows: actors on some cores, learners on the others. "
+        "[Zhang2021, Fig. 12] shares out cores by these curves.",
         COMMAND,
     ),
     Chart(
         "training_batch",
         measured(figures.over_batch),
         figures.batch,
-        "Left of the knee a larger batch costs little; right of it time grows as B does. Seed 3's Figure 11 and the "
-        "thesis' Figures 5.3 and 5.5 ask the same.",
+        "Left of the knee a larger batch costs little; right of it time grows as B does. [Zhang2023, Fig. 11] and "
+        "[Zhang2022, Figs. 5.3 and 5.5] ask the same.",
         COMMAND,
     ),
     Chart(
         "training_tree",
         measured(figures.of_trees),
         figures.trees,
-        "To be held against a gradient step of the same batch. Figure 5.2 of the thesis asks the same.",
+        "Compare with a gradient step of the same batch. [Zhang2022, Fig. 5.2] asks the same.",
         COMMAND,
     ),
     Chart(
         "training_average",
         measured(figures.over_models),
         figures.averages,
-        "A straight line through 0 would be proportional to k. Figures 5.4 and 5.6 of the thesis ask the same.",
+        "A straight line through 0 would be proportional to k. [Zhang2022, Figs. 5.4 and 5.6] ask the same.",
         COMMAND,
     ),
     Chart(

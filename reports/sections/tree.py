@@ -1,4 +1,4 @@
-"""What was measured of the trees: the records, the answers from them, figures, the cost model, what has no time."""
+"""The page's sections about the trees: their records, the answers from them, figures, the cost model, untimed cells."""
 
 import statistics
 from collections import Counter, defaultdict
@@ -18,14 +18,10 @@ from ..tidy import OPS, binary, commit_of, machine_of, timed
 from . import peers_figures, training_figures
 from . import tree_figures as figures
 
-QUESTIONS = ((1_000_000, 256), (100_000, 32))  # N and B of the recommendations shown, each with one update a draw
+QUESTIONS = ((1_000_000, 256), (100_000, 32))  # N and B of the recommendations shown, each with one update a sample
 ANSWERING = "What answering a K costs (its time over the best measured K's, less 1), by a fit without that N:"
 REGRETS = ("op", "N", "B", "best K", "model's K*", "its regret", "regret of 16", "printed formula's K*", "its regret")
-TOLD_ELSEWHERE = (
-    peer_claims.PEER,
-    training_figures.PRIMITIVE,
-    training_figures.SHARE,
-)  # with what is not timed of them
+ELSEWHERE = (peer_claims.PEER, training_figures.PRIMITIVE, training_figures.SHARE)  # whose sections list untimed cells
 SWEEP = "python -m benchmarks sweep --preset quick"
 PEERS = "make peers"
 GPU = "make gpu, on a machine with a CUDA device"
@@ -36,7 +32,7 @@ CHARTS = (
         measured(figures.by_fanout),
         figures.fanout,
         "Lower is faster. Two K whose bars overlap, or that differ by less than the noise floor, may be equally "
-        "fast. Figure 9 of seed 0 asks the same.",
+        "fast. [Zhang2021, Fig. 9] asks the same.",
         SWEEP,
     ),
     Chart(
@@ -44,7 +40,7 @@ CHARTS = (
         measured(figures.by_capacity),
         figures.capacity,
         "A straight line that rises tenfold where N does is linear growth; a flat one does not care how many "
-        "leaves there are. Figure 8 of seed 0 asks the same.",
+        "leaves there are. [Zhang2021, Fig. 8] asks the same.",
         SWEEP,
     ),
     Chart(
@@ -91,7 +87,7 @@ CHARTS = (
         "peers_capacity",
         measured(peers_figures.by_capacity),
         peers_figures.capacity,
-        "A line that rises tenfold where N does is linear growth. Figure 8 of seed 0 asks the same of tianshou and "
+        "A line that rises tenfold where N does is linear growth. [Zhang2021, Fig. 8] asks the same of tianshou and "
         "RLlib.",
         PEERS,
     ),
@@ -107,7 +103,7 @@ CHARTS = (
         "gpu_lanes",
         measured(figures.by_lanes),
         figures.lanes,
-        "At 1 every thread draws a sample of its own, at 32 a warp draws one together. More lanes wait less for "
+        "At 1 every thread takes a sample of its own, at 32 a warp takes one together. More lanes wait less for "
         "memory, fewer leave more samples under way.",
         GPU,
     ),
@@ -129,7 +125,7 @@ def _measured(material: Material) -> str:
             "twice in one run differed by no more. Smaller differences are ties."
         )
     else:
-        noise = "No cell was measured twice in one run, so nothing tells how large the noise is."
+        noise = "No cell was measured twice in one run, so the size of the noise is unknown."
     return (
         paragraph(
             f"Machine {about.key}: {about.cpu}, {about.cores} cores, caches {caches}, {machine.get('kernel', '')}, "
@@ -149,8 +145,8 @@ def _measured(material: Material) -> str:
 
 def _recommended(material: Material) -> str:
     times = Table(material.measurements)
-    answers = [answer(times, Question(capacity, batch, 1.0, material.about.cores)) for capacity, batch in QUESTIONS]
-    return "".join(f"<pre>{safe(text(recommendation))}</pre>\n" for recommendation in answers)
+    asked = (Question(capacity, batch, 1.0, material.about.cores) for capacity, batch in QUESTIONS)
+    return "".join(f"<pre>{safe(text(answer(times, question)))}</pre>\n" for question in asked)
 
 
 def _figures(material: Material) -> str:
@@ -161,16 +157,16 @@ def _model(material: Material) -> str:
     errors, parts = [], {}
     for op in OPS:
         cells = [record for record in timed(material.measurements) if _is_default_tree(record, op)]
-        points = [tree_cost_model.Point(one.capacity, one.fanout, one.batch, one.seconds) for one in cells]
+        points = [tree_cost_model.Point(cell.capacity, cell.fanout, cell.batch, cell.seconds) for cell in cells]
         if len(points) < tree_cost_model.LEAST_POINTS:
             continue
         parts[op] = (family_of(cells[0], material.about.caches, Table(material.measurements).floor), points)
-        off = [one.error for one in tree_cost_model.cross_validate(*parts[op])]
+        off = [check.error for check in tree_cost_model.cross_validate(*parts[op])]
         errors += [(op, len(off), f"{statistics.median(off):.0%}", f"{max(off):.0%}")] if off else []
     regrets, sentences = [], []
     for what, chosen in ((" + ".join(parts), list(parts.values())), *((op, [part]) for op, part in parts.items())):
         regrets_of = tree_cost_model.fanout_regrets(*chosen)
-        regrets += [_regret_row(what, one) for one in regrets_of]
+        regrets += [_regret_row(what, regret) for regret in regrets_of]
         sentences += [_regret_sentence(what, regrets_of)] if regrets_of else []
     if not errors:
         raise RecordError("no model can be checked; measure more: " + SWEEP)
@@ -189,10 +185,9 @@ def _is_default_tree(record: Measurement, op: str) -> bool:
     return shape == ("sum_tree", "numba", op, 1, "float32", "uniform") and not record.options
 
 
-def _regret_row(op: str, one: tree_cost_model.FanoutRegret) -> tuple[Any, ...]:
-    ours, sixteen, printed = (f"{one:.0%}" for one in (one.predicted_regret, one.sixteen_regret, one.printed_regret))
-    shape = (op, f"{one.capacity:,}", f"{one.batch:,}", one.best)
-    return *shape, one.predicted, ours, sixteen, one.printed, printed
+def _regret_row(op: str, row: tree_cost_model.FanoutRegret) -> tuple[Any, ...]:
+    ours, sixteen, printed = (f"{part:.0%}" for part in (row.predicted_regret, row.sixteen_regret, row.printed_regret))
+    return op, f"{row.capacity:,}", f"{row.batch:,}", row.best, row.predicted, ours, sixteen, row.printed, printed
 
 
 def _regret_sentence(op: str, regrets: Sequence[tree_cost_model.FanoutRegret]) -> str:
@@ -209,7 +204,7 @@ def _regret_sentence(op: str, regrets: Sequence[tree_cost_model.FanoutRegret]) -
 
 def _untimed(material: Material) -> str:
     capacities: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    measurements = [record for record in material.measurements if not record.primitive.startswith(TOLD_ELSEWHERE)]
+    measurements = [record for record in material.measurements if not record.primitive.startswith(ELSEWHERE)]
     for record in measurements:
         if record.status in ("skipped", "failed"):
             what = (record.status, record.contestant, record.op, record.reason or "no reason given")
@@ -217,7 +212,7 @@ def _untimed(material: Material) -> str:
     if not capacities:
         return paragraph(f"None: each of {len(measurements)} cells of the sweeps has a time.")
     rows = [(*what, len(sizes), f"{min(sizes):,} to {max(sizes):,}") for what, sizes in sorted(capacities.items())]
-    return table(("status", "contestant", "op", "reason", "cells", "N"), rows)
+    return table(("status", "implementation", "op", "reason", "cells", "N"), rows)
 
 
 SECTIONS = (

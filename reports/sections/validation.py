@@ -1,4 +1,4 @@
-"""The page's sections that hold answers against what was measured."""
+"""The page's sections that compare answers with later measurements."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,13 +14,13 @@ from ..chart import Material, Section
 from ..markup import items, paragraph, table
 
 COMMAND = "python -m benchmarks loop-questions"
-TARGET = 0.15  # of the median error
+TARGET = 0.15  # for the median error
 RATES = ("predicted steps/s", "95 % interval", "measured steps/s", "95 % interval")
 LOOP_HEAD = ("workload", "B", "u", *RATES, "error", "beside the control", "")
 
 
 def loops(measurements: Sequence[Measurement], results: Path = RESULTS) -> str:
-    """The solver's rates of serial loops beside what was measured, as HTML; how to measure them where nothing was."""
+    """Return the solver's rates of serial loops beside the measured ones as HTML, or the command that measures them."""
     answered, faults = prediction.every_answer(measurements, results)
     faults = [f"Left out: {fault}." for fault in faults]
     asked = [answer for answer in answered if not answer.is_control]
@@ -30,19 +30,19 @@ def loops(measurements: Sequence[Measurement], results: Path = RESULTS) -> str:
     floor = noise_floor(twins(measurements, prediction.QUESTION))
     seeds = ", ".join(sorted({str(answer.measured.options["seed"]) for answer in asked}))
     sentence = (
-        f"Gradient steps a second of the serial loop, with batch B and update interval u drawn by seed {seeds}: what "
+        f"Gradient steps a second of the serial loop, with random batch B and update interval u by seed {seeds}: what "
         "the command recommend answers from records made before, fixed to what was run (in turns on one core, one "
         f"thread of torch, the numba tree); then measured. {_typical(answered)} "
-        f"{sum(answer.is_inside for answer in asked)} of {len(asked)} intervals overlap. The same loop measured twice in the "
-        f"run differs by up to {floor:.1%}. The control is the workload as it is, in that run; beside it the error is "
-        "that of predicted / control's predicted against measured / control's measured."
+        f"{sum(answer.is_inside for answer in asked)} of {len(asked)} intervals overlap. The same loop measured twice "
+        f"in the run differs by up to {floor:.1%}. The control is the workload as it is, in that run; beside it the "
+        "error is that of predicted / control's predicted against measured / control's measured."
     )
     more = [*_drift(answered), *faults]
     return paragraph(sentence) + table(LOOP_HEAD, map(_loop_row, answered)) + (items(more) if more else "")
 
 
 def _typical(answered: Sequence[Answered]) -> str:
-    """The errors in a sentence."""
+    """Say the median errors in a sentence."""
     raw, beside = prediction.median_errors(answered)
     sentence = f"The median error is {raw:.1%}"
     if beside is not None:
@@ -63,11 +63,11 @@ def _loop_row(answer: Answered) -> tuple[object, ...]:
 
 
 def _drift(answered: Sequence[Answered]) -> list[str]:
-    """What the unchanged loops of the run say of the machine."""
+    """Say what the unchanged loops of the run show of the machine."""
     return [
-        f"{answer.predicted.workload}: the control took {1 + answer.error:.2f} times as long as the solver tells from "
-        "earlier records. So much the machine had changed by, or the solver misses of this loop as it is; it is part "
-        "of each raw error."
+        f"{answer.predicted.workload}: the control took {1 + answer.error:.2f} times as long as the solver predicts "
+        "from earlier records. The machine has changed by so much, or the solver errs by it on the unchanged loop; it "
+        "is part of each raw error."
         for answer in answered
         if answer.is_control
     ]
@@ -84,7 +84,7 @@ def _validation(material: Material) -> str:
         f"{len(rows)} questions, every candidate measured afterwards: the recommended one took "
         f"{checked.median_regret:.1%} longer than the best in the median and {checked.worst_regret:.1%} at worst, "
         f"where the same cell measured twice differs by up to {checked.noise_floor:.1%}."
-    ) + table(("N", "B", "threads", "updates a draw", "recommended", "best measured", "regret"), rows)
+    ) + table(("N", "B", "threads", "updates a sample", "recommended", "best measured", "regret"), rows)
 
 
 SECTIONS = (
