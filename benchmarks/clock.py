@@ -109,7 +109,7 @@ class StretchClock:
             time.sleep(wait)
         first = time.perf_counter()
         end = first + (stretch_seconds or self.stretch_seconds)
-        # Invariant: every turn before ``turn`` has been called, in whole chunks since ``first``.
+        # Invariant: the turns from ``self._turn`` to ``turn`` - 1 have been called, in whole chunks.
         while True:
             for this_turn in range(turn, turn + chunk):
                 call(this_turn)

@@ -95,7 +95,7 @@ class EventClock:
         self._cuda, self._call, self._turn = cupy.cuda, call, 0
         self.calls_per_sample = 1
         call(0)
-        # Invariant: every count below this one made a sample too short.
+        # Invariant: a sample of every smaller power of two was too short.
         while self.calls_per_sample < 1 << 16 and self.sample() * self.calls_per_sample < least_sample_seconds:
             self.calls_per_sample *= 2
 

@@ -129,7 +129,7 @@ def run(
     known = [record for record in (records.read_file(path) if path.exists() else []) if stamp.covers(record)]
     done = {record.cell for record in known if is_final(record)}
     with records.Writer(path) as writer, Progress(tally.cells, unit, bar=bar, shown=bool(unit)) as progress:
-        # Invariant: every cell of the groups before is either final in the file or counted as left.
+        # Invariant: every cell of the groups before has a record in the file or is counted as left.
         for group in groups:
             todo = {key: cell for cell in group if (key := (name or stamp.cell)(cell)) not in done}
             tally.resumed += len(group) - len(todo)

@@ -47,7 +47,7 @@ class Rllib(Peer):
         nodes = np.zeros(2 * self.slots)
         nodes[self.slots : self.slots + self.capacity] = state["leaves"]
         first = self.slots // 2
-        # Invariant: every node from index 2 * ``first`` on is the sum of its children.
+        # Invariant: every inner node from index 2 * ``first`` on is the sum of its children.
         while first:
             nodes[first : 2 * first] = nodes[2 * first : 4 * first : 2] + nodes[2 * first + 1 : 4 * first : 2]
             first //= 2

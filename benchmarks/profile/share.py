@@ -109,16 +109,16 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure a workload's step; return the exit code 0. RecordError with one sentence where that cannot be done."""
     options = _parser().parse_args(arguments)
     workload, where = workload_of(options.workload)
-    contestants = _contestants(options)
+    implementations = _implementations(options)
     path = file_of(options.results, f"share-{workload.name}.jsonl")
     with ExitStack() as stack:
         made = Shares(stack, workload, where, options)
-        cells = [[made.tree(name) for name in contestants]]
+        cells = [[made.tree(name) for name in implementations]]
         tally = run(cells, path, made.stamp, made.measure, unit="cell", bar=not options.json)
     return report(tally, path, options.json)
 
 
-def _contestants(options: argparse.Namespace) -> list[str]:
+def _implementations(options: argparse.Namespace) -> list[str]:
     """Return the chosen trees, or all of ours that are timed here and, if their environment exists, every library."""
     ours = [name for name in impls.names() if name not in (*ON_DEVICE, *MODELED)]
     known = [*sorted(ours, key=lambda name: name != "numba"), *peers.names()]

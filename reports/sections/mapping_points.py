@@ -109,7 +109,7 @@ def depths(results: Evidence) -> list[Depths]:
     """Return the depths of the answer, and of the answer without the accelerator that its learner is on."""
     panels: list[Depths] = []
     title, excluded = "the answer", list[str]()
-    # Invariant: every panel before excluded one device less.
+    # Invariant: ``panels`` has the depths of every answer with fewer devices excluded.
     while True:
         model = built(results, excluded=excluded)
         result = best_placement(model.problems, "ratio")
