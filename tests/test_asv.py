@@ -145,7 +145,7 @@ def test_a_tree_that_refuses_the_case_is_skipped_and_a_wrong_answer_is_not(monke
         Update().setup("numpy", 301, 256)
 
 
-# Across commits, in a repository of its own: this checkout's files, the same code again, every draw done twice.
+# Across commits, in a repository of its own: this checkout's files, the same code again, every sample taken twice.
 # asv installs its environment, which takes the network or a cache of packages.
 
 DRAWS = ["--bench", r"Draw\.time_draw\('numba'"]
