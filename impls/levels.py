@@ -74,7 +74,7 @@ def fits_lines(group_bytes: int) -> bool:
 def line_starts(
     shapes: Sequence[tuple[int, DTypeLike]], *, aligned: bool = True, line_bytes: int = CACHE_LINE
 ) -> tuple[list[int], int]:
-    """Where arrays, one for each (length, dtype), begin one after the other, and where the last line ends, in bytes.
+    """(first byte of each array, laid one after the other; first byte after the last line), for (length, dtype) pairs.
 
     Each begins on a line; with ``aligned=False`` each begins one element past one, so that groups straddle lines.
 

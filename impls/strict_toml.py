@@ -121,7 +121,7 @@ class Files(Generic[T]):
         raise self.error(f"no {self.kind} {short(str(name))}; {there}")
 
     def load(self, path: Path) -> T:
-        """What a file describes. Raises ``error`` with a line for each problem."""
+        """The object that a file describes. Raises ``error`` with a line for each problem."""
         loaded, problems = self.read(path)
         if loaded is None:
             raise self.error("\n".join(map(str, problems)))

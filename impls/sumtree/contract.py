@@ -354,7 +354,7 @@ class SumTree(ABC):
 
     @property
     def device(self) -> str:
-        """Where the tree and its results live."""
+        """Name of the device that has the tree and its results."""
         return "cpu"
 
     @property
@@ -554,9 +554,9 @@ def nothing_to_sample(total: float) -> str:
 
 
 def nearest_positive(leaves: Priorities, indices: Indices) -> Indices:
-    """For each index the nearest leaf to its left (itself included) with priority > 0, else the first to its right.
+    """The leaves ``[B]`` with priority > 0 nearest to ``indices [B]``, to the left (itself included) if there is one.
 
-    RuntimeError if there is none. ``leaves [N]``, ``indices [B]`` -> ``[B]``.
+    ``leaves [N]`` are all priorities. RuntimeError if none is above 0.
     """
     positive = np.flatnonzero(leaves > 0)
     if positive.size == 0:

@@ -47,7 +47,7 @@ RECENT = 20  # training episodes whose mean the live line shows
 
 @dataclass(frozen=True)
 class Plan:
-    """Where a run is written and what it shows; none of it changes what is learned."""
+    """Folder, checkpoints, tests and progress of a run; none of it changes what is learned."""
 
     folder: Path
     checkpoint_every: int = 10_000

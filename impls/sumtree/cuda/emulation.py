@@ -45,7 +45,7 @@ class HostDevice:
         return load_text(program.kernel_text(), constants)
 
     def address(self, array: Any) -> int:
-        """Where the array begins."""
+        """Address of the array's first byte."""
         return int(array.ctypes.data)
 
     def follow(self) -> None:
@@ -122,7 +122,7 @@ def _version(compiler: str) -> str:
 
 @functools.cache
 def _folder() -> Path:
-    """Where libraries are kept: the user's cache, or where that cannot be written a folder of this process."""
+    """The folder of compiled libraries: the user's cache, or where that cannot be written one of this process."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fanout"
     try:
         folder.mkdir(parents=True, exist_ok=True)

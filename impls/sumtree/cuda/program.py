@@ -32,7 +32,7 @@ class Launch(Protocol):
 
 
 class Device(Protocol):
-    """Where kernels run and their arrays lie."""
+    """A device that runs kernels, and its memory."""
 
     name: str
     arrays: Any  # the array module: numpy or cupy
