@@ -118,7 +118,10 @@ def test_what_is_modeled_is_tracked_and_never_timed():
 
 @pytest.mark.parametrize(
     ("contestant", "capacity", "reason"),
-    [("nobody", 300, "There is no contestant 'nobody'"), ("python", 1_000_000, "python is too slow with more than")],
+    [
+        ("nobody", 300, "There is no implementation 'nobody'"),
+        ("python", 1_000_000, "python is too slow with more than"),
+    ],
 )
 def test_a_cell_that_cannot_be_had_is_skipped_with_the_reason(contestant, capacity, reason):
     with pytest.raises(NotImplementedError, match=reason):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from impls import names as trees
-from impls.strict_toml import near, short
+from impls.checks import near, short
 from impls.terminal import count
 from impls.training import Workload
 from impls.training import load as load_workload

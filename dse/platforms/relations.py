@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from impls.strict_toml import MOST_TABLES, Faults, near, short
+from impls.checks import near, short
+from impls.strict_toml import MOST_TABLES, Faults
 from impls.toml_lines import KeyPath
 
 Found = Iterator[tuple[KeyPath, str]]

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from impls.strict_toml import Faults, Field, Reader, near, short
+from impls.checks import near, short
+from impls.strict_toml import Faults, Field, Reader
 from impls.toml_lines import KeyPath
 
 from .platform import NEEDED, Platform, Slice
