@@ -27,7 +27,7 @@ demo: $(READY)  ## measure trees and a training system here, draw the figures, r
 peers: $(READY) $(PEERS)/.ready  ## time other libraries beside ours, in an environment of their own; 12 minutes
 	$(BIN)/python -m benchmarks peers --python $(PEERS)/bin/python
 
-gpu:  ## where there is a CUDA device: check, time and draw the GPU tree; PYTHON=... has CuPy, nothing is installed
+gpu:  ## where there is a CUDA device: check, time and plot the GPU tree; PYTHON=... has CuPy, nothing is installed
 	@$(PYTHON) -c 'import numpy' || { echo "error: $(PYTHON) has no NumPy; name one that has it and CuPy: make gpu PYTHON=..." >&2; exit 2; }
 	$(PYTHON) -m benchmarks gpu
 	@$(PYTHON) -c 'import pandas, seaborn' 2>/dev/null && $(PYTHON) -m reports || \
@@ -40,7 +40,7 @@ test: $(READY)  ## the tests, in minutes: a worker a core, then those that asser
 test-slow: $(READY)  ## the long tests as well
 	$(BIN)/python -m pytest
 
-bench: $(READY)  ## time draws and updates with pytest-benchmark, in seconds
+bench: $(READY)  ## time samples and updates with pytest-benchmark, in seconds
 	$(BIN)/python -m pytest tests/test_micro.py --benchmark-enable --benchmark-only
 
 check: $(READY)  ## format, lint, strict types

@@ -1,1 +1,1 @@
-"""How contestants are timed."""
+"""How the implementations are timed: cells, clocks, and the commands that measure."""

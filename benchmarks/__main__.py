@@ -1,16 +1,16 @@
-"""Time the contestants on this machine.
+"""How fast are the implementations on this machine? Each command measures one side of it.
 
-sweep      measure many cells into results/<machine>/, resumable
-questions  measure every candidate of questions drawn by a seed, to test recommendations with
-answers    measure what answers recommended, to tell how far off they were
-list       show what results there are
-speed      one table of speeds, nothing written
-compare    two commits, or two files of records: is the newer one slower?
-peers      other libraries' trees beside ours
-gpu        the GPU tree on a CUDA device, checked and timed beside its rivals
-profile    the primitives of a training system, for a workload
-share      a serial training step, and the part of it that is spent in the tree
-loop-questions  the serial loop at batches and update intervals drawn by a seed, to test predictions with
+sweep      how fast is every sum tree, over N, B, K and threads? Records go to results/<machine>/; resumable
+questions  were recommendations right? Measure every candidate of random questions
+answers    how far off were recommendations? Measure the configurations that they chose
+list       which results are there?
+speed      how fast are the CPU trees? One table, nothing written
+compare    is the newer of two commits, or of two files of records, slower?
+peers      how fast and how exact are other libraries' trees beside ours?
+gpu        how fast is the GPU tree on a CUDA device, checked and beside its rivals?
+profile    how long do the primitives of a training workload take?
+share      which share of a serial training step is spent in the tree?
+loop-questions  how fast is the serial loop at random batches and update intervals? Tests predictions
 """
 
 import argparse
@@ -19,16 +19,17 @@ import dataclasses
 import json
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from dse import records
 from dse.records import RecordError
-from impls.terminal import answering, count
+from impls.terminal import answering
 
 from . import answers, compare, gpu, speed_table
 from .answers import QUESTION_SEED, questions
-from .arguments import add_axes, add_common
+from .arguments import DEFAULT, about, add_axes, add_common, add_numbers, listed
 from .cases import DISTRIBUTIONS, OPS
 from .clock import ALL_CPUS
 from .peers import command as peers_command
@@ -42,7 +43,7 @@ from .workers import WorkerError
 
 INTERRUPTED = 130
 HELP = dict(line.split(maxsplit=1) for line in (__doc__ or "").splitlines()[2:])
-"""One line of each command."""
+"""What each command answers, in one line."""
 ELSEWHERE = {
     "answers": answers.main,
     "speed": speed_table.main,
@@ -58,26 +59,31 @@ NOISY = "that is a noisy run: measure again at a quieter time with --name, the l
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a subcommand; returns the exit code: 0 done, 2 cannot be done (one sentence says why), 130 interrupted."""
+    """Run a command; return the exit code: 0 done, 2 cannot be done (one sentence says why), 130 interrupted."""
     words = sys.argv[1:] if arguments is None else arguments
     if not words:
-        print(f"error: name a command, such as {FIRST}; {ALL} tells what each is for", file=sys.stderr)
+        print(f"error: name a command, such as {FIRST}; {ALL} says what each is for", file=sys.stderr)
         return 2
     try:
-        if words and words[0] in ELSEWHERE:
+        if words[0] in ELSEWHERE:
             return ELSEWHERE[words[0]](words[1:])
         options = _parser().parse_args(words)
         return int(options.run(options))
     except (RecordError, ValueError, WorkerError) as error:
-        kept = "; what is measured is kept: run it again to go on" if isinstance(error, WorkerError) else ""
-        print(f"error: {error}{kept}", file=sys.stderr)
+        remedy = "; what is measured is kept: run it again to go on" if isinstance(error, WorkerError) else ""
+        print(f"error: {error}{remedy}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\ninterrupted; every finished cell is kept, the same command goes on from there", file=sys.stderr)
         return INTERRUPTED
 
 
-def _run_sweep(options: argparse.Namespace) -> int:
+def _sweep(options: argparse.Namespace) -> int:
+    """How fast is every sum tree? Measure the cells of a preset, or with any axis replaced by an option.
+
+    Interrupt it as you like: the same command goes on where it stopped. On two cores smoke takes under 30 s, quick
+    under 4 minutes, full under an hour.
+    """
     preset = PRESETS[options.preset]
     axes = {field.name: getattr(options, field.name) for field in dataclasses.fields(Block)}
     chosen = {name: value for name, value in axes.items() if value is not None}
@@ -89,7 +95,12 @@ def _run_sweep(options: argparse.Namespace) -> int:
     return report(tally, path, options.json, NOISY)
 
 
-def _run_questions(options: argparse.Namespace) -> int:
+def _questions(options: argparse.Namespace) -> int:
+    """Were recommendations right? Measure every configuration of a preset at random questions.
+
+    A question is N, B, threads and updates a sample. Its records are kept apart from the sweeps: answers never rest on
+    them, they are tested with them.
+    """
     asked, preset = questions(options.count, len(ALL_CPUS) or 1, options.seed), PRESETS[options.preset]
     cases = [
         dataclasses.replace(case, op=op, capacity=question.capacity, batch=question.batch)
@@ -105,17 +116,16 @@ def _run_questions(options: argparse.Namespace) -> int:
     return report(tally, path, options.json)
 
 
-def _run_list(options: argparse.Namespace) -> int:
-    found = records.read_folder(options.results, options.machine)
+def _list(options: argparse.Namespace) -> int:
+    """Which results are there? Count the records by machine, primitive, implementation, operation and status."""
+    measurements = records.read_folder(options.results, options.machine)
     if options.export:
-        records.export(found, options.export)
+        records.export(measurements, options.export)
     counts = Counter(
-        (r.machine_key, r.machine.get("cpu", "?"), r.primitive, r.contestant, r.op, r.status) for r in found
+        (r.machine_key, r.machine.get("cpu", "?"), r.primitive, r.contestant, r.op, r.status) for r in measurements
     )
-    rows = [
-        dict(zip(("machine", "cpu", "primitive", "contestant", "op", "status"), key, strict=True)) | {"cells": number}
-        for key, number in sorted(counts.items())
-    ]
+    names = ("machine", "cpu", "primitive", "contestant", "op", "status")
+    rows = [dict(zip(names, key, strict=True)) | {"cells": cells} for key, cells in sorted(counts.items())]
     if options.json:
         print(json.dumps(rows))
         return 0
@@ -126,60 +136,43 @@ def _run_list(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=(__doc__ or "").splitlines()[0],
-        epilog="every command has a --help of its own",
-        formatter_class=raw,
+        epilog=f"every command has a --help of its own\nexample: {FIRST}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name in ELSEWHERE:
-        commands.add_parser(name, help=HELP[name], add_help=False)
 
-    measure = commands.add_parser(
-        "sweep",
-        help=HELP["sweep"],
-        description="Measure the cells of a preset, or with any axis replaced by a flag. Interrupt it as you like: the "
-        "same command goes on where it stopped. On two cores smoke takes under 30 s, quick under 4 minutes, full under "
-        "an hour.",
-        epilog="ops:\n"
-        + "".join(f"  {name:9}{text}\n" for name, text in OPS.items())
-        + "distributions:\n"
-        + "".join(f"  {name:13}{text}\n" for name, text in DISTRIBUTIONS.items()),
-        formatter_class=raw,
-    )
-    measure.add_argument("--preset", choices=PRESETS, default="quick", help="default: %(default)s")
+    def add(name: str, run: Callable[[argparse.Namespace], int], example: str, epilog: str = "") -> Any:
+        command = commands.add_parser(name, help=HELP[name], **about(name, run.__doc__, example, epilog))
+        command.set_defaults(run=run)
+        return command
+
+    measure = add("sweep", _sweep, "--preset quick", f"ops:\n{listed(OPS)}distributions:\n{listed(DISTRIBUTIONS)}\n")
     add_axes(measure)
-    measure.add_argument("--options", type=_settings, action="append", metavar="KEY=VALUE,..", help="repeatable")
-    measure.add_argument("--budget", type=float, metavar="SECONDS", help="of sampling for one cell")
-    measure.add_argument("--name", help="of the results file (default: the preset)")
-    measure.set_defaults(run=_run_sweep)
-
-    ask = commands.add_parser(
-        "questions",
-        help=HELP["questions"],
-        description="Draw questions (N, B, threads, updates per draw) by a seed, measure every configuration of a "
-        "preset at each, and keep them apart from the sweeps: answers never rest on them, they are tested with them.",
-    )
-    ask.add_argument("--count", type=count, default=24, help="of questions (default: %(default)s)")
-    ask.add_argument("--preset", choices=PRESETS, default="quick", help="whose configurations (default: %(default)s)")
-    ask.set_defaults(run=_run_questions)
-
-    show = commands.add_parser("list", help=HELP["list"])
-    show.add_argument("--machine", help="only that machine's")
-    show.add_argument("--export", type=Path, metavar="FILE", help="also write the records to a .csv or .parquet file")
-    show.set_defaults(run=_run_list)
+    settings = {"type": _settings, "action": "append", "metavar": "KEY=VALUE,.."}
+    measure.add_argument("--options", **settings, help="options of the implementations; repeatable")
+    measure.add_argument("--budget", type=float, metavar="SECONDS", help="seconds of sampling a cell")
+    measure.add_argument("--name", help="name of the results file (default: the preset)")
+    ask = add("questions", _questions, "--count 8")
+    add_numbers(ask, count=(24, "how many questions"))
     for command in (measure, ask):
+        command.add_argument("--preset", choices=PRESETS, default="quick", help=f"which cells ({DEFAULT})")
         command.add_argument("--no-floor", dest="floor", action="store_false", help="leave the memory floor out")
+    show = add("list", _list, "--export results.csv")
+    show.add_argument("--machine", metavar="KEY", help="only this machine's")
+    show.add_argument("--export", type=Path, metavar="FILE", help="also write the records to a .csv or .parquet file")
     add_common(measure, seed_of="inputs and order")
     add_common(ask, seed_of="the questions", seed=QUESTION_SEED)
     add_common(show)
+    for name in ELSEWHERE:
+        commands.add_parser(name, help=HELP[name], add_help=False)
     return parser
 
 
 def _settings(text: str) -> dict[str, Any]:
-    """Options of a contestant: words, but numbers and True, False, None as Python has them."""
+    """Read options of an implementation: words, but numbers and True, False, None as Python has them."""
     pairs = (word.partition("=") for word in text.split(",") if word)
     return {key: _value(value) for key, _, value in pairs}
 

@@ -1,4 +1,4 @@
-"""Measure the configurations that answers recommended; `python -m dse validate` then says how far off they were."""
+"""How far off were recommendations? Measure what they recommended; `python -m dse validate FILE` then compares."""
 
 import argparse
 import dataclasses
@@ -9,19 +9,19 @@ import numpy as np
 
 from dse.records import RecordError
 
-from .arguments import add_common, parser_of
+from .arguments import add_common, add_numbers, parser_of
 from .cases import Case
 from .presets import PRESETS, groups
-from .sweep import Way, sweep
+from .sweep import SweepMethod, sweep
 
 PRIMITIVE = "answer"
-QUESTION_SEED = 20_261_121  # of what `questions` asks, committed before the sweep that it is answered from
+QUESTION_SEED = 20_261_121  # `questions` asks by it; committed before the sweep that the answers rest on
 UPDATES_PER_SAMPLE = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """Which tree, which K, how many of ``threads`` threads, for N leaves, batches of B and so many updates a draw?"""
+    """Which tree, which K, how many of ``threads`` threads, for N leaves, batches of B and so many updates a sample?"""
 
     capacity: int
     batch: int
@@ -30,7 +30,7 @@ class Question:
 
 
 def questions(count: int, threads: int, seed: int = QUESTION_SEED) -> list[Question]:
-    """``count`` questions: N log-uniform in [1e4, 1e6], B in [32, 16384], threads in 1..``threads``."""
+    """Return ``count`` random questions: N log-uniform in [1e4, 1e6], B in [32, 16384], threads in 1..``threads``."""
     rng = np.random.default_rng(seed)
     return [
         Question(
@@ -44,11 +44,11 @@ def questions(count: int, threads: int, seed: int = QUESTION_SEED) -> list[Quest
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure; returns the exit code 0. RecordError for a file that holds no answers."""
+    """Measure; return the exit code 0. RecordError for a file that holds no answers."""
     options = _parser().parse_args(arguments)
     path = options.file.with_suffix(".jsonl")
-    way, bar = Way(PRIMITIVE), not options.json
-    tally = sweep(groups(cases(options.file)), path, options.budget, with_floor=False, way=way, bar=bar)
+    method, bar = SweepMethod(PRIMITIVE), not options.json
+    tally = sweep(groups(cases(options.file)), path, options.budget, with_floor=False, method=method, bar=bar)
     done = {"file": str(path), "cells": tally.cells, "found_done": tally.resumed, "by_status": tally.by_status}
     if options.json:
         print(json.dumps(done))
@@ -59,9 +59,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def cases(path: Path) -> list[Case]:
-    """A sample and an update of every answer's configuration. RecordError where the file is no file of answers."""
+    """Return a draw and an update of every recommended configuration. RecordError for a file without answers."""
     try:
-        found = [(one["question"], one["choice"]["configuration"]) for one in json.loads(path.read_text())["answers"]]
+        pairs = [
+            (answer["question"], answer["choice"]["configuration"])
+            for answer in json.loads(path.read_text())["answers"]
+        ]
         return [
             Case(
                 op=op,
@@ -69,7 +72,7 @@ def cases(path: Path) -> list[Case]:
                 **{name: asked[name] for name in ("capacity", "batch", "dtype", "distribution")},
                 **{name: chosen[name] for name in ("contestant", "fanout", "threads")},
             )
-            for asked, chosen in found
+            for asked, chosen in pairs
             for op in ("draw", "update")
         ]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -79,8 +82,7 @@ def cases(path: Path) -> list[Case]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("answers", __doc__)
-    parser.add_argument("file", type=Path, help="of answers, as `python -m dse validate --draw` wrote it")
-    budget = {"type": float, "default": PRESETS["quick"].budget_seconds, "metavar": "SECONDS"}
-    parser.add_argument("--budget", **budget, help="of sampling for one cell (default: %(default)s)")
+    parser = parser_of("answers", __doc__, "answers.json")
+    parser.add_argument("file", type=Path, help="file of answers, as `python -m dse validate --draw` wrote it")
+    add_numbers(parser, budget=(PRESETS["quick"].budget_seconds, "seconds of sampling a cell"))
     return add_common(parser, results=False)

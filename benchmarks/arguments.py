@@ -1,7 +1,8 @@
-"""What the command lines of several commands have in common."""
+"""Options and help that several commands share."""
 
 import argparse
-from collections.abc import Callable, Collection, Iterable
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +10,20 @@ from impls.terminal import count
 
 DEFAULT = "default: %(default)s"
 AXES: dict[str, tuple[Callable[[str], Any], str]] = {
-    "contestants": (str, "names, see impls.names()"),
-    "ops": (str, "what is timed, below"),
-    "capacities": (count, "leaves N"),
+    "contestants": (str, "names of implementations, see impls.names()"),
+    "ops": (str, "operations to time, listed below"),
+    "capacities": (count, "numbers of leaves N"),
     "batches": (count, "elements of a call B"),
     "fanouts": (count, "children of a node K"),
     "threads": (count, "threads that share a batch"),
-    "dtypes": (str, "float32, float64"),
-    "distributions": (str, "of the priorities, below"),
-    "duplicates": (float, "part of a batch that repeats one leaf"),
+    "dtypes": (str, "formats of the leaves: float32, float64"),
+    "distributions": (str, "distributions of the priorities, listed below"),
+    "duplicates": (float, "fractions of a batch that repeat one leaf"),
 }
 
 
 def list_of(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
-    """Words of a type between commas."""
+    """Return a parser of comma-separated values, each read by ``kind``."""
 
     def parse(text: str) -> tuple[Any, ...]:
         return tuple(kind(word) for word in text.split(","))
@@ -32,23 +33,56 @@ def list_of(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
 
 
 def one_of(chosen: Iterable[str], known: Collection[str]) -> None:
-    """ValueError for a name that nobody knows."""
+    """Raise ValueError for a chosen name that is not among the known ones."""
     for name in chosen:
         if name not in known:
             raise ValueError(f"{name!r} is none of {', '.join(known)}")
 
 
-def parser_of(command: str, doc: str | None, **more: Any) -> argparse.ArgumentParser:
-    """The parser of a command, which its module's docstring describes."""
-    raw = argparse.RawDescriptionHelpFormatter
-    return argparse.ArgumentParser(prog=f"python -m benchmarks {command}", description=doc, formatter_class=raw, **more)
+def about(command: str, doc: str | None, example: str, epilog: str = "") -> dict[str, Any]:
+    """Return what a parser says of its command: its name, the docstring, and last an ``example`` line to paste."""
+    prog = f"python -m benchmarks {command}"
+    raw = {"formatter_class": argparse.RawDescriptionHelpFormatter}
+    return {
+        "prog": prog,
+        "description": inspect.cleandoc(doc or ""),
+        "epilog": f"{epilog}example: {prog} {example}",
+    } | raw
+
+
+def parser_of(command: str, doc: str | None, example: str, epilog: str = "") -> argparse.ArgumentParser:
+    """Return the parser of a command that its module's docstring describes."""
+    return argparse.ArgumentParser(**about(command, doc, example, epilog))
+
+
+def listed(texts: Mapping[str, str]) -> str:
+    """Return a line for each name and its text, for the end of a command's help."""
+    width = max(map(len, texts)) + 2
+    return "".join(f"  {name:{width}}{text}\n" for name, text in texts.items())
 
 
 def add_axes(parser: argparse.ArgumentParser, *names: str, **helps: str) -> None:
-    """Lists of values, one option for each of these axes of cells; ``helps``: other words than the usual."""
+    """Add an option for each of these axes of cells, which takes a list; ``helps`` replaces the usual help texts."""
     for name in names or AXES:
         kind, text = AXES[name]
-        parser.add_argument(f"--{name}", type=list_of(kind), metavar="A,B,..", help=helps.get(name, text))
+        add_list(parser, name, kind, help=helps.get(name, text))
+
+
+def add_list(parser: argparse.ArgumentParser, name: str, kind: Callable[[str], Any], **more: Any) -> None:
+    """Add an option that takes comma-separated values."""
+    parser.add_argument(f"--{name}", type=list_of(kind), metavar="A,B,..", **more)
+
+
+def add_numbers(parser: argparse.ArgumentParser, **options: tuple[float, str]) -> None:
+    """Add options that take a number, by name: the default, whose type is the option's, and the help text."""
+    for name, (default, text) in options.items():
+        kind = count if isinstance(default, int) else float
+        parser.add_argument(f"--{name}", type=kind, default=default, help=f"{text} ({DEFAULT})")
+
+
+def add_workload(parser: argparse.ArgumentParser) -> None:
+    """Add the training workload that a command measures."""
+    parser.add_argument("--workload", required=True, metavar="NAME|FILE", help="see: python -m impls.training list")
 
 
 def add_common(
@@ -59,10 +93,11 @@ def add_common(
     seed: int = 0,
     json: str = "print JSON instead of text",
 ) -> argparse.ArgumentParser:
-    """The parser with where records go, the seed if it is of something, and JSON."""
+    """Return the parser with the folder of results, the seed (where there is something to draw by it) and JSON."""
     if results:
-        parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help=DEFAULT)
+        text = f"where the records are ({DEFAULT})"
+        parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help=text)
     if seed_of:
-        parser.add_argument("--seed", type=int, default=seed, help=f"of {seed_of} ({DEFAULT})")
+        parser.add_argument("--seed", type=int, default=seed, help=f"seed of {seed_of} ({DEFAULT})")
     parser.add_argument("--json", action="store_true", help=json)
     return parser

@@ -1,8 +1,7 @@
-"""What asv follows across commits: a small fixed grid of cases, each method one call or one number.
+"""The benchmarks that asv follows across commits: a small fixed grid of cases, each method one call or one figure.
 
-The code that is timed is a commit's, this file is the checkout's. So the axes are literals and file names, and what is
-left out is read from the files' text: the installed package would give an old commit the labels of today, and none of
-its traits.
+asv times a commit's code with this checkout's benchmarks. So the axes are literals and file names, and what is left out
+is read from the files' text: the installed package would give an old commit today's labels, and none of its traits.
 """
 
 import functools
@@ -21,9 +20,10 @@ WARM_UP = 10
 
 
 class _Timed:
-    """Calls of one op on rotating inputs. NotImplementedError in ``setup`` is asv's word for a cell left out."""
+    """Time one op on rotating inputs. NotImplementedError in ``setup`` tells asv to leave the cell out."""
 
     op = ""
+    version = "1"  # else asv takes the source's hash, and a changed comment would end a benchmark's history
     params: tuple[list[Any], ...] = (CONTESTANTS, [10_000, 1_000_000], [256, 4_096])
     param_names = ("contestant", "capacity", "batch")
 
@@ -33,80 +33,80 @@ class _Timed:
 
 
 class Draw(_Timed):
-    """Indices and priorities."""
+    """Time ``sample(uniforms)``: indices and priorities."""
 
     op = "draw"
 
     def time_draw(self, contestant: str, capacity: int, batch: int) -> None:
-        """B draws."""
+        """Sample B leaves by one call."""
         self.call(next(self.turns))
 
 
 class Update(_Timed):
-    """Priorities of leaves as training draws them."""
+    """Time updates of leaves as training samples them."""
 
     op = "update"
 
     def time_update(self, contestant: str, capacity: int, batch: int) -> None:
-        """B updates."""
+        """Update B leaves by one call."""
         self.call(next(self.turns))
 
 
 class Step(_Timed):
-    """Draw, get, update."""
+    """Time the three calls of a training step: sample, get, update."""
 
     op = "step"
     params = (CONTESTANTS, [100_000], [256])
 
     def time_step(self, contestant: str, capacity: int, batch: int) -> None:
-        """One step of training."""
+        """Make one training step's calls."""
         self.call(next(self.turns))
 
 
 class Memory:
-    """What a tree takes."""
+    """Measure the memory that a tree takes."""
 
     params = (CONTESTANTS, [1_000_000])
     param_names = ("contestant", "capacity")
-    unit = "bytes"
+    unit, version = "bytes", "1"
 
     def setup(self, contestant: str, capacity: int) -> None:
-        """Leave out who is not here."""
+        """Leave out implementations that are not available here."""
         _refuse(contestant, capacity)
 
     def peakmem_build(self, contestant: str, capacity: int) -> None:
-        """The process's peak: interpreter, compiler and leaves included."""
+        """Build a tree; asv reads the process's peak, interpreter, compiler and leaves included."""
         load(impls.make(contestant, capacity), "uniform")
 
     def track_bytes(self, contestant: str, capacity: int) -> int:
-        """The tree's own account."""
+        """Return the bytes that the tree itself states."""
         return impls.make(contestant, capacity).nbytes
 
 
 class Modeled:
-    """Seconds that a performance model returns; trees that can be timed are left out."""
+    """Follow the seconds that a performance model returns; trees that can be timed are left out."""
 
     params = (CONTESTANTS, ["draw", "update"], [1_000_000], [256])
     param_names = ("contestant", "op", "capacity", "batch")
-    unit = "seconds"
+    unit, version = "seconds", "1"
 
     def setup(self, contestant: str, op: str, capacity: int, batch: int) -> None:
-        """Ask the model."""
+        """Ask the implementation for its modeled seconds."""
         _refuse(contestant, capacity)
         self.seconds = impls.make(contestant, capacity).modeled_seconds(op, batch)
         if self.seconds is None:
             raise NotImplementedError(f"{contestant} is timed")
 
     def track_modeled_seconds(self, contestant: str, op: str, capacity: int, batch: int) -> float | None:
-        """One call of B."""
+        """Return the modeled seconds of one call of B."""
         return self.seconds
 
 
-@functools.lru_cache(maxsize=1)  # asv calls setup before every sample; the tree and its turn are to last
+@functools.lru_cache(maxsize=1)  # asv calls setup before every sample; the tree and its turns must outlive it
 def _warm(
     contestant: str, op: str, capacity: int, batch: int
 ) -> tuple[Callable[[int], object], "itertools.count[int]"]:
-    """A call, and its turns that go on where the warm-up stopped."""
+    """Return a call, and its turns that go on where the warm-up stopped."""
     _refuse(contestant, capacity)
     case = Case(contestant, op, capacity, batch)
     try:
@@ -122,7 +122,7 @@ def _warm(
 
 
 def _refuse(contestant: str, capacity: int) -> None:
-    """NotImplementedError with the reason, if there is one why the contestant cannot be had here or takes too long."""
+    """Raise NotImplementedError with the reason if the implementation is not available here or takes too long."""
     if reason := impls.why_not(contestant):
         raise NotImplementedError(reason)
     if capacity * (seconds := TREES[contestant].fill_seconds) > LONGEST_FILL_SECONDS:

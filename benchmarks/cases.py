@@ -1,7 +1,7 @@
-"""One description of a benchmark case; the sweep, asv and pytest-benchmark all time these and nothing else.
+"""The one description of a benchmark case, which the sweep, asv and pytest-benchmark all time.
 
 A case says what is timed; :func:`prepare` turns it into a filled tree, rotating inputs and a call, checked against the
-oracle on the very inputs it will be timed with.
+oracle on the very inputs that it will be timed with.
 """
 
 import functools
@@ -18,9 +18,9 @@ from impls.sumtree.oracle import Oracle
 from .clock import LEAST_SAMPLE_SECONDS, CallClock
 
 OPS = {
-    "sample": "prefix_sum_index(mass): the leaves that B masses fall on",
+    "sample": "prefix_sum_index(mass): the leaves that B prefix values fall on",
     "draw": "sample(uniforms): B leaves and their priorities",
-    "update": "B priorities, of leaves drawn as training draws them",
+    "update": "B priorities, of leaves as training samples them",
     "get": "B priorities read",
     "insert": "the next B slots, first in first out, all at one priority",
     "step": "one step of training: draw, get, update",
@@ -37,13 +37,14 @@ DISTRIBUTIONS = {
     "newest_max": "the newest 5 % at the highest priority, the rest uniform",
 }
 ROTATION = 1 << 18  # distinct elements the inputs rotate through, so that no branch predictor learns them
-MOST_BATCHES = 1 << 12  # arrays they are in: more would not stay in the cache, and time their objects instead
+MOST_BATCHES = 1 << 12  # arrays that hold them: more would not stay in the cache, and time their objects instead
 INSERTED_PRIORITY = 1.0
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is timed. ``options`` are the contestant's own, ``duplicates`` the part of a batch that repeats one leaf."""
+    """One cell of a benchmark. ``options`` are the implementation's own, ``duplicates`` the fraction of a batch that
+    repeats one leaf. ValueError for an unknown op or distribution, ``emulate``, and a fraction outside [0, 1]."""
 
     contestant: str
     op: str
@@ -67,12 +68,12 @@ class Case:
 
     @property
     def workload(self) -> str:
-        """Distribution and duplicates as a record names them."""
+        """Distribution and duplicates, as a record names them."""
         return self.distribution + (f"+dup{self.duplicates:g}" if self.duplicates else "")
 
 
 class WrongAnswerError(Exception):
-    """The contestant's answer on the case's own inputs is not the oracle's: it must not be timed."""
+    """The implementation's answer on the case's own inputs is not the oracle's: it must not be timed."""
 
 
 @dataclass(frozen=True)
@@ -84,24 +85,18 @@ class Prepared:
     call: Callable[[int], object]
 
     def clock(self, least_sample_seconds: float = LEAST_SAMPLE_SECONDS) -> CallClock:
-        """A clock whose samples end when the tree's device has finished."""
+        """Return a clock whose samples end when the tree's device has finished."""
         return CallClock(self.call, least_sample_seconds, self.tree.synchronize)
 
 
 def prepare(case: Case, seed: int = 0, make: Callable[..., Any] | None = None) -> Prepared:
     """Fill the tree, make the inputs, check the answer. RuntimeError (not available here), WrongAnswerError.
 
-    ``make`` makes the tree, by default ``impls.make``. A tree's inputs are as its ``place`` returns them, made outside
-    of the clock; another library's tree may have a ``leniency``, which its answers are judged by.
+    ``make`` makes the tree, by default ``impls.make``. The tree's ``place`` converts the inputs for it, outside of the
+    clock; another library's tree may have a ``leniency``, by which its answers are judged.
     """
-    tree = (make or impls.make)(
-        case.contestant,
-        case.capacity,
-        fanout=case.fanout,
-        dtype=case.dtype,
-        threads=case.threads,
-        **case.options,
-    )
+    shape = {"fanout": case.fanout, "dtype": case.dtype, "threads": case.threads}
+    tree = (make or impls.make)(case.contestant, case.capacity, **shape, **case.options)
     load(tree, case.distribution, seed)
     inputs = _inputs(case.capacity, case.batch, case.dtype, case.distribution, case.duplicates, seed)
     call = _CALLS[case.op](tree, _placed(tree, inputs))
@@ -116,13 +111,13 @@ def load(tree: SumTree, distribution: str, seed: int = 0) -> None:
     tree.load_state_dict({"leaves": leaves, "capacity": tree.capacity, "dtype": tree.dtype.name})
 
 
-# Inputs: the same for every contestant of a cell, made once.
+# Inputs: the same for every implementation of a cell, made once.
 
 
 @dataclass(frozen=True)
 class _Inputs:
-    """``batches`` rows of B: uniforms, masses, indices as training draws them, slots in insertion order, priorities;
-    and the uniforms as the host has them."""
+    """``batches`` rows ``[B]`` of each input: uniforms (also as the host has them), prefix values, indices as training
+    samples them, slots in insertion order, priorities; and the priorities ``[B]`` of an insertion."""
 
     batches: int
     on_host: list[Any]
@@ -157,7 +152,7 @@ def _inputs(capacity: int, batch: int, dtype: str, distribution: str, duplicates
     batches = min(MOST_BATCHES, max(1, ROTATION // batch))
     shape = (batches, batch)
     uniforms = rng.random(shape)
-    masses = uniforms * ends[-1] * (1 - 1e-12)  # below the total, however a contestant rounds it
+    masses = uniforms * ends[-1] * (1 - 1e-12)  # below the total, however an implementation rounds it
     indices = ends.searchsorted(rng.random(shape) * ends[-1], side="right").clip(max=capacity - 1)
     repeated = rng.random(shape) < duplicates
     indices = np.where(repeated, indices[:, :1], indices)
@@ -169,47 +164,37 @@ def _inputs(capacity: int, batch: int, dtype: str, distribution: str, duplicates
 
 
 def _placer(tree: SumTree) -> Callable[[Any], Any]:
-    """How the tree wants a batch; commits that came before ``place`` take NumPy arrays as they are."""
+    """Return what turns a batch into the tree's own arrays; commits older than ``place`` take NumPy arrays."""
     return getattr(tree, "place", lambda batch: batch)
 
 
 def _placed(tree: SumTree, inputs: _Inputs) -> _Inputs:
-    """The inputs as the tree wants them; the very same lists if it takes NumPy arrays as they are.
+    """Return the inputs as the tree takes them; the very same lists if it takes NumPy arrays as they are.
 
-    On a device a list is one array and its rows, for sending them one by one would take minutes.
+    On a device a list is one array and its rows, for sending the rows one by one would take minutes.
     """
     place = _placer(tree)
     if place(inputs.inserted) is inputs.inserted:
         return inputs
     lists = (inputs.uniforms, inputs.masses, inputs.indices, inputs.slots, inputs.priorities)
     if getattr(tree, "device", "cpu") == "cpu":
-        placed = ([place(batch) for batch in held] for held in lists)
+        placed = ([place(batch) for batch in rows] for rows in lists)
     else:
-        placed = (list(place(np.stack(held))) for held in lists)
+        placed = (list(place(np.stack(rows))) for rows in lists)
     return _Inputs(inputs.batches, inputs.on_host, *placed, place(inputs.inserted))
 
 
 # Calls: what one turn of each op does.
 
 
-def _sample(tree: SumTree, inputs: _Inputs) -> Callable[[int], object]:
-    search, masses, batches = tree.prefix_sum_index, inputs.masses, inputs.batches
-    return lambda turn: search(masses[turn % batches])
-
-
-def _draw(tree: SumTree, inputs: _Inputs) -> Callable[[int], object]:
-    sample, uniforms, batches = tree.sample, inputs.uniforms, inputs.batches
-    return lambda turn: sample(uniforms[turn % batches])
+def _batched(operation: Callable[..., object], rows: list[Any], inputs: _Inputs) -> Callable[[int], object]:
+    batches = inputs.batches
+    return lambda turn: operation(rows[turn % batches])
 
 
 def _update(tree: SumTree, inputs: _Inputs) -> Callable[[int], object]:
     update, indices, priorities, batches = tree.update, inputs.indices, inputs.priorities, inputs.batches
     return lambda turn: update(indices[turn % batches], priorities[turn % batches])
-
-
-def _get(tree: SumTree, inputs: _Inputs) -> Callable[[int], object]:
-    get, indices, batches = tree.get, inputs.indices, inputs.batches
-    return lambda turn: get(indices[turn % batches])
 
 
 def _insert(tree: SumTree, inputs: _Inputs) -> Callable[[int], object]:
@@ -221,49 +206,35 @@ def _step(tree: SumTree, inputs: _Inputs) -> Callable[[int], object]:
     uniforms, priorities, batches = inputs.uniforms, inputs.priorities, inputs.batches
 
     def step(turn: int) -> object:
-        drawn, _ = tree.sample(uniforms[turn % batches])
-        tree.get(drawn)
-        tree.update(drawn, priorities[turn % batches])
-        return drawn
+        indices, _ = tree.sample(uniforms[turn % batches])
+        tree.get(indices)
+        tree.update(indices, priorities[turn % batches])
+        return indices
 
     return step
 
 
-def _total(tree: SumTree, inputs: _Inputs) -> Callable[[int], object]:
-    return lambda turn: tree.total()
-
-
-def _upload(tree: SumTree, inputs: _Inputs) -> Callable[[int], object]:
-    place, uniforms, batches = _placer(tree), inputs.on_host, inputs.batches
-    return lambda turn: place(uniforms[turn % batches])
-
-
-def _download(tree: SumTree, inputs: _Inputs) -> Callable[[int], object]:
-    indices, batches = inputs.indices, inputs.batches
-    return lambda turn: impls.to_numpy(indices[turn % batches])
-
-
 _CALLS: dict[str, Callable[[SumTree, _Inputs], Callable[[int], object]]] = {
-    "sample": _sample,
-    "draw": _draw,
+    "sample": lambda tree, inputs: _batched(tree.prefix_sum_index, inputs.masses, inputs),
+    "draw": lambda tree, inputs: _batched(tree.sample, inputs.uniforms, inputs),
     "update": _update,
-    "get": _get,
+    "get": lambda tree, inputs: _batched(tree.get, inputs.indices, inputs),
     "insert": _insert,
     "step": _step,
-    "total": _total,
-    "upload": _upload,
-    "download": _download,
+    "total": lambda tree, inputs: lambda turn: tree.total(),
+    "upload": lambda tree, inputs: _batched(_placer(tree), inputs.on_host, inputs),
+    "download": lambda tree, inputs: _batched(impls.to_numpy, inputs.indices, inputs),
 }
 
 
-# The gate: the answer on the case's own inputs, and what the tree holds afterwards.
+# The gate: the answer on the case's own inputs, and the tree's leaves and total afterwards.
 
 
 @dataclass(frozen=True)
 class Leniency:
-    """What the gate lets pass, of other libraries only: rounding to ``tolerance`` times the total or the largest leaf,
-    so many ``faults`` a batch, draws by random numbers of its own, the first of equal indices winning, or any of them,
-    and priorities nobody can read back."""
+    """What the gate forgives other libraries: rounding to ``tolerance`` times the total or the largest leaf, so many
+    ``faults`` a batch, sampling by random numbers of its own, the first of equal indices winning, or any of them, and
+    priorities that nobody can read back (``blind``)."""
 
     tolerance: float = 0.0
     faults: float = 0.0
@@ -274,7 +245,7 @@ class Leniency:
 
 
 def _check(case: Case, inputs: _Inputs, tree: SumTree, leaves: Any, answer: Any) -> None:
-    """Compare the answer of turn 0, and the tree after it, with the oracle's. WrongAnswerError."""
+    """Compare the answer of turn 0, and the tree after it, with the oracle's. WrongAnswerError where they differ."""
     lenient = getattr(tree, "leniency", Leniency())
     oracle = Oracle(case.capacity, case.dtype, getattr(tree, "rounded", None))
     oracle.leaves[:] = oracle.rounded(leaves)
@@ -301,9 +272,10 @@ def _check(case: Case, inputs: _Inputs, tree: SumTree, leaves: Any, answer: Any)
     if written and wrong <= lenient.faults * case.batch:
         order = slice(None, None, -1 if lenient.first_duplicate_wins else 1)
         oracle.update(written[0][order], written[1][order])
+        stored = None if lenient.blind else impls.to_numpy(tree.get(_placer(tree)(written[0])))
         if lenient.any_duplicate_wins:
-            _follow(oracle, written, impls.to_numpy(tree.get(_placer(tree)(written[0]))))
-        wrong = 0 if lenient.blind else _differ(oracle, tree.get(_placer(tree)(written[0])), written[0], lenient)
+            _follow(oracle, written, stored)
+        wrong = _differ(oracle, stored, written[0], lenient)
     if wrong > lenient.faults * case.batch:
         raise WrongAnswerError(f"{wrong} of {case.batch} answers are not the oracle's")
     if not lenient.blind and abs(tree.total() - oracle.total()) > max(1e-9, lenient.tolerance) * max(
@@ -312,22 +284,22 @@ def _check(case: Case, inputs: _Inputs, tree: SumTree, leaves: Any, answer: Any)
         raise WrongAnswerError(f"the total is {tree.total()!r}, the oracle's {oracle.total()!r}")
 
 
-def _follow(oracle: Oracle, written: Any, held: Any) -> None:
-    """Let the oracle hold what the tree holds, wherever that was written there at all."""
-    given = set(zip(written[0].tolist(), written[1].astype(oracle.dtype).tolist(), strict=True))
-    for index, priority in zip(written[0].tolist(), held.tolist(), strict=True):
-        if (index, priority) in given:
+def _follow(oracle: Oracle, written: Any, stored: Any) -> None:
+    """Let the oracle hold the tree's priority wherever this batch wrote that priority to that leaf."""
+    pairs = set(zip(written[0].tolist(), written[1].astype(oracle.dtype).tolist(), strict=True))
+    for index, priority in zip(written[0].tolist(), stored.tolist(), strict=True):
+        if (index, priority) in pairs:
             oracle.update(index, priority)
 
 
 def _misses(oracle: Oracle, answer: Any, mass: Any, lenient: Leniency) -> int:
-    """How many leaves of an answer are not where the masses fall, or may not be drawn at all."""
+    """Count the leaves of an answer that the prefix values do not fall on, or that may not be sampled at all."""
     tolerance = 1.0 if lenient.own_random_numbers else max(1e-9, lenient.tolerance)
     return oracle.misses(impls.to_numpy(answer), mass, tolerance).size
 
 
 def _differ(oracle: Oracle, answer: Any, indices: Any, lenient: Leniency) -> int:
-    """How many priorities of an answer are not those of the leaves."""
+    """Count the priorities of an answer that are not those of the leaves."""
     if lenient.blind:
         return 0
     slack = lenient.tolerance * oracle.leaves.max()

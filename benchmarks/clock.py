@@ -1,4 +1,4 @@
-"""The clock: calls that make a sample long enough, samples taken one at a time, and where they may run."""
+"""The clocks: how many calls make a sample long enough, one sample at a time, and on which CPUs they run."""
 
 import contextlib
 import math
@@ -17,17 +17,17 @@ Call = Callable[[int], object]
 
 
 class Clock(Protocol):
-    """Something whose time is taken in samples, each the mean of so many calls."""
+    """Something that is timed in samples, each the mean of ``calls_per_sample`` calls."""
 
     calls_per_sample: int
 
     def sample(self) -> float:
-        """Seconds a call takes, by one more sample."""
+        """Take one more sample; return the seconds of a call."""
 
 
 class CallClock:
     """Times ``call(turn)``, a call a turn. The first calls, which compile and touch every page, find how many make a
-    sample of at least so many seconds. ``finish`` ends a sample: it waits for what calls have only begun."""
+    sample of at least so many seconds. ``finish`` ends a sample: it waits for work that the calls have only begun."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class CallClock:
         self.calls_per_sample = _calibrate(call, least_sample_seconds, finish)
 
     def sample(self) -> float:
-        """Seconds a call takes, by one more sample."""
+        """Take one more sample; return the seconds of a call."""
         call, first, count = self._call, self._turn, self.calls_per_sample
         begin = time.perf_counter()
         for turn in range(first, first + count):
@@ -51,14 +51,14 @@ class CallClock:
 
 
 class SharedClock:
-    """Times ``call`` made by several Python threads at once: seconds of wall time for each call that any finishes."""
+    """Times ``call`` made by several Python threads at once: wall time over the calls that all of them finish."""
 
     def __init__(self, call: Call, callers: int, least_sample_seconds: float = LEAST_SAMPLE_SECONDS) -> None:
         self._call, self._callers, self._turn = call, callers, 0
         self.calls_per_sample = callers * _calibrate(call, least_sample_seconds)
 
     def sample(self) -> float:
-        """Seconds of wall time a call takes, by one more sample. Raises what a call raises."""
+        """Take one more sample; return the seconds of wall time a call. Raises what a call raises."""
         each, began = self.calls_per_sample // self._callers, []
         start = threading.Barrier(self._callers, action=lambda: began.append(time.perf_counter()))
 
@@ -76,15 +76,15 @@ class SharedClock:
 
 
 class StretchClock:
-    """Times ``call`` for a stretch of time: as many calls as fit, one ``period`` of calls at least, and only whole
-    ones. What runs in several processes for the same stretch runs beside the others all the while.
+    """Times ``call`` for a stretch of time: as many calls as fit, in whole periods of ``period``, and one at least.
+    Processes that run for the same stretch run beside each other all the while.
 
-    ``call_seconds`` is the least of several tries: one that the machine disturbs does not tell how long a call takes.
+    ``call_seconds`` is the least of several tries, for one that the machine disturbs is too long.
     """
 
-    _LOOKS = 50  # at the clock, in a stretch
+    _LOOKS = 50  # readings of the clock in a stretch
     _LEAST_TRIES, _MOST_TRIES = 2, 5
-    _TRIES_SECONDS = 2.0  # after which only the least are begun
+    _TRIES_SECONDS = 2.0  # after which no try is begun beyond the least
 
     def __init__(self, call: Call, stretch_seconds: float, period: int = 1) -> None:
         self._call, self._turn, self.period = call, 0, period
@@ -102,15 +102,17 @@ class StretchClock:
         return least
 
     def sample(self, begin: float = 0.0, stretch_seconds: float | None = None) -> float:
-        """Seconds a call takes, by one more stretch from ``begin`` on (of ``perf_counter``, which processes share)."""
+        """Take one more sample from ``begin`` on (by ``perf_counter``, which processes share); return the seconds of a
+        call."""
         call, turn, chunk = self._call, self._turn, self._chunk
         while (wait := begin - time.perf_counter()) > 0:
             time.sleep(wait)
         first = time.perf_counter()
         end = first + (stretch_seconds or self.stretch_seconds)
+        # Invariant: the turns from ``self._turn`` to ``turn`` - 1 have been called, in whole chunks.
         while True:
-            for number in range(turn, turn + chunk):
-                call(number)
+            for this_turn in range(turn, turn + chunk):
+                call(this_turn)
             turn += chunk
             if (last := time.perf_counter()) >= end:
                 break
@@ -119,9 +121,11 @@ class StretchClock:
 
 
 def _calibrate(call: Call, least_sample_seconds: float, finish: Callable[[], object] = lambda: None) -> int:
+    """Return how many calls make a sample of at least so many seconds, MOST_CALLS at most."""
     call(0)
     finish()
     count = 1
+    # Invariant: a sample of every count tried before was too short; the next is at least twice as large.
     while True:
         begin = time.perf_counter()
         for turn in range(count):
@@ -134,7 +138,7 @@ def _calibrate(call: Call, least_sample_seconds: float, finish: Callable[[], obj
 
 
 def pin_to(cpus: Iterable[int], threads: Iterable[int] = (0,)) -> list[int]:
-    """Keep threads (0: the caller) on these CPUs, by their numbers; returns them, [] without affinity."""
+    """Keep threads (0: the caller) on these CPUs, by their numbers; return the CPUs, [] without affinity."""
     chosen = list(cpus) if ALL_CPUS else []
     for thread in threads if chosen else ():
         with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
@@ -143,5 +147,5 @@ def pin_to(cpus: Iterable[int], threads: Iterable[int] = (0,)) -> list[int]:
 
 
 def pin(cpus: int, threads: Iterable[int] = (0,)) -> list[int]:
-    """Keep threads (0: the caller) on the first ``cpus`` CPUs they may use; returns them, [] without affinity."""
+    """Keep threads (0: the caller) on the first ``cpus`` CPUs they may use; return those, [] without affinity."""
     return pin_to(ALL_CPUS[:cpus], threads)

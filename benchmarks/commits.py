@@ -17,12 +17,12 @@ CONSTRAINTS = "constraints.txt"
 
 
 class BrokenCommitError(Exception):
-    """A commit cannot be built, installed or run; the message says which and what it said."""
+    """A commit cannot be built, installed or run; the message says which, and why."""
 
 
 @dataclass(frozen=True)
 class Installed:
-    """A commit and the interpreter that has it."""
+    """A commit and the interpreter of the environment that has it."""
 
     name: str
     sha: str
@@ -30,7 +30,7 @@ class Installed:
 
 
 def install(name: str, root: Path = ROOT) -> Installed:
-    """Build a commit of the repository and install it, with what it needs, unless that was done before.
+    """Build a commit of the repository and install it with its dependencies, unless that was done before.
 
     ValueError for a name git does not know, BrokenCommitError for a commit that does not install.
     """
@@ -52,7 +52,7 @@ def install(name: str, root: Path = ROOT) -> Installed:
 
 
 def suite(root: Path = ROOT) -> Path:
-    """A folder where workers find this checkout's ``benchmarks`` and none of its other packages."""
+    """Return a folder where workers find this checkout's ``benchmarks`` and none of its other packages."""
     folder = root / FOLDER / "suite"
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / "benchmarks"

@@ -1,8 +1,8 @@
 """Is NEW slower than BASE? Two commits measured in turns, or two files of records.
 
 Each commit is installed in an environment of its own. A round starts fresh processes of BASE, of NEW and of BASE again,
-which take turns sample by sample; rounds go on until every cell is decided or the budget is spent. What BASE differs
-by from itself is the noise floor. Intervals hold at 95 % confidence for all cells together.
+which take turns sample by sample; rounds go on until every cell is decided or the budget is spent. The noise floor is
+how much BASE differs from itself. Intervals hold at 95 % confidence for all cells together.
 
   slower, faster  the interval lies wholly beyond the noise floor and --threshold
   same            it lies within --detect either way: a slow-down of that size would have been seen
@@ -28,7 +28,7 @@ from dse import records, stats
 from dse.records import Measurement, RecordError
 from impls.terminal import Progress, plural
 
-from .arguments import AXES, DEFAULT, add_axes, add_common, parser_of
+from .arguments import AXES, add_axes, add_common, add_numbers, parser_of
 from .cases import OPS, Case
 from .commits import BrokenCommitError, Installed, install, suite
 from .comparison import Cell, Comparison, as_json, as_markdown, label
@@ -41,48 +41,51 @@ BLOCKS = (
     Block(("numpy", "python"), capacities=(100_000,), batches=(256,)),
 )
 MEASURED = ("contestants", "ops", "capacities", "batches", "fanouts")  # axes that may be chosen
-SAMPLES = 5  # of a cell in one process
+SAMPLES = 5  # that one process takes of a cell
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Compare, print, and return the exit code."""
+    """Compare, print the comparison, and return its exit code."""
     options = _parser().parse_args(arguments)
     try:
         if Path(options.base).is_file() and Path(options.new).is_file():
-            found = compare_files(Path(options.base), Path(options.new), options)
+            comparison = compare_files(Path(options.base), Path(options.new), options)
         else:
-            found = compare_commits(options.base, options.new, options)
+            comparison = compare_commits(options.base, options.new, options)
     except BrokenCommitError as error:
-        found = Comparison(options.base, options.new, [], options.threshold, options.detect, broken=str(error))
-    print(json.dumps(as_json(found)) if options.json else as_markdown(found))
-    return found.code
+        comparison = Comparison(options.base, options.new, [], options.threshold, options.detect, broken=str(error))
+    print(json.dumps(as_json(comparison)) if options.json else as_markdown(comparison))
+    return comparison.code
 
 
 def compare_commits(base: str, new: str, options: argparse.Namespace) -> Comparison:
-    """Measure two commits. ValueError for names git does not know, BrokenCommitError."""
+    """Measure two commits. ValueError for a name that git does not know, BrokenCommitError."""
     sides = install(base), install(new)
     cells = [Cell(case) for case in _cases(options)]
     names = [f"{side.name} ({side.sha[:8]})" for side in sides]
-    found = Comparison(*names, cells, options.threshold, options.detect)
+    comparison = Comparison(*names, cells, options.threshold, options.detect)
     try:
         gone = _warm(sides, cells, options.seed)
         end = time.perf_counter() + options.budget
         progress = Progress(None, "round", bar=False)
-        while (undecided := _undecided(found)) and (not found.rounds or time.perf_counter() < end):
-            _round(sides, undecided, options.seed + found.rounds)
-            found.rounds += 1
+        # Invariant: a cell that is timed has a value of BASE, NEW and BASE again for each round it was undecided in.
+        while (undecided := _undecided(comparison)) and (not comparison.rounds or time.perf_counter() < end):
+            _round(sides, undecided, options.seed + comparison.rounds)
+            comparison.rounds += 1
             progress.update(1, functools.partial(plural, len(undecided), "undecided cell"))
     except WorkerError as error:
         raise BrokenCommitError(str(error)) from None
     if all(cell.untimed for cell in cells):
-        found.broken = f"nothing can be timed; {cells[0].untimed}"
+        comparison.broken = f"nothing can be timed; {cells[0].untimed}"
     elif gone:
-        found.broken = f"{len(gone)} cells that {base} can do, {new} cannot, {label(gone[0].case)}: {gone[0].untimed}"
-    return found
+        comparison.broken = (
+            f"{len(gone)} cells that {base} can do, {new} cannot, {label(gone[0].case)}: {gone[0].untimed}"
+        )
+    return comparison
 
 
 def _warm(sides: Sequence[Installed], cells: Sequence[Cell], seed: int) -> list[Cell]:
-    """Compile what is compiled, and find the cells that cannot be timed, and why; returns those only NEW cannot."""
+    """Compile, find the cells that cannot be timed, and why; return those that only NEW cannot time."""
     gone = []
     for side in sides:
         try:
@@ -99,7 +102,7 @@ def _warm(sides: Sequence[Installed], cells: Sequence[Cell], seed: int) -> list[
 
 
 def _round(sides: Sequence[Installed], cells: Sequence[Cell], seed: int) -> None:
-    """One more value of each cell for BASE, NEW and BASE again, in processes of their own."""
+    """Take one more value of each cell for BASE, NEW and BASE again, in processes of their own."""
     rng = np.random.default_rng(seed)
     with ExitStack() as stack:
         workers = [stack.enter_context(_worker(side)) for side in (*sides, sides[0])]
@@ -123,14 +126,14 @@ def _worker(side: Installed) -> Worker:
     return Worker(side.python, [suite()])
 
 
-def _undecided(found: Comparison) -> list[Cell]:
-    """Bring the verdicts up to date; returns the cells that need another round."""
-    timed = [cell for cell in found.cells if not cell.untimed]
-    if not found.rounds:
+def _undecided(comparison: Comparison) -> list[Cell]:
+    """Bring the verdicts up to date; return the cells that need another round."""
+    timed = [cell for cell in comparison.cells if not cell.untimed]
+    if not comparison.rounds:
         return timed
-    found.floor = stats.noise_floor((math.exp(statistics.fmean(cell.twins)), 1.0) for cell in timed)
+    comparison.floor = stats.noise_floor((math.exp(statistics.fmean(cell.twins)), 1.0) for cell in timed)
     estimates = [statistics.fmean(cell.changes) for cell in timed]
-    found.judge(timed, estimates, stats.standard_errors([[cell.changes, cell.twins] for cell in timed]))
+    comparison.judge(timed, estimates, stats.standard_errors([[cell.changes, cell.twins] for cell in timed]))
     return [cell for cell in timed if cell.difference and cell.difference.verdict == "ambiguous"]
 
 
@@ -148,22 +151,22 @@ def compare_files(base: Path, new: Path, options: argparse.Namespace) -> Compari
     if not shared:
         raise RecordError(f"{base} and {new} have no measured cell in common")
     pairs = [(sides[0][cell], sides[1][cell]) for cell in shared]
-    cells = [Cell(_case(one), [one.seconds], [other.seconds]) for one, other in pairs]
-    found = Comparison(base.name, new.name, cells, options.threshold, options.detect)
-    found.floor = max(stats.noise_floor(records.twins(records.read_file(path))) for path in (base, new))
-    errors = [math.hypot(_error(one), _error(other)) for one, other in pairs]
-    found.judge(cells, [cell.changes[0] for cell in cells], errors)
-    return found
+    cells = [Cell(_case(earlier), [earlier.seconds], [later.seconds]) for earlier, later in pairs]
+    comparison = Comparison(base.name, new.name, cells, options.threshold, options.detect)
+    comparison.floor = max(stats.noise_floor(records.twins(records.read_file(path))) for path in (base, new))
+    errors = [math.hypot(_error(earlier), _error(later)) for earlier, later in pairs]
+    comparison.judge(cells, [cell.changes[0] for cell in cells], errors)
+    return comparison
 
 
 def _timed(path: Path) -> dict[str, Measurement]:
-    """The latest measured record of each cell."""
-    found = [one for one in records.read_file(path) if one.source == "measured" and one.median_seconds is not None]
-    return {one.cell: one for one in found if one.primitive == "sum_tree"}
+    """Return the latest measured record of each cell."""
+    timed = [record for record in records.read_file(path) if record.median_seconds is not None]
+    return {record.cell: record for record in timed if (record.source, record.primitive) == ("measured", "sum_tree")}
 
 
 def _error(record: Measurement) -> float:
-    """Standard error of ln(median), by the record's interval."""
+    """Return the standard error of ln(median), by the record's interval."""
     interval = stats.Interval(record.seconds, record.low_seconds or 0.0, record.high_seconds or 0.0)
     return stats.log_sigma(interval, 0.0)
 
@@ -175,25 +178,23 @@ def _case(record: Measurement) -> Case:
 
 
 def _cases(options: argparse.Namespace) -> list[Case]:
-    """The cells to measure: the usual ones, or those of the axes that were given."""
+    """Return the cells to measure: the usual ones, or those of the chosen axes."""
     chosen = {name: value for name in MEASURED if (value := getattr(options, name))}
     blocks = BLOCKS[:1] if "contestants" in chosen else BLOCKS
-    found = {repr(case): case for block in blocks for case in dataclasses.replace(block, **chosen).cases()}
-    return list(found.values())
+    cases = {repr(case): case for block in blocks for case in dataclasses.replace(block, **chosen).cases()}
+    return list(cases.values())
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("compare", __doc__)
+    parser = parser_of("compare", __doc__, "HEAD~1 HEAD")
     parser.add_argument("base", metavar="BASE", help="a commit (HEAD~1, v1.2, a hash), or a file of records")
-    parser.add_argument("new", metavar="NEW", help="another")
+    parser.add_argument("new", metavar="NEW", help="another commit, or file of records")
     of_trees = f"{AXES['contestants'][1]} (default: numba, numpy, python)"
-    add_axes(parser, *MEASURED, contestants=of_trees, ops=f"of {', '.join(OPS)} (default: draw,update)")
-    for name, default, text in (
-        ("budget", 180, "seconds of measuring"),
-        ("threshold", 0.05, "differences below do not matter"),
-        ("detect", 0.20, "slow-down that must not be missed"),
-    ):
-        parser.add_argument(f"--{name}", type=float, default=default, help=f"{text} ({DEFAULT})")
-    return add_common(
-        parser, results=False, seed_of="inputs and order", json="print JSON instead of the Markdown table"
+    add_axes(parser, *MEASURED, contestants=of_trees, ops=f"any of {', '.join(OPS)} (default: draw,update)")
+    add_numbers(
+        parser,
+        budget=(180.0, "seconds of measuring"),
+        threshold=(0.05, "smaller differences do not matter"),
+        detect=(0.20, "slow-down that must not be missed"),
     )
+    return add_common(parser, results=False, seed_of="inputs and order", json="print JSON instead of Markdown")

@@ -1,4 +1,4 @@
-"""What a comparison of two commits found: its cells, its exit code, and how it is printed."""
+"""The outcome of comparing two commits: its cells, its exit code, and how it is printed."""
 
 import dataclasses
 import math
@@ -16,7 +16,7 @@ OUTCOMES = ("ok", "regression", "broken", "inconclusive")
 
 @dataclasses.dataclass
 class Cell:
-    """A case, and what each round saw of it: seconds in the process of BASE, of NEW and of BASE again."""
+    """A case, and its seconds in each round: in the process of BASE, of NEW and of BASE again."""
 
     case: Case
     base: list[float] = dataclasses.field(default_factory=list)
@@ -27,18 +27,18 @@ class Cell:
 
     @property
     def changes(self) -> list[float]:
-        """ln(new / base) of each round."""
+        """``ln(new / base)`` of each round."""
         return [math.log(new / base) for base, new in zip(self.base, self.new, strict=True)]
 
     @property
     def twins(self) -> list[float]:
-        """ln(base again / base) of each round."""
+        """``ln(base again / base)`` of each round."""
         return [math.log(again / base) for base, again in zip(self.base, self.again, strict=True)]
 
 
 @dataclasses.dataclass
 class Comparison:
-    """Everything that was found out."""
+    """All cells, the noise floor, and what the verdicts are held against; ``broken`` says what went wrong."""
 
     base: str
     new: str
@@ -52,13 +52,13 @@ class Comparison:
     def judge(self, cells: Sequence[Cell], estimates: Sequence[float], errors: Sequence[float]) -> None:
         """Give cells their verdicts, by estimates of ln(new / base) and their standard errors."""
         floor = max(self.floor, math.log1p(self.threshold))
-        found = stats.differences(estimates, errors, floor, math.log1p(self.detect))
-        for cell, difference in zip(cells, found, strict=True):
+        differences = stats.differences(estimates, errors, floor, math.log1p(self.detect))
+        for cell, difference in zip(cells, differences, strict=True):
             cell.difference = difference
 
     @property
     def code(self) -> int:
-        """The exit code."""
+        """The exit code: OK, REGRESSION, BROKEN or INCONCLUSIVE."""
         verdicts = [cell.difference.verdict for cell in self.cells if cell.difference]
         if self.broken:
             return BROKEN
@@ -68,7 +68,7 @@ class Comparison:
 
 
 def label(case: Case) -> str:
-    """A case in one line."""
+    """Describe a case in one line."""
     options = "".join(f", {key}={value}" for key, value in sorted(case.options.items()))
     more = f", {case.threads} threads" if case.threads > 1 else ""
     kind = "" if case.workload == "uniform" else f", {case.workload}"
@@ -76,10 +76,10 @@ def label(case: Case) -> str:
     return f"{case.contestant} {case.op}, {shape}, {case.dtype}{more}{kind}{options}"
 
 
-def as_markdown(found: Comparison) -> str:
-    """A table of the cells for a pull request, and the summary below it."""
-    rows = [("cell", found.base, found.new, "change", "interval", "verdict")]
-    for cell in found.cells:
+def as_markdown(comparison: Comparison) -> str:
+    """Return a table of the cells for a pull request, and the summary below it."""
+    rows = [("cell", comparison.base, comparison.new, "change", "interval", "verdict")]
+    for cell in comparison.cells:
         if cell.untimed or not cell.difference:
             rows.append((label(cell.case), "", "", "", "", f"not timed, {cell.untimed or 'the run ended before'}"))
             continue
@@ -90,38 +90,38 @@ def as_markdown(found: Comparison) -> str:
         rows.append((label(cell.case), base, new, f"{change:+.1%}", interval, verdict))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rows.insert(1, tuple("-" * width for width in widths))
-    lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows] if found.cells else []
-    return "\n".join([*lines, "", _summary(found)])
+    lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows] if comparison.cells else []
+    return "\n".join([*lines, "", _summary(comparison)])
 
 
-def _summary(found: Comparison) -> str:
-    if found.code == BROKEN:
-        return f"broken: {found.broken}"
+def _summary(comparison: Comparison) -> str:
+    if comparison.code == BROKEN:
+        return f"broken: {comparison.broken}"
     counts = dict.fromkeys(("slower", "faster", "same", "ambiguous"), 0)
-    for cell in found.cells:
+    for cell in comparison.cells:
         if cell.difference:
             counts[cell.difference.verdict] += 1
-    told = ", ".join(f"{number} {name}" for name, number in counts.items() if number) or "nothing was timed"
-    how = f"{found.rounds} rounds" if found.rounds else "records as they are"
-    floor = f"A/A noise floor {math.expm1(found.floor):.1%}"
+    verdicts = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing was timed"
+    how = f"{comparison.rounds} rounds" if comparison.rounds else "records as they are"
+    floor = f"A/A noise floor {math.expm1(comparison.floor):.1%}"
     remedy = {
-        OK: f"nothing is slower, and a slow-down of {found.detect:.0%} would have been seen in every cell",
-        REGRESSION: f"slower by more than the noise floor and {found.threshold:.0%}",
-        INCONCLUSIVE: f"cannot exclude a slow-down of {found.detect:.0%} in every cell; try a larger --budget",
-    }[found.code]
-    return f"{OUTCOMES[found.code]}: {told} ({how}, {floor}, 95 % confidence for all cells together); {remedy}"
+        OK: f"nothing is slower, and a slow-down of {comparison.detect:.0%} would have been seen in every cell",
+        REGRESSION: f"slower by more than the noise floor and {comparison.threshold:.0%}",
+        INCONCLUSIVE: f"cannot exclude a slow-down of {comparison.detect:.0%} in every cell; try a larger --budget",
+    }[comparison.code]
+    return f"{OUTCOMES[comparison.code]}: {verdicts} ({how}, {floor}, 95 % confidence for all cells together); {remedy}"
 
 
-def as_json(found: Comparison) -> dict[str, Any]:
-    """Everything, with ln ratios and the seconds of each round; None for what is not finite."""
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """Return everything, with ln ratios and the seconds of each round; None for what is not finite."""
     cells = []
-    for cell in found.cells:
+    for cell in comparison.cells:
         fields: dict[str, Any] = {"case": dataclasses.asdict(cell.case), "source": "measured", "reason": cell.untimed}
         if cell.difference:
             names = ("log_ratio", "low", "high")
             shown = {name: value if math.isfinite(value := getattr(cell.difference, name)) else None for name in names}
             fields |= {"verdict": cell.difference.verdict, **shown}
         cells.append(fields | {"base_seconds": cell.base, "new_seconds": cell.new, "base_again_seconds": cell.again})
-    same = {name: getattr(found, name) for name in ("base", "new", "broken", "rounds", "threshold", "detect")}
-    outcome = {"outcome": OUTCOMES[found.code], "exit_code": found.code, "noise_floor": found.floor}
+    same = {name: getattr(comparison, name) for name in ("base", "new", "broken", "rounds", "threshold", "detect")}
+    outcome = {"outcome": OUTCOMES[comparison.code], "exit_code": comparison.code, "noise_floor": comparison.floor}
     return {**same, **outcome, "cells": cells}

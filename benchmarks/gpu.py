@@ -1,15 +1,15 @@
-"""Check and time the GPU tree on a CUDA device, beside what else there is for one.
+"""How fast is the GPU tree on a CUDA device, and is it right? Check and time it beside its rivals, in four stages.
 
-check      every kernel variant against the oracle, on the device; nothing is timed
+check      compare every kernel variant with the oracle, on the device; nothing is timed
 trees      the variants over K, N and B (primitive "sum_tree")
 rivals     the tree beside torchrl's CUDA tree and torch's cumsum + searchsorted (primitive "gpu"): launched call by
-           call, and as a captured graph, which is what is left when launching costs nothing
+           call, and as a captured graph, where launching costs next to nothing
 transfers  batches sent to the device and fetched from it
 
-Times are between CUDA events: of calls enqueued one after the other, so launching them counts where that takes longer
-than they do. Records go to results/<machine>/gpu.jsonl; `python -m reports` draws them. A stage begins nothing more
-after 7 minutes: the same command goes on where it stopped. Nothing is installed: the Python that runs this has CuPy,
-and torch and torchrl if they are to be compared.
+Times are between CUDA events around calls enqueued one after the other, so launching counts where it takes longer than
+the work. Records go to results/<machine>/gpu.jsonl; `python -m reports` draws them. A stage begins nothing more after 7
+minutes: the same command goes on where it stopped. Nothing is installed: the Python that runs this needs CuPy, and
+torch and torchrl if they are to be compared.
 """
 
 import argparse
@@ -26,20 +26,22 @@ from dse import platforms
 from dse.records import RecordError
 
 from . import peers
-from .arguments import add_common, parser_of
+from .arguments import add_common, add_numbers, parser_of
 from .cases import ROTATION, Case, Prepared, WrongAnswerError, prepare
 from .clock import LEAST_SAMPLE_SECONDS, Call, Clock
-from .presets import ON_DEVICE, UNCHECKED, Block, groups
+from .presets import ENDS, ON_DEVICE, UNCHECKED, Block, groups
 from .run import Stamp, Tally, file_of
-from .sweep import Way, sweep
+from .sweep import SweepMethod, sweep
+from .worker import maker
 
 FILE, CHECK_FILE = "gpu.jsonl", "gpu-check.json"
 STAGES = ("check", "trees", "rivals", "transfers")
-MOST_SECONDS = 7 * 60  # of a stage
+MOST_SECONDS = 7 * 60  # after which a stage begins nothing more
 LEAST_GRAPH_CALLS, MOST_GRAPH_CALLS = 64, 1_024
-GRAPH = {"launch": "graph"}  # of a record's options: how it was launched; the tree knows nothing of it
+GRAPH = {"launch": "graph"}  # among a record's options: how the calls were launched, which the tree does not know
 BATCHES = (32, 256, 1_024, 4_096, 16_384, 65_536)
 CAPACITIES = (10_000, 100_000, 1_000_000, 10_000_000)
+COMPARED = Block(("cupy",), ("sample", "draw", "update"), CAPACITIES[1:], BATCHES[1:])
 
 VARIANTS: tuple[dict[str, Any], ...] = (
     {},
@@ -63,7 +65,7 @@ TREES = (
     Block(("cupy",), capacities=CAPACITIES, batches=BATCHES, fanouts=(4, 8, 16, 32, 64, 128), options=(UNCHECKED,)),
     Block(
         ("cupy",),
-        capacities=(10_000, 1_000_000),
+        capacities=ENDS,
         batches=BATCHES,
         fanouts=(16, 64),
         options=tuple(UNCHECKED | {"lanes": lanes} for lanes in (1, 2, 4, 8, 16, 32)),
@@ -71,29 +73,21 @@ TREES = (
     Block(
         ("cupy",),
         ("update",),
-        capacities=(10_000, 1_000_000),
+        capacities=ENDS,
         batches=BATCHES,
         options=(UNCHECKED | {"propagate": "delta"}, UNCHECKED | {"fused": True}, UNCHECKED | {"fused": False}),
     ),
     Block(("cupy",), capacities=CAPACITIES, batches=BATCHES),
 )
 RIVALS = (
-    Block(
-        ("cupy",),
-        ("sample", "draw", "update"),
-        CAPACITIES[1:],
-        BATCHES[1:],
-        options=({}, UNCHECKED, UNCHECKED | GRAPH, UNCHECKED | {"propagate": "delta"}),
-    ),
-    Block(
-        ("cupy",), ("sample", "draw", "update"), CAPACITIES[1:], BATCHES[1:], dtypes=("float64",), options=(UNCHECKED,)
-    ),
+    dataclasses.replace(COMPARED, options=({}, UNCHECKED, UNCHECKED | GRAPH, UNCHECKED | {"propagate": "delta"})),
+    dataclasses.replace(COMPARED, dtypes=("float64",), options=(UNCHECKED,)),
 )
 TRANSFERS = (Block(ON_DEVICE, ("upload", "download"), (1_000_000,), BATCHES),)
 
 
 class EventClock:
-    """Times calls between CUDA events on the current stream; the wait for the last of them is not counted."""
+    """Times calls between CUDA events on the current stream; the host's wait for the last event is not counted."""
 
     def __init__(self, call: Call, least_sample_seconds: float = LEAST_SAMPLE_SECONDS) -> None:
         import cupy  # noqa: PLC0415  # only where there is a device
@@ -101,11 +95,12 @@ class EventClock:
         self._cuda, self._call, self._turn = cupy.cuda, call, 0
         self.calls_per_sample = 1
         call(0)
+        # Invariant: a sample of every smaller power of two was too short.
         while self.calls_per_sample < 1 << 16 and self.sample() * self.calls_per_sample < least_sample_seconds:
             self.calls_per_sample *= 2
 
     def sample(self) -> float:
-        """Seconds a call takes, by one more sample."""
+        """Take one more sample; return the seconds of a call."""
         first, count = self._turn, self.calls_per_sample
         begin, end = self._cuda.Event(), self._cuda.Event()
         begin.record()
@@ -118,14 +113,14 @@ class EventClock:
 
 
 class GraphClock:
-    """Times so many calls captured as one CUDA graph: launched at once, so that launching costs next to nothing."""
+    """Times ``calls`` calls captured as one CUDA graph: launched at once, so that launching costs next to nothing."""
 
     def __init__(self, call: Call, calls: int, least_sample_seconds: float = LEAST_SAMPLE_SECONDS) -> None:
         import cupy  # noqa: PLC0415  # only where there is a device
 
         self._calls, self._stream = calls, cupy.cuda.Stream(non_blocking=True)
         with self._stream:
-            for turn in range(calls):  # what they allocate is the stream's from then on: none is during capture
+            for turn in range(calls):  # the stream keeps the memory they allocate, so that capture allocates none
                 call(turn)
             self._stream.synchronize()
             self._stream.begin_capture()
@@ -138,13 +133,13 @@ class GraphClock:
         self.calls_per_sample = calls * self._launches.calls_per_sample
 
     def sample(self) -> float:
-        """Seconds a call takes, by one more sample."""
+        """Take one more sample; return the seconds of a call."""
         with self._stream:
             return self._launches.sample() / self._calls
 
 
 def clock(prepared: Prepared) -> Clock:
-    """The clock that a case asks for. A graph's calls run through all inputs, as far as it can hold them."""
+    """Return the clock that a case asks for. A graph's calls run through all inputs, as far as it can hold them."""
     if prepared.case.options.get("launch") != GRAPH["launch"]:
         return EventClock(prepared.call)
     calls = max(LEAST_GRAPH_CALLS, min(MOST_GRAPH_CALLS, ROTATION // prepared.case.batch))
@@ -152,15 +147,13 @@ def clock(prepared: Prepared) -> Clock:
 
 
 def make(name: str, capacity: int, **settings: Any) -> Any:
-    """A tree of ours, or a library's on the device. RuntimeError with one sentence if it cannot be made here."""
-    if name in impls.names():
-        settings.pop("launch", None)
-        return impls.make(name, capacity, **settings)
-    return peers.make(name, capacity, **settings)
+    """Make a tree of ours, or a library's on the device. RuntimeError with one sentence if it cannot be made here."""
+    settings.pop("launch", None)
+    return maker(name)(name, capacity, **settings)
 
 
 def require_a_live_device() -> None:
-    """RecordError if the device no longer answers, as after an illegal access: nothing it says is worth a record."""
+    """Raise RecordError if the device no longer answers, as after an illegal access: no later record can be trusted."""
     import cupy  # noqa: PLC0415  # only where there is a device
 
     try:
@@ -172,33 +165,33 @@ def require_a_live_device() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the stages; returns the exit code: 0 done, 1 a check failed. RecordError where there is no device."""
+    """Run the stages; return the exit code: 0 done, 1 a check failed. RecordError where there is no device."""
     options = _parser().parse_args(arguments)
     if reason := impls.why_not("cupy"):
         raise RecordError(reason)
     path = file_of(options.results, FILE)
-    told: dict[str, Any] = {"gpus": platforms.fingerprint()["gpus"], "file": str(path)}
+    report: dict[str, Any] = {"gpus": platforms.fingerprint()["gpus"], "file": str(path)}
     wrong: list[Any] = []
     for stage in options.stage or STAGES:
         if stage == "check":
-            outcome = told[stage] = _check(path.with_name(CHECK_FILE), options.seed)
+            outcome = report[stage] = _check(path.with_name(CHECK_FILE), options.seed)
             wrong = outcome["wrong"]
             verdict = f"{len(wrong)} wrong, the first: {wrong[0]}" if wrong else "all right"
             shown = f"{outcome['checked']} cases, {verdict}"
         else:
             tally = _timed(stage, path, options)
-            told[stage], shown = tally.as_json(), str(tally)
+            report[stage], shown = tally.as_json(), str(tally)
         if not options.json:
             print(f"{stage}: {shown}", flush=True)
         if wrong:
-            break  # what is wrong is not timed
+            break  # an implementation that is wrong is not timed
     if options.json:
-        print(json.dumps(told))
+        print(json.dumps(report))
     return 1 if wrong else 0
 
 
 def _check(path: Path, seed: int) -> dict[str, Any]:
-    """Hold every variant to the oracle; the outcome is kept, and holds for this commit, on this machine and device."""
+    """Compare every variant with the oracle; the outcome is kept, for this commit on this machine and device."""
     stamp = Stamp.of_this_run()
     gpus = stamp.machine["gpus"]
     if path.exists() and stamp.commit and not stamp.dirty:
@@ -221,12 +214,12 @@ def _check(path: Path, seed: int) -> dict[str, Any]:
 
 
 def _timed(stage: str, path: Path, options: argparse.Namespace) -> Tally:
-    """Time what is not in the file yet, as far as the minutes go."""
+    """Time the cells that are not in the file yet, as far as the minutes go."""
     if stage == "rivals":
         _build_libraries()
     how = {
         "with_floor": False,
-        "way": Way("gpu" if stage == "rivals" else "sum_tree", make, clock, require_a_live_device),
+        "method": SweepMethod("gpu" if stage == "rivals" else "sum_tree", make, clock, require_a_live_device),
         "most_seconds": 60 * options.minutes,
         "bar": not options.json,
     }
@@ -237,14 +230,14 @@ def _timed(stage: str, path: Path, options: argparse.Namespace) -> Tally:
 
 
 def _build_libraries() -> None:
-    """Whatever a library must compile: before the clock runs, and on every CPU. What fails is told cell by cell."""
+    """Let the libraries compile before the clock runs, on every CPU. Each cell of one that fails states the reason."""
     for name in peers.names("cuda"):
         with contextlib.suppress(ImportError, OSError):
             peers.adapter(name).after_install()
 
 
 def _cases(stage: str) -> Iterator[Case]:
-    """The cells of a stage; beside the trees of the rivals, each library in each of its formats."""
+    """Yield the cells of a stage; for the rivals also each library's, in each of its formats."""
     blocks = {"trees": TREES, "rivals": RIVALS, "transfers": TRANSFERS}[stage]
     yield from itertools.chain.from_iterable(block.cases() for block in blocks)
     if stage == "rivals":
@@ -255,8 +248,8 @@ def _cases(stage: str) -> Iterator[Case]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("gpu", __doc__)
+    parser = parser_of("gpu", __doc__, "--stage check --stage rivals")
     parser.add_argument("--stage", choices=STAGES, action="append", help="only this one; repeatable (default: all)")
-    parser.add_argument("--budget", type=float, default=0.1, help="seconds of sampling a cell (default: %(default)s)")
-    parser.add_argument("--minutes", type=float, default=MOST_SECONDS / 60, help="of a stage (default: %(default)s)")
+    minutes = (MOST_SECONDS / 60, "minutes after which a stage begins nothing more")
+    add_numbers(parser, budget=(0.1, "seconds of sampling a cell"), minutes=minutes)
     return add_common(parser, seed_of="inputs and order")

@@ -1,7 +1,6 @@
-"""Which cells a sweep measures: blocks of axes, each a full product.
+"""The cells that a sweep measures: blocks of axes, each a full product.
 
-The grid is closest about one tree; every other in the checkout has its place in it by what it states
-(``impls/sumtree/traits.py``).
+The grid is finest for one tree; every other tree of the checkout enters it by its traits (``impls/sumtree/traits.py``).
 """
 
 import itertools
@@ -16,23 +15,23 @@ from .cases import Case
 Options = dict[str, Any]
 FOLDER = Path(__file__).parent.parent / "impls" / "sumtree"
 TREES = runpy.run_path(str(FOLDER / "traits.py"))["read"](FOLDER)
-"""The traits of the checkout's trees, whatever package is installed."""
-NO_FANOUT = tuple(name for name, one in TREES.items() if not one.uses_fanout)  # one cell stands for all K
-MODELED = tuple(name for name, one in TREES.items() if one.modeled)
-"""Contestants that tell their times."""
-ON_DEVICE = tuple(name for name, one in TREES.items() if one.runs_on != "cpu" and not one.modeled)
-"""Contestants whose batches are elsewhere than the host's memory."""
-CLOSEST = ("numba",)
-THREADED = tuple(name for name, one in TREES.items() if one.threaded)
+"""The traits of the checkout's trees, whichever package is installed."""
+NO_FANOUT = tuple(name for name, traits in TREES.items() if not traits.uses_fanout)  # one cell stands for all K
+MODELED = tuple(name for name, traits in TREES.items() if traits.modeled)
+"""Implementations that state modeled times."""
+ON_DEVICE = tuple(name for name, traits in TREES.items() if traits.runs_on != "cpu" and not traits.modeled)
+"""Implementations whose batches lie outside the host's memory."""
+CLOSEST = ("numba",)  # the grid is finest here
+THREADED = tuple(name for name, traits in TREES.items() if traits.threaded)
 OTHERS = tuple(name for name in TREES if name not in (*CLOSEST, *MODELED, *ON_DEVICE))
 SLOW = tuple(name for name in OTHERS if TREES[name].fill_seconds)
 FAST = tuple(name for name in OTHERS if name not in SLOW)
-"""Trees on the host, as fast to fill as to make or not, but for the one that the grid is closest about."""
+"""Trees on the host without CLOSEST: those that are as fast to fill as to make."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """The product of its axes."""
+    """A grid of cells: the full product of its axes."""
 
     contestants: tuple[str, ...]
     ops: tuple[str, ...] = ("draw", "update")
@@ -46,19 +45,19 @@ class Block:
     duplicates: tuple[float, ...] = (0.0,)
 
     def cases(self) -> Iterator[Case]:
-        """Every cell of the product: the axes stand in the order of a case's fields."""
+        """Yield every cell of the product: the axes stand in the order of a case's fields."""
         for case in itertools.starmap(Case, itertools.product(*(getattr(self, axis.name) for axis in fields(self)))):
             yield replace(case, fanout=16) if case.contestant in NO_FANOUT else case
 
 
 def varied(contestants: Iterable[str], *axes: Any, **more: Any) -> Iterator[Block]:
-    """A block for each contestant, with its defaults and the variants it states."""
+    """Yield a block for each implementation, with its defaults and the variants that its traits state."""
     return (Block((name,), *axes, **more, options=({}, *TREES[name].variants)) for name in contestants)
 
 
 @dataclass(frozen=True)
 class Preset:
-    """Blocks, and the seconds one cell may be sampled for."""
+    """Blocks of cells, and the seconds of sampling that each cell may take."""
 
     blocks: tuple[Block, ...]
     budget_seconds: float
@@ -66,7 +65,9 @@ class Preset:
 
 PLAIN = {"layout": "plain"}
 DELTA = {"propagate": "delta"}
-UNCHECKED = {"validate": False}  # a device need not be waited for
+UNCHECKED = {"validate": False}  # a check would wait for the device
+ENDS, DECADES = (10_000, 1_000_000), (1_000, 10_000, 100_000, 1_000_000)  # capacities N
+BATCHES = (32, 256, 2_048, 16_384)
 
 PRESETS = {
     "smoke": Preset(
@@ -80,46 +81,25 @@ PRESETS = {
         (
             # The default covers the whole range of N and B; its variants are measured at some of its cells and compared
             # with it between them (dse/times/tree_times.py).
-            Block(
-                CLOSEST,
-                capacities=(1_000, 10_000, 100_000, 1_000_000),
-                batches=(1, 32, 256, 2_048, 16_384),
-                fanouts=(8, 16, 32),
-            ),
+            Block(CLOSEST, capacities=DECADES, batches=(1, 32, 256, 2_048, 16_384), fanouts=(8, 16, 32)),
             Block(CLOSEST, capacities=(10_000_000,), batches=(1, 32, 256, 16_384), fanouts=(8, 16, 32)),
-            Block(CLOSEST, capacities=(1_000, 10_000, 100_000, 1_000_000), batches=(256,), fanouts=(4, 64)),
-            Block(CLOSEST, capacities=(10_000, 1_000_000), batches=(1, 16_384), fanouts=(4, 64)),
-            Block(CLOSEST, capacities=(10_000, 1_000_000), batches=(256,), fanouts=(2, 128)),
-            Block(
-                CLOSEST,
-                capacities=(10_000, 1_000_000, 10_000_000),
-                batches=(1, 256, 16_384),
-                fanouts=(8, 16),
-                options=(PLAIN,),
-            ),
-            Block(THREADED, capacities=(10_000, 1_000_000, 10_000_000), batches=(2_048, 16_384), threads=(2,)),
+            Block(CLOSEST, capacities=DECADES, batches=(256,), fanouts=(4, 64)),
+            Block(CLOSEST, capacities=ENDS, batches=(1, 16_384), fanouts=(4, 64)),
+            Block(CLOSEST, capacities=ENDS, batches=(256,), fanouts=(2, 128)),
+            Block(CLOSEST, capacities=(*ENDS, 10_000_000), batches=(1, 256, 16_384), fanouts=(8, 16), options=(PLAIN,)),
+            Block(THREADED, capacities=(*ENDS, 10_000_000), batches=(2_048, 16_384), threads=(2,)),
             Block(THREADED, capacities=(1_000_000,), batches=(2_048,), fanouts=(8, 32), threads=(2,)),
             Block(CLOSEST, batches=(256,), options=({"aligned": False},)),
             Block(CLOSEST, batches=(256,), fanouts=(4, 8, 16, 32, 64), options=(DELTA,)),
-            Block(CLOSEST, capacities=(10_000, 1_000_000), batches=(1, 16_384), options=(DELTA,)),
-            Block(
-                CLOSEST,
-                capacities=(10_000, 1_000_000, 10_000_000),
-                batches=(1, 256, 16_384),
-                dtypes=("float64",),
-            ),
+            Block(CLOSEST, capacities=ENDS, batches=(1, 16_384), options=(DELTA,)),
+            Block(CLOSEST, capacities=(*ENDS, 10_000_000), batches=(1, 256, 16_384), dtypes=("float64",)),
             Block(CLOSEST, capacities=(1_000_000,), batches=(256,), fanouts=(8, 32), dtypes=("float64",)),
             *varied(FAST, batches=(256,)),
-            Block(FAST, capacities=(1_000, 10_000, 100_000, 1_000_000), batches=(1, 256)),
+            Block(FAST, capacities=DECADES, batches=(1, 256)),
             *varied(SLOW, capacities=(1_000, 10_000, 100_000), batches=(1, 256)),
-            *varied(ON_DEVICE, batches=(32, 256, 2_048, 16_384)),
-            Block(ON_DEVICE, ("upload", "download"), (1_000_000,), (32, 256, 2_048, 16_384)),
-            *varied(
-                MODELED,
-                capacities=(1_000, 10_000, 100_000, 1_000_000),
-                batches=(32, 256, 2_048, 16_384),
-                fanouts=(2, 16),
-            ),
+            *varied(ON_DEVICE, batches=BATCHES),
+            Block(ON_DEVICE, ("upload", "download"), (1_000_000,), BATCHES),
+            *varied(MODELED, capacities=DECADES, batches=BATCHES, fanouts=(2, 16)),
             *varied(MODELED, batches=(256,), fanouts=(4, 8, 32, 64)),
         ),
         budget_seconds=0.25,
@@ -135,50 +115,34 @@ PRESETS = {
             Block(
                 CLOSEST,
                 capacities=(10_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000),
-                batches=(32, 256, 2_048, 16_384, 65_536),
+                batches=(*BATCHES, 65_536),
                 fanouts=(4, 8, 16, 32, 64),
                 options=(PLAIN,),
             ),
             Block(THREADED, batches=(2_048, 16_384, 65_536), fanouts=(8, 16, 32), threads=(2, 4)),
             Block(
                 CLOSEST,
-                capacities=(1_000, 10_000, 100_000, 1_000_000, 10_000_000),
+                capacities=(*DECADES, 10_000_000),
                 batches=(256, 2_048),
                 fanouts=(4, 16, 64),
-                options=({"aligned": False}, {"propagate": "delta"}, {"layout": "plain", "propagate": "delta"}),
+                options=({"aligned": False}, DELTA, PLAIN | DELTA),
             ),
-            *varied(
-                FAST,
-                capacities=(1_000, 10_000, 100_000, 1_000_000, 10_000_000),
-                batches=(256,),
-                fanouts=(4, 16, 64),
-            ),
-            Block(
-                FAST,
-                capacities=(1_000, 10_000, 100_000, 1_000_000, 10_000_000),
-                batches=(32, 256, 2_048),
-                fanouts=(4, 16, 64),
-            ),
-            *varied(SLOW, capacities=(1_000, 10_000, 100_000, 1_000_000), batches=(32, 256), fanouts=(4, 16, 64)),
+            *varied(FAST, capacities=(*DECADES, 10_000_000), batches=(256,), fanouts=(4, 16, 64)),
+            Block(FAST, capacities=(*DECADES, 10_000_000), batches=(32, 256, 2_048), fanouts=(4, 16, 64)),
+            *varied(SLOW, capacities=DECADES, batches=(32, 256), fanouts=(4, 16, 64)),
             *varied(
                 ON_DEVICE,
                 capacities=(10_000, 100_000, 1_000_000, 10_000_000),
-                batches=(32, 256, 2_048, 16_384, 65_536),
+                batches=(*BATCHES, 65_536),
                 fanouts=(4, 8, 16, 32, 64),
             ),
-            Block(ON_DEVICE, ("upload", "download"), (1_000_000,), (32, 256, 2_048, 16_384, 65_536)),
+            Block(ON_DEVICE, ("upload", "download"), (1_000_000,), (*BATCHES, 65_536)),
             *varied(
-                MODELED,
-                capacities=(1_000, 10_000, 100_000, 1_000_000, 10_000_000),
-                batches=(32, 256, 2_048, 16_384, 65_536),
-                fanouts=(2, 4, 8, 16, 32, 64),
+                MODELED, capacities=(*DECADES, 10_000_000), batches=(*BATCHES, 65_536), fanouts=(2, 4, 8, 16, 32, 64)
             ),
             *varied(MODELED, ("sample", "get", "insert", "step", "total"), batches=(256,)),
             *varied(
-                MODELED,
-                capacities=(1_000_000,),
-                batches=(256, 2_048),
-                distributions=("mostly_zero", "newest_max"),
+                MODELED, capacities=(1_000_000,), batches=(256, 2_048), distributions=("mostly_zero", "newest_max")
             ),
             Block((*CLOSEST, *OTHERS), ops=("sample", "get", "insert", "step", "total"), batches=(256,)),
             Block(CLOSEST, dtypes=("float64",), fanouts=(8, 16, 32)),
@@ -201,20 +165,21 @@ PRESETS = {
 
 
 def candidates(preset: Preset) -> list[Case]:
-    """One case of every configuration (contestant, K, threads, options) the preset measures draws and updates of."""
+    """Return one case of every configuration (implementation, K, threads, options) whose draws and updates the preset
+    measures."""
     cases = (case for block in preset.blocks if block.dtypes == ("float32",) for case in block.cases())
-    found = {
+    chosen = {
         (case.contestant, case.fanout, case.threads, repr(case.options)): case
         for case in cases
         if case.op in ("draw", "update") and case.workload == "uniform"
     }
-    return [found[key] for key in sorted(found)]
+    return [chosen[key] for key in sorted(chosen)]
 
 
 def groups(cases: Iterable[Case]) -> list[list[Case]]:
-    """Cases that answer the same question, hence measured in turns; each once, small trees first."""
-    found: dict[tuple[Any, ...], dict[str, Case]] = {}
+    """Group the cases that answer the same question, to be measured in turns; each once, small trees first."""
+    by_question: dict[tuple[Any, ...], dict[str, Case]] = {}
     for case in cases:
         question = (case.capacity, case.dtype, case.workload, case.batch, case.op)
-        found.setdefault(question, {})[repr(case)] = case
-    return [list(found[question].values()) for question in sorted(found)]
+        by_question.setdefault(question, {})[repr(case)] = case
+    return [list(by_question[question].values()) for question in sorted(by_question)]

@@ -1,7 +1,7 @@
-"""The one loop of every command that measures: what a file of records has is kept, the rest is measured and appended.
+"""The one loop of every command that measures: it keeps a file's records, and measures and appends those it lacks.
 
 Each record is on disk before the next is measured. So a command may be interrupted or killed at any moment: the same
-command goes on from there, measures nothing twice, and counts what it finds done.
+command goes on from there, measures nothing twice, and counts the cells it finds done.
 """
 
 import dataclasses
@@ -21,14 +21,14 @@ from impls.terminal import Progress, plural
 from .cases import Case
 from .timing import Timing
 
-SHAPE = ("contestant", "op", "capacity", "batch", "fanout", "threads", "dtype")  # of a case, in its record
+SHAPE = ("contestant", "op", "capacity", "batch", "fanout", "threads", "dtype")  # fields of a case and of its record
 NOISY = 0.10  # noise floor from which a run deserves to be repeated
 Cell = TypeVar("Cell")
 
 
 @dataclasses.dataclass(frozen=True)
 class Stamp:
-    """What every record of a run has in common: commit, command, kind and machine."""
+    """The fields that all records of a run share: commit, command, primitive and machine."""
 
     commit: str | None
     dirty: bool | None
@@ -38,18 +38,18 @@ class Stamp:
 
     @classmethod
     def of_this_run(cls, primitive: str = "sum_tree") -> Self:
-        """The checkout's commit and the command line."""
+        """Return the stamp of the checkout's commit and the command line."""
         return cls(*platforms.commit(Path(__file__).parent), platforms.command_line(), primitive)
 
     def record(self, case: Case, status: Status, **fields: Any) -> Measurement:
-        """A record of a case, measured unless ``fields`` say otherwise."""
+        """Make a record of a case, measured unless ``fields`` say otherwise."""
         named: dict[str, Any] = {name: getattr(case, name) for name in SHAPE}
         named |= {"options": dict(case.options), "distribution": case.workload}
         named |= {name: getattr(self, name) for name in ("primitive", "machine", "commit", "dirty", "command")}
         return Measurement(**({"source": "measured", "status": status, "utc": platforms.now()} | named | fields))
 
     def timed(self, case: Case, timing: Timing, where: Mapping[str, Any] | None = None, **fields: Any) -> Measurement:
-        """A record of a case that was timed; ``where`` on the machine: the CPUs it was kept on, a device."""
+        """Make a record of a timed case; ``where`` adds to the machine: the CPUs it was kept on, a device."""
         interval = timing.interval
         return self.record(
             case,
@@ -63,18 +63,18 @@ class Stamp:
         )
 
     def cell(self, case: Case, **fields: Any) -> str:
-        """What the case's record is found again by."""
+        """Return the ``cell`` by which the case's record is found again."""
         return self.record(case, "skipped", **fields).cell
 
     def covers(self, record: Measurement) -> bool:
-        """Whether a record was made of this commit, on the GPUs of this machine (its key tells of the rest)."""
+        """Say whether a record was made at this commit, on this machine's GPUs (its key stands for the rest)."""
         return (record.commit, record.machine.get("gpus", [])) == (self.commit, self.machine["gpus"])
 
 
 @dataclasses.dataclass
 class Tally:
-    """What a run did: its cells, those found done, those measured by status, those left for lack of time, and both
-    medians of each A/A pair."""
+    """The outcome of a run: its cells, those found done, those measured by status, those left for lack of time, and
+    both medians of each A/A pair."""
 
     cells: int
     resumed: int = 0
@@ -84,11 +84,11 @@ class Tally:
 
     @property
     def noise_floor(self) -> float:
-        """What the same cell measured twice differs by, as |ln ratio|, 95 % quantile."""
+        """The 95 % quantile of |ln ratio| between two measurements of the same cell."""
         return stats.noise_floor(self.pairs)
 
     def as_json(self) -> dict[str, Any]:
-        """The fields that commands print."""
+        """Return the fields that commands print."""
         return {
             "cells": self.cells,
             "found_done": self.resumed,
@@ -99,7 +99,7 @@ class Tally:
         }
 
     def __str__(self) -> str:
-        statuses = ", ".join(f"{number} {status}" for status, number in sorted(self.by_status.items())) or "none"
+        statuses = ", ".join(f"{count} {status}" for status, count in sorted(self.by_status.items())) or "none"
         left = f"; {self.left:,} are left: the same command goes on" if self.left else ""
         return f"{plural(self.cells, 'cell')}: {self.resumed:,} were there, measured now: {statuses}{left}"
 
@@ -119,16 +119,17 @@ def run(
 ) -> Tally:
     """Measure the cells that are not in a results file yet, group by group, and append their records to it.
 
-    ``measure`` yields the records of a group's cells, and others that are to be kept beside them, such as A/A twins.
-    ``name`` is what the record of a cell has as its ``cell``, by default ``stamp.cell``. A cell is done if the file has
-    a record of it that ``stamp`` covers and that ``is_final``. No group but the first that is measured is begun after
-    ``most_seconds``. Progress is shown in ``unit``, if there is one, with what is ``told`` of a cell.
+    ``measure`` yields the records of a group's cells, and others that are kept beside them, such as A/A twins. ``name``
+    returns the ``cell`` of a cell's record, by default ``stamp.cell``. A cell is done if the file has a record of it
+    that ``stamp`` covers and that ``is_final``. No group but the first that is measured is begun after
+    ``most_seconds``. Progress is shown in ``unit``, if there is one, and ``told`` describes a cell.
     RecordError if the file cannot be read or written.
     """
     end, tally = time.monotonic() + most_seconds, Tally(sum(map(len, groups)))
-    known = [one for one in (records.read_file(path) if path.exists() else []) if stamp.covers(one)]
+    known = [record for record in (records.read_file(path) if path.exists() else []) if stamp.covers(record)]
     done = {record.cell for record in known if is_final(record)}
     with records.Writer(path) as writer, Progress(tally.cells, unit, bar=bar, shown=bool(unit)) as progress:
+        # Invariant: every cell of the groups before has a record in the file or is counted as left.
         for group in groups:
             todo = {key: cell for cell in group if (key := (name or stamp.cell)(cell)) not in done}
             tally.resumed += len(group) - len(todo)
@@ -147,12 +148,12 @@ def run(
 
 
 def file_of(results: Path, name: str) -> Path:
-    """A file of this machine's in a folder of results."""
+    """Return the path of this machine's file in a folder of results."""
     return results / str(platforms.fingerprint()["key"]) / name
 
 
 def report(tally: Tally, path: Path, as_json: bool, if_noisy: str = "") -> int:
-    """Print what a run did, in words or as JSON, and what to do if it was noisy; returns the exit code 0."""
+    """Print a run's outcome, in words or as JSON, and the remedy ``if_noisy``; return the exit code 0."""
     if as_json:
         print(json.dumps({"file": str(path), **tally.as_json()}))
         return 0

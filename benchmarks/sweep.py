@@ -1,4 +1,4 @@
-"""The sweep: every cell checked, timed in turns with its rivals, and written before the next; it can be resumed."""
+"""The sweep: it checks every cell, times it in turns with its rivals, writes it before the next, and can be resumed."""
 
 import dataclasses
 import functools
@@ -20,14 +20,14 @@ from .timing import LEAST_SAMPLES, Timing, interleave, interleave_calls
 
 FLOOR_MEGABYTES = (0.03, 0.25, 0.5, 1, 2, 4, 8, 16, 64, 256)
 FLOOR_KINDS, FLOOR_READS = ("gather", "chase"), 1 << 15
-FLOOR = {"primitive": "memory", "op": "read"}  # what its records say that is not their case's
+FLOOR = {"primitive": "memory", "op": "read"}  # fields in which the floor's records differ from their cases
 LONGEST_FILL_SECONDS = 20.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Way:
-    """How a sweep's cells are named, made (by default ``impls.make``) and timed, and what is asked after one that
-    cannot be: RecordError where nothing more can."""
+class SweepMethod:
+    """How a sweep names its cells, makes their trees (by default ``impls.make``) and times them; ``after_failure`` is
+    called after a cell that cannot be timed, and raises RecordError where no other can be either."""
 
     primitive: str = "sum_tree"
     make: Callable[..., Any] | None = None
@@ -36,7 +36,7 @@ class Way:
 
     @property
     def again(self) -> str:
-        """The A/A twin's primitive."""
+        """The primitive of A/A twins."""
         return f"{self.primitive}_again"
 
 
@@ -46,7 +46,7 @@ def sweep(
     budget_seconds: float,
     seed: int = 0,
     with_floor: bool = True,
-    way: Way = Way(),
+    method: SweepMethod = SweepMethod(),
     most_seconds: float = math.inf,
     bar: bool = True,
 ) -> Tally:
@@ -54,62 +54,64 @@ def sweep(
 
     No group is begun after ``most_seconds``. RecordError if the file cannot be read or written.
     """
-    stamp = Stamp.of_this_run(way.primitive)
+    stamp = Stamp.of_this_run(method.primitive)
     _start_threads(cells)
     if with_floor and impls.why_not("numba") is None:
         _sweep_floor(path, stamp, budget_seconds, seed)
-    measure = functools.partial(_measure, stamp=stamp, budget_seconds=budget_seconds, seed=seed, way=way)
+    measure = functools.partial(_measure, stamp=stamp, budget_seconds=budget_seconds, seed=seed, method=method)
     return run(cells, path, stamp, measure, most_seconds=most_seconds, unit="cell", bar=bar)
 
 
-def _measure(cases: Sequence[Case], stamp: Stamp, budget_seconds: float, seed: int, way: Way) -> Iterator[Measurement]:
-    """Records of one group: first those that cannot be timed and why, then the timed ones, and the A/A twin."""
+def _measure(
+    cases: Sequence[Case], stamp: Stamp, budget_seconds: float, seed: int, method: SweepMethod
+) -> Iterator[Measurement]:
+    """Yield the records of one group: those that cannot be timed and why, then the timed ones and the A/A twin."""
     affinity = pin(max((case.threads for case in cases), default=1))
     ready: list[tuple[Prepared, Clock]] = []
     for case in cases:
-        outcome = _prepare(case, stamp, budget_seconds, seed, way)
+        outcome = _prepare(case, stamp, budget_seconds, seed, method)
         if isinstance(outcome, Measurement):
             yield outcome
         else:
             ready.append(outcome)
     if ready:
-        again = prepare(ready[0][0].case, seed, way.make)
-        ready.append((again, way.clock(again)))
-    timings = interleave([clock for _, clock in ready], budget_seconds * len(ready), seed) if ready else []
+        again = prepare(ready[0][0].case, seed, method.make)
+        ready.append((again, method.clock(again)))
+    timings = interleave([clock for _, clock in ready], budget_seconds * len(ready), seed)
     pin(len(ALL_CPUS))
-    for position, ((one, _), timing) in enumerate(zip(ready, timings, strict=True)):
-        where = {"affinity": affinity} | _threading_layer(one) | _device(one)
-        again = {"primitive": way.again} if position == len(ready) - 1 else {}
-        yield stamp.timed(one.case, timing, where, reason=_oversubscribed(one.case.threads, timing), **again)
+    for position, ((prepared, _), timing) in enumerate(zip(ready, timings, strict=True)):
+        where = {"affinity": affinity} | _where(prepared)
+        again = {"primitive": method.again} if position == len(ready) - 1 else {}
+        yield stamp.timed(prepared.case, timing, where, reason=_oversubscribed(prepared.case.threads, timing), **again)
 
 
 def _prepare(
-    case: Case, stamp: Stamp, budget_seconds: float, seed: int, way: Way
+    case: Case, stamp: Stamp, budget_seconds: float, seed: int, method: SweepMethod
 ) -> tuple[Prepared, Clock] | Measurement:
-    """The case ready to be timed, or the record that says why it is not timed."""
+    """Return the case ready to be timed, or the record that says why it is not timed."""
     fill_seconds = impls.traits(case.contestant).fill_seconds * case.capacity
     if fill_seconds > LONGEST_FILL_SECONDS:
         return stamp.record(case, "skipped", reason=f"filling it takes about {fill_seconds:.0f} s")
     try:
-        ready = prepare(case, seed, way.make)
+        ready = prepare(case, seed, method.make)
         modeled = ready.tree.modeled_seconds(case.op, case.batch)
         if modeled is not None:
             return stamp.record(case, "ok", source="modeled", median_seconds=modeled)
         longest = 20 * budget_seconds / LEAST_SAMPLES
         seconds = _call_seconds(ready, longest)
         if seconds > longest:
-            reason = f"one call takes {seconds:.2g} s, too long for the sweep's budget"
-            return stamp.record(case, "skipped", reason=reason)
-        return ready, way.clock(ready)
+            too_long = f"one call takes {seconds:.2g} s, too long for the sweep's budget"
+            return stamp.record(case, "skipped", reason=too_long)
+        return ready, method.clock(ready)
     except (RuntimeError, ValueError, TypeError, NotImplementedError, MemoryError) as error:
-        way.after_failure()
+        method.after_failure()
         return stamp.record(case, "skipped", reason=str(error) or "not enough memory")
     except WrongAnswerError as error:
         return stamp.record(case, "failed", reason=str(error))
 
 
 def _call_seconds(ready: Prepared, longest: float) -> float:
-    """Seconds of a call: the least of three where the first takes too long, which the machine may have caused."""
+    """Return the seconds of a call: the least of three where the first, which the machine may disturb, is too long."""
     least = math.inf
     for turn in range(1, 4):
         start = time.perf_counter()
@@ -127,20 +129,15 @@ def _oversubscribed(threads: int, timing: Timing) -> str | None:
     return f"interval of {timing.interval.relative_width:.0%} of the median" if timing.is_unstable else None
 
 
-def _threading_layer(one: Prepared) -> dict[str, str]:
-    """Name of the tree's threading layer if the case uses its threads and it tells."""
-    layer = getattr(one.tree, "threading_layer", None) if one.case.threads > 1 else None
-    return {"threading_layer": layer} if layer else {}
-
-
-def _device(one: Prepared) -> dict[str, str]:
-    """Where the tree is, unless that is the CPU."""
-    device = getattr(one.tree, "device", "cpu")
-    return {} if device == "cpu" else {"device": device}
+def _where(prepared: Prepared) -> dict[str, str]:
+    """Return the tree's threading layer, if the case uses threads and the tree states it, and its device if no CPU."""
+    layer = getattr(prepared.tree, "threading_layer", None) if prepared.case.threads > 1 else None
+    device = getattr(prepared.tree, "device", "cpu")
+    return ({"threading_layer": layer} if layer else {}) | ({"device": device} if device != "cpu" else {})
 
 
 def _start_threads(cells: Iterable[Iterable[Case]]) -> None:
-    """Start the trees' threads while this thread may still use every CPU: they inherit where they may run."""
+    """Start the trees' threads while this thread may still use every CPU: they inherit its affinity."""
     most = max((case.threads for group in cells for case in group), default=1)
     for name in sorted({case.contestant for group in cells for case in group}) if most > 1 else ():
         if impls.traits(name).threaded and impls.why_not(name) is None:
@@ -150,7 +147,7 @@ def _start_threads(cells: Iterable[Iterable[Case]]) -> None:
 
 
 def _sweep_floor(path: Path, stamp: Stamp, budget_seconds: float, seed: int) -> None:
-    """Random reads of 64-byte lines: gathered and chased, by size of the buffer."""
+    """Measure random reads of 64-byte lines, gathered and chased, by size of the buffer."""
     sizes = [int(megabytes * 2**20) // 64 for megabytes in FLOOR_MEGABYTES]
     cells = [Case(kind, "get", lines, FLOOR_READS, fanout=1, dtype="") for lines in sizes for kind in FLOOR_KINDS]
 
@@ -164,7 +161,7 @@ def _sweep_floor(path: Path, stamp: Stamp, budget_seconds: float, seed: int) -> 
 
 
 def memory_reads(megabytes: float, reads: int, seed: int = 0) -> dict[str, Call]:
-    """Calls that read ``reads`` random 64-byte lines of a buffer of that size, by kind: gathered or chased."""
+    """Return calls that read ``reads`` random 64-byte lines of a buffer of that size, by kind: gathered or chased."""
     # Imported here, for asv imports this module beside older commits' dse, which have no such kernels.
     from dse.platforms import memory  # noqa: PLC0415
 

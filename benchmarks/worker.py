@@ -1,8 +1,8 @@
-"""A process that prepares cases and takes samples of them when it is told to: a line of JSON in, a line of JSON out.
+"""A process that prepares cases and takes samples of them on request: a line of JSON in, a line of JSON out.
 
-It runs on as many CPUs as it is told, one unless threads share a tree, and answers from whatever ``impls`` and
-libraries its own environment holds; ``workers.py`` is its other end. Besides ``cases`` and ``clock`` it needs nothing
-of the suite, so that it also times commits whose suite is older.
+It runs on as many CPUs as a request says, one unless threads share a tree, with the ``impls`` and the libraries of its
+own environment; ``workers.py`` is its other end. Besides ``cases`` and ``clock`` it needs nothing of the suite, so that
+it also times commits whose suite is older.
 
     {"do": "prepare", "case": {...}, "seed": 0, ...}             -> {"number": 0, ..}, {"skipped": why}, {"failed": why}
     {"do": "sample", "number": 0}                                -> {"seconds": 1.2e-05}
@@ -27,15 +27,16 @@ NOT_HERE = (RuntimeError, ValueError, NotImplementedError, MemoryError)
 
 
 def main() -> int:
-    """Answer until standard input ends."""
+    """Answer requests until standard input ends."""
     return serve(_Session())
 
 
 def serve(session: Any) -> int:
-    """Answer by the methods of a session until standard input ends."""
+    """Answer requests by the methods of a session until standard input ends; return the exit code 0."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print goes elsewhere
+    os.dup2(2, 1)  # libraries print to standard error
     pin(1)
+    # Invariant: every request read so far has its one line of answer, in order.
     for line in sys.stdin:
         request = json.loads(line)
         answers.write(json.dumps(getattr(session, request.pop("do"))(**request)) + "\n")
@@ -44,13 +45,13 @@ def serve(session: Any) -> int:
 
 
 class _Session:
-    """What has been prepared, by number."""
+    """The clocks that have been prepared, by number."""
 
     def __init__(self) -> None:
         self._clocks: list[Clock] = []
 
     def prepare(self, case: dict[str, Any], seed: int, least_seconds: float, callers: int, cpus: int) -> dict[str, Any]:
-        """Make a clock for a case, its tree called by so many threads at once (0: by this one alone)."""
+        """Make a clock for a case; ``callers`` threads call its tree at once (0: this thread alone)."""
         affinity = pin(cpus, threads())
         try:
             prepared = prepare(Case(**case), seed, maker(case["contestant"]))
@@ -63,16 +64,16 @@ class _Session:
         return {"number": len(self._clocks) - 1, "calls": clock.calls_per_sample, "affinity": affinity}
 
     def sample(self, number: int) -> dict[str, float]:
-        """Take one sample."""
+        """Take one sample of a clock, in seconds of a call."""
         return {"seconds": self._clocks[number].sample()}
 
     def forget(self) -> dict[str, Any]:
-        """Let go of every tree."""
+        """Drop every prepared clock with its tree."""
         self._clocks.clear()
         return {}
 
     def accuracy(self, contestant: str, dtype: str, seed: int) -> dict[str, Any]:
-        """Every check of a tree, or why there is none."""
+        """Return every check of a tree, or why there is none."""
         from .peers import accuracy  # noqa: PLC0415  # a commit that is compared has no peers
 
         try:
@@ -81,24 +82,24 @@ class _Session:
             return {"skipped": str(error)}
 
     def versions(self, packages: list[str]) -> dict[str, str]:
-        """Versions of those packages that are installed."""
-        found = {}
+        """Return the versions of those packages that are installed."""
+        installed = {}
         for package in packages:
             try:
-                found[package] = importlib.metadata.version(package)
+                installed[package] = importlib.metadata.version(package)
             except importlib.metadata.PackageNotFoundError:
                 continue
-        return found
+        return installed
 
 
 def threads() -> list[int]:
-    """Every thread of the process: libraries keep pools of them, made while it had one CPU."""
+    """Return every thread of the process: libraries keep pools of them, made while it had one CPU."""
     tasks = Path("/proc/self/task")
     return [int(task.name) for task in tasks.iterdir()] if tasks.exists() else [0]
 
 
 def maker(contestant: str) -> Any:
-    """What makes a tree: ours, or an adapter of another library."""
+    """Return the function that makes a tree: ours, or an adapter of another library."""
     if contestant in impls.names():
         return impls.make
     from . import peers  # noqa: PLC0415  # see accuracy

@@ -1,4 +1,4 @@
-"""Worker processes as their owner sees them: environments of their own, prepared cases, samples on demand."""
+"""The owner's end of worker processes: environments of their own, prepared cases, samples on request."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ from typing import Any, Self
 from .cases import Case
 from .clock import LEAST_SAMPLE_SECONDS
 
-ROOT = Path(__file__).parents[1]  # of the checkout
+ROOT = Path(__file__).parents[1]  # the checkout
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -38,7 +38,7 @@ class Untimed:
 
 @dataclasses.dataclass(frozen=True)
 class WorkerClock:
-    """A case prepared in a worker, whose samples are taken there."""
+    """A case prepared in a worker, which takes its samples."""
 
     worker: "Worker"
     number: int
@@ -46,7 +46,7 @@ class WorkerClock:
     affinity: list[int]
 
     def sample(self) -> float:
-        """Seconds a call takes, by one more sample."""
+        """Take one more sample; return the seconds of a call."""
         return float(self.worker.ask("sample", number=self.number)["seconds"])
 
 
@@ -74,25 +74,25 @@ class Worker:
         self.close()
 
     def close(self) -> None:
-        """End the process."""
+        """End the process and close its pipes."""
         self._process.kill()
         self._process.communicate()
         self._errors.close()
 
     def ask(self, what: str, **arguments: Any) -> dict[str, Any]:
-        """One request and its answer. WorkerError if the process is no more."""
+        """Send a request and return its answer. WorkerError if the process has died."""
         self.send(what, **arguments)
         return self.receive()
 
     def send(self, what: str, **arguments: Any) -> None:
-        """A request whose answer is received later."""
+        """Send a request whose answer is received later. WorkerError if the process has died."""
         try:
             print(json.dumps({"do": what, **arguments}), file=self._process.stdin, flush=True)
         except BrokenPipeError:
             raise self._death() from None
 
     def receive(self) -> dict[str, Any]:
-        """The answer to the oldest request."""
+        """Return the answer to the oldest request. WorkerError if the process has died."""
         answer = self._process.stdout.readline() if self._process.stdout else ""
         if not answer:
             raise self._death()
@@ -106,9 +106,9 @@ class Worker:
         callers: int = 0,
         cpus: int = 1,
     ) -> WorkerClock | Untimed:
-        """The case ready to be timed there, on so many CPUs, or why it cannot be.
+        """Prepare a case there, on so many CPUs; return its clock, or why it cannot be timed.
 
-        ``callers`` threads of the process call it at once; 0 for its own.
+        ``callers`` threads of the process call it at once; with 0 its main thread does.
         """
         how = {"seed": seed, "least_seconds": least_seconds, "callers": callers, "cpus": cpus}
         answer = self.ask("prepare", case=dataclasses.asdict(case), **how)
@@ -118,7 +118,7 @@ class Worker:
         return WorkerClock(self, answer["number"], answer["calls"], answer["affinity"])
 
     def forget(self) -> None:
-        """Have it let go of every prepared case."""
+        """Let the process drop every prepared case."""
         self.ask("forget")
 
     def _death(self) -> WorkerError:
@@ -130,5 +130,5 @@ class Worker:
 
 
 def quietly(command: Sequence[str], **how: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, whatever that is, and keep what it says."""
+    """Run a command to its end, whatever its exit code, and capture its output."""
     return subprocess.run(command, capture_output=True, text=True, check=False, **how)

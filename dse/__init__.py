@@ -1,4 +1,4 @@
-"""Which to choose: from measured records to a recommendation.
+"""Choose from measured records: implementations, mappings, and how many of each.
 
 Which tree
     ``recommend``           for N leaves and batches of B: a ``Recommendation``
@@ -7,8 +7,8 @@ Which mapping
     ``explain_mapping``     why another configuration loses, ties or does not fit: an ``Explanation``
 How many
     ``platform_split``      cores for actors and for learners, of a workload on a platform: a ``CoreSplit``
-    ``split_cores``         the same from curves of one's own, each a ``RateCurve`` of a ``Rate`` by cores
-    ``platform_depth``      batches to draw ahead, of a workload on a platform: a ``DepthAnswer``
+    ``split_cores``         the same from your own curves, each a ``RateCurve`` of a ``Rate`` by cores
+    ``platform_depth``      batches to sample ahead, of a workload on a platform: a ``DepthAnswer``
 Records
     ``Measurement``         one number with its source, machine, commit and command
     ``read_folder``         the latest record of each cell below a folder; ``read_file`` those of a file, in order
@@ -117,7 +117,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-if not TYPE_CHECKING:  # for mypy knows what there is, and nothing else is
+if not TYPE_CHECKING:  # mypy reads the imports above, and refuses any other name
 
     def __getattr__(name: str) -> Any:
         for module, names in _HOMES.items():
@@ -129,7 +129,7 @@ if not TYPE_CHECKING:  # for mypy knows what there is, and nothing else is
 
 class _Package(ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
-        """Importing the module ``dse.recommend`` binds its name here, which stays the function's."""
+        """Keep the function ``recommend``: importing the module ``dse.recommend`` would bind its name here."""
         if not (name in __all__ and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 

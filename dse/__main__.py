@@ -1,13 +1,13 @@
-"""Ask what to choose.
+"""Ask which implementation to choose, what to run where, and how many of it.
 
 recommend   which part of a training workload on which device of a machine; or which tree for N leaves and batches of B
 explain     why another mapping loses, ties or does not fit
 what-if     the answer beside that of a changed machine
 adapt       how many samplers and which batch, searched as training could find them
 cores       how many cores to actors and how many to learners
-depth       how many batches to draw ahead of the gradient step
+depth       how many batches to sample ahead of the gradient step
 learners    whether a second learner is worth it, and how often to average weights
-platform    machines as files: show, check, compare, and probe the one that runs
+platform    which machines there are, as files: show, check, compare, and probe the one that runs
 fpga        which replay management module and learner, for an FPGA, a network and batches of B
 validate    how far off answers about trees were, when their configurations were measured
 """
@@ -21,17 +21,18 @@ from .cli import cores, depth, fpga, mapping, platform, recommend, tuning, valid
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Answer; returns the exit code: 0 answered, 1 nothing fits, 2 cannot be answered (one sentence says why)."""
+    """Answer a command; returns the exit code: 0 answered, 1 nothing fits, 2 no answer (one sentence says why)."""
     options = _parser().parse_args(arguments)
     return int(_COMMANDS[options.command].run(options))
 
 
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="python -m dse", description=__doc__, formatter_class=raw)
+    example = "example:\n  python -m dse recommend --platform u200 --workload hopper_ddpg"
+    parser = argparse.ArgumentParser(prog="python -m dse", description=__doc__, epilog=example, formatter_class=raw)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    for room in dict.fromkeys(_COMMANDS.values()):
-        room.add_to(commands)
+    for module in dict.fromkeys(_COMMANDS.values()):
+        module.add_to(commands)
     return parser
 
 

@@ -1,4 +1,4 @@
-"""How exact a tree is: what its answers and its root differ by from the exact ones, kept beside how fast it is."""
+"""Keep how exact a tree is, beside how fast it is: differences of its answers and its root from the exact ones."""
 
 import dataclasses
 import json
@@ -11,10 +11,10 @@ from .records import RecordError
 ACCURACY_FILE = "peers-accuracy.json"
 CHECKS = {
     "wrong_leaf": "targets of a freshly filled tree that land on another leaf than the exact one",
-    "zero_leaf": "draws that return a leaf of priority 0, where half of the leaves have none",
-    "zero_leaf_at_0": "whether mass 0 returns leaf 0 although its priority is 0",
-    "out_of_range": "draws that return an index outside of [0, N), where N is no power of two",
-    "at_total": "whether a mass equal to the total, which no leaf owns, is answered instead of refused",
+    "zero_leaf": "samples that return a leaf of priority 0, where half of the leaves have none",
+    "zero_leaf_at_0": "whether prefix value 0 returns leaf 0 although its priority is 0",
+    "out_of_range": "samples that return an index outside of [0, N), where N is no power of two",
+    "at_total": "whether a prefix value equal to the total, which no leaf owns, is answered instead of refused",
     "drift": "relative error of the root after updates over six decades of priorities",
     "duplicates": "whether another than the last of equal indices in one batch wins",
 }
@@ -22,7 +22,7 @@ CHECKS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Accuracy:
-    """One check of one tree: ``value`` failures among ``trials``, or for "drift" the root's relative error.
+    """A check of a tree: ``value`` failures among ``trials``, or for "drift" the root's relative error.
 
     ``value`` is None where the check could not be made, and ``note`` says why; otherwise ``note`` is what was seen.
     """
@@ -42,9 +42,9 @@ class Accuracy:
     command: str = ""
 
 
-def write(found: Iterable[Accuracy], path: Path) -> None:
+def write(checks: Iterable[Accuracy], path: Path) -> None:
     """Write all checks of a machine into one JSON file. RecordError if it cannot be written."""
-    text = "[\n" + ",\n".join(json.dumps(dataclasses.asdict(one), allow_nan=False) for one in found) + "\n]\n"
+    text = "[\n" + ",\n".join(json.dumps(dataclasses.asdict(one), allow_nan=False) for one in checks) + "\n]\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -53,7 +53,7 @@ def write(found: Iterable[Accuracy], path: Path) -> None:
 
 
 def read(path: Path) -> list[Accuracy]:
-    """The checks of a file. RecordError if it is not one of this version."""
+    """Read the checks of a file. RecordError if it is not one of this version."""
     try:
         return [Accuracy(**fields) for fields in json.loads(path.read_text(encoding="utf-8"))]
     except OSError as error:

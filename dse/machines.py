@@ -1,9 +1,9 @@
-"""Which machine's records answer a question: this machine's own, or those of the nearest machine that has some.
+"""Find the machine whose records answer: this machine itself, or the nearest machine that has some.
 
-Near is first of all the same processor: another model is nearer than another family, and that nearer than another
+Near means first of all the same processor: another model is nearer than another family, and that nearer than another
 vendor. Then come the vector instructions, the cores, and the caches by the logarithms of their ratios; of machines that
-are equally near, the one measured last. Records made before the key held a processor's facts tell its name alone: it
-counts as the same processor where the name is the same, after those that are known to be.
+are equally near, the one measured last. Old records state a processor's name alone: it counts as the same processor
+where the name is the same, after those that are known to be.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ NAMES = {"cpu": "name of the processor", "vector_sets": "vector instructions"}
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a question needs of a machine: in words, which records show that it is there, and how to measure it."""
+    """Records that a question needs of a machine: their name, which records show them, and how to measure them."""
 
     what: str
     shows: Callable[[Measurement], bool]
@@ -48,15 +48,15 @@ ANYTHING = Wanted("records", lambda record: True, "sweep --preset quick", "4 min
 def read(
     results: Path, machine: str | None, wanted: Wanted, skip: tuple[str, ...] = ()
 ) -> tuple[list[Measurement], str]:
-    """(a machine's records, the sentence that says whose they are where this machine has none of its own, else "").
+    """Return (a machine's records, the sentence that names it where this machine has none of its own, else "").
 
     ``machine``: the key of the one to read, and of no other. RecordError if there is nothing to read.
     """
     if machine is not None:
         return read_folder(results, machine, skip), ""
-    found = read_folder(results, skip=skip)
+    records = read_folder(results, skip=skip)
     here = fingerprint()
-    known = _facts(one for one in found if wanted.shows(one))
+    known = _facts(one for one in records if wanted.shows(one))
     if not known:
         raise RecordError(f"{results}: no {wanted.what} of any machine here; {how_to_measure(wanted.command)}")
     key, note = str(here["key"]), ""
@@ -64,13 +64,13 @@ def read(
         key = nearest(here, known)
         remedy = f"{how_to_measure(wanted.command)} ({wanted.takes})"
         note = _told(here, known[key], "records", f"has no {wanted.what} of its own", remedy)
-    return [one for one in found if one.machine_key == key], note
+    return [one for one in records if one.machine_key == key], note
 
 
 def platform(
     name: str | Path, results: Path, machine: str | None = None, workload: str = "WORKLOAD"
 ) -> tuple[Platform, str]:
-    """(the platform of that name or file, the sentence that says whose it is where `this` is answered by another).
+    """Return (the platform of that name or file, the sentence that names the machine that answers for `this`, else "").
 
     `this` needs a platform file and records, best of all a profile: this machine's, or the nearest one's that has them.
     ``machine``: the key of the one that `this` shall be. ``workload``: whose profile is advised. PlatformError where
@@ -86,9 +86,9 @@ def platform(
     own = str(here["key"])
     if machine is not None:
         return _named(machine, own, probed, results), ""
-    found = read_folder(results) if any(results.rglob("*.jsonl")) else []
-    profiled = _facts(one for one in found if _is_profile(one))
-    pools = [{key: facts for key, facts in known.items() if key in probed} for known in (profiled, _facts(found))]
+    records = read_folder(results) if any(results.rglob("*.jsonl")) else []
+    profiled = _facts(one for one in records if _is_profile(one))
+    pools = [{key: facts for key, facts in known.items() if key in probed} for known in (profiled, _facts(records))]
     pool = pools[0] or pools[1]
     if own in pool or (own in probed and not pool):
         return load(HERE, results), ""
@@ -102,7 +102,7 @@ def platform(
 
 
 def _named(machine: str, own: str, probed: Sequence[str], results: Path) -> Platform:
-    """The platform of a machine by its key. PlatformError where it was not probed, naming those that were."""
+    """Load the platform of a machine by its key. PlatformError where it was not probed, naming those that were."""
     if machine == own:
         return load(HERE, results)
     if machine not in probed:
@@ -111,16 +111,16 @@ def _named(machine: str, own: str, probed: Sequence[str], results: Path) -> Plat
             f"{results}: no {FILE} of machine {machine}, {there} on machine {machine}: python -m dse platform probe"
         )
     path = results / machine / FILE
-    found = load(path)
-    if found.machine_key != machine:
+    named = load(path)
+    if named.machine_key != machine:
         raise PlatformError(
-            f"{path}: was probed on machine {found.machine_key}; on machine {machine}: python -m dse platform probe"
+            f"{path}: was probed on machine {named.machine_key}; on machine {machine}: python -m dse platform probe"
         )
-    return dataclasses.replace(found, name=machine)  # its file calls it "this", which another machine asks
+    return dataclasses.replace(named, name=machine)  # its file calls it "this", which another machine asks
 
 
 def _missing(is_probed: bool, is_profiled: bool, workload: str) -> tuple[str, str]:
-    """(what this machine lacks, what to do about it)."""
+    """Return (what this machine lacks, what to do about it)."""
     lacks = [*([] if is_probed else ["was not probed"]), *([] if is_profiled else ["has no profile of its own"])]
     steps = [] if is_probed else ["probe it with: python -m dse platform probe"]
     steps += [] if is_profiled else [f"{how_to_measure(f'profile --workload {workload}')} (a minute)"]
@@ -128,12 +128,12 @@ def _missing(is_probed: bool, is_profiled: bool, workload: str) -> tuple[str, st
 
 
 def nearest(here: Facts, others: Mapping[str, Facts]) -> str:
-    """The key of the nearest machine; of equally near ones the first. ``others`` must not be empty."""
+    """Find the key of the nearest machine; of equally near ones the first. ``others`` must not be empty."""
     return min(others, key=lambda key: distance(here, others[key]))
 
 
 def distance(here: Facts, there: Facts) -> tuple[float, ...]:
-    """Smaller is nearer; see the top of this file for the order."""
+    """Rank how far a machine is, smaller is nearer; the order is at the top of this file."""
     is_same_name = here.get("cpu") == there.get("cpu")
     pairs = [(here.get(fact), there.get(fact)) for fact in PROCESSOR]
     unknown = [None in pair for pair in pairs]
@@ -154,26 +154,26 @@ def distance(here: Facts, there: Facts) -> tuple[float, ...]:
 
 
 def differences(here: Facts, there: Facts) -> list[str]:
-    """What both machines tell, and differently, in words."""
-    told = []
+    """List in words the facts that both machines state and that differ."""
+    unlike = []
     for fact in (*PROCESSOR, "stepping", "cpu", "cores"):
         mine, theirs = here.get(fact), there.get(fact)
         if None not in (mine, theirs) and mine != theirs:
-            told.append(f"{NAMES.get(fact, fact)} ({mine} here, {theirs} there)")
+            unlike.append(f"{NAMES.get(fact, fact)} ({mine} here, {theirs} there)")
     if here.get("vector_sets") and there.get("vector_sets"):
         mine, theirs = here["vector_sets"], there["vector_sets"]
         only = {"here": [one for one in mine if one not in theirs], "there": [one for one in theirs if one not in mine]}
         if any(only.values()):
             words = [f"only {where}: {', '.join(names)}" for where, names in only.items() if names]
-            told.append(f"{NAMES['vector_sets']} ({'; '.join(words)})")
+            unlike.append(f"{NAMES['vector_sets']} ({'; '.join(words)})")
     for level, (one, two) in _cache_sizes(here, there).items():
         if one != two:
-            told.append(f"{level} ({_size(one)} here, {_size(two)} there)")
-    return told
+            unlike.append(f"{level} ({_size(one)} here, {_size(two)} there)")
+    return unlike
 
 
 def _cache_sizes(here: Facts, there: Facts) -> dict[str, tuple[int | None, int | None]]:
-    """Bytes of each level here and there."""
+    """Pair the bytes of each level here and there."""
     mine, theirs = here.get("caches") or {}, there.get("caches") or {}
     return {level: (mine.get(level), theirs.get(level)) for level in sorted({*mine, *theirs})}
 
@@ -185,20 +185,20 @@ def _size(nbytes: int | None) -> str:
 
 
 def _apart(one: float | None, other: float | None) -> float:
-    """The logarithm of their ratio, 0 or above; what one of them does not tell is as far away as twice the other."""
+    """Return |ln(one / other)|; a number that only one of them states counts as twice as far."""
     if one and other:
         return abs(math.log(one / other))
     return math.log(2) if one or other else 0.0
 
 
-def _facts(found: Iterable[Measurement]) -> dict[str, Facts]:
-    """Facts of each machine, by key, as its latest record spells them out; the machine measured last comes first."""
-    latest = {one.machine_key: one for one in sorted(found, key=lambda one: one.utc) if one.machine_key}
+def _facts(records: Iterable[Measurement]) -> dict[str, Facts]:
+    """Collect the facts of each machine, by key, from its latest record; the machine measured last comes first."""
+    latest = {one.machine_key: one for one in sorted(records, key=lambda one: one.utc) if one.machine_key}
     return {key: one.machine for key, one in sorted(latest.items(), key=lambda pair: pair[1].utc, reverse=True)}
 
 
 def _told(here: Facts, there: Facts, what: str, lacks: str, remedy: str) -> str:
-    """Whose numbers answer, how that machine differs, and how to have one's own."""
+    """Write the sentence that names the machine that answers, how it differs, and how to have one's own records."""
     unlike = differences(here, there)
     untold = [NAMES.get(fact, fact) for fact in (*PROCESSOR, "stepping", "vector_sets") if there.get(fact) is None]
     return (
@@ -214,6 +214,6 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def _sized(machine: Facts) -> str:
-    """A machine's key, processor and cores."""
+    """Write a machine's key, processor and cores."""
     cores = machine.get("cores")
     return f"{machine.get('key')} ({machine.get('cpu')}, {cores} core{'s' * (cores != 1)})"

@@ -66,7 +66,7 @@ def recommend(
     threads: int | None = None,
     dtype: str = "float32",
     distribution: str = "uniform",
-    results: Path = Path("results"),
+    results: str | Path = Path("results"),
     machine: str | None = None,
 ) -> Recommendation:
     """The best configuration for N leaves and batches of B on a machine (default: this one, or the nearest swept one).
@@ -75,6 +75,7 @@ def recommend(
     for a question outside any sense.
     """
     check(Question(capacity, batch, updates_per_sample, 1 if threads is None else threads, dtype, distribution))
+    results = Path(results)
     found, note = machines.read(results, machine, machines.SWEEP, skip=(QUESTIONS_FILE,))
     table = Table(found)
     if table.memory_bytes is None:

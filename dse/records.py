@@ -1,4 +1,4 @@
-"""One record for every number: where it comes from, what it says, and how it is kept.
+"""Keep every number as a record: its source, its value, and what it was measured with.
 
 A record is one JSON object a line. Files are only ever appended to, line by line, so a process killed at any moment
 leaves whole lines and at most one torn line at the end, which readers drop with a warning and the next writer cuts off.
@@ -27,7 +27,7 @@ STATUSES = ("ok", "skipped", "failed", "unstable")
 
 
 class RecordError(Exception):
-    """A results file or folder cannot be used; the message names the file, the line and the remedy."""
+    """Unusable results, a file or a folder; the message names the file, the line and the remedy."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,8 +40,9 @@ class Measurement:
     ``primitive`` is "sum_tree", "peer" (of a library, or of ours in the same run), "training" (a part of a training
     system, for the workload that ``options`` name), "serial_step" (a training step and the tree in it), "loop_question"
     (the serial loop at a shape that predictions are tested with), each of them also with "_again" (the A/A twin that
-    gives a run its noise floor), "answer" (what an answer recommended, to test it with), "peer_shared" (one tree, so
-    many Python threads), "gpu" (trees on a device beside each other) or "memory" (the floor).
+    gives a run its noise floor), "answer" (a recommended configuration, to test the answer), "peer_shared" (one tree,
+    so many Python threads), "gpu" (trees on a device beside each other) or "memory" (the floor). ``contestant`` is the
+    implementation that was timed.
     """
 
     schema: int = SCHEMA
@@ -71,23 +72,23 @@ class Measurement:
 
     @property
     def cell(self) -> str:
-        """What was measured, whatever the outcome: equal cells are measurements of the same thing."""
+        """The measured cell, whatever the outcome: equal cells are measurements of the same thing."""
         return json.dumps([getattr(self, name) for name in _CELL], sort_keys=True)
 
     @property
     def machine_key(self) -> str:
-        """The machine it was measured on."""
+        """Key of the machine it was measured on."""
         return str(self.machine.get("key", ""))
 
     @property
     def seconds(self) -> float:
-        """The median. ValueError where there is none."""
+        """Median seconds of a call. ValueError where there is none."""
         if self.median_seconds is None:
             raise ValueError(f"{self.contestant} {self.op} has no time: {self.status}, {self.reason}")
         return self.median_seconds
 
     def to_json(self) -> str:
-        """The record as one line, without its newline."""
+        """Write the record as one line, without its newline."""
         return json.dumps(dataclasses.asdict(self), allow_nan=False)
 
 
@@ -96,7 +97,7 @@ _CELL = ("primitive", "contestant", "op", "capacity", "fanout", "batch", "thread
 
 
 def parse(line: str, where: str) -> Measurement:
-    """One line as a record. RecordError for anything that is not exactly one of this schema."""
+    """Parse one line as a record. RecordError for anything that is not exactly one of this schema."""
     try:
         fields = json.loads(line)
     except json.JSONDecodeError as error:
@@ -104,8 +105,8 @@ def parse(line: str, where: str) -> Measurement:
     if not isinstance(fields, dict):
         raise RecordError(f"{where}: a record is a JSON object, not {type(fields).__name__}")
     if fields.get("schema") != SCHEMA:
-        found = fields.get("schema")
-        raise RecordError(f"{where}: schema {found!r}, this version reads {SCHEMA}; measure again with this version")
+        version = fields.get("schema")
+        raise RecordError(f"{where}: schema {version!r}, this version reads {SCHEMA}; measure again with this version")
     for key in fields:
         if key not in _FIELDS:
             near = difflib.get_close_matches(key, list(_FIELDS), n=1)
@@ -121,7 +122,7 @@ def parse(line: str, where: str) -> Measurement:
 
 
 def _check_times(fields: dict[str, Any], where: str) -> None:
-    """A record may be without a time, and a time without an interval."""
+    """Check times: a record may be without one, and a time without an interval."""
     median = fields["median_seconds"]
     if median is None:
         return
@@ -137,10 +138,10 @@ def _check_times(fields: dict[str, Any], where: str) -> None:
         )
 
 
-def read_file(path: Path) -> list[Measurement]:
-    """All records of a file, in order. A torn last line is dropped with a warning; RecordError for any other fault."""
+def read_file(path: str | Path) -> list[Measurement]:
+    """Read all records of a file in order. A torn last line is dropped with a warning; RecordError for other faults."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
@@ -149,16 +150,16 @@ def read_file(path: Path) -> list[Measurement]:
     torn = lines.pop()  # what follows the last newline
     if torn:
         warnings.warn(f"{path}: the last line is torn, its cell is dropped", stacklevel=2)
-    return [parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
+    return [parse(line, f"{path}:{position}") for position, line in enumerate(lines, 1) if line.strip()]
 
 
-def read_folder(folder: Path, machine: str | None = None, skip: tuple[str, ...] = ()) -> list[Measurement]:
-    """The records of every ``*.jsonl`` below a folder, the latest of each cell and machine.
+def read_folder(folder: str | Path, machine: str | None = None, skip: tuple[str, ...] = ()) -> list[Measurement]:
+    """Read the records of every ``*.jsonl`` below a folder, the latest of each cell and machine.
 
     ``machine`` keeps those of one machine; files named in ``skip`` are left out. RecordError if nothing is left, naming
     the machines that are there.
     """
-    paths = sorted(path for path in folder.rglob("*.jsonl") if path.name not in skip)
+    paths = sorted(path for path in Path(folder).rglob("*.jsonl") if path.name not in skip)
     records = [record for path in paths for record in read_file(path)]
     if not records:
         other = ", or name a folder that has some: --results FOLDER" if has_benchmarks() else ""
@@ -175,24 +176,24 @@ def read_folder(folder: Path, machine: str | None = None, skip: tuple[str, ...] 
 
 
 def has_benchmarks() -> bool:
-    """Whether ``python -m benchmarks`` is there: in a checkout, but not where only the wheel is installed."""
+    """Tell whether ``python -m benchmarks`` is there: in a checkout, but not where only the wheel is installed."""
     return _BENCHMARKS.is_file()
 
 
 def benchmark(command: str) -> str:
-    """A command of ``python -m benchmarks`` as advice, which says so where it takes a checkout to run it."""
+    """Write a command of ``python -m benchmarks`` as advice, which says so where it takes a checkout to run it."""
     return f"{'' if has_benchmarks() else 'in a checkout of Fanout: '}python -m benchmarks {command}"
 
 
 def how_to_measure(command: str) -> str:
-    """What to do to measure, as a clause that begins with "measure"; ``command`` as after ``python -m benchmarks``."""
+    """Advise how to measure, as a clause that begins with "measure"; ``command`` as after ``python -m benchmarks``."""
     if has_benchmarks():
         return f"measure with: python -m benchmarks {command}"
     return "measure in a checkout of Fanout, which has the benchmarks, and name its results with --results FOLDER"
 
 
 def twins(found: Iterable[Measurement], primitive: str = "sum_tree") -> list[tuple[float, float]]:
-    """Medians of the cells that one run measured twice: once as ``primitive``, once as its "_again"."""
+    """Pair medians of the cells that one run measured twice: once as ``primitive``, once as its "_again"."""
     timed = [record for record in found if record.median_seconds is not None]
     first = {_run_and_cell(record): record.seconds for record in timed if record.primitive == primitive}
     again = [record for record in timed if record.primitive == f"{primitive}_again"]
@@ -204,7 +205,7 @@ def _run_and_cell(record: Measurement) -> tuple[Any, ...]:
 
 
 class Writer:
-    """Appends records to a file, each flushed to disk before the next is measured.
+    """A writer that appends records to a file, each flushed to disk before the next is measured.
 
     Opening creates the folders and cuts off a torn last line. RecordError if the file cannot be written; what was there
     stays there.
@@ -239,6 +240,7 @@ class Writer:
         end = os.fstat(self._file).st_size
         rest = record.to_json().encode() + b"\n"
         try:
+            # Invariant: the file ends in the part of the line that is not in rest.
             while rest:
                 rest = rest[os.write(self._file, rest) :]
             os.fsync(self._file)
@@ -251,7 +253,7 @@ class Writer:
 
 
 def to_rows(records: Iterable[Measurement]) -> Iterator[dict[str, Any]]:
-    """Flat rows for a table: options as text, machine as its key, samples left out."""
+    """Flatten records to rows of a table: options as text, machine as its key, samples left out."""
     for record in records:
         row = dataclasses.asdict(record)
         del row["samples_seconds"]

@@ -1,4 +1,4 @@
-"""Statistics, all in one place: intervals of timings, the noise floor, verdicts, ties, fits."""
+"""Compute statistics, all in one place: intervals of timings, the noise floor, verdicts, ties, fits."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -34,21 +34,21 @@ class Interval:
 
 
 def bootstrap_medians(samples: Sequence[float], seed: int = 0, resamples: int = RESAMPLES) -> NDArray[np.float64]:
-    """Medians ``[resamples]`` of samples drawn with replacement."""
+    """Compute medians ``[resamples]`` of resamples with replacement."""
     values = np.asarray(samples, dtype=np.float64)
     picks = np.random.default_rng(seed).integers(0, values.size, (resamples, values.size))
     return np.median(values[picks], axis=1)
 
 
 def ratio_interval(base: Sequence[float], new: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of median(new) / median(base), of independent samples; NaN where either has none."""
+    """Compute the 95 % interval of median(new) / median(base), of independent samples; NaN where either has none."""
     if not len(base) or not len(new):
         return math.nan, math.nan
     return percentile_interval(bootstrap_medians(new, seed=1) / bootstrap_medians(base, seed=0))
 
 
 def median_interval(samples: Sequence[float], seed: int = 0) -> Interval:
-    """Median of the samples with the 95 % percentile-bootstrap interval. ValueError without samples."""
+    """Compute the median with its 95 % percentile-bootstrap interval. ValueError without samples."""
     if not len(samples):
         raise ValueError("no samples, no median")
     low, high = percentile_interval(bootstrap_medians(samples, seed))
@@ -57,13 +57,13 @@ def median_interval(samples: Sequence[float], seed: int = 0) -> Interval:
 
 
 def percentile_interval(drawn: NDArray[np.float64]) -> tuple[float, float]:
-    """The ends between which the middle 95 % of what was drawn lies."""
+    """Return the ends between which the middle 95 % of the values lie."""
     low, high = np.quantile(drawn, [0.025, 0.975])
     return float(low), float(high)
 
 
 def batch_means(ends: NDArray[np.float64]) -> tuple[float, float]:
-    """(mean, half-width of its 95 % interval) of a run's steps, from the times ``[steps + 1]`` at which each ended.
+    """Return (mean, half-width of its 95 % interval) of a run's steps, from ``ends [steps + 1]``, when each step ends.
 
     Steps that follow each other are not independent, means of long enough stretches nearly are ("batch means"); the
     first time is that at which the first step begins.
@@ -75,21 +75,21 @@ def batch_means(ends: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Of numbers above 0."""
+    """Compute the geometric mean of numbers above 0."""
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def noise_floor(pairs: Iterable[tuple[float, float]]) -> float:
-    """What the same thing measured twice in one run differs by: the 95 % quantile of |ln(a / b)| over A/A pairs.
+    """Estimate by how much two timings of the same thing in one run differ: the 95 % quantile of |ln(a / b)|.
 
-    0.0 without pairs, so say how many there were.
+    ``pairs``: (a, b) of each cell that was timed twice (A/A). 0.0 without pairs, so say how many there were.
     """
     differences = [abs(math.log(a / b)) for a, b in pairs]
     return float(np.quantile(differences, CONFIDENCE)) if differences else 0.0
 
 
 def verdict(base: Sequence[float], new: Sequence[float], floor: float, seed: int = 0) -> Verdict:
-    """How ``new`` compares with ``base``, samples of one interleaved run, against the run's noise floor.
+    """Judge ``new`` against ``base``, samples of one interleaved run, by the run's noise floor.
 
     "same": the 95 % interval of ln(new / base) lies within +-floor; "faster" or "slower": it lies wholly outside, on
     that side; "ambiguous": it straddles.
@@ -104,14 +104,14 @@ def verdict(base: Sequence[float], new: Sequence[float], floor: float, seed: int
 
 
 def log_sigma(interval: Interval, floor: float) -> float:
-    """Standard deviation of ln(time): the interval's own and the run's noise floor, as independent errors."""
+    """Compute the standard deviation of ln(time) from the interval and the run's noise floor, as independent errors."""
     own = math.log(interval.high / interval.low) / (2 * Z)
     return math.hypot(own, floor / Z)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The best of several uncertain times: its position, those that tie with it, and what choosing it may cost."""
+    """The best of several uncertain times: its position, those that tie with it, and the regret of choosing it."""
 
     best: int
     ties: tuple[int, ...]
@@ -120,7 +120,7 @@ class Choice:
 
 
 def choose(log_times: Sequence[float], sigmas: Sequence[float]) -> Choice:
-    """The smallest expected time; ties are those a 95 % test cannot tell from it.
+    """Choose the smallest expected time; ties are those a 95 % test cannot tell from it.
 
     ``regret_95``: with 95 % confidence the choice takes at most this fraction longer than the truly best one.
     ValueError without candidates.
@@ -137,7 +137,7 @@ def choose(log_times: Sequence[float], sigmas: Sequence[float]) -> Choice:
 def risk(
     log_times: Sequence[float], sigmas: Sequence[float], choice: int, seed: int = 0, draws: int = 4000
 ) -> tuple[float, float]:
-    """(regret at 95 % confidence, probability of being the best) of one of several independent log-normal times."""
+    """Return (regret at 95 % confidence, probability of being the best) of one of independent log-normal times."""
     mean, sigma = np.asarray(log_times, dtype=float), np.asarray(sigmas, dtype=float)
     times = np.random.default_rng(seed).normal(mean, sigma, (draws, mean.size))
     regrets = np.exp(times[:, choice] - times.min(axis=1)) - 1
@@ -146,7 +146,7 @@ def risk(
 
 @dataclass(frozen=True)
 class Difference:
-    """How two versions of one cell differ: ln(new / base) with an interval that holds for all cells together."""
+    """A difference of two versions of a cell: ln(new / base) with an interval that holds for all cells together."""
 
     log_ratio: float
     low: float
@@ -157,13 +157,13 @@ class Difference:
 def differences(
     estimates: Sequence[float], errors: Sequence[float], floor: float, tolerated: float
 ) -> list[Difference]:
-    """Verdicts on several cells at once: ``estimates`` of ln(new / base) and their standard ``errors``.
+    """Judge several cells at once: ``estimates`` of ln(new / base) and their standard ``errors``.
 
     Intervals are as wide as it takes for all of them to hold at 95 % confidence together (Bonferroni). "slower",
     "faster": the interval lies wholly beyond +-``floor``; "same": it lies within +-``tolerated``; "ambiguous": neither.
     """
     quantile = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / max(1, len(estimates)))
-    found = []
+    results = []
     for estimate, error in zip(estimates, errors, strict=True):
         low, high = estimate - quantile * error, estimate + quantile * error
         verdict: Verdict = "ambiguous"
@@ -173,12 +173,12 @@ def differences(
             verdict = "faster"
         elif -tolerated <= low and high <= tolerated:
             verdict = "same"
-        found.append(Difference(estimate, low, high, verdict))
-    return found
+        results.append(Difference(estimate, low, high, verdict))
+    return results
 
 
 def standard_errors(rounds: Sequence[Sequence[Sequence[float]]]) -> list[float]:
-    """Standard error of each cell's mean over rounds, from ``rounds[cell][series][round]`` of independent differences.
+    """Estimate each cell's standard error over rounds, from ``rounds[cell][series][round]`` of independent differences.
 
     The spread is the cell's own or that of all cells pooled, whichever is larger: a few rounds that happen to agree
     must not make a cell look certain. inf for a cell of fewer than 3 rounds.
@@ -193,7 +193,7 @@ def standard_errors(rounds: Sequence[Sequence[Sequence[float]]]) -> list[float]:
 
 
 def nonnegative(matrix: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The x >= 0 with the least |matrix x - target| (Lawson and Hanson 1974, chapter 23).
+    """Solve for the x >= 0 with the least |matrix x - target| [LawsonHanson1974, chapter 23].
 
     ``matrix`` [rows, columns], ``target`` [rows]. SciPy has it too, but its import would add 0.4 s to an answer of 1 s.
 
@@ -223,23 +223,24 @@ def nonnegative(matrix: NDArray[np.float64], target: NDArray[np.float64]) -> NDA
 
 
 def front_of(points: Sequence[tuple[float, ...]]) -> list[int]:
-    """Positions of the points (larger is better in every component) that no other point beats; the first of equals.
+    """List positions of the points (larger is better in every component) that no other beats; the first of equals.
 
     >>> front_of([(3.0, -2.0), (2.0, -2.0), (1.0, -1.0), (3.0, -2.0)])
     [0, 2]
     """
     order = sorted(range(len(points)), key=lambda here: points[here], reverse=True)  # whatever beats comes before
-    return sorted(order[place] for place in frugal([[-one for one in points[here]] for here in order]))
+    return sorted(order[position] for position in frugal([[-one for one in points[here]] for here in order]))
 
 
 def frugal(costs: Sequence[Sequence[float]]) -> list[int]:
-    """Positions of the costs ``[n, d]``, the most wanted first, of which none before takes no more of anything.
+    """List positions of the costs ``[n, d]``, the most wanted first, of which none before takes no more of anything.
 
     >>> frugal([(2.0, 5.0), (2.0, 5.0), (3.0, 4.0), (1.0, 9.0)])
     [0, 2, 3]
     """
     taken, left, kept = np.array(costs, dtype=np.float64), np.arange(len(costs)), []
-    while left.size:  # nothing before left[0] takes no more than it
+    # Invariant: left are the positions after those of kept, rising, that take less of something than each of kept.
+    while left.size:
         first, rest = left[0], left[1:]
         kept.append(int(first))
         left = rest[(taken[rest] < taken[first]).any(axis=1)]
@@ -247,7 +248,7 @@ def frugal(costs: Sequence[Sequence[float]]) -> list[int]:
 
 
 class Field:
-    """Values known with errors at scattered places, carried over to others: kriging, a Gaussian process.
+    """A field of values known with errors at scattered places, carried over to others: kriging, a Gaussian process.
 
     Two places correlate by exp(-distance), the distance added up over the axes: on a grid the places around decide. Far
     from every place the mean is the offset they share, and the standard deviation is ``sigma``.
@@ -269,13 +270,13 @@ class Field:
         self._weighted = self._inverse @ values
 
     def _covariance(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Prior covariances ``[m, n]`` of the values at ``places [m, d]`` with those that are known."""
+        """Compute prior covariances ``[m, n]`` of the values at ``places [m, d]`` with those that are known."""
         distances = np.abs(places[:, None, :] - self._places[None, :, :]).sum(axis=2)
         result: NDArray[np.float64] = self._sigma**2 * np.exp(-distances) + self._offset**2
         return result
 
     def at(self, place: Sequence[float]) -> tuple[float, float]:
-        """(value, its standard deviation) at a place ``[d]``.
+        """Predict (value, its standard deviation) at a place ``[d]``.
 
         >>> known = Field(np.array([[0.0], [1.0]]), np.array([1.0, 3.0]), np.array([1e-6, 1e-6]), sigma=1.0)
         >>> [round(number, 2) for number in (*known.at([0.5]), *known.at([1.0]), *known.at([20.0]))]

@@ -1,4 +1,4 @@
-"""What can be timed: sum trees behind one contract, and the primitives built on them."""
+"""Implementations to be timed: sum trees behind one contract, and the primitives built on them."""
 
 from .sumtree.contract import SumTree, stratified_uniforms, to_numpy, uniforms
 from .sumtree.registry import make, names, traits, why_not

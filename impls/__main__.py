@@ -1,7 +1,7 @@
 """Sum trees, and the primitives of training systems that are built on them.
 
   python -m impls.training --help   train a workload with prioritized replay
-  python -m dse --help              which tree, or which mapping onto a machine, to choose
+  python -m dse --help              choose a tree, or a mapping onto a machine
 
 From Python: impls.make("numba", 1_000_000, fanout=16) makes a tree. The trees are:
 """
@@ -14,7 +14,7 @@ from .terminal import answering
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Tell what there is, and which trees can be made here; returns the exit code 0."""
+    """Print what there is, and which trees can be made here; returns the exit code 0."""
     raw = argparse.RawDescriptionHelpFormatter
     argparse.ArgumentParser(prog="python -m impls", description=__doc__, formatter_class=raw).parse_args(arguments)
     print((__doc__ or "").rstrip())

@@ -1,6 +1,7 @@
-"""Checks of arguments that all of ``impls`` shares: the value, or an error that names it and its bound."""
+"""Checks of arguments that all of ``impls`` shares, and words for their errors, which name the value and its bound."""
 
 import difflib
+from collections.abc import Iterable
 from operator import index
 from typing import Any
 
@@ -12,12 +13,12 @@ def integer_at_least(what: str, value: int, least: int) -> int:
     if isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{what} must be an integer, not {value}")
     try:
-        number = index(value)
+        integer = index(value)
     except TypeError:
         raise TypeError(f"{what} must be an integer, not {value!r}") from None
-    if number < least:
-        raise ValueError(f"{what} must be at least {least}, not {number}")
-    return number
+    if integer < least:
+        raise ValueError(f"{what} must be at least {least}, not {integer}")
+    return integer
 
 
 def one_of(what: str, value: Any, allowed: tuple[Any, ...]) -> Any:
@@ -25,6 +26,16 @@ def one_of(what: str, value: Any, allowed: tuple[Any, ...]) -> Any:
     for candidate in allowed:
         if value is candidate or (isinstance(value, str) and value == candidate):
             return candidate
-    near = difflib.get_close_matches(str(value), [str(a) for a in allowed], n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = near(str(value), map(str, allowed))
     raise ValueError(f"{what} must be one of {', '.join(map(repr, allowed))}, not {value!r}{hint}")
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """ "; did you mean ...?" where a known word is near, else nothing."""
+    matches = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {matches[0]!r}?" if matches else ""
+
+
+def short(word: object) -> str:
+    """The word quoted, and cut where it is long."""
+    return repr(word if len(str(word)) <= 40 else f"{str(word)[:40]}...")

@@ -30,12 +30,13 @@ def level_sizes(capacity: int, fanout: int) -> tuple[int, ...]:
     """
     sizes = [capacity]
     while len(sizes) == 1 or sizes[-1] > 1:
+        # Invariant: sizes[l] = ceil(N / K**l).
         sizes.append(-(-sizes[-1] // fanout))
     return tuple(sizes)
 
 
 def full_level_sizes(capacity: int, fanout: int) -> tuple[int, ...]:
-    """Nodes per level when every group is filled up: K**h leaves, the layout of seed 0.
+    """Nodes per level when every group is filled up: K**h leaves, the layout of [Zhang2021].
 
     >>> full_level_sizes(5, 2)
     (8, 4, 2, 1)
@@ -54,9 +55,9 @@ def group_size(capacity: int, fanout: int) -> int:
 
 
 def level_bytes(sizes: Sequence[int], fanout: int, dtype: DTypeLike, width: int | None = None, copies: int = 1) -> int:
-    """Bytes of levels of so many nodes, leaves of ``dtype`` first, then float64 sums, each in whole groups.
+    """Bytes of levels with ``sizes`` nodes, leaves of ``dtype`` first, then float64 sums, each in whole groups.
 
-    ``width``: numbers that a group takes (default: K); ``copies`` of every inner level but the root.
+    ``width``: elements that a group occupies (default: K); ``copies`` of every inner level but the root.
 
     >>> level_bytes(level_sizes(5, 2), 2, "float32")
     88
@@ -66,14 +67,14 @@ def level_bytes(sizes: Sequence[int], fanout: int, dtype: DTypeLike, width: int 
 
 
 def fits_lines(group_bytes: int) -> bool:
-    """Whether groups of this many bytes, laid end to end from a line's start, never straddle a line needlessly."""
+    """Whether groups of so many bytes, laid end to end from a line's start, never straddle a line needlessly."""
     return CACHE_LINE % group_bytes == 0 or group_bytes % CACHE_LINE == 0
 
 
 def line_starts(
     shapes: Sequence[tuple[int, DTypeLike]], *, aligned: bool = True, line_bytes: int = CACHE_LINE
 ) -> tuple[list[int], int]:
-    """Where arrays, one for each (length, dtype), begin one after the other, and where the last line ends, in bytes.
+    """(first byte of each array, laid one after the other; first byte after the last line), for (length, dtype) pairs.
 
     Each begins on a line; with ``aligned=False`` each begins one element past one, so that groups straddle lines.
 
@@ -84,6 +85,7 @@ def line_starts(
     """
     starts, end = [], 0
     for length, dtype in shapes:
+        # Invariant: end is a multiple of line_bytes, and no array so far reaches beyond it.
         start = end if aligned else end + np.dtype(dtype).itemsize
         starts.append(start)
         end = -(-(start + length * np.dtype(dtype).itemsize) // line_bytes) * line_bytes

@@ -1,20 +1,20 @@
-"""The one reader of files in TOML: strict, and everything that is wrong is told at once, each fault by its line.
+"""The one reader of TOML files: strict, and it reports everything that is wrong at once, each fault with its line.
 
 A kind of file is a dataclass whose fields are its keys (``key``), a ``Reader`` that knows its numbers, and ``Files``.
 """
 
 import dataclasses
-import difflib
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from .checks import near, short
 from .toml_lines import KeyPath, line_of, locate, too_deep
 
 MOST_BYTES = 1 << 20
-MOST_TOLD = 100
+MOST_TOLD = 100  # problems that are listed
 MOST_TABLES = 100  # of one kind in one table
 
 _KINDS = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "an array", dict: "a table"}
@@ -38,7 +38,7 @@ class Problem(NamedTuple):
 
 
 class UnreadableError(Exception):
-    """A text of which nothing can be told but this; ``line`` 0 if no line is to blame."""
+    """A text that cannot be read at all; ``line`` 0 if no line is to blame."""
 
     def __init__(self, sentence: str, line: int = 0) -> None:
         super().__init__(sentence)
@@ -56,23 +56,23 @@ def content(path: Path, kind: str) -> str:
         if path.exists() and not path.is_file():
             raise UnreadableError("is not a regular file")
         with path.open("rb") as file:
-            found = file.read(MOST_BYTES + 1)
+            read = file.read(MOST_BYTES + 1)
         size = path.stat().st_size
     except OSError as error:
         raise UnreadableError(f"cannot be read ({error.strerror})") from None
     except ValueError:
         raise UnreadableError("cannot be read (no file has such a name)") from None
-    if len(found) > MOST_BYTES:
+    if len(read) > MOST_BYTES:
         raise UnreadableError(f"has {size:,} bytes, a {kind} file at most {MOST_BYTES:,}; is it the right file?")
     try:
-        return found.decode("utf-8-sig")
+        return read.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = found.count(b"\n", 0, error.start) + 1
+        line = read.count(b"\n", 0, error.start) + 1
         raise UnreadableError(f"byte {error.start:,} is not UTF-8; save the file as UTF-8", line) from None
 
 
 def tables(text: str, kind: str) -> dict[str, Any]:
-    """The text's tables. UnreadableError for what is not TOML, or what no reader of TOML can take."""
+    """The text's tables. UnreadableError for text that is not TOML, or that no reader of TOML can take."""
     if (nul := text.find("\0")) >= 0:
         raise UnreadableError("holds a NUL byte; it is not a text, or was damaged", text.count("\n", 0, nul) + 1)
     if line := too_deep(text):
@@ -81,8 +81,8 @@ def tables(text: str, kind: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         message, line = str(error), text.count("\n") + 1
-        if found := re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", message):
-            message, line = message[: found.start()], int(found[1] or line)
+        if at := re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", message):
+            message, line = message[: at.start()], int(at[1] or line)
         raise UnreadableError(f"not TOML: {message[:1].lower()}{message[1:200]}", line) from None
     except RecursionError:
         raise UnreadableError(f"values are nested too deeply; no value of a {kind} file is nested in itself") from None
@@ -93,7 +93,7 @@ def tables(text: str, kind: str) -> dict[str, Any]:
 class Files(Generic[T]):
     """Files of a ``kind``, such as "platform": those that ship in a ``folder``, by their names, and anyone's own.
 
-    ``build`` makes of the tables what they describe, or None with all faults. ``error`` is the exception to raise.
+    ``build`` turns tables into what they describe, or None with all faults. ``error`` is the exception to raise.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class Files(Generic[T]):
         self.kind, self.folder, self.build, self.error = kind, folder, build, error
 
     def names(self) -> list[str]:
-        """Those that ship."""
+        """Names of the files that ship, sorted."""
         return sorted(path.stem for path in self.folder.glob("*.toml"))
 
     def path_of(self, name: str | Path, *others: str) -> Path:
-        """The file of a name, or the path itself. ``error`` for a name that nothing has; ``others`` are names too."""
+        """The file of a name, or the path itself. ``error`` for an unknown name; ``others`` are names too."""
         path, known = Path(name), self.names()
         if str(name) in known:
             return self.folder / f"{name}.toml"
@@ -121,7 +121,7 @@ class Files(Generic[T]):
         raise self.error(f"no {self.kind} {short(str(name))}; {there}")
 
     def load(self, path: Path) -> T:
-        """What a file describes. ``error`` with a line for each problem where there are any."""
+        """The object that a file describes. Raises ``error`` with a line for each problem."""
         loaded, problems = self.read(path)
         if loaded is None:
             raise self.error("\n".join(map(str, problems)))
@@ -135,7 +135,7 @@ class Files(Generic[T]):
             return None, [Problem(str(path), error.line, str(error))]
 
     def parse(self, text: str, where: str) -> tuple[T | None, list[Problem]]:
-        """The same of a text; ``where`` is what problems call the file."""
+        """The same for a text; ``where`` is the name of the file in problems."""
         try:
             built, faults = self.build(tables(text, self.kind))
         except UnreadableError as error:
@@ -146,20 +146,20 @@ class Files(Generic[T]):
 def _by_line(faults: Faults, text: str, where: str) -> list[Problem]:
     """The faults as problems in the order of their lines, a hundred at most."""
     lines = locate(text)
-    told = sorted({(line_of(path, lines), sentence) for path, sentence in faults})
-    found = [Problem(where, line, sentence) for line, sentence in told[:MOST_TOLD]]
-    return found + ([Problem(where, 0, f"and {len(told) - MOST_TOLD} more")] if len(told) > MOST_TOLD else [])
+    pairs = sorted({(line_of(path, lines), sentence) for path, sentence in faults})
+    problems = [Problem(where, line, sentence) for line, sentence in pairs[:MOST_TOLD]]
+    return problems + ([Problem(where, 0, f"and {len(pairs) - MOST_TOLD} more")] if len(pairs) > MOST_TOLD else [])
 
 
 def key(shape: str, default: Any = dataclasses.MISSING, **rules: Any) -> Any:
-    """The field of a dataclass that a key of a file states: its shape, and rules for those who read it."""
+    """A dataclass field that a key of a file sets: its shape, and rules for the reader."""
     return dataclasses.field(default=default, metadata={"shape": shape, **rules})
 
 
 class Reader:
-    """Reads tables into dataclasses, and collects what is wrong with them. Subclasses read numbers, each their own.
+    """Reads tables into dataclasses and collects what is wrong with them. Subclasses add shapes of numbers.
 
-    Shapes of a field: "text", of ``choices`` or of a ``pattern`` that ``called`` puts in words; "table", of the class
+    Shapes of a field: "text", of ``choices`` or of a ``pattern`` that ``called`` describes; "table", of the class
     ``of``, or of the field's own type where it has no rules; "tables", any number of those.
     """
 
@@ -176,17 +176,18 @@ class Reader:
 
     def table(self, of: type, data: Mapping[str, Any], path: KeyPath) -> Any:
         """The table as an ``of``, or None with faults."""
-        before, given, fields = len(self.faults), dict[str, Any](), self.keys(of)
+        before, values, fields = len(self.faults), dict[str, Any](), self.keys(of)
         for word, value in data.items():
+            # Invariant: every key so far has its value here or a fault, so without a fault all values are right.
             if word in fields:
-                given[fields[word].name] = self.value(fields[word], value, (*path, word))
+                values[fields[word].name] = self.value(fields[word], value, (*path, word))
             else:
                 self.fault((*path, word), self.unknown(word, of))
-        self.complete(of, given, path)
-        return None if len(self.faults) > before else of(**given)
+        self.complete(of, values, path)
+        return None if len(self.faults) > before else of(**values)
 
     def value(self, field: Field, value: Any, path: KeyPath) -> Any:
-        """The value of a key; whatever, with a fault, where it is wrong."""
+        """The value of a key; anything, with a fault, where it is wrong."""
         rules = field.metadata
         match rules.get("shape", "table"), value:
             case "text", _:
@@ -201,7 +202,7 @@ class Reader:
         return None
 
     def text(self, value: Any, path: KeyPath, rules: Mapping[str, Any]) -> str | None:
-        """Text with single spaces between its words, or None with a fault."""
+        """The text with single spaces between its words, or None with a fault."""
         plain, choices = " ".join(value.split()) if isinstance(value, str) else "", rules.get("choices")
         if not isinstance(value, str):
             wrong = f"text in quotes, not {self.kind_of(value)}"
@@ -217,16 +218,16 @@ class Reader:
         return None
 
     def unknown(self, word: str, of: type) -> str:
-        """What to say of a key that a table has not."""
+        """The fault of a key that a table does not have."""
         return f"unknown key {short(word)}{near(word, self.keys(of))}"
 
     def complete(self, of: type, given: Mapping[str, Any], path: KeyPath) -> None:
-        """Find what is wrong with a table once its keys are read: here, what it lacks."""
+        """Find faults of a table once its keys are read: here, the keys it lacks."""
         if lacking := self.lacking(of, given, path):
             self.fault(path, f"{header(path) if path else f'this {of.__name__.lower()}'} lacks {lacking}")
 
     def lacking(self, of: type, given: Mapping[str, Any], path: KeyPath, needed: Iterable[str] = ()) -> str:
-        """The keys that are not given of fields without a default, and of those that are ``needed`` here."""
+        """Keys that the table leaves out of fields without a default, and of those that are ``needed`` here."""
         return ", ".join(
             self.described(field, path)
             for field in dataclasses.fields(of)
@@ -235,32 +236,21 @@ class Reader:
         )
 
     def described(self, field: Field, path: KeyPath) -> str:
-        """The key of a field that the table at a path lacks, or the header of a table."""
+        """The key of a field that the table at a path lacks, or the table's header."""
         name, shape = field.metadata.get("key", field.name), field.metadata.get("shape", "table")
         return header((*path, name), shape) if shape in ("table", "tables") else name
 
     def expected(self, field: Field, path: KeyPath) -> str:
-        """What the value of a key should be."""
+        """The expected value of a key, in words."""
         shape: str = field.metadata.get("shape", "table")
         return header(path, shape) if shape in ("table", "tables") else shape
 
     def kind_of(self, value: object) -> str:
-        """What a value of TOML is, in words."""
+        """The kind of a TOML value, in words."""
         return _KINDS.get(type(value), "a date or time")
 
 
 def header(path: KeyPath, shape: str = "table") -> str:
-    """What stands above a table in a file."""
+    """The header of a table in a file."""
     names = ".".join(step for step in path if isinstance(step, str))
     return f"[[{names}]]" if shape == "tables" else f"[{names}]"
-
-
-def near(word: str, known: Iterable[str]) -> str:
-    """ "; did you mean ...?" where a known word is near, else nothing."""
-    found = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {found[0]!r}?" if found else ""
-
-
-def short(word: object) -> str:
-    """What a file says, quoted, and cut where it is long."""
-    return repr(word if len(str(word)) <= 40 else f"{str(word)[:40]}...")

@@ -1,4 +1,4 @@
-"""What every command has in common at a terminal: counts as words, sentences with a number, progress, a reader gone."""
+"""Shared parts of every command: counts as arguments, numbers with nouns, progress, and a reader that has gone."""
 
 import argparse
 import contextlib
@@ -15,10 +15,12 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
 
+from .checks import short
+
 MOST = 10**18
-"""Of any count, so that no sentence about one is longer than a line."""
+"""Largest count, so that no sentence about one is longer than a line."""
 EVERY_SECONDS = 30.0
-"""From one line of progress to the next, where there is no terminal for a bar."""
+"""Seconds from one line of progress to the next, where there is no terminal for a bar."""
 COMMAND = re.compile(r"(?:python -m [\w.]+|(?<=: )make)(?: (?:'[^']*'|[^\s'`;()]*[^\s'`;().,:]))*")
 """A command within a sentence: make after a colon, python -m anywhere; as far as a comma, semicolon or bracket."""
 _COUNT = re.compile(r"([+-]?(?:\d[\d_]*(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,3})?)([kKmMgG]?)")
@@ -36,19 +38,15 @@ def count(text: str) -> int:
     >>> [count(word) for word in ("1e8", "5M", "10k", "1_000_000", "2.5k")]
     [100000000, 5000000, 10000, 1000000, 2500]
     """
-    found = _COUNT.fullmatch(text.strip())
-    if not found:
-        raise argparse.ArgumentTypeError(f"{_short(text)} is not a whole number; {_EXAMPLES}")
-    number = Decimal(found[1].replace("_", "")).scaleb(_THOUSANDS[found[2].lower()])
-    if abs(number) > MOST:
-        raise argparse.ArgumentTypeError(f"{_short(text)} is too large; a count is at most {MOST:.0e}")
-    if number != number.to_integral_value():
-        raise argparse.ArgumentTypeError(f"{_short(text)} is not a whole number; {_EXAMPLES}")
-    return int(number)
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 40 else f"{text[:40]}...")
+    match = _COUNT.fullmatch(text.strip())
+    if not match:
+        raise argparse.ArgumentTypeError(f"{short(text)} is not a whole number; {_EXAMPLES}")
+    value = Decimal(match[1].replace("_", "")).scaleb(_THOUSANDS[match[2].lower()])
+    if abs(value) > MOST:
+        raise argparse.ArgumentTypeError(f"{short(text)} is too large; a count is at most {MOST:.0e}")
+    if value != value.to_integral_value():
+        raise argparse.ArgumentTypeError(f"{short(text)} is not a whole number; {_EXAMPLES}")
+    return int(value)
 
 
 def plural(number: float, noun: str) -> str:
@@ -61,13 +59,14 @@ def plural(number: float, noun: str) -> str:
     return f"{digits} {noun}" if number == 1 else f"{digits} {noun}s"
 
 
-def in_one_line(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+def in_one_line(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
     """Show a warning as a sentence, without the code that gave it: for ``warnings.showwarning``."""
     print(f"warning: {message}", file=sys.stderr)
 
 
 def answering(main: Callable[[], int]) -> int:
-    """Run a command; returns its exit code, or 0 once nobody reads its output any more, as after ``| head -1``."""
+    """Run a command; returns its exit code, 0 where its output has no reader any more, as after ``| head -1``, or 2
+    where the output cannot be written."""
     warnings.showwarning = in_one_line
     try:
         try:
@@ -95,17 +94,17 @@ def answering(main: Callable[[], int]) -> int:
 
 
 def _is_gone(stream: int) -> bool:
-    """Whether nobody reads a pipe any more; an error is reported whatever is asked for."""
-    asked = select.poll()
-    asked.register(stream, 0)
-    return any(events & (select.POLLERR | select.POLLHUP) for _, events in asked.poll(0))
+    """Whether a pipe has no reader any more; poll reports errors whatever it is asked for."""
+    poll = select.poll()
+    poll.register(stream, 0)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
 class Progress:
-    """How far a long command has come, on stderr: a bar in a terminal, elsewhere a line every ``EVERY_SECONDS``.
+    """Progress of a long command, on stderr: a bar in a terminal, elsewhere a line every ``EVERY_SECONDS``.
 
-    Without a ``bar``, and where there is no tqdm to draw one, it is lines in a terminal too; where it is not to be
-    ``shown`` it is nothing at all. ``total`` None: nobody knows how much there is to do.
+    Without a ``bar``, and where there is no tqdm to draw one, it is lines in a terminal too; without ``shown`` it is
+    nothing at all. ``total`` None: it is not known how much there is to do.
     """
 
     def __init__(
@@ -120,8 +119,8 @@ class Progress:
     ) -> None:
         self.done, self._total, self._unit, self._clock = initial, total, unit, clock
         self._is_silent = not shown or sys.stderr is None
-        self._told: Callable[[], str] | None = None  # the latest that was given
-        self._began = self._told_at = clock()
+        self._description: Callable[[], str] | None = None  # the latest one
+        self._began = self._printed = clock()
         self._bar: Any = None
         if bar and not self._is_silent and sys.stderr.isatty() and find_spec("tqdm"):
             from tqdm import tqdm  # noqa: PLC0415  # only in a terminal
@@ -138,16 +137,16 @@ class Progress:
             self._bar.close()
 
     def update(self, number: int = 1, told: Callable[[], str] | None = None) -> None:
-        """So many more are done. ``told`` says what else there is to show, and may be called later, to show it then."""
+        """Count ``number`` more as done. ``told`` returns what else to show; it may be called later."""
         self.done += number
-        self._told = told or self._told
+        self._description = told or self._description
         if self._bar is not None:
             if told:
                 self._bar.set_postfix_str(told(), refresh=False)
             self._bar.update(number)
-        elif not self._is_silent and (now := self._clock()) - self._told_at >= EVERY_SECONDS:
-            self._told_at = now
-            more = f"; {self._told()}" if self._told else ""
+        elif not self._is_silent and (now := self._clock()) - self._printed >= EVERY_SECONDS:
+            self._printed = now
+            more = f"; {self._description()}" if self._description else ""
             far = plural(self.done, self._unit)
             if self._total:
                 far = f"{self.done:,} of {plural(self._total, self._unit)} ({self.done / self._total:.0%})"

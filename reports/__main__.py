@@ -1,6 +1,8 @@
-"""Draw the figures of a machine's records and write the page that shows them.
+"""What do a machine's records show? Draw their figures and write the page that explains them.
 
-Every figure as .svg and .png, and index.html, which holds them all and needs nothing else.
+Every figure is written as .svg and .png; index.html holds them all and needs nothing else.
+
+example: python -m reports --out reports/build
 """
 
 import argparse
@@ -25,21 +27,19 @@ from .page import charts, page
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Build the report; returns the exit code: 0 done, 2 cannot be done (one sentence says why)."""
+    """Build the report; return the exit code: 0 done, 2 cannot be done (one sentence says why)."""
     options = _parser().parse_args(arguments)
     try:
-        found, note = machines.read(options.results, options.machine, machines.ANYTHING, skip=(QUESTIONS_FILE,))
+        measurements, note = machines.read(options.results, options.machine, machines.ANYTHING, skip=(QUESTIONS_FILE,))
         if note and not options.json:
             print(note)
-        built = build(found, options.results, options.out, note, _silent if options.json else _told)
+        built = build(measurements, options.results, options.out, note, _silent if options.json else _say)
     except RecordError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        where = error.filename or options.out
-        print(
-            f"error: {where}: cannot be written ({error.strerror}); choose another folder with --out", file=sys.stderr
-        )
+        remedy = f"cannot be written ({error.strerror}); choose another folder with --out"
+        print(f"error: {error.filename or options.out}: {remedy}", file=sys.stderr)
         return 2
     if options.json:
         print(json.dumps(built))
@@ -52,37 +52,37 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _told(doing: str) -> None:
+def _say(doing: str) -> None:
     print(doing, file=sys.stderr, flush=True)
 
 
 def _silent(doing: str) -> None:
-    """Say nothing, for whoever reads JSON."""
+    """Say nothing, where the output is JSON."""
 
 
 def build(
-    found: Sequence[Measurement],
+    measurements: Sequence[Measurement],
     results: Path,
     out: Path,
     note: str = "",
     tell: Callable[[str], None] = _silent,
 ) -> dict[str, Any]:
-    """Draw and write everything into ``out``; returns the paths of page and figures, and why others were left out.
+    """Draw and write everything into ``out``; return the paths of page and figures, and why others were left out.
 
-    ``note``: a sentence on whose records these are, for the top of the page. ``tell`` is called with a line before each
-    figure that is drawn, and before the page is made.
+    ``note`` says, at the top of the page, whose records these are. ``tell`` is called with a line before each figure
+    that is drawn, and before the page is made.
     """
     out.mkdir(parents=True, exist_ok=True)
-    material = Material(found, tidy.about(found), results, note=note)
+    material = Material(measurements, tidy.about(measurements), results, note=note)
     paths: list[str] = []
     every = charts()
-    for number, chart in enumerate(every, 1):
+    for position, chart in enumerate(every, 1):
         try:
             rows = chart.rows(material)
             if isinstance(rows, pd.DataFrame) and rows.empty:
                 command = chart.command.format(key=material.about.key)
                 raise RecordError(f"not measured on machine {material.about.key}; this would measure it: {command}")
-            tell(f"drawing figure {number} of {len(every)}: {chart.name}")
+            tell(f"drawing figure {position} of {len(every)}: {chart.name}")
             paths += _draw(chart, rows, material, out)
         except RecordError as error:
             material.left_out[chart.name] = str(error)
@@ -94,7 +94,7 @@ def build(
 
 
 def _draw(chart: Chart, rows: Any, material: Material, out: Path) -> list[str]:
-    """Write a figure in both formats, keep its HTML for the page; returns the paths."""
+    """Write a figure in both formats, keep its HTML for the page; return the paths."""
     figure = chart.draw(rows, material.about)
     pictures = {ending: style.picture(figure, ending) for ending in ("svg", "png")}
     paths = [out / f"{chart.name}.{ending}" for ending in pictures]
@@ -109,17 +109,17 @@ def _draw(chart: Chart, rows: Any, material: Material, out: Path) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m reports", description=__doc__)
-    parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
-    parser.add_argument(
-        "--machine",
-        metavar="KEY",
-        help="key of another machine with records; `python -m benchmarks list` shows them (default: this machine, or "
-        "the nearest with records)",
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path("reports/build"), metavar="FOLDER", help="default: %(default)s"
-    )
+    about, _, example = (__doc__ or "").strip().rpartition("\n")
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m reports", description=about, epilog=example, formatter_class=raw)
+    which = "another machine with records, see: python -m benchmarks list (default: this one, or the nearest)"
+    parser.add_argument("--machine", metavar="KEY", help=which)
+    for name, default, text in (
+        ("results", "results", "where the records are"),
+        ("out", "reports/build", "where to write"),
+    ):
+        help_text = f"{text} (default: %(default)s)"
+        parser.add_argument(f"--{name}", type=Path, default=Path(default), metavar="FOLDER", help=help_text)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     return parser
 

@@ -1,4 +1,4 @@
-"""What a topic of the report declares, figures and sections, and the material that both are made from."""
+"""The figures and sections that a topic of the report declares, and the material that both are made from."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,13 +18,13 @@ from .tidy import About, tidy
 
 @dataclass(frozen=True)
 class Material:
-    """One machine's records and the folder of all results; while figures are drawn, what became of each.
+    """One machine's records, the folder of all results, and the outcome of each figure.
 
-    ``drawn``: HTML by the figure's name; ``left_out``: why a figure was not drawn. ``note`` says that the records are
-    another machine's than the one that draws, where they are.
+    ``drawn``: HTML by the figure's name; ``left_out``: why a figure was not drawn. ``note`` says so where the records
+    are of another machine than the one that draws.
     """
 
-    found: Sequence[Measurement]
+    measurements: Sequence[Measurement]
     about: About
     results: Path
     drawn: dict[str, str] = field(default_factory=dict)
@@ -33,34 +33,34 @@ class Material:
 
     @property
     def folder(self) -> Path:
-        """Where everything of this machine is kept."""
+        """The folder of this machine's results."""
         return self.results / self.about.key
 
     @cached_property
     def frame(self) -> pd.DataFrame:
         """The records as one tidy table."""
-        return tidy(self.found)
+        return tidy(self.measurements)
 
     @cached_property
     def printed(self) -> Quoted:
-        """The numbers that others printed. RecordError where none are quoted."""
+        """The figures that others printed. RecordError where none are quoted."""
         return quoted.read(self.results / "quoted")
 
     def pictures(self, charts: Iterable["Chart"]) -> str:
-        """Those of the figures that were drawn, as HTML."""
+        """Return the HTML of those figures that were drawn."""
         return "".join(self.drawn.get(chart.name, "") for chart in charts)
 
     def missing(self, charts: Iterable["Chart"]) -> list[str]:
-        """Those that were not, a sentence each."""
+        """Return a sentence for each figure that was not drawn."""
         why = self.left_out
         return [f"Left out, {chart.name}: {why[chart.name]}" for chart in charts if chart.name in why]
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure: what it shows, how to draw and to read it, and the command that would measure it.
+    """A figure: how to select its rows, to draw and to read it, and the command that would measure it.
 
-    ``rows``: from the material what ``draw`` is given, in little time: an empty frame where it was not measured,
+    ``rows`` selects from the material, in little time, what ``draw`` takes: an empty frame where it was not measured,
     RecordError where an input is missing. Without a ``command`` the figure rests on laws.
     """
 
@@ -72,15 +72,15 @@ class Chart:
 
 
 def measured(rows: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Material], pd.DataFrame]:
-    """A chart's ``rows`` from a selection among the tidy records."""
+    """Turn a selection among the tidy records into a chart's ``rows``."""
     return lambda material: rows(material.frame)
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page: its place among all (low numbers first), its heading, and its HTML.
+    """A section of the page: its order (low first), its heading, and its HTML.
 
-    ``html`` raises RecordError, whose sentence then stands instead, where there is nothing to show.
+    ``html`` raises RecordError where there is nothing to show; the page then prints its sentence.
     """
 
     order: int

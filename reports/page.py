@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs nothing else, its sections found in the files of ``reports/sections``."""
+"""The page: one HTML file that needs nothing else, with the sections that the files of ``reports/sections`` declare."""
 
 import importlib
 import pkgutil
@@ -24,27 +24,29 @@ td.best { background: #d8f0d0; } td.fault { color: #b00020; } small { color: #55
 
 
 def topics() -> list[ModuleType]:
-    """Every module of ``reports/sections`` that declares sections, by the place of its first one."""
+    """Return every module of ``reports/sections`` that declares sections, by the order of its first section."""
     names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent / "sections")])]
     modules = [importlib.import_module(f"{__package__}.sections.{name}") for name in names]
-    return sorted((one for one in modules if getattr(one, "SECTIONS", ())), key=lambda one: one.SECTIONS[0].order)
+    return sorted(
+        (module for module in modules if getattr(module, "SECTIONS", ())), key=lambda module: module.SECTIONS[0].order
+    )
 
 
 def sections() -> list[Section]:
-    """The sections of all topics in the order of the page."""
-    return sorted((one for topic in topics() for one in topic.SECTIONS), key=lambda one: one.order)
+    """Return the sections of all topics in the order of the page."""
+    return sorted((section for topic in topics() for section in topic.SECTIONS), key=lambda section: section.order)
 
 
 def charts() -> list[Chart]:
-    """The figures of all topics in the order they are drawn in: first what was measured, for laws take longer."""
-    found = [chart for topic in topics() for chart in getattr(topic, "CHARTS", ())]
-    return sorted(found, key=lambda chart: not chart.command)
+    """Return the figures of all topics in the order of drawing: first the measured ones, for laws take longer."""
+    every = (chart for topic in topics() for chart in getattr(topic, "CHARTS", ()))
+    return sorted(every, key=lambda chart: not chart.command)
 
 
 def page(material: Material) -> str:
-    """The whole page as HTML."""
+    """Return the whole page as HTML."""
     title = f"K-ary sum trees on {material.about.cpu}, {material.about.cores} cores"
-    body = "\n".join(_section(one, material) for one in sections())
+    body = "\n".join(_section(section, material) for section in sections())
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

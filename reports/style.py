@@ -27,9 +27,9 @@ COLORS = [sns.color_palette("colorblind")[i] for i in (0, 1, 2, 3, 4, 5, 7, 9)] 
 MARKERS = "osD^vPXp"
 TIME = "time per element (ns)"
 LEAVES = "leaves N"
-LEGEND_WIDTH = 120  # characters, 6 of them a marker's
+LEGEND_WIDTH = 120  # characters; a marker takes 6
 DOTS_PER_INCH = 130
-SUBDIVISIONS = (  # of a decade, for axes whose highest value is less than so many times the lowest
+SUBDIVISIONS = (  # ticks in a decade, for axes whose highest value is less than so many times the lowest
     (1.6, (1, 1.1, 1.2, 1.3, 1.4, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6, 6.5, 7, 7.5, 8, 8.5, 9, 9.5)),
     (8, (1, 1.2, 1.5, 2, 3, 5, 7)),
     (500, (1, 2, 5)),
@@ -51,9 +51,9 @@ styled = mpl.rc_context(STYLE)
 def panels(
     question: str, titles: Sequence[str], height: float = 6, y: str = TIME, **layout: Any
 ) -> tuple[Figure, Sequence[Axes]]:
-    """A figure 9 inches wide that asks a question, with a logarithmic panel a title, and room for a caption.
+    """Make a figure 9 inches wide that asks a question, with a logarithmic panel for each title and room for a caption.
 
-    ``y``: label of the axes on the left; ``layout``: of ``Figure.subplots``; cells beyond the titles stay empty.
+    ``y`` labels the axes on the left; ``layout`` goes to ``Figure.subplots``; cells beyond the titles stay empty.
     """
     layout = {"nrows": 1, "ncols": len(titles), "sharey": True} | layout
     figure = Figure(figsize=(9, height))
@@ -73,25 +73,25 @@ def panels(
 def by_op(
     question: str, rows: pd.DataFrame, setting: str, height: float = 6
 ) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
-    """A panel for each op, with its rows."""
+    """Make a figure with a panel for each op; return it, and each panel with its rows."""
     parts = dict(iter(rows.groupby("op")))
     figure, grid = panels(question, [f"{op}, {setting}" for op in parts], height)
     return figure, list(zip(grid, parts.values(), strict=True))
 
 
 def marks(position: int, dashes: str = "-") -> dict[str, str]:
-    """Color, marker and dash of a series by its position."""
+    """Return the color, marker and dash of a series by its position."""
     color, marker = COLORS[position % len(COLORS)], MARKERS[position % len(MARKERS)]
     return {"color": color, "marker": marker, "linestyle": dashes}
 
 
 def columns(points: Sequence[Any], *names: str) -> list[list[Any]]:
-    """The attributes of points by these names, a list a name."""
-    return [[getattr(one, name) for one in points] for name in names]
+    """Return a list for each name: that attribute of every point."""
+    return [[getattr(point, name) for point in points] for name in names]
 
 
 def bars(axes: Axes, x: Any, middle: Any, low: Any, high: Any, **how: Any) -> None:
-    """Intervals ``low`` to ``high`` around points, or around one."""
+    """Draw intervals ``low`` to ``high`` around points, or around one point."""
     ends = [np.clip(np.subtract(middle, low), 0, None), np.clip(np.subtract(high, middle), 0, None)]
     axes.errorbar(x, middle, np.reshape(ends, (2, -1)), **({"elinewidth": 1, "capsize": 2.5} | how))
 
@@ -99,54 +99,54 @@ def bars(axes: Axes, x: Any, middle: Any, low: Any, high: Any, **how: Any) -> No
 def line(
     axes: Axes, rows: pd.DataFrame, x: str, label: str, position: int, dashes: str = "-", marker: str | None = None
 ) -> None:
-    """One series with its intervals, in the color and marker of its position."""
+    """Draw one series with its intervals, in the color and marker of its position."""
     series(axes, rows, x, label, marks(position, dashes) | ({"marker": marker} if marker else {}))
 
 
 def series(axes: Axes, rows: pd.DataFrame, x: str, label: str, style: Mapping[str, Any]) -> None:
-    """One series with its intervals, in this style."""
+    """Draw one series with its intervals, in this style."""
     color, marker = style["color"], style["marker"]
     for source, part in rows.sort_values(x).groupby("source"):
         is_measured = source == "measured"
-        name, drawn = (label, style) if is_measured else (f"{label} ({source})", {**style, "linestyle": ":"})
+        name, look = (label, style) if is_measured else (f"{label} ({source})", {**style, "linestyle": ":"})
         bars(axes, part[x], part["ns"], part["low_ns"], part["high_ns"], fmt="none", ecolor=color, alpha=0.7)
-        axes.plot(part[x], part["ns"], label=name, **drawn)
+        axes.plot(part[x], part["ns"], label=name, **look)
         hollow = part[part["status"] == "unstable"]
         axes.plot(hollow[x], hollow["ns"], marker, color=color, markerfacecolor="white")
 
 
 def ring(axes: Axes, x: float, y: float) -> None:
-    """A ring around what is best."""
+    """Draw a ring around the best point."""
     axes.plot(x, y, "o", markersize=15, fillstyle="none", color="black", zorder=5)
 
 
 def ticks(axis: Axis, values: Sequence[float], say: Callable[[float], str] = short) -> None:
-    """Ticks at these values and nowhere else."""
+    """Set ticks at these values and nowhere else."""
     axis.set_major_locator(FixedLocator(list(values)))
     axis.set_major_formatter(FixedFormatter([say(value) for value in values]))
     axis.set_minor_locator(NullLocator())
 
 
 def x_axis(axes: Axes, values: Iterable[float], label: str, say: Callable[[float], str] = short) -> None:
-    """A label, and ticks at these values and nowhere else."""
+    """Set a label, and ticks at these values and nowhere else."""
     ticks(axes.xaxis, sorted(set(values)), say)
     axes.set(xlabel=label)
 
 
 def bytes_axis(axes: Axes, rows: pd.DataFrame, label: str) -> None:
-    """Ticks at powers of four of a KiB."""
+    """Set a label, and ticks at powers of four of a KiB."""
     powers = range(math.floor(math.log(rows["bytes"].min(), 4)), math.ceil(math.log(rows["bytes"].max(), 4)) + 1)
     ticks(axes.xaxis, [4.0**power for power in powers], binary)
     axes.set(xlabel=label)
 
 
 def finish(figure: Figure, rows: pd.DataFrame, about: About, note: str = "") -> Figure:
-    """Plain numbers on the time axes; below the panels the legend, then where the numbers come from."""
+    """Set plain numbers on the time axes; below the panels the legend, a note, and the origin of the rows."""
     return captioned(figure, f"{note} {_origin(rows, about)}")
 
 
 def captioned(figure: Figure, caption: str) -> Figure:
-    """The same with any caption."""
+    """Set plain numbers on the time axes; below the panels the legend, then this caption."""
     handles: dict[str, Artist] = {}
     for axes in figure.axes:
         low, high = axes.get_ylim()
@@ -163,7 +163,7 @@ def captioned(figure: Figure, caption: str) -> Figure:
 
 
 def _origin(rows: pd.DataFrame, about: About) -> str:
-    """What the rows are; of measured ones where, when and from which commits."""
+    """Say what the rows are; of measured ones where, when and at which commits."""
     hollow = " Hollow: unstable, its interval is wide." if (rows["status"] == "unstable").any() else ""
     others = ", ".join(sorted(set(rows["source"]) - {"measured"}))
     dotted = f" Dotted: {others}, the device alone." if others else ""
@@ -180,7 +180,7 @@ def _origin(rows: pd.DataFrame, about: About) -> str:
 
 @styled
 def picture(figure: Figure, ending: str) -> bytes:
-    """A figure as the bytes of a .svg or .png file: the same bytes for the same figure."""
+    """Return a figure as the bytes of a .svg or .png file: the same bytes for the same figure."""
     content = io.BytesIO()
     figure.savefig(content, format=ending, dpi=DOTS_PER_INCH, metadata={"Date": None} if ending == "svg" else {})
     return content.getvalue()

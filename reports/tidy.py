@@ -1,4 +1,4 @@
-"""Records as one tidy table, a row a timed cell; what all of them tell of the machine and its noise; how numbers read.
+"""The records as one tidy table, a row a timed cell; what they say of the machine and its noise; counts as text.
 
 Columns: the fields of a record (options as text), and of each timed cell ``ns``, ``low_ns``, ``high_ns`` (nanoseconds
 per element: median and 95 % interval), ``bytes`` (of the tree, or of the buffer that is read; NaN where unknown) and
@@ -19,12 +19,12 @@ from dse.times import tree_cost_model
 
 OPS = ("draw", "update")
 PREFERRED_CAPACITY = 1_000_000
-LINE_BYTES = 64  # of one read of the "memory" primitive
+LINE_BYTES = 64  # that one read of the "memory" primitive takes
 
 
 @dataclass(frozen=True)
 class About:
-    """The machine, and how far two timings of the same cell lie apart on it (|ln ratio|, over so many A/A pairs)."""
+    """The machine, and its noise floor: how far two timings of a cell lie apart (|ln ratio| over ``pairs`` twins)."""
 
     key: str
     cpu: str
@@ -35,45 +35,52 @@ class About:
     gpu: str = "an unknown GPU"
 
 
-def machine_of(found: Sequence[Measurement]) -> dict[str, Any]:
-    """The machine and its software, as the last record of a sweep tells it; other libraries come with their own."""
-    of_sweeps = [record for record in found if not record.primitive.startswith("peer")]
-    return (of_sweeps or found)[-1].machine
+def machine_of(measurements: Sequence[Measurement]) -> dict[str, Any]:
+    """Return the machine and its software as the last record of a sweep has them; other libraries have their own."""
+    of_sweeps = [record for record in measurements if not record.primitive.startswith("peer")]
+    return (of_sweeps or measurements)[-1].machine
 
 
-def about(found: Sequence[Measurement]) -> About:
-    """The machine of records that are all of one, and the noise of its sweeps."""
-    machine = machine_of(found)
-    pairs = twins(timed(found))
+def about(measurements: Sequence[Measurement]) -> About:
+    """Describe the machine of records that are all of one, and the noise of its sweeps."""
+    machine = machine_of(measurements)
+    pairs = twins(timed(measurements))
+    gpus = [record.machine["gpus"] for record in measurements if record.machine.get("gpus")]
     return About(
-        key=found[-1].machine_key,
+        key=measurements[-1].machine_key,
         cpu=str(machine.get("cpu") or "an unknown CPU"),
         cores=int(machine.get("cores") or 1),
         caches=dict(machine.get("caches") or {}),
         noise_floor=stats.noise_floor(pairs),
         pairs=len(pairs),
-        gpu=next((", ".join(one.machine["gpus"]) for one in reversed(found) if one.machine.get("gpus")), About.gpu),
+        gpu=", ".join(gpus[-1]) if gpus else About.gpu,
     )
 
 
-def sources_of(found: Iterable[Measurement | Accuracy]) -> str:
-    """Where records come from: measured, modeled ..."""
-    return " and ".join(sorted({one.source for one in found}))
+def sources_of(measurements: Iterable[Measurement | Accuracy]) -> str:
+    """Name the sources of records: measured, modeled ..."""
+    return " and ".join(sorted({record.source for record in measurements}))
 
 
 def commit_of(record: Measurement, dirty: str = "") -> str:
-    """The first letters of a record's commit, with a word for one that had uncommitted changes."""
+    """Return the first letters of a record's commit, with the word ``dirty`` for one with uncommitted changes."""
     return (record.commit or "no commit")[:10] + (f" {dirty}" if dirty and record.dirty else "")
 
 
-def timed(found: Sequence[Measurement]) -> list[Measurement]:
-    """Those with a time."""
-    return [record for record in found if record.median_seconds is not None]
+def timed(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Return the records that have a time."""
+    return [record for record in measurements if record.median_seconds is not None]
 
 
-def tidy(found: Sequence[Measurement]) -> pd.DataFrame:
-    """One row a timed record. ``contestant`` is categorical, so that each keeps its color in every figure."""
-    kept = timed(found)
+def untimed(measurements: Sequence[Measurement], *primitives: str) -> list[Measurement]:
+    """Return the records without a time, of these primitives or of all."""
+    wanted = (record for record in measurements if not primitives or record.primitive in primitives)
+    return [record for record in wanted if record.median_seconds is None]
+
+
+def tidy(measurements: Sequence[Measurement]) -> pd.DataFrame:
+    """Make one row of each timed record. ``contestant`` is categorical, so that each keeps its color everywhere."""
+    kept = timed(measurements)
     frame = pd.DataFrame(list(records.to_rows(kept)), columns=[*Measurement.__dataclass_fields__])
     frame["samples_seconds"] = pd.Series([record.samples_seconds for record in kept], dtype=object)
     frame["bytes"] = pd.Series([_bytes(record) for record in kept], dtype=float)
@@ -97,12 +104,12 @@ def _bytes(record: Measurement) -> float:
 
 
 def either(status: pd.Series, other: pd.Series) -> Any:
-    """Status of what two timings make: unstable where one of them is."""
+    """Return the status of what two timings make: unstable where one of them is."""
     return np.where((status == "unstable") | (other == "unstable"), "unstable", "ok")
 
 
 def where(frame: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
-    """Rows whose columns equal what is wanted, or one of what is wanted."""
+    """Select the rows whose columns equal the wanted value, or one of the wanted values."""
     keep = np.ones(len(frame), dtype=bool)
     for column, value in wanted.items():
         keep &= frame[column].isin([value] if np.isscalar(value) else list(value)).to_numpy()
@@ -110,7 +117,7 @@ def where(frame: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
 
 
 def short(value: float) -> str:
-    """A count as a tick says it: 10k, 1M; others in full.
+    """Write a count as a tick: 10k, 1M; others in full.
 
     >>> [short(n) for n in (32, 2_048, 10_000, 1_000_000)]
     ['32', '2,048', '10k', '1M']
@@ -122,7 +129,7 @@ def short(value: float) -> str:
 
 
 def binary(size: float) -> str:
-    """Bytes in binary units, as caches are.
+    """Write bytes in binary units.
 
     >>> [binary(n) for n in (512, 48 << 10, 33_554_432)]
     ['512 B', '48 KiB', '32 MiB']

@@ -1,4 +1,4 @@
-"""The contestants under test: every name in the registry with its defaults, and the options worth a run of their own.
+"""The implementations under test: every name in the registry with its defaults, and options worth a run of their own.
 
 The GPU tree is tested by its kernels' text run on the host, whether or not there is a device.
 """
@@ -47,7 +47,7 @@ def _label(name: str, options: dict[str, Any]) -> str:
 
 
 def make(name: str, capacity: int, **settings: Any) -> SumTree:
-    """A contestant with its defaults, where it is tested."""
+    """An implementation with its defaults, where it is tested."""
     return impls.make(name, capacity, **(ALWAYS.get(name, {}) | settings))
 
 

@@ -1,5 +1,6 @@
 """Small random mapping problems that have a bit of everything, and the answer by nested loops over ``outcome``."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from dse.estimate import Estimate, Evidence
 from dse.solver.objectives import Objective, threshold, tie_key, value
-from dse.solver.problem import PARTS, Configuration, Flow, Hop, Option, Part, Problem
+from dse.solver.problem import PARTS, TREE, Configuration, Flow, Hop, Option, Part, Problem
 from dse.solver.search import Answer
 from dse.solver.throughput import fits, outcome
 
@@ -105,9 +106,18 @@ def random_problem(random: np.random.Generator) -> Problem:
 
 def every(problem: Problem) -> Iterator[Configuration]:
     """All configurations, whether they fit or not."""
-    for chosen in itertools.product(*(problem.options[part] for part in PARTS)):
+    for chosen in itertools.product(*problem.axes):
+        options = {option.part: option for choice in chosen for option in choice}
         for depth in problem.depths:
-            yield Configuration(*chosen, depth=depth)
+            yield Configuration(**options, depth=depth)
+
+
+def with_trees(problem: Problem, random: np.random.Generator) -> Problem:
+    """The same where some pairs of sampling and updating go together, and no others."""
+    pairs = list(itertools.product(problem.options["sampling"], problem.options["updating"]))
+    kept = random.choice(len(pairs), size=random.integers(1, len(pairs) + 1), replace=False)
+    options = {part: held for part, held in problem.options.items() if part not in TREE}
+    return dataclasses.replace(problem, options=options, trees=tuple(pairs[place] for place in sorted(kept)))
 
 
 def all_answers(problem: Problem, objective: Objective) -> list[Answer]:

@@ -1,4 +1,4 @@
-"""The search for samplers and a batch against brute force, over replayed tables."""
+"""Tests of the search for samplers and a batch: brute force, over replayed tables."""
 
 import math
 
@@ -12,7 +12,7 @@ SMALLEST = 18  # points from which on a third of the looks is always enough
 
 
 def replayed(table):
-    """A rate function of a table, and the values it was asked for."""
+    """Make a rate function of a table, and the list of the values it is asked for."""
     asked = []
 
     def rate(value):
@@ -27,7 +27,7 @@ def best_of(table):
 
 
 def unimodal(rng, count, top=1):
-    """Strictly up, level at the top over so many points, strictly down; the peak anywhere."""
+    """Sample rates that rise strictly, are level on top over so many points, and fall strictly; the peak anywhere."""
     values = np.unique(rng.integers(1, 10_000, 3 * count))[:count].tolist()
     peak = int(rng.integers(0, count - top + 1))
     rates = np.sort(rng.uniform(0.1, 100, count - top))
@@ -94,7 +94,7 @@ def test_every_answer_is_brute_forces_or_of_points_with_one_peak():
 
 
 def test_a_low_plateau_hides_a_peak():
-    """What cannot be told from the points seen, as the module says."""
+    """Shapes between the points seen stay unseen, as the module says."""
     table = dict.fromkeys(range(1, 21), 1.0) | {20: 9.0}
     found = search(list(table), table.__getitem__)
     assert (found.hz, found.not_unimodal) == (1.0, "")

@@ -1,4 +1,4 @@
-"""Core allocation against brute force, the scaling law, and eq. 5 as printed."""
+"""Tests of core allocation: brute force, the scaling law, and eq. 5 of [Zhang2021] as printed."""
 
 import math
 
@@ -18,13 +18,13 @@ def usl(name, law, cores, rng=None):
     return curve(name, {x: law.hz(x) * noise[x] for x in range(1, cores + 1)}, "modeled")
 
 
-def drawn(rng, cores):
+def random_curves(rng, cores):
     laws = [Scaling(10 ** rng.uniform(1, 4), rng.uniform(0, 0.3), rng.choice([0, 1e-4, 1e-2]), 1.0) for _ in range(2)]
     return [usl(name, law, cores, rng) for name, law in zip(("f_a", "f_l"), laws, strict=True)]
 
 
 def by_brute_force(f_a, f_l, u, cores, reserved):
-    """The definition, in the order of its rules."""
+    """Find the best split by the definition, in the order of its rules."""
     best = None
     for used in range(2, cores - reserved + 1):
         for x_a in range(1, used):
@@ -37,7 +37,7 @@ def by_brute_force(f_a, f_l, u, cores, reserved):
 def test_the_choice_is_that_of_brute_force_on_56_cores():
     rng = np.random.default_rng(0)
     for _ in range(60):
-        f_a, f_l = drawn(rng, 56)
+        f_a, f_l = random_curves(rng, 56)
         u, reserved = rng.choice([1, 2, 4, 64]), int(rng.integers(0, 4))
         found = allocate(f_a, f_l, u, 56, reserved)
         assert (found.hz, found.actors, found.learners) == by_brute_force(f_a, f_l, u, 56, reserved)
@@ -89,7 +89,7 @@ def test_eq_5_as_printed_may_have_no_solution_or_a_slow_one():
     assert solutions[0].hz == 28 * solutions[-1].hz
     assert solutions[0].bottleneck == "neither"
     rng = np.random.default_rng(1)
-    f_a, f_l = drawn(rng, 56)
+    f_a, f_l = random_curves(rng, 56)
     assert printed_allocations(f_a, f_l, 1, 56, 0.0) == ()
     for one in printed_allocations(f_a, f_l, 1, 56, 0.05):
         assert abs(one.ratio - 1) <= 0.05

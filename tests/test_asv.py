@@ -118,7 +118,10 @@ def test_what_is_modeled_is_tracked_and_never_timed():
 
 @pytest.mark.parametrize(
     ("contestant", "capacity", "reason"),
-    [("nobody", 300, "There is no contestant 'nobody'"), ("python", 1_000_000, "python is too slow with more than")],
+    [
+        ("nobody", 300, "There is no implementation 'nobody'"),
+        ("python", 1_000_000, "python is too slow with more than"),
+    ],
 )
 def test_a_cell_that_cannot_be_had_is_skipped_with_the_reason(contestant, capacity, reason):
     with pytest.raises(NotImplementedError, match=reason):
@@ -145,7 +148,7 @@ def test_a_tree_that_refuses_the_case_is_skipped_and_a_wrong_answer_is_not(monke
         Update().setup("numpy", 301, 256)
 
 
-# Across commits, in a repository of its own: this checkout's files, the same code again, every draw done twice.
+# Across commits, in a repository of its own: this checkout's files, the same code again, every sample taken twice.
 # asv installs its environment, which takes the network or a cache of packages.
 
 DRAWS = ["--bench", r"Draw\.time_draw\('numba'"]

@@ -1,4 +1,4 @@
-"""Claims about other libraries, from records whose truth is known."""
+"""Tests of claims about other libraries, on records whose truth is known."""
 
 import dataclasses
 
@@ -11,9 +11,9 @@ CAPACITIES = (1 << 10, 1 << 14, 1 << 17, 1 << 20)
 FOUR, HUNDRED, LINEAR = range(3)
 
 
-def timed(contestant, seconds, dtype="float32", **fields):
-    """Records of a contestant's draw and update at B = 128; ``seconds`` of both by N."""
-    shape = {"primitive": "peer", "batch": 128, "dtype": dtype, "contestant": contestant} | fields
+def timed(implementation, seconds, dtype="float32", **fields):
+    """Make records of an implementation's sample and update at B = 128; ``seconds`` of both by N."""
+    shape = {"primitive": "peer", "batch": 128, "dtype": dtype, "contestant": implementation} | fields
     return [
         measurement(op=op, capacity=n, median_seconds=share * seconds(n), **shape)
         for n in CAPACITIES

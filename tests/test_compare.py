@@ -23,7 +23,7 @@ SPIKES = 0.1  # of the samples take half as long again
 
 
 class Simulated:
-    """A worker whose times are drawn: ``slow`` of them are those of the cells it names, times two."""
+    """A worker whose times are random: ``slow`` of them are those of the cells it names, times two."""
 
     def __init__(self, rng, slow=(), untimed=()):
         self._rng, self._slow, self._untimed = rng, slow, untimed

@@ -1,4 +1,4 @@
-"""The twelve rules of the contract, for every contestant in the registry."""
+"""The twelve rules of the contract, for every implementation in the registry."""
 
 import copy
 import pickle
@@ -14,7 +14,7 @@ from impls.levels import level_sizes
 from impls.sumtree.oracle import Oracle
 from tests.contestants import DEFAULTS, FANOUTS, NAMES, VARIANTS, capacities, contents, make, requires
 
-every_contestant = pytest.mark.parametrize(("name", "options"), DEFAULTS)
+every_implementation = pytest.mark.parametrize(("name", "options"), DEFAULTS)
 every_variant = pytest.mark.parametrize(("name", "options"), VARIANTS)
 
 
@@ -25,11 +25,11 @@ def filled(name, options, capacity=10, **settings):
     return tree
 
 
-# Rule 1 and equality: integer priorities, every integer mass, every listed capacity
+# Rule 1 and equality: integer priorities, every integer prefix value, every listed capacity
 
 
 @pytest.mark.parametrize("fanout", FANOUTS)
-@every_contestant
+@every_implementation
 def test_integer_priorities_give_the_oracles_bits(name, options, fanout):
     rng = np.random.default_rng(fanout)
     for capacity in capacities(fanout):
@@ -50,7 +50,7 @@ def test_integer_priorities_give_the_oracles_bits(name, options, fanout):
             assert np.array_equal(tree.prefix_sum_index(mass), oracle.prefix_sum_index(mass))
 
 
-@every_contestant
+@every_implementation
 def test_a_million_leaves(name, options):
     capacity = 1_000_000
     rng = np.random.default_rng(6)
@@ -167,8 +167,8 @@ def test_an_overwritten_duplicate_leaves_no_trace_in_the_sums(name, options):
     assert (tree.total(), tree.check()) == (2.0, 0.0)
 
 
-@every_contestant
-def test_contestants_without_threads_say_so(name, options):
+@every_implementation
+def test_implementations_without_threads_say_so(name, options):
     if type(impls.make(name, 1, **options)).threaded:
         assert impls.make(name, 10, threads=2, **options).threads == 2
     else:
@@ -350,7 +350,7 @@ def test_torchs_tensors_are_arrays(name, options, kind):
 # Rule 10: errors come before any write, and name the value and the bound
 
 
-@every_contestant
+@every_implementation
 @pytest.mark.parametrize("count", [1, 4, 64.0, np.int64(32), np.float32(2), np.array(8)])
 def test_a_number_of_draws_is_no_uniform(name, options, count):
     tree = filled(name, options)
@@ -362,7 +362,7 @@ def test_a_number_of_draws_is_no_uniform(name, options, count):
     assert indices.shape == (int(count),)
 
 
-@every_contestant
+@every_implementation
 @pytest.mark.parametrize("value", [1.5, -1, np.inf, np.nan, [4], [4.0, 5.0]])
 def test_other_values_outside_are_not_taken_for_a_number_of_draws(name, options, value):
     with pytest.raises(ValueError, match=r"is outside \[0, 1\)$"):
@@ -425,7 +425,7 @@ def test_refused_calls_say_why_and_change_nothing(name, options, case):
     assert tree.total() == 50.0
 
 
-@every_contestant
+@every_implementation
 def test_values_are_judged_before_rounding(name, options):
     tree = filled(name, options)
     almost_one = np.nextafter(np.longdouble(1), np.longdouble(0))
@@ -436,7 +436,7 @@ def test_values_are_judged_before_rounding(name, options):
             tree.sample(np.array([-np.longdouble("1e-4000")]))
 
 
-@every_contestant
+@every_implementation
 @pytest.mark.parametrize(("dtype", "leaves"), [("float32", [2.0**24, 1.0]), ("float16", [2048.0, 1.0])])
 def test_a_mass_is_compared_with_the_total_itself_not_with_its_rounding(name, options, dtype, leaves):
     tree = impls.make(name, 4, **options)
@@ -445,13 +445,13 @@ def test_a_mass_is_compared_with_the_total_itself_not_with_its_rounding(name, op
     assert tree.prefix_sum_index(np.array(leaves[:1], dtype)).tolist() == [1]
 
 
-@every_contestant
+@every_implementation
 def test_bad_uniforms_are_told_of_even_where_there_is_nothing_to_sample(name, options):
     with pytest.raises(ValueError, match="position 100"):
         impls.make(name, 10, **options).sample(np.where(np.arange(200) == 100, 2.0, 0.5))
 
 
-@every_contestant
+@every_implementation
 def test_empty_trees_have_nothing_to_sample(name, options):
     tree = impls.make(name, 10, **options)
     for call in (lambda: tree.sample(0.5), lambda: tree.prefix_sum_index(0.0), lambda: tree.sample(np.zeros(2000))):
@@ -474,7 +474,7 @@ def test_empty_trees_have_nothing_to_sample(name, options):
         (ValueError, {"fanuot": 4}, ["no option 'fanuot'"]),
     ],
 )
-@every_contestant
+@every_implementation
 def test_bad_settings_are_refused(name, options, error, settings, words):
     with pytest.raises(error) as refusal:
         impls.make(name, **({"capacity": 10} | settings), **options)
@@ -483,7 +483,7 @@ def test_bad_settings_are_refused(name, options, error, settings, words):
 
 
 @given(data=st.data())
-@every_contestant
+@every_implementation
 def test_any_refused_update_changes_nothing(name, options, data):
     tree = filled(name, options, capacity=20, fanout=4)
     batch = data.draw(st.integers(1, 30))
@@ -503,7 +503,7 @@ def test_any_refused_update_changes_nothing(name, options, data):
 
 
 @given(data=st.data())
-@every_contestant
+@every_implementation
 def test_update_and_sample_invariants(name, options, data):
     capacity, fanout = data.draw(st.integers(1, 80)), data.draw(st.sampled_from([2, 3, 16]))
     tree = impls.make(name, capacity, fanout=fanout, **options)
@@ -529,8 +529,8 @@ def test_update_and_sample_invariants(name, options, data):
 
 
 @pytest.mark.parametrize("target", NAMES)
-@every_contestant
-def test_state_loads_into_any_contestant_at_any_fanout(name, options, target):
+@every_implementation
+def test_state_loads_into_any_implementation_at_any_fanout(name, options, target):
     rng = np.random.default_rng(3)
     source = impls.make(name, 333, fanout=16, **options)
     source.update(np.arange(333), rng.integers(0, 9, 333))

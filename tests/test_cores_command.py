@@ -1,4 +1,4 @@
-"""How many cores to actors and to learners, asked on the command line."""
+"""Tests of ``python -m dse cores`` and of ``platform_split``."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def test_the_answer_comes_first_and_the_records_last(capsys):
 
 
 def test_rates_are_the_profiles_own():
-    """Against the records themselves: seconds of a call, which are those of one step of any actor, or of a learner."""
+    """Rates are those of the records: seconds of a call are those of a step of any actor, or of a learner."""
     given = platform_split("this", "hopper_ddpg", machine=MACHINE)
     path = Path("results") / MACHINE / "profile-hopper_ddpg-quick.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -156,7 +156,7 @@ def test_eq_5_as_printed_is_told(capsys):
     given = split_cores(curve("f_a", even), curve("f_l", even), 1, 8)
     assert given.printed == (4, given.choice)
     _, text, _ = told(capsys, *HERE, "hopper_ddpg")
-    assert "eq. 5 as printed has no solution in whole cores" in text
+    assert "eq. 5 of [Zhang2021] as printed has no solution in whole cores" in text
 
 
 def test_sides_that_slow_each_other_down_are_told(capsys):

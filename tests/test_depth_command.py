@@ -1,4 +1,4 @@
-"""How many batches to draw ahead, asked on the command line."""
+"""Tests of ``python -m dse depth`` and of ``platform_depth``."""
 
 import dataclasses
 import itertools
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dse.__main__ import main
+from dse.mapping.answer import Shortage, lacking
 from dse.mapping.question import recommend_mapping
 from dse.solver.problem import ProblemError
 from dse.solver.simulation import Network, Visit
@@ -35,10 +36,12 @@ def test_the_answer_comes_first(capsys):
     assert (code, errors) == (0, "")
     lines = text.splitlines()
     assert lines[0] == "a loop of the times given:"
-    assert lines[2] == "  draw 2 batches ahead: D* = 2 by the closed form, 500 gradient steps a second at most, modeled"
+    assert (
+        lines[2] == "  sample 2 batches ahead: D* = 2 by the closed form, 500 gradient steps a second at most, modeled"
+    )
     assert lines[3] == "  simulated with exact times: D = 1 is within 3% of that"
     assert "  depth 1 loses 2.4 % by the closed form; 2.4 % simulated with exact times; " in text
-    assert "seed 3 prints no loss of reward at D = 50" in " ".join(text.split())
+    assert "[Zhang2023] prints no loss of reward at D = 50" in " ".join(text.split())
     assert all(len(line) <= 120 for line in lines)
 
 
@@ -81,9 +84,9 @@ def test_a_platforms_times_are_those_of_its_best_mapping(capsys):
 def test_in_turns_nothing_is_gained(capsys):
     code, text, _ = told(capsys, "--workload", "hopper_ddpg", "--machine", MACHINE)
     assert code == 0
-    assert "draw none ahead: D* = 0 by the closed form" in text
-    assert "everything takes turns on one engine, so drawing ahead gains nothing" in text
-    assert "note: the workload draws 50 ahead" in text
+    assert "sample none ahead: D* = 0 by the closed form" in text
+    assert "everything takes turns on one engine, so sampling ahead gains nothing" in text
+    assert "note: the workload samples 50 ahead" in text
     assert f"records: those of machine {MACHINE} in results" in text
     together = depth_of(published_loop(1.0, 2.0, 0.5, 0.3, together=True))
     assert (together.depth, together.simulated[0].depth) == (0, 0)
@@ -142,7 +145,6 @@ def test_a_depth_is_enough_where_its_rate_is_near_the_most():
         ([*OWN, "--spread", "nan"], "the spread of times (cv) is 0 or from 1e-06 to 3, not nan"),
         ([*OWN, "--spread", "1e-200"], "the spread of times (cv) is 0 or from 1e-06 to 3, not 1e-200"),
         ([*OWN, "--together", "--transfer-us", "5"], "--together has nothing to transfer"),
-        (["--workload", "hopper_ddpg", "--machine", MACHINE, "--fix", "arrangement=pipelined"], "cpu.cores has 2 of 3"),
         (["--workload", "hopper_ddpg", "--machine", MACHINE, "--fix", "speed=3"], "no key 'speed' to fix"),
         (["--workload", "hopper_ddpg", "--machine", MACHINE, "--exclude", "gpu"], "no device 'gpu' to exclude"),
         (["--workload", "chess"], "chess"),
@@ -154,6 +156,30 @@ def test_bad_input_is_refused_in_a_sentence(capsys, arguments, reason):
     assert errors.startswith("error: ")
     assert reason in errors
     assert len(errors.splitlines()) == 1
+
+
+def test_where_nothing_fits_it_says_what_would_as_recommend_does(capsys):
+    asked = ["--platform", "edge", "--workload", "pong_dqn", "--fix", "capacity=100M"]
+    for more in ([], ["--json"]):
+        assert main(["recommend", *asked, *more]) == 1
+        other = capsys.readouterr().out
+        assert told(capsys, *asked, *more) == (1, other, "")
+        assert ('"cpu.memory_bytes": [4294967296.0, ' if more else "  cpu.memory: have 4.295 GB, need ") in other
+    code, text, _ = told(capsys, "--workload", "hopper_ddpg", "--machine", MACHINE, "--fix", "arrangement=pipelined")
+    assert (code, text.splitlines()[1:]) == (1, ["  cpu.cores: have 2, need 3"])
+    with pytest.raises(ProblemError, match=r"pong_dqn does not fit edge as asked: cpu\.memory: have 4\.295 GB, need"):
+        platform_depth("edge", "pong_dqn", fix={"capacity": 10**8})
+
+
+def test_amounts_of_memory_are_told_in_units_that_suit_them():
+    """Bytes are in MB below 1e9, and in GB from there on; other budgets are as they are."""
+    short = {"cpu.memory_bytes": (2e6, 999e6), "gpu.memory_bytes": (5e8, 1e9), "cpu.cores": (2.0, 3.0)}
+    shortage = Shortage("a", "b", (short, {"gpu.memory_bytes": (1.0, 2.5e9)}), (("cpu", "gpu"),))
+    assert lacking(shortage) == [
+        "cpu.memory: have 2 MB, need 999 MB and gpu.memory: have 0.5 GB, need 1 GB and cpu.cores: have 2, need 3",
+        "gpu.memory: have 1e-09 GB, need 2.5 GB",
+        "no chain of links from cpu to gpu",
+    ]
 
 
 def test_without_the_simulator_it_says_what_to_install(capsys, monkeypatch):

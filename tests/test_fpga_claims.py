@@ -1,4 +1,4 @@
-"""Seed 3's figures computed again: known answers, and verdicts that turn when what was printed does."""
+"""Tests of the claims of [Zhang2023] about its RMM: known answers, and verdicts that turn with a printed number."""
 
 import itertools
 import math
@@ -123,7 +123,7 @@ def test_exact_leaves_are_never_told_from_float64():
     assert all(fit.passes and not fit.zeros for fit in fixed_point.fits() if fit.leaf_bits >= 24)
 
 
-def test_leaves_stored_as_zero_are_never_drawn_and_counted():
+def test_leaves_stored_as_zero_are_never_sampled_and_counted():
     fit = fixed_point.fit_of("rank^-1.0", 14)
     leaves = fixed_point.priorities("rank^-1.0")
     tree = impls.make("fpga", leaves.size, dtype="float64", leaf_bits=14, fraction_bits=fit.fraction_bits)
@@ -131,8 +131,8 @@ def test_leaves_stored_as_zero_are_never_drawn_and_counted():
     assert fit.zeros == gone.sum() > 0
     assert fit.lost == pytest.approx(leaves[gone].sum() / leaves.sum())
     tree.update(np.arange(leaves.size), leaves)
-    drawn, _ = tree.sample(np.random.default_rng(0).random(4_096))
-    assert not gone[drawn].any()
+    sampled, _ = tree.sample(np.random.default_rng(0).random(4_096))
+    assert not gone[sampled].any()
 
 
 # Banks and design points

@@ -1,4 +1,4 @@
-"""``python -m dse fpga``: what it prints, what JSON holds, and a sentence for what cannot be answered."""
+"""Tests of ``python -m dse fpga``: what it prints, what JSON holds, and a sentence for what cannot be answered."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_the_answer_names_design_bottleneck_shares_runner_up_and_sources(capsys)
         "SLR0 + SLR2 (learner)",
         "SLR1 (RMM)",
         "runner-up: DP = 4",
-        "seed 3's greedy allocation: DP = 2",
+        "greedy allocation of [Zhang2023]: DP = 2",
         "slices: datasheet, platform u200: VU9P",
         "clock: assumed, 200 MHz",
     ):

@@ -1,4 +1,4 @@
-"""Exploration against brute force, argmax and tie, and the properties an optimum must have."""
+"""Tests of the exploration: brute force, argmax and tie, and the properties an optimum must have."""
 
 import dataclasses
 import itertools
@@ -73,7 +73,7 @@ def test_more_of_a_budget_is_never_slower(network, batch, budget, kind, more, fi
 @settings(max_examples=40, deadline=None)
 @given(NETWORKS, st.integers(1, 200), st.integers(1, 200), BUDGETS)
 def test_a_larger_batch_takes_no_longer_a_sample_but_for_its_last_round(network, batch, more, budget):
-    """The only reason is ceil(B / DP): the last round of the pipelines may be short of up to DP - 1 samples."""
+    """Only ceil(B / DP) is the reason: the last round of the pipelines may be short of up to DP - 1 samples."""
     small, large = Problem(network, batch, budget), Problem(network, batch + more, budget)
     if time_of(small) == float("inf"):
         return
@@ -87,7 +87,7 @@ def test_a_larger_batch_takes_no_longer_a_sample_but_for_its_last_round(network,
 
 
 def test_the_last_round_is_a_true_reason():
-    """One sample more for two pipelines costs each a whole round."""
+    """A sample more for two pipelines costs each a whole round."""
     even, odd = (learner.ledger(learner.Learner(parse("mlp:2-3"), 2, (1, 1, 1), 9), batch) for batch in (8, 9))
     assert odd.cycles / 9 > even.cycles / 8
 
@@ -173,7 +173,7 @@ SLICES = [
 
 
 def nested(network, space, slices, sharing):
-    """Every RMM in every slice that it fits, each with the best learner for what is left."""
+    """Try every RMM in every slice that it fits, each with the best learner for what is left."""
     whole = pooled([one.budget for one in slices])
     for point in rmm_search.priced(space):
         for held in slices:

@@ -66,7 +66,7 @@ def test_without_quoted_numbers_it_says_so(tmp_path):
 def test_a_figure_says_its_units_in_plain_numbers_and_that_it_is_no_measurement(drawn, name):
     figure = drawn[name]
     figure.draw_without_rendering()
-    assert re.search(r"\? \((modeled|computed from seeded draws)\)$", figure.subfigs[0].get_suptitle())
+    assert re.search(r"\? \((modeled|computed from seeded samples)\)$", figure.subfigs[0].get_suptitle())
     assert re.search(r"\((us|ms|ratio|number)\)$", figure.axes[0].get_ylabel())
     for axes in figure.axes:
         assert axes.get_xlabel()

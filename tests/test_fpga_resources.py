@@ -101,7 +101,7 @@ class TestMutations:
 
 class TestOfTheWhole:
     def test_the_published_trees_bits(self):
-        """Seed 3, Table VI: 4.5 MB for K = 2 and 2^20 leaves, which 17-bit leaves give."""
+        """[Zhang2023, Table VI]: 4.5 MB for K = 2 and 2^20 leaves, which 17-bit leaves give."""
         assert resources.resources(Design(1 << 20, 2, 17)).sram_bits / 8 / 2**20 == pytest.approx(4.5, abs=1e-5)
 
     def test_it_takes_no_dsp_blocks_where_the_published_one_takes_40_a_pipeline(self):

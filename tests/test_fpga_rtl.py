@@ -36,7 +36,7 @@ def _levels(design, values):
 
 
 def drawn(design, leaves, masses):
-    """The smallest leaf, in the order of banks and of places in them, whose inclusive prefix sum is above the mass."""
+    """The first leaf, by banks and within them, whose inclusive prefix sum is above the prefix value."""
     order = sorted(range(design.capacity), key=design.bank_of)
     sums = list(accumulate(leaves[leaf] for leaf in order))
     return tuple(order[next(place for place, total in enumerate(sums) if total > mass)] for mass in masses)

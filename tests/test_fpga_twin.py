@@ -1,4 +1,4 @@
-"""The contestant is the hardware's twin: the same batches, the same leaves and sums, in the simulated hardware."""
+"""The FPGA tree is the hardware's twin: the same batches, the same leaves and sums, in the simulated hardware."""
 
 import numpy as np
 import pytest

@@ -41,7 +41,7 @@ def test_without_a_device_it_stops_with_one_sentence(with_cupy, tmp_path, capsys
     assert run(tmp_path) == 2
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
-    assert said[0].startswith("error: Contestant 'cupy' needs a CUDA device")
+    assert said[0].startswith("error: Implementation 'cupy' needs a CUDA device")
     assert not list(tmp_path.iterdir())
 
 

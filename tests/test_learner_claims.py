@@ -1,4 +1,4 @@
-"""Seed 3's learner computed again: known answers, and verdicts that turn when what was printed does."""
+"""Tests of the claims of [Zhang2023] about its learner: known answers, and verdicts that turn with a printed number."""
 
 import pytest
 
@@ -87,7 +87,7 @@ def test_the_published_cartpole_design_makes_its_throughput(found):
 
 
 def test_the_clock_is_inferred_from_the_same_design(found):
-    """Its three hints are a claim of the device; the learner's law gives the same cycles a stage."""
+    """Three hints at the clock are a claim of the device; the learner's law gives the same cycles a stage."""
     clock = next(claim for claim in rmm_device.verdicts(found) if "TOPS" in claim.text)
     cycles = learner_points.published_cycles(found) / (16384 / 2 + 8)
     assert f"{cycles:.2f} cycles each at 200 MHz" in clock.evidence

@@ -1,4 +1,4 @@
-"""Questions about serial loops: drawn by a seed, measured and resumed, and predicted from what was there before."""
+"""Questions about serial loops: random by a seed, measured and resumed, and predicted from what was there before."""
 
 import dataclasses
 import json

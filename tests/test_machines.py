@@ -1,4 +1,4 @@
-"""Whose records answer: a machine's key, which machine is the nearest, and what answers say of it."""
+"""Tests of whose records answer: a machine's key, the nearest machine, and what answers say of it."""
 
 import dataclasses
 import importlib
@@ -43,18 +43,18 @@ HERE = {"key": "fresh", **fingerprints.processor(CPUINFO), "cores": 2, "caches":
 
 
 def but(**facts):
-    """This machine with other facts."""
+    """Make this machine with other facts."""
     return HERE | facts
 
 
 def told_of_old(machine):
-    """What records of the old key tell of it."""
+    """Keep the facts that records of the old key state of a machine."""
     return {name: machine[name] for name in ("key", "cpu", "cores", "caches")}
 
 
 @pytest.fixture
 def here(monkeypatch):
-    """Makes a machine the one that asks."""
+    """Make a machine the one that asks."""
 
     def put(facts=HERE):
         for module in ("dse.machines", "dse.platforms.reading"):
@@ -67,7 +67,7 @@ def here(monkeypatch):
 
 @pytest.fixture
 def results(tmp_path):
-    """A folder as in a fresh clone: shipped records, of one other machine."""
+    """Make a folder as in a fresh clone: shipped records, of one other machine."""
     without = shutil.ignore_patterns("training", "questions*")
     for name in (OLD, "quoted", "fpga"):
         shutil.copytree(SHIPPED / name, tmp_path / "results" / name, ignore=without)
@@ -81,7 +81,7 @@ def write(path, found):
 
 
 def sweep_of(results, facts, utc="2026-01-01T00:00:00+00:00"):
-    """A machine's sweep in the folder of its key."""
+    """Write a machine's sweep into the folder of its key."""
     path = results / facts["key"] / "quick.jsonl"
     write(path, (dataclasses.replace(one, machine=facts, utc=utc) for one in swept(threads=(1,))))
 
@@ -408,7 +408,7 @@ def test_records_without_a_sweep_say_what_to_measure(here, tmp_path):
 
 
 def test_an_installed_copy_advises_no_benchmarks(tmp_path):
-    """What a wheel holds, asked from an empty folder, then with the results of a checkout."""
+    """Ask what a wheel holds from an empty folder, then with the results of a checkout."""
     for package in ("impls", "dse"):
         shutil.copytree(
             SHIPPED.parent / package, tmp_path / "site" / package, ignore=shutil.ignore_patterns("__pycache__")

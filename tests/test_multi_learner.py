@@ -1,4 +1,4 @@
-"""Several learners: the printed formulas beside what follows from their own premises."""
+"""Tests of several learners: the printed formulas beside what follows from their own premises."""
 
 import dataclasses
 import itertools
@@ -29,14 +29,14 @@ NOTHING = FlatThenLinear(0.0, 0.0)
 NOTE = Terms(2, 1.0, FlatThenLinear(0.0, 2.0), 0.0, NOTHING, 0.0, NOTHING, shared_link=True)  # 2 T_b = 2 with L = 2
 
 
-def drawn(rng):
+def random_terms(rng):
     a, b, c, d, e, f, g, h = rng.uniform(0.01, 1, 8).tolist()
     laws = FlatThenLinear(a, b / 64), FlatThenLinear(c / 10, d / 640), FlatThenLinear(e / 10, f / 10)
     return Terms(64, g, laws[0], 0.05 * h, laws[1], 0.1 * h, laws[2], bool(rng.integers(2)))
 
 
 def test_the_worked_points_are_speed_up_over_learners():
-    """Seed 4's text: two learners are 1.25 times as fast, "0.63"; four 1.34 times, "0.34". Halves are rounded up."""
+    """The text of [Zhang2022]: two learners are 1.25 times as fast, "0.63"; four 1.34 times, "0.34" (halves are up)."""
     for speedup, learners, printed in ((1.25, 2, "0.63"), (1.34, 4, "0.34")):
         # A system of so many learners that is so many times as fast: averaging takes what is missing.
         average = FlatThenLinear(1 / speedup - 1 / learners, 0.0)
@@ -51,7 +51,9 @@ def test_what_5_3_drops():
     assert printed_data_parallel_factor(NOTE, 2) == pytest.approx(2 / 3)
     rng = np.random.default_rng(0)
     for learners in (2, 3, 8):
-        terms = dataclasses.replace(drawn(rng), update_seconds=0.0, passes=FlatThenLinear(0.0, 0.01), shared_link=False)
+        terms = dataclasses.replace(
+            random_terms(rng), update_seconds=0.0, passes=FlatThenLinear(0.0, 0.01), shared_link=False
+        )
         whole = terms.passes.seconds(terms.batch)
         synchronized = (
             terms.records.seconds(64 / learners) + 2 * terms.weights_seconds + terms.average.seconds(learners)
@@ -67,7 +69,7 @@ def test_what_5_3_drops():
 def test_5_6_is_exact_where_its_premises_hold_and_optimistic_elsewhere():
     rng = np.random.default_rng(1)
     for learners, horizon in itertools.product((2, 4, 8), (1, 5, 25)):
-        terms = drawn(rng)
+        terms = random_terms(rng)
         premises = dataclasses.replace(
             terms, update_seconds=0.0, passes=FlatThenLinear(0.0, terms.passes.each_seconds), shared_link=False
         )
@@ -82,7 +84,7 @@ def test_5_6_is_exact_where_its_premises_hold_and_optimistic_elsewhere():
 
 
 def test_one_learner_scales_perfectly_and_sends_nothing():
-    terms = drawn(np.random.default_rng(2))
+    terms = random_terms(np.random.default_rng(2))
     assert data_parallel_factor(terms, 1) == spo_factor(terms, 1, 1) == 1.0
     assert spo_seconds(terms, 1, 7) == single_seconds(terms)
 
@@ -90,7 +92,7 @@ def test_one_learner_scales_perfectly_and_sends_nothing():
 def test_a_step_never_gets_longer_with_h_nor_is_its_factor_above_one():
     rng = np.random.default_rng(3)
     for _ in range(200):
-        terms, learners = drawn(rng), int(rng.integers(1, 17))
+        terms, learners = random_terms(rng), int(rng.integers(1, 17))
         times = [spo_seconds(terms, learners, horizon) for horizon in (1, 2, 5, 10, 25, 100)]
         assert times == sorted(times, reverse=True)
         assert 0 < spo_factor(terms, learners, 100) <= 1
@@ -109,7 +111,7 @@ def test_points_are_in_the_order_of_the_figure_and_know_their_difference():
 def test_the_choice_is_the_shortest_step_with_few_learners_and_a_small_h():
     rng = np.random.default_rng(4)
     for _ in range(300):
-        terms = drawn(rng)
+        terms = random_terms(rng)
         learners, horizons = (1, 2, 4, 8), (1, 5, 10, 25)
         best = None
         for count in learners:

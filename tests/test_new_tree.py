@@ -183,7 +183,7 @@ def test_a_tree_that_is_fastest_is_recommended(project, capacity, batch):
 
 
 def tree_of(given):
-    """The contestant that a mapping draws from."""
+    """the implementation that a mapping samples from."""
     (part,) = (part for part in given["parts"] if part["part"] == "updating")
     return part["details"]["contestant"]
 

@@ -227,7 +227,8 @@ def test_without_a_folder_for_the_cache_it_still_works(tmp_path):
 
 def test_without_the_compiler_there_is_a_reason():
     code = "import impls; print(impls.why_not('numba'))"
-    assert run(code, NUMBA_DISABLE_JIT="1").strip() == "Contestant 'numba' is compiled, and NUMBA_DISABLE_JIT is set."
+    sentence = "Implementation 'numba' is compiled, and NUMBA_DISABLE_JIT is set."
+    assert run(code, NUMBA_DISABLE_JIT="1").strip() == sentence
 
 
 WALK = """

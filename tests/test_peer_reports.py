@@ -95,7 +95,7 @@ def test_both_figures_draw_a_contestant_alike(tmp_path):
 
 
 def test_the_table_is_sorted_with_ours_bold_and_the_fastest_marked(tmp_path):
-    held = rows(text(list(peers()), tmp_path), "contestant")
+    held = rows(text(list(peers()), tmp_path), "implementation")
     names = [row[0][1] for row in held]
     assert names[:3] == ["numba float32, unchecked", "numba float32", "numba float64"]
     assert names.index("torchrl float32") < names.index("torchrl float64") < names.index("tianshou")
@@ -214,12 +214,12 @@ def test_a_broken_file_of_checks_costs_only_its_table(tmp_path):
 def test_records_on_disk_make_the_section(tmp_path):
     folder = write(tmp_path, peers())
     accuracy.write(checks(), folder / KEY / ACCURACY_FILE)
-    assert len(rows(text(records.read_folder(folder, KEY), folder / KEY), "contestant")) == len(PEERS)
+    assert len(rows(text(records.read_folder(folder, KEY), folder / KEY), "implementation")) == len(PEERS)
 
 
 def test_a_version_is_that_of_the_package_of_its_own():
     found = list(peers())
-    versions = {one.label: one.version for one in peer_section.contestants(found, found)}
+    versions = {one.label: one.version for one in peer_section.implementations(found, found)}
     assert versions["numba float32"] == "0.68"
     assert versions["torchrl float32"] == "0.7"
     assert versions["rllib"] == "ray 0.5"

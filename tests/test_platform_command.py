@@ -1,4 +1,4 @@
-"""python -m dse platform: what it prints, what it writes, and its exit codes."""
+"""Tests of ``python -m dse platform``: what it prints, what it writes, and its exit codes."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def ask(capsys, *words):
-    """(exit code, what is printed, what is complained of) of a platform command."""
+    """Run a platform command; returns (exit code, stdout, stderr)."""
     code = main(["platform", *map(str, words)])
     told = capsys.readouterr()
     return code, told.out, told.err

@@ -1,4 +1,4 @@
-"""Bad platform files: every fault is a sentence with its line, and nothing is ever a traceback."""
+"""Tests of bad platform files: every fault is a sentence with its line, and nothing is ever a traceback."""
 
 import random
 import time
@@ -18,12 +18,12 @@ SECOND_DEVICE = 16  # the line of its [[device]] in GOOD
 
 
 def line(words):
-    """The line of GOOD that begins with some words."""
+    """Find the number of the line of GOOD that begins with some words."""
     return next(number for number, text in enumerate(GOOD.splitlines(), 1) if text.startswith(words))
 
 
 def told(text):
-    """Every problem of a text, as LINE: SENTENCE."""
+    """List the problems of a text, each as LINE: SENTENCE."""
     return [f"{problem.line}: {problem.sentence}" for problem in problems(text, "mine.toml")]
 
 

@@ -1,4 +1,4 @@
-"""Platform files: what is shipped, what a bad file is told, and that nothing ever is a traceback."""
+"""Tests of platform files: the shipped ones, the sentences about bad ones, and that nothing ever is a traceback."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Bounds of loops against their simulation, and how many batches to draw ahead."""
+"""Tests of the bounds of loops against their simulation, and of how many batches to sample ahead."""
 
 import dataclasses
 import math
@@ -30,8 +30,8 @@ def timed(seconds):
     return Estimate(seconds, seconds, seconds, Evidence("made up", "modeled"))
 
 
-def drawn_case(rng):
-    """A problem and a configuration of it: parts may share engines, ways have one or two hops, links may be busy."""
+def random_case(rng):
+    """Sample a problem and a configuration: parts may share engines, routes have one or two hops, links may be busy."""
     chosen = {}
     for part in PARTS:
         device = rng.choice(DEVICES)
@@ -58,14 +58,14 @@ def drawn_case(rng):
 
 
 def highest_hz(found, depth, steps):
-    """What a window of so many steps may show: the bound, and what was under way or set off when it began."""
+    """Bound what a window of so many steps may show: batches under way or set off when it began count too."""
     return (1 + 2 * (depth + 1) / steps) * bound_hz(found, depth)
 
 
 def check_cases(count, steps, seed):
     rng = np.random.default_rng(seed)
     for number in range(count):
-        problem, configuration = drawn_case(rng)
+        problem, configuration = random_case(rng)
         found, depth = network(problem, configuration), configuration.depth
         assert bound_hz(found, depth) == pytest.approx(outcome(problem, configuration).hz)
         trained = network(problem, configuration, actors=False)
@@ -134,7 +134,7 @@ def test_a_curve_is_of_the_depths_asked_and_random_times_cost():
 
 
 def optimism(count, depths, steps):
-    """How much higher than the simulation the bound is, of random loops at each depth."""
+    """Compare the bound with the simulation, of random loops at each depth."""
     rng = np.random.default_rng(0)
     found = {depth: [] for depth in depths}
     for _ in range(count):

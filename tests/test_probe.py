@@ -1,4 +1,4 @@
-"""The probe of a machine: what it makes of samples, what it samples, and that it finds the same thing twice."""
+"""Tests of the probe of a machine: its numbers from samples, its samples, and that it finds the same thing twice."""
 
 import json
 import subprocess

@@ -1,8 +1,11 @@
-"""The names that `import dse` offers: they are there, they say what they are, they work on the shipped records."""
+"""Tests of the names that `import dse` offers: they are there, documented, and work on the shipped records."""
 
 import ast
+import functools
 import inspect
 import itertools
+import math
+import re
 import statistics
 import subprocess
 import sys
@@ -47,7 +50,7 @@ def test_what_is_promised_is_kept_and_nothing_else_is_there():
 
 
 def test_types_are_those_of_what_is_imported():
-    """What mypy sees and what runs are one list."""
+    """The list that mypy sees is the list that runs."""
     tree = ast.parse((ROOT / "dse" / "__init__.py").read_text())
     typed = next(node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
     seen = {alias.name: node.module for node in typed.body for alias in node.names}
@@ -96,6 +99,39 @@ def test_cores_and_depths_are_told():
     assert (given.choice.actors, given.choice.learners) == (3, 1)
     assert isinstance(dse.platform_split("this", "hopper_ddpg", machine=MACHINE), dse.CoreSplit)
     assert dse.platform_depth("u200", "hopper_ddpg", 0.0).depth == 1
+
+
+def test_whole_numbers_of_cores_may_be_floats_and_others_are_refused():
+    rate = dse.Rate(100.0, 100.0, 100.0, "measured")
+    curves = [dse.RateCurve(name, {1.0: rate, np.float64(2.0): rate, np.int64(3): rate}) for name in ("f_a", "f_l")]
+    assert [type(cores) for cores in curves[0].rates] == [int] * 3
+    assert dse.split_cores(*curves, 1, 8.0, 2.0) == dse.split_cores(*curves, 1, 8, 2)
+    asked = ("u200", "hopper_ddpg")
+    assert dse.platform_split(*asked, 8.0, reserved=1.0) == dse.platform_split(*asked, 8, reserved=1)
+    for cores, reserved in ((2.5, 0), (8, 0.5), (math.nan, 0), (math.inf, 0), (8, math.nan), (0.0, 0), (8, -1.0)):
+        bound = f"cores must be at least 1 and reserved at least 0, both whole, not {cores} and {reserved}"
+        for ask in (functools.partial(dse.split_cores, *curves, 1), functools.partial(dse.platform_split, *asked)):
+            with pytest.raises(dse.ProblemError, match=re.escape(bound)):
+                ask(cores=cores, reserved=reserved)
+    for cores in (1.5, math.nan, math.inf, 0.0):
+        with pytest.raises(dse.ProblemError, match=f"a rate on {cores} cores; cores are whole and at least 1"):
+            dse.RateCurve("f_a", {cores: rate})
+
+
+def test_results_may_be_named_by_a_string(tmp_path):
+    asked, folder = ("u200", "hopper_ddpg"), str(ROOT / "results")
+    mapping = dse.recommend_mapping(*asked, results=folder)
+    assert mapping == dse.recommend_mapping(*asked, results=Path(folder))
+    assert dse.explain_mapping(*asked, {"learner": "gpu"}, results=folder).best == mapping
+    assert dse.platform_split(*asked, results=folder) == dse.platform_split(*asked, results=Path(folder))
+    assert dse.platform_depth(*asked, 0.0, results=folder) == dse.platform_depth(*asked, 0.0, results=Path(folder))
+    tree = dse.recommend(1_000_000, 256, results=folder, machine=MACHINE)
+    assert tree == dse.recommend(1_000_000, 256, results=Path(folder), machine=MACHINE)
+    assert dse.read_folder(folder, MACHINE) == dse.read_folder(Path(folder), MACHINE)
+    with pytest.raises(dse.RecordError, match="no records here"):
+        dse.read_folder(str(tmp_path))
+    with pytest.raises(dse.RecordError, match="cannot be read"):
+        dse.read_file(str(tmp_path / "none.jsonl"))
 
 
 def test_a_cost_model_is_fitted_checked_and_held_against_measured_fanouts():

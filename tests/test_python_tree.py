@@ -26,7 +26,7 @@ def test_cutoff_nodes_form_a_parent_chain(leaves, fanout, fraction):
     for parent, child in itertools.pairwise(path):
         assert child // fanout == parent  # Theorem 2
     for depth, node in enumerate(path):
-        # Lemma 1 and the definition: the first node of the level whose prefix sum exceeds the mass.
+        # [Zhang2021, Lemma 1] and the definition: the level's first node whose prefix sum exceeds the prefix value.
         span = fanout ** (len(sizes) - 1 - depth)
         sums = [sum(leaves[first : first + span]) for first in range(0, len(leaves), span)]
         assert len(sums) == sizes[depth]
@@ -39,5 +39,5 @@ def test_the_root_is_updated_too(propagate):
     tree = impls.make("python", 9, fanout=3, propagate=propagate)
     tree.update([0, 8, 8], [1.0, 2.0, 4.0])  # Algorithm 2 as printed leaves the root at 0
     assert tree.total() == 5.0
-    tree.update(0, 0.5)  # seed 3's Algorithm 2 as printed would make this 5.5
+    tree.update(0, 0.5)  # [Zhang2023, Alg. 2] as printed would make this 5.5
     assert tree.total() == 4.5

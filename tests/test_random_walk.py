@@ -1,4 +1,4 @@
-"""Every contestant in lock-step with the oracle, check() after every step."""
+"""Every implementation in lock-step with the oracle, check() after every step."""
 
 import numpy as np
 import pytest

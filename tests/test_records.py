@@ -1,4 +1,4 @@
-"""Records: strict reading, append-only writing, nothing lost."""
+"""Tests of records: strict reading, append-only writing, nothing lost."""
 
 import dataclasses
 import errno
@@ -155,7 +155,7 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
 
 
 class _Full:
-    """Takes 100 bytes, then there is no room."""
+    """A write that takes 100 bytes and then finds no room."""
 
     def __init__(self, write):
         self._write, self._left = write, 100

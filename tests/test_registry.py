@@ -1,4 +1,4 @@
-"""The registry is the folder: adding a contestant touches one file."""
+"""The registry is the folder: adding an implementation touches one file."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ from .numpy_tree import NumpyTree
 
 
 class TwinTree(NumpyTree):
-    """A contestant of its own."""
+    """An implementation that the test adds."""
 '''
 
 
@@ -29,7 +29,7 @@ def test_names_and_reasons():
     for name in ("nope", "numbaa", "../numpy"):
         assert impls.why_not(name).endswith(("?", "."))
     assert "Did you mean 'numba'?" in impls.why_not("numbaa")
-    with pytest.raises(RuntimeError, match="There is no contestant 'nope'"):
+    with pytest.raises(RuntimeError, match="There is no implementation 'nope'"):
         impls.make("nope", 10)
 
 
@@ -59,7 +59,7 @@ def copy(tmp_path):
     return tmp_path / "impls" / "sumtree", run
 
 
-def test_a_file_dropped_in_is_a_contestant(copy):
+def test_a_file_dropped_in_is_an_implementation(copy):
     folder, run = copy
     (folder / "twin_tree.py").write_text(TWIN)
     shown = run("-c", "import impls; print(impls.names()); print(impls.make('twin', 100, fanout=4, padding='full'))")
@@ -77,7 +77,7 @@ def test_only_a_missing_library_becomes_a_reason(copy):
     (folder / "lost_tree.py").write_text("from . import module_that_is_nowhere\n")
     (folder / "none_tree.py").write_text("from .numpy_tree import NumpyTree\n")
     shown = run("-c", "import impls; print(impls.why_not('far'))")
-    assert shown.stdout == "Contestant 'far' needs the module 'library_that_is_nowhere', which is not installed.\n"
+    assert shown.stdout == "Implementation 'far' needs the module 'library_that_is_nowhere', which is not installed.\n"
     made = run("-c", "import impls; impls.make('far', 10)")
     assert "needs the module 'library_that_is_nowhere'" in made.stderr.splitlines()[-1]
     for name, words in (("bad", "name_that_is_nowhere"), ("lost", "module_that_is_nowhere"), ("none", "exactly one")):

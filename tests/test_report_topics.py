@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from dse.published.tree_claims import PAPER
 from tests.test_reports import KEY, record, write
 
+OTHER = f"{PAPER} again"  # which sorts next
 ROOT = Path(__file__).resolve().parent.parent
 TOPIC = '''
 """A made-up topic."""
@@ -78,12 +80,12 @@ def test_a_section_with_a_figure_is_one_new_file(copy):
 
 
 def test_claims_are_one_new_file_whether_of_a_known_paper_or_another(copy):
-    for name, paper in (("ninth", "seed 9"), ("more", "seed 0")):
+    for name, paper in (("ninth", OTHER), ("more", PAPER)):
         path = copy / "dse" / "published" / f"{name}_claims.py"
         path.write_text(CLAIMS.format(paper=paper, text=f"Made up by {paper}."))
     _, page = page_of(copy)
-    known, other = page.split("<h2>Claims of seed 0</h2>")[1].split("<h2>Claims of seed 9</h2>")
+    known, other = page.split(f"<h2>Claims of {PAPER}</h2>")[1].split(f"<h2>Claims of {OTHER}</h2>")
     row = "<td>Made up by {}.</td><td>confirmed</td><td>2 records</td>"
-    assert known.index("RLlib&#x27;s latency grows linearly") < known.index(row.format("seed 0"))
-    assert row.format("seed 9") in other
-    assert "seed 9" not in known
+    assert known.index("RLlib&#x27;s latency grows linearly") < known.index(row.format(PAPER))
+    assert row.format(OTHER) in other
+    assert OTHER not in known

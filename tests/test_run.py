@@ -97,7 +97,7 @@ def test_what_a_sweep_and_the_peers_measure_beside_their_cells_is_found_done_too
 
     path = RESULTS / "d7dae63b89" / "peers.jsonl"
     stamp = Stamp(read_file(path)[0].commit, False, "made up", peers.PEER, machine)
-    members = [peers._Member(fields, None, stamp) for fields in peers.contestants()]
+    members = [peers._Member(fields, None, stamp) for fields in peers.implementations()]
     options = peers._parser().parse_args(["--json"])
     copied = tmp_path / "peers.jsonl"
     copied.write_bytes(path.read_bytes())

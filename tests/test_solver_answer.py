@@ -1,5 +1,4 @@
 import dataclasses
-import itertools
 import json
 from pathlib import Path
 
@@ -14,11 +13,12 @@ from dse.mapping.what_if import with_changes
 from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
 from dse.solver.objectives import value
-from dse.solver.problem import PARTS, Configuration, Problem, ProblemError
+from dse.solver.problem import PARTS, TREE, Configuration, Problem, ProblemError
 from dse.solver.sensitivity import Spread, Terms, around, spreads
 from dse.solver.throughput import fits, outcome
 from dse.times.parts import Parts
 from impls.training import load
+from tests.solver_cases import every
 
 RESULTS = Path("results")
 HERE = RESULTS / "d7dae63b89" / "platform.toml"
@@ -41,24 +41,22 @@ def scaled(problem, number, factor):
         alpha, each = one.alpha_seconds * factor, one.seconds_per_byte * factor
         return dataclasses.replace(one, alpha_seconds=alpha, seconds_per_byte=each)
 
-    options = {
-        part: tuple(dataclasses.replace(option, time=time(option.time)) for option in held)
-        for part, held in problem.options.items()
-    }
+    def longer(option):
+        return dataclasses.replace(option, time=time(option.time))
+
+    options = {part: tuple(map(longer, held)) for part, held in problem.options.items()}
+    pairs = tuple(tuple(map(longer, pair)) for pair in problem.trees)
     ways = {pair: tuple(map(hop, way)) for pair, way in problem.ways.items()}
-    return dataclasses.replace(problem, options=options, ways=ways)
+    return dataclasses.replace(problem, options=options, trees=pairs, ways=ways)
 
 
 def same(problem, chosen):
     """A configuration's twin in a scaled problem."""
     found = {}
-    for part in PARTS:
-        one = chosen.of(part)
-        found[part] = next(
-            two
-            for two in problem.options[part]
-            if (two.name, two.device, two.engine) == (one.name, one.device, one.engine)
-        )
+    for two in problem.every_option():
+        one = chosen.of(two.part)
+        if (two.name, two.device, two.engine) == (one.name, one.device, one.engine):
+            found.setdefault(two.part, two)
     return Configuration(**found, depth=chosen.depth)
 
 
@@ -79,8 +77,7 @@ def here():
 def test_the_choice_over_all_places_is_that_of_nested_loops(here, objective):
     best, top = {}, 0.0
     for place, problem in here.problems.items():
-        for options in itertools.product(*(problem.options[part] for part in PARTS)):
-            one = Configuration(*options, depth=problem.depths[0])
+        for one in every(problem):
             if fits(problem, one):
                 found = value(objective, outcome(problem, one))
                 best[place] = max(best.get(place, 0.0), found)
@@ -104,6 +101,7 @@ def test_a_second_place_is_solved_again_where_its_patience_was_used_up():
     def place(fast, slow, cores):
         machine = built_of(HERE, "hopper_ddpg").problems["serial"]
         trimmed = {part: held[:1] for part, held in machine.options.items()}
+        trimmed |= {part: (option,) for part, option in zip(TREE, machine.trees[0], strict=True)}
         actors = dataclasses.replace(
             trimmed["actors"][0],
             time=dataclasses.replace(trimmed["actors"][0].time, value=1e-12, low=1e-12, high=1e-12),

@@ -224,7 +224,7 @@ def test_threads_are_of_the_processor_and_the_answer_says_so(capsys):
 
 
 def test_what_is_not_named_stays_where_the_best_has_it(capsys):
-    """One thread instead of eight: that loses, and is no question about the GPU, which would tie."""
+    """A single thread instead of eight loses, and is no question about the GPU, which would tie."""
     ask = ["explain", "--platform", "h200", "--workload", "cartpole_dqn"]
     code, said, _ = told(capsys, *ask, "--config", "learner_threads=1", "--json")
     given = json.loads(said)

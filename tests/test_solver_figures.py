@@ -1,4 +1,4 @@
-"""The figures of the solver, from made-up curves, terms and points."""
+"""Tests of the solver's figures, from made-up curves, terms and points."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The published mapping algorithm: its four faults with figures, its storage step, and how much it loses."""
+"""Tests of the published mapping algorithm: its four faults with figures, its storage step, and its losses."""
 
 import itertools
 
@@ -29,13 +29,13 @@ from dse.solver.search import Found, solve
 
 
 def table(learner: tuple[float, ...], rmm: tuple[float, ...], **more) -> DeviceTable:
-    """Seconds on CPU, GPU and FPGA."""
+    """Make a table of seconds on CPU, GPU and FPGA."""
     rows = {(LEARNER, device): taken for device, taken in zip(DEVICES, learner, strict=True)}
     return DeviceTable(rows | {(RMM, device): taken for device, taken in zip(DEVICES, rmm, strict=True)}, **more)
 
 
 def random_table(seed: int, **more) -> DeviceTable:
-    """Times over two decades."""
+    """Sample times over two decades."""
     learner, rmm = random_tables(1, seed)
     return table(tuple(learner[0]), tuple(rmm[0]), **more)
 
@@ -155,7 +155,7 @@ def test_the_loss_of_the_vectorized_variants_is_that_of_the_plain_ones() -> None
 
 
 def test_losses_over_random_tables_are_those_known() -> None:
-    """Against 7.4, 6.0, 5.1 and 3.7 % and 1.31 times found with another seed over as many tables.
+    """Losses are near 7.4, 6.0, 5.1 and 3.7 % and 1.31 times, found with another random seed over as many tables.
 
     Two such shares differ by a normal number of standard deviation sqrt(2 p (1 - p) / n); 4 of them happen by chance
     once in 16,000 times. The other share is rounded to 0.1 %, the mean to 0.01. Losses of tables that lose have a

@@ -1,6 +1,5 @@
 import dataclasses
 import itertools
-import math
 from pathlib import Path
 
 import pytest
@@ -10,17 +9,15 @@ from dse.estimate import Estimate, Evidence
 from dse.fpga import learner_search, placement
 from dse.fpga.points import BOUNDED
 from dse.mapping.build import build
-from dse.mapping.constraints import RULE
-from dse.mapping.options import NOTHING
 from dse.mapping.question import recommend_mapping, tables
 from dse.mapping.traffic import flows
 from dse.mapping.what_if import with_changes
 from dse.platforms import load as load_platform
 from dse.records import read_folder
-from dse.solver.problem import LOOP, PARTS, Configuration, ProblemError
+from dse.solver.problem import LOOP, PARTS, TREE, ProblemError
 from dse.solver.search import solve
 from dse.solver.simulation import network, simulate
-from dse.solver.throughput import fits, seconds, shortages, transfers
+from dse.solver.throughput import seconds, shortages, transfers
 from dse.times import analytic
 from dse.times.parts import Parts
 from dse.times.profile import SKIPPED, carried, of_records, over_batch
@@ -235,34 +232,31 @@ def test_a_pixel_batch_is_stacks_of_frames_though_storage_holds_one_frame_a_reco
 
 
 @pytest.mark.parametrize("place", ["apart", "pipelined 0", "pipelined 1"])
-def test_drawing_and_updating_have_one_tree_or_part(place):
-    """Every pair: what fits has one tree on one device, or two copies on two devices; all of these are there."""
+def test_sampling_and_updating_have_one_tree_or_copies(place):
+    """Every pair is one tree on one device, or copies on two devices; all of these are there."""
     problem = build(parts_of("u200", "cartpole_ddpg")).problems[place]
-    rest = {part: min(problem.options[part], key=lambda one: sum(one.needs.values())) for part in PARTS}
-    roomy = dataclasses.replace(
-        problem, budgets={name: have if name.startswith(RULE) else math.inf for name, have in problem.budgets.items()}
-    )
     found = set()
-    for sampling, updating in itertools.product(problem.options["sampling"], problem.options["updating"]):
-        chosen = Configuration(rest["actors"], sampling, rest["storage"], rest["learner"], updating)
-        together = sampling.device == updating.device
-        one_tree = sampling.name == "with updating" and not updating.name.startswith("sums of")
-        two_trees = sampling.name.startswith("copy in") and updating.name.startswith("sums of")
-        assert fits(roomy, chosen) == ((together and one_tree) or (not together and two_trees)), chosen
-        if fits(roomy, chosen):
-            found.add((sampling.device, updating.device))
+    for sampling, updating in problem.trees:
+        if sampling.device == updating.device:
+            assert (sampling.name, sampling.engine) == (updating.name, updating.engine)
+            assert not updating.needs  # a tree that is there once takes room once
+        else:
+            assert sampling.name.startswith("copy in") and updating.name.startswith("sums of")
+            assert all(any(name.startswith(one.device) for name in one.needs) for one in (sampling, updating))
+        found.add((sampling.device, updating.device))
     devices = {"apart": "cgf", "pipelined 0": "gf", "pipelined 1": "cgf"}[place]
     names_of = {"c": "cpu", "g": "gpu", "f": "fpga"}
     pairs = itertools.product(devices, repeat=2)
     expected = {(names_of[a], names_of[b]) for a, b in pairs if a == b or place != "apart"}
     assert found == expected
+    assert set(problem.options) == {"actors", "storage", "learner"}
 
 
 def test_a_serial_loop_is_one_engine_and_takes_the_cores_of_its_learner():
     problem = build(parts_of("h200", "hopper_ddpg")).problems["serial"]
-    assert {option.engine for options in problem.options.values() for option in options} == {"cpu.main"}
+    assert {option.engine for option in problem.every_option()} == {"cpu.main"}
     assert {option.needs["cpu.cores"] for option in problem.options["learner"] if option.device == "gpu"} == {1.0}
-    assert all(not option.needs.get("cpu.cores") for part in ("actors", "sampling") for option in problem.options[part])
+    assert not any(one.needs.get("cpu.cores") for one in problem.every_option() if one.part in ("actors", *TREE))
 
 
 def test_insertions_cost_the_tree_and_the_storage():
@@ -285,7 +279,7 @@ def test_every_number_has_its_evidence():
     ):
         built = build(parts_of(platform, name))
         for problem in built.problems.values():
-            numbers = {option.time.rests_on.number for options in problem.options.values() for option in options}
+            numbers = {option.time.rests_on.number for option in problem.every_option()}
             numbers |= {hop.rests_on.number for way in problem.ways.values() for hop in way}
             assert numbers <= set(built.evidence)
     assert all(one.told and one.command for one in built.evidence.values())
@@ -295,15 +289,15 @@ def test_what_is_not_measured_here_is_never_told_as_measured():
     for platform in ("u200", "h200", "edge"):
         built = build(parts_of(platform, "hopper_ddpg"))
         for problem in built.problems.values():
-            for option in (option for part in LOOP for option in problem.options[part]):
+            for option in (option for option in problem.every_option() if option.part in LOOP):
                 assert option.time.source in ("modeled", "extrapolated")
-                assert option.seconds == NOTHING or option.time.high / option.time.low > 1.4
+                assert option.time.high / option.time.low > 1.4
 
 
 def test_a_device_left_out_and_a_wish_nothing_meets():
     parts = parts_of("u200", "hopper_ddpg")
     problem = build(parts, excluded=frozenset(["gpu"])).problems["pipelined 1"]
-    assert {option.device for options in problem.options.values() for option in options} == {"cpu", "fpga"}
+    assert {option.device for option in problem.every_option()} == {"cpu", "fpga"}
     assert not any("gpu" in pair for pair in problem.ways)
     with pytest.raises(ProblemError, match=r"nothing can run the part 'learner'.*learner=fpga"):
         build(parts_of("u200", "pong_dqn", learner="fpga"))  # 1,900 UltraRAMs of 800
@@ -420,15 +414,15 @@ def test_a_tree_is_in_one_slice_and_a_learner_takes_its_share_of_each():
     """A slice's learner units and the tree in it are there together: SLR1, half of it the shell's, holds few trees."""
     problem = build(parts_of("u200", "hopper_ddpg", learner="fpga", updating="fpga")).problems["pipelined 1"]
     found = solve(problem, "training", 0.0)
-    tree, learner = found.choice.updating, found.choice.learner
+    tree, learner = found.choice.sampling, found.choice.learner
     assert len({key.split(".")[1] for key, amount in tree.needs.items() if key.startswith("fpga.") and amount}) == 1
     for name in ("SLR0", "SLR1", "SLR2"):
         assert 0 < learner.needs[f"fpga.{name}.dsp"] <= problem.budgets[f"fpga.{name}.dsp"]
         shares = [learner.needs[f"fpga.{name}.{kind}"] for kind in ("dsp", "lut")]
         assert shares[1] / shares[0] == pytest.approx(learner.needs["fpga.SLR0.lut"] / learner.needs["fpga.SLR0.dsp"])
     assert not shortages(problem, found.choice)
-    fastest = min(problem.options["updating"], key=lambda one: one.seconds)
-    crowded = dataclasses.replace(found.choice, updating=fastest)
+    fastest = min(problem.trees, key=lambda pair: pair[0].seconds + pair[1].seconds)
+    crowded = found.choice.having(*fastest)
     assert any(name.startswith("fpga.SLR") for name in shortages(problem, crowded))
 
 

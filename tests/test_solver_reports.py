@@ -176,7 +176,7 @@ def test_cores_are_those_the_solver_counts_with():
     parts = solver_points.parts_of(None)
     for learner in parts.learners(parts.cpu):
         assert found.f_l.rates[learner.cores].hz == pytest.approx(1 / learner.step.value)
-    assert found.f_a.rates[4].hz == pytest.approx(1 / parts.actor_step(4).seconds)
+    assert found.f_a.rates[4].hz == pytest.approx(1 / parts.actor_step(4).value)
     assert found.f_a.cores == found.f_l.cores == tuple(range(1, 28))
     assert not math.isnan(found.f_l.rates[27].hz)
 

@@ -23,6 +23,7 @@ from tests.solver_cases import (
     mapping,
     option,
     random_problem,
+    with_trees,
 )
 
 
@@ -64,10 +65,11 @@ def check_infeasible(problem: Problem, answer: Infeasible) -> None:
         assert str(repair) in str(answer)
 
 
-def check(seed: int) -> bool:
-    """One random problem; whether anything fits."""
+def check(seed: int, trees: bool = False) -> bool:
+    """One random problem; whether anything fits. With ``trees`` not every sampling goes with every updating."""
     random = np.random.default_rng(seed)
     problem = random_problem(random)
+    problem = with_trees(problem, random) if trees else problem
     objective = OBJECTIVES[seed % len(OBJECTIVES)]
     epsilon = float(random.choice(EPSILONS))
     found = solve(problem, objective, epsilon)
@@ -82,6 +84,11 @@ def check(seed: int) -> bool:
 def test_equals_nested_loops() -> None:
     feasible = sum(check(seed) for seed in range(1000))
     assert 500 < feasible < 950  # both kinds are many
+
+
+def test_a_tree_is_one_choice() -> None:
+    feasible = sum(check(seed, trees=True) for seed in range(500))
+    assert 250 < feasible < 475
 
 
 @pytest.mark.slow
@@ -192,7 +199,7 @@ def test_without_dominated_options_the_answer_is_the_same(seed: int) -> None:
     for part in PARTS:
         places = {(each.device, each.engine) for each in problem.options[part]}
         groups = [[each for each in problem.options[part] if (each.device, each.engine) == place] for place in places]
-        kept[part] = tuple(each for group in groups for each in undominated(problem, group))
+        kept[part] = tuple(each for group in groups for (each,) in undominated(problem, [(one,) for one in group]))
     objective = OBJECTIVES[seed % len(OBJECTIVES)]
     full = all_answers(problem, objective)
     reduced = [answer for answer in full if all(each in kept[each.part] for each in answer.configuration.options)]
@@ -234,4 +241,4 @@ def test_dominated_options_go_and_no_others() -> None:
         option("learner", name, "gpu", taken, {"cpu.cores": need, "gpu.memory_bytes": 1.0})
         for name, (taken, need) in sizes.items()
     ]
-    assert [each.name for each in undominated(problem, designs)] == ["fast", "small"]
+    assert [each.name for (each,) in undominated(problem, [(design,) for design in designs])] == ["fast", "small"]

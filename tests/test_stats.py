@@ -1,4 +1,4 @@
-"""Intervals, floors, verdicts and choices, on samples whose truth is known."""
+"""Tests of intervals, floors, verdicts and choices, on samples whose truth is known."""
 
 import math
 

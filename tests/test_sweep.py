@@ -150,7 +150,7 @@ def test_a_results_folder_that_is_a_file_is_one_sentence(tmp_path, capsys):
 
 
 def test_the_table_of_speeds_times_the_cells_of_the_sweep(capsys, monkeypatch):
-    monkeypatch.setattr(speed_table, "CONTESTANTS", {"numpy": ("numpy", {}), "cumsum": ("cumsum", {})})
+    monkeypatch.setattr(speed_table, "ROWS", {"numpy": ("numpy", {}), "cumsum": ("cumsum", {})})
     monkeypatch.setattr(speed_table, "SAMPLE_SECONDS", 1e-3)
     monkeypatch.setattr(speed_table, "FLOOR_MEGABYTES", (0.1,))
     words = ["speed", "--capacity", "500", "--batch", "16", "--budget", "0"]

@@ -1,4 +1,4 @@
-"""Seed 3's Table V: what is quoted, the times it is judged by, verdicts with their reasons, and the page's section."""
+"""Tests of Table V of [Zhang2023]: quoted numbers, the times behind the verdicts, their reasons, the page's section."""
 
 import dataclasses
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_learners_are_pinned_where_a_rate_is_printed(printed):
     assert pong["cpu"].value == pytest.approx(197.6 / rate)
     assert {time.source for time in pong.values()} == {"quoted"}
     hopper = mapping_times.pins(printed, "hopper_ddpg", 16384)
-    assert hopper["fpga"].seconds / hopper["gpu"].seconds == pytest.approx(10.5)
+    assert hopper["fpga"].value / hopper["gpu"].value == pytest.approx(10.5)
     assert mapping_times.pins(printed, "hopper_ddpg", 256) == {}
 
 
@@ -75,14 +75,15 @@ def test_a_pin_is_the_time_of_the_fastest_learner_and_keeps_the_others_in_propor
         before = [one.seconds for one in modeled.options["learner"] if one.device == device]
         assert min(after) == pytest.approx(time.value)
         assert [one / min(after) for one in after] == pytest.approx([one / min(before) for one in before])
-    assert pinned.options["updating"] == modeled.options["updating"]
+    assert pinned.trees == modeled.trees
 
 
 def test_the_rmms_times_are_of_a_whole_tree(printed):
     problem, _ = mapping_times.problem_of(printed, RESULTS, "pong_dqn", 256)
     trees = mapping_times.trees(problem)
-    assert {one.device for one in trees} == {"cpu", "gpu", "fpga"}
-    assert not any(one.name.startswith("sums of") for one in trees)
+    assert set(trees) == {"C", "G", "F"}
+    whole = [sum(one.seconds for one in pair) for pair in problem.trees if {one.device for one in pair} == {"gpu"}]
+    assert trees["G"].value == min(whole)
 
 
 def test_pong_at_256_the_published_mapping_is_as_fast_and_moves_more(pong):
@@ -106,7 +107,7 @@ def test_printed_baselines_that_wait_for_a_pinned_learner_are_as_slow_as_printed
 
 
 def test_the_worked_example_goes_to_fewer_devices(printed):
-    """Seed 3's text: at 2048 the GPU could hide the RMM behind the FPGA's learner, yet F-F-F is chosen."""
+    """The text of [Zhang2023]: at 2048 the GPU could hide the RMM behind the FPGA's learner, yet F-F-F is chosen."""
     problem, _ = mapping_times.problem_of(printed, RESULTS, "cartpole_ddpg", 2048)
     one, other = (mappings.judged(problem, mapping) for mapping in ("F-F-F", "F-G-F"))
     assert other.hz == pytest.approx(one.hz, rel=mappings.EPSILON)

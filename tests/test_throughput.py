@@ -1,4 +1,4 @@
-"""Throughput in published columns, and seed 4's five metrics."""
+"""Throughput in published columns, and the five metrics of [Zhang2022]."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from impls.training import throughput
 
 
 def test_throughput_is_in_the_published_columns():
-    # Seed 2's Table 2: two rows of its ACME break the rule, unless their columns are swapped.
+    # [Hou2023, Table 2]: two rows of its ACME break the rule, unless their columns are swapped.
     assert throughput.Throughput(1.0, 0.593, 8192, 100.0).update_frame_hz == pytest.approx(4.9e3, rel=0.02)
     assert throughput.Throughput(1.0, 39.8, 256, 100.0).update_frame_hz == pytest.approx(1.0e4, rel=0.02)
     found = throughput.Stopwatch().read(10, 5, 64)

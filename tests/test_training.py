@@ -157,7 +157,7 @@ def test_a_return_of_minus_nothing_is_nothing():
         "seconds": 1.0, "throughput": None, "validation_best": -0.01, "validation_best_step": 1, "test_episodes": 1,
         "test_mean": -0.0,
     }  # fmt: skip
-    said = command._told(summary)
+    said = command._summary_text(summary)
     assert "seed 0: 1 step, 1 gradient step in 1 s" in said
     assert "evaluations: 0.0 at step 1; tested on 1 fresh episode: 0.0" in said
 
@@ -210,7 +210,7 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_2(tmp_path, capsys):
         ([str(typo)], "unknown key 'bacth'; did you mean 'batch'?"),
         ([str(tmp_path / "none.toml")], "cannot be read (No such file or directory)"),
         ([str(path), "--resume"], "holds no checkpoint; leave out --resume to begin"),
-        ([str(path), "--contestant", "nmpy"], "There is no contestant 'nmpy'"),
+        ([str(path), "--contestant", "nmpy"], "There is no implementation 'nmpy'"),
         ([str(path), "--fanout", "1"], "--fanout must be at least 2"),
         ([str(path), "--steps", "0"], "--steps must be at least 1, not 0"),
         ([str(path), "--seed", "-1"], "--seed must be at least 0, not -1"),

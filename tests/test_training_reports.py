@@ -114,7 +114,7 @@ def test_a_knee_is_found_through_noise_and_may_be_none():
 
 
 def shares_of(trees, actor=1e-4, run="python -m benchmarks share"):
-    """Records of a step: seconds in the tree and of learning, three samples each, by contestant."""
+    """Records of a step: seconds in the tree and of learning, three samples each, by implementation."""
     made = dataclasses.replace(stamp("serial_step"), command=run)
     options = {**options_of(load("cartpole_dqn")), "update_interval": 2}
     found = [made.timed(Cell("actor", "step", options), Timing((actor,) * 3, 5))]

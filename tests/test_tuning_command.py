@@ -1,4 +1,4 @@
-"""Adaptation and learners side by side, asked on the command line."""
+"""Tests of ``python -m dse adapt`` and ``learners``."""
 
 import dataclasses
 import json
@@ -75,7 +75,7 @@ def test_adaptation_in_words_and_in_json(capsys):
     given = json.loads(text)
     assert given["pair"] == given["best"] == [1, max(given["batch"]["values"])]
     assert given["loss"] == 0
-    assert set(given["batch"]["source"].values()) == {"measured"}
+    assert set(given["batch"]["source"].values()) == {"measured", "interpolated"}
 
 
 def test_factors_follow_from_the_terms_that_are_told():

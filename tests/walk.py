@@ -1,4 +1,4 @@
-"""One generator of random operations that drives any contestant in lock-step with the oracle."""
+"""One generator of random operations that drives any implementation in lock-step with the oracle."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ MOST = 300  # elements of a batch
 def operations(seed: int, capacity: int, steps: int, *, integers: bool) -> Iterator[Operation]:
     """Random updates, FIFO insertions, zeroings, draws and retrievals.
 
-    ``integers`` keeps priorities and masses exactly representable, so that every contestant must give the same bits.
+    ``integers`` keeps priorities and prefix values exactly representable, so that all give the same bits.
     """
     rng = np.random.default_rng(seed)
     cursor = 0

@@ -11,21 +11,24 @@ from .peer import Peer
 
 
 def names(device: str = "cpu") -> tuple[str, ...]:
-    """Every library there is an adapter for, installed or not, whose tree lies on such a device: "cpu" or "cuda"."""
+    """Return every library with an adapter, installed or not, whose tree lies on this device: "cpu" or "cuda"."""
     modules = pkgutil.iter_modules([str(Path(__file__).parent)])
-    found = sorted(module.name.removesuffix("_peer") for module in modules if module.name.endswith("_peer"))
-    return tuple(name for name in found if adapter(name).device == device)
+    known = sorted(module.name.removesuffix("_peer") for module in modules if module.name.endswith("_peer"))
+    return tuple(name for name in known if adapter(name).device == device)
 
 
 def adapter(name: str) -> type[Peer]:
-    """The library's adapter."""
+    """Return the adapter class of a library."""
     module = importlib.import_module(f"{__name__}.{name}_peer")
-    (kind,) = (one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__)
+    (kind,) = (
+        member for member in vars(module).values() if isinstance(member, type) and member.__module__ == module.__name__
+    )
     return kind
 
 
 def make(name: str, capacity: int, *, dtype: str = "float64", fanout: int = 2, threads: int = 1) -> Peer:
-    """A library's tree. RuntimeError with one sentence if it cannot be made here, ValueError for what it has not."""
+    """Make a library's tree. RuntimeError with one sentence if it cannot be made here, ValueError for a dtype, fanout
+    or threads that it does not have."""
     kind = adapter(name)
     if dtype not in kind.dtypes or (fanout, threads) != (kind.fanout, 1):
         raise ValueError(f"{name} has {' or '.join(kind.dtypes)} sums, fanout {kind.fanout} and one thread")

@@ -1,4 +1,4 @@
-"""What a tree gets wrong: the checks of ``dse.accuracy.CHECKS``, the same for every library and for ours."""
+"""The checks of ``dse.accuracy.CHECKS``: how a tree errs, the same checks for every library and for ours."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -12,8 +12,8 @@ from dse.accuracy import CHECKS
 TARGETS = 100_000
 LEAVES = 1_000_000
 DRAWS = 2_000_000
-PART = 10_000  # draws a call
-LONGEST_SECONDS = 3.0  # of draws: slow trees make fewer
+PART = 10_000  # leaves sampled by a call
+LONGEST_SECONDS = 3.0  # of sampling: slow trees sample less than DRAWS
 UPDATES = 512_000
 DRIFT_LEAVES, DRIFT_BATCH = 10_000, 1_000
 
@@ -22,21 +22,21 @@ Finding = tuple[int, int, float | None, str | None]  # capacity, trials, value, 
 
 
 def checks(make: Maker, contestant: str, dtype: str, seed: int) -> list[dict[str, Any]]:
-    """Each check of one tree as the fields of an ``Accuracy``; ``value`` is None where a tree cannot be asked."""
+    """Return each check of one tree as the fields of an ``Accuracy``; ``value`` is None where it cannot be made."""
     trees = _Trees(make, contestant, dtype, seed)
-    found = []
+    results = []
     for check in CHECKS:
         try:
             capacity, trials, value, note = getattr(trees, check)()
         except NotImplementedError as reason:
             capacity, trials, value, note = 0, 0, None, str(reason)
         fields = {"capacity": capacity, "trials": trials, "value": value, "note": note}
-        found.append({"contestant": contestant, "dtype": dtype, "check": check, **fields})
-    return found
+        results.append({"contestant": contestant, "dtype": dtype, "check": check, **fields})
+    return results
 
 
 class _Trees:
-    """Trees of one library, and what each check sees of them."""
+    """The trees of one library, and a method for each check."""
 
     def __init__(self, make: Maker, contestant: str, dtype: str, seed: int) -> None:
         self._make, self._contestant, self._dtype = make, contestant, dtype
@@ -46,21 +46,21 @@ class _Trees:
         leaves = self._rng.random(LEAVES)
         tree, ends = self._filled(leaves)
         targets = self._rng.random(TARGETS) * float(ends[-1]) * (1 - 1e-12)
-        found = impls.to_numpy(tree.prefix_sum_index(tree.place(targets.copy())))
+        answers = impls.to_numpy(tree.prefix_sum_index(tree.place(targets.copy())))
         # A target so near to a partial sum that float64 cannot tell is no fault.
         exact = [np.searchsorted(ends, targets * (1 + slack), side="right") for slack in (-1e-13, 1e-13)]
-        wrong = (found < exact[0]) | (found > exact[1])
+        wrong = (answers < exact[0]) | (answers > exact[1])
         return LEAVES, TARGETS, int(wrong.sum()), None
 
     def zero_leaf(self) -> Finding:
         leaves = np.where(self._rng.random(LEAVES) < 0.5, 0.0, self._rng.random(LEAVES))
         tree, _ = self._filled(leaves)
-        zeros = draws = 0
-        for drawn in self._draws(tree):
-            inside = drawn[(drawn >= 0) & (drawn < LEAVES)]
+        zeros = samples = 0
+        for indices in self._draws(tree):
+            inside = indices[(indices >= 0) & (indices < LEAVES)]
             zeros += int((leaves[inside] == 0).sum())
-            draws += drawn.size
-        return LEAVES, draws, zeros, None
+            samples += indices.size
+        return LEAVES, samples, zeros, None
 
     def zero_leaf_at_0(self) -> Finding:
         tree, _ = self._filled(np.array([0.0, 1.0, 2.0, 1.0]))
@@ -69,12 +69,12 @@ class _Trees:
 
     def out_of_range(self) -> Finding:
         tree, _ = self._filled(self._rng.random(LEAVES))
-        outside = draws = raised = 0
-        for drawn in self._draws(tree):
-            outside += int(((drawn < 0) | (drawn >= LEAVES)).sum())
-            draws += drawn.size
-            raised += drawn.size == 0
-        return LEAVES, draws, outside, f"{raised} batches raised an error" if raised else None
+        outside = samples = raised = 0
+        for indices in self._draws(tree):
+            outside += int(((indices < 0) | (indices >= LEAVES)).sum())
+            samples += indices.size
+            raised += indices.size == 0
+        return LEAVES, samples, outside, f"{raised} batches raised an error" if raised else None
 
     def at_total(self) -> Finding:
         tree, _ = self._filled(np.array([1.0, 2.0, 1.0, 0.0]))
@@ -106,20 +106,20 @@ class _Trees:
         return self._make(self._contestant, capacity, dtype=self._dtype)
 
     def _filled(self, leaves: np.ndarray[Any, Any]) -> tuple[Any, Any]:
-        """A tree of these leaves, and their exact inclusive prefix sums, rounded as the tree stores them."""
+        """Return a tree of these leaves, and the exact inclusive prefix sums of the leaves as the tree stores them."""
         tree = self._new(leaves.size)
         stored = self._stored(tree, leaves)
         tree.load_state_dict({"leaves": stored.astype(self._dtype), "capacity": leaves.size, "dtype": self._dtype})
         return tree, np.cumsum(stored, dtype=np.longdouble)
 
     def _stored(self, tree: Any, leaves: np.ndarray[Any, Any]) -> Any:
-        """Leaves as the tree rounds them, in float64."""
+        """Return the leaves as the tree rounds them, in float64."""
         if hasattr(tree, "rounded"):
             return tree.rounded(leaves)
         return leaves.astype(self._dtype).astype(np.float64)
 
     def _draws(self, tree: Any) -> Iterator[Any]:
-        """Leaves of ordinary draws, a batch each; an empty batch where the tree raised."""
+        """Yield batches of sampled leaves ``[B]``; an empty batch where the tree raised."""
         end = time.perf_counter() + LONGEST_SECONDS
         for _ in range(DRAWS // PART):
             if time.perf_counter() > end:
@@ -131,7 +131,7 @@ class _Trees:
 
 
 def _answer(tree: Any, mass: float) -> tuple[int | None, str]:
-    """The leaf a single mass gets, or None where it is refused, and both in words."""
+    """Return the leaf that a single prefix value falls on, or None where it is refused, and a note of either."""
     try:
         leaf = int(impls.to_numpy(tree.prefix_sum_index(tree.place(np.array([mass]))))[0])
     except (ValueError, AssertionError, IndexError, RuntimeError) as error:

@@ -12,7 +12,7 @@ class Agilerl(Peer):
     version = "2.58.0"
     source = ("agilerl", "components/segment_tree.py", "SumSegmentTree")
     rule = "smallest i with p_0 + .. + p_i > mass"
-    limits = ("capacities are powers of two", "answers masses above the total")
+    limits = ("capacities are powers of two", "answers prefix values above the total")
     power_of_two = True
 
     def update(self, indices: Any, priorities: Any) -> None:

@@ -12,7 +12,7 @@ class Coax(Peer):
     version = "0.1.13"
     source = ("coax", "utils/_segment_tree.py", "SumTree")
     rule = "smallest i with p_0 + .. + p_i > mass"
-    limits = ("takes uniforms, no masses", "refuses a uniform of 1 only")
+    limits = ("takes uniforms, no prefix values", "refuses a uniform of 1 only")
 
     def update(self, indices: Any, priorities: Any) -> None:
         self._tree.set_values(indices, priorities)

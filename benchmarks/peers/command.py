@@ -1,9 +1,9 @@
-"""Time other libraries' sum trees and ours on the same cases, and check how exact they are.
+"""How fast and how exact are other libraries' sum trees, beside ours on the same cases?
 
 One process a library, one thread each, all on one CPU, taking turns sample by sample. A library that is not installed,
-or a cell that one cannot do, is a record with the reason. ``make peers`` installs the libraries into an environment of
-their own and runs this; the records go to results/<machine>/peers.jsonl, the checks beside them. Interrupt it as you
-like: the same command goes on where it stopped.
+or a cell that it cannot do, is a record with the reason. ``make peers`` installs the libraries into an environment of
+their own and runs this; records go to results/<machine>/peers.jsonl, the checks beside them. Interrupt it as you like:
+the same command goes on where it stopped.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import impls
-from benchmarks.arguments import add_common, list_of, one_of, parser_of
+from benchmarks.arguments import DEFAULT, add_common, add_list, add_numbers, one_of, parser_of
 from benchmarks.cases import Case
 from benchmarks.run import Stamp, file_of, run
 from benchmarks.timing import Timing, interleave
@@ -40,14 +40,14 @@ OURS: tuple[dict[str, Any], ...] = (
     {"contestant": "python"},
 )
 CAPACITY, BATCHES = 1_000_000, (1, 32, 256, 1_024, 16_384)
-CAPACITIES, BATCH = (1 << 10, 1 << 14, 1 << 17, 1 << 20), 128  # those of seed 0's Figure 8
+CAPACITIES, BATCH = (1 << 10, 1 << 14, 1 << 17, 1 << 20), 128  # those of [Zhang2021, Fig. 8]
 SHARED_BATCH, CALLERS = 1_024, (1, 2)
 SAMPLE_SECONDS = 0.05  # long enough for threads to start, and for a tree to find the cache as its own calls leave it
 LONGEST_CALL_SECONDS = 2.0
 
 
-def contestants(chosen: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """What a case says of each contestant: ours, then every library in each of its formats; or of those chosen.
+def implementations(chosen: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Return each implementation's fields of a case: ours, then every library in each format; or only the chosen.
 
     ValueError for a name that is neither.
     """
@@ -61,7 +61,7 @@ def contestants(chosen: Sequence[str] | None = None) -> list[dict[str, Any]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, or list the libraries; returns the exit code."""
+    """Measure, or list the libraries; return the exit code 0. RecordError where that cannot be done."""
     options = _parser().parse_args(arguments)
     if options.list:
         return _list(options.json)
@@ -71,11 +71,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with ExitStack() as stack:
             opened = functools.partial(_opened, stack, options.python)
-            members = [opened(fields) for fields in contestants(options.contestants)]
+            members = [opened(fields) for fields in implementations(options.contestants)]
             _run(members, opened(members[0].fields), path, options)
             if options.accuracy:
-                found = [check for member in members for check in member.checks(options.seed)]
-                accuracy.write(found, path.with_name(ACCURACY_FILE))
+                checks = [check for member in members for check in member.checks(options.seed)]
+                accuracy.write(checks, path.with_name(ACCURACY_FILE))
     except WorkerError as error:
         raise RecordError(
             f"{error}; what is measured is kept: run it again to go on, or choose with --contestants"
@@ -85,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class _Member:
-    """A contestant, its process, and how its records are stamped."""
+    """An implementation, its process, and how its records are stamped."""
 
     fields: dict[str, Any]
     worker: Worker
@@ -93,15 +93,15 @@ class _Member:
     callers: int = 0
 
     def case(self, op: str, capacity: int, batch: int) -> Case:
-        """One of its cells."""
+        """Return one of its cells."""
         return Case(op=op, capacity=capacity, batch=batch, **self.fields)
 
     def measuring(self, primitive: str, callers: int = 0) -> Self:
-        """Itself, when it measures a primitive; its tree called by so many threads, 0 for the process's own."""
+        """Return the member measuring a primitive, its tree called by ``callers`` threads (0: the process's own)."""
         return dataclasses.replace(self, stamp=dataclasses.replace(self.stamp, primitive=primitive), callers=callers)
 
     def clock(self, case: Case, seed: int) -> WorkerClock | Untimed:
-        """A cell ready to be timed, or why it is not."""
+        """Return a cell ready to be timed, or why it is not."""
         cpus = max(CALLERS) if self.callers else 1
         clock = self.worker.prepare(case, seed, SAMPLE_SECONDS, self.callers, cpus)
         if isinstance(clock, WorkerClock) and (seconds := clock.sample()) > LONGEST_CALL_SECONDS:
@@ -109,11 +109,11 @@ class _Member:
         return clock
 
     def record(self, case: Case, status: Status, **fields: Any) -> Measurement:
-        """A record of a cell; ``threads`` are those that share the tree."""
+        """Make a record of a cell; ``threads`` are those that share the tree."""
         return self.stamp.record(case, status, **fields, **self._callers())
 
     def timed(self, case: Case, timing: Timing, affinity: list[int]) -> Measurement:
-        """A record of a cell's time, with what its adapter says of the library."""
+        """Make a record of a timed cell, with the limits that its adapter states."""
         name = self.fields["contestant"]
         limits = "; ".join(adapter(name).limits) if name in names() else ""
         return self.stamp.timed(case, timing, {"affinity": affinity}, reason=limits or None, **self._callers())
@@ -122,7 +122,7 @@ class _Member:
         return {"threads": self.callers} if self.callers else {}
 
     def checks(self, seed: int) -> Iterator[Accuracy]:
-        """Its checks, none where it is not here; an unchecked tree is the same tree."""
+        """Yield its checks, none where it is not available; a tree with options is the same tree again."""
         if self.fields.get("options"):
             return
         name, dtype = self.fields["contestant"], self.fields.get("dtype", "float32")
@@ -133,7 +133,7 @@ class _Member:
 
 
 def _opened(stack: ExitStack, python: Path, fields: dict[str, Any]) -> _Member:
-    """A contestant in a process of its own."""
+    """Start a process for an implementation."""
     worker, name = stack.enter_context(Worker(python)), fields["contestant"]
     packages = ["numpy", "numba", *([adapter(name).package] if name in names() else [])]
     machine = {**platforms.fingerprint(), "packages": worker.ask("versions", packages=packages)}
@@ -141,25 +141,25 @@ def _opened(stack: ExitStack, python: Path, fields: dict[str, Any]) -> _Member:
 
 
 def _run(members: Sequence[_Member], twin: _Member, path: Path, options: argparse.Namespace) -> None:
-    """Every cell that is not in the file yet: a group has one shape, and all contestants with the twin of the first; in
-    the last group they are shared by several threads instead."""
+    """Measure every cell that is not in the file yet: a group has one shape, and all implementations with the twin of
+    the first; in the last group several threads share each tree instead."""
     shapes = [(options.capacity, batch) for batch in options.batches]
     shapes += [(capacity, BATCH) for capacity in options.capacities]
     once = [*(member.measuring(PEER) for member in members), twin.measuring(AGAIN)]
     shared = [member.measuring(SHARED, callers) for member in members for callers in CALLERS]
-    groups = [[(one, one.case(op, *shape)) for one in once] for shape in shapes for op in ("draw", "update")]
-    groups.append([(one, one.case("draw", options.capacity, SHARED_BATCH)) for one in shared])
-    how: dict[str, Any] = {"unit": "cell", "told": _told, "bar": not options.json}
+    groups = [[(member, member.case(op, *shape)) for member in once] for shape in shapes for op in ("draw", "update")]
+    groups.append([(member, member.case("draw", options.capacity, SHARED_BATCH)) for member in shared])
+    how: dict[str, Any] = {"unit": "cell", "told": _described, "bar": not options.json}
     measure = functools.partial(_measure, options)
     run(groups, path, members[0].stamp, measure, name=lambda pair: pair[0].record(pair[1], "skipped").cell, **how)
 
 
-def _told(pair: tuple[_Member, Case]) -> str:
+def _described(pair: tuple[_Member, Case]) -> str:
     return f"{pair[1].op} N={pair[1].capacity:,} B={pair[1].batch:,}"
 
 
 def _measure(options: argparse.Namespace, pairs: Sequence[tuple[_Member, Case]]) -> Iterator[Measurement]:
-    """The records of one shape, all contestants in turns."""
+    """Yield the records of one shape, all implementations in turns."""
     ready: list[tuple[_Member, Case, WorkerClock]] = []
     for member, case in pairs:
         clock = member.clock(case, options.seed)
@@ -168,7 +168,7 @@ def _measure(options: argparse.Namespace, pairs: Sequence[tuple[_Member, Case]])
         else:
             ready.append((member, case, clock))
     clocks = [clock for _, _, clock in ready]
-    timings = interleave(clocks, options.budget * len(clocks), options.seed) if clocks else []
+    timings = interleave(clocks, options.budget * len(clocks), options.seed)
     for member, _ in pairs:
         member.worker.forget()
     for (member, case, clock), timing in zip(ready, timings, strict=True):
@@ -176,18 +176,20 @@ def _measure(options: argparse.Namespace, pairs: Sequence[tuple[_Member, Case]])
 
 
 def _report(path: Path, options: argparse.Namespace) -> int:
-    """What was measured, a line a contestant: nanoseconds per element of draw + update at the chosen capacity."""
-    found = [one for one in records.read_file(path) if one.primitive == PEER]
-    latest = {one.cell: one for one in found}
+    """Print a line for each implementation: nanoseconds per element of draw + update at the chosen capacity."""
+    measurements = [record for record in records.read_file(path) if record.primitive == PEER]
+    latest = {record.cell: record for record in measurements}
     rows: dict[str, dict[int, float]] = {}
     absent: dict[str, str] = {}
-    for one in latest.values():
-        label = " ".join([one.contestant, one.dtype, *("unchecked" for key in one.options if key == "validate")])
-        if one.median_seconds is None:
-            absent[label] = one.reason or one.status
-        elif one.capacity == options.capacity:
-            ns = 1e9 * one.seconds / one.batch
-            rows.setdefault(label, {})[one.batch] = rows.get(label, {}).get(one.batch, 0.0) + ns
+    for record in latest.values():
+        label = " ".join(
+            [record.contestant, record.dtype, *("unchecked" for key in record.options if key == "validate")]
+        )
+        if record.median_seconds is None:
+            absent[label] = record.reason or record.status
+        elif record.capacity == options.capacity:
+            ns = 1e9 * record.seconds / record.batch
+            rows.setdefault(label, {})[record.batch] = rows.get(label, {}).get(record.batch, 0.0) + ns
     if options.json:
         print(json.dumps({"file": str(path), "ns_per_element": rows, "absent": absent}))
         return 0
@@ -201,7 +203,7 @@ def _report(path: Path, options: argparse.Namespace) -> int:
 
 
 def _list(as_json: bool) -> int:
-    """What each adapter states of its library."""
+    """Print what each adapter states of its library."""
     kinds = {name: adapter(name) for name in names()}
     rows = [
         {"name": name, "package": kind.package, "rule": kind.rule, "sums": "/".join(kind.dtypes), "limits": kind.limits}
@@ -217,20 +219,20 @@ def _list(as_json: bool) -> int:
     return 0
 
 
+def add_python(parser: argparse.ArgumentParser) -> None:
+    """Add the interpreter that has the libraries."""
+    text = f"an interpreter that has the libraries, and torch where something learns ({DEFAULT})"
+    parser.add_argument("--python", type=Path, default=ENVIRONMENT, help=text)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("peers", __doc__)
-    parser.add_argument("--contestants", type=list_of(str), metavar="A,B,..", help="libraries, or trees of ours")
-    parser.add_argument(
-        "--capacity", type=count, default=CAPACITY, help="leaves N over the batches (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--batches", type=list_of(count), default=BATCHES, metavar="A,B,..", help="over which N is held"
-    )
-    parser.add_argument("--capacities", type=list_of(count), default=CAPACITIES, metavar="A,B,..", help="at B = 128")
-    parser.add_argument("--budget", type=float, default=0.6, help="seconds of sampling a cell (default: %(default)s)")
-    parser.add_argument(
-        "--python", type=Path, default=ENVIRONMENT, help="that has the libraries (default: %(default)s)"
-    )
+    parser = parser_of("peers", __doc__, "--contestants numba,tianshou,torchrl")
+    add_list(parser, "contestants", str, help="libraries, or trees of ours")
+    add_list(parser, "batches", count, default=BATCHES, help="elements of a call B, at --capacity")
+    add_list(parser, "capacities", count, default=CAPACITIES, help=f"leaves N, at B = {BATCH}")
+    seconds = (0.6, "seconds of sampling a cell")
+    add_numbers(parser, capacity=(CAPACITY, "leaves N over the batches"), budget=seconds)
+    add_python(parser)
     parser.add_argument("--no-accuracy", dest="accuracy", action="store_false", help="leave the checks out")
     parser.add_argument("--list", action="store_true", help="only list the libraries, their rules and limits")
     return add_common(parser, seed_of="inputs and order")

@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cases import Leniency
+
 from .peer import Peer
 
 
@@ -14,12 +16,12 @@ class Cpprb(Peer):
     version = "11.0.0"
     rule = "smallest i with p_0 + .. + p_i > mass"
     limits = (
-        "takes no masses: draws with its own random numbers, inside the clock",
-        "a draw also gathers a row and computes weights",
-        "the next draw overwrites the indices of the last",
+        "takes no prefix values: samples with its own random numbers, inside the clock",
+        "a sample also gathers a row and computes weights",
+        "the next sample overwrites the indices of the last",
         "priorities cannot be read back",
     )
-    own_random_numbers = blind = True
+    leniency = Leniency(own_random_numbers=True, blind=True)
 
     def _allocate(self) -> None:
         from cpprb import PrioritizedReplayBuffer  # noqa: PLC0415  # optional
@@ -34,11 +36,11 @@ class Cpprb(Peer):
         raise NotImplementedError("cpprb cannot read priorities back")
 
     def sample(self, uniforms: Any) -> tuple[Any, Any]:
-        drawn = self._tree.sample(len(uniforms))
-        return drawn["indexes"], drawn["weights"]
+        sampled = self._tree.sample(len(uniforms))
+        return sampled["indexes"], sampled["weights"]
 
     def prefix_sum_index(self, mass: Any) -> Any:
-        raise NotImplementedError("cpprb takes no masses")
+        raise NotImplementedError("cpprb takes no prefix values")
 
     def total(self) -> float:
         raise NotImplementedError("cpprb does not show its root")

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from benchmarks.cases import Leniency
+
 from .peer import Peer
 
 
@@ -16,9 +18,9 @@ class Dopamine(Peer):
     limits = (
         "updates by deltas: the root drifts",
         "of equal indices the first wins",
-        "a mass just below the total may raise",
+        "a prefix value just below the total may raise",
     )
-    first_duplicate_wins = True
+    leniency = Leniency(first_duplicate_wins=True)
 
     def update(self, indices: Any, priorities: Any) -> None:
         self._tree.set(indices, priorities)

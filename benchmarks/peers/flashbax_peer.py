@@ -64,5 +64,5 @@ def _compiled() -> tuple[ModuleType, Any, Any, Any, Any]:
     def searched(state: Any, uniforms: Any) -> Any:
         return search(state, None, uniforms)
 
-    put = (jax.jit(one, donate_argnums=0) for one in (module.set_batch_scan, module.set_batch_bincount))
+    put = (jax.jit(function, donate_argnums=0) for function in (module.set_batch_scan, module.set_batch_bincount))
     return (module, jax.jit(draw), jax.jit(searched), *put)

@@ -1,7 +1,7 @@
 """Install the libraries that are timed beside ours into the environment that runs this, each on its own.
 
-What cannot be installed is left out with one sentence. No build of torch for GPUs is pulled: it weighs gigabytes, and
-nothing here would use it.
+A library that cannot be installed is left out with one sentence. No build of torch for GPUs is pulled: it weighs
+gigabytes, and nothing here would use it.
 """
 
 import json
@@ -22,7 +22,7 @@ class LeftOutError(Exception):
 
 
 def main() -> int:
-    """Install them all; 0 if at least one is there, however many are not."""
+    """Install all libraries; return 0 if at least one is there, however many are not."""
     present = []
     for name in names():
         try:

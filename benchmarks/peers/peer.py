@@ -1,5 +1,6 @@
-"""What an adapter gives another library: the contract's names, the library's own rules, and its fastest batch calls."""
+"""The adapter of another library: the contract's names, the library's own rules, and its fastest batch calls."""
 
+import dataclasses
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -11,28 +12,25 @@ import numpy as np
 
 from benchmarks.cases import Leniency
 
-FAULTS = 1e-3  # of a batch may be out of range or of priority 0 with float32 sums: accuracy.py counts them
+FAULTS = 1e-3  # fraction of a batch that may be out of range or of priority 0 with float32 sums: accuracy.py counts it
 
 
 class Peer(ABC):
-    """Another library's sum tree under the contract's names, each member the library's fastest way to do it.
+    """Another library's sum tree under the contract's names, each member by the library's fastest call.
 
     Adapters check and convert nothing: batches arrive as ``place`` returns them, made outside of the clock. An adapter
     is ``benchmarks/peers/<name>_peer.py`` with one public subclass; its library is imported when it is made.
     """
 
-    package: ClassVar[str]  # the distribution, installed without what else it depends on
+    package: ClassVar[str]  # the distribution, installed without its other dependencies
     version: ClassVar[str]
-    source: ClassVar[tuple[str, str, str]]  # of a tree that needs no more than its capacity: package, file and class
+    source: ClassVar[tuple[str, str, str]]  # package, file and class of a tree that needs no more than its capacity
     needs: ClassVar[tuple[str, ...]] = ()  # distributions the tree itself needs
     rule: ClassVar[str]  # the library's own interval rule
     dtypes: ClassVar[tuple[str, ...]] = ("float64",)  # of its sums and leaves
-    limits: ClassVar[tuple[str, ...]] = ()  # what it cannot do, and what else is in its time
+    limits: ClassVar[tuple[str, ...]] = ()  # what it cannot do, and what its time includes besides
     power_of_two: ClassVar[bool] = False  # whether a capacity must be one; the next is taken
-    own_random_numbers: ClassVar[bool] = False  # whether it draws them itself, inside the clock
-    first_duplicate_wins: ClassVar[bool] = False
-    any_duplicate_wins: ClassVar[bool] = False
-    blind: ClassVar[bool] = False  # whether neither priorities nor the root can be read back
+    leniency = Leniency()  # what the gate forgives; an instance adds the rounding of its dtype
     device: ClassVar[str] = "cpu"  # or "cuda": timed by `make gpu`, on a machine that has one
     fanout = 2
 
@@ -40,14 +38,7 @@ class Peer(ABC):
         self.capacity, self.dtype = capacity, np.dtype(dtype)
         self.slots = 1 << (capacity - 1).bit_length() if self.power_of_two else capacity
         rounding, faults = (1e-3, FAULTS) if dtype == "float32" else (1e-9, 0.0)  # float32 drifts from the fill on
-        self.leniency = Leniency(
-            rounding,
-            faults,
-            self.own_random_numbers,
-            self.first_duplicate_wins,
-            self.any_duplicate_wins,
-            self.blind,
-        )
+        self.leniency = dataclasses.replace(self.leniency, tolerance=rounding, faults=faults)
         self._allocate()
 
     def _allocate(self) -> None:
@@ -56,27 +47,27 @@ class Peer(ABC):
         self._tree = getattr(file_of(package, path), kind)(self.slots)
 
     def update(self, indices: Any, priorities: Any) -> None:
-        """Set leaves ``[B]`` and their ancestors."""
+        """Set the priorities ``[B]`` of leaves ``[B]`` and their ancestors."""
         self._tree[indices] = priorities
 
     def get(self, indices: Any) -> Any:
-        """Priorities ``[B]``."""
+        """Return the priorities ``[B]`` of leaves ``[B]``."""
         return self._tree[indices]
 
     @abstractmethod
     def sample(self, uniforms: Any) -> tuple[Any, Any]:
-        """Leaves ``[B]`` and their priorities, for uniforms in [0, 1) if the library takes them."""
+        """Sample leaves ``[B]`` and their priorities, by uniforms in [0, 1) if the library takes them."""
 
     @abstractmethod
     def prefix_sum_index(self, mass: Any) -> Any:
-        """Leaves ``[B]`` for masses; NotImplementedError where the library takes none."""
+        """Return the leaves ``[B]`` that prefix values fall on; NotImplementedError where the library takes none."""
 
     @abstractmethod
     def total(self) -> float:
-        """The sum of all priorities, as the root has it."""
+        """Return the sum of all priorities, as the root has it."""
 
     def place(self, array: np.ndarray[Any, Any]) -> Any:
-        """A batch as the library takes it without conversion."""
+        """Convert a batch into what the library takes without conversion."""
         return array
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -85,7 +76,7 @@ class Peer(ABC):
 
     @classmethod
     def after_install(cls) -> None:
-        """What is left to do once the library is installed; raises ImportError where it fails."""
+        """Do what is left once the library is installed; ImportError where it fails."""
         return
 
     def synchronize(self) -> None:
@@ -93,19 +84,19 @@ class Peer(ABC):
         return
 
     def modeled_seconds(self, op: str, batch: int) -> None:
-        """None: libraries are timed."""
+        """Return None, for libraries are timed and not modeled."""
         return
 
 
 def file_of(package: str, path: str) -> ModuleType:
-    """One module of an installed package by its file, without importing the package around it.
+    """Import one module of an installed package by its file, without importing the package around it.
 
-    The tree is a small part of some frameworks, and the rest needs much that nobody here would use.
+    The tree is a small part of some frameworks, and the rest has many dependencies that nothing here uses.
     """
-    found = importlib.util.find_spec(package)
-    if found is None or not found.submodule_search_locations:
+    installed = importlib.util.find_spec(package)
+    if installed is None or not installed.submodule_search_locations:
         raise ModuleNotFoundError(f"No module named {package!r}", name=package)
-    file = Path(found.submodule_search_locations[0]) / path
+    file = Path(installed.submodule_search_locations[0]) / path
     spec = importlib.util.spec_from_file_location(f"{package}.{file.stem} alone", file)
     if spec is None or spec.loader is None or not file.exists():
         raise ImportError(f"{package} has no {path} any more")

@@ -9,12 +9,15 @@ from .peer import Peer
 
 
 class RustSumTree(Peer):
-    """``sumtree.SumTree``: masses one by one in a loop, faster than its batch draw; updates by its batch call."""
+    """``sumtree.SumTree``: prefix values one by one, faster than its batch call; updates by its batch call."""
 
     package = "sumtree"
     version = "0.3.0"
     rule = "smallest i with p_0 + .. + p_i > mass"
-    limits = ("no batch of masses: a Python loop", "a batch is drawn by random numbers of its own only, and slower")
+    limits = (
+        "no batch of prefix values: a Python loop",
+        "samples a batch by random numbers of its own only, and slower",
+    )
 
     def _allocate(self) -> None:
         from sumtree import SumTree  # noqa: PLC0415  # optional
@@ -47,12 +50,12 @@ class RustSumTree(Peer):
 
     def prefix_sum_index(self, mass: Any) -> Any:
         get = self._tree.get
-        return [get(one)[0] for one in mass]
+        return [get(value)[0] for value in mass]
 
     def total(self) -> float:
         return float(self._tree.total)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Every slot anew, first in first out."""
+        """Add every priority anew, first in first out."""
         for priority in state["leaves"].astype(np.float64).tolist():
             self._tree.add(priority)

@@ -13,7 +13,7 @@ class Tianshou(Peer):
     source = ("tianshou", "data/utils/segtree.py", "SegmentTree")
     needs = ("numba",)
     rule = "smallest i with p_0 + .. + p_i >= mass"
-    limits = ("overwrites the masses it is given", "memory doubles past a power of two")
+    limits = ("overwrites the prefix values of a call", "memory doubles past a power of two")
 
     def sample(self, uniforms: Any) -> tuple[Any, Any]:
         tree = self._tree

@@ -1,22 +1,24 @@
-"""No tree: torch's cumsum and searchsorted on a GPU, what many write first and some find faster."""
+"""torch's cumsum and searchsorted on a GPU instead of a tree: many write it first, and some find it faster."""
 
 from typing import Any
 
 import numpy as np
 
+from benchmarks.cases import Leniency
+
 from .peer import Peer
 
 
 class TorchCumsum(Peer):
-    """An array of priorities; a draw sums it in float64 and searches the sums."""
+    """An array of priorities; sampling computes its prefix sums in float64 and searches them."""
 
     package = "torch"
     version = "2.13.0"
     rule = "smallest i with p_0 + .. + p_i > mass"
     dtypes = ("float32",)
-    limits = ("every draw sums all N leaves", "of equal indices in a batch any may win")
+    limits = ("every sample sums all N leaves", "of equal indices in a batch any may win")
     fanout = 1
-    any_duplicate_wins = True
+    leniency = Leniency(any_duplicate_wins=True)
     device = "cuda"
 
     def _allocate(self) -> None:

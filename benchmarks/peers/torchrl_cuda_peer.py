@@ -49,7 +49,7 @@ class TorchrlCuda(Torchrl):
 
 @functools.cache
 def _extension() -> Any:
-    """torchrl's extension with its CUDA trees, compiled against the installed torch: minutes, once a version.
+    """Compile torchrl's extension with its CUDA trees against the installed torch: minutes, once a version.
 
     ImportError with one line if it does not compile.
     """

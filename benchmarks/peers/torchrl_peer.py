@@ -9,7 +9,7 @@ import numpy as np
 
 from .peer import Peer
 
-COMPILED = "compiled"  # folder beside its sources
+COMPILED = "compiled"  # the folder beside its sources
 
 
 class Torchrl(Peer):
@@ -57,7 +57,7 @@ class Torchrl(Peer):
 
 
 def folder() -> Path:
-    """Where torchrl lies, found without importing it. ModuleNotFoundError if it is not installed."""
+    """Return torchrl's folder without importing it. ModuleNotFoundError if it is not installed."""
     package = importlib.util.find_spec("torchrl")
     if package is None or not package.submodule_search_locations:
         raise ModuleNotFoundError("No module named 'torchrl'", name="torchrl")
@@ -65,7 +65,7 @@ def folder() -> Path:
 
 
 def _extension() -> ModuleType:
-    """torchrl's extension as it was compiled here, or else as it was installed."""
+    """Load torchrl's extension as it was compiled here, or else as it was installed. ImportError if neither loads."""
     import torch  # noqa: F401, PLC0415  # its libraries must be loaded first
 
     problem = "there is none"

@@ -1,5 +1,5 @@
 """The primitives of a training system, timed one by one, several at once, and beside each other on the same core.
 
-``cells`` says what there is to time for a workload, ``parts`` makes the calls, ``worker`` is a process that runs them,
-``command`` takes samples of several processes in turns.
+``cells`` lists the cells of a workload, ``parts`` makes the calls, ``worker`` is a process that runs them, ``command``
+takes samples of several processes in turns.
 """

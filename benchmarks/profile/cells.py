@@ -1,4 +1,4 @@
-"""What is timed for a workload: cells, in groups that are timed in turns."""
+"""The cells of a workload's profile, in groups that are timed in turns."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from impls.training import Workload
 from impls.training.sizes import networks
 
 ALONE = "nothing"  # beside an actor, a learner or a tree that is alone on its core
-TREE = "numba"  # the tree that is recommended unless a sweep says otherwise
+TREE = "numba"  # recommended unless a sweep says otherwise
 
 PARTS = {
     "env step": "the environment alone, random actions, resets included",
@@ -21,18 +21,19 @@ PARTS = {
     "forward act": "the policy for B observations, nothing else",
     "numba draw": "B leaves and their priorities, of the workload's capacity and fanout",
     "numba update": "B priorities",
-    "numba step": "draw, get, update: what a gradient step asks of the tree",
+    "numba step": "draw, get, update: the tree's calls of a gradient step",
     "storage gather": "the transitions at B random slots",
     "storage write": "B records into the next slots",
-    "weights publish": "a learner's weights into shared memory, or into a file that then takes the old one's name",
-    "weights fetch": "from there into an actor's networks",
+    "weights publish": "a learner's weights into shared memory, or into a file that then takes the old file's name",
+    "weights fetch": "the published weights into an actor's networks",
     "weights average": "the mean of k models' weights",
 }
 
 
 @dataclass(frozen=True)
 class Preset:
-    """Which batches, how many models and how long: a sample, a cell, and all there is begun within, in seconds."""
+    """The batches, the numbers of models, and the seconds of a sample, of the longest cell, and within which cells are
+    begun."""
 
     batches: tuple[int, ...]
     convolution_batches: tuple[int, ...]
@@ -63,8 +64,8 @@ PRESETS = {
 class Cell:
     """A part of ``PARTS`` as it is timed, under the names of a record.
 
-    ``options`` tell the workload, and what else there is to tell. ``beside`` is a part that runs meanwhile, on the same
-    core or on one of its own.
+    ``options`` name the workload and describe the cell. ``beside`` is a part that runs meanwhile, on the same core or
+    on one of its own.
     """
 
     contestant: str
@@ -84,18 +85,17 @@ class Cell:
 
     @property
     def processes(self) -> int:
-        """How many processes do the same at once."""
+        """How many processes do the same work at once."""
         return self.threads if self.contestant == "actor" else 1
 
     def placed(self, other: "Cell", cores: str) -> "Cell":
-        """Itself while another part runs on the "shared" core, or on its "own"."""
-        return dataclasses.replace(
-            self, options={**self.options, "beside": other.contestant, "cores": cores}, beside=other
-        )
+        """Return the cell while another part runs on the "shared" core, or on its "own"."""
+        options = {**self.options, "beside": other.contestant, "cores": cores}
+        return dataclasses.replace(self, options=options, beside=other)
 
 
 def options_of(workload: Workload) -> dict[str, Any]:
-    """What the options of a workload's records say: its name and identity, and what its curves are read with.
+    """Return the options of a workload's records: its name and identity, and what describes its curves.
 
     ``macs`` and ``parameters`` are those of the network that acts.
     """
@@ -110,13 +110,20 @@ def options_of(workload: Workload) -> dict[str, Any]:
 
 
 def groups(workload: Workload, preset: Preset, cores: int) -> list[list[Cell]]:
-    """Every cell, in groups of those that answer one question."""
-    make = _Maker(workload, preset, cores)
-    found = [make.actors(), make.learners(), *make.learner_batches(), make.forward(), make.trees(), make.storage()]
-    return [list(group) for group in (*found, make.weights(), make.together())]
+    """Return every cell, in groups that answer one question each."""
+    build = _CellBuilder(workload, preset, cores)
+    parts = [
+        build.actors(),
+        build.learners(),
+        *build.learner_batches(),
+        build.forward(),
+        build.trees(),
+        build.storage(),
+    ]
+    return [list(group) for group in (*parts, build.weights(), build.together())]
 
 
-class _Maker:
+class _CellBuilder:
     """Makes the groups of one workload."""
 
     def __init__(self, workload: Workload, preset: Preset, cores: int) -> None:
@@ -133,7 +140,7 @@ class _Maker:
         return Cell(contestant, op, {**self._options, **more}, batch, threads, **shape)
 
     def actors(self) -> Iterator[Cell]:
-        """f_a(x) and what an actor's step is made of."""
+        """f_a(x) of Eq. 5 of [Zhang2021], and the parts of an actor's step."""
         yield self._cell("env", "step")
         for batch in sorted({1, self._workload.actors.count}):
             yield self._cell("inference", "act", batch)
@@ -141,7 +148,7 @@ class _Maker:
             yield self._cell("actor", "step", threads=count)
 
     def learners(self) -> Iterator[Cell]:
-        """f_l(x) by a parameter server, beside the same gradient step by threads of torch."""
+        """f_l(x) of Eq. 5 of [Zhang2021] by a parameter server, beside the same gradient step by threads of torch."""
         batch = self._workload.learner.batch
         for count in self._counts:
             if count <= self._cores:
@@ -162,20 +169,20 @@ class _Maker:
             yield self._cell("forward", "act", batch)
 
     def trees(self) -> Iterator[Cell]:
-        """Draws and updates at the workload's shape."""
+        """Draws and updates at the workload's capacity and fanout."""
         replay = self._workload.replay
         for batch in self._batches:
             for op in ("draw", "update"):
                 yield self._cell(TREE, op, batch, capacity=replay.capacity, fanout=replay.fanout)
 
     def storage(self) -> Iterator[Cell]:
-        """A batch read, a local storage written."""
+        """Reading a batch, and writing a local storage's records."""
         capacity = self._workload.replay.capacity
         yield self._cell("storage", "gather", self._workload.learner.batch, capacity=capacity)
         yield self._cell("storage", "write", self._workload.actors.local_storage, capacity=capacity)
 
     def weights(self) -> Iterator[Cell]:
-        """Handed from a learner to an actor, and averaged."""
+        """Handing weights from a learner to an actor, and averaging them."""
         for via in ("shared", "file"):
             for op in ("publish", "fetch"):
                 yield self._cell("weights", op, via=via)
@@ -183,15 +190,15 @@ class _Maker:
             yield self._cell("weights", "average", models=count)
 
     def together(self) -> Iterator[Cell]:
-        """The two pairs that share cores in a loop: actors and learners, which an allocation of cores sets against each
-        other, and a learner and its tree, whose nodes a gradient step drives out of the cache."""
+        """The two pairs that share cores in a loop: actors and learners, between which an allocation divides the cores,
+        and a learner and its tree, whose nodes a gradient step drives out of the cache."""
         replay, batch = self._workload.replay, self._workload.learner.batch
         actor, learner = self._cell("actor", "step"), self._cell("learner", "step", batch)
         tree = self._cell(TREE, "step", batch, capacity=replay.capacity, fanout=replay.fanout)
         for part in (actor, learner, tree):
             yield dataclasses.replace(part, options={**part.options, "beside": ALONE})
-        for one, other in ((actor, learner), (learner, tree)):
-            has_own = self._cores > 1 and (one is actor or self._preset.is_full)
+        for first, second in ((actor, learner), (learner, tree)):
+            has_own = self._cores > 1 and (first is actor or self._preset.is_full)
             for cores in ("shared", "own") if has_own else ("shared",):
-                yield one.placed(other, cores)
-                yield other.placed(one, cores)
+                yield first.placed(second, cores)
+                yield second.placed(first, cores)

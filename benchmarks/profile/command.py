@@ -1,8 +1,8 @@
-"""Time the primitives of a training system: environment, inference, gradient steps, tree, storage, weights.
+"""How long do a training workload's primitives take: environment, inference, gradient steps, tree, storage, weights?
 
-Each alone, over batches and cores, and the ones that share cores in a loop beside each other on the same core. Every
-process is kept on the cores its record names. Interrupt it as you like: the same command goes on where it stopped. The
-records go to results/<machine>/profile-<workload>-<preset>.jsonl; `python -m reports` draws their curves.
+Each is timed alone, over batches and cores, and those that share cores in a loop beside each other on the same core.
+Every process is kept on the cores that its record names. Interrupt it as you like: the same command goes on where it
+stopped. Records go to results/<machine>/profile-<workload>-<preset>.jsonl; `python -m reports` draws their curves.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from typing import Any
 from dse.records import Measurement, RecordError
 from impls.training import TrainingError, Workload, load, path_of
 
-from ..arguments import DEFAULT, add_common, parser_of
+from ..arguments import DEFAULT, add_common, add_workload, listed, parser_of
 from ..clock import ALL_CPUS, Clock
 from ..run import Stamp, file_of, report, run
 from ..timing import LEAST_SAMPLES, Timing, interleave
@@ -30,13 +30,13 @@ from .cells import PARTS, PRESETS, Cell, Preset, groups
 PACKAGES = ("torch", "gymnasium")
 TRAINING, AGAIN = "training", "training_again"
 MODULE = "benchmarks.profile.worker"
-LEAD_SECONDS = 0.002  # from telling processes to begin until they do
+LEAD_SECONDS = 0.002  # from asking processes to begin until they do
 TOO_LONG = "too long for the preset"
-CALLS_OF_THE_SLOWEST = 2  # that fit a stretch in which several things run
+CALLS_OF_THE_SLOWEST = 2  # that fit a stretch in which several parts run
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure a workload; returns the exit code. RecordError with one sentence where that cannot be done."""
+    """Measure a workload; return the exit code 0. RecordError with one sentence where that cannot be done."""
     options = _parser().parse_args(arguments)
     workload, where = workload_of(options.workload)
     preset = PRESETS[options.preset]
@@ -50,12 +50,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _is_final(record: Measurement) -> bool:
-    """Not that of a cell that took too long: it is tried again, for that may have been the machine's doing."""
+    """Say whether a cell is done: one that took too long is tried again, for the machine may have caused it."""
     return record.status != "skipped" or not (record.reason or "").endswith(TOO_LONG)
 
 
 def workload_of(name: str) -> tuple[Workload, Path]:
-    """A workload and its file. RecordError if there is none, and for a package that none can do without."""
+    """Return a workload and its file. RecordError if there is none, or if a package is missing that all need."""
     try:
         workload, where = load(name), path_of(name).resolve()
     except TrainingError as error:
@@ -68,7 +68,7 @@ def workload_of(name: str) -> tuple[Workload, Path]:
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """A part prepared in a process, and the CPUs it is to run on."""
+    """A part prepared in a process, and the CPUs on which it runs."""
 
     worker: Worker
     number: int
@@ -77,10 +77,10 @@ class Member:
 
 @dataclasses.dataclass
 class Together:
-    """A clock of parts that run for the same stretch of time: the first one's, or ``all`` doing one work together.
+    """A clock of parts that run for the same stretch of time: of the first, or of all where they do one work together.
 
-    ``other`` reads the other one of a pair: what it read in a stretch of this clock's is its next sample. ``trees`` are
-    the seconds of each sample that the first one spent in its tree, if it has one.
+    ``other`` is the clock of a pair's other part: what that part read in this clock's stretch is its next sample.
+    ``trees`` are the seconds of each sample that the first part spent in its tree, if it has one.
     """
 
     members: Sequence[Member]
@@ -92,7 +92,7 @@ class Together:
     trees: list[float] = dataclasses.field(default_factory=list)
 
     def sample(self) -> float:
-        """Seconds a call takes, by one more stretch."""
+        """Take one more sample, a stretch of time; return the seconds of a call."""
         if self.read:
             answer, self.read = self.read, None
             self.calls_per_sample = answer["calls"]
@@ -115,9 +115,9 @@ class Together:
 
 
 def opened(stack: ExitStack, python: Path, needs: str, **world: Any) -> Worker:
-    """A process of a Python that has opened a workload: its file, the ``number`` of the process, the bytes of storage.
+    """Start a process of a Python and open a workload there: its file, the process's ``number``, the bytes of storage.
 
-    ``needs`` an "environment", or a "learner" alone. RecordError if the workload cannot run there.
+    It ``needs`` an "environment", or a "learner" alone. RecordError if the workload cannot run there.
     """
     worker = stack.enter_context(Worker(python, module=MODULE))
     answer = worker.ask("open", needs=needs, **world)
@@ -135,40 +135,41 @@ class Team:
         self._made: dict[tuple[int, str], dict[str, Any]] = {}
         self.worker(0)
 
-    def worker(self, number: int) -> Worker:
-        """The process of that number. RecordError if the workload cannot run there."""
-        for new in range(len(self._workers), number + 1):
+    def worker(self, index: int) -> Worker:
+        """Return the process of this index. RecordError if the workload cannot run there."""
+        # Invariant: processes 0 to ``new`` - 1 are there and have opened the workload.
+        for new in range(len(self._workers), index + 1):
             world = {"workload": str(self._workload), "number": new, "storage_bytes": self.preset.storage_bytes}
             self._workers.append(opened(self._stack, Path(sys.executable), "environment", **world))
-        return self._workers[number]
+        return self._workers[index]
 
-    def prepare(self, number: int, cell: Cell) -> dict[str, Any]:
-        """A part in a process, once for all cells of a group that need it there: what it answers."""
+    def prepare(self, index: int, cell: Cell) -> dict[str, Any]:
+        """Prepare a part in a process, once for all cells of a group that need it there; return the answer."""
         part = {name: getattr(cell, name) for name in ("contestant", "op", "batch", "threads", "capacity", "fanout")}
         part["options"] = {key: value for key, value in cell.options.items() if key not in ("beside", "cores")}
         if cell.processes > 1:
             part["threads"] = 1
-        key = (number, json.dumps(part, sort_keys=True))
+        key = (index, json.dumps(part, sort_keys=True))
         if key not in self._made:
-            self._made[key] = self.worker(number).ask("prepare", cell=part, stretch=self.preset.sample_seconds)
+            self._made[key] = self.worker(index).ask("prepare", cell=part, stretch=self.preset.sample_seconds)
         return self._made[key]
 
     def forget(self) -> None:
-        """Have every process let go of what it holds."""
+        """Let every process drop its prepared parts."""
         for worker in self._workers:
             worker.ask("forget")
         self._made.clear()
 
     def clock(self, cell: Cell) -> tuple[Together | dict[str, Any], str | None]:
-        """A cell's clock, or why there is none: {"skipped": ..} or {"failed": ..}; and what to know of it."""
-        where = _places(cell, ALL_CPUS or (0,))
+        """Return a cell's clock, or why there is none ({"skipped": ..} or {"failed": ..}), and a remark on its time."""
+        where = _cpus_of(cell, ALL_CPUS or (0,))
         parts = [cell, cell.beside] if cell.beside else [cell] * cell.processes
-        # A pair is in the same two processes, whichever of both is read.
+        # A pair stays in the same two processes, whichever of its parts is read.
         numbers = list(range(len(parts)))
         if cell.beside and cell.contestant > cell.beside.contestant:
             numbers.reverse()
             where.reverse()
-        answers = [self.prepare(number, part) for number, part in zip(numbers, parts, strict=True)]
+        answers = [self.prepare(index, part) for index, part in zip(numbers, parts, strict=True)]
         for answer in answers:
             if "seconds" not in answer:
                 return {key: answer[key] for key in ("skipped", "failed") if key in answer}, None
@@ -178,24 +179,25 @@ class Team:
         if LEAST_SAMPLES * stretch > self.preset.longest_cell_seconds:
             return {"skipped": f"one call takes {slowest:.2g} s, {TOO_LONG}"}, None
         members = [
-            Member(self.worker(number), answer["number"], place)
-            for number, answer, place in zip(numbers, answers, where, strict=True)
+            Member(self.worker(index), answer["number"], cpus)
+            for index, answer, cpus in zip(numbers, answers, where, strict=True)
         ]
         return Together(members, stretch, cell.processes > 1), answers[0].get("note")
 
 
-def _places(cell: Cell, cpus: Sequence[int]) -> list[tuple[int, ...]]:
-    """The CPUs of each part of a cell, in turns where there are fewer than parts."""
+def _cpus_of(cell: Cell, cpus: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the CPUs of each part of a cell, in turns where there are fewer CPUs than parts."""
     if cell.beside:
         return [(cpus[0],), (cpus[0] if cell.options["cores"] == "shared" else cpus[1],)]
     if cell.processes > 1:
-        return [(cpus[number % len(cpus)],) for number in range(cell.processes)]
+        return [(cpus[index % len(cpus)],) for index in range(cell.processes)]
     return [tuple(cpus[: cell.threads])]
 
 
 def _link(ready: Sequence[tuple[Cell, Together, str | None]]) -> None:
     """Let both cells of a pair read the same stretches."""
     pairs: dict[tuple[Any, ...], Together] = {}
+    # Invariant: a pair's first clock waits in ``pairs``, linked to nothing until the second comes.
     for cell, clock, _ in ready:
         if cell.beside:
             key = (frozenset((cell.contestant, cell.beside.contestant)), cell.options["cores"])
@@ -207,7 +209,7 @@ def _link(ready: Sequence[tuple[Cell, Together, str | None]]) -> None:
 
 
 def _measure(team: Team, stamp: Stamp, seed: int, cells: Sequence[Cell]) -> Iterator[Measurement]:
-    """Records of one group: those that cannot be timed and why, the timed ones, the A/A twin of the first."""
+    """Yield the records of one group: those that cannot be timed and why, the timed ones, the A/A twin of the first."""
     ready: list[tuple[Cell, Together, str | None]] = []
     for cell in cells:
         clock, note = team.clock(cell)
@@ -219,7 +221,7 @@ def _measure(team: Team, stamp: Stamp, seed: int, cells: Sequence[Cell]) -> Iter
     _link(ready)
     ready += [(cell, dataclasses.replace(clock, other=None), note) for cell, clock, note in ready[:1]]
     clocks: list[Clock] = [clock for _, clock, _ in ready]
-    timings = interleave(clocks, 0.0, seed) if clocks else []
+    timings = interleave(clocks, 0.0, seed)
     team.forget()
     for position, ((cell, clock, note), timing) in enumerate(zip(ready, timings, strict=True)):
         own = clock.members if clock.is_all else clock.members[:1]
@@ -229,18 +231,17 @@ def _measure(team: Team, stamp: Stamp, seed: int, cells: Sequence[Cell]) -> Iter
 
 
 def _reason(cell: Cell, timing: Timing, note: str | None) -> str | None:
-    """What to know of a cell's time, if anything."""
-    found = [note] if note else []
+    """Return remarks on a cell's time, if there are any."""
+    reasons = [note] if note else []
     if ALL_CPUS and cell.threads > len(ALL_CPUS):
-        found.append(f"oversubscribed: {cell.threads} on {len(ALL_CPUS)} cores")
+        reasons.append(f"oversubscribed: {cell.threads} on {len(ALL_CPUS)} cores")
     if timing.is_unstable:
-        found.append(f"interval of {timing.interval.relative_width:.0%} of the median")
-    return "; ".join(found) or None
+        reasons.append(f"interval of {timing.interval.relative_width:.0%} of the median")
+    return "; ".join(reasons) or None
 
 
 def _parser() -> argparse.ArgumentParser:
-    told = "what is timed:\n" + "".join(f"  {name:23}{text}\n" for name, text in PARTS.items())
-    parser = parser_of("profile", __doc__, epilog=told)
-    parser.add_argument("--workload", required=True, metavar="NAME|FILE", help="see: python -m impls.training list")
-    parser.add_argument("--preset", choices=PRESETS, default="quick", help=DEFAULT)
+    parser = parser_of("profile", __doc__, "--workload cartpole_dqn", f"parts that are timed:\n{listed(PARTS)}\n")
+    add_workload(parser)
+    parser.add_argument("--preset", choices=PRESETS, default="quick", help=f"how much to measure ({DEFAULT})")
     return add_common(parser, seed_of="the order of samples")

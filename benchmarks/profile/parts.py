@@ -18,12 +18,12 @@ from ..cases import Case, prepare
 
 Call = Callable[[int], object]
 ROTATED = 4  # batches that the calls of a learner or a policy take in turn
-LONGEST_PERIOD = 16  # of calls that differ
-DRAWN = 64  # rows of slots that storage's calls take in turn
+LONGEST_PERIOD = 16  # calls after which their kinds repeat
+SLOT_ROWS = 64  # rows of slots that storage's calls take in turn
 
 
 class World:
-    """What the parts of a workload need, each made when it is asked for; ``number`` sets processes apart."""
+    """What the parts of a workload need, each made on first use; ``number`` sets processes apart."""
 
     def __init__(self, workload: Workload, number: int, storage_bytes: int) -> None:
         self.workload, self.number, self.storage_bytes = workload, number, storage_bytes
@@ -31,50 +31,50 @@ class World:
 
     @functools.cached_property
     def folder(self) -> tempfile.TemporaryDirectory[str]:
-        """For files of weights, gone when the process ends."""
+        """A folder for files of weights, gone when the process ends."""
         return tempfile.TemporaryDirectory(prefix="weights-")
 
     def learner(self) -> Any:
-        """A learner of the workload's algorithm; its initial weights are those of its number."""
+        """Make a learner of the workload's algorithm, its initial weights by the process's number as seed."""
         from impls.training import algorithms  # noqa: PLC0415  # torch
 
         return algorithms.make(self.workload, seed=self.number)
 
     @functools.cached_property
     def policy(self) -> Any:
-        """The learner that actors act by."""
+        """The learner by whose policy actors act."""
         return self.learner()
 
     @functools.cached_property
     def layout(self) -> Any:
-        """How a record is laid out in the buffer."""
+        """The layout of a record in the buffer."""
         return layout_of(self.workload)
 
     def observations(self, batch: int) -> Any:
-        """Random observations, ``[B, *shape]``."""
+        """Make random observations, ``[B, *shape]``."""
         return self.values((batch, *self.workload.observation.stacked), self.workload.observation.dtype)
 
     def values(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Random numbers of a field of records."""
+        """Make random values for a field of records."""
         kind = np.dtype(dtype)
         if kind.kind == "f":
             return self.rng.standard_normal(shape, np.float32)
         return self.rng.integers(0, 256 if kind == np.uint8 else 2, shape, np.uint8).astype(kind, copy=False)
 
     def actions(self, batch: int) -> Any:
-        """``[B]`` choices or ``[B, size]`` numbers."""
+        """Make random actions: ``[B]`` choices or ``[B, size]`` floats."""
         if self.workload.algorithm == "dqn":
             return self.rng.integers(0, self.workload.action.choices, batch).astype(np.uint8)
         return self.rng.uniform(-1, 1, (batch, self.workload.action_size)).astype(np.float32)
 
     def records(self, count: int) -> dict[str, Any]:
-        """Records as they are stored, with actions that there are."""
+        """Make records as they are stored, with valid actions."""
         fields = self.layout.fields.items()
         made = {name: self.values((count, *shape), dtype) for name, (shape, dtype) in fields if name != "action"}
         return {**made, "action": self.actions(count)}
 
     def batch(self, size: int) -> tuple[dict[str, Any], Any]:
-        """Transitions ``[B, ...]`` and importance weights ``[B]``."""
+        """Make transitions ``[B, ...]`` and importance weights ``[B]``."""
         rows = {
             "observation": self.observations(size),
             "next_observation": self.observations(size),
@@ -134,12 +134,12 @@ def _tree(world: World, cell: dict[str, Any]) -> Call:
 
 
 def _storage(world: World, cell: dict[str, Any]) -> Call:
-    capacity, batch = held(world, cell["capacity"]), cell["batch"]
+    capacity, batch = records_stored(world, cell["capacity"]), cell["batch"]
     fields = world.layout.fields
     arrays = {name: _filled(world, (capacity, *shape), dtype) for name, (shape, dtype) in fields.items()}
     if cell["op"] == "gather":
-        slots = world.rng.integers(0, capacity, (DRAWN, batch))
-        return lambda turn: world.layout.gather(arrays, slots[turn % DRAWN])
+        slots = world.rng.integers(0, capacity, (SLOT_ROWS, batch))
+        return lambda turn: world.layout.gather(arrays, slots[turn % SLOT_ROWS])
     records = {name: array[:batch].copy() for name, array in arrays.items()}
 
     def write(turn: int) -> None:
@@ -150,16 +150,17 @@ def _storage(world: World, cell: dict[str, Any]) -> Call:
     return write
 
 
-def held(world: World, capacity: int) -> int:
-    """How many records storage is timed with: all, or as many as fit what it may take."""
+def records_stored(world: World, capacity: int) -> int:
+    """Return how many records storage is timed with: all, or as many as fit into the bytes it may take."""
     return max(1, min(capacity, world.storage_bytes // world.layout.record_bytes))
 
 
 def _filled(world: World, shape: tuple[int, ...], dtype: Any) -> Any:
-    """An array every page of which is written, for pages that nothing was written to are all the same one."""
+    """Make an array with every page written, for pages never written to all share one page of zeros."""
     array = np.empty(shape, dtype)
     rows = max(1, (1 << 20) // max(1, math.prod(shape[1:]) * array.itemsize))
     part = world.values((min(rows, shape[0]), *shape[1:]), dtype)
+    # Invariant: the rows before ``start`` are written.
     for start in range(0, shape[0], len(part)):
         array[start : start + len(part)] = part[: shape[0] - start]
     return array
@@ -175,19 +176,19 @@ def _weights(world: World, cell: dict[str, Any]) -> Call:
 
 
 def _shared_weights(world: World, op: str) -> Call:
-    """Tensors that other processes may map; an actor's networks and targets are filled from them."""
+    """Publish into, or fetch from, tensors that other processes may map."""
     import torch  # noqa: PLC0415  # heavy
 
     learner = world.learner()
     shared = {name: value.share_memory_() for name, value in learner.weights().items()}
-    places, trained = list(shared.values()), list(learner.networks.state_dict().values())
+    targets, trained = list(shared.values()), list(learner.networks.state_dict().values())
     if op == "fetch":
         return lambda turn: world.policy.load_weights(shared)
-    return lambda turn: torch._foreach_copy_(places, trained)
+    return lambda turn: torch._foreach_copy_(targets, trained)
 
 
 def _weight_files(world: World, op: str) -> Call:
-    """A file that is never seen half written: it is written under another name, and then takes the old one's."""
+    """Publish into, or fetch from, a file never seen half written: the new file then takes the old one's name."""
     import torch  # noqa: PLC0415  # heavy
 
     learner, path, fresh = world.learner(), *(Path(world.folder.name) / name for name in ("weights.pt", "weights.new"))
@@ -213,14 +214,14 @@ _MADE: dict[str, Callable[[World, dict[str, Any]], Call]] = {
 
 
 def make(world: World, cell: dict[str, Any]) -> Call:
-    """The call of a cell; whatever is not one of the parts above is a tree."""
+    """Make the call of a cell; a contestant that is none of the parts above is a tree."""
     return _MADE.get(cell["contestant"], _tree)(world, cell)
 
 
 def period(workload: Workload, contestant: str) -> int:
-    """How many calls of a part are of all kinds: not every gradient step of TD3 trains its policy.
+    """Return after how many calls the kinds of a part's calls repeat: not every gradient step of TD3 trains its policy.
 
-    1 where they are more than 16, for then the policy's is a small share.
+    1 where that is more than LONGEST_PERIOD, for then the policy's is a small share.
     """
     is_delayed = workload.algorithm == "td3" and contestant in ("learner", "parallel_learners")
     delay = workload.learner.policy_delay

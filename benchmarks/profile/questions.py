@@ -1,9 +1,9 @@
-"""Time the serial loop at batches and update intervals that a seed draws: what predictions of it are tested with.
+"""How fast is the serial loop at random batches and update intervals? Predictions of it are tested with the answers.
 
 The loop trains as it always does, from a full buffer on, by one thread on one core, the questions of a workload in
-turns, and the unchanged workload with them: it tells how fast the machine was meanwhile. Before them, an insertion into
-the unchanged workload's buffer, the one part of a step that neither a profile nor a share has. No prediction rests on
-the questions. Interrupt it as you like: the same command goes on where it stopped. The records go to
+turns with the unchanged workload, which shows how fast the machine was meanwhile. Before them an insertion into the
+unchanged workload's buffer is timed, the one part of a step that neither a profile nor a share has. No prediction rests
+on the questions. Interrupt it as you like: the same command goes on where it stopped. Records go to
 results/<machine>/loop-questions.jsonl.
 """
 
@@ -18,10 +18,9 @@ import numpy as np
 import impls
 from dse.records import Measurement, RecordError
 from impls.replay import PrioritizedBuffer
-from impls.terminal import count
 from impls.training import Workload
 
-from ..arguments import add_common, list_of, parser_of
+from ..arguments import add_common, add_list, add_numbers, parser_of
 from ..clock import ALL_CPUS, Call, Clock, StretchClock, pin
 from ..run import Stamp, file_of, report, run
 from ..timing import interleave
@@ -41,19 +40,19 @@ FILE = "loop-questions.jsonl"
 
 
 def questions(workload: Workload, count: int, seed: int = QUESTION_SEED) -> list[Workload]:
-    """The workload, and ``count`` times with a batch and an update interval of its own, both log-uniform."""
+    """Return the workload, and ``count`` variants with a random batch and update interval, both log-uniform."""
     rng = np.random.default_rng([seed, *workload.name.encode()])
-    drawn = [workload]
+    variants = [workload]
     for _ in range(count):
         batch, interval = (round(math.exp(rng.uniform(*np.log(ends)))) for ends in (BATCHES, UPDATE_INTERVALS))
         learner = dataclasses.replace(workload.learner, batch=batch, update_interval=interval)
-        drawn.append(dataclasses.replace(workload, learner=learner))
-    return drawn
+        variants.append(dataclasses.replace(workload, learner=learner))
+    return variants
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """How samples are taken and records are stamped; seconds of a sample, and of sampling a cell."""
+    """How samples are taken (seconds of a sample, and of sampling a cell) and records are stamped."""
 
     stamp: Stamp
     sample_seconds: float
@@ -61,20 +60,20 @@ class Run:
     seed: int
 
     def cell(self, asked: Workload, contestant: str = "loop", op: str = "step") -> Cell:
-        """The loop's on a workload, a call a gradient step; or that of an insertion of the local storage."""
+        """Return the cell of a workload's loop, a call a gradient step, or of an insertion of its local storage."""
         replay, batch = asked.replay, asked.learner.batch if op == "step" else asked.actors.local_storage
         options = options_of(asked) | ({"seed": self.seed} if op == "step" else {})
         return Cell(contestant, op, options, batch, capacity=replay.capacity, fanout=replay.fanout)
 
     def insertions(self, asked: Sequence[Workload]) -> Iterator[Measurement]:
-        """Records of an insertion into the buffers of workloads."""
-        cells = [(self.cell(one, "buffer", "insert"), STEP) for one in asked]
-        yield from self._timed(cells, (_insertion(_world(one)) for one in asked))
+        """Yield the records of an insertion into each workload's buffer."""
+        cells = [(self.cell(workload, "buffer", "insert"), STEP) for workload in asked]
+        yield from self._timed(cells, (_insertion(_world(workload)) for workload in asked))
 
     def loops(self, asked: Sequence[Workload]) -> Iterator[Measurement]:
-        """Records of the loops of workloads, and of the first one's twin."""
-        cells = [*((self.cell(one), QUESTION) for one in asked), (self.cell(asked[0]), AGAIN)]
-        yield from self._timed(cells, (Loop(_world(one), TREE).call for one in (*asked, asked[0])))
+        """Yield the records of the workloads' loops, and of the first loop's A/A twin."""
+        cells = [*((self.cell(workload), QUESTION) for workload in asked), (self.cell(asked[0]), AGAIN)]
+        yield from self._timed(cells, (Loop(_world(workload), TREE).call for workload in (*asked, asked[0])))
 
     def _timed(self, cells: Sequence[tuple[Cell, str]], calls: Iterable[Call]) -> Iterator[Measurement]:
         try:
@@ -92,7 +91,7 @@ def _world(workload: Workload) -> World:
 
 
 def _insertion(world: World) -> Call:
-    """A full local storage into a full buffer."""
+    """Make the call that inserts a full local storage into a full buffer."""
     replay, size = world.workload.replay, world.workload.actors.local_storage
     tree = impls.make(TREE, replay.capacity, fanout=replay.fanout)
     buffer = PrioritizedBuffer(tree, world.layout, alpha=replay.alpha, epsilon=replay.epsilon)
@@ -102,14 +101,14 @@ def _insertion(world: World) -> Call:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure the questions; returns the exit code. RecordError with one sentence where that cannot be done."""
+    """Measure the questions; return the exit code 0. RecordError with one sentence where that cannot be done."""
     options = _parser().parse_args(arguments)
     workloads = [workload_of(name)[0] for name in options.workloads]
     path = file_of(options.results, FILE)
     made = Run(Stamp.of_this_run(QUESTION), options.sample, options.budget, options.seed)
-    named = {"name": lambda one: made.stamp.cell(made.cell(one, "buffer", "insert"), primitive=STEP)}
+    named = {"name": lambda workload: made.stamp.cell(made.cell(workload, "buffer", "insert"), primitive=STEP)}
     asked = [questions(workload, options.count, options.seed) for workload in workloads]
-    how = {"name": lambda one: made.stamp.cell(made.cell(one)), "unit": "question", "bar": not options.json}
+    how = {"name": lambda workload: made.stamp.cell(made.cell(workload)), "unit": "question", "bar": not options.json}
     with _one_core():
         run([[workload] for workload in workloads], path, made.stamp, made.insertions, **named)
         tally = run(asked, path, made.stamp, made.loops, **how)
@@ -118,7 +117,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _one_core() -> Iterator[None]:
-    """All threads on the first core meanwhile, from when torch has counted every one; torch with one thread."""
+    """Keep all threads on the first core meanwhile, and torch at one thread; torch has counted every core before."""
     import torch  # noqa: PLC0415  # heavy
 
     count = torch.get_num_threads()
@@ -132,10 +131,9 @@ def _one_core() -> Iterator[None]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("loop-questions", __doc__)
-    named = {"type": list_of(str), "metavar": "A,B,.."}
-    parser.add_argument("--workloads", **named, default=WORKLOADS, help=f"default: {','.join(WORKLOADS)}")
-    parser.add_argument("--count", type=count, default=3, help="of questions a workload (default: %(default)s)")
-    parser.add_argument("--sample", type=float, default=0.5, help="seconds of a sample (default: %(default)s)")
-    parser.add_argument("--budget", type=float, default=6.0, help="seconds of sampling a loop (default: %(default)s)")
+    parser = parser_of("loop-questions", __doc__, "--workloads cartpole_dqn --count 3")
+    text = f"names or files of workloads (default: {','.join(WORKLOADS)})"
+    add_list(parser, "workloads", str, default=WORKLOADS, help=text)
+    seconds = {"sample": (0.5, "seconds of a sample"), "budget": (6.0, "seconds of sampling a loop")}
+    add_numbers(parser, count=(3, "questions of a workload"), **seconds)
     return add_common(parser, seed_of="the questions", seed=QUESTION_SEED)

@@ -1,8 +1,8 @@
 """Learning's part of a serial training step on any tree, with the seconds that are spent in the tree's own calls.
 
-Insertion of what was collected since the last gradient step, draw, gather, importance weights, gradient step, new
-priorities. No environment is needed here, so it also runs where other libraries have their own: what an actor adds is
-timed apart.
+It inserts the records collected since the last gradient step, samples, gathers, weighs, takes a gradient step and
+updates the priorities. No environment is needed here, so it also runs in other libraries' environments; an actor's step
+is timed apart.
 """
 
 import time
@@ -20,7 +20,7 @@ from .parts import World
 class TimedTree:
     """A tree of ours or of another library under the contract's names; ``seconds`` were spent in its calls.
 
-    Batches are made into what the library takes outside of the clock, as they are in the cells of ``cases``.
+    Batches are converted for the library outside of the clock, as in the cells of ``cases``.
     """
 
     def __init__(self, tree: Any) -> None:
@@ -31,14 +31,14 @@ class TimedTree:
         self._place = getattr(tree, "place", np.asarray)
 
     def update(self, indices: Any, priorities: Any) -> None:
-        """Set leaves."""
+        """Set the priorities ``[B]`` of leaves ``[B]``."""
         indices, priorities = self._place(indices), self._place(np.asarray(priorities, np.float64))
         begin = time.perf_counter()
         self._tree.update(indices, priorities)
         self.seconds += time.perf_counter() - begin
 
     def sample(self, uniforms: Any) -> tuple[Any, Any]:
-        """Leaves and their priorities."""
+        """Sample leaves ``[B]`` and their priorities ``[B]`` by uniforms ``[B]``."""
         uniforms = self._place(uniforms)
         begin = time.perf_counter()
         leaves, priorities = self._tree.sample(uniforms)
@@ -46,11 +46,11 @@ class TimedTree:
         return np.clip(impls.to_numpy(leaves), 0, self.capacity - 1), np.maximum(impls.to_numpy(priorities), 1e-30)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Fill it."""
+        """Fill the tree, outside of the clock."""
         self._tree.load_state_dict(state)
 
     def total(self) -> float:
-        """The root."""
+        """Return the sum of all priorities."""
         begin = time.perf_counter()
         total = float(self._tree.total())
         self.seconds += time.perf_counter() - begin
@@ -58,7 +58,7 @@ class TimedTree:
 
 
 class Learning:
-    """A full buffer and a learner; ``call`` is a gradient step with the insertions that come between two of them."""
+    """A full buffer and a learner; ``call`` is a gradient step with the insertions that come between two steps."""
 
     def __init__(self, world: World, tree: Any) -> None:
         workload, replay = world.workload, world.workload.replay
@@ -73,20 +73,21 @@ class Learning:
         self._errors = world.rng.random(self._size).astype(np.float32) if is_given else None
 
     def call(self, turn: int) -> None:
-        """One gradient step."""
+        """Insert the due records, then take one gradient step."""
         self._due += self._interval
+        # Invariant: ``_due`` is the number of records collected and not yet inserted.
         while self._due >= self._size:
             self._buffer.insert(self._records, self._errors)
             self._due -= self._size
         batch = self._buffer.sample(self._batch, self._beta, self._rng)
-        found = self._learner.step(batch.rows, batch.weights)
-        self._buffer.update_priorities(batch.sequence, found.priorities)
+        result = self._learner.step(batch.rows, batch.weights)
+        self._buffer.update_priorities(batch.sequence, result.priorities)
 
 
 class Loop:
-    """The serial loop as it trains, from a full buffer on; ``call`` is as many of its steps as one gradient step takes.
+    """The serial loop as it trains, from a full buffer on; ``call`` takes the environment steps of one gradient step.
 
-    What the parts of a step add up to is held against it.
+    The sum of a step's parts is compared with it.
     """
 
     def __init__(self, world: World, contestant: str) -> None:
@@ -98,13 +99,13 @@ class Loop:
         self._loop.step = max(workload.learner.learning_starts, workload.exploration.random_steps)
 
     def call(self, turn: int) -> None:
-        """Up to the next gradient step."""
+        """Advance up to the next gradient step."""
         for _ in range(self._interval):
             self._loop.advance()
 
 
 def fill(buffer: PrioritizedBuffer, world: World) -> None:
-    """Give a buffer as many records as it holds. MemoryError if they are more than storage may take."""
+    """Fill a buffer with random records. MemoryError if they are more than storage may take."""
     capacity = buffer.tree.capacity
     size = capacity * world.layout.record_bytes
     if size > world.storage_bytes:

@@ -1,8 +1,8 @@
-"""Time a serial training step and the sum tree in it, on our trees and on other libraries'.
+"""Which share of a serial training step is spent in the sum tree, on our trees and on other libraries'?
 
-Environment and inference once, the whole loop once, and on each tree: insertion, draw, gather, gradient step, new
-priorities, with the tree's own calls timed where they stand. All on one core, in turns, sample by sample; a library in
-a process of its own, of the environment that make peers makes. The records go to
+Timed once are environment and inference, and the whole loop; on each tree insertion, sampling, gathering, gradient step
+and new priorities, with the tree's own calls timed inside the step. All on one core, in turns, sample by sample; a
+library in a process of its own, of the environment that make peers makes. Records go to
 results/<machine>/share-<workload>.jsonl.
 """
 
@@ -20,9 +20,9 @@ from dse.records import Measurement, RecordError
 from impls.training import Workload
 
 from .. import peers
-from ..arguments import add_common, list_of, one_of, parser_of
+from ..arguments import add_common, add_list, add_numbers, add_workload, one_of, parser_of
 from ..clock import ALL_CPUS
-from ..peers.command import ENVIRONMENT
+from ..peers.command import add_python
 from ..presets import MODELED, NO_FANOUT, ON_DEVICE
 from ..run import Stamp, file_of, report, run
 from ..timing import Timing, interleave
@@ -36,7 +36,7 @@ Ready = tuple[Cell, Together, str]  # a part that can be timed, its clock, and i
 
 
 class Shares:
-    """The parts of one workload's step, each in its process."""
+    """The parts of one workload's step, each in a process."""
 
     def __init__(self, stack: ExitStack, workload: Workload, where: Path, options: argparse.Namespace) -> None:
         self._workload, self._options = workload, options
@@ -45,7 +45,7 @@ class Shares:
         self._ours = self._opened(Path(sys.executable), "environment")
 
     def _clock(self, worker: Worker, what: str, **asked: Any) -> Together | str:
-        """A clock, or why there is none."""
+        """Return a clock, or why there is none."""
         stretch = self._options.sample
         answer = worker.ask(what, stretch=stretch, **asked)
         if "seconds" not in answer:
@@ -53,18 +53,18 @@ class Shares:
         return Together([Member(worker, answer["number"], ALL_CPUS[:1])], max(stretch, 2 * answer["seconds"]), False)
 
     def actor(self) -> Cell:
-        """The cell of an actor's step."""
+        """Return the cell of an actor's step."""
         return Cell("actor", "step", options_of(self._workload))
 
     def tree(self, contestant: str) -> Cell:
-        """The cell of a step's learning on a tree, in the format the tree comes with."""
+        """Return the cell of a step's learning on a tree, in the tree's default format."""
         replay, kind = self._workload.replay, None if contestant in impls.names() else peers.adapter(contestant)
         fanout = kind.fanout if kind else 16 if contestant in NO_FANOUT else replay.fanout
         shape = {"capacity": replay.capacity, "fanout": fanout, "dtype": kind.dtypes[0] if kind else "float32"}
         return Cell(contestant, "learning", options_of(self._workload), self._workload.learner.batch, **shape)
 
     def measure(self, trees: Sequence[Cell]) -> Iterator[Measurement]:
-        """Records of the actor and of learning on every tree, all in turns, and of the first tree's twin."""
+        """Yield the records of the actor and of learning on every tree, all in turns, and of the first tree's twin."""
         ready, untimed = self._ready(trees)
         yield from untimed
         timings = interleave([clock for _, clock, _ in ready], self._options.budget * len(ready))
@@ -77,8 +77,8 @@ class Shares:
 
     def _ready(self, trees: Sequence[Cell]) -> tuple[list[Ready], list[Measurement]]:
         actor = self.actor()
-        told = {name: getattr(actor, name) for name in ("contestant", "op", "batch", "threads")}
-        clock = self._clock(self._ours, "prepare", cell=told)
+        fields = {name: getattr(actor, name) for name in ("contestant", "op", "batch", "threads")}
+        clock = self._clock(self._ours, "prepare", cell=fields)
         if isinstance(clock, str):
             raise RecordError(f"an actor's step cannot be timed: {clock}")
         ready, untimed = [(actor, clock, STEP)], list[Measurement]()
@@ -106,20 +106,20 @@ class Shares:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure a workload's step; returns the exit code. RecordError with one sentence where that cannot be done."""
+    """Measure a workload's step; return the exit code 0. RecordError with one sentence where that cannot be done."""
     options = _parser().parse_args(arguments)
     workload, where = workload_of(options.workload)
-    contestants = _contestants(options)
+    implementations = _implementations(options)
     path = file_of(options.results, f"share-{workload.name}.jsonl")
     with ExitStack() as stack:
         made = Shares(stack, workload, where, options)
-        cells = [[made.tree(name) for name in contestants]]
+        cells = [[made.tree(name) for name in implementations]]
         tally = run(cells, path, made.stamp, made.measure, unit="cell", bar=not options.json)
     return report(tally, path, options.json)
 
 
-def _contestants(options: argparse.Namespace) -> list[str]:
-    """Chosen trees, or all of ours that are timed here and every library if there is an environment of them."""
+def _implementations(options: argparse.Namespace) -> list[str]:
+    """Return the chosen trees, or all of ours that are timed here and, if their environment exists, every library."""
     ours = [name for name in impls.names() if name not in (*ON_DEVICE, *MODELED)]
     known = [*sorted(ours, key=lambda name: name != "numba"), *peers.names()]
     has_libraries = options.python.exists()
@@ -131,12 +131,9 @@ def _contestants(options: argparse.Namespace) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("share", __doc__)
-    parser.add_argument("--workload", required=True, metavar="NAME|FILE", help="see: python -m impls.training list")
-    parser.add_argument("--contestants", type=list_of(str), metavar="A,B,..", help="trees of ours, or libraries")
-    parser.add_argument(
-        "--python", type=Path, default=ENVIRONMENT, help="that has the libraries and torch (default: %(default)s)"
-    )
-    parser.add_argument("--sample", type=float, default=0.1, help="seconds of a sample (default: %(default)s)")
-    parser.add_argument("--budget", type=float, default=2.0, help="seconds of sampling a tree (default: %(default)s)")
+    parser = parser_of("share", __doc__, "--workload cartpole_dqn --contestants numba,numpy")
+    add_workload(parser)
+    add_list(parser, "contestants", str, help="trees of ours, or libraries")
+    add_python(parser)
+    add_numbers(parser, sample=(0.1, "seconds of a sample"), budget=(2.0, "seconds of sampling a tree"))
     return add_common(parser)

@@ -1,7 +1,7 @@
-"""A process that prepares parts of a workload and runs them for a stretch of time when it is told to.
+"""A process that prepares parts of a workload and runs them for a stretch of time on request.
 
-A line of JSON in, a line of JSON out, as ``benchmarks.worker`` does; ``command`` is its other end. Where it runs, and
-by how many threads of torch, is said anew for each sample, so that one process serves every placement.
+A line of JSON in, a line of JSON out, as ``benchmarks.worker`` does; ``command`` is its other end. Each request for a
+sample states the CPUs and torch's threads, so that one process serves every placement.
 
     {"do": "open", "workload": "w.toml", "number": 0, ...}  -> {}, or {"error": why}
     {"do": "prepare", "cell": {...}, "stretch": 0.04}       -> {"number": 0, ..}, {"skipped": why}, {"failed": why}
@@ -20,17 +20,17 @@ from impls.training import TrainingError, load
 from ..cases import WrongAnswerError
 from ..clock import ALL_CPUS, StretchClock, pin_to
 from ..worker import NOT_HERE, maker, serve, threads
-from .parts import World, held, make, period
+from .parts import World, make, period, records_stored
 from .serial import Learning, Loop
 
 
 def main() -> int:
-    """Answer until standard input ends."""
+    """Answer requests until standard input ends."""
     return serve(_Session())
 
 
 class _Session:
-    """A workload, and what has been prepared of it, by number."""
+    """A workload, and the clocks that have been prepared for it, by number."""
 
     def __init__(self) -> None:
         self._clocks: list[tuple[StretchClock, int]] = []
@@ -38,7 +38,7 @@ class _Session:
         self._world: World | None = None
 
     def open(self, workload: str, number: int, storage_bytes: int, needs: str) -> dict[str, Any]:
-        """Take a workload, and see whether its environment and torch are here."""
+        """Open a workload, and say whether its environment and torch are here."""
         # OpenMP counts CPUs when torch is loaded; where it counts one, two threads sleep at each other's every barrier.
         pin_to(ALL_CPUS, threads())
         try:
@@ -54,7 +54,7 @@ class _Session:
         return {}
 
     def prepare(self, cell: dict[str, Any], stretch: float) -> dict[str, Any]:
-        """Make a clock for a cell."""
+        """Make a clock for a cell; return its number and the seconds of a call, or why there is none."""
         import torch  # noqa: PLC0415  # heavy
 
         assert self._world is not None
@@ -72,7 +72,7 @@ class _Session:
         return {"number": number, "seconds": clock.call_seconds, "period": clock.period, "note": self._note(cell)}
 
     def learn(self, contestant: str, stretch: float, **shape: Any) -> dict[str, Any]:
-        """Make a clock for learning's part of a step on a tree, or for the whole loop where no shape is told."""
+        """Make a clock for learning's part of a step on a tree of this shape, or without one for the whole loop."""
         assert self._world is not None
         steps = period(self._world.workload, "learner")
         try:
@@ -90,12 +90,12 @@ class _Session:
     def _note(self, cell: dict[str, Any]) -> str | None:
         if cell["contestant"] != "storage" or self._world is None:
             return None
-        records = held(self._world, cell["capacity"])
+        records = records_stored(self._world, cell["capacity"])
         size = records * self._world.layout.record_bytes / 2**20
         return None if records == cell["capacity"] else f"timed with {records:,} records, {size:,.0f} MiB of storage"
 
     def sample(self, number: int, cpus: list[int], begin: float, stretch: float) -> dict[str, Any]:
-        """Take one sample on those CPUs, from ``begin`` on."""
+        """Take one sample on these CPUs, from ``begin`` on."""
         import torch  # noqa: PLC0415  # heavy
 
         clock, count = self._clocks[number]
@@ -105,15 +105,15 @@ class _Session:
         learning = self._learning.get(number)
         before = learning.tree.seconds if learning else 0.0
         try:
-            found = {"seconds": clock.sample(begin, stretch), "calls": clock.calls_per_sample}
+            answer = {"seconds": clock.sample(begin, stretch), "calls": clock.calls_per_sample}
             if learning:
-                found["tree"] = (learning.tree.seconds - before) / clock.calls_per_sample
-            return found
+                answer["tree"] = (learning.tree.seconds - before) / clock.calls_per_sample
+            return answer
         except (TrainingError, *NOT_HERE) as error:
             return {"failed": str(error)}
 
     def forget(self) -> dict[str, Any]:
-        """Let go of everything that was prepared."""
+        """Drop every prepared clock with its data."""
         self._clocks.clear()
         self._learning.clear()
         gc.collect()

@@ -1,1 +1,1 @@
-"""What one can ask: arguments in, text or JSON out; every file but the texts is a command."""
+"""Ask on the command line: arguments in, text or JSON out; every file but the texts is a command."""

@@ -1,35 +1,30 @@
-"""``python -m dse cores``: arguments, and the answer how many cores actors and learners get."""
+"""``python -m dse cores``: how many cores actors and learners get; arguments in, text or JSON out."""
 
 import argparse
 import dataclasses
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from impls.terminal import count, plural
 from impls.training import WorkloadError
 
 from ..platforms import PlatformError
-from ..platforms.reading import HERE, RESULTS
+from ..platforms.reading import HERE
 from ..records import RecordError
 from ..tuning.core_question import EQUAL, CoreSplit, platform_split, split_cores
 from ..tuning.core_split import Allocation, Rate, RateCurve
-from .mapping import add_machine
-from .text import interval, rests_on, rounded, show, wrapped
+from .mapping import add_system
+from .text import add_command, interval, rests_on, rounded, show, wrapped
 
 ABOUT = """How many of a processor's cores to actors, and how many to learners?
 
-On x cores actors make f_a(x) environment steps a second, and learners f_l(x) gradient steps. Seed 0 (section V-D,
-eq. 5) asks for f_a(x_a) = update_interval f_l(x_l) within the cores there are. Whole cores seldom make both sides
-equal, so here the slower side is made as fast as it can be; of what is within 1 % of that the fewest cores are chosen.
+On x cores actors make f_a(x) environment steps a second, and learners f_l(x) gradient steps. Eq. 5 of [Zhang2021]
+asks for f_a(x_a) = update_interval f_l(x_l) within the cores there are. Whole cores seldom make both sides equal, so
+here the slower side is made as fast as it can be; of what is within 1 % of that the fewest cores are chosen.
 
-The curves are those of a workload on a platform, from a machine's records where there are some, else modeled:
-
-  python -m dse cores --workload hopper_ddpg                     on this machine
-  python -m dse cores --platform u200 --workload hopper_ddpg --update-interval 16 --reserved 1
-
-or your own, steps a second by cores; a scaling law fills in the numbers of cores they lack:
+The curves are those of a workload on a platform, from a machine's records where there are some, else modeled; or your
+own, steps a second by cores, where a scaling law fills in the numbers of cores that they lack:
 
   python -m dse cores --actors 1:900,2:1700,4:3000 --learners 1:400,2:700 --cores 8
 
@@ -37,20 +32,20 @@ In brackets stand 95 % intervals of what was measured; of what was not, how far 
 the processor take no part: python -m dse recommend --help asks about those."""
 EXAMPLE = "--actors 1:900,2:1700 --learners 1:400,2:700 --cores 4"
 SHOWN = 5  # ties
-LEAST_HZ, MOST_HZ = 1e-9, 1e15  # of rates that are given
+LEAST_HZ, MOST_HZ = 1e-9, 1e15  # bounds of the user's own rates
 
 
 def curve(text: str) -> dict[int, float]:
-    """Rates by cores, from words such as 1:900,2:1700."""
+    """Parse rates by cores, such as 1:900,2:1700. ArgumentTypeError for anything else."""
     rates: dict[int, float] = {}
-    for word in text.split(","):
-        cores, colon, rate = word.partition(":")
+    for point in text.split(","):
+        cores, colon, rate = point.partition(":")
         try:
             hz = float(rate)
         except ValueError:
             colon = ""
         if not colon:
-            raise argparse.ArgumentTypeError(f"{word[:40]!r} is no rate of a number of cores; write 1:900,2:1700")
+            raise argparse.ArgumentTypeError(f"{point[:40]!r} is no rate of a number of cores; write 1:900,2:1700")
         if count(cores) in rates:
             raise argparse.ArgumentTypeError(f"{plural(count(cores), 'core')} with two rates; leave one of them out")
         rates[count(cores)] = hz
@@ -58,13 +53,15 @@ def curve(text: str) -> dict[int, float]:
 
 
 def add_to(commands: Any) -> None:
-    """``cores``."""
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = commands.add_parser(
-        "cores", help="how many cores to actors and how many to learners", description=ABOUT, formatter_class=raw
+    """Add ``cores`` to the commands of a parser."""
+    parser = add_command(
+        commands,
+        "cores",
+        "how many cores to actors and how many to learners",
+        ABOUT,
+        "cores --platform u200 --workload hopper_ddpg --update-interval 16 --reserved 1",
     )
-    parser.add_argument("--workload", metavar="NAME", help="a workload's name or file")
-    parser.add_argument("--platform", metavar="NAME", help=f"a platform's name or file (default: {HERE})")
+    add_system(parser, is_required=False, default=HERE)
     parser.add_argument("--actors", type=curve, metavar="X:HZ,...", help="environment steps a second on x cores")
     parser.add_argument("--learners", type=curve, metavar="X:HZ,...", help="gradient steps a second on x cores")
     parser.add_argument("--cores", type=count, metavar="M", help="cores to share out (default: the platform's)")
@@ -74,21 +71,18 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "--reserved", type=count, default=0, metavar="R", help="cores for anything else (default: %(default)s)"
     )
-    add_machine(parser)
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: %(default)s")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def run(options: argparse.Namespace) -> int:
     """Answer; returns the exit code: 0 answered, 2 cannot be asked (a sentence says why)."""
     try:
-        given = _asked(options)
+        answer = _asked(options)
     except (PlatformError, WorkloadError, RecordError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    records = given.workload != ""
-    as_dict = dataclasses.asdict(given) | {"hz_beside": given.hz_beside}
-    show(options, given.machine, given.machine_note, as_dict, _text(given), records)
+    records = answer.workload != ""
+    as_dict = dataclasses.asdict(answer) | {"hz_beside": answer.hz_beside}
+    show(options, answer.machine, answer.machine_note, as_dict, _text(answer), records)
     return 0
 
 
@@ -123,37 +117,37 @@ def _asked(options: argparse.Namespace) -> CoreSplit:
     return split_cores(f_a, f_l, u, options.cores, options.reserved)
 
 
-def _text(given: CoreSplit) -> Iterator[str]:
-    choice, u = given.choice, given.update_interval
-    whose = f"{given.workload} (B = {given.batch:,}) on {given.platform}, " if given.workload else ""
-    reserved = f", {given.reserved} of them reserved" if given.reserved else ""
+def _text(answer: CoreSplit) -> Iterator[str]:
+    choice, u = answer.choice, answer.update_interval
+    whose = f"{answer.workload} (B = {answer.batch:,}) on {answer.platform}, " if answer.workload else ""
+    reserved = f", {answer.reserved} of them reserved" if answer.reserved else ""
     steps = plural(u, "environment step")
-    yield from wrapped(f"{whose}{plural(given.cores, 'core')}{reserved}, {steps} a gradient step:", "")
+    yield from wrapped(f"{whose}{plural(answer.cores, 'core')}{reserved}, {steps} a gradient step:", "")
     yield ""
     yield f"  {_split(choice)}" + (f", {choice.idle} idle" if choice.idle else "")
     yield f"  {interval(choice.hz, choice.low, choice.high)} gradient steps a second, {_bound(choice)}"
-    acting, learning = given.f_a.rates[choice.actors], given.f_l.rates[choice.learners]
+    acting, learning = answer.f_a.rates[choice.actors], answer.f_l.rates[choice.learners]
     yield from wrapped(
         f"actors feed {_rate(acting, 1 / u)}, learners take {_rate(learning, 1)} gradient steps a second; if neither "
         f"waited: {rounded(acting.hz / learning.hz)} environment steps a gradient step, wanted {u:g}"
     )
-    if not choice.in_turns and given.turns.hz > choice.hz:
+    if not choice.in_turns and answer.turns.hz > choice.hz:
         yield from wrapped(
-            f"both sides in turns on the same {plural(given.turns.cores, 'core')} would make "
-            f"{interval(given.turns.hz, given.turns.low, given.turns.high)}, more than any split"
+            f"both sides in turns on the same {plural(answer.turns.cores, 'core')} would make "
+            f"{interval(answer.turns.hz, answer.turns.low, answer.turns.high)}, more than any split"
         )
     yield ""
-    yield from _table(given)
+    yield from _table(answer)
     yield ""
-    yield from _others(given)
-    if given.sources:
-        yield from rests_on(given.sources)
+    yield from _others(answer)
+    if answer.sources:
+        yield from rests_on(answer.sources)
 
 
-def _split(one: Allocation) -> str:
-    if one.in_turns:
-        return f"{plural(one.cores, 'core')} for both, in turns"
-    return f"{plural(one.actors, 'core')} to actors, {plural(one.learners, 'core')} to learners"
+def _split(split: Allocation) -> str:
+    if split.in_turns:
+        return f"{plural(split.cores, 'core')} for both, in turns"
+    return f"{plural(split.actors, 'core')} to actors, {plural(split.learners, 'core')} to learners"
 
 
 def _rate(rate: Rate, factor: float) -> str:
@@ -164,47 +158,49 @@ def _source(*sources: str) -> str:
     return ", ".join("given" if one == "quoted" else one for one in dict.fromkeys(sources))
 
 
-def _bound(one: Allocation) -> str:
+def _bound(split: Allocation) -> str:
     return {"neither": "both sides are equal", "both in turns": "each side waits for the other"}.get(
-        one.bottleneck, f"bound by {one.bottleneck}"
+        split.bottleneck, f"bound by {split.bottleneck}"
     )
 
 
-def _table(given: CoreSplit) -> Iterator[str]:
-    """The choice, and the splits around it."""
+def _table(answer: CoreSplit) -> Iterator[str]:
+    """Lay out the choice and the splits around it."""
     yield "  actors  learners  steps a second      feed      take  bound by       sources"
-    for one in (given.choice, *given.around, *([] if given.choice.in_turns else [given.turns])):
-        feed, take = given.f_a.rates[one.actors].hz / given.update_interval, given.f_l.rates[one.learners].hz
+    for split in (answer.choice, *answer.around, *([] if answer.choice.in_turns else [answer.turns])):
+        feed, take = answer.f_a.rates[split.actors].hz / answer.update_interval, answer.f_l.rates[split.learners].hz
         yield (
-            f"  {one.actors:>6,}  {one.learners:>8,}  {rounded(one.hz):>14}  {rounded(feed):>8}  {rounded(take):>8}  "
-            f"{one.bottleneck:13}  {_source(*one.sources)}"
+            f"  {split.actors:>6,}  {split.learners:>8,}  {rounded(split.hz):>14}  {rounded(feed):>8}  "
+            f"{rounded(take):>8}  {split.bottleneck:13}  {_source(*split.sources)}"
         )
 
 
-def _others(given: CoreSplit) -> Iterator[str]:
-    """Ties, eq. 5 as printed, and what these rates leave out."""
-    if given.ties:
-        shown = ", ".join(f"{one.actors} + {one.learners}" for one in given.ties[:SHOWN])
-        more = f" and {len(given.ties) - SHOWN} more, see --json" if len(given.ties) > SHOWN else ""
+def _others(answer: CoreSplit) -> Iterator[str]:
+    """Add ties, eq. 5 as printed, and what these rates leave out."""
+    if answer.ties:
+        shown = ", ".join(f"{one.actors} + {one.learners}" for one in answer.ties[:SHOWN])
+        more = f" and {len(answer.ties) - SHOWN} more, see --json" if len(answer.ties) > SHOWN else ""
         yield from wrapped(f"may be as fast (actors + learners): {shown}{more}")
-    pairs, fastest = given.printed
+    pairs, fastest = answer.printed
     if fastest:
         yield from wrapped(
-            f"eq. 5 as printed, both sides within {EQUAL:.0%}: {plural(pairs, 'pair')}, the fastest {fastest.actors} + "
-            f"{fastest.learners} with {rounded(fastest.hz)}"
+            f"eq. 5 of [Zhang2021] as printed, both sides within {EQUAL:.0%}: {plural(pairs, 'pair')}, the fastest "
+            f"{fastest.actors} + {fastest.learners} with {rounded(fastest.hz)}"
         )
     else:
-        yield f"  eq. 5 as printed has no solution in whole cores: no pair has both sides within {EQUAL:.0%}"
-    if given.slowdown != (1.0, 1.0):
-        acting, learning = given.slowdown
-        single = given.choice.actors == given.choice.learners == 1 and not given.choice.in_turns
-        beside = f", so the split would make {rounded(given.hz_beside)}" if single else ""
+        yield from wrapped(
+            f"eq. 5 of [Zhang2021] as printed has no solution in whole cores: no pair has both sides within {EQUAL:.0%}"
+        )
+    if answer.slowdown != (1.0, 1.0):
+        acting, learning = answer.slowdown
+        single = answer.choice.actors == answer.choice.learners == 1 and not answer.choice.in_turns
+        beside = f", so the split would make {rounded(answer.hz_beside)}" if single else ""
         yield from wrapped(
             f"note: measured beside each other, each on a core of its own, an actor took {acting:.2f} and a learner "
             f"{learning:.2f} times as long{beside}; the curves are of each side alone, as eq. 5 has them"
         )
-    if given.cores_there:
+    if answer.cores_there:
         yield from wrapped(
-            f"note: the machine has {plural(given.cores_there, 'core')}; rates on more of them are carried on by a "
+            f"note: the machine has {plural(answer.cores_there, 'core')}; rates on more of them are carried on by a "
             "law, from no gain at all to all that cores could give"
         )

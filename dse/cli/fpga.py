@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,20 +23,28 @@ from ..fpga.learner_search import LearnerPoint
 from ..fpga.points import Slice
 from ..fpga.rmm_search import LEAF_BITS, Space
 from ..platforms import Device, Platform, PlatformError, Quantity
+from .text import WIDTH, add_command
 
+ABOUT = f"""Which replay management module (RMM) and which learner are fastest on an FPGA, for a network and B?
+
+Designs are explored by cycle and resource laws; nothing here is measured. A step samples B leaves, trains on them and
+updates their priorities; batches are sampled ahead, so the slower of RMM and learner bounds it.
+
+{textwrap.fill(f"A network is {SYNTAX}.", WIDTH)}"""
 FULL = 0.9
 """Share of a budget from which a note is due."""
+GREEDY = "greedy allocation of [Zhang2023]"
 COLUMNS = {"lut": "LUT", "ff": "FF", "dsp": "DSP", "bram36": "BRAM36", "uram": "URAM"}
 
 
 def add_to(commands: Any) -> None:
-    """The command and its options."""
-    ask = commands.add_parser(
+    """Add ``fpga`` to the commands of a parser."""
+    ask = add_command(
+        commands,
         "fpga",
-        help="which RMM and learner for an FPGA, a network and B",
-        description="Explore designs by cycle and resource laws; nothing here is measured. A step samples B leaves, "
-        "trains on them and updates their priorities; batches are sampled ahead, so the slower of RMM and learner "
-        f"bounds it. A network is {SYNTAX}.",
+        "which RMM and learner for an FPGA, a network and B",
+        ABOUT,
+        "fpga --network hopper --batch 256 --platform u200",
     )
     ask.add_argument("--network", required=True, help="its layers, or a name")
     ask.add_argument("--batch", type=count, required=True, metavar="B", help="samples of a gradient step")
@@ -60,13 +69,13 @@ def run(options: argparse.Namespace) -> int:
     """Answer; returns the exit code: 0 answered, 2 cannot be answered or does not fit (one sentence says why)."""
     try:
         question = _question(options)
-        found = explore.explore(
+        choices = explore.explore(
             question.network, question.space, question.slices, question.sharing, question.fill, question.mac
         )
     except (PlatformError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(json.dumps(to_dict(question, found)) if options.json else text(question, found, options.front))
+    print(json.dumps(to_dict(question, choices)) if options.json else text(question, choices, options.front))
     return 0
 
 
@@ -95,20 +104,20 @@ def _question(options: argparse.Namespace) -> Question:
 
 def _fpga(machine: Platform) -> Device:
     """The FPGA of a platform, which must have one."""
-    found = [device for device in machine.devices if device.kind == "fpga"]
-    if len(found) != 1:
+    fpgas = [device for device in machine.devices if device.kind == "fpga"]
+    if len(fpgas) != 1:
         raise ValueError(
-            f"platform {machine.name!r} has {len(found) or 'no'} FPGA; there must be one, as in u200 or edge"
+            f"platform {machine.name!r} has {len(fpgas) or 'no'} FPGA; there must be one, as in u200 or edge"
         )
-    return found[0]
+    return fpgas[0]
 
 
-def text(question: Question, found: Sequence[Choice], with_front: bool = False) -> str:
-    """The answer for a reader."""
-    best, space, network = found[0], question.space, question.network
+def text(question: Question, choices: Sequence[Choice], with_front: bool = False) -> str:
+    """Write the answer for a reader."""
+    best, space, network = choices[0], question.space, question.network
     micro = 1e6 * best.cycles / space.clock_hz
-    told = learner.ledger(best.learner.design, space.batch)
-    waits = f"the learner, whose slowest stage is {told.bottleneck}" if best.bottleneck == "learner" else "the RMM"
+    ledger = learner.ledger(best.learner.design, space.batch)
+    waits = f"the learner, whose slowest stage is {ledger.bottleneck}" if best.bottleneck == "learner" else "the RMM"
     lines = [
         f"For {network.name} ({network.parameters:,} parameters, {network.macs:,} MACs a sample), batches of "
         f"{space.batch:,}, N = {space.capacity:,} leaves, on {question.platform} at {space.clock_hz / 1e6:g} MHz with "
@@ -116,12 +125,12 @@ def text(question: Question, found: Sequence[Choice], with_front: bool = False) 
         "",
         *_designs(best, space.batch),
         f"  {best.cycles:,.0f} cycles a step ({micro:,.2f} us, {1e6 / micro:,.0f} a second), bound by {waits}",
-        f"  RMM {best.rmm.cycles:,.0f} cycles; learner {told.cycles:,}: "
-        + ", ".join(f"{spent:,} {what}" for what, spent in told.entries),
+        f"  RMM {best.rmm.cycles:,.0f} cycles; learner {ledger.cycles:,}: "
+        + ", ".join(f"{spent:,} {what}" for what, spent in ledger.entries),
         "",
         *_utilization(uses(best, question.slices)),
         "",
-        *_alternatives(question, found),
+        *_alternatives(question, choices),
         "",
         *(_front(front(question, best)) if with_front else ()),
         "  all of it is modeled, none measured; it rests on",
@@ -133,7 +142,7 @@ def text(question: Question, found: Sequence[Choice], with_front: bool = False) 
 def _designs(choice: Choice, batch: int) -> list[str]:
     design, rmm = choice.learner.design, choice.rmm.design
     shape = rmm.design
-    units = ", ".join(f"{stage} {number}" for stage, number in zip(design.stages, design.units, strict=True))
+    units = ", ".join(f"{stage} {amount}" for stage, amount in zip(design.stages, design.units, strict=True))
     return [
         f"  learner in {' + '.join(choice.learner_slices)}: DP = {plural(design.pipelines, 'pipeline')} of "
         f"{sum(design.units)} MAC units, PI = {-(-batch // design.pipelines):,} samples each, "
@@ -144,32 +153,32 @@ def _designs(choice: Choice, batch: int) -> list[str]:
     ]
 
 
-def _utilization(found: Sequence[Use]) -> list[str]:
-    names = [f"{' + '.join(use.slices)} ({use.what})" for use in found]
+def _utilization(taken: Sequence[Use]) -> list[str]:
+    names = [f"{' + '.join(use.slices)} ({use.what})" for use in taken]
     wide = max(map(len, ["utilization", *names]))
     lines = [f"  {'utilization':{wide}}" + "".join(f"{title:>8}" for title in COLUMNS.values())]
-    for name, use in zip(names, found, strict=True):
+    for name, use in zip(names, taken, strict=True):
         cells = (f"{use.shares[kind]:8.0%}" if kind in use.shares else f"{'-':>8}" for kind in COLUMNS)
         lines.append(f"  {name:{wide}}" + "".join(cells))
-    if max(share for use in found for share in use.shares.values()) > FULL:
+    if max(share for use in taken for share in use.shares.values()) > FULL:
         lines.append(f"  note: more than {FULL:.0%} of something is taken; whether that meets the clock is not modeled")
     return lines
 
 
-def _alternatives(question: Question, found: Sequence[Choice]) -> list[str]:
-    best = found[0]
-    others = [("runner-up", one.learner, one.cycles) for one in found[1:]]
-    told = greedy(question, best)
-    if not isinstance(told, str):
-        others.append(("seed 3's greedy allocation", told, max(told.cycles, best.rmm.cycles)))
+def _alternatives(question: Question, choices: Sequence[Choice]) -> list[str]:
+    best = choices[0]
+    others = [("runner-up", one.learner, one.cycles) for one in choices[1:]]
+    published = greedy(question, best)
+    if not isinstance(published, str):
+        others.append((GREEDY, published, max(published.cycles, best.rmm.cycles)))
     lines = [
         f"  {name}: DP = {point.design.pipelines}, {point.needed.dsp:,} DSP instead of {best.learner.needed.dsp:,}, "
         f"{cycles / best.cycles - 1:+.1%} cycles"
         for name, point, cycles in others
     ]
-    if len(found) == 1:
+    if len(choices) == 1:
         lines.insert(0, "  runner-up: no other number of pipelines fits")
-    return [*lines, f"  seed 3's greedy allocation: {told}"] if isinstance(told, str) else lines
+    return [*lines, f"  {GREEDY}: {published}"] if isinstance(published, str) else lines
 
 
 def _front(points: Sequence[LearnerPoint]) -> list[str]:
@@ -177,6 +186,6 @@ def _front(points: Sequence[LearnerPoint]) -> list[str]:
     lines = ["  front of learners, sampled at eighths of the DSP:", "  " + "".join(f"{title:>12}" for title in titles)]
     for point in points:
         design, needed = point.design, point.needed
-        numbers = (point.cycles, needed.lut, needed.dsp, needed.sram_bits // 8000, design.pipelines)
-        lines.append("  " + "".join(f"{number:>12,}" for number in (*numbers, max(design.stage_cycles))))
+        cells = (point.cycles, needed.lut, needed.dsp, needed.sram_bits // 8000, design.pipelines)
+        lines.append("  " + "".join(f"{cell:>12,}" for cell in (*cells, max(design.stage_cycles))))
     return [*lines, ""]

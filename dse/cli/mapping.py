@@ -1,4 +1,4 @@
-"""``python -m dse recommend --workload``, ``explain`` and ``what-if``: arguments and what they lead to."""
+"""``python -m dse recommend --workload``, ``explain`` and ``what-if``: arguments in, text or JSON out."""
 
 import argparse
 import dataclasses
@@ -18,17 +18,18 @@ from ..mapping.options import ARRANGEMENT
 from ..mapping.question import FIX, FREE, MappingQuestion, answer_question, ask, explain_choice
 from ..mapping.what_if import with_changes
 from ..platforms import PlatformError, names
+from ..platforms.reading import HERE, RESULTS
 from ..records import RecordError, has_benchmarks
 from ..solver.objectives import EPSILONS
 from .mapping_text import GOALS, beside, text
-from .text import WIDTH
+from .text import WIDTH, add_command
 
 
-def _listed(told: Mapping[str, str]) -> str:
-    return "\n".join(f"  {name:15} {words}" for name, words in told.items())
+def _listed(descriptions: Mapping[str, str]) -> str:
+    return "\n".join(f"  {name:15} {words}" for name, words in descriptions.items())
 
 
-ABOUT = f"""What to run where: actors, sampling, storage, learner and updating of a workload on a machine's devices.
+ABOUT = f"""A mapping places the parts of a workload on devices: actors, sampling, storage, learner and updating.
 
 A platform is a name ({", ".join(names())}, or `this`, the machine that asks, with its records) or a .toml file;
 a workload too ({", ".join(workload_names())}).
@@ -40,65 +41,64 @@ Objectives:
 --fix gives a value that would be chosen, or one of the workload, and may be repeated; its keys:
 {textwrap.fill(", ".join(FIX), WIDTH)}
 Sampling, storage, learner and updating are each a device's name; actors a number of processes. learner_threads
-and threads are of the processor's options alone, others stay as they are; contestant rules out every other tree
-(cupy is a GPU's, fpga an FPGA's). Arrangements:
+and threads are of the processor's options alone, others stay as they are; contestant is the tree's implementation,
+and rules out every other (cupy is a GPU's, fpga an FPGA's). Execution modes, by the key arrangement:
 {_listed(ARRANGEMENT)}
 
-K is free unless fixed; how many batches are drawn ahead is the workload's `presampled` unless --free presampled;
+K is free unless fixed; how many batches are sampled ahead is the workload's `presampled` unless --free presampled;
 --free batch looks for the most records trained a second, over a few powers of two that the answer names."""
 
 
 def add_question(parser: argparse.ArgumentParser, needs_platform: bool = True) -> None:
-    """What every question about a mapping has."""
-    parser.add_argument("--platform", required=needs_platform, metavar="NAME", help="a platform's name or file")
-    parser.add_argument("--workload", required=needs_platform, metavar="NAME", help="a workload's name or file")
+    """Add the options of every question about a mapping."""
+    add_system(parser, needs_platform)
     parser.add_argument("--objective", default="ratio", metavar="GOAL", help="see above (default: %(default)s)")
     parser.add_argument("--fix", action="append", default=[], metavar="KEY=VALUE", help="may be repeated")
     parser.add_argument("--exclude", action="append", default=[], metavar="DEVICE", help="may be repeated")
     parser.add_argument(
         "--free", action="append", default=[], metavar="KEY", help=f"{' or '.join(FREE)}; may be repeated"
     )
-    told = ", ".join(f"{epsilon:g} for {name}" for name, epsilon in EPSILONS.items())
-    parser.add_argument("--epsilon", type=float, metavar="E", help=f"share of the best that counts as a tie ({told})")
-    add_machine(parser)
+    shares = ", ".join(f"{epsilon:g} for {name}" for name, epsilon in EPSILONS.items())
+    parser.add_argument("--epsilon", type=float, metavar="E", help=f"share of the best that counts as a tie ({shares})")
 
 
-def add_machine(parser: argparse.ArgumentParser) -> None:
-    """--machine, of every question that records answer."""
+def add_system(parser: argparse.ArgumentParser, is_required: bool, default: str = "") -> None:
+    """Add the options of every question about a training system: whose it is, and which records answer."""
+    or_default = f" (default: {default})" if default else ""
+    parser.add_argument(
+        "--platform", required=is_required, metavar="NAME", help=f"a platform's name or file, or `{HERE}`{or_default}"
+    )
+    parser.add_argument("--workload", required=is_required, metavar="NAME", help="a workload's name or file")
     shown = "`python -m benchmarks list` shows them" if has_benchmarks() else "folders of results are named so"
     parser.add_argument(
         "--machine",
         metavar="KEY",
         help=f"key of another machine with records; {shown} (default: this machine, or the nearest with records)",
     )
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: %(default)s")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def add_to(commands: Any) -> None:
-    """``explain`` and ``what-if``."""
-    raw = argparse.RawDescriptionHelpFormatter
-    for name, told, more in (
-        ("explain", "why another mapping loses, ties or does not fit", "--config"),
-        ("what-if", "the answer beside that of a changed machine", "--set"),
-    ):
-        parser = commands.add_parser(
-            name, help=told, description=f"{told[:1].upper()}{told[1:]}.\n\n{ABOUT}", formatter_class=raw
-        )
-        add_question(parser)
-        if more == "--config":
-            parser.add_argument(more, required=True, metavar="KEY=VALUE,...", help="keys of --fix, such as learner=gpu")
-        else:
-            parser.add_argument(
-                more,
-                dest="changes",
-                action="append",
-                required=True,
-                metavar="DEVICE.KEY=VALUE",
-                help="as in platform files: gpu.memory_gb=24, cpu.cores=8, cpu-gpu.beta_gb_per_s=50; may be repeated",
-            )
-        parser.add_argument(
-            "--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s"
-        )
-        parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    """Add ``explain`` and ``what-if`` to the commands of a parser."""
+    system = "--platform u200 --workload hopper_ddpg"
+    summary, about = "why another mapping loses, ties or does not fit", "Why does another mapping lose, tie or not fit?"
+    parser = add_command(commands, "explain", summary, f"{about}\n\n{ABOUT}", f"explain {system} --config learner=gpu")
+    add_question(parser)
+    parser.add_argument("--config", required=True, metavar="KEY=VALUE,...", help="keys of --fix, such as learner=gpu")
+    summary, about = "the answer beside that of a changed machine", "What would a changed machine change in the answer?"
+    parser = add_command(
+        commands, "what-if", summary, f"{about}\n\n{ABOUT}", f"what-if {system} --set cpu-fpga.beta_gb_per_s=1"
+    )
+    add_question(parser)
+    parser.add_argument(
+        "--set",
+        dest="changes",
+        action="append",
+        required=True,
+        metavar="DEVICE.KEY=VALUE",
+        help="as in platform files: gpu.memory_gb=24, cpu.cores=8, cpu-gpu.beta_gb_per_s=50; may be repeated",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -111,12 +111,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _recommend(options: argparse.Namespace) -> int:
-    return _show(answer_question(_question(options)), options.json)
+    return show(answer_question(_question(options)), options.json)
 
 
 def _explain(options: argparse.Namespace) -> int:
     described = pairs(options.config.split(","), "--config")
-    return _show(explain_choice(_question(options), described), options.json)
+    return show(explain_choice(_question(options), described), options.json)
 
 
 def _what_if(options: argparse.Namespace) -> int:
@@ -150,22 +150,23 @@ def _question(options: argparse.Namespace) -> MappingQuestion:
     )
 
 
-def _show(given: MappingAnswer | Shortage | Explanation, as_json: bool) -> int:
+def show(answer: MappingAnswer | Shortage | Explanation, as_json: bool) -> int:
+    """Print an answer; returns the exit code: 0, or 1 where nothing fits."""
     if as_json:
-        print(json.dumps(given.to_dict()))
+        print(json.dumps(answer.to_dict()))
     else:
-        print(text(given))
-    return 1 if isinstance(given, Shortage) else 0
+        print(text(answer))
+    return 1 if isinstance(answer, Shortage) else 0
 
 
 def pairs(words: Sequence[str], flag: str) -> dict[str, str]:
-    """KEY=VALUE words. ValueError for what is none, or a key given twice."""
-    found: dict[str, str] = {}
+    """Parse KEY=VALUE words. ValueError for anything else, or a key given twice."""
+    values: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not (key.strip() and equals and value.strip()):
             raise ValueError(f"{flag} {word!r}: write KEY=VALUE")
-        if key.strip() in found:
+        if key.strip() in values:
             raise ValueError(f"{flag}: {key.strip()} is given twice")
-        found[key.strip()] = value.strip()
-    return found
+        values[key.strip()] = value.strip()
+    return values

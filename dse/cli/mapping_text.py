@@ -1,63 +1,63 @@
-"""Answers about mappings as text for a reader."""
+"""Write answers about mappings as text for a reader."""
 
 from collections.abc import Iterator, Sequence
 
 from impls.terminal import plural
 
 from ..mapping.alternatives import Other
-from ..mapping.answer import MappingAnswer, PartAnswer, Shortage
+from ..mapping.answer import MappingAnswer, PartAnswer, Shortage, lacking
 from ..mapping.explain import Explanation
 from ..mapping.options import ARRANGEMENT, RUNS_HERE
 from .text import number, records_read, wrapped
 
 SHOWN = 5  # of a list
-COLUMN = ("arrangement", "actors", "sampling", "storage", "learner", "updating", "rate", "bound by")
+COLUMN = ("execution mode", "actors", "sampling", "storage", "learner", "updating", "rate", "bound by")
 GOALS = {
     "ratio": "gradient steps a second at the workload's update_interval, actors included",
-    "training": "gradient steps a second that the learner could take, whatever actors do, as published",
+    "training": "gradient steps a second that the learner could take, whatever actors do, as in [Zhang2023]",
     "per_watt": "gradient steps a joule",
     "fewest_devices": "gradient steps a second as for ratio, where a device less is worth up to 10 %",
 }
 
 
-def text(given: MappingAnswer | Shortage | Explanation) -> str:
-    """For a reader."""
-    lines = [*whose(given.best if isinstance(given, Explanation) else given)]
-    if isinstance(given, Shortage):
-        return "\n".join([*lines, *_shortage(given)])
-    return "\n".join([*lines, *(_explanation(given) if isinstance(given, Explanation) else _answer(given))])
+def text(answer: MappingAnswer | Shortage | Explanation) -> str:
+    """Write an answer for a reader."""
+    lines = [*whose(answer.best if isinstance(answer, Explanation) else answer)]
+    if isinstance(answer, Shortage):
+        return "\n".join([*lines, *_shortage(answer)])
+    return "\n".join([*lines, *(_explanation(answer) if isinstance(answer, Explanation) else _answer(answer))])
 
 
-def whose(given: MappingAnswer | Shortage) -> Iterator[str]:
-    """The lines that say whose records answer, where they are not this machine's own."""
-    if given.machine_note:
-        yield from wrapped(given.machine_note, "")
+def whose(answer: MappingAnswer | Shortage) -> Iterator[str]:
+    """Yield the lines that say whose records answer, where they are not this machine's own."""
+    if answer.machine_note:
+        yield from wrapped(answer.machine_note, "")
         yield ""
 
 
-def _answer(given: MappingAnswer) -> Iterator[str]:
+def _answer(answer: MappingAnswer) -> Iterator[str]:
     yield from wrapped(
-        f"{given.workload} (B = {given.batch:,}, {plural(given.update_interval, 'environment step')} a gradient step) "
-        f"on {given.platform}, for {GOALS[given.objective]}:",
+        f"{answer.workload} (B = {answer.batch:,}, {plural(answer.update_interval, 'environment step')} a gradient "
+        f"step) on {answer.platform}, for {GOALS[answer.objective]}:",
         "",
     )
     yield ""
-    composed = "" if given.arrangement in RUNS_HERE else " (put together from its parts' times: nothing here runs it)"
-    yield from wrapped(f"{given.arrangement}: {ARRANGEMENT[given.arrangement]}{composed}")
-    yield from _parts(given.parts)
-    have = f"{given.cores[0]:g} of {given.cores[1]:g} cores"
-    yield f"  {have}; {given.depth} batches drawn ahead"
+    composed = "" if answer.arrangement in RUNS_HERE else " (put together from its parts' times: nothing here runs it)"
+    yield from wrapped(f"{answer.arrangement}: {ARRANGEMENT[answer.arrangement]}{composed}")
+    yield from _parts(answer.parts)
+    have = f"{answer.cores[0]:g} of {answer.cores[1]:g} cores"
+    yield f"  {have}; {answer.depth} batches sampled ahead"
     yield ""
-    yield f"  {rate(given)}"
-    yield from wrapped(f"bound by {given.bottleneck}")
-    of, pace = (" of the best set of devices", " a second") if given.objective == "per_watt" else ("", "")
+    yield f"  {rate(answer)}"
+    yield from wrapped(f"bound by {answer.bottleneck}")
+    of, pace = (" of the best set of devices", " a second") if answer.objective == "per_watt" else ("", "")
     yield from wrapped(
-        f"at most {number(given.bound)} if every part had its fastest option{of} to itself "
-        f"({given.distance:.0%} below that); {number(given.learner_hz)}{pace} by the fastest learner alone"
+        f"at most {number(answer.bound)} if every part had its fastest option{of} to itself "
+        f"({answer.distance:.0%} below that); {number(answer.learner_hz)}{pace} by the fastest learner alone"
     )
-    yield from _alternatives(given)
-    yield from _survival(given)
-    yield from _evidence(given)
+    yield from _alternatives(answer)
+    yield from _survival(answer)
+    yield from _evidence(answer)
 
 
 def _parts(parts: Sequence[PartAnswer]) -> Iterator[str]:
@@ -69,36 +69,36 @@ def _parts(parts: Sequence[PartAnswer]) -> Iterator[str]:
 
 
 def _table(rows: Sequence[Sequence[str]], right: int | None = None) -> Iterator[str]:
-    """Lines with columns as wide as their widest cell, one of them flush right."""
+    """Lay out columns as wide as their widest cell, one of them flush right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [
-            cell.rjust(width) if place == right else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.rjust(width) if column == right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield f"  {'  '.join(cells)}".rstrip()
 
 
-def rate(given: MappingAnswer) -> str:
-    """Predicted, with its interval."""
-    if given.objective == "per_watt":
+def rate(answer: MappingAnswer) -> str:
+    """Write the predicted rate with its interval."""
+    if answer.objective == "per_watt":
         unit = "gradient steps a joule"
     else:
-        unit = "gradient steps a second" + (", actors aside" if given.objective == "training" else "")
-    more = "" if given.objective == "ratio" else f" ({number(given.hz)} a second with actors)"
-    return f"{number(given.value)} {unit} [{number(given.low)}, {number(given.high)}] at 95 %{more}"
+        unit = "gradient steps a second" + (", actors aside" if answer.objective == "training" else "")
+    more = "" if answer.objective == "ratio" else f" ({number(answer.hz)} a second with actors)"
+    return f"{number(answer.value)} {unit} [{number(answer.low)}, {number(answer.high)}] at 95 %{more}"
 
 
-def _alternatives(given: MappingAnswer) -> Iterator[str]:
-    if given.ties:
-        yield f"  ties, within {given.epsilon:.0%} of the best; fewest devices, bytes moved and cores decided:"
-        yield from _others(given.ties)
-    if given.runner_up and given.runner_up not in given.ties[:SHOWN]:
+def _alternatives(answer: MappingAnswer) -> Iterator[str]:
+    if answer.ties:
+        yield f"  ties, within {answer.epsilon:.0%} of the best; fewest devices, bytes moved and cores decided:"
+        yield from _others(answer.ties)
+    if answer.runner_up and answer.runner_up not in answer.ties[:SHOWN]:
         yield "  runner-up:"
-        yield from _others([given.runner_up])
-    if given.elsewhere and given.elsewhere not in (given.runner_up, *given.ties[:SHOWN]):
+        yield from _others([answer.runner_up])
+    if answer.elsewhere and answer.elsewhere not in (answer.runner_up, *answer.ties[:SHOWN]):
         yield "  best on other devices:"
-        yield from _others([given.elsewhere])
+        yield from _others([answer.elsewhere])
 
 
 def _others(others: Sequence[Other]) -> Iterator[str]:
@@ -109,10 +109,10 @@ def _others(others: Sequence[Other]) -> Iterator[str]:
         yield f"    and {len(others) - SHOWN} more, see --json"
 
 
-def _survival(given: MappingAnswer) -> Iterator[str]:
-    told = [one for one in given.survival if one.up or one.down]
-    used = {part.number for part in given.parts}
-    shown = sorted(told, key=lambda one: (one.number not in used, not one.decides))[:SHOWN]
+def _survival(answer: MappingAnswer) -> Iterator[str]:
+    limited = [one for one in answer.survival if one.up or one.down]
+    used = {part.number for part in answer.parts}
+    shown = sorted(limited, key=lambda one: (one.number not in used, not one.decides))[:SHOWN]
     if shown:
         yield "  the choice survives:"
     for one in shown:
@@ -120,51 +120,42 @@ def _survival(given: MappingAnswer) -> Iterator[str]:
         up = f"+{one.up - 1:.0%}" if one.up else "any rise"
         sure = "; its interval reaches that" if one.decides else ""
         yield from wrapped(f"{down}, {up} on {one.number}{sure}; then {one.winner}", "    ")
-    if not told:
+    if not limited:
         yield "  the choice survives any single number that is wrong by up to 30 times"
 
 
-def _evidence(given: MappingAnswer) -> Iterator[str]:
-    yield from (line for note in given.notes for line in wrapped(f"note: {note}"))
+def _evidence(answer: MappingAnswer) -> Iterator[str]:
+    yield from (line for note in answer.notes for line in wrapped(f"note: {note}"))
     yield "  rests on:"
-    for one in given.sources:
+    for one in answer.sources:
         yield from wrapped(f"{one.number}: {one.source}, {one.told}", "    ")
-    yield from wrapped(records_read(given.machine, given.results))
-    if given.measure_next:
-        yield from wrapped(f"to be surer, measure {given.measure_next.number}: {given.measure_next.command}")
+    yield from wrapped(records_read(answer.machine, answer.results))
+    if answer.measure_next:
+        yield from wrapped(f"to be surer, measure {answer.measure_next.number}: {answer.measure_next.command}")
 
 
-def _shortage(given: Shortage) -> Iterator[str]:
-    yield f"{given.workload} does not fit {given.platform}:"
-    for repair in given.repairs:
-        yield "  " + " and ".join(_budget(name, have, need) for name, (have, need) in repair.items())
-    for source, target in given.no_links:
-        yield f"  no chain of links from {source} to {target}"
-    if len(given.repairs) > 1:
+def _shortage(answer: Shortage) -> Iterator[str]:
+    yield f"{answer.workload} does not fit {answer.platform}:"
+    yield from (f"  {line}" for line in lacking(answer))
+    if len(answer.repairs) > 1:
         yield "  each line would be enough by itself"
 
 
-def _budget(name: str, have: float, need: float) -> str:
-    if name.endswith("_bytes"):
-        return f"{name.removesuffix('_bytes')}: have {have / 1e9:,.4g} GB, need {need / 1e9:,.4g} GB"
-    return f"{name}: have {have:,.5g}, need {need:,.5g}"
-
-
-def _explanation(given: Explanation) -> Iterator[str]:
-    wanted = ", ".join(f"{key}={value}" for key, value in given.described.items())
-    yield from wrapped(f"{wanted} {given.sentence}", "")
-    for what, one in (("asked", given.asked), ("best", given.best)):
+def _explanation(answer: Explanation) -> Iterator[str]:
+    wanted = ", ".join(f"{key}={value}" for key, value in answer.described.items())
+    yield from wrapped(f"{wanted} {answer.sentence}", "")
+    for what, one in (("asked", answer.asked), ("best", answer.best)):
         yield ""
         yield f"  {what}: {one.arrangement}, {rate(one)}"
         yield from _parts(one.parts)
         yield from wrapped(f"bound by {one.bottleneck}")
-    if given.notes:
+    if answer.notes:
         yield ""
-    yield from (line for note in given.notes for line in wrapped(f"note: {note}"))
+    yield from (line for note in answer.notes for line in wrapped(f"note: {note}"))
 
 
 def beside(before: MappingAnswer | Shortage, after: MappingAnswer | Shortage, change: str) -> str:
-    """Two answers, line by line where they differ."""
+    """Write two answers beside each other."""
     rows = [("", "before", "after"), *zip(COLUMN, _column(before), _column(after), strict=True)]
     lines = [*whose(before), f"what if {change}:", "", *_table(rows)]
     if isinstance(before, MappingAnswer) and isinstance(after, MappingAnswer):
@@ -190,9 +181,9 @@ def _gain(before: MappingAnswer, after: MappingAnswer, change: str) -> str:
     return f"no faster: a difference within {after.epsilon:.0%} counts as a tie, which other things decide"
 
 
-def _column(given: MappingAnswer | Shortage) -> list[str]:
-    if isinstance(given, Shortage):
+def _column(answer: MappingAnswer | Shortage) -> list[str]:
+    if isinstance(answer, Shortage):
         return ["does not fit" if key == "rate" else "-" for key in COLUMN]
-    parts = {part.part: f"{part.device}, {part.choice}" for part in given.parts}
-    pace = f"{number(given.value)} [{number(given.low)}, {number(given.high)}]"
-    return [given.arrangement, *(parts[key] for key in COLUMN[1:6]), pace, given.bottleneck]
+    parts = {part.part: f"{part.device}, {part.choice}" for part in answer.parts}
+    pace = f"{number(answer.value)} [{number(answer.low)}, {number(answer.high)}]"
+    return [answer.arrangement, *(parts[key] for key in COLUMN[1:6]), pace, answer.bottleneck]

@@ -1,8 +1,8 @@
-"""Describe machines: those that are shipped, the one that runs, and one's own.
+"""Ask which machines there are: those that are shipped, the one that runs, and one's own.
 
 list        the platforms there are
 show        one of them, number by number, each with its unit, its origin and a note
-check       whether a file is right; tells everything that is wrong, with line numbers
+check       whether a file is right; names everything that is wrong, with line numbers
 diff        what differs between two
 probe       find out what this machine is, and keep it as "this" (half a minute, no privileges)
 estimate    what a workload would take on each device, from a platform's numbers alone
@@ -36,7 +36,7 @@ from ..platforms.reading import HERE, RESULTS, here, path_of, read
 from ..platforms.writing import to_toml
 from ..times import estimates
 from ..times.estimates import Asked, Row
-from .text import wrapped
+from .text import add_command, wrapped
 
 WIDTH = 120
 WORKLOAD = "hopper_ddpg"  # that estimates are for unless another one is named
@@ -44,7 +44,7 @@ SIZES = ("capacity", "fanout", "batch", "record_bytes")  # that may be asked for
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do one of the commands; returns the exit code: 0 done, 2 not, with a sentence for each reason."""
+    """Do one of the actions; returns the exit code: 0 done, 2 not, with a sentence for each reason."""
     try:
         return int(options.run(options))
     except (PlatformError, WorkloadError, ValueError) as error:
@@ -54,29 +54,31 @@ def run(options: argparse.Namespace) -> int:
 
 def add_to(commands: Any) -> None:
     """Add ``platform`` to the commands of a parser."""
-    raw = argparse.RawDescriptionHelpFormatter
-    top = commands.add_parser("platform", help="which machines", description=__doc__, formatter_class=raw)
+    top = add_command(commands, "platform", "which machines there are", __doc__, "platform show u200")
     actions = top.add_subparsers(required=True, metavar="ACTION", dest="action")
 
-    def action(name: str, run: Any, told: str, *arguments: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = actions.add_parser(
-            name, help=told.partition(";")[0], description=f"{told[:1].upper()}{told[1:]}."
-        )
+    def action(name: str, run: Any, question: str, example: str, *arguments: str) -> argparse.ArgumentParser:
+        summary = f"{question[:1].lower()}{question[1:].partition('?')[0]}"
+        parser = add_command(actions, name, summary, question, f"platform {name}{example}")
         for argument in arguments:
             parser.add_argument(argument.lower(), metavar=argument, help="a platform's name, or a .toml file")
         parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: %(default)s")
         parser.set_defaults(run=run)
         return parser
 
-    action("list", _list, "the platforms there are; `this` is the machine that asks, once it is probed")
-    show = action("show", _show, "a platform, number by number; +- is the half-width of a measured one", "NAME")
-    check = action(
-        "check", _check, "whether a file is right; exit code 2, and every fault with its line, if not", "FILE"
+    action("list", _list, "Which platforms are there? `this` is the machine that asks, once it is probed.", "")
+    shown = "What is known of a platform, number by number? +- is the half-width of a measured one."
+    show = action("show", _show, shown, " u200", "NAME")
+    checked = "Is a file right? If not, the exit code is 2, and every fault is named with its line."
+    check = action("check", _check, checked, " u200", "FILE")
+    diff = action(
+        *("diff", _diff, "What differs between two platforms? Origins and notes are not compared.", " u200 edge"),
+        *("A", "B"),
     )
-    diff = action("diff", _diff, "what differs between two platforms; origins and notes are not compared", "A", "B")
     for parser in (show, check, diff):
         parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    estimate = action("estimate", _estimate, "what a workload would take on each device; rough, no measurement", "NAME")
+    asked = "What would a workload take on each device? A rough model, no measurement."
+    estimate = action("estimate", _estimate, asked, " u200 --workload hopper_ddpg", "NAME")
     which = estimate.add_mutually_exclusive_group()
     which.add_argument("--workload", default=WORKLOAD, metavar="NAME", help="a name or a file (default: %(default)s)")
     which.add_argument("--network", metavar="TEXT", help="a network alone: its name, or mlp:15-256-256-1 and the like")
@@ -84,7 +86,7 @@ def add_to(commands: Any) -> None:
         flag, alone = f"--{name.replace('_', '-')}", getattr(Asked, name)
         estimate.add_argument(flag, type=count, help=f"default: the workload's; {alone:,} beside a network alone")
     estimate.add_argument("--json", action="store_true", help="print JSON instead of text")
-    probe = action("probe", _probe, "find out what this machine is; half a minute, best while nothing else runs")
+    probe = action("probe", _probe, "What is this machine? It takes half a minute, best while nothing else runs.", "")
     probe.add_argument("--out", type=Path, metavar="FILE", help="default: results/<machine>/platform.toml")
 
 
@@ -158,7 +160,7 @@ def _table(rows: list[Row]) -> list[str]:
 
 
 def text(platform: Platform) -> str:
-    """A table for each device, memory, slice and link; a note that repeats the one above it is a ditto mark."""
+    """Lay out a table for each device, memory, slice and link; a note as the one above it is a ditto mark."""
     tables: dict[str, tuple[list[str], list[list[str]]]] = {}
     for leaf in leaves(platform):
         table, _, key = leaf.path.rpartition(".")
@@ -182,7 +184,7 @@ def text(platform: Platform) -> str:
 
 
 def _value(leaf: Leaf) -> tuple[str, str]:
-    """(digits, unit and spread) of a leaf for a reader."""
+    """Write a leaf as (digits, unit and spread)."""
     if isinstance(leaf.value, str):
         return leaf.value, ""
     digits, unit = readable(leaf.field, leaf.value.value)
@@ -191,23 +193,23 @@ def _value(leaf: Leaf) -> tuple[str, str]:
 
 
 def _as_json(leaf: Leaf) -> dict[str, Any]:
-    known: dict[str, Any] = {"key": leaf.path, "documentation": leaf.documentation}
+    words: dict[str, Any] = {"key": leaf.path, "documentation": leaf.documentation}
     if isinstance(leaf.value, str):
-        return known | {"value": leaf.value}
+        return words | {"value": leaf.value}
     (base,) = [unit.sign for unit in split(leaf.field)[1] if unit.factor == 1]
-    return known | {"si_unit": base, **dataclasses.asdict(leaf.value)}
+    return words | {"si_unit": base, **dataclasses.asdict(leaf.value)}
 
 
 def _check(options: argparse.Namespace) -> int:
     path = path_of(options.file, options.results)
-    platform, problems = read(path)
+    platform, faults = read(path)
     if options.json:
-        print(json.dumps([problem._asdict() for problem in problems]))
+        print(json.dumps([problem._asdict() for problem in faults]))
     elif platform:
-        numbers = sum(isinstance(leaf.value, Quantity) for leaf in leaves(platform))
-        print(f"{path}: fine, {numbers} numbers of {', '.join(device.name for device in platform.devices)}")
+        quantities = sum(isinstance(leaf.value, Quantity) for leaf in leaves(platform))
+        print(f"{path}: fine, {quantities} numbers of {', '.join(device.name for device in platform.devices)}")
     else:
-        print(*problems, sep="\n")
+        print(*faults, sep="\n")
     return 0 if platform else 2
 
 
@@ -221,10 +223,8 @@ def _diff(options: argparse.Namespace) -> int:
         if why := _difference(*pair):
             rows.append((path, *pair, why))
     if options.json:
-        differences = [
-            {"key": path, "a": a and _as_json(a), "b": b and _as_json(b), "why": why} for path, a, b, why in rows
-        ]
-        print(json.dumps(differences, ensure_ascii=False))
+        keys = [{"key": path, "a": a and _as_json(a), "b": b and _as_json(b), "why": why} for path, a, b, why in rows]
+        print(json.dumps(keys, ensure_ascii=False))
     elif rows:
         shown = [
             [path, *(" ".join(_value(leaf)).strip() if leaf else "" for leaf in pair), why] for path, *pair, why in rows
@@ -236,7 +236,7 @@ def _diff(options: argparse.Namespace) -> int:
 
 
 def _difference(first: Leaf | None, second: Leaf | None) -> str:
-    """How two leaves of the same key differ; nothing where their values are the same."""
+    """Say how two leaves of the same key differ; nothing where their values are the same."""
     if first is None or second is None:
         return "only in B" if first is None else "only in A"
     before, after = first.value, second.value

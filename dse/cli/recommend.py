@@ -4,7 +4,6 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from impls.terminal import count
@@ -13,6 +12,7 @@ from ..mapping.question import FIX
 from ..recommend import recommend
 from ..records import RecordError
 from . import mapping
+from .text import add_command
 from .tree_text import text
 
 TREE = {
@@ -24,19 +24,20 @@ TREE = {
     "distribution": "uniform",
 }
 MAPPING: dict[str, Any] = {"objective": "ratio", "fix": [], "exclude": [], "free": [], "epsilon": None}
-"""Flags of ``recommend`` that only one of its two questions has, with their defaults."""
+"""Defaults of the flags that only one of the two questions of ``recommend`` has."""
 
 
 def add_to(commands: Any) -> None:
-    """``recommend``."""
-    raw = argparse.RawDescriptionHelpFormatter
-    ask = commands.add_parser(
+    """Add ``recommend`` to the commands of a parser."""
+    ask = add_command(
+        commands,
         "recommend",
-        help="which mapping for a platform and a workload, or which tree for N and B",
-        description=f"{mapping.ABOUT}\n\n"
-        "Without a workload, --capacity and --batch ask which tree, which K and how many threads:\n"
-        "a step is one draw of B leaves and R updates of B leaves, answered from the records in results/.",
-        formatter_class=raw,
+        "which mapping for a platform and a workload, or which tree for N and B",
+        f"Which mapping of a workload is the best on a platform; or which tree for N leaves and batches of B?\n\n"
+        f"{mapping.ABOUT}\n\n"
+        "Without a workload, --capacity and --batch ask which implementation of a tree, which K and how many threads:\n"
+        "a step samples B leaves once and updates B leaves R times, answered from the records in results/.",
+        "recommend --platform u200 --workload hopper_ddpg",
     )
     mapping.add_question(ask, needs_platform=False)
     ask.add_argument("--capacity", type=count, metavar="N", help="leaves of a tree")
@@ -47,8 +48,6 @@ def add_to(commands: Any) -> None:
     ask.add_argument("--threads", type=count, metavar="T", help="at most so many (default: the machine's cores)")
     ask.add_argument("--dtype", default=TREE["dtype"], help="of the leaves (default: %(default)s)")
     ask.add_argument("--distribution", default=TREE["distribution"], help="of the priorities (default: %(default)s)")
-    ask.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
-    ask.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -65,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     if code := _misplaced(options, MAPPING, "a question about a mapping, with --platform and --workload"):
         return code
     try:
-        given = recommend(
+        answer = recommend(
             options.capacity,
             options.batch,
             options.updates_per_sample,
@@ -78,16 +77,16 @@ def run(options: argparse.Namespace) -> int:
     except (RecordError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(json.dumps(given.to_dict()) if options.json else text(given))
+    print(json.dumps(answer.to_dict()) if options.json else text(answer))
     return 0
 
 
 def _misplaced(options: argparse.Namespace, flags: Mapping[str, Any], question: str) -> int:
-    """2, and a sentence, where a flag of the other question is given; nothing is passed over in silence."""
+    """Return 2, with a sentence, where a flag of the other question is given; nothing is passed over in silence."""
     for flag, default in flags.items():
-        given = getattr(options, flag.replace("-", "_"))
-        if given != default:
-            hint = f"; write --fix {flag}={given}" if flag in FIX else ""
+        value = getattr(options, flag.replace("-", "_"))
+        if value != default:
+            hint = f"; write --fix {flag}={value}" if flag in FIX else ""
             print(f"error: --{flag} is of {question}{hint}", file=sys.stderr)
             return 2
     return 0

@@ -1,10 +1,10 @@
-"""What answers of several commands have in common: lines, numbers, and whose records they rest on."""
+"""Share what commands have in common: help, lines, numbers, and whose records an answer rests on."""
 
 import argparse
 import json
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from impls.terminal import COMMAND
 
@@ -14,20 +14,28 @@ WIDTH = 116
 WIDE = 0.2  # of an interval, beyond which no third digit is known
 
 
+def add_command(commands: Any, name: str, summary: str, about: str, example: str) -> argparse.ArgumentParser:
+    """Add a command whose help begins with its question and ends with an ``example`` to paste."""
+    raw = argparse.RawDescriptionHelpFormatter
+    epilog = f"example:\n  python -m dse {example}"
+    parser = commands.add_parser(name, help=summary, description=about, epilog=epilog, formatter_class=raw)
+    return cast(argparse.ArgumentParser, parser)
+
+
 def wrapped(sentence: str, indent: str = "  ") -> list[str]:
-    """In lines, but a command that is to be copied stays in one, however long it is."""
-    tied = COMMAND.sub(lambda found: found[0].replace(" ", "\0"), sentence)
+    """Break a sentence into lines; a command that is to be copied stays in one, however long it is."""
+    tied = COMMAND.sub(lambda command: command[0].replace(" ", "\0"), sentence)
     wrapper = textwrap.TextWrapper(WIDTH, indent, f"{indent}  ", break_on_hyphens=False, break_long_words=False)
     return [line.replace("\0", " ") for line in wrapper.wrap(tied)]
 
 
 def number(value: float) -> str:
-    """With three digits, or all before the point."""
+    """Write a number with three digits, or all before the point."""
     return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
 
 
 def rounded(value: float, low: float | None = None, high: float | None = None) -> str:
-    """With three digits, or with fewer where the interval is wide: as many as are known, and two at least.
+    """Round to three digits, or to fewer where the interval is wide: as many as are known, and two at least.
 
     >>> rounded(683.1, 97.1, 3634.0), rounded(132.2, 127.0, 135.0), rounded(110866)
     ('680', '132', '111,000')
@@ -37,13 +45,13 @@ def rounded(value: float, low: float | None = None, high: float | None = None) -
 
 
 def interval(value: float, low: float, high: float) -> str:
-    """A number and its interval, if it has one that shows."""
+    """Write a number with its interval, if it has one that shows."""
     middle, *ends = (rounded(one, low, high) for one in (value, low, high))
     return middle if ends == [middle, middle] else f"{middle} [{', '.join(ends)}]"
 
 
 def records_read(machine: str, results: str) -> str:
-    """Which machine's records an answer rests on, and in which folder they lie."""
+    """Say which machine's records an answer rests on, and in which folder they lie."""
     return f"records: those of machine {machine} in {results}" if machine else f"records: none fits in {results}"
 
 
@@ -69,7 +77,7 @@ def show(
 
 
 def rests_on(sources: Iterable[Evidence]) -> Iterator[str]:
-    """What each number of an answer rests on."""
+    """List the evidence of an answer, a line each."""
     yield "  rests on:"
     for one in sources:
         yield from wrapped(f"{one.number}: {one.source}, {one.told}", "    ")

@@ -1,31 +1,29 @@
-"""``python -m dse adapt`` and ``learners``: arguments, and answers about numbers of samplers, records and learners."""
+"""``python -m dse adapt`` and ``learners``: how many samplers, records and learners; arguments in, text or JSON out."""
 
 import argparse
 import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from impls.terminal import count, plural
 from impls.training import WorkloadError
 
 from ..platforms import PlatformError
-from ..platforms.reading import RESULTS
 from ..records import RecordError
 from ..tuning.adapt import MEMORY, PROCESS_BYTES, PROCESSOR, WHOLE, Adaptation, adapted
 from ..tuning.learners import LearnerScaling, learner_scaling
 from ..tuning.looks import Search
 from ..tuning.multi_learner import FactorPoint, data_parallel_seconds, spo_seconds
-from .mapping import add_machine
-from .text import show, wrapped
+from .mapping import add_system
+from .text import add_command, show, wrapped
 
 HARDLY, PARTLY = 1.1, 1.5  # times as fast with two learners, below which a second one is hardly, or partly, worth it
-ADAPT = f"""How many samplers (processes of actors) and which batch, found as training could find them: by few looks.
+ADAPT = f"""How many samplers (processes of actors) and which batch would training find by itself, in few looks?
 
-The published way (seed 2, section 3.4) searches both apart: samplers for the most environment steps a second, then the
-batch for the most records trained on a second. Each rate is taken to have one peak, so a Fibonacci search looks at a
-third of the values or less; what was seen against that shape is told, and then every value is looked at.
+[Hou2023, 3.4] searches both apart: samplers for the most environment steps a second, then the batch for the most
+records trained on a second. Each rate is taken to have one peak, so a Fibonacci search looks at a third of the values
+or less; where the rates seen have another shape, the answer says so and every value is looked at.
 
 Nothing runs: a look is what the solver predicts, from this machine's records where there are some. FPGAs take no part,
 for a design is built for its batch. For comparison all pairs are weighed by records trained a second at the workload's
@@ -35,20 +33,20 @@ No look may be over a cap. A sampler takes a core, and the learner at least one;
 host held it: the records, a tree, the batches under way, and {PROCESS_BYTES / 1e9:g} GB a process."""
 LEARNERS = """Is a second learner worth it? Scaling factors of L learners side by side, averaged every H gradient steps.
 
-In data parallel training one learner draws all B records, sends each other one B / L of them, and gathers gradients at
-every step (seed 4, eq. 5.1). In SPO each draws from a bank of its own, and only weights meet, every H steps (5.5). The
-factor is the speed-up divided by L: 1 is perfect, 1 / L gains nothing. `exact` follows from the step's own terms,
-`printed` are eqs. 5.3 and 5.6, which leave some of them out.
+In data parallel training one learner samples all B records, sends each other one B / L of them, and gathers gradients
+at every step (eq. 5.1 of [Zhang2022]). In SPO each samples from a bank of its own, and only weights meet, every H steps
+(5.5). The factor is the speed-up divided by L: 1 is perfect, 1 / L gains nothing. `exact` follows from the step's own
+terms, `printed` are eqs. 5.3 and 5.6, which leave some of them out.
 
 A larger H never makes a step longer, but weights go stale meanwhile: --longest-period is the limit you set. Of what is
 within 1 % of the shortest step, the fewest learners are chosen, then the smallest H."""
 
 
 def add_to(commands: Any) -> None:
-    """``adapt`` and ``learners``."""
-    raw = argparse.RawDescriptionHelpFormatter
-    ask = commands.add_parser(
-        "adapt", help="how many samplers and which batch, by few looks", description=ADAPT, formatter_class=raw
+    """Add ``adapt`` and ``learners`` to the commands of a parser."""
+    system = "--platform u200 --workload hopper_ddpg"
+    ask = add_command(
+        commands, "adapt", "how many samplers and which batch, by few looks", ADAPT, f"adapt {system} --memory-gb 64"
     )
     ask.add_argument(
         "--memory-gb", type=float, metavar="GB", help="at most so much (default: what the platform states)"
@@ -56,8 +54,12 @@ def add_to(commands: Any) -> None:
     ask.add_argument(
         "--cpu-percent", type=float, default=WHOLE, metavar="P", help="of the processor's cores (default: %(default)g)"
     )
-    more = commands.add_parser(
-        "learners", help="whether a second learner is worth it", description=LEARNERS, formatter_class=raw
+    more = add_command(
+        commands,
+        "learners",
+        "whether a second learner is worth it",
+        LEARNERS,
+        f"learners {system} --device gpu --most 4",
     )
     more.add_argument("--most", type=count, default=8, metavar="L", help="learners at most (default: %(default)s)")
     more.add_argument(
@@ -65,11 +67,7 @@ def add_to(commands: Any) -> None:
     )
     more.add_argument("--device", metavar="NAME", help="what each learner runs on (default: a core of the processor)")
     for parser in (ask, more):
-        parser.add_argument("--platform", required=True, metavar="NAME", help="a platform's name or file, or `this`")
-        parser.add_argument("--workload", required=True, metavar="NAME", help="a workload's name or file")
-        add_machine(parser)
-        parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: %(default)s")
-        parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+        add_system(parser, is_required=True)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -88,7 +86,7 @@ def _adapt(options: argparse.Namespace) -> int:
         if shown:
             print(f"\rpredicting B = {batch:<6,}", end="", file=sys.stderr, flush=True)
 
-    given = adapted(
+    answer = adapted(
         options.platform,
         options.workload,
         None if options.memory_gb is None else options.memory_gb * 1e9,
@@ -99,61 +97,61 @@ def _adapt(options: argparse.Namespace) -> int:
     )
     if shown:
         print(f"\r{'':24}\r", end="", file=sys.stderr)
-    show(options, given.machine, given.machine_note, _adapted_dict(given), _adapted_text(given))
+    show(options, answer.machine, answer.machine_note, _adapted_dict(answer), _adapted_text(answer))
     return 0
 
 
-def _adapted_dict(given: Adaptation) -> dict[str, Any]:
-    """Plain values, for JSON."""
+def _adapted_dict(answer: Adaptation) -> dict[str, Any]:
+    """Give plain values, for JSON."""
     return {
-        "platform": given.platform,
-        "workload": given.workload,
-        "caps": given.caps,
+        "platform": answer.platform,
+        "workload": answer.workload,
+        "caps": answer.caps,
         **{
             name: dataclasses.asdict(search) | {"values": values, "source": source}
-            for name, search, values, source in _searches(given)
+            for name, search, values, source in _searches(answer)
         },
-        "pair": given.pair,
-        "pair_records_hz": given.rates.records_hz(*given.pair),
-        "best": given.best,
-        "best_records_hz": given.rates.records_hz(*given.best),
-        "loss": given.loss,
-        "pairs": given.tried,
-        "left_out": given.left_out,
+        "pair": answer.pair,
+        "pair_records_hz": answer.rates.records_hz(*answer.pair),
+        "best": answer.best,
+        "best_records_hz": answer.rates.records_hz(*answer.best),
+        "loss": answer.loss,
+        "pairs": answer.tried,
+        "left_out": answer.left_out,
     }
 
 
-def _searches(given: Adaptation) -> Iterator[tuple[str, Search, tuple[int, ...], dict[int, str]]]:
-    """(name, search, all values, what each look's rate is)."""
-    looks, (samplers, _) = given.rates.looks, given.pair
-    first, second = given.found.samplers, given.found.batch
-    pairs = {x: (x, given.batches[0]) for x in first.seen}
+def _searches(answer: Adaptation) -> Iterator[tuple[str, Search, tuple[int, ...], dict[int, str]]]:
+    """Yield (name, search, all values, the source of each look's rate)."""
+    looks, (samplers, _) = answer.rates.looks, answer.pair
+    first, second = answer.found.samplers, answer.found.batch
+    pairs = {x: (x, answer.batches[0]) for x in first.seen}
     yield (
         "samplers",
         first,
-        given.samplers,
+        answer.samplers,
         {x: looks[pair].actors.source for x, pair in pairs.items() if pair in looks},
     )
     pairs = {batch: (samplers, batch) for batch in second.seen}
-    yield "batch", second, given.batches, {b: looks[pair].learner.source for b, pair in pairs.items() if pair in looks}
+    yield "batch", second, answer.batches, {b: looks[pair].learner.source for b, pair in pairs.items() if pair in looks}
 
 
-def _adapted_text(given: Adaptation) -> Iterator[str]:
-    samplers = given.pair[0]
-    yield f"{given.workload} on {given.platform}, samplers and batch searched apart over predicted rates:"
-    told = {
-        "samplers": ("samplers", "environment steps a second", f"B = {given.batches[0]}"),
+def _adapted_text(answer: Adaptation) -> Iterator[str]:
+    samplers = answer.pair[0]
+    yield f"{answer.workload} on {answer.platform}, samplers and batch searched apart over predicted rates:"
+    heads = {
+        "samplers": ("samplers", "environment steps a second", f"B = {answer.batches[0]}"),
         "batch": ("B", "records trained on a second", plural(samplers, "sampler")),
     }
-    for name, search, values, source in _searches(given):
-        letter, unit, beside = told[name]
+    for name, search, values, source in _searches(answer):
+        letter, unit, beside = heads[name]
         yield ""
         yield f"  {letter:>8}  {unit}, with {beside}, in the order of looks"
         for value, hz in search.seen.items():
             yield f"  {value:>8,}  {hz:>12,.0f}  {source.get(value, 'nothing can run it')}"
         if search.stopped_by:
             beyond = values[len(search.allowed)]
-            yield f"  {beyond:>8,}  over the cap on {_cap(given, search.stopped_by)}; not looked at"
+            yield f"  {beyond:>8,}  over the cap on {_cap(answer, search.stopped_by)}; not looked at"
         shape = f"not one peak: {search.not_unimodal}" if search.not_unimodal else "the rates seen have one peak"
         looks = len(search.allowed)
         yield f"  found {search.best:,} by {len(search.seen)} of {plural(looks, 'look')}; {shape}"
@@ -161,32 +159,32 @@ def _adapted_text(given: Adaptation) -> Iterator[str]:
             more = f"the cap on {search.stopped_by}" if search.stopped_by else "what is tried"
             yield f"  the rate still rises there: {more} is the limit, not a peak"
     yield ""
-    pair, best = given.rates.records_hz(*given.pair), given.rates.records_hz(*given.best)
-    u = given.rates.update_interval
+    pair, best = answer.rates.records_hz(*answer.pair), answer.rates.records_hz(*answer.best)
+    u = answer.rates.update_interval
     yield from wrapped(
-        f"together: {_pair(given.pair)}: {pair:,.0f} records trained a second, at {plural(u, 'environment step')} a "
+        f"together: {_pair(answer.pair)}: {pair:,.0f} records trained a second, at {plural(u, 'environment step')} a "
         "gradient step"
     )
-    if given.pair == given.best:
+    if answer.pair == answer.best:
         yield from wrapped(
-            f"all {given.tried} pairs under the caps have none better: searching apart loses nothing here"
+            f"all {answer.tried} pairs under the caps have none better: searching apart loses nothing here"
         )
     else:
-        extra = samplers - given.best[0]
+        extra = samplers - answer.best[0]
         yield from wrapped(
-            f"best of all {given.tried} pairs under the caps: {_pair(given.best)}: {best:,.0f}; searching apart loses "
-            f"{given.loss:.1%}" + (f", and samplers take {plural(extra, 'core')} more" if extra > 0 else "")
+            f"best of all {answer.tried} pairs under the caps: {_pair(answer.best)}: {best:,.0f}; searching apart "
+            f"loses {answer.loss:.1%}" + (f", and samplers take {plural(extra, 'core')} more" if extra > 0 else "")
         )
-    for device in given.left_out:
+    for device in answer.left_out:
         yield from wrapped(f"note: {device} is left out: a design is built for its batch, which no look can change")
     yield "  rests on:"
-    look = given.rates.looks[given.pair]
+    look = answer.rates.looks[answer.pair]
     for one in (look.actors, look.learner):
         yield from wrapped(f"{one.number}: {one.source}, {one.told}", "    ")
 
 
-def _cap(given: Adaptation, name: str) -> str:
-    most = given.caps[name]
+def _cap(answer: Adaptation, name: str) -> str:
+    most = answer.caps[name]
     return {PROCESSOR: f"the processor ({most:g} %)", MEMORY: f"memory ({most / 1e9:,.3g} GB)"}[name]
 
 
@@ -195,7 +193,7 @@ def _pair(pair: Sequence[int]) -> str:
 
 
 def _learners(options: argparse.Namespace) -> int:
-    given = learner_scaling(
+    answer = learner_scaling(
         options.platform,
         options.workload,
         options.most,
@@ -204,90 +202,90 @@ def _learners(options: argparse.Namespace) -> int:
         results=options.results,
         machine=options.machine,
     )
-    show(options, given.machine, given.machine_note, _scaling_dict(given), _scaling_text(given))
+    show(options, answer.machine, answer.machine_note, _scaling_dict(answer), _scaling_text(answer))
     return 0
 
 
-def _scaling_dict(given: LearnerScaling) -> dict[str, Any]:
-    """Plain values, for JSON."""
-    horizon, averaged, gathered = given.second()
-    return dataclasses.asdict(given) | {
-        "single_seconds": given.single_seconds,
-        "best_seconds": given.best_seconds,
+def _scaling_dict(answer: LearnerScaling) -> dict[str, Any]:
+    """Give plain values, for JSON."""
+    horizon, averaged, gathered = answer.second()
+    return dataclasses.asdict(answer) | {
+        "single_seconds": answer.single_seconds,
+        "best_seconds": answer.best_seconds,
         "second_learner": {"horizon": horizon, "spo_seconds": averaged, "data_parallel_seconds": gathered},
-        "verdict": _verdict(given),
+        "verdict": _verdict(answer),
     }
 
 
-def _scaling_text(given: LearnerScaling) -> Iterator[str]:
-    terms = given.terms
+def _scaling_text(answer: LearnerScaling) -> Iterator[str]:
+    terms = answer.terms
     yield from wrapped(
-        f"{given.workload} (B = {terms.batch:,}), learners side by side on {given.platform}, each on "
-        f"{'a core of ' * (given.held > 1)}{given.device}:",
+        f"{answer.workload} (B = {terms.batch:,}), learners side by side on {answer.platform}, each on "
+        f"{'a core of ' * (answer.held > 1)}{answer.device}:",
         "",
     )
     yield ""
-    by = {(one.learners, one.horizon): one for one in given.points}
-    columns: list[int | None] = [None, *given.horizons]
-    heads = ["data parallel", *(f"SPO, H = {horizon:,}" for horizon in given.horizons)]
+    by = {(one.learners, one.horizon): one for one in answer.points}
+    columns: list[int | None] = [None, *answer.horizons]
+    heads = ["data parallel", *(f"SPO, H = {horizon:,}" for horizon in answer.horizons)]
     yield "  " + "  ".join([" " * 5, *(head.ljust(22) for head in heads)]).rstrip()
     yield "  " + "  ".join(["    L", *["us    exact  printed".rjust(22)] * len(heads)])
-    for learners in given.counts:
-        cells = [_cell(given, by[learners, horizon]) for horizon in columns]
-        rare = f"  more than {given.held}" if learners > given.held else ""
+    for learners in answer.counts:
+        cells = [_cell(answer, by[learners, horizon]) for horizon in columns]
+        rare = f"  more than {answer.held}" if learners > answer.held else ""
         yield "  " + "  ".join([f"{learners:>5}", *cells]) + rare
     yield ""
-    learners, horizon = given.choice
+    learners, horizon = answer.choice
     if learners == 1:
-        yield from wrapped(f"choice: one learner, {given.single_seconds * 1e6:,.0f} us a gradient step")
+        yield from wrapped(f"choice: one learner, {answer.single_seconds * 1e6:,.0f} us a gradient step")
     else:
         yield from wrapped(
-            f"choice: L = {learners}, H = {horizon} (limit {given.longest}): {given.best_seconds * 1e6:,.0f} us a "
-            f"gradient step instead of {given.single_seconds * 1e6:,.0f}"
+            f"choice: L = {learners}, H = {horizon} (limit {answer.longest}): {answer.best_seconds * 1e6:,.0f} us a "
+            f"gradient step instead of {answer.single_seconds * 1e6:,.0f}"
         )
-    yield from wrapped(_verdict(given))
-    yield from _notes(given)
+    yield from wrapped(_verdict(answer))
+    yield from _notes(answer)
     yield "  terms:"
-    for one in given.sources:
+    for one in answer.sources:
         fixed, each = (1e6 * part for part in (one.law.fixed_seconds, one.law.each_seconds))
         law = f"{fixed:,.4g} us" if not each else f"{each:,.4g} us a {one.per}"
         law = f"{fixed:,.4g} us + {each:,.4g} us a {one.per}" if fixed and each else law
         yield from wrapped(f"{one.name}: {law}; {one.source}, {one.told}", "    ")
 
 
-def _cell(given: LearnerScaling, point: FactorPoint) -> str:
+def _cell(answer: LearnerScaling, point: FactorPoint) -> str:
     if point.horizon is None:
-        seconds = data_parallel_seconds(given.terms, point.learners)
+        seconds = data_parallel_seconds(answer.terms, point.learners)
     else:
-        seconds = spo_seconds(given.terms, point.learners, point.horizon)
+        seconds = spo_seconds(answer.terms, point.learners, point.horizon)
     return f"{seconds * 1e6:>7,.0f} {point.exact:>6.2f}  {point.printed:>6.2f}"
 
 
-def _verdict(given: LearnerScaling) -> str:
-    """In words: is a second learner worth it."""
-    horizon, averaged, gathered = given.second()
-    faster = given.single_seconds / averaged
+def _verdict(answer: LearnerScaling) -> str:
+    """Say whether a second learner is worth it."""
+    horizon, averaged, gathered = answer.second()
+    faster = answer.single_seconds / averaged
     worth = "hardly" if faster < HARDLY else "partly" if faster < PARTLY else "well"
-    told = (
+    verdict = (
         f"by the formulas a second learner is {worth} worth it: {faster:.2f} times as many gradient steps, "
         f"{faster / 2:.2f} a learner, if weights are averaged every {horizon} steps; "
-        f"{given.single_seconds / gathered:.2f} times if gradients are gathered at each"
+        f"{answer.single_seconds / gathered:.2f} times if gradients are gathered at each"
     )
-    if against := given.contradicted():
+    if against := answer.contradicted():
         ran, modeled = against
-        told += (
+        verdict += (
             f". What was measured says otherwise: two data parallel learners took {ran.seconds * 1e6:,.0f} us "
             f"[{ran.low * 1e6:,.0f}, {ran.high * 1e6:,.0f}], {ran.seconds / modeled:.2f} times the formula's "
             f"{modeled * 1e6:,.0f}, so believe one learner until SPO is timed too"
         )
-    return told
+    return verdict
 
 
-def _notes(given: LearnerScaling) -> Iterator[str]:
-    most = max(given.counts)
-    if given.held == 1 and most > 1:
-        yield from wrapped(f"note: this platform has one {given.device}; more of them are as if they were bought")
-    elif most > given.held:
-        yield from wrapped(f"note: this processor has {given.held} cores; rows of more learners are for a larger one")
-    if 1 < given.held <= given.choice[0]:
+def _notes(answer: LearnerScaling) -> Iterator[str]:
+    most = max(answer.counts)
+    if answer.held == 1 and most > 1:
+        yield from wrapped(f"note: this platform has one {answer.device}; more of them are as if they were bought")
+    elif most > answer.held:
+        yield from wrapped(f"note: this processor has {answer.held} cores; rows of more learners are for a larger one")
+    if 1 < answer.held <= answer.choice[0]:
         yield from wrapped("note: that takes all cores, and actors need one too")

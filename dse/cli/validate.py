@@ -1,4 +1,4 @@
-"""``python -m dse validate``: how far off answers about trees were."""
+"""``python -m dse validate``: how far off answers about trees were; arguments in, text or JSON out."""
 
 import argparse
 import dataclasses
@@ -15,26 +15,30 @@ from ..recommend import QUESTIONS_FILE
 from ..records import RecordError, how_to_measure
 from ..times.tree_times import Table
 from ..validation.trees import WITHIN, Held, held, questions, unmeasured, write_answers
+from .text import add_command
 
-ABOUT = """How far off answers about trees are, in three commands:
+ABOUT = """How far off are answers about trees? Three commands tell:
 
-  python -m dse validate --draw 40 --seed S     draw questions by a seed, and write their answers down
+  python -m dse validate --draw 40 --seed S     sample questions by a seed, and write their answers down
   python -m benchmarks answers FILE             measure the recommended configurations (minutes)
   python -m dse validate FILE                   compare
 
-N is drawn from 1,000 to 50 million and B from 1 to 10,000, log-uniformly, with B = 1, 3 and 31 among them. A figure
+N is sampled from 1,000 to 50 million and B from 1 to 10,000, log-uniformly, with B = 1, 3 and 31 among them. A figure
 that says how good the answers are comes from a seed that was not used before, and from code that was not changed
 after it."""
 
 
 def add_to(commands: Any) -> None:
-    """``validate``."""
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = commands.add_parser(
-        "validate", help="how far off answers about trees were, when measured", description=ABOUT, formatter_class=raw
+    """Add ``validate`` to the commands of a parser."""
+    parser = add_command(
+        commands,
+        "validate",
+        "how far off answers about trees were, when measured",
+        ABOUT,
+        "validate --draw 40 --seed 7",
     )
     parser.add_argument("file", nargs="?", type=Path, help="of answers, as --draw wrote it")
-    parser.add_argument("--draw", type=count, metavar="COUNT", help="draw so many questions and answer them")
+    parser.add_argument("--draw", type=count, metavar="COUNT", help="sample so many questions and answer them")
     parser.add_argument("--seed", type=int, help="of the questions")
     parser.add_argument(
         "--machine", metavar="KEY", help="whose records answer (default: this machine's, or the nearest)"
@@ -44,17 +48,17 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Draw, or compare; returns the exit code: 0 done, 2 cannot be done (a sentence says why)."""
+    """Sample questions, or compare; returns the exit code: 0 done, 2 cannot be done (a sentence says why)."""
     try:
         if options.draw is not None:
             return _draw(options)
         if options.file is None:
             raise ValueError("name a file of answers, or draw questions with --draw 40 --seed S")
-        found, missing = held(options.file), unmeasured(options.file)
+        checked, missing = held(options.file), unmeasured(options.file)
     except (RecordError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(json.dumps(summary(found) | {"not_measured": missing}) if options.json else _text(found))
+    print(json.dumps(summary(checked) | {"not_measured": missing}) if options.json else _text(checked))
     if missing and not options.json:
         print(f"{plural(missing, 'answer')} of the file not measured, and in none of these counts")
     return 0
@@ -76,11 +80,11 @@ def _draw(options: argparse.Namespace) -> int:
     return 0
 
 
-def summary(found: Sequence[Held]) -> dict[str, Any]:
-    """Plain values: each answer, and how many keep to the factors, inside and outside of what was measured."""
+def summary(checked: Sequence[Held]) -> dict[str, Any]:
+    """Give plain values: each answer, and how many keep to the factors, inside and outside of what was measured."""
     sides = {}
     for inside, factor in WITHIN.items():
-        here = [one for one in found if one.inside == inside]
+        here = [one for one in checked if one.inside == inside]
         sides["inside" if inside else "outside"] = {
             "answers": len(here),
             "factor": factor,
@@ -88,23 +92,23 @@ def summary(found: Sequence[Held]) -> dict[str, Any]:
             "worst_factor": max((one.factor for one in here), default=None),
             "covered_by_interval": sum(one.covered for one in here),
         }
-    rows = [dataclasses.asdict(one) | {"factor": one.factor, "covered": one.covered} for one in found]
+    rows = [dataclasses.asdict(one) | {"factor": one.factor, "covered": one.covered} for one in checked]
     return {"answers": rows, **sides}
 
 
-def _text(found: Sequence[Held]) -> str:
+def _text(checked: Sequence[Held]) -> str:
     micro = 1e6
-    lines = [f"{'N':>12} {'B':>7} {'R':>5}  {'told us':>12} {'measured us':>12} {'factor':>7}  configuration"]
-    for one in sorted(found, key=lambda one: one.question.capacity):
+    lines = [f"{'N':>12} {'B':>7} {'R':>5}  {'answer us':>12} {'measured us':>12} {'factor':>7}  configuration"]
+    for one in sorted(checked, key=lambda one: one.question.capacity):
         question = one.question
         lines.append(
             f"{question.capacity:12,} {question.batch:7,} {question.updates_per_sample:5g}  "
             f"{one.told_seconds * micro:12,.2f} {one.measured_seconds * micro:12,.2f} {one.factor:7.2f}  "
             f"{one.configuration}{'' if one.inside else ', outside of what was measured'}"
         )
-    told = summary(found)
+    sides = summary(checked)
     for where in ("inside", "outside"):
-        side = told[where]
+        side = sides[where]
         if side["answers"]:
             lines.append(
                 f"{where} of what was measured: {side['within']} of {side['answers']} answers within a factor of "

@@ -1,4 +1,4 @@
-"""What an exploration of an FPGA has to tell: the choice, what it takes, what else there is, and from where."""
+"""Present an exploration of an FPGA: the choice, what it takes, what else there is, and from where."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -19,7 +19,7 @@ from .rmm_search import Space
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked, parsed; ``size`` is one number of the slices, with its origin."""
+    """A parsed question; ``size`` is one number of the slices, with its origin."""
 
     network: Network
     space: Space
@@ -34,7 +34,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Use:
-    """Shares that are taken of some slices together."""
+    """Shares that are taken of some slices together, by resource."""
 
     slices: tuple[str, ...]
     what: str
@@ -42,13 +42,13 @@ class Use:
 
 
 def uses(choice: Choice, slices: Sequence[Slice]) -> list[Use]:
-    """Shares that the RMM takes of its slice, and that are taken of the learner's slices together."""
-    held = next(one.budget for one in slices if one.name == choice.rmm_slice)
+    """Compute the shares that the RMM takes of its slice, and that are taken of the learner's slices together."""
+    budget = next(one.budget for one in slices if one.name == choice.rmm_slice)
     pool = _pool(choice, slices)
     both = choice.rmm_slice in choice.learner_slices
     parts = [choice.rmm.needed, choice.learner.needed] if both else [choice.learner.needed]
     return [
-        Use((choice.rmm_slice,), "RMM", _shares([choice.rmm.needed], held)),
+        Use((choice.rmm_slice,), "RMM", _shares([choice.rmm.needed], budget)),
         Use(choice.learner_slices, "RMM and learner" if both else "learner", _shares(parts, pool)),
     ]
 
@@ -58,7 +58,7 @@ def _pool(choice: Choice, slices: Sequence[Slice]) -> Budget:
 
 
 def _problem(question: Question, choice: Choice) -> Problem:
-    """That of the learner, in its place beside the RMM chosen."""
+    """Pose the learner's problem, in its place beside the RMM chosen."""
     budget, space = _pool(choice, question.slices), question.space
     if choice.rmm_slice in choice.learner_slices:
         budget = less(budget, choice.rmm.needed)
@@ -66,12 +66,12 @@ def _problem(question: Question, choice: Choice) -> Problem:
 
 
 def front(question: Question, choice: Choice) -> list[LearnerPoint]:
-    """Learners in the place of the chosen one, none of them worse than another in cycles, LUT, DSP and SRAM."""
+    """Find learners in the place of the chosen one, none of them worse than another in cycles, LUT, DSP and SRAM."""
     return learner_search.pareto(_problem(question, choice))
 
 
 def greedy(question: Question, choice: Choice) -> LearnerPoint | str:
-    """What the published way finds in the learner's place, or why it finds nothing."""
+    """Find the learner of the published greedy search in that place, or say why there is none."""
     try:
         return learner_search.greedy(_problem(question, choice))
     except DoesNotFit as error:
@@ -83,8 +83,8 @@ def _shares(needed: Sequence[Resources], budget: Budget) -> dict[str, float]:
     return {kind: sum(getattr(one, kind) for one in needed) / have for kind, have in bounds.items() if have}
 
 
-def to_dict(question: Question, found: Sequence[Choice]) -> dict[str, Any]:
-    """The answer as JSON has it."""
+def to_dict(question: Question, choices: Sequence[Choice]) -> dict[str, Any]:
+    """Give the answer as JSON has it."""
     return {
         "network": {
             "name": question.network.name,
@@ -96,17 +96,17 @@ def to_dict(question: Question, found: Sequence[Choice]) -> dict[str, Any]:
         "platform": question.platform,
         "slice": question.sharing,
         "clock_hz": question.space.clock_hz,
-        "choice": _choice(question, found[0]),
-        "runner_up": _choice(question, found[1]) if len(found) > 1 else None,
-        "published_greedy": _told(greedy(question, found[0])),
-        "front": [_told(point) for point in front(question, found[0])],
+        "choice": _choice(question, choices[0]),
+        "runner_up": _choice(question, choices[1]) if len(choices) > 1 else None,
+        "published_greedy": _summary(greedy(question, choices[0])),
+        "front": [_summary(point) for point in front(question, choices[0])],
         "sources": sources(question),
     }
 
 
 def _choice(question: Question, choice: Choice) -> dict[str, Any]:
     design, rmm = choice.learner.design, choice.rmm.design
-    told = learner.ledger(design, question.space.batch)
+    ledger = learner.ledger(design, question.space.batch)
     return {
         "cycles": choice.cycles,
         "seconds": choice.cycles / question.space.clock_hz,
@@ -114,12 +114,12 @@ def _choice(question: Question, choice: Choice) -> dict[str, Any]:
         "learner": {
             "pipelines": design.pipelines,
             "samples_per_pipeline": -(-question.space.batch // design.pipelines),
-            "slowest_stage": told.bottleneck,
+            "slowest_stage": ledger.bottleneck,
             "slowest_stage_cycles": max(design.stage_cycles),
             "units": {str(stage): units for stage, units in zip(design.stages, design.units, strict=True)},
             "update_units": design.update_units,
             "buffers_in_uram": design.uram,
-            "cycles": dict(told.entries),
+            "cycles": dict(ledger.entries),
             "slices": choice.learner_slices,
             "needs": asdict(choice.learner.needed),
         },
@@ -135,7 +135,7 @@ def _choice(question: Question, choice: Choice) -> dict[str, Any]:
     }
 
 
-def _told(point: LearnerPoint | str) -> dict[str, Any] | str:
+def _summary(point: LearnerPoint | str) -> dict[str, Any] | str:
     if isinstance(point, str):
         return point
     design = point.design
@@ -144,15 +144,19 @@ def _told(point: LearnerPoint | str) -> dict[str, Any] | str:
 
 
 def sources(question: Question) -> list[dict[str, str]]:
-    """Where every number comes from."""
+    """List where every number comes from: what it is, its basis and its source."""
     mac = question.mac
     table = [
         ("cycles of the RMM", "modeled", "laws that equal simulated hardware, every leaf as likely as any other"),
         ("resources of the RMM", "modeled", "counted, LUT fitted to synthesis, not placed"),
-        ("cycles of the learner", "modeled", "(PI + n - 1) T_max + T_WU of seed 3, VI-A2; not simulated"),
+        ("cycles of the learner", "modeled", "(PI + n - 1) T_max + T_WU of [Zhang2023, VI-A2]; not simulated"),
         ("memory of the learner", "modeled", "buffers counted; not synthesized"),
         ("DSP of a MAC", "assumed", f"{mac.dsp}; an adder of 2 and a multiplier of 3, HLS's default cores, would be 5"),
-        ("LUT and FF of a MAC", "quoted", f"{mac.lut} and {mac.ff}: seed 3's DQN learner (Table VI) over its MACs"),
+        (
+            "LUT and FF of a MAC",
+            "quoted",
+            f"{mac.lut} and {mac.ff}: the DQN learner of [Zhang2023, Table VI] over its MACs",
+        ),
         ("slices", question.size.origin, f"platform {question.platform}: {question.size.note}"),
         (
             "clock",

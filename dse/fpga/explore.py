@@ -1,10 +1,10 @@
-"""Architecture exploration: a replay management module (RMM) and a learner that share the slices of one FPGA.
+"""Explore architectures: a replay management module (RMM) and a learner that share the slices of one FPGA.
 
-A training step samples a batch, learns from it and updates its priorities; batches are sampled ahead (seed 3, V-A), so
-that both work at once and a step takes as long as the slower of the two. The RMM lies in one slice, for its banks meet
-in one dispatcher. ``kept``: that slice is the RMM's alone, as published, and the learner has the others. ``free``: the
-learner has whatever the RMM leaves. The learner's slices are taken as one budget; what crossing them costs in clock is
-not modeled.
+A training step samples a batch, learns from it and updates its priorities; batches are sampled ahead ([Zhang2023,
+V-A]), so that both work at once and a step takes as long as the slower of the two. The RMM lies in one slice, for its
+banks meet in one dispatcher. ``kept``: that slice is the RMM's alone, as published, and the learner has the others.
+``free``: the learner has whatever the RMM leaves. The learner's slices are taken as one budget; what crossing them
+costs in clock is not modeled.
 
 Ties: fewest cycles of a step, then fewest of the RMM and the learner together, then the order of ``Point.cost`` of both
 together, then the first slice, then the tie rules of ``rmm_search.py`` and ``learner_search.py``.
@@ -38,17 +38,17 @@ class Choice:
 
     @property
     def cycles(self) -> float:
-        """Of a training step."""
+        """Cycles of a training step."""
         return max(self.rmm.cycles, self.learner.cycles)
 
     @property
     def bottleneck(self) -> str:
-        """What a step waits for."""
+        """The module that a step waits for: the RMM or the learner."""
         return "RMM" if self.rmm.cycles > self.learner.cycles else "learner"
 
     @property
     def order(self) -> tuple[float, ...]:
-        """The tie rule, as far as the slice."""
+        """The tie rule up to the slice, as a key to sort by."""
         costs = zip(self.rmm.cost, self.learner.cost, strict=True)
         return (self.cycles, self.rmm.cycles + self.learner.cycles, *map(sum, costs))
 
@@ -61,7 +61,7 @@ def explore(
     fill: str = "ideal",
     mac: Mac = FP32,
 ) -> list[Choice]:
-    """The best, and after it the best with another number of learner pipelines where there is one.
+    """Find the best choice, and after it the best with another number of learner pipelines where there is one.
 
     DoesNotFit says what there is too little of, where least is missing.
     """
@@ -74,54 +74,56 @@ def explore(
     return _ranked((_kept if sharing == "kept" else _free)(problem, points, slices))
 
 
-def _ranked(found: Sequence[Choice]) -> list[Choice]:
-    """The best, then the best with another number of pipelines. Sorting is stable: the first slice wins."""
-    ranked = sorted(found, key=lambda choice: choice.order)
+def _ranked(choices: Sequence[Choice]) -> list[Choice]:
+    """Rank choices: the best, then the best with other pipelines. Sorting is stable: the first slice wins."""
+    ranked = sorted(choices, key=lambda choice: choice.order)
     others = [one for one in ranked if one.learner.design.pipelines != ranked[0].learner.design.pipelines]
     return [*ranked[:1], *others[:1]]
 
 
 def _kept(problem: Problem, points: Sequence[RmmPoint], slices: Sequence[Slice]) -> list[Choice]:
-    """Each slice in turn for the RMM: nothing else is shared, so the best of both is the best."""
+    """Try each slice for the RMM: nothing else is shared, so the best of both modules is the best choice."""
     choices: list[Choice] = []
     failures: list[DoesNotFit] = []
-    for held in slices:
-        others = [one for one in slices if one is not held]
+    # Invariant: choices has the best of every slice before this one that an RMM and a learner fit.
+    for own in slices:
+        others = [one for one in slices if one is not own]
         try:
-            rmm = _rmms(points, [held])[0]
-            found = _learners(problem, pooled([one.budget for one in others]), others)
+            rmm = _rmms(points, [own])[0]
+            learners = _learners(problem, pooled([one.budget for one in others]), others)
         except DoesNotFit as error:
             failures.append(error)
         else:
-            choices += [Choice(rmm, held.name, learner, _names(others)) for learner in found]
+            choices += [Choice(rmm, own.name, learner, _names(others)) for learner in learners]
     if not choices:
         raise min(failures, key=lambda error: shortage(error.exceeded))
     return choices
 
 
 def _free(problem: Problem, points: Sequence[RmmPoint], slices: Sequence[Slice]) -> list[Choice]:
-    """Every RMM that no better one is cheaper than, until a slower one is no use even beside a learner that has all."""
+    """Try every RMM that no faster one undercuts, until a slower one is no use even beside a learner that has all."""
     alone = _learners(problem, problem.budget, slices)
-    found: list[Choice] = []
+    choices: list[Choice] = []
     failures: list[DoesNotFit] = []
     fitting = _rmms(points, slices)
-    for rmm in (fitting[place] for place in frugal([point.cost for point in fitting])):
-        if _hopeless(rmm, alone, _ranked(found)):
+    # Invariant: choices has the best learners beside every faster RMM of the front that leaves room for one.
+    for rmm in (fitting[position] for position in frugal([point.cost for point in fitting])):
+        if _hopeless(rmm, alone, _ranked(choices)):
             break
-        held = next(one for one in slices if not exceeded(rmm.needed, one.budget))
+        own = next(one for one in slices if not exceeded(rmm.needed, one.budget))
         try:
             learners = _learners(problem, less(problem.budget, rmm.needed), slices)
         except DoesNotFit as error:
             failures.append(error)
         else:
-            found += [Choice(rmm, held.name, learner, _names(slices)) for learner in learners]
-    if not found:
+            choices += [Choice(rmm, own.name, learner, _names(slices)) for learner in learners]
+    if not choices:
         raise min(failures, key=lambda error: shortage(error.exceeded))
-    return found
+    return choices
 
 
 def _hopeless(rmm: RmmPoint, alone: Sequence[LearnerPoint], ranked: Sequence[Choice]) -> bool:
-    """Whether neither this RMM nor a slower one can be in the best choice, or in that with other pipelines."""
+    """Tell whether neither this RMM nor a slower one can be in the best choice, or in that with other pipelines."""
     if len(ranked) < len(alone):
         return False
     first = ranked[0].learner.design.pipelines
@@ -133,13 +135,13 @@ def _hopeless(rmm: RmmPoint, alone: Sequence[LearnerPoint], ranked: Sequence[Cho
 
 
 def _rmms(points: Sequence[RmmPoint], slices: Sequence[Slice]) -> list[RmmPoint]:
-    """Those that fit one of the slices, in their order."""
+    """Select the points that fit one of the slices, in their order. DoesNotFit if none does."""
     lacking = [[exceeded(point.needed, one.budget) for one in slices] for point in points]
-    found = [point for point, each in zip(points, lacking, strict=True) if not all(each)]
-    if not found:
+    fitting = [point for point, each in zip(points, lacking, strict=True) if not all(each)]
+    if not fitting:
         nearest = min((one for each in lacking for one in each), key=shortage)
         raise DoesNotFit(nearest, f"even the RMM that comes nearest, in {' or '.join(_names(slices))},")
-    return found
+    return fitting
 
 
 def _learners(problem: Problem, budget: Budget, slices: Sequence[Slice]) -> list[LearnerPoint]:

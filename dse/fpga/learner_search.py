@@ -1,4 +1,4 @@
-"""The fastest learner within a budget, exactly: pipelines, units of each stage and of the weight update.
+"""Search the fastest learner within a budget, exactly: pipelines, units of each stage and of the weight update.
 
 Letters as in ``learner.py``. For T cycles a stage, ceil(MACs / T) units are the fewest there can be, and a larger T
 never takes more of anything, for every resource law rises with units. Hence for each DP: (1) bisection finds the
@@ -39,7 +39,7 @@ Key = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Problem:
-    """What is asked: the fewest cycles of a gradient step on ``batch`` samples, with so many ``pipelines`` if told."""
+    """The question: the fewest cycles of a gradient step on ``batch`` samples, ``pipelines`` fixed or free (None)."""
 
     network: Network
     batch: int
@@ -50,70 +50,71 @@ class Problem:
     pipelines: int | None = None
 
     def learner(self, pipelines: int, units: tuple[int, ...], update_units: int, uram: int) -> Learner:
-        """A design."""
+        """Build a design with these units."""
         return Learner(self.network, pipelines, units, update_units, self.fill, uram, self.mac, self.clock_hz)
 
     def fits(self, learner: Learner) -> bool:
-        """Whether there is enough of everything."""
+        """Tell whether the budget has enough of everything."""
         return not exceeded(resources(learner), self.budget)
 
     def point(self, learner: Learner) -> LearnerPoint:
-        """With its cycles and resources."""
+        """Price a learner: its cycles and resources."""
         return Point(learner, ledger(learner, self.batch).cycles, resources(learner))
 
     def units(self, cycles: int) -> tuple[int, ...] | None:
-        """Fewest for a stage to take at most so many cycles; None if one cannot."""
-        found = [units_for(stage.gemm, cycles, self.fill) for stage in stages(self.network)]
-        return None if None in found else tuple(number for number in found if number)
+        """Find the fewest units with which each stage takes at most so many cycles; None if one cannot."""
+        counts = [units_for(stage.gemm, cycles, self.fill) for stage in stages(self.network)]
+        return None if None in counts else tuple(count for count in counts if count)
 
     @property
     def smallest(self) -> tuple[int, ...]:
-        """A unit a stage."""
+        """Units of the smallest learner: one a stage."""
         return (1,) * len(stages(self.network))
 
 
 def order(point: LearnerPoint) -> Key:
-    """The tie rule."""
+    """Give the tie rule as a key to sort by."""
     learner = point.design
     return (point.cycles, *point.cost, learner.pipelines, learner.units, learner.update_units, learner.uram or 0)
 
 
 def fastest(problem: Problem) -> list[LearnerPoint]:
-    """The best, and after it the best with another number of pipelines. DoesNotFit says what even one unit lacks."""
+    """Find the best, and after it the best with other pipelines. DoesNotFit says what even one unit a stage lacks."""
     best: list[LearnerPoint] = []
+    # Invariant: best is the answer over the pipelines and memories tried so far.
     for pipelines in _data_parallel(problem):
         for uram in _memories(problem, pipelines):
             bound = best[1].cycles if len(best) > 1 else math.inf
-            found = _fastest_with(problem, pipelines, uram, bound)
-            if found:
+            candidate = _fastest_with(problem, pipelines, uram, bound)
+            if candidate:
                 same = [point for point in best if point.design.pipelines == pipelines]
                 rest = [point for point in best if point not in same]
-                best = sorted([*rest, min([*same, found], key=order)], key=order)[:2]
+                best = sorted([*rest, min([*same, candidate], key=order)], key=order)[:2]
     if not best:
         raise DoesNotFit(lacking(problem))
     return best
 
 
 def lacking(problem: Problem) -> dict[str, tuple[float, float]]:
-    """(have, need) of what the smallest learner lacks; empty where it fits."""
+    """Give (have, need) of what the smallest learner lacks; empty where it fits."""
     least = problem.pipelines or 1
     smallest = [problem.learner(least, problem.smallest, 1, uram) for uram in _memories(problem, least)]
     return min((exceeded(resources(learner), problem.budget) for learner in smallest), key=len)
 
 
 def pareto(problem: Problem, steps: int = 8) -> list[LearnerPoint]:
-    """The front over cycles, LUT, DSP and SRAM of the best learners for each DP within k / ``steps`` of the DSP."""
-    found, dsp = [], problem.budget.dsp
+    """Find the front over cycles, LUT, DSP and SRAM of the best learners for each DP in k / ``steps`` of the DSP."""
+    points, dsp = [], problem.budget.dsp
     for share in range(1, steps + 1):
         budget = replace(problem.budget, dsp=None if dsp is None else dsp * share // steps)
         part = replace(problem, budget=budget)
         for pipelines in _data_parallel(part):
-            found += [point for uram in _memories(part, pipelines) if (point := _fastest_with(part, pipelines, uram))]
-    return front(found)
+            points += [point for uram in _memories(part, pipelines) if (point := _fastest_with(part, pipelines, uram))]
+    return front(points)
 
 
 def greedy(problem: Problem) -> LearnerPoint:
-    """Seed 3's way (VI-A2): r_i f units, r_i a stage's MACs over those of the smallest layer, f = 1, 2... until full.
+    """Search as [Zhang2023, VI-A2]: r_i f units, r_i a stage's MACs over the smallest layer's, f = 1, 2... until full.
 
     Of every f and DP that fit, the best by the same tie rule. r_WU is taken as the units of all FW stages at f = 1,
     each of which has a bank of weights. DoesNotFit where f = 1 is too large already.
@@ -121,8 +122,9 @@ def greedy(problem: Problem) -> LearnerPoint:
     smallest = min(layer.forward.macs for layer in problem.network.layers)
     ratios = [-(-stage.gemm.macs // smallest) for stage in stages(problem.network)]
     banks = sum(ratios[: len(problem.network.layers)])
-    found: list[LearnerPoint] = []
-    for factor in range(1, smallest + 1):  # with f = smallest every stage takes a cycle
+    points: list[LearnerPoint] = []
+    # Invariant: points has the best of every smaller f, all of which fit. With f = smallest every stage takes a cycle.
+    for factor in range(1, smallest + 1):
         units = tuple(ratio * factor for ratio in ratios)
         fitting = [
             problem.point(learner)
@@ -132,23 +134,24 @@ def greedy(problem: Problem) -> LearnerPoint:
         ]
         if not fitting:
             break
-        found.append(min(fitting, key=order))
-    if not found:
+        points.append(min(fitting, key=order))
+    if not points:
         least = problem.learner(1, tuple(ratios), banks, _memories(problem, 1)[0])
         raise DoesNotFit(exceeded(resources(least), problem.budget))
-    return min(found, key=order)
+    return min(points, key=order)
 
 
 def _memories(problem: Problem, pipelines: int) -> range:
-    """How many of the largest buffers may lie in UltraRAM: all that fill one, or fewer where it is bounded."""
-    held = buffers(problem.learner(pipelines, problem.smallest, 1, 0))
-    most = sum(words >= ULTRA_WORDS for words, _, _ in held)
+    """List how many of the largest buffers may lie in UltraRAM: all that fill one, or fewer where it is bounded."""
+    largest = buffers(problem.learner(pipelines, problem.smallest, 1, 0))
+    most = sum(words >= ULTRA_WORDS for words, _, _ in largest)
     return range(most, most - 1 if problem.budget.uram is None else -1, -1)
 
 
 def _data_parallel(problem: Problem) -> Iterator[int]:
-    """The one there is to be, or the smallest DP of each PI, as long as the smallest pipelines fit."""
+    """Yield the given DP, or the smallest DP of each PI, as long as the smallest pipelines fit."""
     pipelines, batch = problem.pipelines or 1, problem.batch
+    # Invariant: the smallest DP of every larger PI was yielded, and its smallest pipelines fit.
     while any(
         problem.fits(problem.learner(pipelines, problem.smallest, 1, uram)) for uram in _memories(problem, pipelines)
     ):
@@ -161,7 +164,7 @@ def _data_parallel(problem: Problem) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class _Branch:
-    """The search with DP and kinds of memory chosen."""
+    """The search at one DP and one choice of memories."""
 
     problem: Problem
     pipelines: int
@@ -171,7 +174,7 @@ class _Branch:
         return self.problem.learner(self.pipelines, units, update_units, self.uram)
 
     def fits(self, cycles: int) -> bool:
-        """Whether stages of so many cycles do."""
+        """Tell whether stages of so many cycles do."""
         units = self.problem.units(cycles)
         return units is not None and self.problem.fits(self.learner(units))
 
@@ -179,13 +182,13 @@ class _Branch:
         return update_cycles(self.problem.network, self.pipelines, update_units)
 
     def most_updates(self, units: tuple[int, ...]) -> int:
-        """Most update units beside these, at most one for each parameter of the largest layer and pipeline."""
+        """Find the most update units beside these, at most one for each parameter of the largest layer and pipeline."""
         most = self.pipelines * max(layer.parameters for layer in self.problem.network.layers)
-        numbers = range(1, most + 1)
-        return bisect_left(numbers, True, key=lambda one: not self.problem.fits(self.learner(units, one)))
+        counts = range(1, most + 1)
+        return bisect_left(counts, True, key=lambda one: not self.problem.fits(self.learner(units, one)))
 
     def point(self, units: tuple[int, ...]) -> LearnerPoint:
-        """With as few update units as take no longer than the most there can be."""
+        """Price a learner with as few update units as take no longer than the most there can be."""
         most = self.most_updates(units)
         least = self.update_cycles(most)
         enough = 1 + bisect_left(range(1, most), True, key=lambda one: self.update_cycles(one) == least)
@@ -193,7 +196,7 @@ class _Branch:
 
 
 def _fastest_with(problem: Problem, pipelines: int, uram: int, bound: float = math.inf) -> LearnerPoint | None:
-    """The best with so many pipelines; None if none fits in at most ``bound`` cycles."""
+    """Find the best with so many pipelines; None if none fits in at most ``bound`` cycles."""
     branch, fill = _Branch(problem, pipelines, uram), problem.fill
     if not problem.fits(branch.learner(problem.smallest)):
         return None
@@ -209,7 +212,7 @@ def _fastest_with(problem: Problem, pipelines: int, uram: int, bound: float = ma
         if point.cycles <= bound and (best is None or order(point) < order(best)):
             best, bound = point, point.cycles
         pairs = zip(gemms, units, strict=True)
-        cycles = min((stage_cycles(gemm, number - 1, fill) for gemm, number in pairs if number > 1), default=0)
+        cycles = min((stage_cycles(gemm, count - 1, fill) for gemm, count in pairs if count > 1), default=0)
         if not cycles:
             break
     return best

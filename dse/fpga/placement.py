@@ -1,4 +1,4 @@
-"""What an FPGA could hold: sum trees in a slice each, and learners beside them, spread over all slices.
+"""Build what an FPGA could hold: sum trees in a slice each, and learners beside them, spread over all slices.
 
 A tree is in one slice. A learner's units are spread over the slices, and each has with them its share of everything the
 learner needs; so what a slice has least of decides how many units it takes, and one that a tree fills takes none. That
@@ -26,22 +26,22 @@ from .points import BOUNDED, Slice, front
 from .rmm_search import RmmPoint, Space
 
 Left = tuple[tuple[float, ...], ...]
-"""By slice, in the order of ``BOUNDED``."""
+"""What is left by slice, in the order of ``BOUNDED``."""
 
 
 def slices_of(device: Device) -> tuple[Slice, ...]:
-    """What designs may have, slice by slice."""
+    """List what designs may use, slice by slice."""
     return tuple(Slice(part.name, Budget(**part.usable())) for part in device.slices)
 
 
-def amounts(held: Budget | Resources) -> tuple[float, ...]:
-    """In the order of ``BOUNDED``."""
-    return tuple(float(getattr(held, kind)) for kind in BOUNDED)
+def amounts(budget: Budget | Resources) -> tuple[float, ...]:
+    """Give the amounts of a budget or of resources in the order of ``BOUNDED``."""
+    return tuple(float(getattr(budget, kind)) for kind in BOUNDED)
 
 
 @dataclass(frozen=True)
 class Rmm:
-    """A design with its cycles of a draw, of an update, and of an insertion of some leaves."""
+    """A design with its cycles to sample a batch and to update one."""
 
     point: RmmPoint
     draw_cycles: float
@@ -49,31 +49,31 @@ class Rmm:
 
     @property
     def name(self) -> str:
-        """Micro-architecture, K and S."""
+        """The micro-architecture, K and S in words."""
         design = self.point.design.design
         memory = "" if self.point.design.uram else ", no UltraRAM"
         return f"{design.micro} K={design.fanout} S={design.banks} {design.banking}{memory}"
 
     def insert_cycles(self, leaves: float) -> float:
-        """Of so many leaves at once, in banks that share them evenly."""
+        """Count the cycles to insert so many leaves at once, in banks that share them evenly."""
         design = self.point.design.design
         return float(cycles.update_cycles(design, math.ceil(leaves / design.banks)))
 
 
 @functools.lru_cache(maxsize=64)
 def rmms(slices: tuple[Slice, ...], capacity: int, batch: int, clock_hz: float, fanout: int | None) -> tuple[Rmm, ...]:
-    """Those that fit a slice and that no other beats, fastest first. Cycles are split as where banks are even."""
+    """Find the designs that fit a slice and that no other beats, fastest first; cycles are split as for even banks."""
     fanouts = rmm_search.FANOUTS if fanout is None else (fanout,)
     points = rmm_search.priced(Space(capacity, batch, fanouts, clock_hz=clock_hz))
     fitting = [point for point in points if any(not exceeded(point.needed, one.budget) for one in slices)]
-    found = []
+    designs = []
     for point in front(fitting):
         design = point.design.design
         even = math.ceil(batch / design.banks)
         draw, update = cycles.sample_cycles(design, even), cycles.update_cycles(design, even)
         share = draw / (draw + update)
-        found.append(Rmm(point, point.cycles * share, point.cycles * (1 - share)))
-    return tuple(found)
+        designs.append(Rmm(point, point.cycles * share, point.cycles * (1 - share)))
+    return tuple(designs)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Placed:
     taken: Left
 
     def fits(self, left: Left) -> bool:
-        """Whether slices have that left."""
+        """Tell whether the slices have that left."""
         return all(
             need <= have
             for needs, haves in zip(self.taken, left, strict=True)
@@ -96,42 +96,43 @@ class Placed:
 def learners(
     slices: tuple[Slice, ...], network: Network, batch: int, clock_hz: float, trees: tuple[Rmm, ...]
 ) -> tuple[Placed, ...]:
-    """The fastest that has the device to itself, and those beside trees.
+    """Find the fastest learner that has the device to itself, and those beside trees.
 
-    DoesNotFit where not even one unit a stage does.
+    DoesNotFit where not even one unit a stage fits.
     """
     whole = tuple(amounts(one.budget) for one in slices)
     alone = learner_search.fastest(Problem(network, batch, _budget(whole, None), clock_hz=clock_hz))[0]
     first = _spread(alone, whole, network, batch, clock_hz)
-    found = [first] if first else []
+    placed = [first] if first else []
+    # Invariant: each of the trees so far that fits leaves room for placed[0], or a learner beside it was sought.
     for tree in trees:
         beside = _lefts(whole, amounts(tree.point.needed))
-        if beside and not any(found and found[0].fits(left) for left in beside):
+        if beside and not any(placed and placed[0].fits(left) for left in beside):
             roomiest = max(beside, key=lambda left: sum(_room(left, alone)))
             one = _spread(alone, roomiest, network, batch, clock_hz)
-            if one and one not in found:
-                found.append(one)
-    return tuple(found)
+            if one and one not in placed:
+                placed.append(one)
+    return tuple(placed)
 
 
 def _lefts(whole: Left, needs: Sequence[float]) -> list[Left]:
-    """What is left of the slices with a tree in any one that it fits."""
-    found = []
-    for place, have in enumerate(whole):
+    """List what is left of the slices with a tree in any one that it fits."""
+    lefts = []
+    for position, have in enumerate(whole):
         left = tuple(have_one - need for have_one, need in zip(have, needs, strict=True))
         if min(left) >= 0:
-            found.append((*whole[:place], left, *whole[place + 1 :]))
-    return found
+            lefts.append((*whole[:position], left, *whole[position + 1 :]))
+    return lefts
 
 
 def _room(left: Left, point: LearnerPoint) -> list[float]:
-    """How much of a learner each slice could hold."""
+    """Compute how much of a learner each slice could hold."""
     needs = amounts(point.needed)
     return [min(have / need for have, need in zip(haves, needs, strict=True) if need) for haves in left]
 
 
 def _spread(alone: LearnerPoint, left: Left, network: Network, batch: int, clock_hz: float) -> Placed | None:
-    """The fastest in what is left, spread as the one that has the device to itself would be. None if none fits.
+    """Find the fastest in what is left, spread as the one that has the device to itself; None if none fits.
 
     With the shares given, a slice bounds the whole learner by what it has over its share: so there is one budget.
     """
@@ -142,10 +143,10 @@ def _spread(alone: LearnerPoint, left: Left, network: Network, batch: int, clock
     if sum(room) < 1:
         asked = Problem(network, batch, _budget(left, shares), clock_hz=clock_hz, pipelines=alone.design.pipelines)
         fewer = replace(asked, pipelines=None)
-        found = next((one for problem in (asked, fewer) if (one := _fastest(problem))), None)
-        if found is None:
+        answer = next((one for problem in (asked, fewer) if (one := _fastest(problem))), None)
+        if answer is None:
             return None
-        point = found
+        point = answer
     needs = amounts(point.needed)
     taken = tuple(
         tuple(min(share * need, have) for need, have in zip(needs, haves, strict=True))
@@ -155,7 +156,7 @@ def _spread(alone: LearnerPoint, left: Left, network: Network, batch: int, clock
 
 
 def _budget(left: Left, shares: Sequence[float] | None) -> Budget:
-    """Of a learner with such shares in slices; without any, of all together."""
+    """Bound a learner with these shares in the slices; without shares, by all slices together."""
     if shares is None:
         kinds = [sum(column) for column in zip(*left, strict=True)]
     else:

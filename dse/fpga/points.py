@@ -1,4 +1,4 @@
-"""What explorations share: a design with its cycles and resources, the order of designs, and sums of budgets."""
+"""Share what explorations have in common: priced designs, their order, and sums of budgets."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Point(Generic[D]):
-    """A design, the (mean) cycles it takes for what was asked, and what it needs."""
+    """A design, its (mean) cycles for the question, and the resources that it needs."""
 
     design: D
     cycles: float
@@ -31,24 +31,24 @@ class Point(Generic[D]):
 
     @property
     def cost(self) -> tuple[float, ...]:
-        """What ties in cycles are decided by: fewest DSP, then LUT, flip-flops, block RAMs, UltraRAMs."""
+        """The order of ties in cycles: fewest DSP, then LUT, flip-flops, block RAMs, UltraRAMs."""
         needed = self.needed
         return needed.dsp, needed.lut, needed.ff, needed.bram36, needed.uram
 
     @property
     def objectives(self) -> tuple[float, ...]:
-        """Those of a front: cycles, LUT, DSP, bits of SRAM."""
+        """The objectives of a front: cycles, LUT, DSP, bits of SRAM."""
         return self.cycles, self.needed.lut, self.needed.dsp, self.needed.sram_bits
 
 
 def front(points: Iterable[Point[D]]) -> list[Point[D]]:
-    """Those no other is at least as good as in cycles, LUT, DSP and SRAM; fastest first, one of equal ones."""
+    """Select points that no other equals or beats in cycles, LUT, DSP and SRAM; fastest first, one of equal ones."""
     ordered = sorted(points, key=lambda point: point.objectives)
-    return [ordered[place] for place in frugal([point.objectives for point in ordered])]
+    return [ordered[position] for position in frugal([point.objectives for point in ordered])]
 
 
 def pooled(budgets: Sequence[Budget]) -> Budget:
-    """All of them as one; no bound where one has none."""
+    """Add budgets up; no bound where one has none."""
     sums = {}
     for name in BOUNDED:
         parts = [getattr(budget, name) for budget in budgets]
@@ -57,7 +57,7 @@ def pooled(budgets: Sequence[Budget]) -> Budget:
 
 
 def less(budget: Budget, needed: Resources) -> Budget:
-    """What is left, never below 0."""
+    """Subtract what is needed from a budget, never below 0."""
     left = {name: getattr(budget, name) for name in BOUNDED}
     return Budget(
         **{name: None if have is None else max(0, have - getattr(needed, name)) for name, have in left.items()}
@@ -65,5 +65,5 @@ def less(budget: Budget, needed: Resources) -> Budget:
 
 
 def shortage(lacking: Mapping[str, tuple[float, float]]) -> float:
-    """The most times over that something is needed of which there is too little."""
+    """Return the most times over that something lacking is needed."""
     return max(need / have if have else math.inf for have, need in lacking.values())

@@ -1,4 +1,4 @@
-"""Every replay management module within a budget: banks S, fanout K, micro-architecture, banking, width of the leaves.
+"""Price every replay management module: banks S, fanout K, micro-architecture, banking, width of the leaves.
 
 The objective is the mean number of cycles to sample a batch and to update it, by the laws of ``cycles.py`` and the
 batches of ``model.py``, as if every leaf weighed the same. There are few enough designs to price them all.
@@ -39,14 +39,14 @@ class Rmm:
     uram: bool
 
     def cycles(self, batch: int) -> float:
-        """Mean cycles of sampling a batch and updating it, part after part."""
+        """Compute the mean cycles of sampling a batch and updating it, part after part."""
         whole, rest = divmod(batch, self.queue)
         spent = whole * mean_cycles(self.design, self.queue)
         return spent + mean_cycles(self.design, rest) if rest else spent
 
     @property
     def needed(self) -> Resources:
-        """What it takes of a device."""
+        """Resources that the design takes of a device."""
         return resources(self.design, batch=self.queue, uram=self.uram)
 
 
@@ -72,7 +72,7 @@ class Space:
         integer_at_least("batch", self.batch, 1)
 
     def designs(self) -> Iterator[Rmm]:
-        """All of them that can be built; one bank is interleaved and contiguous alike, and has no queue."""
+        """Yield all that can be built; one bank is interleaved and contiguous alike, and has no queue."""
         queues = sorted({min(queue, self.batch) for queue in self.queues}) or [self.batch]
         for banks in self.banks:
             if banks > self.capacity:
@@ -85,7 +85,7 @@ class Space:
 
 
 def priced(space: Space) -> list[RmmPoint]:
-    """Every design in order of preference."""
+    """Price every design, in order of preference."""
     points = [Point(rmm, rmm.cycles(space.batch), rmm.needed) for rmm in space.designs()]
     return sorted(points, key=_order)
 
@@ -99,7 +99,7 @@ def _order(point: RmmPoint) -> tuple[object, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def mean_cycles(design: Design, batch: int) -> float:
-    """Mean cycles of sampling and then updating a batch: what ``model.ledger`` has, for a whole space at once."""
+    """Compute the mean cycles of sampling and then updating a batch: ``model.ledger`` for a whole space at once."""
     if design.banks == 1:
         return float(cycles.sample_cycles(design, batch) + cycles.update_cycles(design, batch))
     arrived, behind = _queues(design.capacity, design.banks, design.banking, batch)
@@ -110,19 +110,19 @@ def mean_cycles(design: Design, batch: int) -> float:
 
 
 def _last_begun(arrived: NDArray[np.int32], behind: NDArray[np.int32], interval: int) -> float:
-    """Mean cycle in which the last element of a batch begins: each waits for those of its bank that came before."""
+    """Compute the mean cycle in which a batch's last element begins: each waits for those of its bank before it."""
     return float((arrived + behind * interval).max(axis=1).mean())
 
 
 @functools.lru_cache(maxsize=8)
 def _queues(capacity: int, banks: int, banking: str, batch: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Per batch and element: the cycle it comes in, S a cycle, and how many of its bank come behind it."""
-    drawn = np.stack(list(batches(Design(capacity, banks=banks, banking=banking), "sample", batch, None)))
-    last_first = drawn[:, ::-1]
+    """Give, by batch and element, the cycle it comes in, S a cycle, and how many of its bank come behind it."""
+    sampled = np.stack(list(batches(Design(capacity, banks=banks, banking=banking), "sample", batch, None)))
+    last_first = sampled[:, ::-1]
     order = np.argsort(last_first, axis=1, kind="stable")
     grouped = np.take_along_axis(last_first, order, axis=1)
-    places = np.arange(batch)
-    begins = np.where(np.diff(grouped, axis=1, prepend=-1) != 0, places, 0)
-    behind = np.empty(drawn.shape, np.int32)
-    np.put_along_axis(behind, order, (places - np.maximum.accumulate(begins, axis=1)).astype(np.int32), axis=1)
-    return (places // banks).astype(np.int32)[None, :], behind[:, ::-1]
+    positions = np.arange(batch)
+    begins = np.where(np.diff(grouped, axis=1, prepend=-1) != 0, positions, 0)
+    behind = np.empty(sampled.shape, np.int32)
+    np.put_along_axis(behind, order, (positions - np.maximum.accumulate(begins, axis=1)).astype(np.int32), axis=1)
+    return (positions // banks).astype(np.int32)[None, :], behind[:, ::-1]

@@ -1,4 +1,4 @@
-"""The best over all places, and what else there is, told by what sets it apart from the choice."""
+"""The best over all execution modes, and the alternatives, each described by what sets it apart from the choice."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from .options import Place
 
 @dataclass(frozen=True)
 class Other:
-    """Another configuration, in words, and the share of the value that is lost with it."""
+    """An alternative in words, and the share of the choice's value that it loses."""
 
     told: str
     arrangement: str
@@ -24,7 +24,7 @@ class Other:
 
 @dataclass(frozen=True)
 class Solved:
-    """The place and the answer of the best, and what was found in each place."""
+    """The best answer with its execution mode, and the best of each mode."""
 
     place: Place
     answer: Answer
@@ -40,10 +40,10 @@ class Solved:
 def best_placement(
     problems: Mapping[Place, Problem], objective: Objective, epsilon: float | None = None, alternatives: bool = True
 ) -> Solved | list[Infeasible]:
-    """The answer over all places, by the same rule as within one; then the place that comes first.
+    """The answer over all execution modes, by the same rule as within one; of equal ones the mode that comes first.
 
-    A place's own answer may be epsilon below a best that is itself below that of all: then it is solved again with what
-    is left of epsilon.
+    A mode's own answer may be epsilon below a best that is itself below that of all: then it is solved again with what
+    is left of epsilon. ProblemError for an unknown objective, or as ``solve``.
     """
     if objective not in OBJECTIVES:
         raise ProblemError(f"the objective is one of {', '.join(OBJECTIVES)}, not {objective!r}")
@@ -70,33 +70,33 @@ def best_placement(
 
 
 def difference(chosen: tuple[Place, Configuration], other: tuple[Place, Configuration]) -> str:
-    """What another configuration has that the chosen one, each with its place, has not."""
+    """What an alternative has and the choice has not, in words; each is given with its execution mode."""
     (here, mine), (there, yours) = chosen, other
-    told = [there.arrangement] if here.arrangement != there.arrangement else []
+    words = [there.arrangement] if here.arrangement != there.arrangement else []
     pairs = ((mine.actors, yours.actors), (mine.learner, yours.learner), (mine.storage, yours.storage))
     for one, two in pairs:
         if (one.device, one.name) != (two.device, two.name):
-            told.append(f"{one.part} on {two.device}" + (f" ({two.name})" if two.name != one.name else ""))
+            words.append(f"{one.part} on {two.device}" + (f" ({two.name})" if two.name != one.name else ""))
     if _tree(mine) != _tree(yours):
-        told.append(_tree(yours))
+        words.append(_tree(yours))
     if mine.depth != yours.depth:
-        told.append(f"{yours.depth} batches drawn ahead")
-    return ", ".join(told) or f"the same with cores to replay ({there})"
+        words.append(f"{yours.depth} batches drawn ahead")
+    return ", ".join(words) or f"the same with cores to replay ({there})"
 
 
 def _tree(one: Configuration) -> str:
     if one.sampling.device == one.updating.device:
         return f"tree on {one.updating.device} ({one.updating.name})"
-    return f"drawing on {one.sampling.device} ({one.sampling.name}), updating on {one.updating.device}"
+    return f"sampling on {one.sampling.device} ({one.sampling.name}), updating on {one.updating.device}"
 
 
 def mapping_of(chosen: Configuration) -> dict[str, str]:
-    """Device by part."""
+    """The device of each part, by the part's name."""
     return {str(part): chosen.of(part).device for part in PARTS}
 
 
 def others(result: Solved) -> list[Other]:
-    """The best of every other mapping or place that was found, and the runner-up within the choice's; best first."""
+    """The alternatives, best first: the best of each other mapping and execution mode, and the runner-up."""
     rows = [
         (one.value, place, one.configuration)
         for place, found in result.found.items()
@@ -106,11 +106,19 @@ def others(result: Solved) -> list[Other]:
     choice = (result.place, result.answer.configuration)
     seen, kept = {key_of(*choice)}, list[Other]()
     for value, place, one in sorted(rows, key=lambda row: -row[0]):
+        # Invariant: kept has the first, so the best, of each key in seen but the choice's own.
         key = key_of(place, one)
         if key not in seen:
             seen.add(key)
-            told = difference(choice, (place, one))
-            kept.append(Other(told, place.arrangement, mapping_of(one), value, 1 - value / result.answer.value))
+            kept.append(
+                Other(
+                    difference(choice, (place, one)),
+                    place.arrangement,
+                    mapping_of(one),
+                    value,
+                    1 - value / result.answer.value,
+                )
+            )
     return kept
 
 
@@ -124,5 +132,5 @@ def by_mapping(found: Sequence[Other], least: float) -> list[Other]:
 
 
 def key_of(place: Place, one: Configuration) -> tuple[Any, ...]:
-    """What a reader can tell apart: not how many cores stand by to replay."""
+    """What a reader can tell configurations apart by: not by how many cores stand by to replay."""
     return (place.arrangement, *((option.device, option.name) for option in one.options), one.depth)

@@ -10,19 +10,17 @@ from ..records import how_to_measure
 from ..solver.infeasible import Infeasible
 from ..solver.objectives import Objective, bottleneck, threshold
 from ..solver.problem import LOOP, PARTS, Configuration, Option
-from ..solver.sensitivity import Survival, Terms, around, spreads
+from ..solver.sensitivity import Robustness, Terms, around, spreads
 from ..solver.throughput import LOOP_BOUND
 from .alternatives import Other, Solved, best_placement, by_mapping, difference, key_of, mapping_of, others
 from .build import Built
-from .constraints import RULE
 
-JOINED = "with updating"  # an option of sampling whose time is in that of updating
 CLOSE = 0.005  # a rate that changes by less is sure enough
 
 
 @dataclass(frozen=True)
 class PartAnswer:
-    """Where a part runs and how long it is busy in a gradient step."""
+    """Where a part runs, and the seconds of a gradient step that it is busy, with their 95 % interval."""
 
     part: str
     device: str
@@ -66,7 +64,7 @@ class MappingAnswer:
     ties: tuple[Other, ...]
     runner_up: Other | None
     elsewhere: Other | None
-    survival: tuple[Survival, ...]
+    survival: tuple[Robustness, ...]
     sources: tuple[Evidence, ...]
     measure_next: Evidence | None
     configurations: int
@@ -98,7 +96,7 @@ class Shortage:
 
 
 def build_answer(built: Built, objective: Objective, epsilon: float | None = None) -> MappingAnswer | Shortage:
-    """The whole answer."""
+    """The best mapping with its alternatives and how sure it is, or what lacks for any to fit."""
     result = best_placement(built.problems, objective, epsilon)
     parts = built.parts
     if not isinstance(result, Solved):
@@ -120,7 +118,7 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         objective=objective,
         epsilon=result.epsilon,
         arrangement=result.place.arrangement,
-        parts=tuple(_part(built, chosen, option) for option in chosen.options),
+        parts=tuple(_part(built, option) for option in chosen.options),
         depth=chosen.depth,
         cores=(sum(option.needs.get(cpu, 0.0) for option in chosen.options), built.problems[result.place].budgets[cpu]),
         value=result.answer.value,
@@ -144,17 +142,11 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
     )
 
 
-def _part(built: Built, chosen: Configuration, option: Option) -> PartAnswer:
-    """Of a tree that both draws and updates, each part has its share of the time, which the option of updating has."""
-    name, time, details, share = option.name, option.time, dict(built.details(option)), 1.0
-    if option.part in ("sampling", "updating") and chosen.sampling.name == JOINED:
-        name, time, details = chosen.updating.name, chosen.updating.time, dict(built.details(chosen.updating))
-        draw, update = details.pop("draw_seconds"), details.pop("update_seconds")
-        share = draw / (draw + update) if option.part == "sampling" else update / time.value
-    spent, evidence = time.scaled(share), time.rests_on
+def _part(built: Built, option: Option) -> PartAnswer:
+    time, evidence = option.time, option.time.rests_on
     return PartAnswer(
-        *(option.part, option.device, option.engine, name, details),
-        *(spent.value, spent.low, spent.high, evidence.source, evidence.number),
+        *(option.part, option.device, option.engine, option.name, built.details(option)),
+        *(time.value, time.low, time.high, evidence.source, evidence.number),
     )
 
 
@@ -183,7 +175,7 @@ def _terms(built: Built, result: Solved, objective: Objective) -> tuple[Terms, l
 
 
 def _numbers(built: Built, result: Solved) -> list[str]:
-    """Of the chosen configuration, parts first, then links."""
+    """Evidence of the chosen configuration's times, those of parts first, then those of links."""
     problem, chosen = built.problems[result.place], result.answer.configuration
     numbers = [option.time.rests_on.number for option in chosen.options]
     for flow in problem.flows:
@@ -192,8 +184,8 @@ def _numbers(built: Built, result: Solved) -> list[str]:
     return [number for number in dict.fromkeys(numbers) if number in built.evidence]
 
 
-def _next(built: Built, chosen: Configuration, survival: Sequence[Survival]) -> Evidence | None:
-    """The number whose interval moves the decision, or else the predicted rate, most."""
+def _next(built: Built, chosen: Configuration, survival: Sequence[Robustness]) -> Evidence | None:
+    """The evidence whose interval moves the decision most, or else the predicted rate."""
     for one in survival:
         if one.number in built.evidence and (one.decides or one.rate_factor > 1 + CLOSE):
             return built.rests_on(one.number, chosen)
@@ -233,7 +225,7 @@ def _notes(built: Built, result: Solved) -> list[str]:
                 f"each of the workload's actors ({count}) has a process already; --fix actor_count= takes others"
             )
     if chosen.sampling.device != chosen.updating.device:
-        notes.append("drawing and updating part: how sums travel between two trees is our model, nobody has built it")
+        notes.append("sampling and updating part: how sums travel between two trees is our model, nobody has built it")
     return [*notes, *built.notes(chosen)]
 
 
@@ -242,14 +234,26 @@ def _shortage(built: Built, results: Sequence[Infeasible]) -> Shortage:
     links: set[tuple[str, str]] = set()
     for one in results:
         for repair in one.repairs:
-            if not any(name.startswith(RULE) for name in repair.budgets):
-                repairs += [repair.budgets] if repair.budgets else []
-                links |= set(repair.ways)
+            repairs += [repair.budgets] if repair.budgets else []
+            links |= set(repair.ways)
     unique: dict[tuple[str, ...], Mapping[str, tuple[float, float]]] = {}
     for found in sorted(repairs, key=lambda repair: (len(repair), _excess(repair))):
         if not any(set(names) <= set(found) for names in unique):  # of the same budgets, the least that would do
             unique[tuple(found)] = found
     return Shortage(built.parts.platform.name, built.parts.workload.name, tuple(unique.values()), tuple(sorted(links)))
+
+
+def lacking(shortage: Shortage) -> list[str]:
+    """List what would be enough, a line each: budgets, bytes in GB or MB, then links that are not there."""
+    budgets = [" and ".join(_amounts(name, *pair) for name, pair in one.items()) for one in shortage.repairs]
+    return [*budgets, *(f"no chain of links from {source} to {target}" for source, target in shortage.no_links)]
+
+
+def _amounts(name: str, have: float, need: float) -> str:
+    if not name.endswith("_bytes"):
+        return f"{name}: have {have:,.5g}, need {need:,.5g}"
+    unit, size = ("GB", 1e9) if need >= 1e9 else ("MB", 1e6)
+    return f"{name.removesuffix('_bytes')}: have {have / size:,.4g} {unit}, need {need / size:,.4g} {unit}"
 
 
 def _excess(repair: Mapping[str, tuple[float, float]]) -> float:

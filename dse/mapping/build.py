@@ -18,7 +18,6 @@ from ..solver.problem import PARTS, Configuration, Option, Part, Problem, Proble
 from ..times.analytic import budgets
 from ..times.parts import Parts
 from ..times.trees import trees
-from .constraints import RULE
 from .options import ARRANGEMENT, OptionBuilder, OptionKey, Place, key_of
 from .traffic import flows, ways
 
@@ -30,7 +29,7 @@ REPLAYING = (0, 1, 2, 4, 8)  # cores
 
 @dataclass(frozen=True)
 class Built:
-    """A problem by place, and what is behind its options: ``shown`` by part, device, engine and name."""
+    """A problem for each execution mode; ``shown``: details of options by part, device, engine and name."""
 
     problems: Mapping[Place, Problem]
     parts: Parts
@@ -41,7 +40,7 @@ class Built:
         """Evidence by number, of every option and link; of several that share a number the first one's."""
         known: dict[str, Evidence] = {}
         for problem in self.problems.values():
-            for option in (option for options in problem.options.values() for option in options):
+            for option in problem.every_option():
                 known.setdefault(option.time.rests_on.number, option.time.rests_on)
             for hop in (hop for way in problem.ways.values() for hop in way):
                 known.setdefault(hop.rests_on.number, hop.rests_on)
@@ -59,7 +58,7 @@ class Built:
         return replace(longest, told=f"{longest.told}; right within a factor of {within:.3g}")
 
     def notes(self, chosen: Configuration) -> Iterator[str]:
-        """What the numbers behind a configuration leave out, and wishes that say nothing about it."""
+        """What the numbers behind a configuration leave out, and constraints that say nothing about it."""
         cpu, fixed = self.parts.cpu.name, self.parts.constraints
         beside = {option.engine for option in chosen.options if option.device == cpu}
         if len(beside) > 1 and all(factor == 1 for factor in _slowdown(self.parts).values()):
@@ -69,12 +68,12 @@ class Built:
                 yield f"{key}={fixed[key]} is of the processor's options, and {part.part} is on {part.device}"
 
     def details(self, option: Option) -> Mapping[str, Any]:
-        """K, contestant, threads and the like."""
+        """An option's details: K, implementation, threads and the like."""
         return self.shown.get(key_of(option), {})
 
 
 def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[str] = frozenset()) -> Built:
-    """All places in which every part has an option. ProblemError where there is none, with what was asked for."""
+    """All execution modes in which every part has an option. ProblemError, naming what was asked for, without any."""
     devices = [device for device in parts.platform.devices if device.name not in excluded]
     found: dict[Place, Problem] = {}
     shown: dict[OptionKey, Mapping[str, Any]] = {}
@@ -83,9 +82,8 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
     depths = _depths(parts, devices) if "presampled" in free else (parts.workload.replay.presampled,)
     for place in _places(parts):
         builder = OptionBuilder(parts, place, devices, known, depths).build()
-        empty = [part for part in PARTS if not builder.options[part]]
-        lacking += empty
-        if not empty:
+        lacking += builder.lacking()
+        if not builder.lacking():
             found[place] = _problem(builder)
             shown.update(builder.shown)
     if not found:
@@ -98,11 +96,11 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
 
 
 def _offer(parts: Parts, devices: Sequence[Device], depths: tuple[int, ...], part: Part) -> str:
-    """What could run a part if only the arrangement were fixed: its options by device."""
+    """The options of a part by device, in words, if only the arrangement were fixed."""
     free = replace(parts, constraints={key: value for key, value in parts.constraints.items() if key == "arrangement"})
     names: dict[str, dict[str, None]] = {}
     for place in _places(free):
-        for option in OptionBuilder(free, place, devices, functools.partial(trees, free), depths).build().options[part]:
+        for option in OptionBuilder(free, place, devices, functools.partial(trees, free), depths).build().of(part):
             names.setdefault(option.device, {})[option.name] = None
     return "; ".join(f"on {device} {_listed(list(held))}" for device, held in names.items())
 
@@ -113,7 +111,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _depths(parts: Parts, devices: Sequence[Device]) -> tuple[int, ...]:
-    """Those whose batches take little of any memory, and none ahead."""
+    """Allowed D: those whose batches take little of any memory, and 0."""
     least = min(device.memory.size_bytes.value for device in devices if device.memory)
     most = BATCHES_SHARE * least / (parts.batch * parts.transition_bytes) - 1
     return tuple(depth for depth in DEPTHS if depth <= max(most, 0))
@@ -129,19 +127,17 @@ def _places(parts: Parts) -> list[Place]:
 
 def _problem(builder: OptionBuilder) -> Problem:
     parts = builder.parts
-    options = [option for held in builder.options.values() for option in held]
-    own = {budget: amount for device in builder.devices for budget, amount in budgets(device)}
-    rules = {budget: 1.0 for option in options for budget in option.needs if budget.startswith(RULE)}
     watts = {device.name: device.power_watts.value for device in builder.devices if device.power_watts}
     return Problem(
         {part: tuple(held) for part, held in builder.options.items()},
-        {**own, **rules},
+        {budget: amount for device in builder.devices for budget, amount in budgets(device)},
         tuple(flows(parts)),
         ways(parts, builder.devices, builder.process),
         builder.depths,
         _slowdown(parts),
         watts,
         (builder.cpu,),
+        tuple(builder.trees),
     )
 
 

@@ -29,24 +29,24 @@ class Explanation:
 
 
 def explain(described: dict[str, Any], asked: MappingAnswer | Shortage, best: MappingAnswer) -> Explanation | Shortage:
-    """Of a described configuration, the best there is and what bounds it."""
+    """Why the best configuration of a description loses to the best of all, or that it ties."""
     if isinstance(asked, Shortage):
         return asked
     loss = 1 - asked.value / best.value
     slowest = max(asked.parts, key=lambda part: part.seconds)
     if loss <= best.epsilon:
         side = "below" if loss >= 0 else "above"
-        told = f"ties: {abs(loss):.1%} {side} the answer, and what is within {best.epsilon:.0%} of the best ties"
+        sentence = f"ties: {abs(loss):.1%} {side} the answer, and what is within {best.epsilon:.0%} of the best ties"
     else:
         same = [part for part in best.parts if part.part == slowest.part]
-        told = (
+        sentence = (
             f"loses {loss:.0%}: it is bound by {asked.bottleneck}; its {slowest.part} takes "
             f"{slowest.seconds * 1e6:,.1f} us a gradient step on {slowest.device} ({slowest.choice}), "
             f"{same[0].seconds * 1e6:,.1f} us on {same[0].device} ({same[0].choice}) in the best"
         )
         if asked.low <= best.value and best.low <= asked.value:
-            told += "; their intervals overlap, so it may be no worse"
-    return Explanation(described, asked, best, loss, told, tuple(_notes(described, asked, best)))
+            sentence += "; their intervals overlap, so it may be no worse"
+    return Explanation(described, asked, best, loss, sentence, tuple(_notes(described, asked, best)))
 
 
 def _notes(described: dict[str, Any], asked: MappingAnswer, best: MappingAnswer) -> Iterator[str]:

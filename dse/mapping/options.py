@@ -1,23 +1,22 @@
-"""The options of every part in one place, which is a set of processes (``build.py`` says which places there are).
+"""The options of every part in one execution mode, which is a set of processes (``build.py`` lists the modes).
 
-Where draw and update are on one device there is one tree, and its option of updating has the whole time. Where they
-part, the updating device keeps the tree and sends the sums it changed, an index and a sum for each level of each
-element, to the sampling device, which takes as long to store them as to draw: this is our model, nobody has built it.
+A sum tree is one choice: one tree, which samples and updates on its device, or copies on two devices. Of copies, the
+updating device keeps the tree and sends the sums it changed, an index and a sum for each level of each element, to the
+sampling device, which takes as long to store them as to sample: this is our model, nobody has built it.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..estimate import Estimate
 from ..platforms import Device
-from ..solver.problem import PARTS, Option, Part
+from ..solver.problem import PARTS, TREE, Option, Part
 from ..times.parts import Learner, Parts
 from ..times.trees import Tree
-from .constraints import rules_of
 
-NOTHING = 1e-12  # seconds of a part whose time another option has
-PARTED_TREES = 3  # of a device, where drawing and updating part: the fastest
+COPIES = 3  # of a device's trees that are copied to another: the fastest
 Trees = Callable[[Device, bool], list[Tree]]
 OptionKey = tuple[Part, str, str, str]
 ARRANGEMENT = {
@@ -29,7 +28,7 @@ RUNS_HERE = ("serial",)  # what impls.training can run; the others are put toget
 
 
 class Place(str):
-    """A set of processes, as text: an arrangement, and with "pipelined" how many cores replay.
+    """An execution mode as text: an arrangement of processes, and with "pipelined" how many cores replay.
 
     >>> Place("pipelined 4").arrangement, Place("pipelined 4").replaying, Place("apart").in_turns
     ('pipelined', 4, True)
@@ -39,12 +38,12 @@ class Place(str):
 
     @property
     def arrangement(self) -> str:
-        """One of ``ARRANGEMENT``."""
+        """The arrangement of processes, one of ``ARRANGEMENT``."""
         return self.partition(" ")[0]
 
     @property
     def replaying(self) -> int:
-        """Cores that only replay."""
+        """The number of cores that only replay."""
         return int(self.partition(" ")[2] or 0)
 
     @property
@@ -54,13 +53,13 @@ class Place(str):
 
 
 def key_of(option: Option) -> OptionKey:
-    """What tells an option from the others."""
+    """Identifies an option among those of all execution modes."""
     return option.part, option.device, option.engine, option.name
 
 
 @dataclass
 class OptionBuilder:
-    """Collects the options of one place; ``devices`` are those that may be used, ``trees`` what each can have.
+    """Collects the options of one execution mode; ``devices`` may be used, ``trees_on`` are the sum trees of each.
 
     ``depths``: those that are to choose from. Every learner has room for the batches of the deepest.
     """
@@ -68,28 +67,29 @@ class OptionBuilder:
     parts: Parts
     place: Place
     devices: Sequence[Device]
-    trees: Trees
+    trees_on: Trees
     depths: tuple[int, ...]
-    options: dict[Part, list[Option]] = field(default_factory=lambda: {part: [] for part in PARTS})
+    options: dict[Part, list[Option]] = field(default_factory=lambda: {part: [] for part in PARTS if part not in TREE})
+    trees: list[tuple[Option, Option]] = field(default_factory=list)
     shown: dict[OptionKey, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def cpu(self) -> str:
-        """The processor's name."""
+        """The name of the processor that actors run on."""
         return self.parts.cpu.name
 
     @property
     def process(self) -> str:
-        """The engine that does everything in turns; nothing where parts run at the same time."""
+        """The engine that does everything in turns; "" where parts run at the same time."""
         return {"serial": f"{self.cpu}.main", "apart": f"{self.cpu}.loop"}.get(self.place, "")
 
     @property
     def reachable(self) -> list[Device]:
-        """A serial loop drives a GPU's learner, but its replay is the processor's."""
+        """Devices for replay: a serial loop drives a GPU's learner, but its replay is the processor's."""
         return [device for device in self.devices if self.place != "serial" or device.name == self.cpu]
 
     def build(self) -> "OptionBuilder":
-        """Itself, with all options."""
+        """Returns the builder itself, with all options."""
         self._actors()
         self._learners()
         self._replay()
@@ -103,18 +103,42 @@ class OptionBuilder:
         engine: str,
         time: Estimate,
         needs: Mapping[str, float],
-        told: Mapping[str, Any],
+        details: Mapping[str, Any],
     ) -> None:
-        """An option, if it is not ruled out by what is asked for."""
-        if part == "actors" or self.parts.constraints.get(part) in (None, device):
-            if self.place.in_turns and (call := self.parts.call_seconds(device)):
-                time = time.plus(call, 2.0)
-            option = Option(part, name, device, engine, time, needs)
-            self.options[part].append(option)
-            self.shown[key_of(option)] = told
+        """An option of a part alone, if what is fixed allows it."""
+        if self._allows(part, device):
+            self.options[part].append(self._option(part, name, device, engine, time, needs, details))
+
+    def _allows(self, part: Part, device: str) -> bool:
+        return part == "actors" or self.parts.constraints.get(part) in (None, device)
+
+    def _option(
+        self,
+        part: Part,
+        name: str,
+        device: str,
+        engine: str,
+        time: Estimate,
+        needs: Mapping[str, float],
+        details: Mapping[str, Any],
+    ) -> Option:
+        if self.place.in_turns and (call := self.parts.call_seconds(device)):
+            time = time.plus(call, 2.0)
+        option = Option(part, name, device, engine, time, needs)
+        self.shown[key_of(option)] = details
+        return option
+
+    def of(self, part: Part) -> list[Option]:
+        """The options of a part, those of trees too."""
+        return [pair[TREE.index(part)] for pair in self.trees] if part in TREE else self.options[part]
+
+    def lacking(self) -> list[Part]:
+        """Parts without an option; without any tree, the part of it whose device is fixed, or both."""
+        tree = [part for part in TREE if part in self.parts.constraints] or list(TREE)
+        return [part for part in PARTS if not self.of(part) and (part not in TREE or part in tree)]
 
     def engine(self, device: Device, what: str) -> str:
-        """What is busy while a part of the loop runs there."""
+        """The engine that is busy while a part of the loop runs on a device."""
         if self.place.in_turns:
             return self.process
         if device.kind == "gpu":
@@ -122,7 +146,7 @@ class OptionBuilder:
         return f"{device.name}.{what}"
 
     def _actors(self) -> None:
-        """One option for each number of processes."""
+        """Adds one option for each number of processes."""
         parts, serial = self.parts, self.place == "serial"
         count = parts.workload.actors.count
         most = 1 if serial else max(1, min(count, parts.cores - 1 - self.place.replaying))
@@ -134,7 +158,7 @@ class OptionBuilder:
                 self.add("actors", name, self.cpu, f"{self.cpu}.{engine}", time, needs, {"processes": processes})
 
     def _learners(self) -> None:
-        """Of every device; a serial loop drives no FPGA."""
+        """Adds the learners of every device; a serial loop drives no FPGA."""
         for device in self.devices:
             if device.kind == "fpga" and self.place == "serial":
                 continue
@@ -150,19 +174,21 @@ class OptionBuilder:
         self.add("learner", learner.name, device.name, self.engine(device, "learner"), step, needs, learner.details)
 
     def _replay(self) -> None:
-        """Sampling, updating and storage."""
+        """Adds sum trees and storage."""
         own = self.place.in_turns or self.place.replaying > 0  # cores for what the processor does
         devices = [device for device in self.reachable if own or device.kind != "cpu"]
-        found = {device.name: self.trees(device, self.place.in_turns) for device in devices}
-        most = max(
-            self.place.replaying, 1
-        )  # in turns one, for the cores of that process are those its learner asks for
-        fitting = {name: [tree for tree in held if tree.threads <= most] for name, held in found.items()}
-        homes = [device for device in devices if fitting[device.name]]
-        for device in homes:
-            self._one_tree(device, fitting[device.name], homes)
-            if len(homes) > 1 and not self.place.in_turns:
-                self._two_trees(device, _fastest(fitting[device.name]), homes)
+        most = max(self.place.replaying, 1)  # in turns one: the cores of that process are those its learner asks for
+        fitting = {
+            device.name: [tree for tree in self.trees_on(device, self.place.in_turns) if tree.threads <= most]
+            for device in devices
+        }
+        for device in devices:
+            for tree in fitting[device.name]:
+                self._one_tree(device, tree)
+        if not self.place.in_turns:
+            for here, there in itertools.permutations(devices, 2):
+                for tree, other in itertools.product(*(_fastest(fitting[device.name]) for device in (here, there))):
+                    self._copies(here, tree, there, other)
         for device in devices:
             if device.memory:
                 needs = {f"{device.name}.memory_bytes": self.parts.storage_bytes}
@@ -171,31 +197,28 @@ class OptionBuilder:
                 self.add("storage", "records", device.name, engine, time, needs, {})
 
     def _driver(self, device: Device) -> dict[str, float]:
-        """A core that hands batches to a device, where nothing else does it in turns."""
+        """The need of a core that hands batches to a device, where no process does everything in turns."""
         return {} if self.place.in_turns or device.kind == "cpu" else {f"{self.cpu}.cores": 1.0}
 
-    def _one_tree(self, device: Device, trees: Sequence[Tree], homes: Sequence[Device]) -> None:
-        engine, first = self.engine(device, "replay"), trees[0].draw
-        rules = rules_of(device, homes)
-        nothing = replace(first, value=NOTHING, low=NOTHING, high=NOTHING)
-        self.add("sampling", "with updating", device.name, engine, nothing, rules("joins"), {})
-        for tree in trees:
-            needs = {**tree.needs, **self._driver(device), **rules("keeps")}
-            told = {**tree.details, "draw_seconds": tree.draw.value, "update_seconds": tree.update.value}
-            self.add("updating", tree.name, device.name, engine, tree.draw + tree.update, needs, told)
+    def _one_tree(self, device: Device, tree: Tree) -> None:
+        if all(self._allows(part, device.name) for part in TREE):
+            where = tree.name, device.name, self.engine(device, "replay")
+            needs = {**tree.needs, **self._driver(device)}  # once: it is one tree
+            sampling = self._option("sampling", *where, tree.draw, needs, tree.details)
+            self.trees.append((sampling, self._option("updating", *where, tree.update, {}, tree.details)))
 
-    def _two_trees(self, device: Device, trees: Sequence[Tree], homes: Sequence[Device]) -> None:
-        engine, rules = self.engine(device, "replay"), rules_of(device, homes)
-        for tree in trees:
-            needs = {**tree.needs, **self._driver(device)}
-            twice = tree.draw + tree.draw
-            mine, yours = {**needs, **rules("draws alone")}, {**needs, **rules("updates alone")}
-            self.add("sampling", f"copy in {tree.name}", device.name, engine, twice, mine, tree.details)
-            self.add("updating", f"sums of {tree.name}", device.name, engine, tree.update, yours, tree.details)
+    def _copies(self, here: Device, tree: Tree, there: Device, other: Tree) -> None:
+        """Sampling from a copy here, updating there. The copy takes as long to store sums as to sample."""
+        if self._allows("sampling", here.name) and self._allows("updating", there.name):
+            copy = f"copy in {tree.name}", here.name, self.engine(here, "replay"), tree.draw + tree.draw
+            sums = f"sums of {other.name}", there.name, self.engine(there, "replay"), other.update
+            sampling = self._option("sampling", *copy, {**tree.needs, **self._driver(here)}, tree.details)
+            updating = self._option("updating", *sums, {**other.needs, **self._driver(there)}, other.details)
+            self.trees.append((sampling, updating))
 
 
 def _fastest(trees: Sequence[Tree]) -> list[Tree]:
-    """Those as fast as the first few, whatever slices they are in."""
+    """The trees as fast as the first few, whatever slices they are in."""
     times = dict.fromkeys((tree.draw.value, tree.update.value) for tree in trees)
-    fastest = list(times)[:PARTED_TREES]
+    fastest = list(times)[:COPIES]
     return [tree for tree in trees if (tree.draw.value, tree.update.value) in fastest]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from impls import names as trees
-from impls.strict_toml import near, short
+from impls.checks import near, short
 from impls.terminal import count
 from impls.training import Workload
 from impls.training import load as load_workload
@@ -102,13 +102,13 @@ def ask(
     exclude: Collection[str] = (),
     free: Collection[str] = (),
     epsilon: float | None = None,
-    results: Path = RESULTS,
+    results: str | Path = RESULTS,
     machine: str | None = None,
 ) -> MappingQuestion:
     """The question, with a platform and a workload that may be names or files; raises as ``recommend_mapping``."""
     called = workload.name if isinstance(workload, Workload) else str(workload)
     task = workload if isinstance(workload, Workload) else load_workload(workload)
-    place, note = platform, ""
+    place, note, results = platform, "", Path(results)
     if not isinstance(place, Platform):
         place, note = machines.platform(place, results, machine, called)
     return MappingQuestion(place, task, objective, fix or {}, exclude, free, epsilon, results, called, note)
@@ -123,7 +123,7 @@ def recommend_mapping(
     exclude: Collection[str] = (),
     free: Collection[str] = (),
     epsilon: float | None = None,
-    results: Path = RESULTS,
+    results: str | Path = RESULTS,
     machine: str | None = None,
 ) -> MappingAnswer | Shortage:
     """The best mapping, or what there is too little of.
@@ -158,7 +158,7 @@ def explain_mapping(
     exclude: Collection[str] = (),
     free: Collection[str] = (),
     epsilon: float | None = None,
-    results: Path = RESULTS,
+    results: str | Path = RESULTS,
     machine: str | None = None,
 ) -> Explanation | Shortage:
     """Why a configuration loses, that it ties, or what it lacks.

@@ -12,7 +12,7 @@ INDEX_BYTES, PRIORITY_BYTES, SUM_BYTES, SAMPLE_BYTES = 4.0, 4.0, 8.0, 8.0
 
 
 def flows(parts: Parts) -> Iterator[Flow]:
-    """Of a gradient step."""
+    """What a gradient step sends between parts, in bytes."""
     b, u = parts.batch, parts.workload.learner.update_interval
     actors = parts.workload.actors
     yield Flow("sampling", "storage", b * SAMPLE_BYTES, True)

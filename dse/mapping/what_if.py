@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from impls.strict_toml import near, short
+from impls.checks import near, short
 
 from ..platforms import Device, Platform, PlatformError, schema
 from ..platforms.quantities import UNITS

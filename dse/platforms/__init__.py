@@ -1,4 +1,4 @@
-"""Machines: the fingerprint of the one that runs, and files that describe any."""
+"""Describe machines: the fingerprint of the one that runs, and files that describe any."""
 
 from impls.strict_toml import Problem
 

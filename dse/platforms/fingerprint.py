@@ -1,4 +1,4 @@
-"""The machine a number was measured on, its software, and the command that measured it."""
+"""Name the machine a number was measured on, its software, and the command that measured it."""
 
 import datetime
 import functools
@@ -33,7 +33,7 @@ Other flags are no part of a machine's key: a new kernel shows new ones of the s
 
 @functools.cache
 def fingerprint() -> Mapping[str, Any]:
-    """This machine and its software. ``key`` is a hash of all that ``processor`` tells, of cores and of caches."""
+    """Describe this machine and its software. ``key`` hashes all facts of ``processor``, the cores and the caches."""
     identity = {**processor(read_text("/proc/cpuinfo")), "cores": os.cpu_count() or 1, "caches": _caches()}
     return {
         "key": key_of(identity),
@@ -48,28 +48,28 @@ def fingerprint() -> Mapping[str, Any]:
 
 
 def key_of(identity: Mapping[str, Any]) -> str:
-    """Ten hexadecimal digits for a processor with its cores and caches, whatever the order of the facts."""
+    """Hash a processor with its cores and caches to ten hexadecimal digits, whatever the order of the facts."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def processor(cpuinfo: str) -> dict[str, Any]:
-    """Facts of the first processor in the text of /proc/cpuinfo: those of ``PROCESSOR``, ``vector_sets``, ``cpu``.
+    """Read facts of the first processor in the text of /proc/cpuinfo: those of ``PROCESSOR``, ``vector_sets``, ``cpu``.
 
-    The last is its name. What else the text does not tell is None, as all of it is on a system without that file.
+    ``cpu`` is its name. Other facts that the text lacks are None, as all are on a system without that file.
     """
     lines = (line.partition(":") for line in cpuinfo.strip().partition("\n\n")[0].splitlines())
-    told = {name.strip(): value.strip() for name, _, value in lines}
-    found = {fact: next((told[name] for name in names if name in told), None) for fact, names in PROCESSOR.items()}
-    flags = told.get("flags", told.get("Features"))
+    values = {name.strip(): value.strip() for name, _, value in lines}
+    facts = {fact: next((values[name] for name in names if name in values), None) for fact, names in PROCESSOR.items()}
+    flags = values.get("flags", values.get("Features"))
     return {
-        **found,
+        **facts,
         "vector_sets": None if flags is None else [name for name in VECTOR_SETS if name in flags.split()],
-        "cpu": told.get("model name") or platform.processor() or platform.machine(),
+        "cpu": values.get("model name") or platform.processor() or platform.machine(),
     }
 
 
 def commit(folder: Path) -> tuple[str | None, bool | None]:
-    """(commit, whether tracked files differ from it) of the checkout around a folder; (None, None) outside of one."""
+    """Return (commit, whether tracked files differ from it) of a folder's checkout; (None, None) outside of one."""
     try:
         head = _git(folder, "rev-parse", "HEAD")
         return head, bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))
@@ -83,32 +83,32 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def now() -> str:
-    """UTC time of a record."""
+    """Return the UTC time of a record, to the second."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def command_line() -> str:
-    """The command that runs, as a user would type it, without the paths of this machine."""
+    """Return the command that runs, as a user would type it, without the paths of this machine."""
     program = Path(sys.argv[0])
     name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
     return " ".join([name, *(Path(word).name if os.sep in word else word for word in sys.argv[1:])])
 
 
 def data_caches() -> Iterator[tuple[str, Path]]:
-    """(level, such as "L1"; the folder in which the system describes it) of each data cache that one core sees."""
+    """Yield (level, such as "L1"; the folder in which the system describes it) of each data cache that a core sees."""
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         if read_text(index / "type") != "Instruction":
             yield f"L{read_text(index / 'level')}", index
 
 
 def _caches() -> dict[str, int]:
-    """Bytes of the data caches one core sees, by level; empty where the system does not tell."""
+    """Read the bytes of the data caches one core sees, by level; empty where the system says nothing."""
     sizes = ((level, re.fullmatch(r"(\d+)([KM])", read_text(index / "size"))) for level, index in data_caches())
     return {level: int(size[1]) * {"K": 1 << 10, "M": 1 << 20}[size[2]] for level, size in sizes if size}
 
 
 def _memory_bytes() -> int | None:
-    """Of the machine, or of the container that has been given less of it; None where the system does not tell."""
+    """Read the bytes of the machine's memory, or of a container's limit; None where the system says nothing."""
     if not hasattr(os, "sysconf"):
         return None
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
@@ -118,17 +118,17 @@ def _memory_bytes() -> int | None:
 
 
 def _gpus() -> list[str]:
-    """Name, driver and memory of each GPU, as its driver's own tool tells; empty without one."""
+    """List name, driver and memory of each GPU, as its driver's own tool prints them; empty without one."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     try:
-        told = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30).stdout
+        printed = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    return [line.strip() for line in told.splitlines() if line.strip()]
+    return [line.strip() for line in printed.splitlines() if line.strip()]
 
 
 def read_text(path: Path | str) -> str:
-    """The text of a file in which the system describes itself, without space around it; empty where there is none."""
+    """Read a file in which the system describes itself, without space around it; empty where there is none."""
     try:
         return Path(path).read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""What memory itself costs on this machine: kernels that read, gather, chase and copy, for whoever times them.
+"""Make kernels that read, gather, chase and copy, for whoever times what memory itself costs on this machine.
 
 Compiled by numba where there is one. NumPy alone can gather and copy, at the price of a call each time, but it can
 neither chase nor fuse a triad: those are missing without numba.
@@ -27,12 +27,12 @@ class Work(NamedTuple):
 
 
 def compiled() -> bool:
-    """Whether numba is there."""
+    """Tell whether numba is there."""
     return importlib.util.find_spec("numba") is not None
 
 
 def memory_reads(nbytes: int, reads: int, seed: int = 0) -> dict[str, Work]:
-    """Random reads of 64-byte lines of a buffer of that size, so many a time.
+    """Make random reads of 64-byte lines of a buffer of ``nbytes``, ``reads`` a time.
 
     ``gather``: addresses known beforehand, so that misses overlap. ``chase``: each address is read from the line
     before, so that none do.
@@ -55,7 +55,7 @@ def memory_reads(nbytes: int, reads: int, seed: int = 0) -> dict[str, Work]:
 
 
 def memory_streams(nbytes: int) -> dict[str, Work]:
-    """``copy`` (a = b) and ``triad`` (a = b + s c) of float64 arrays that take that many bytes together."""
+    """Make ``copy`` (a = b) and ``triad`` (a = b + s c) of float64 arrays that take ``nbytes`` together."""
     length = max(_WORDS, nbytes // 16)
     target, source = (_aligned(length, np.float64) for _ in range(2))
     if not compiled():
@@ -71,14 +71,14 @@ def memory_streams(nbytes: int) -> dict[str, Work]:
 
 def _each(once: Callable[[int], object]) -> Call:
     def call(turn: int, times: int) -> None:
-        for number in range(turn, turn + times):
-            once(number)
+        for current in range(turn, turn + times):
+            once(current)
 
     return call
 
 
 def _aligned(length: int, dtype: type) -> Any:
-    """Zeros that begin a cache line, with every page of them in memory: what is not aligned is copied at half speed."""
+    """Make zeros that begin a cache line, every page in memory: what is not aligned is copied at half speed."""
     raw = np.zeros(8 * length + LINE, np.uint8)
     raw.fill(0)
     begin = -raw.ctypes.data % LINE
@@ -91,8 +91,8 @@ def _kernels() -> dict[str, Any]:
 
     def gather(memory: Any, orders: Any, turn: int, times: int) -> Any:
         total = 0
-        for number in range(turn, turn + times):
-            for index in orders[number % len(orders)]:
+        for current in range(turn, turn + times):
+            for index in orders[current % len(orders)]:
                 total += memory[index]
         return total
 

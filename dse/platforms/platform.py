@@ -1,4 +1,4 @@
-"""A machine as the solver sees it: devices, what they hold, and the links between them.
+"""Describe a machine as the solver sees it: devices, their memories and slices, and the links between them.
 
 Field names say SI units; every number is a ``Quantity``, which carries its origin. The fields are also the keys of a
 platform file, where a unit of the writer's choice takes the place of the SI one (``reading.py``).
@@ -28,22 +28,22 @@ def _field(shape: str, default: Any, **rules: Any) -> Any:
 
 
 def number(default: Any = MISSING, **rules: Any) -> Any:
-    """A number above 0; with ``zero``, from 0 on. ``documentation``: no estimate rests on it. ``kinds``: of devices."""
+    """Declare a number above 0 (``zero``: from 0 on). ``documentation``: no estimate uses it. ``kinds``: of devices."""
     return _field("number", default, **rules)
 
 
 def text(default: Any = MISSING, **rules: Any) -> Any:
-    """Words; of ``choices``, or of a ``pattern``."""
+    """Declare words; of ``choices``, or of a ``pattern``."""
     return _field("text", default, **rules)
 
 
 def identifier() -> Any:
-    """A name that others refer to."""
+    """Declare a name that others refer to."""
     return text(documentation=True, pattern=_NAME, called="of letters, digits, _ and -")
 
 
 def table(word: str, of: type, default: Any, **rules: Any) -> Any:
-    """A table of a file, ``[...word]``, by default None; or, by default (), any number of them, ``[[...word]]``."""
+    """Declare a table of a file, ``[...word]``, by default None; or, with default (), any number of ``[[...word]]``."""
     return _field("table" if default is None else "tables", default, key=word, of=of, **rules)
 
 
@@ -52,8 +52,8 @@ class Memory:
     """A level of memory. Bandwidths count bytes read and bytes written, as the STREAM benchmark does.
 
     ``bandwidth``: what a datasheet or a paper states for all cores together. ``latency``: one read that waits for the
-    one before. ``gather``: one of many independent reads of random lines. ``copy``: a = b; ``triad``: a = b + s c. Of
-    one core, or of all at once: there ``gather`` is the seconds between two reads that any core finishes.
+    one before. ``gather``: one of many independent reads of random lines. ``copy``: a = b; ``triad``: a = b + s c.
+    Fields are of one core, or of all at once: there ``gather`` is the seconds between two reads that any core finishes.
     """
 
     size_bytes: Quantity = number()
@@ -69,7 +69,7 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class Cache(Memory):
-    """A cache, as one core sees it; so many threads of the processor share it."""
+    """A cache, as one core sees it; ``shared_by`` hardware threads of the processor."""
 
     name: str = identifier()
     shared_by: Quantity | None = number(None)
@@ -77,7 +77,7 @@ class Cache(Memory):
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What designs on an FPGA are made of: lookup tables, flip-flops, 36 Kbit and 288 Kbit memories, multipliers."""
+    """Resources of an FPGA for designs: lookup tables, flip-flops, 36 Kbit and 288 Kbit memories, multipliers."""
 
     lut: Quantity = number(zero=True)
     ff: Quantity = number(zero=True)
@@ -100,7 +100,7 @@ class Slice(Resources):
     shell: Resources | None = table("shell", Resources, None)
 
     def usable(self) -> dict[str, int]:
-        """What is left for a design, by resource."""
+        """Compute what is left for a design, by resource."""
         taken = {name: getattr(self.shell, name).value if self.shell else 0 for name in RESOURCES}
         return {name: int(getattr(self, name).value - taken[name]) for name in RESOURCES}
 
@@ -139,9 +139,9 @@ NEEDED = {"cpu": ("cores", "memory"), "gpu": ("memory",), "fpga": ("clock_hz", "
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """A way for data between two devices, by direction: ``source`` to ``target``, and ``back``.
+    """A route for data between two devices, by direction: ``source`` to ``target``, and ``back``.
 
-    n bytes take hops x (alpha + n / beta): each of the ``hops`` on the way stores all of them before it sends them on.
+    n bytes take hops x (alpha + n / beta): each of the ``hops`` stores all of them before it sends them on.
     ``nominal``: the raw rate of the link, which no transfer reaches.
     """
 
@@ -156,17 +156,17 @@ class Link:
 
     @property
     def name(self) -> str:
-        """Both ends."""
+        """The names of both ends, with a hyphen."""
         return f"{self.source}-{self.target}"
 
     @property
     def origins(self) -> set[str]:
-        """Of the numbers that a transfer rests on."""
-        numbers = (self.alpha_seconds, self.beta_bytes_per_s, self.back_alpha_seconds, self.back_beta_bytes_per_s)
-        return {number.origin for number in numbers}
+        """Origins of the numbers that a transfer rests on."""
+        quantities = (self.alpha_seconds, self.beta_bytes_per_s, self.back_alpha_seconds, self.back_beta_bytes_per_s)
+        return {quantity.origin for quantity in quantities}
 
     def seconds(self, nbytes: float, back: bool = False) -> float:
-        """Seconds that a transfer of so many bytes takes."""
+        """Compute the seconds of a transfer of so many bytes."""
         alpha = self.back_alpha_seconds if back else self.alpha_seconds
         beta = self.back_beta_bytes_per_s if back else self.beta_bytes_per_s
         return self.hops.value * (alpha.value + nbytes / beta.value)
@@ -174,7 +174,7 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class Platform:
-    """A machine. ``machine_key``: of the fingerprint, where the machine was probed."""
+    """A machine. ``machine_key``: the key of its fingerprint, where the machine was probed."""
 
     name: str = identifier()
     title: str | None = text(None, documentation=True)
@@ -183,18 +183,19 @@ class Platform:
     links: tuple[Link, ...] = table("link", Link, ())
 
     def device(self, name: str) -> Device:
-        """The device of that name. KeyError where there is none."""
+        """Return the device of that name. KeyError where there is none."""
         return {device.name: device for device in self.devices}[name]
 
     def transfer_seconds(self, source: str, target: str, nbytes: float) -> float:
-        """Seconds that n bytes take from a device to another, by the fastest chain of links. KeyError for no device."""
+        """Compute the seconds of n bytes from a device to another, by the fastest route. KeyError for no device."""
         return self.way(source, target, nbytes)[0]
 
     def way(self, source: str, target: str, nbytes: float) -> tuple[float, tuple[Link, ...]]:
-        """The same, and the links of that chain."""
+        """Find the fastest route for n bytes: (seconds, its links); (inf, ()) where no chain of links leads there."""
         best: dict[str, tuple[float, tuple[Link, ...]]] = {device.name: (math.inf, ()) for device in self.devices}
         best[self.device(source).name] = (0.0, ())
-        for _ in self.devices:  # as many rounds as a chain can have links
+        # Invariant: after r rounds no chain of at most r links is faster than best [Bellman1958].
+        for _ in self.devices:
             for link in self.links:
                 for start, end, back in ((link.source, link.target, False), (link.target, link.source, True)):
                     spent, links = best[start]
@@ -206,7 +207,7 @@ class Platform:
 
 @dataclass(frozen=True)
 class Leaf:
-    """One key of a platform: where it stands, its field's name (with its SI unit), and its value.
+    """A key of a platform: its path, its field's name (with its SI unit), and its value.
 
     ``documentation``: no estimate may rest on it; every other key must move some estimate.
     """
@@ -218,7 +219,7 @@ class Leaf:
 
 
 def leaves(thing: Any, path: str = "") -> Iterator[Leaf]:
-    """Every key that is set in a platform, or in a part of one, in the order of its fields."""
+    """Yield every key that is set in a platform, or in a part of one, in the order of its fields."""
     for field in dataclasses.fields(thing):
         value, shape = getattr(thing, field.name), field.metadata["shape"]
         if value is None:

@@ -1,4 +1,4 @@
-"""What this machine is and what its memory does, found out in about half a minute, without privileges.
+"""Probe this machine and what its memory does, in about half a minute, without privileges.
 
 Times are each thread's own processor time, so what other programs take of a core is not counted; what they take of
 shared caches, of memory and of the other half of a core is. Samples of all cells take turns, in *rounds*; rounds are
@@ -27,7 +27,7 @@ LEAST_SAMPLE_SECONDS = 0.002
 READS = 1 << 14  # of a time
 LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES = 64 << 20, 512 << 20
 DIGITS = 4
-FIELDS: Mapping[str, tuple[str, str]] = {  # by what is done: the field of Memory for one core and for all
+FIELDS: Mapping[str, tuple[str, str]] = {  # by kernel: the fields of Memory for one core and for all
     "chase": ("latency_seconds", ""),
     "gather": ("gather_seconds", "gather_all_cores_seconds"),
     "copy": ("copy_bytes_per_s", "copy_all_cores_bytes_per_s"),
@@ -43,7 +43,7 @@ Samples = Mapping[tuple[str, str], Sequence[Sequence[float]]]
 
 @dataclass
 class Cell:
-    """A number to be found: a field of a level, by so many threads, each with work of its own on its own buffers."""
+    """A number to be measured: a field of a level, by so many threads, each with work of its own on its own buffers."""
 
     level: str
     name: str
@@ -53,11 +53,11 @@ class Cell:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What is measured."""
+        """The level and the field that are measured."""
         return self.level, self.name
 
     def sample(self, pool: ThreadPoolExecutor) -> float:
-        """Amount a second of all threads together, each by its own time, by one more sample."""
+        """Take one more sample: the amount a second of all threads together, each by its own time."""
         start = threading.Barrier(len(self.works))
 
         def run(work: Work) -> float:
@@ -94,18 +94,18 @@ class Level:
 
 
 def levels(caches: Mapping[str, int], memory_bytes: int, threads: int) -> list[Level]:
-    """Caches are filled to half; memory is worked on in four times the largest cache, as far as there is room."""
-    found = []
+    """Size the work of each level: caches are half filled; memory is worked on in four times the largest cache."""
+    sized = []
     for name, nbytes in caches.items():
         shared = min(_shared_by(name, threads), threads)
-        found.append(Level(name, nbytes, shared, nbytes // 2, nbytes // 2 // shared))
+        sized.append(Level(name, nbytes, shared, nbytes // 2, nbytes // 2 // shared))
     room = min(MOST_MEMORY_BYTES, memory_bytes // 32)
     large = min(room, max(LEAST_MEMORY_BYTES, 4 * max(caches.values(), default=0)))
-    return [*found, Level("memory", memory_bytes, threads, large, large // threads)]
+    return [*sized, Level("memory", memory_bytes, threads, large, large // threads)]
 
 
 def measure(found: Sequence[Level], threads: int, seconds: float = SECONDS, tell: Tell = lambda told: None) -> Samples:
-    """Samples of every cell that can be measured here. Takes a few seconds more than ``seconds``, to compile."""
+    """Sample every cell that can be measured here. Takes a few seconds more than ``seconds``, to compile."""
     blocks: dict[tuple[str, str], list[list[float]]] = {}
     times: dict[tuple[str, str], int] = {}
     *caches, memory = found
@@ -119,6 +119,7 @@ def measure(found: Sequence[Level], threads: int, seconds: float = SECONDS, tell
                 cell.calibrate(pool)
                 times[cell.key] = cell.times
                 blocks.setdefault(cell.key, []).append([])
+            # Invariant: every cell has as many rounds in this block as every other.
             while len(blocks[cells[0].key][-1]) < 2 or time.perf_counter() < begin + seconds * (block + 1) / BLOCKS:
                 for cell in cells:
                     blocks[cell.key][-1].append(cell.sample(pool))
@@ -127,7 +128,7 @@ def measure(found: Sequence[Level], threads: int, seconds: float = SECONDS, tell
 
 
 def _cells(level: Level, threads: int, seed: int) -> Iterator[Cell]:
-    """What is measured of a level: by one thread, and by all where there are several."""
+    """Yield the cells of a level: by one thread, and by all where there are several."""
     alone = memory_reads(level.alone_bytes, READS, seed) | memory_streams(level.alone_bytes)
     for kind, work in alone.items():
         yield Cell(level.name, FIELDS[kind][0], [work])
@@ -140,19 +141,19 @@ def _cells(level: Level, threads: int, seed: int) -> Iterator[Cell]:
 
 
 def quantity(name: str, blocks: Sequence[Sequence[float]], note: str) -> Quantity:
-    """The median of all rounds, as seconds for what ``name`` says is seconds; with its spread."""
+    """Take the median of all rounds, as seconds for a ``name`` that ends so; with its spread."""
     rate = float(np.median(np.concatenate(blocks)))
     value = 1 / rate if name.endswith("_seconds") else rate
     return Quantity(value=_rounded(value, DIGITS), origin="measured", note=note, spread=spread_of(blocks))
 
 
 def spread_of(blocks: Sequence[Sequence[float]]) -> float:
-    """Relative half-width of the interval in which another probe of the same machine should find its median.
+    """Estimate the relative half-width of the interval in which another probe of this machine should find its median.
 
-    What rounds differ by (half the way from the 5th to the 95th percentile) or what blocks differ by (the median of
-    one from that of all), whichever is more, and half as much again. Rounds of one probe see less than those of two:
-    seven probes of a busy shared machine, over ten minutes, agreed in all of 588 pairs with this, in 584 without the
-    half, and in 510 by what blocks differ by alone.
+    It is half as much again as the larger of two differences: between rounds (half the range from the 5th to the 95th
+    percentile) and between blocks (the median of one from that of all). Rounds of one probe differ less than those of
+    two: seven probes of a busy shared machine, over ten minutes, agreed in all of 588 pairs with this, in 584 without
+    the half, and in 510 by the difference of blocks alone.
     """
     rates = np.concatenate(blocks)
     low, middle, high = np.percentile(rates, (5, 50, 95))
@@ -165,7 +166,7 @@ def _rounded(value: float, digits: int) -> float:
 
 
 def probe(seconds: float = SECONDS, tell: Tell = lambda told: None) -> Platform:
-    """This machine, with one device: its processor. ``tell`` is handed how far it is, several times a second."""
+    """Describe this machine with one device, its processor. ``tell`` is handed the progress several times a second."""
     here = fingerprint()
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else here["cores"]
     found = levels(here["caches"], here["memory_bytes"], threads)
@@ -173,7 +174,7 @@ def probe(seconds: float = SECONDS, tell: Tell = lambda told: None) -> Platform:
 
 
 def describe(here: Mapping[str, Any], found: Sequence[Level], threads: int, samples: Samples) -> Platform:
-    """The platform that samples make, of the machine whose fingerprint is ``here``."""
+    """Build the platform from samples of the machine whose fingerprint is ``here``."""
     blocks = next(iter(samples.values()))
     by = f"numba {here['packages'].get('numba')}" if compiled() else "NumPy, a call each time"
     note = f"median of {sum(map(len, blocks))} rounds, {by}; all cores: {threads} threads added up"
@@ -199,13 +200,13 @@ def _told(value: float) -> Quantity:
 
 
 def _physical_cores() -> int:
-    """Cores, where threads of one core are told apart; 0 where they are not."""
-    places = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology")
-    return len({(read_text(place / "physical_package_id"), read_text(place / "core_id")) for place in places})
+    """Count cores, where the system tells threads of one core apart; 0 where it does not."""
+    folders = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology")
+    return len({(read_text(folder / "physical_package_id"), read_text(folder / "core_id")) for folder in folders})
 
 
 def _shared_by(level: str, threads: int) -> int:
-    """Hardware threads that share a cache with the first; without a system that tells, all share from L3 on."""
+    """Count hardware threads that share a cache with the first; where the system says nothing, all do from L3 on."""
     for name, index in data_caches():
         if name == level and (listed := read_text(index / "shared_cpu_list")):
             return len(_cpus(listed))
@@ -213,7 +214,7 @@ def _shared_by(level: str, threads: int) -> int:
 
 
 def _cpus(listed: str) -> list[int]:
-    """CPUs of a list as Linux writes it.
+    """List the CPUs of a range as Linux writes it.
 
     >>> _cpus("0-2,8")
     [0, 1, 2, 8]

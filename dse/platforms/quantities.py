@@ -1,4 +1,4 @@
-"""A number that knows where it comes from, and the units that keys of a platform file may end in."""
+"""Keep a number with its origin, and the units that keys of a platform file may end in."""
 
 import math
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ LONG = 1e9  # from here on, an exponent is easier to read
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """A number in SI units, or a count; where it comes from; and a note that names the source.
+    """A number in SI units, or a count; its origin; and a note that names the source.
 
     ``spread``, of a measured number, is the relative half-width of the interval that it is stated to lie in: value
     times 1 - spread to 1 + spread.
@@ -26,13 +26,13 @@ class Quantity:
     spread: float | None = None
 
     def agrees(self, other: "Quantity") -> bool:
-        """Whether two are no further apart than the wider of their intervals reaches; without spreads, equal."""
+        """Tell whether two are no further apart than the wider of their intervals reaches; without spreads, equal."""
         reach = max(self.value * (self.spread or 0), other.value * (other.spread or 0))
         return abs(self.value - other.value) <= reach
 
 
 class Unit(NamedTuple):
-    """What a key ends in, how a reader writes it, and how many SI units it is."""
+    """A unit: the ending of its keys, its sign for a reader, and how many SI units it is."""
 
     ending: str
     sign: str
@@ -61,7 +61,7 @@ COUNT = Unit("", "", Decimal(1))
 
 
 def split(field: str) -> tuple[str, tuple[Unit, ...]]:
-    """(name without its unit, units a file may give it in) of a field of the dataclasses."""
+    """Split a field of the dataclasses into (name without its unit, units a file may give it in)."""
     for ending in sorted(UNITS, key=len, reverse=True):
         if field.endswith(ending):
             return field.removesuffix(ending), UNITS[ending]
@@ -69,12 +69,12 @@ def split(field: str) -> tuple[str, tuple[Unit, ...]]:
 
 
 def to_si(value: float, unit: Unit) -> float:
-    """``value`` of a unit in SI units, rounded once; a count stays as it is."""
+    """Convert ``value`` to SI units, rounded once; a count stays as it is."""
     return value if unit is COUNT else float(Decimal(repr(value)) * unit.factor)
 
 
 def readable(field: str, value: float) -> tuple[str, Unit]:
-    """(digits, unit) of an SI value as one would write it by hand: from 1 to 999 where that can be, in few digits.
+    """Write an SI value as (digits, unit), as by hand: from 1 to 999 where that can be, in few digits.
 
     >>> readable("size_bytes", 49152)[0], readable("size_bytes", 141e9)[1].sign, readable("latency_seconds", 13.6e-6)[0]
     ('48', 'GB', '13.6')
@@ -89,12 +89,12 @@ def readable(field: str, value: float) -> tuple[str, Unit]:
 
 
 def in_unit(value: float, unit: Unit) -> float:
-    """An SI value in a unit; what ``to_si`` takes back to it."""
+    """Convert an SI value to a unit; ``to_si`` converts it back."""
     return value if unit is COUNT else float(Decimal(repr(value)) / unit.factor)
 
 
 def digits(value: float) -> str:
-    """A number without an exponent where that is short, and without digits nobody can mean.
+    """Write a number without an exponent where that is short, and without digits nobody can mean.
 
     >>> digits(197000.0), digits(3906249.5), digits(0.123456789), digits(1e-9)
     ('197000', '3906250', '0.123457', '1e-09')

@@ -1,4 +1,4 @@
-"""Platform files: TOML, read strictly, with everything that is wrong told at once.
+"""Read platform files: TOML, read strictly, with everything that is wrong named at once.
 
     name = "mine"
 
@@ -39,7 +39,7 @@ names, read, parse = _FILES.names, _FILES.read, _FILES.parse
 
 
 def load(name: str | Path, results: Path = RESULTS) -> Platform:
-    """The shipped platform of that name, ``this`` machine as it was probed, or that of a file.
+    """Load the shipped platform of that name, ``this`` machine as it was probed, or that of a file.
 
     PlatformError with everything that is wrong, if anything is.
     """
@@ -54,7 +54,7 @@ def load(name: str | Path, results: Path = RESULTS) -> Platform:
 
 
 def path_of(name: str | Path, results: Path = RESULTS) -> Path:
-    """The file of a platform by its name, or the path itself. PlatformError for a name that nothing has."""
+    """Return the file of a platform by its name, or the path itself. PlatformError for a name that nothing has."""
     if str(name) == HERE:
         path = here(results)
         if not path.is_file():
@@ -66,12 +66,12 @@ def path_of(name: str | Path, results: Path = RESULTS) -> Path:
 
 
 def here(results: Path = RESULTS) -> Path:
-    """Where the file of this machine lies, once it is probed."""
+    """Return the path of this machine's file, once it is probed."""
     return results / str(fingerprint()["key"]) / FILE
 
 
 def problems(text: str, where: str) -> list[Problem]:
-    """All that is wrong with a text as a platform file, by line; ``where`` is the file's name in what is told."""
+    """List all that is wrong with a text as a platform file, by line; ``where`` names the file in the sentences."""
     return parse(text, where)[1]
 
 

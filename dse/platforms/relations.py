@@ -1,9 +1,10 @@
-"""What is wrong between tables that may each be right: names given twice, links to nowhere, devices left alone."""
+"""Check tables against each other: names given twice, links to nowhere, devices left alone."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from impls.strict_toml import MOST_TABLES, Faults, near, short
+from impls.checks import near, short
+from impls.strict_toml import MOST_TABLES, Faults
 from impls.toml_lines import KeyPath
 
 Found = Iterator[tuple[KeyPath, str]]
@@ -11,19 +12,19 @@ Tables = list[tuple[KeyPath, Mapping[str, Any]]]
 
 
 def between(data: Mapping[str, Any]) -> Faults:
-    """(path, sentence) of each. Takes tables of any content, and is silent where that is wrong in itself."""
+    """List (path, sentence) of each fault. Takes tables of any content, and is silent on faults within one."""
     devices, links = _tables(data, ("device",)), _tables(data, ("link",))
-    found = [*_twice("device", devices), *_link_faults(links, [name for _, name in _named(devices)])]
+    faults = [*_twice("device", devices), *_link_faults(links, [name for _, name in _named(devices)])]
     for path, device in devices:
         for key in ("cache", "slice"):
-            found += _twice(key, _tables(device, (*path, key)))
-    return found or list(_alone(devices, links))
+            faults += _twice(key, _tables(device, (*path, key)))
+    return faults or list(_alone(devices, links))
 
 
 def _tables(data: Mapping[str, Any], path: KeyPath) -> Tables:
     parts = data.get(str(path[-1]), ())
     listed = parts if isinstance(parts, list) else ()
-    return [((*path, number), part) for number, part in enumerate(listed[:MOST_TABLES]) if isinstance(part, dict)]
+    return [((*path, position), part) for position, part in enumerate(listed[:MOST_TABLES]) if isinstance(part, dict)]
 
 
 def _named(tables: Tables) -> list[tuple[KeyPath, str]]:
@@ -39,7 +40,7 @@ def _twice(what: str, tables: Tables) -> Found:
 
 
 def _ends(link: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(key, device) of the ends that are named."""
+    """List (key, device) of the ends that are named."""
     return [(key, link[key]) for key in ("from", "to") if isinstance(link.get(key), str)]
 
 
@@ -60,10 +61,11 @@ def _link_faults(links: Tables, known: list[str]) -> Found:
 
 
 def _alone(devices: Tables, links: Tables) -> Found:
-    """Devices no chain of links leads to from the first: whatever is placed there could never be fed."""
+    """Yield devices no chain of links joins to the first: whatever is placed there could never be fed."""
     named, pairs = _named(devices), [{name for _, name in _ends(link)} for _, link in links]
     reached = {name for _, name in named[:1]}
-    for _ in pairs:  # as many rounds as a chain can have links
+    # Invariant: after r rounds reached has every device that a chain of at most r links joins to the first.
+    for _ in pairs:
         reached = reached.union(*(pair for pair in pairs if pair & reached))
     for path, name in named:
         if name not in reached:

@@ -1,4 +1,4 @@
-"""From parsed TOML to a ``Platform``, or to everything that is wrong with it."""
+"""Build a ``Platform`` from parsed TOML, or list everything that is wrong with it."""
 
 import dataclasses
 import itertools
@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from impls.strict_toml import Faults, Field, Reader, near, short
+from impls.checks import near, short
+from impls.strict_toml import Faults, Field, Reader
 from impls.toml_lines import KeyPath
 
 from .platform import NEEDED, Platform, Slice
@@ -22,7 +23,7 @@ _QUANTITY = ("value", *_SOURCE, "spread")
 
 
 def build(data: Mapping[str, Any]) -> tuple[Platform | None, Faults]:
-    """(platform, nothing), or (None, the path and the sentence of everything that is wrong)."""
+    """Return (platform, no faults), or (None, the path and the sentence of everything that is wrong)."""
     if not data:
         return None, [((), "is empty: a platform has a name and at least one [[device]]")]
     reader = _Reader()
@@ -33,19 +34,19 @@ def build(data: Mapping[str, Any]) -> tuple[Platform | None, Faults]:
 
 @cache
 def _keys(of: type) -> dict[str, Field]:
-    """Every key that a table may have, by its name in a file."""
+    """Map every key that a table may have, as a file writes it, to its field."""
     named = ((field, *_name_and_units(field)) for field in dataclasses.fields(of))
     return {name + unit.ending: field for field, name, units in named for unit in units}
 
 
 def _name_and_units(field: Field) -> tuple[str, tuple[Unit, ...]]:
-    """How a file calls a field, and the units its key may end in."""
+    """Return how a file names a field, and the units its key may end in."""
     name, units = split(field.name)
     return field.metadata.get("key", name), units if field.metadata["shape"] == "number" else (COUNT,)
 
 
 class _Reader(Reader):
-    """Reads numbers in units of the writer's choice, each with the origin and the note that hold where it stands."""
+    """A reader of numbers in units of the writer's choice, each with the origin and the note of its surroundings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +70,7 @@ class _Reader(Reader):
         return built
 
     def _source(self, data: Mapping[str, Any], path: KeyPath) -> dict[str, str]:
-        """Origin and note that hold in a table: its own, else those around it. An origin brings a note of its own."""
+        """Find the origin and note of a table: its own, else those around it. An origin brings a note of its own."""
         own = {key: self.text(data[key], (*path, key), rules) for key, rules in _SOURCE.items() if key in data}
         if "origin" in own and "note" not in own:
             self.fault((*path, "origin"), 'states an origin without a note; name the source in note = "..."')
@@ -131,7 +132,7 @@ class _Reader(Reader):
         return f"{name} ({', '.join(unit.ending for unit in units)})"
 
     def unknown(self, word: str, of: type) -> str:
-        """Its unit is wrong, or its name."""
+        """Say what is wrong with an unknown key: its unit, or its name."""
         for field in sorted(dataclasses.fields(of), key=lambda field: -len(field.name)):
             name, units = _name_and_units(field)
             ending = word.removeprefix(name)

@@ -1,4 +1,4 @@
-"""A platform as the text of a platform file, which reads back as the same platform."""
+"""Write a platform as the text of a platform file, which reads back as the same platform."""
 
 import collections
 import dataclasses
@@ -13,9 +13,9 @@ Source = tuple[str, str]
 
 
 def to_toml(platform: Platform, comment: str = "") -> str:
-    """The text. The source that most numbers share is stated once, at the top; ``comment``, with its "#", above it."""
+    """Write the text. The source that most numbers share stands once, at the top, below ``comment`` with its "#"."""
     sources = (leaf.value for leaf in leaves(platform) if isinstance(leaf.value, Quantity))
-    ((common, _),) = collections.Counter((found.origin, found.note) for found in sources).most_common(1)
+    ((common, _),) = collections.Counter((quantity.origin, quantity.note) for quantity in sources).most_common(1)
     return comment + "\n".join(_table(platform, "", common)) + "\n"
 
 
@@ -56,5 +56,5 @@ def _number(field: str, quantity: Quantity, common: Source) -> str:
 
 
 def _text(words: str) -> str:
-    """Printable text in the quotes of TOML, which are those of JSON."""
+    """Quote printable text as TOML does, which is as JSON does."""
     return json.dumps(words, ensure_ascii=False)

@@ -1,1 +1,1 @@
-"""What others printed, held against the records and laws of this project; nothing here is an answer."""
+"""Hold others' printed numbers against the records and laws of this project; nothing here is an answer."""

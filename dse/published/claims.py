@@ -1,7 +1,7 @@
-"""Claims of the published documents, each with a verdict; the registry is the folder.
+"""Judge claims of the published documents, each with a verdict; the registry is the folder.
 
-A module ``dse/published/*_claims.py`` judges claims of one document: ``PAPER`` names it, ``ORDER`` is its place among
-the modules of that paper, and ``verdicts(found, quoted)`` takes records and quoted numbers and returns Claims.
+A module ``dse/published/*_claims.py`` judges claims of one document: ``PAPER`` is its short name, ``ORDER`` its place
+among the modules of that paper, and ``verdicts(found, quoted)`` takes records and quoted numbers and returns Claims.
 """
 
 import importlib
@@ -20,7 +20,7 @@ Verdict = Literal["confirmed", "refuted", "not testable here"]
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says, the verdict, and the numbers behind it."""
+    """A claim in the paper's words, the verdict, and the numbers behind it."""
 
     text: str
     verdict: Verdict
@@ -28,24 +28,24 @@ class Claim:
 
 
 def verdict_of(holds: bool) -> Verdict:
-    """Of a claim that can be tested."""
+    """Return the verdict of a claim that can be tested."""
     return "confirmed" if holds else "refuted"
 
 
 def _modules() -> list[ModuleType]:
-    """Those of all papers, by paper and order."""
+    """Import the modules of all papers, by paper and order."""
     names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]
-    found = [importlib.import_module(f"{__package__}.{name}") for name in names if name.endswith("_claims")]
-    return sorted(found, key=lambda module: (module.PAPER, module.ORDER))
+    modules = [importlib.import_module(f"{__package__}.{name}") for name in names if name.endswith("_claims")]
+    return sorted(modules, key=lambda module: (module.PAPER, module.ORDER))
 
 
 def papers() -> list[str]:
-    """Every document that a module judges claims of."""
+    """List the short name of every document that a module judges claims of."""
     return list(dict.fromkeys(module.PAPER for module in _modules()))
 
 
 def judged(paper: str, found: Sequence[Measurement], results: Path) -> list[Claim]:
-    """All claims of a paper, held against records and what is quoted in a results folder.
+    """Judge all claims of a paper by the records and by the numbers quoted in a results folder.
 
     RecordError where a claim needs a number that is not quoted.
     """

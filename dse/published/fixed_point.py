@@ -1,8 +1,8 @@
-"""What fixed-point leaves change: draws by the leaves that the FPGA's twin holds, against their float64 probabilities.
+"""Compute what fixed-point leaves change: samples by the leaves of the FPGA's twin, against float64 probabilities.
 
-The twin's descent is exact (its own tests), so a leaf's chance is its stored value over the sum of all. Draws are
+The twin's descent is exact (its own tests), so a leaf's chance is its stored value over the sum of all. Samples are
 multinomial by those chances, not by descents, and Pearson's chi-square asks whether they could come from the float64
-ones. More leaves or more draws tell the two apart at more bits.
+ones. More leaves or more samples tell the two apart at more bits.
 """
 
 import functools
@@ -17,12 +17,12 @@ import impls
 CAPACITY = 1 << 16
 DRAWS = 1 << 22
 LEVEL = 0.001
-"""A p-value at most this fails."""
+"""Significance: a p-value at most this fails."""
 LEAST_EXPECTED = 5.0
-"""Leaves that expect fewer draws are counted together."""
+"""Leaves that expect fewer samples are counted together."""
 WIDTHS: tuple[int, ...] = (*range(6, 25), 28, 32, 36, 40)
 URAM_BITS = 36
-"""Two such leaves fill a row of UltraRAM."""
+"""Width of a leaf, two of which fill a row of UltraRAM."""
 SKEWS = {"uniform": 0.0, "rank^-0.2": 0.2, "rank^-0.6": 0.6, "rank^-1.0": 1.0}
 """Priorities: uniform on [0, 1), or the leaf of rank r holds r^-exponent, as proportional PER gives it with alpha."""
 
@@ -31,10 +31,11 @@ Reals = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Fit:
-    """One width and skew. ``lost``: probability of the leaves stored as 0; ``zeros``: how many of them there are.
+    """A test of one width and skew.
 
-    ``needed``: draws at which the expected statistic reaches the critical value, so that about half of all tries see
-    the difference; inf where nothing is rounded.
+    ``lost``: probability of the leaves stored as 0; ``zeros``: how many of them there are. ``needed``: samples at which
+    the expected statistic reaches the critical value, so that about half of all tries see the difference; inf where
+    nothing is rounded.
     """
 
     skew: str
@@ -47,13 +48,13 @@ class Fit:
 
     @property
     def passes(self) -> bool:
-        """Whether the draws look like those of float64."""
+        """True where the samples look like those of float64."""
         return self.p_value > LEVEL
 
 
 @functools.cache
 def priorities(skew: str, capacity: int = CAPACITY) -> Reals:
-    """Leaves ``[N]`` of a skew, before they are stored."""
+    """Compute the leaves ``[N]`` of a skew, before they are stored."""
     exponent = SKEWS[skew]
     if not exponent:
         return np.random.default_rng(capacity).random(capacity)
@@ -61,28 +62,29 @@ def priorities(skew: str, capacity: int = CAPACITY) -> Reals:
 
 
 def stored(leaves: Reals, leaf_bits: int) -> tuple[Reals, int]:
-    """(what the leaves hold, fraction_bits): the most fraction bits that still hold the largest of them."""
+    """Round leaves to ``leaf_bits``: (stored values ``[N]``, fraction_bits, the most that still hold the largest)."""
     most = (1 << leaf_bits) - 1
     largest = float(leaves.max())
     fraction_bits = math.floor(math.log2(most / largest)) + 1
+    # Invariant: no larger number of fraction bits holds the largest leaf.
     while np.rint(math.ldexp(largest, fraction_bits)) > most:
         fraction_bits -= 1
     tree = impls.make("fpga", leaves.size, dtype="float64", leaf_bits=leaf_bits, fraction_bits=fraction_bits)
-    held: Reals = tree.rounded(leaves)
-    return held, fraction_bits
+    rounded: Reals = tree.rounded(leaves)
+    return rounded, fraction_bits
 
 
 def lost(skew: str, leaf_bits: int, capacity: int) -> tuple[int, float]:
-    """(leaves of positive priority stored as 0, their probability)."""
+    """Return (leaves of positive priority stored as 0, their probability)."""
     leaves = priorities(skew, capacity)
-    held, _ = stored(leaves, leaf_bits)
-    gone = (held == 0) & (leaves > 0)
+    kept, _ = stored(leaves, leaf_bits)
+    gone = (kept == 0) & (leaves > 0)
     return int(gone.sum()), float(leaves[gone].sum() / leaves.sum())
 
 
 @functools.cache
 def fits() -> tuple[Fit, ...]:
-    """Every skew and width."""
+    """Test every skew and width."""
     return tuple(_fit(skew, bits) for skew in SKEWS for bits in WIDTHS)
 
 
@@ -90,15 +92,15 @@ def _fit(skew: str, leaf_bits: int) -> Fit:
     from scipy.stats import chi2  # noqa: PLC0415  # heavy
 
     leaves = priorities(skew)
-    held, fraction_bits = stored(leaves, leaf_bits)
-    wanted, given = leaves / leaves.sum(), held / held.sum()
-    counts = np.random.default_rng(DRAWS).multinomial(DRAWS, given).astype(np.float64)
+    kept, fraction_bits = stored(leaves, leaf_bits)
+    wanted, chances = leaves / leaves.sum(), kept / kept.sum()
+    counts = np.random.default_rng(DRAWS).multinomial(DRAWS, chances).astype(np.float64)
     seen, expected = _pooled(counts, DRAWS * wanted), _pooled(DRAWS * wanted, DRAWS * wanted)
     statistic = float(((seen - expected) ** 2 / expected).sum())
     freedom = leaves.size - 1
     beyond = float(chi2.isf(LEVEL, freedom)) - freedom  # of what is expected where nothing differs
-    distance = float(((given - wanted)[wanted > 0] ** 2 / wanted[wanted > 0]).sum())
-    gone = (held == 0) & (leaves > 0)
+    distance = float(((chances - wanted)[wanted > 0] ** 2 / wanted[wanted > 0]).sum())
+    gone = (kept == 0) & (leaves > 0)
     return Fit(
         skew,
         leaf_bits,
@@ -111,17 +113,17 @@ def _fit(skew: str, leaf_bits: int) -> Fit:
 
 
 def _pooled(values: Reals, expected: Reals) -> Reals:
-    """Values by leaf, those of leaves that expect few draws as one."""
+    """Sum values by leaf, those of leaves that expect few samples as one."""
     few = expected < LEAST_EXPECTED
     return np.append(values[~few], values[few].sum()) if few.any() else values
 
 
 def least_bits(skew: str) -> int:
-    """The smallest width from which on every wider one passes too."""
+    """Find the smallest width from which on every wider one passes too."""
     failing = [fit.leaf_bits for fit in fits() if fit.skew == skew and not fit.passes]
     return min(bits for bits in WIDTHS if bits > max(failing, default=0))
 
 
 def fit_of(skew: str, leaf_bits: int) -> Fit:
-    """That of one skew and width."""
+    """Return the test of one skew and width."""
     return next(fit for fit in fits() if (fit.skew, fit.leaf_bits) == (skew, leaf_bits))

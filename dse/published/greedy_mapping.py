@@ -1,12 +1,12 @@
-"""The published mapping algorithm, its readings, and the optimum of the same simple model.
+"""Run the published mapping algorithm, its readings, and the optimum of the same simple model.
 
-Seed 3, Algorithm 3, maps two primitives (Learner; RMM, the replay management) from one table of throughputs, and then
+[Zhang2023, Alg. 3] maps two primitives (Learner; RMM, the replay management) from one table of throughputs, and then
 the data storage. Its model: a step takes the longer of the two times, and on a GPU, which both then share, their sum.
 Lines 6 and 7 are to take the GPU from the RMM where that helps. They come after line 5 has chosen, in a listing whose
 indentation is lost to us, so they have two readings: after the loop over primitives, where nothing looks at the table
 again (``printed``), or inside it, between the learner's turn and the RMM's (``recomputed``).
 
-Letters: E words of a record, T seconds of a step, one over its throughput. The model knows no links and no budgets.
+Letters: E words of a record, T seconds of a step, one over its throughput. The model has no links and no budgets.
 """
 
 import itertools
@@ -29,8 +29,8 @@ class DeviceTable:
     """Seconds of a step by (primitive, device); every primitive on every device.
 
     ``together``: seconds of a primitive (first) beside another one (second) on a device (third), where that was
-    measured: then they run at once, and so long. Elsewhere primitives take turns on the ``shared`` devices, and do not
-    disturb each other on the others.
+    measured: then they run at once, and take so long. Elsewhere primitives take turns on the ``shared`` devices, and do
+    not disturb each other on the others. ProblemError for a time that is missing or not above 0.
     """
 
     seconds: Mapping[tuple[str, str], float]
@@ -45,12 +45,12 @@ class DeviceTable:
 
     @property
     def primitives(self) -> tuple[str, ...]:
-        """In the order of the table."""
+        """Primitives in the order of the table."""
         return tuple(dict.fromkeys(primitive for primitive, _ in self.seconds))
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """In the order of the table."""
+        """Devices in the order of the table."""
         return tuple(dict.fromkeys(device for _, device in self.seconds))
 
 
@@ -64,8 +64,9 @@ class Mapped:
 
 
 def step_seconds(table: DeviceTable, device: Mapping[str, str]) -> float:
-    """Of a mapping of every primitive: the longest time of a device."""
+    """Compute the step of a mapping of every primitive: the longest time of a device."""
     longest = 0.0
+    # Invariant: longest is the longest time of the devices before this one.
     for here in table.devices:
         members = [primitive for primitive in table.primitives if device[primitive] == here]
         alone = [table.seconds[member, here] for member in members]
@@ -78,7 +79,7 @@ def step_seconds(table: DeviceTable, device: Mapping[str, str]) -> float:
 
 
 def printed(table: DeviceTable) -> Mapped:
-    """Lines 4 to 8 with the removal after the loop: it comes too late to change anything.
+    """Map by lines 4 to 8 with the removal after the loop: it comes too late to change anything.
 
     Line 5 has no rule for ties; here the first device of the table wins.
     """
@@ -87,7 +88,7 @@ def printed(table: DeviceTable) -> Mapped:
 
 
 def heeded(learner: Reals, rmm: Reals, devices: Sequence[str], tested: Sequence[str]) -> Reals:
-    """T_R after the removal, from T_L and T_R, each [tables, devices]: infinite where the RMM may not use a device.
+    """Return T_R after the removal, from T_L and T_R, each [tables, devices]: inf where the RMM may not use a device.
 
     That is the GPU, where it is the learner's and the RMM is at least as fast as that learner on a tested device.
     """
@@ -100,24 +101,24 @@ def heeded(learner: Reals, rmm: Reals, devices: Sequence[str], tested: Sequence[
 
 
 def recomputed(table: DeviceTable) -> Mapped:
-    """The removal inside the loop, so that the RMM's argmax sees it; the test looks at the FPGA only."""
+    """Map with the removal inside the loop, so that the RMM's argmax sees it; the test looks at the FPGA only."""
     return _removing(table, tuple(device for device in table.devices if device == FPGA))
 
 
 def dissertation(table: DeviceTable) -> Mapped:
-    """Seed 4, section 4.4.2: the test looks at every device but the GPU."""
+    """Map as [Zhang2022, 4.4.2]: the test looks at every device but the GPU."""
     return _removing(table, tuple(device for device in table.devices if device != GPU))
 
 
 def learner_first(table: DeviceTable) -> Mapped:
-    """The learner where it is fastest, then the RMM where the step is shortest: greedy without the flawed test."""
+    """Map the learner where it is fastest, then the RMM where the step is shortest: greedy without the flawed test."""
     learner = min(table.devices, key=lambda device: table.seconds[LEARNER, device])
     best = min(table.devices, key=lambda device: step_seconds(table, {LEARNER: learner, RMM: device}))
     return _mapped(table, {LEARNER: learner, RMM: best}, 2 * len(table.devices))
 
 
 def joint(table: DeviceTable) -> Mapped:
-    """The shortest step of all mappings of all primitives; of equal ones that on fewest devices, then the first."""
+    """Find the mapping of all primitives with the shortest step; of equal ones fewest devices decide, then order."""
     mappings = [
         dict(zip(table.primitives, devices, strict=True))
         for devices in itertools.product(table.devices, repeat=len(table.primitives))
@@ -135,16 +136,17 @@ VARIANTS: dict[str, Callable[[DeviceTable], Mapped]] = {
 
 
 def traffic_words(batch: int, actors: int, record: int) -> dict[str, int]:
-    """Line 11: words a gradient step that a primitive exchanges with the data storage."""
+    """Count, by line 11, the words a gradient step that a primitive exchanges with the data storage."""
     return {RMM: batch, LEARNER: batch * record, ACTORS: actors * record}
 
 
 def printed_storage(device: Mapping[str, str], words: Mapping[str, int]) -> tuple[str, int]:
-    """Lines 9 to 16: device of the data storage, and the traffic it is believed to cause.
+    """Choose by lines 9 to 16: (device of the data storage, the traffic it is believed to cause).
 
     Beside each primitive in turn, the words of all others are charged, even of those on the same device.
     """
     chosen, least = "", float("inf")
+    # Invariant: chosen is the device with the least charge so far, the first of equals.
     for beside in (LEARNER, ACTORS, RMM):
         total = sum(words[other] for other in (LEARNER, ACTORS, RMM) if other != beside)
         if total < least:
@@ -153,18 +155,18 @@ def printed_storage(device: Mapping[str, str], words: Mapping[str, int]) -> tupl
 
 
 def storage_words(device: Mapping[str, str], words: Mapping[str, int], storage: str) -> int:
-    """Words a step that cross to or from a data storage: those of the primitives that are elsewhere."""
+    """Count the words a step to or from a data storage: those of the primitives that are elsewhere."""
     return sum(amount for primitive, amount in words.items() if device[primitive] != storage)
 
 
 def best_storage(device: Mapping[str, str], words: Mapping[str, int]) -> tuple[str, int]:
-    """The device of a primitive where the fewest words cross, the first of equals by name, and how many."""
+    """Find the device of a primitive where the fewest words cross, the first of equals by name, and how many."""
     chosen = min(sorted(set(device.values())), key=lambda storage: storage_words(device, words, storage))
     return chosen, storage_words(device, words, chosen)
 
 
 def table_problem(table: DeviceTable) -> Problem:
-    """The simple model of Learner and RMM as an instance of ours: ``training_hz`` is one over ``step_seconds``.
+    """Pose the simple model of Learner and RMM as a ``Problem``: ``training_hz`` is one over ``step_seconds``.
 
     The RMM is the sampling part. The three others take no time to speak of, on a device of their own. Two batches are
     at most in two places, so with D = 3 the loop never binds.
@@ -197,7 +199,7 @@ def _option(part: Part, device: str, engine: str, seconds: float) -> Option:
 
 
 def _removing(table: DeviceTable, tested: Sequence[str]) -> Mapped:
-    """The RMM may not use the learner's GPU if it is at least as fast as that learner on a tested device."""
+    """Map without the learner's GPU for an RMM at least as fast as that learner on a tested device."""
     devices = table.devices
     learner, rmm = (np.array([[table.seconds[one, device] for device in devices]]) for one in (LEARNER, RMM))
     left = heeded(learner, rmm, devices, tested)

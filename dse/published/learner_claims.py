@@ -1,8 +1,8 @@
-"""Seed 3's claims about its learner on an FPGA (Tables III and V to VII, Fig. 11), each computed again: modeled.
+"""Judge the claims of [Zhang2023] about its learner on an FPGA (Tables III and V to VII, Fig. 11) by modeling it again.
 
 The clock and the percentages of Table VI are in ``rmm_device``. The bars of Fig. 11 have no numbers, and no TITAN Xp
 was measured. What can be checked is whether the learner's modeled curve leaves room for the crossings that the text
-tells, given the two GPU times which Table VII implies.
+states, given the two GPU times which Table VII implies.
 """
 
 from collections.abc import Sequence
@@ -16,19 +16,18 @@ from . import learner_points
 from .claims import Claim, Verdict, verdict_of
 from .quoted import Quoted
 
-PAPER, ORDER = "seed 3", 2
+PAPER, ORDER = "[Zhang2023]", 2
 TOLERANCE = 0.1
-"""A size or rate further off than this refutes, as does a design that much slower than another."""
+"""Relative error of a size or rate, or loss of a design against another, beyond which a claim is refuted."""
 ROUNDING = 0.005
-"""Of a number printed with three digits."""
-MEGABYTE = 8e6
-"""Bits of it."""
+"""Relative error of a number printed with three digits."""
+MEGABYTE = 8e6  # bits
 ALL_ACTIONS = 18
-"""Of the Arcade Learning Environment, for which one network fits every game."""
+"""Actions of the Arcade Learning Environment, for which one network fits every game."""
 
 
 def verdicts(_: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
-    """MACs, stages, parallelism, units, memory, LUTs; CartPole's and Hopper's throughput, the crossings of Fig. 11."""
+    """Judge MACs, stages, parallelism, units, memory, LUTs, throughputs, and the crossings of Fig. 11."""
     macs = [_critic_macs(quoted, name) for name in ("CartPole", "Hopper")]
     sizes = (_pong_macs, _stages, _data_parallel, _units, _integer_factor, _dqn_memory, _ddpg_memory, _luts)
     times = (_cartpole_throughput, _hopper_throughput, _cartpole_curve, _hopper_curve, _pong_curve)
@@ -53,7 +52,7 @@ def _critic_macs(quoted: Quoted, name: str) -> Claim:
 
 
 def _all_macs(network: Network) -> int:
-    """Of a sample in training."""
+    """Count the MACs of a sample in training: forward, backward and weight gradients."""
     return sum(stage.gemm.macs for stage in stages(network))
 
 
@@ -65,7 +64,7 @@ def _pong_macs(quoted: Quoted) -> Claim:
         f"Pong's network, the ConvNet in [14], has {row['macs'] / 1e6:g}M MACs (Table III).",
         _near(cited.macs, row["macs"], ROUNDING),
         f"computed: the network of [14] has {cited.macs / 1e6:.2f}M, its successor in Nature {nature.macs / 1e6:.2f}M. "
-        f"The dissertation's Table 5.1 pads that one: {padded.macs / 1e6:.2f}M with {row['actions']:g} actions, "
+        f"Table 5.1 of [Zhang2022] pads that one: {padded.macs / 1e6:.2f}M with {row['actions']:g} actions, "
         f"{_with_biases(padded) / 1e6:.3f}M if each bias counts, {_with_biases(full) / 1e6:.3f}M so with all "
         f"{ALL_ACTIONS} actions, which rounds to the number printed",
     )
@@ -79,33 +78,33 @@ def _stages(_: Quoted) -> Claim:
     network = parse("cartpole")
     kinds = [stage.kind for stage in stages(network)]
     layers = len(network.layers)
-    told = " + ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+    counted = " + ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
     return Claim(
-        "A pipeline for L layers has n = 3 L stages (IV-B); n = 3 (L - 1) in the dissertation.",
+        "A pipeline for L layers has n = 3 L stages (IV-B); n = 3 (L - 1) in [Zhang2022].",
         verdict_of(len(kinds) == 3 * layers),
-        f"computed for L = {layers}: {told} = {len(kinds)}. Seed 3's L counts layers of weights, the dissertation's "
-        f"layers of neurons, {layers + 1} here, input included: the same stages",
+        f"computed for L = {layers}: {counted} = {len(kinds)}. L of [Zhang2023] counts layers of weights, that of "
+        f"[Zhang2022] layers of neurons, {layers + 1} here, input included: the same stages",
     )
 
 
 def _data_parallel(quoted: Quoted) -> Claim:
     pipelines = int(quoted["seed3.table_vi.parameters.data_parallel"])
     budget = learner_points.published_slices(quoted)
-    told, slower = [], 0.0
+    compared, slower = [], 0.0
     for name, batch in (("cartpole", 16384), ("hopper", 32), ("hopper", 16384)):
         network = parse(name)
         own = learner_points.best(network, batch, budget)
-        held = learner_points.best(network, batch, budget, pipelines)
-        slower = max(slower, held.cycles / own.cycles - 1)
-        told.append(
+        printed = learner_points.best(network, batch, budget, pipelines)
+        slower = max(slower, printed.cycles / own.cycles - 1)
+        compared.append(
             f"{name} at B = {batch:,}: DP = {own.design.pipelines} takes {own.cycles:,.0f} cycles, DP = {pipelines} at "
-            f"best {held.cycles:,.0f} ({held.cycles / own.cycles - 1:+.0%})"
+            f"best {printed.cycles:,.0f} ({printed.cycles / own.cycles - 1:+.0%})"
         )
     return Claim(
         f"The exploration returns DP = {pipelines} pipelines of PI = BS/{pipelines} samples (Table VI).",
         verdict_of(slower <= TOLERANCE),
-        f"computed: BS is the batch size B (B/{pipelines} in the dissertation), not S, and DP x PI = B. By seed 3's "
-        f"own formula, within two SLRs, the best number depends on network and batch: {'; '.join(told)}",
+        f"computed: BS is the batch size B (B/{pipelines} in [Zhang2022]), not S, and DP x PI = B. By the "
+        f"paper's own formula, within two SLRs, the best number depends on network and batch: {'; '.join(compared)}",
     )
 
 
@@ -119,7 +118,7 @@ def _units(quoted: Quoted) -> Claim:
         f"computed: with {FP32.dsp} DSP an fp32 MAC, an adder of 2 and a multiplier of 3 (assumed: default HLS cores), "
         f"these are {dqn // FP32.dsp} units and {left[0]} DSP, and {ddpg // FP32.dsp} units and {left[1]}: whole "
         f"operators, so fp32 is plausible. How many an exploration takes depends on a network, batch and f that are "
-        f"not told. The CartPole learner that Table VII's time implies needs {balanced}: DDPG's must be Hopper's",
+        f"not printed. The CartPole learner that Table VII's time implies needs {balanced}: DDPG's must be Hopper's",
     )
 
 
@@ -140,7 +139,7 @@ def _integer_factor(quoted: Quoted) -> Claim:
 
 
 def _megabytes(network: Network, pipelines: int) -> float:
-    """Of a learner's buffers; units do not change them."""
+    """Compute the MB of a learner's buffers, which units do not change."""
     return resources(learner_points.balanced(network, pipelines, network.macs)).sram_bits / MEGABYTE
 
 
@@ -169,7 +168,7 @@ def _ddpg_memory(quoted: Quoted) -> Claim:
         _near(critic, printed, TOLERANCE),
         f"computed: weights, gradients and activations of Hopper's critic with DP = {pipelines} are {critic:.1f} MB. "
         f"Actor and target networks, which are not modeled, have as many parameters each: four times that are "
-        f"{4 * critic:.1f}. What else is stored is not told; blocks that are not full count in whole",
+        f"{4 * critic:.1f}. What else is stored is not printed; blocks that are not full count in whole",
     )
 
 
@@ -178,7 +177,7 @@ def _luts(quoted: Quoted) -> Claim:
     percent, whole = quoted["seed3.table_vi.ddpg_percent.lut"], quoted["alveo_u200.whole.lut"]
     printed = rows["ddpg"]["lut"]
     by_percent = percent / 100 * whole
-    each = {row: numbers["lut"] / (numbers["dsp"] / FP32.dsp) for row, numbers in rows.items()}
+    each = {row: taken["lut"] / (taken["dsp"] / FP32.dsp) for row, taken in rows.items()}
     return Claim(
         f"The DDPG learner takes {printed / 1e3:g}K LUT, {percent:g} % (Table VI).",
         _near(printed, by_percent, TOLERANCE),
@@ -189,16 +188,13 @@ def _luts(quoted: Quoted) -> Claim:
     )
 
 
-# Times
-
-
 def _rate(quoted: Quoted, name: str) -> float:
-    """Gradient steps a second of a row of Table VII."""
+    """Compute the gradient steps a second of a row of Table VII."""
     return quoted[f"{name}.watts"] * quoted[f"{name}.gps_per_watt"]
 
 
 def _printed_dsp(quoted: Quoted, row: str) -> Budget:
-    """As many DSP as are printed, and whatever else it takes."""
+    """Bound DSP by the printed number, and nothing else."""
     return Budget(dsp=int(quoted[f"seed3.table_vi.{row}.dsp"]))
 
 

@@ -1,4 +1,4 @@
-"""How much the published mapping algorithm and its readings lose: against the joint optimum, over random tables.
+"""Measure how much the published mapping algorithm and its readings lose against the joint optimum, on random tables.
 
 In each table the times of learner and RMM (T_L, T_R) on three devices are log-uniform over two decades and independent.
 The model is that of ``greedy_mapping``: the longer time, or their sum where both are on the GPU.
@@ -18,7 +18,10 @@ SEED = 20230701
 
 @dataclass(frozen=True)
 class Loss:
-    """Of a variant: how many of ``tables`` are not optimal; step time over the optimum's, mean over those and worst."""
+    """The loss of a variant: how many of ``tables`` are not optimal, and step time over the optimum's on those.
+
+    ``mean``: over the tables that are not optimal; ``worst``: the largest of all.
+    """
 
     variant: str
     tables: int
@@ -28,18 +31,18 @@ class Loss:
 
     @property
     def share(self) -> float:
-        """Of tables on which the mapping is not optimal."""
+        """The share of tables on which the mapping is not optimal."""
         return self.suboptimal / self.tables
 
 
 def random_tables(tables: int = TABLES, seed: int = SEED) -> tuple[Reals, Reals]:
-    """T_L and T_R [tables, devices]."""
-    drawn = 10 ** np.random.default_rng(seed).uniform(0.0, DECADES, (2, tables, len(DEVICES)))
-    return drawn[0], drawn[1]
+    """Sample T_L and T_R [tables, devices]."""
+    sampled = 10 ** np.random.default_rng(seed).uniform(0.0, DECADES, (2, tables, len(DEVICES)))
+    return sampled[0], sampled[1]
 
 
 def ratios(learner: Reals, rmm: Reals) -> dict[str, Reals]:
-    """Step time of each variant over the joint optimum's [tables], from T_L and T_R [tables, devices]."""
+    """Compute each variant's step time over the joint optimum's [tables], from T_L and T_R [tables, devices]."""
     both = np.maximum(learner[:, :, None], rmm[:, None, :])
     gpu = DEVICES.index(GPU)
     both[:, gpu, gpu] = learner[:, gpu] + rmm[:, gpu]
@@ -52,9 +55,9 @@ def ratios(learner: Reals, rmm: Reals) -> dict[str, Reals]:
 
 
 def losses(tables: int = TABLES, seed: int = SEED) -> tuple[Loss, ...]:
-    """Of each variant of ``greedy.VARIANTS``, in its order."""
-    found = []
+    """Compute the loss of each variant of ``greedy_mapping.VARIANTS``, in its order."""
+    results = []
     for name, ratio in ratios(*random_tables(tables, seed)).items():
         worse = ratio[ratio > 1]
-        found.append(Loss(name, tables, worse.size, float(worse.mean()) if worse.size else 1.0, float(ratio.max())))
-    return tuple(found)
+        results.append(Loss(name, tables, worse.size, float(worse.mean()) if worse.size else 1.0, float(ratio.max())))
+    return tuple(results)

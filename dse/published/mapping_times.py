@@ -1,14 +1,14 @@
-"""The times of Table V's problems: seed 3's platform as any question sees it, and what is printed of its learners.
+"""Give the times of Table V's problems: the platform of [Zhang2023] as any question sees it, and its printed learners.
 
-Fixed as seed 3 has it: K = 2, one thread of a processor for the replay management, D = 50. Actors have a core: the
-published objective leaves them out. A learner on the CPU takes as many of the other cores as it likes.
+Fixed as there: K = 2, one thread of a processor for the replay management, D = 50. Actors have a core: the published
+objective leaves them out. A learner on the CPU takes as many of the other cores as it likes.
 
-Letters: B batch, K fanout, D batches drawn ahead; C (CPU), G (GPU) and F (FPGA) in names of mappings.
+Letters: B batch, K fanout, D batches sampled ahead; C (CPU), G (GPU) and F (FPGA) in names of mappings.
 """
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from impls.fpga.learner import ledger
@@ -32,17 +32,17 @@ LETTERS = {device: letter for letter, device in DEVICES.items()}
 
 
 def asked(quoted: Quoted) -> list[tuple[str, int]]:
-    """(workload, batch) of every configuration, as quoted."""
+    """List (workload, batch) of every configuration, as quoted."""
     found = (name.removeprefix(f"{TABLE}.").split(".") for name in quoted.numbers if name.startswith(f"{TABLE}."))
     return list(dict.fromkeys((workload, int(batch)) for workload, batch, _ in found))
 
 
 def pins(quoted: Quoted, name: str, batch: int) -> dict[str, Estimate]:
-    """A learner's time by device, where it need not be modeled from the device alone.
+    """Return a learner's time by device, where it need not be modeled from the device alone.
 
     Quoted, where Table VII prints a rate: a mapping that is s times slower than the optimal one takes s / rate. That is
     its learner's time where it waits for the learner, as the text says of these; not where both share a GPU. CartPole's
-    learner on the FPGA is at other batches the design that its rate implies, by seed 3's cycle law.
+    learner on the FPGA is at other batches the design that its rate implies, by the cycle law of [Zhang2023].
     """
     is_cartpole = name == "cartpole_ddpg"
     where = f"{'seed3' if is_cartpole else 'seed3_learner'}.table_vii.{name.partition('_')[0]}"
@@ -74,30 +74,35 @@ def _built(results: Path, name: str, batch: int) -> tuple[Problem, Workload]:
 
 
 def problem_of(quoted: Quoted, results: Path, name: str, batch: int) -> tuple[Problem, Workload]:
-    """With pinned times in the place of modeled ones: the fastest learner of a device has it, others in proportion."""
+    """Pose a problem with pinned times for modeled ones: a device's fastest learner takes it, others in proportion."""
     problem, workload = _built(results, name, batch)
     for device, pinned in pins(quoted, name, batch).items():
-        learners = problem.options["learner"]
-        factor = pinned.value / fastest(learners)[LETTERS[device]].value
-        made = tuple(slower(one, factor, pinned) if one.device == device else one for one in learners)
-        problem = dataclasses.replace(problem, options={**problem.options, "learner": made})
+        factor = pinned.value / learners(problem)[LETTERS[device]].value
+        options = problem.options["learner"]
+        problem = problem.having(
+            "learner", *(slower(one, factor, pinned) if one.device == device else one for one in options)
+        )
     return problem, workload
 
 
 def slower(option: Option, factor: float, pinned: Estimate | None = None) -> Option:
-    """With its time times a factor, and the source of another one."""
+    """Multiply an option's time by a factor; with ``pinned``, take the source of that time."""
     time = option.time.scaled(factor)
     if pinned:
         time = Estimate(time.value, time.value, time.value, pinned.rests_on)
     return dataclasses.replace(option, time=time)
 
 
-def trees(problem: Problem) -> tuple[Option, ...]:
-    """Options of updating that have the whole time of a tree: those that sampling on their device joins."""
-    return tuple(one for one in problem.options["updating"] if not any(name.endswith(" alone") for name in one.needs))
+def learners(problem: Problem) -> dict[str, Estimate]:
+    """Give the time of each device's fastest learner, by letter."""
+    return _fastest((option.device, option.time) for option in problem.options["learner"])
 
 
-def fastest(options: Sequence[Option]) -> dict[str, Estimate]:
-    """By letter."""
-    ordered = sorted(options, key=lambda one: -one.seconds)
-    return {LETTERS[one.device]: one.time for one in ordered}
+def trees(problem: Problem) -> dict[str, Estimate]:
+    """Give the time of each device's fastest sum tree, which samples and updates there, by letter."""
+    alone = (pair for pair in problem.trees if pair[0].device == pair[1].device)
+    return _fastest((sampling.device, sampling.time + updating.time) for sampling, updating in alone)
+
+
+def _fastest(times: Iterable[tuple[str, Estimate]]) -> dict[str, Estimate]:
+    return {LETTERS[device]: time for device, time in sorted(times, key=lambda pair: -pair[1].value)}

@@ -1,7 +1,7 @@
-"""Seed 3's Table V once more: eleven published mappings, what Algorithm 3 gives, and the exact optimum.
+"""Map Table V of [Zhang2023] once more: eleven published mappings, what Algorithm 3 gives, and the exact optimum.
 
-All three from the same times: those that any question about seed 3's platform is answered with (``mapping/build``), and
-in their place what Tables V and VII print or imply, for the few learners whose rate they tell.
+All three from the same times: those of any question about that platform (``mapping/build``), and in their place what
+Tables V and VII print or imply, for the few learners whose rate they state.
 
 A mapping is three letters, learner-RMM-storage: C (CPU), G (GPU), F (FPGA). Where several are as fast, the rule of
 ``solver/objectives`` decides: fewest devices, then fewest bytes.
@@ -17,26 +17,25 @@ from impls.training import Workload
 from impls.training.sizes import layout_of
 
 from ..estimate import Estimate
-from ..mapping.answer import JOINED
 from ..solver.infeasible import Infeasible
 from ..solver.objectives import EPSILONS, bottleneck
-from ..solver.problem import LOOP, Configuration, Part, Problem
+from ..solver.problem import LOOP, Configuration, Option, Part, Problem
 from ..solver.search import Found, solve
 from .greedy_mapping import ACTORS, LEARNER, RMM, DeviceTable, printed, printed_storage, traffic_words
-from .mapping_times import DEVICES, LETTERS, TABLE, asked, fastest, problem_of, slower, trees
+from .mapping_times import DEVICES, LETTERS, TABLE, asked, learners, problem_of, slower, trees
 from .quoted import Quoted
 
 EPSILON = EPSILONS["training"]
-WORD_BYTES = 4  # of seed 3's E
+WORD_BYTES = 4  # of E in [Zhang2023]
 FACTORS = tuple(2.0 ** (power / 2) for power in range(-8, 9))
-"""On all times of a device, for robustness."""
+"""Factors on all times of a device, for robustness."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A mapping and the best there is to have from it; ``lacks`` says why nothing, and then ``hz`` is 0.
+    """A mapping with its best configuration; ``lacks`` says why there is none, and then ``hz`` is 0.
 
-    ``bottleneck``: what is always busy if actors keep up, with what it is busy with.
+    ``bottleneck``: the engine that is always busy if actors keep up, with its parts.
     """
 
     mapping: str
@@ -48,13 +47,13 @@ class Judged:
 
     @property
     def pair(self) -> str:
-        """Learner-RMM."""
+        """The learner-RMM pair in letters."""
         return self.mapping.rpartition("-")[0]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One configuration of Table V.
+    """A configuration of Table V.
 
     ``ties``: other mappings as fast as ours, by the tie rule. ``learner``, ``rmm``: the fastest by letter, of those
     that run there. ``limit_hz``: of the fastest learner alone. ``baselines``: other mappings that are printed, each
@@ -76,45 +75,45 @@ class Row:
 
     @property
     def agrees(self) -> bool:
-        """Whether ours is the published mapping."""
+        """True where ours is the published mapping."""
         return self.ours.mapping == self.published.mapping
 
     @property
     def reason(self) -> str:
-        """Why ours is another one, or how this one came to be chosen, from the numbers alone."""
+        """The reason why ours is another one, or how this one came to be chosen, from the numbers alone."""
         if self.agrees:
             return _chosen(self.ours, self.ties)
         return _differs(self.published, self.ours) + ("" if self.same_pair else self._what_it_takes())
 
     @property
     def same_pair(self) -> bool:
-        """Whether learner and RMM are where they are published to be."""
+        """True where learner and RMM are on the published devices."""
         return self.ours.pair == self.published.pair
 
     def _what_it_takes(self) -> str:
-        """On which device's times, and by how much, the published pair hangs."""
-        told = []
+        """Say on which device's times, and by how much, the published pair depends."""
+        needed = []
         for letter, ends in self.holds.items():
             if ends and not ends[0] <= 1 <= ends[1]:
                 bound = f"at most {ends[1]:.2g}" if ends[1] < 1 else f"at least {ends[0]:.2g}"
-                told.append(f"{DEVICES[letter]} times {bound} of these")
-        return f"; {self.published.pair} would take {', or '.join(told)}" if told else ""
+                needed.append(f"{DEVICES[letter]} times {bound} of these")
+        return f"; {self.published.pair} would take {', or '.join(needed)}" if needed else ""
 
 
 def rows(quoted: Quoted, results: Path) -> list[Row]:
-    """All configurations that are quoted, in the order of the table."""
+    """Compute all configurations that are quoted, in the order of the table."""
     return [row(quoted, results, *where) for where in asked(quoted)]
 
 
 def row(quoted: Quoted, results: Path, name: str, batch: int) -> Row:
-    """One configuration."""
+    """Compute one configuration of the table."""
     problem, workload = problem_of(quoted, results, name, batch)
     speedups = quoted.table(f"{TABLE}.{name}.{batch}")
     printed_best = next(mapping for mapping, speedup in speedups.items() if speedup == 1)
     found = solve(problem, alternatives=False)
     if isinstance(found, Infeasible):
         raise ValueError(f"{name} at B = {batch}: {found}")
-    learner, rmm = fastest(problem.options["learner"]), fastest(trees(problem))
+    learner, rmm = learners(problem), trees(problem)
     return Row(
         name,
         batch,
@@ -131,7 +130,7 @@ def row(quoted: Quoted, results: Path, name: str, batch: int) -> Row:
 
 
 def _greedy(workload: Workload, learner: Mapping[str, Estimate], rmm: Mapping[str, Estimate]) -> str:
-    """Algorithm 3 as printed; a primitive that a device cannot run takes forever there."""
+    """Run Algorithm 3 as printed; a primitive that a device cannot run takes forever there."""
     names = {letter: device.upper() for letter, device in DEVICES.items()}
     seconds = {
         (primitive, name): times[letter].value if letter in times else math.inf
@@ -146,28 +145,34 @@ def _greedy(workload: Workload, learner: Mapping[str, Estimate], rmm: Mapping[st
 
 
 def letters(configuration: Configuration) -> str:
-    """Learner-RMM-storage; the RMM is where the tree is kept."""
+    """Write a configuration as learner-RMM-storage; the RMM is where the tree is kept."""
     parts: tuple[Part, ...] = ("learner", "updating", "storage")
     return "-".join(LETTERS[configuration.of(part).device] for part in parts)
 
 
 def judged(problem: Problem, mapping: str) -> Judged:
-    """The best configuration of a mapping; draw and update are one module there."""
+    """Find the best configuration of a mapping; sampling and updating are one module there."""
     learner, rmm, storage = (DEVICES[letter] for letter in mapping.split("-"))
-    where: dict[Part, str] = {"learner": learner, "sampling": rmm, "updating": rmm, "storage": storage}
+    where: dict[Part, str] = {"learner": learner, "storage": storage}
     options = {
-        part: tuple(one for one in held if part not in where or one.device == where[part])
-        for part, held in problem.options.items()
+        part: tuple(one for one in options if part not in where or one.device == where[part])
+        for part, options in problem.options.items()
     }
-    for part, device in where.items():
-        if not options[part]:
-            return Judged(mapping, lacks=f"nothing runs the part {part!r} on the {device}")
-    found = solve(dataclasses.replace(problem, options=options), alternatives=False)
-    return Judged(mapping, lacks=str(found)) if isinstance(found, Infeasible) else _judged(found)
+    pairs = tuple(pair for pair in problem.trees if all(one.device == rmm for one in pair))
+    there = {
+        "learner": (learner, options["learner"]),
+        "sampling": (rmm, pairs),
+        "storage": (storage, options["storage"]),
+    }
+    for name, (device, found) in there.items():
+        if not found:
+            return Judged(mapping, lacks=f"nothing runs the part {name!r} on the {device}")
+    best = solve(dataclasses.replace(problem, options=options, trees=pairs), alternatives=False)
+    return Judged(mapping, lacks=str(best)) if isinstance(best, Infeasible) else _judged(best)
 
 
 def _ties(problem: Problem, found: Found) -> tuple[Judged, ...]:
-    """Each other mapping once: ``Found`` has one for each way to put sampling, too."""
+    """List each other mapping once: ``Found`` has one for each device of sampling, too."""
     names = dict.fromkeys(letters(tie.configuration) for tie in found.ties)
     names.pop(letters(found.choice), None)
     return tuple(judged(problem, name) for name in names)
@@ -180,23 +185,23 @@ def _judged(found: Found) -> Judged:
 
 def _bottleneck(found: Found) -> str:
     engine, choice = bottleneck(found.objective, found.outcome), found.choice
-    on = [part for part in LOOP if choice.of(part).engine == engine and choice.of(part).name != JOINED]
+    on = [part for part in LOOP if choice.of(part).engine == engine]
     shown = [f"{part} {1e6 * choice.of(part).seconds:,.3g} us" for part in on]
     return f"{engine} ({', '.join(shown)})" if shown else engine
 
 
 def _chosen(ours: Judged, ties: Sequence[Judged]) -> str:
-    """Why the published mapping is the answer."""
+    """Say why the published mapping is the answer."""
     if not ties:
         return f"no other mapping is as fast; {ours.bottleneck}"
     more = [tie for tie in ties if tie.devices > ours.devices]
     farther = [tie for tie in ties if tie.devices == ours.devices]
-    told = []
+    reasons = []
     if more:
-        told.append(f"{_names(more)} as fast, on more devices than its {ours.devices}")
+        reasons.append(f"{_names(more)} as fast, on more devices than its {ours.devices}")
     if farther:
-        told.append(f"{_names(farther)} as fast, with more bytes than its {ours.bytes_moved / 1e3:,.1f} KB a step")
-    return "; ".join(told)
+        reasons.append(f"{_names(farther)} as fast, with more bytes than its {ours.bytes_moved / 1e3:,.1f} KB a step")
+    return "; ".join(reasons)
 
 
 def _names(ties: Sequence[Judged]) -> str:
@@ -205,7 +210,7 @@ def _names(ties: Sequence[Judged]) -> str:
 
 
 def _differs(published: Judged, ours: Judged) -> str:
-    """Why another one is the answer."""
+    """Say why another one is the answer."""
     if published.lacks:
         return f"{published.mapping} cannot be had: {published.lacks}"
     pace = f"{published.hz:,.0f} against {ours.hz:,.0f} steps a second"
@@ -219,24 +224,25 @@ def _differs(published: Judged, ours: Judged) -> str:
 
 
 def _holds(problem: Problem, device: str, published: str) -> tuple[float, float] | None:
-    """See ``Row``. On a grid of factors; the ends are the last ones at which it still is the answer."""
+    """Find ``Row.holds`` on a grid of factors; the ends are the last ones at which the pair still is the answer."""
     pair = Judged(published).pair
     held = [factor for factor in FACTORS if Judged(_answer(problem, device, factor)).pair == pair]
     return (min(held), max(held)) if held else None
 
 
 def _answer(problem: Problem, device: str, factor: float) -> str:
-    options = {
-        part: tuple(slower(one, factor) if one.device == device and part != "actors" else one for one in held)
-        for part, held in problem.options.items()
-    }
-    found = solve(dataclasses.replace(problem, options=options), alternatives=False)
+    def scaled(option: Option) -> Option:
+        return slower(option, factor) if option.device == device and option.part != "actors" else option
+
+    options = {part: tuple(map(scaled, held)) for part, held in problem.options.items()}
+    pairs = tuple((scaled(sampling), scaled(updating)) for sampling, updating in problem.trees)
+    found = solve(dataclasses.replace(problem, options=options, trees=pairs), alternatives=False)
     return "" if isinstance(found, Infeasible) else letters(found.choice)
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Steps a second of a learner-RMM pair, with its storage where it is best; None where it cannot be had."""
+    """The rate of a learner-RMM pair, with its storage where it is best; None where no configuration fits."""
 
     workload: str
     batch: int
@@ -246,7 +252,7 @@ class Pace:
 
 
 def paces(quoted: Quoted, results: Path) -> Iterator[Pace]:
-    """Of every pair at every configuration: what seed 3's Fig. 13 shows."""
+    """Yield the rate of every pair at every configuration: what [Zhang2023, Fig. 13] shows."""
     for name, batch in asked(quoted):
         problem, _ = problem_of(quoted, results, name, batch)
         limit = 1 / min(one.seconds for one in problem.options["learner"])

@@ -1,8 +1,8 @@
-"""Seed 0's claims about other libraries (Figure 8), held against a run that timed them and our trees in turns.
+"""Judge the claims of [Zhang2021] about other libraries (Fig. 8) by a run that timed them and our trees in turns.
 
-The paper's figure is the latency of insertion + sampling at B = 128; here it is that of draw + update. It compared a
-C++ tree; ours beside the libraries are the compiled numba tree and, where the language should be the same, the one
-written in Python alone.
+The paper's figure is the latency of insertion + sampling at B = 128; here it is that of a sample and an update. It
+compared a C++ tree; ours beside the libraries are the compiled numba tree and, where the language should be the same,
+the one written in Python alone.
 """
 
 import math
@@ -19,7 +19,7 @@ from .claims import Claim, Verdict, verdict_of
 from .quoted import NOTHING, Quoted
 from .tree_claims import LINEAR_SLOPE
 
-PAPER, ORDER = "seed 0", 2
+PAPER, ORDER = "[Zhang2021]", 2
 PEER = "peer"
 BATCH = 128
 CAPACITIES = (1 << 10, 1 << 20)  # the least and the most of the figure
@@ -29,13 +29,13 @@ FIGURE = f"VI-D, Fig. 8: insertion + sampling, B = {BATCH}"
 Totals = Mapping[int, float]
 
 
-def is_ours(contestant: str) -> bool:
-    """Whether it is a tree of ours rather than a library's."""
-    return contestant in impls.names()
+def is_ours(implementation: str) -> bool:
+    """Tell whether it is a tree of ours rather than a library's."""
+    return implementation in impls.names()
 
 
 def one_run(found: Sequence[Measurement], primitive: str = PEER) -> list[Measurement]:
-    """The records of other libraries that one run made, the one with most of them; of equals, the latest.
+    """Select the records of other libraries that one run made, the one with most of them; of equals, the latest.
 
     Times of two runs may differ by the hour alone, so only those of one are divided by each other.
     """
@@ -47,7 +47,7 @@ def one_run(found: Sequence[Measurement], primitive: str = PEER) -> list[Measure
 
 
 def verdicts(found: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
-    """The claims of section VI-D about tianshou and RLlib."""
+    """Judge the claims of section VI-D about tianshou and RLlib."""
     run = one_run(found)
     floor = stats.noise_floor(twins(run, PEER))
     return [
@@ -104,22 +104,22 @@ def _rllib_grows_linearly(run: Sequence[Measurement]) -> Claim:
     )
 
 
-def _totals(run: Sequence[Measurement], contestant: str, dtype: str | None = None) -> dict[int, float]:
-    """Seconds of a draw and an update of a contestant as it comes, by N; ours have float32 leaves unless told."""
-    wanted = dtype or ("float32" if is_ours(contestant) else None)
+def _totals(run: Sequence[Measurement], implementation: str, dtype: str | None = None) -> dict[int, float]:
+    """Sum the seconds of a sample and an update, by N, with default options; leaves of ours are float32 by default."""
+    wanted = dtype or ("float32" if is_ours(implementation) else None)
     parts: dict[int, dict[str, float]] = defaultdict(dict)
     for record in run:
         shape = (record.primitive, record.contestant, record.batch, record.threads, record.options)
         inside = CAPACITIES[0] <= record.capacity <= CAPACITIES[1]
-        if shape == (PEER, contestant, BATCH, 1, {}) and inside and wanted in (None, record.dtype):
+        if shape == (PEER, implementation, BATCH, 1, {}) and inside and wanted in (None, record.dtype):
             if record.median_seconds is not None:
                 parts[record.capacity][record.op] = record.seconds
     both = {"draw", "update"}
-    return {n: sum(held[op] for op in both) for n, held in sorted(parts.items()) if both <= held.keys()}
+    return {n: sum(times[op] for op in both) for n, times in sorted(parts.items()) if both <= times.keys()}
 
 
 def _ratios(theirs: Totals, ours: Totals) -> dict[int, float]:
-    """How many times as long theirs takes, by N."""
+    """Divide their time by ours, by N."""
     return {capacity: theirs[capacity] / ours[capacity] for capacity in theirs if capacity in ours}
 
 
@@ -140,10 +140,10 @@ def _said(ratios: Totals) -> str:
     return f"{_mean(ratios):,.3g}x in the geometric mean ({by_capacity})"
 
 
-def _untestable(text: str, run: Sequence[Measurement], contestant: str, where: str = "") -> Claim:
-    why = {record.reason for record in run if record.contestant == contestant and record.reason}
+def _untestable(text: str, run: Sequence[Measurement], implementation: str, where: str = "") -> Claim:
+    why = {record.reason for record in run if record.contestant == implementation and record.reason}
     reason = f" ({'; '.join(sorted(why))})" if why else ""
     evidence = (
-        f"no draws and updates of {contestant} and of ours at B = {BATCH} were measured in one run{where}{reason}"
+        f"no samples and updates of {implementation} and of ours at B = {BATCH} were measured in one run{where}{reason}"
     )
     return Claim(text, "not testable here", f"{evidence}; to measure it: make peers")

@@ -1,4 +1,4 @@
-"""Numbers that others printed, each by its name and with the place it stands in; ``results/quoted`` holds them.
+"""Read numbers that others printed, each by its name and with its place; ``results/quoted`` holds them.
 
 A file is a TOML document, a name is its stem and the tables down to the number: ``seed3.table_vi.rmm.dsp``. The strings
 ``source``, ``place`` and ``note`` hold for everything in and below their table; every number must have the first two.
@@ -32,15 +32,13 @@ class Quoted:
             raise RecordError(f"no number named {name} is quoted{hint}") from None
 
     def table(self, name: str) -> dict[str, float]:
-        """The numbers that stand directly in a table, by the last part of their names."""
+        """Select the numbers that stand directly in a table, by the last part of their names."""
         return {
-            key.removeprefix(f"{name}."): number
-            for key, number in self.numbers.items()
-            if key.rpartition(".")[0] == name
+            key.removeprefix(f"{name}."): value for key, value in self.numbers.items() if key.rpartition(".")[0] == name
         }
 
     def where(self, name: str) -> str:
-        """Source and place of a number or table."""
+        """Name the source and the place of a number or table."""
         return f"{self._note(name, 'source')}: {self._note(name, 'place')}"
 
     def _note(self, name: str, kind: str) -> str:
@@ -55,7 +53,7 @@ NOTHING = Quoted({}, {})
 
 
 def read(folder: Path) -> Quoted:
-    """All that is quoted in a folder. RecordError for a file that is not TOML, or a number without source or place."""
+    """Read all that a folder quotes. RecordError for a file that is not TOML, or a number without source or place."""
     paths = sorted(folder.glob("*.toml"))
     if not paths:
         raise RecordError(f"{folder}: nothing is quoted here; the numbers that others printed come with the sources")
@@ -73,15 +71,15 @@ def read(folder: Path) -> Quoted:
                 numbers[name] = value
             else:
                 raise RecordError(f"{path}: {name} must be a number, not {value!r}")
-    found = Quoted(numbers, notes)
+    quoted = Quoted(numbers, notes)
     for name in numbers:
-        if not all(found._note(name, kind) for kind in ("source", "place")):
+        if not all(quoted._note(name, kind) for kind in ("source", "place")):
             raise RecordError(f"{folder}: {name} needs a source and a place, in its table or one above")
-    return found
+    return quoted
 
 
 def _walk(name: str, table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every table and every value below, with their names."""
+    """Yield every table and every value below, with their names."""
     yield name, table
     for key, value in table.items():
         if isinstance(value, dict):

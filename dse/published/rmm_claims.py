@@ -1,7 +1,7 @@
-"""Seed 3's claims about its replay management module (RMM) on an FPGA, each computed again: modeled, never measured.
+"""Judge the claims of [Zhang2023] about its replay management module (RMM) on an FPGA: modeled, never measured.
 
-Whatever was printed comes from ``results/quoted``; ours comes from the laws of ``impls.fpga`` and from seeded draws.
-Those about what the device has and the module takes are in ``rmm_device``.
+Printed numbers come from ``results/quoted``; ours come from the laws of ``impls.fpga`` and from seeded samples. Claims
+about what the device has and the module takes are in ``rmm_device``.
 """
 
 import math
@@ -15,9 +15,9 @@ from . import fixed_point, rmm_device, rmm_points
 from .claims import Claim, verdict_of
 from .quoted import Quoted
 
-PAPER, ORDER = "seed 3", 1
+PAPER, ORDER = "[Zhang2023]", 1
 TOLERANCE = 0.1
-"""A time or rate further off than this refutes."""
+"""Relative error of a time or rate beyond which a claim is refuted."""
 ELEMENT_BYTES = 8
 PUBLISHED = rmm_points.PUBLISHED.design
 
@@ -26,7 +26,7 @@ Law = Callable[[Design, int], int]
 
 
 def verdicts(_: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
-    """All claims of sections IV-C4, VI-A2, VII-A and VII-C that laws can answer."""
+    """Judge all claims of sections IV-C4, VI-A2, VII-A and VII-C that laws can answer."""
     return [
         _sampling_cycles(quoted),
         _update_cycles(quoted),
@@ -40,7 +40,7 @@ def verdicts(_: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
 
 
 def _shrunk(banks: int) -> Design:
-    """The published design with other banks, as it scales them with the batch."""
+    """Build the published design with other banks, as it scales them with the batch."""
     return Design(PUBLISHED.capacity, PUBLISHED.fanout, PUBLISHED.leaf_bits, PUBLISHED.micro, banks, PUBLISHED.banking)
 
 
@@ -55,15 +55,15 @@ def _update_cycles(quoted: Quoted) -> Claim:
 
 
 def _cycles(quoted: Quoted, text: str, law: str, printed: Formula, true: Law) -> Claim:
-    """The formula beside the law at the ends of Fig. 12, banks evenly loaded: in favor of the formula."""
+    """Compare the formula with the law at the ends of Fig. 12, banks evenly loaded: in favor of the formula."""
     most = int(quoted["seed3.rmm.banks"])
     ends = [(int(quoted["seed3.fig_12.smallest_batch"]), 1), (int(quoted["seed3.fig_12.largest_batch"]), most)]
-    told, off = [], []
+    compared, off = [], []
     for batch, banks in ends:
         design = _shrunk(banks)
         formula, cycles_taken = printed(design, batch), true(design, -(-batch // banks))
         off.append(abs(cycles_taken / formula - 1))
-        told.append(
+        compared.append(
             f"at B = {batch:,}, S = {banks}: {formula:,.0f} by the formula and {cycles_taken:,} by the law "
             f"({cycles_taken / formula:.2f}x)"
         )
@@ -71,7 +71,7 @@ def _cycles(quoted: Quoted, text: str, law: str, printed: Formula, true: Law) ->
     return Claim(
         text,
         verdict_of(max(off) <= TOLERANCE),
-        f"modeled, K = {PUBLISHED.fanout}, {levels} levels: {'; '.join(told)}. The law {law} is that of "
+        f"modeled, K = {PUBLISHED.fanout}, {levels} levels: {'; '.join(compared)}. The law {law} is that of "
         "simulated hardware: it counts the fill of the pipeline, which the formula leaves out; b is the load of the "
         "busiest bank, here B/S",
     )
@@ -117,12 +117,12 @@ def _fixed_point() -> Claim:
     return Claim(
         text,
         verdict_of(not failing),
-        f"computed: {fixed_point.DRAWS:,} seeded draws from {fixed_point.CAPACITY:,} leaves against their float64 "
+        f"computed: {fixed_point.DRAWS:,} seeded samples from {fixed_point.CAPACITY:,} leaves against their float64 "
         f"chances (chi-square, p > {fixed_point.LEVEL:g} passes), with the most fraction bits that still hold "
         f"the largest priority, for they are not printed: {_failures(failing, bits)}. It passes from {least}; "
-        f"{second} bits, the second reading of Table VI, {'pass' if sound else 'do not pass'} everywhere. Draws that "
+        f"{second} bits, the second reading of Table VI, {'pass' if sound else 'do not pass'} everywhere. Samples that "
         f"would tell {wide} bits from float64: {needed}. At N = {PUBLISHED.capacity:,} and {bits} bits, leaves of "
-        f"positive priority stored as 0 and so never drawn: {never or 'none'}",
+        f"positive priority stored as 0 and so never sampled: {never or 'none'}",
     )
 
 
@@ -132,8 +132,8 @@ def _failures(failing: list[fixed_point.Fit], bits: int) -> str:
     return f"at {bits} bits it fails with " + ", ".join(f"{fit.skew} (p = {fit.p_value:.1g})" for fit in failing)
 
 
-def _round(number: float) -> str:
-    return f"{number:.0e}".replace("e+0", "e").replace("e+", "e")
+def _round(value: float) -> str:
+    return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
 
 
 def _sampling_span(quoted: Quoted) -> Claim:

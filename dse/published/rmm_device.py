@@ -1,4 +1,4 @@
-"""Seed 3's claims about what its FPGA has and what the replay management module takes of it (Tables IV, VI and VII)."""
+"""Judge the claims of [Zhang2023] about what its FPGA has and what the RMM takes of it (Tables IV, VI and VII)."""
 
 from impls.fpga.design import Design
 from impls.fpga.resources import resources
@@ -8,12 +8,9 @@ from .claims import Claim, verdict_of
 from .quoted import Quoted
 
 PUBLISHED = rmm_points.PUBLISHED.design
-MIB = 8 * 1024 * 1024
-"""Bits of it."""
-HALF_A_DIGIT = 0.05
-"""Of a number printed with one decimal."""
-A_PERCENT = 1.0
-"""A percentage that is further off is not a matter of rounding, up or down."""
+MIB = 8 * 1024 * 1024  # bits
+HALF_A_DIGIT = 0.05  # of a number printed with one decimal
+A_PERCENT = 1.0  # by which rounding, up or down, changes a percentage at most
 SHELLS = ("shell_201830", "shell_202110")
 KINDS = {"sram_mb": "SRAM", "ff": "registers", "lut": "LUT", "dsp": "DSP"}
 CLOCK_TOLERANCE = 0.02
@@ -21,7 +18,7 @@ MOST_LEAF_BITS = 40
 
 
 def verdicts(quoted: Quoted) -> list[Claim]:
-    """Memory, DSP blocks, the bound of S, percentages, on-chip memory, clock."""
+    """Judge memory, DSP blocks, the bound of S, percentages, on-chip memory, clock."""
     return [
         _memory(quoted),
         _dsps(quoted),
@@ -33,7 +30,7 @@ def verdicts(quoted: Quoted) -> list[Claim]:
 
 
 def _tree(leaf_bits: int) -> Design:
-    """The whole tree as one bank."""
+    """Build the whole tree as one bank."""
     return Design(PUBLISHED.capacity, PUBLISHED.fanout, leaf_bits, PUBLISHED.micro)
 
 
@@ -81,14 +78,14 @@ def _most_banks(quoted: Quoted) -> Claim:
     taken = quoted.table("seed3.table_vi.rmm")
     slr = f"slr{quoted['seed3.build.rmm_slr']:g}"
     text = f"The resources of one SLR bound S at {banks} (VI-A2, Table VI)."
-    told, bounds = [], []
+    by_shell, bounds = [], []
     for shell in SHELLS:
-        held = quoted.table(f"alveo_u200.{shell}.{slr}")
-        most = {kind: int(held[kind] / (taken[kind] / banks)) for kind in ("dsp", "lut")}
+        have = quoted.table(f"alveo_u200.{shell}.{slr}")
+        most = {kind: int(have[kind] / (taken[kind] / banks)) for kind in ("dsp", "lut")}
         bound = 1 << (min(most.values()).bit_length() - 1)
         bounds.append(bound)
-        shares = ", ".join(f"{taken[kind] / held[kind]:.0%} of its {KINDS[kind]}" for kind in ("dsp", "lut"))
-        told.append(
+        shares = ", ".join(f"{taken[kind] / have[kind]:.0%} of its {KINDS[kind]}" for kind in ("dsp", "lut"))
+        by_shell.append(
             f"{shell.replace('_', ' ')}: {most['dsp']} pipelines by DSP, {most['lut']} by LUT, so S = {bound}; "
             f"Table VI's is {shares}"
         )
@@ -97,7 +94,7 @@ def _most_banks(quoted: Quoted) -> Claim:
         text,
         verdict_of(banks in bounds),
         f"computed, as powers of two: the authors' build files put the RMM into {slr.upper()}, where the shell sits. "
-        f"{'. '.join(told)}. SLR0 has {other:,.0f} DSP: nothing but its place bounds it there",
+        f"{'. '.join(by_shell)}. SLR0 has {other:,.0f} DSP: nothing but its place bounds it there",
     )
 
 
@@ -107,8 +104,8 @@ def _percentages(quoted: Quoted) -> Claim:
     wrong, close = [], 0
     for row in ("rmm", "dqn", "ddpg"):
         printed = quoted.table(f"seed3.table_vi.{row}_percent")
-        for kind, number in quoted.table(f"seed3.table_vi.{row}").items():
-            share = 100 * number / whole[kind]
+        for kind, amount in quoted.table(f"seed3.table_vi.{row}").items():
+            share = 100 * amount / whole[kind]
             if abs(share - printed[kind]) < A_PERCENT:
                 close += 1
             else:

@@ -1,4 +1,4 @@
-"""Design points of the RMM: the published one and better ones, what they take, and how evenly their banks are loaded.
+"""Price design points of the RMM, the published one and better ones, and measure how evenly their banks are loaded.
 
 Every time is modeled, by laws that equal simulated hardware cycle for cycle; the host's link is fitted to a quoted log.
 """
@@ -19,12 +19,9 @@ from ..times.untimed_trees import REFERENCE, host_link
 from .quoted import Quoted
 
 CAPACITY = 1 << 20
-BATCHES = (32, 1_024, 65_536)
-"""Of the table of designs."""
-CURVE = (32, 64, 128, 256, 1_024, 4_096, 16_384, 65_536)
-"""Of the figure."""
-BANKED = (256, 1_024, 16_384)
-"""Of bank imbalance."""
+BATCHES = (32, 1_024, 65_536)  # in the table of designs
+CURVE = (32, 64, 128, 256, 1_024, 4_096, 16_384, 65_536)  # in the figure
+BANKED = (256, 1_024, 16_384)  # for the imbalance of banks
 UNIFORM = "uniform priorities"
 PART_FULL = "buffer 10 % full"
 NEWEST = "newest 5 % at the maximum, rest rank^-0.6"
@@ -33,7 +30,7 @@ INSERTED = "B new leaves inserted"
 
 @dataclass(frozen=True)
 class Point:
-    """A design, the slice of the device it is meant for, and the laws its cycles are told by."""
+    """A design, its slice of the device, and the laws of its cycles."""
 
     name: str
     design: Design
@@ -46,13 +43,13 @@ NARROW = Point("ours, K = 4", Design(CAPACITY, 4, 18, "wide", 32, "interleaved")
 WIDE = Point("ours, K = 16", Design(CAPACITY, 16, 18, "wide", 32, "interleaved"), "slr0")
 DOUBLE = Point("ours, S = 64", Design(CAPACITY, 16, 18, "wide", 64, "interleaved"), "slr0")
 BUILDABLE = (PUBLISHED, NARROW, WIDE)
-"""Those that fit their slice, for batches of up to ``BATCH``."""
+"""Points that fit their slice, for batches of up to ``BATCH``."""
 POINTS = (*BUILDABLE, DOUBLE)
-"""The published one has the 17-bit leaves that its 4.5 MB allow; of ours, whether each fits is told with its shares."""
+"""All points. The published one has the 17-bit leaves that its 4.5 MB allow; shares say whether one of ours fits."""
 
 
 def said(design: Design) -> str:
-    """A design in a few words."""
+    """Write a design in a few words."""
     return (
         f"{design.micro}, K = {design.fanout}, S = {design.banks} {design.banking}, {design.leaf_bits}-bit leaves, "
         f"N = {design.capacity:,}"
@@ -61,23 +58,23 @@ def said(design: Design) -> str:
 
 @functools.cache
 def call(design: Design, op: str, batch: int, law: str = "rtl") -> Ledger:
-    """What one call takes, as if every leaf weighed the same."""
+    """Compute what one call takes, as if every leaf weighed the same."""
     return ledger(design, op, batch, law=law)
 
 
 @functools.cache
 def link() -> Link:
-    """The way between the host and the device, as the reference platform's file fits it to a quoted log."""
+    """Load the link between the host and the device, as the reference platform's file fits it to a quoted log."""
     return host_link(platforms.load(REFERENCE))
 
 
 def link_seconds(batch: int) -> float:
-    """What the host adds to one call: B elements of 8 bytes sent, and as many fetched."""
+    """Compute what the host adds to one call: B elements of 8 bytes sent, and as many fetched."""
     return sum(seconds(batch * ELEMENT_BYTES) for seconds in link())
 
 
 SHELL = "alveo_u200.shell_202110"
-"""Whose slices are told: the later of the two quoted, and the only one with its UltraRAMs."""
+"""The shell that leaves these slices: the later of the two quoted, and the only one with its UltraRAMs."""
 SHARED = ("lut", "ff", "dsp", "bram36", "uram")
 
 
@@ -96,11 +93,11 @@ class Taken:
 
 
 def taken(point: Point, quoted: Quoted, batch: int = BATCH) -> Taken:
-    """What a design point takes by the fitted law."""
+    """Compute what a design point takes by the fitted law."""
     one = dataclasses.replace(point.design, capacity=point.design.bank_capacity, banks=1)
     whole = resources(point.design, batch=batch)
-    held = quoted.table(f"{SHELL}.{point.slr}")
-    shares = {kind: getattr(whole, kind) / held[kind] for kind in SHARED}
+    have = quoted.table(f"{SHELL}.{point.slr}")
+    shares = {kind: getattr(whole, kind) / have[kind] for kind in SHARED}
     pipeline = resources(one, batch=batch)
     return Taken(pipeline, whole, shares, batch, whole.lut - point.design.banks * pipeline.lut)
 
@@ -117,12 +114,12 @@ class Load:
 
     @property
     def over_even(self) -> float:
-        """Times an even share; at least 1."""
+        """The busiest bank's load over an even share; at least 1."""
         return self.busiest * self.banks / self.batch
 
 
 def _fillings(capacity: int) -> dict[str, NDArray[np.float64]]:
-    """Leaves ``[N]`` in the order of their insertion."""
+    """Make the leaves ``[N]`` of each filling, in the order of their insertion."""
     rng = np.random.default_rng(capacity)
     uniform = rng.random(capacity)
     skewed = rng.permutation(np.arange(1.0, capacity + 1) ** -0.6)
@@ -137,20 +134,20 @@ def _fillings(capacity: int) -> dict[str, NDArray[np.float64]]:
 
 @functools.cache
 def loads() -> tuple[Load, ...]:
-    """Both bankings, all fillings and batches, over as many banks as the published design has."""
-    banks, found = PUBLISHED.design.banks, []
+    """Compute the loads of both bankings, all fillings and batches, with the published number of banks."""
+    banks, results = PUBLISHED.design.banks, []
     fillings = _fillings(CAPACITY)
     for banking in BANKINGS:
         design = Design(CAPACITY, banks=banks, banking=banking)
         for batch in BANKED:
             for filling, leaves in fillings.items():
                 busiest = ledger(design, "sample", batch, bank_sums(design, leaves)).busiest
-                found.append(Load(banking, filling, batch, busiest, banks))
+                results.append(Load(banking, filling, batch, busiest, banks))
             busiest = ledger(design, "insert", batch).busiest
-            found.append(Load(banking, INSERTED, batch, busiest, banks))
-    return tuple(found)
+            results.append(Load(banking, INSERTED, batch, busiest, banks))
+    return tuple(results)
 
 
 def load_of(banking: str, filling: str, batch: int) -> Load:
-    """That of one banking, filling and batch."""
+    """Return the load of one banking, filling and batch."""
     return next(load for load in loads() if (load.banking, load.filling, load.batch) == (banking, filling, batch))

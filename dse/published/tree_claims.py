@@ -1,4 +1,4 @@
-"""Seed 0's claims about the K-ary sum tree, each held against the records: confirmed, refuted, or not testable here."""
+"""Judge the claims of [Zhang2021] about the K-ary sum tree by the records: confirmed, refuted, or not testable here."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ from ..times import tree_cost_model
 from .claims import Claim, verdict_of
 from .quoted import NOTHING, Quoted
 
-PAPER, ORDER = "seed 0", 1
+PAPER, ORDER = "[Zhang2021]", 1
 Series = dict[int, Measurement]
 
 TREE = "numba"
@@ -22,7 +22,7 @@ LINEAR_SLOPE = 0.9  # of ln(time) over ln(N), from which growth counts as linear
 
 
 def verdicts(found: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
-    """All claims of sections IV-C, VI-D and VI-G that draws and updates of a sum tree can answer."""
+    """Judge all claims of sections IV-C, VI-D and VI-G that samples and updates of a sum tree can answer."""
     timed = [record for record in found if record.median_seconds is not None]
     floor = stats.noise_floor(twins(timed))
     trees = [record for record in timed if record.primitive == "sum_tree"]
@@ -36,19 +36,19 @@ def verdicts(found: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
     ]
 
 
-def _by_fanout(found: Iterable[Measurement], op: str, **options: str) -> dict[tuple[int, int], Series]:
-    """Records of the tree with these options by (N, B), then K."""
+def _by_fanout(trees: Iterable[Measurement], op: str, **options: str) -> dict[tuple[int, int], Series]:
+    """Collect records of the tree with these options by (N, B), then K."""
     series: dict[tuple[int, int], Series] = defaultdict(dict)
-    for record in found:
+    for record in trees:
         if (record.contestant, record.op, record.options, record.threads) == (TREE, op, options, 1):
             series[record.capacity, record.batch][record.fanout] = record
-    return {where: dict(sorted(held.items())) for where, held in series.items() if len(held) >= INNER_KS}
+    return {cell: dict(sorted(by_k.items())) for cell, by_k in series.items() if len(by_k) >= INNER_KS}
 
 
-def _insertion_falls_with_fanout(found: Sequence[Measurement], floor: float) -> Claim:
+def _insertion_falls_with_fanout(trees: Sequence[Measurement], floor: float) -> Claim:
     text = "Insertion (a priority update) gets faster as K grows (VI-D1)."
-    paper = _rises(_by_fanout(found, "update", propagate="delta"), floor)
-    ours = _rises(_by_fanout(found, "update"), floor)
+    paper = _rises(_by_fanout(trees, "update", propagate="delta"), floor)
+    ours = _rises(_by_fanout(trees, "update"), floor)
     if not paper and not ours:
         return Claim(text, "not testable here", "no updates over several K were measured")
     evidence = [
@@ -61,11 +61,11 @@ def _insertion_falls_with_fanout(found: Sequence[Measurement], floor: float) -> 
 
 
 def _rises(series: dict[tuple[int, int], Series], floor: float) -> str:
-    """How many steps to the next K are slower by more than the noise floor, and the worst; empty without any."""
+    """Count steps to the next K that are slower by more than the noise floor, with the worst; empty without steps."""
     steps = [
-        (math.log(held[high].seconds / held[low].seconds), where, low, high)
-        for where, held in series.items()
-        for low, high in itertools.pairwise(held)
+        (math.log(by_k[high].seconds / by_k[low].seconds), cell, low, high)
+        for cell, by_k in series.items()
+        for low, high in itertools.pairwise(by_k)
     ]
     if not steps:
         return ""
@@ -77,14 +77,14 @@ def _rises(series: dict[tuple[int, int], Series], floor: float) -> str:
     return f"{rises} of {len(steps)} steps to the next K are slower by more than the noise floor of {floor:.0%}{worst}"
 
 
-def _sampling_has_an_inner_minimum(found: Sequence[Measurement], floor: float) -> Claim:
+def _sampling_has_an_inner_minimum(trees: Sequence[Measurement], floor: float) -> Claim:
     text = "Sampling first gets faster, then slower as K grows: it has an inner minimum (VI-D1)."
-    series = _by_fanout(found, "draw")
+    series = _by_fanout(trees, "draw")
     if not series:
-        return Claim(text, "not testable here", "no draws over several K were measured")
+        return Claim(text, "not testable here", "no samples over several K were measured")
     inner = []
-    for held in series.values():
-        fanouts, times = list(held), [record.seconds for record in held.values()]
+    for by_k in series.values():
+        fanouts, times = list(by_k), [record.seconds for record in by_k.values()]
         least = int(np.argmin(times))
         clear = math.log(min(times[0], times[-1]) / times[least]) > floor
         if clear and 0 < least < len(times) - 1:
@@ -97,9 +97,9 @@ def _sampling_has_an_inner_minimum(found: Sequence[Measurement], floor: float) -
     )
 
 
-def _sixteen_is_best(found: Sequence[Measurement], floor: float) -> Claim:
+def _sixteen_is_best(trees: Sequence[Measurement], floor: float) -> Claim:
     text = "K = 16 yields the best total of insertion and sampling (VI-D1)."
-    draws, updates = _by_fanout(found, "draw"), _by_fanout(found, "update")
+    draws, updates = _by_fanout(trees, "draw"), _by_fanout(trees, "update")
     best, ties, losses = [], 0, []
     for where in sorted(draws.keys() & updates.keys()):
         totals = {
@@ -113,7 +113,7 @@ def _sixteen_is_best(found: Sequence[Measurement], floor: float) -> Claim:
         ties += math.log1p(loss) <= floor
         losses.append(loss)
     if not best:
-        return Claim(text, "not testable here", "no draws and updates at K = 16 beside other K were measured")
+        return Claim(text, "not testable here", "no samples and updates at K = 16 beside other K were measured")
     return Claim(
         text,
         verdict_of(ties == len(best)),
@@ -122,12 +122,12 @@ def _sixteen_is_best(found: Sequence[Measurement], floor: float) -> Claim:
     )
 
 
-def _alignment_is_worth_one_percent(found: Sequence[Measurement], floor: float) -> Claim:
+def _alignment_is_worth_one_percent(trees: Sequence[Measurement], floor: float) -> Claim:
     text = "Aligning groups to cache lines is worth about 1 % (VI-G)."
-    default = {_shape(record): record for record in found if not record.options}
+    default = {_shape(record): record for record in trees if not record.options}
     gains = [
         record.seconds / default[_shape(record)].seconds - 1
-        for record in found
+        for record in trees
         if record.options == {"aligned": False} and record.contestant == TREE and _shape(record) in default
     ]
     if not gains:
@@ -142,22 +142,22 @@ def _alignment_is_worth_one_percent(found: Sequence[Measurement], floor: float) 
     )
 
 
-def _latency_is_sublinear(found: Sequence[Measurement]) -> Claim:
+def _latency_is_sublinear(trees: Sequence[Measurement]) -> Claim:
     text = "Latency grows less than linearly with the capacity (VI-C)."
     series: dict[tuple[str, int], Series] = defaultdict(dict)
-    for record in found:
+    for record in trees:
         if (record.contestant, record.options, record.threads, record.fanout) == (TREE, {}, 1, 16):
             series[record.op, record.batch][record.capacity] = record
     slopes = {
-        where: float(np.polyfit(np.log(list(held)), np.log([r.seconds for r in held.values()]), 1)[0])
-        for where, held in series.items()
-        if len(held) >= INNER_KS
+        cell: float(np.polyfit(np.log(list(by_n)), np.log([r.seconds for r in by_n.values()]), 1)[0])
+        for cell, by_n in series.items()
+        if len(by_n) >= INNER_KS
     }
     if not slopes:
         return Claim(text, "not testable here", "no op was measured at three capacities")
     arrays = {
-        "drawing from an array of priorities": _slope(found, "flat", "draw"),
-        "updating an array of prefix sums": _slope(found, "cumsum", "update"),
+        "sampling from an array of priorities": _slope(trees, "flat", "draw"),
+        "updating an array of prefix sums": _slope(trees, "cumsum", "update"),
     }
     beside = "".join(f"; {what} has {slope:.2f}" for what, slope in arrays.items() if slope is not None)
     return Claim(
@@ -168,15 +168,15 @@ def _latency_is_sublinear(found: Sequence[Measurement]) -> Claim:
     )
 
 
-def _slope(found: Sequence[Measurement], contestant: str, op: str) -> float | None:
-    """Fitted exponent of N at the smallest batch measured at three capacities."""
+def _slope(trees: Sequence[Measurement], implementation: str, op: str) -> float | None:
+    """Fit the exponent of N at the smallest batch measured at three capacities."""
     series: dict[int, Series] = defaultdict(dict)
-    for record in found:
-        if (record.contestant, record.op) == (contestant, op):
+    for record in trees:
+        if (record.contestant, record.op) == (implementation, op):
             series[record.batch][record.capacity] = record
-    for _, held in sorted(series.items()):
-        if len(held) >= INNER_KS:
-            return float(np.polyfit(np.log(list(held)), np.log([r.seconds for r in held.values()]), 1)[0])
+    for _, by_n in sorted(series.items()):
+        if len(by_n) >= INNER_KS:
+            return float(np.polyfit(np.log(list(by_n)), np.log([r.seconds for r in by_n.values()]), 1)[0])
     return None
 
 
@@ -204,6 +204,6 @@ def _shape(record: Measurement) -> tuple[object, ...]:
 
 
 def _counted(values: Sequence[int]) -> str:
-    """How often each value occurs, the most frequent first."""
+    """Count how often each value occurs, the most frequent first."""
     counts = {value: values.count(value) for value in values}
     return ", ".join(f"{value} ({counts[value]}x)" for value in sorted(counts, key=lambda v: (-counts[v], v)))

@@ -1,70 +1,43 @@
-"""Opening what may still win: rows of groups, part by part, the most promising first.
+"""Branch and bound: opening what may still win, axis after axis, the most promising rows first.
 
 A row of groups (``space.py``) is judged with the sums of single configurations, so it bounds whatever it stands for.
-Whoever searches says what to keep; what is not kept is dropped with all it stands for.
+Whoever searches says which rows to keep; a row that is dropped is dropped with all it stands for.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
 from .problem import PARTS
-from .space import Booleans, Integers, Reals, Space
+from .space import Booleans, Integers, Space, opened
+from .throughput import Reals
 
 ROWS = 1 << 14  # judged at once; some 300 bytes each
-OPENED = tuple(PARTS.index(part) for part in ("learner", "sampling", "updating", "storage", "actors"))
-"""Parts in the order in which they are opened: what decides most comes first. Any order gives the same answers."""
+ORDER = tuple(PARTS.index(part) for part in ("learner", "sampling", "updating", "storage", "actors"))
+"""Parts in the order in which their axes are opened: what decides most comes first. Answers do not depend on it."""
 
 Judge = Callable[[Integers], Integers]
-"""Takes rows, notes the best among those that are single configurations, gives those that may still win, best first."""
+"""Takes rows, notes the best among those that are configurations, returns those that may still win, best first."""
 
 
 def descend(space: Space, start: Integers, judge: Judge) -> None:
-    """Judges everything that may win, best first and at most about ``ROWS`` at a time."""
+    """Judges everything that may win, best first."""
+    axes = list(dict.fromkeys(space.stages[place][1] for place in ORDER))
     for first in range(0, start.shape[1], ROWS):
-        _open(space, judge(start[:, first : first + ROWS]), 0, judge)
+        _open(space, start[:, first : first + ROWS], axes, judge)
 
 
-def _open(space: Space, rows: Integers, opened: int, judge: Judge) -> None:
-    """Opens the parts from ``OPENED[opened]`` on in rows that are judged and in order."""
-    if opened == len(OPENED) or not rows.shape[1]:
+def _open(space: Space, rows: Integers, axes: list[int], judge: Judge) -> None:
+    """Opens ``axes``, which are groups in ``rows``."""
+    rows = judge(rows)
+    if not axes:
         return
-    for block in _blocks(rows, _sizes(space, rows, OPENED[opened])):
-        left = judge(block)  # others may have won meanwhile
-        until = opened
-        while until < len(OPENED) and (until == opened or _sizes(space, left, OPENED[until]).sum() <= ROWS):
-            left = _expand(space, left, OPENED[until])
-            until += 1
-        _open(space, judge(left), until, judge)
-
-
-def _sizes(space: Space, rows: Integers, part: int) -> Integers:
-    """How many options the groups of a part have, by row."""
-    nodes = space.nodes[part]
-    sizes: Integers = nodes.size[rows[part] - len(nodes.options)]
-    return sizes
-
-
-def _blocks(rows: Integers, sizes: Integers) -> Iterator[Integers]:
-    """Rows in turn, as many as open into ``ROWS``, at least one."""
-    block = (np.cumsum(sizes) - sizes) // ROWS
-    for stop in np.flatnonzero(np.diff(block, append=-1)):
-        yield rows[:, np.searchsorted(block, block[stop]) : stop + 1]
-
-
-def _expand(space: Space, rows: Integers, part: int) -> Integers:
-    """Every row once for each option of its group of a part."""
-    nodes = space.nodes[part]
-    group = rows[part] - len(nodes.options)
-    size = nodes.size[group]
-    expanded = np.repeat(rows, size, axis=1)
-    expanded[part] = np.arange(size.sum()) + np.repeat(nodes.start[group] - (np.cumsum(size) - size), size)
-    return expanded
-
-
-def single(space: Space, rows: Integers) -> bool:
-    """Whether rows are configurations: all parts of a block are opened together."""
-    return rows.shape[1] > 0 and all(rows[p, 0] < len(nodes.options) for p, nodes in enumerate(space.nodes))
+    step = max(1, ROWS // int(space.nodes[axes[0]].size.max()))
+    for first in range(0, rows.shape[1], step):
+        # Invariant: whatever the rows before stood for is judged, so this block may be beaten by now.
+        block = judge(rows[:, first : first + step])
+        if block.size:
+            _open(space, opened(space, block, axes[0]), axes[1:], judge)
 
 
 def comes_before(keys: Reals, bound: Reals) -> Booleans:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .descent import comes_before, descend, single
-from .problem import PARTS
-from .space import Booleans, Integers, Reals, Space, needs, roots
+from .descent import comes_before, descend
+from .space import Integers, Space, needs, roots, single
+from .throughput import Reals
 
 Limits = frozenset[str | tuple[str, str]]
 """Budgets by name, ways by (from, to)."""
@@ -45,8 +45,9 @@ class Infeasible:
 
 
 def infeasible(space: Space) -> Infeasible:
-    """Of a space in which nothing fits."""
-    ways, absent = _absent(space)
+    """The smallest sets of limits to lift, for a space in which nothing fits."""
+    ways = tuple(frozenset[tuple[str, str]]().union(*space.lacks))
+    absent = np.array([[way in lacks for way in ways] for lacks in space.lacks], dtype=np.bool_)
     names: tuple[str | tuple[str, str], ...] = (*space.budgets, *ways)
     found: dict[Limits, Reals] = {}
 
@@ -63,7 +64,7 @@ def infeasible(space: Space) -> Infeasible:
             if limits in found:
                 here = here[comes_before(keys[here], np.broadcast_to(found[limits], keys[here].shape))]
             here = here[np.lexsort(keys[here].T[::-1])]
-            if here.size and single(space, rows):
+            if here.size and single(space, rows)[here[0]]:
                 found[limits] = keys[here[0]]
             left.append((len(limits), here))
         ordered = [here for _, here in sorted(left, key=lambda item: item[0])]
@@ -93,18 +94,3 @@ def _repair(space: Space, limits: Limits, key: Reals) -> Repair:
         if name in limits
     }
     return Repair(budgets, tuple(sorted(limit for limit in limits if isinstance(limit, tuple))))
-
-
-def _absent(space: Space) -> tuple[tuple[tuple[str, str], ...], Booleans]:
-    """Ways that some setting lacks, and which settings [S, ways] do."""
-    problem = space.problem
-    lacking: dict[tuple[str, str], Booleans] = {}
-    for flow in (flow for flow in problem.flows if flow.nbytes):
-        source, target = PARTS.index(flow.source), PARTS.index(flow.target)
-        for g, (sender, _) in enumerate(space.nodes[source].groups):
-            for h, (receiver, _) in enumerate(space.nodes[target].groups):
-                if sender != receiver and (sender, receiver) not in problem.ways:
-                    here = (space.settings[source] == g) & (space.settings[target] == h)
-                    lacking[sender, receiver] = lacking.get((sender, receiver), False) | here
-    columns = [np.zeros((space.settings.shape[1], 0), dtype=np.bool_)]
-    return tuple(lacking), np.hstack(columns + [lacks[:, None] for lacks in lacking.values()])

@@ -5,14 +5,15 @@ the best value of all: against the best, not against a neighbor, since "within e
 Among those the answer has the smallest ``tie_key``: fewest devices, then bytes moved, depth, cores, seconds of all
 parts, and last part by part its seconds, what it needs, and its names.
 
-Taking away a **dominated** option never changes the answer. Let options a and b of a part be on one device and engine,
-b with no more seconds and no more of any need than a, and b before a in ``option_key``. Put b in place of a: the same
-engines are shared and the same links are used, so no engine is busier and no loop longer; budgets hold. Hence
+Taking away a **dominated** choice never changes the answer. Let choices a and b, of a part or of a tree, be on the same
+devices and engines, b with no more seconds and no more of any need than a in any part, and b before a in the order of
+``option_key``. Put b in place of a: the same engines are shared and the same links are used, so no engine is busier and
+no loop longer; budgets hold. Hence
 
 * the value is not smaller (rounding is monotone, so this also holds for the floats), and what was as good as the best
   still is; the best value itself is reached without a;
 * devices and bytes are the same, the smallest sufficient depth and the sums of cores and seconds are not larger;
-* part by part the key is smaller, since only this part differs and ``option_key`` of b is smaller.
+* part by part the key is smaller, since only these parts differ and b comes before a.
 
 So the key with b is strictly smaller, and an answer never uses a. The last components of the key are there for this
 proof: without them a tie could fall to a dominated option because of its name.
@@ -22,7 +23,7 @@ from collections.abc import Iterable
 from typing import Literal, get_args
 
 from ..stats import frugal
-from .problem import PARTS, Configuration, Option, Problem, ProblemError
+from .problem import PARTS, Choice, Configuration, Option, Problem, ProblemError
 from .throughput import Outcome
 
 Objective = Literal["training", "ratio", "per_watt", "fewest_devices"]
@@ -72,14 +73,16 @@ def option_key(problem: Problem, option: Option) -> OptionKey:
     return option.seconds, needs, option.name, option.device, option.engine
 
 
-def undominated(problem: Problem, options: Iterable[Option]) -> tuple[Option, ...]:
-    """Of options of one part on one device and engine, those that no answer can do without, by ``option_key``.
+def undominated(problem: Problem, choices: Iterable[Choice]) -> tuple[Choice, ...]:
+    """The choices that no answer can do without, of those of one axis on the same devices and engines, in order.
 
-    One is dropped where another comes before it in ``option_key`` (so it takes no more seconds) and needs no more of
-    anything: see above. Of equal ones the first stays.
+    One is dropped where another comes before it in the order of ``option_key`` and needs no more seconds, and no more
+    of anything, in any part: see above. Of equal ones the first stays.
     """
-    keyed = sorted(((option_key(problem, option), option) for option in options), key=lambda pair: pair[0])
-    return tuple(keyed[place][1] for place in frugal([key[1] for key, _ in keyed]))
+    keyed = [([option_key(problem, option) for option in choice], choice) for choice in choices]
+    keyed.sort(key=lambda pair: pair[0])
+    costs = [[cost for key in keys for cost in (key[0], *key[1])] for keys, _ in keyed]
+    return tuple(keyed[place][1] for place in frugal(costs))
 
 
 def tie_key(problem: Problem, configuration: Configuration, outcome: Outcome) -> TieKey:

@@ -1,15 +1,16 @@
 """A mapping problem as plain values: what each part of a training system could run on, and what that would take.
 
 A training system has five **parts**. Actors step environments and insert records; for each gradient step a batch of B
-is drawn (sampling), its records are gathered (storage), the learner trains on it, and its new priorities are written
-(updating). A **configuration** chooses one option for each part, and how many batches are under way at once.
+is sampled (sampling), its records are gathered (storage), the learner trains on it, and its new priorities are written
+(updating). Sampling and updating work on the sum **tree**: one tree on a device, or copies on two. A **configuration**
+chooses an option for each part, and how many batches are under way at once.
 
-Letters: B batch, E bytes of a record, u environment steps a gradient step, N capacity, D batches drawn ahead.
-Times are seconds, and speak of one gradient step; so do bytes of traffic.
+Letters: B batch, E bytes of a record, u environment steps a gradient step, N capacity, D batches sampled ahead.
+Times are seconds, bytes are traffic; both are those of one gradient step.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -18,16 +19,18 @@ from ..estimate import Estimate, Evidence
 Part = Literal["actors", "sampling", "storage", "learner", "updating"]
 PARTS: tuple[Part, ...] = ("actors", "sampling", "storage", "learner", "updating")
 LOOP: tuple[Part, ...] = ("sampling", "storage", "learner", "updating")
-"""What a batch passes through, in order; then it may be drawn anew."""
+"""What a batch passes through, in order; then the next one may be sampled."""
+TREE: tuple[Part, ...] = ("sampling", "updating")
+"""What works on the sum tree."""
 
 
 class ProblemError(ValueError):
-    """A problem or a question is outside any sense; the message names the value and the remedy."""
+    """A problem or a question makes no sense; the message names the value and the remedy."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """A way to run a part: on a device, in so much time, by taking so much of the budgets.
+    """A way to run a part: a device, the time of a gradient step there, and what it takes of the budgets.
 
     ``engine`` is what is busy meanwhile: parts on the same engine take turns, others run at the same time. All of a GPU
     is one engine; threads pinned to cores of their own, or a slice of an FPGA, are one each.
@@ -43,16 +46,20 @@ class Option:
 
     @property
     def seconds(self) -> float:
-        """Of one gradient step."""
+        """The expected time of one gradient step."""
         return self.time.value
+
+
+Choice = tuple[Option, ...]
+"""What is chosen at once: an option of one part, or (sampling, updating) of a tree."""
 
 
 @dataclass(frozen=True)
 class Flow:
     """Bytes a gradient step sends from a part to another; nothing where both are on one device.
 
-    ``waits``: a batch cannot go on before they have arrived. Others only keep links busy. ``times``: how many transfers
-    they are, below 1 where those of several gradient steps go together.
+    ``waits``: a batch cannot go on before they have arrived. Others only keep links busy. ``times``: the number of
+    transfers, below 1 where those of several gradient steps go together.
     """
 
     source: Part
@@ -64,7 +71,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Hop:
-    """One link of a way between devices, in one direction: n bytes keep ``engine`` busy for alpha + n / beta.
+    """One link of a route between devices, in one direction: n bytes keep ``engine`` busy for alpha + n / beta.
 
     Alpha is paid for each of a flow's ``times``.
     """
@@ -77,11 +84,13 @@ class Hop:
 
 @dataclass(frozen=True)
 class Problem:
-    """All there is to choose from. ``ways``: the links between two devices, by (from, to).
+    """What there is to choose from. ProblemError for a part without an option, or a number outside any sense.
 
-    ``depths``: allowed D. ``slowdown``: factor on the time of a part (first) while another one (second) runs on an
-    engine of its own on the same device (third); 1 where nothing is stated. ``watts`` by device, where known.
-    ``hosts``: devices that are in use in any case.
+    ``options``: of each part. ``trees``: pairs of options (sampling, updating) that go together, one tree on a device
+    or copies on two; then ``options`` has neither of the two parts. Without ``trees`` any pair goes.
+    ``ways``: the links between two devices, by (from, to). ``depths``: allowed D. ``slowdown``: factor on the time of a
+    part (first) while another one (second) runs on an engine of its own on the same device (third); 1 where nothing is
+    stated. ``watts`` by device, where known. ``hosts``: devices that are in use in any case.
     """
 
     options: Mapping[Part, tuple[Option, ...]]
@@ -92,27 +101,47 @@ class Problem:
     slowdown: Mapping[tuple[Part, Part, str], float] = field(default_factory=dict)
     watts: Mapping[str, float] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
+    trees: tuple[tuple[Option, Option], ...] = ()
 
     def __post_init__(self) -> None:
         for part in PARTS:
-            if not self.options.get(part):
+            of_tree = bool(self.trees) and part in TREE
+            if not of_tree and not self.options.get(part):
                 raise ProblemError(f"nothing can run the part {part!r}: give it an option on some device")
+            if of_tree and part in self.options:
+                raise ProblemError(f"the part {part!r} has its options in trees; give it no others")
         if not self.depths or min(self.depths) < 0:
             raise ProblemError(f"depths must be one or more numbers from 0 on, not {self.depths}")
         for (part, other, device), factor in self.slowdown.items():
             if not 0 < factor < math.inf:
                 raise ProblemError(f"{part} beside {other} on {device} cannot take {factor} times as long")
-        for option in (option for options in self.options.values() for option in options):
+        for option in self.every_option():
             for budget, amount in option.needs.items():
                 if budget not in self.budgets:
                     raise ProblemError(f"{option.part} {option.name!r} needs {budget}, of which no budget is stated")
                 if not 0 <= amount < math.inf:
                     raise ProblemError(f"{option.part} {option.name!r} needs {amount} of {budget}")
 
+    @property
+    def axes(self) -> tuple[tuple[Choice, ...], ...]:
+        """What there is to choose, one choice of each: options of a part alone, and trees."""
+        alone = [tuple((option,) for option in self.options[part]) for part in PARTS if part in self.options]
+        return (*alone, self.trees) if self.trees else tuple(alone)
+
+    def every_option(self) -> Iterator[Option]:
+        """All options, those of trees as often as they stand in one."""
+        for choices in self.axes:
+            for choice in choices:
+                yield from choice
+
+    def having(self, part: Part, *options: Option) -> "Problem":
+        """The same with these options for a part. Not for a part of a tree."""
+        return replace(self, options={**self.options, part: options})
+
 
 @dataclass(frozen=True)
 class Configuration:
-    """One option for each part, and D batches drawn ahead (so D + 1 are under way)."""
+    """One option for each part, and D batches sampled ahead (so D + 1 are under way)."""
 
     actors: Option
     sampling: Option
@@ -126,9 +155,9 @@ class Configuration:
         """In the order of ``PARTS``."""
         return (self.actors, self.sampling, self.storage, self.learner, self.updating)
 
-    def having(self, option: Option) -> "Configuration":
-        """The same with this option for its part."""
-        changed: dict[str, Any] = {option.part: option}
+    def having(self, *options: Option) -> "Configuration":
+        """The same with these options for their parts."""
+        changed: dict[str, Any] = {option.part: option for option in options}
         return replace(self, **changed)
 
     def of(self, part: Part) -> Option:

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ..stats import front_of
-from .descent import comes_before, descend, single
+from .descent import comes_before, descend
 from .infeasible import Infeasible, infeasible
 from .objectives import EPSILONS, OBJECTIVES, Objective, threshold, tie_key, undominated, value
 from .problem import LOOP, PARTS, Configuration, Problem, ProblemError
-from .space import Booleans, Integers, Reals, Space, build, configuration, legal_roots, loads, needs
-from .throughput import Outcome, fits, outcome
+from .space import Booleans, Integers, Space, build, columns, configuration, group_of, loads, needs, roots, single
+from .throughput import Outcome, Reals, fits, outcome, rate
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Found:
     of parts to devices that is as good, its best configuration, in the order of the tie rule. ``runner_up``: the answer
     if just this configuration could not be had; ``elsewhere``: if its mapping of parts to devices could not. None where
     nothing is left. ``bound``: value of every part on its fastest option at once, without sharing, transfers or
-    budgets; ``learner_hz``: steps a second of the fastest learner alone (the "theoretical optimal" line of seed 3,
-    Fig. 13). ``configurations``: all combinations of options and depths; ``reduced``: those without dominated options.
+    budgets; ``learner_hz``: steps a second of the fastest learner alone (the "theoretical optimal" line of [Zhang2023,
+    Fig. 13]). ``configurations``: all combinations of options and depths; ``reduced``: those without dominated options.
     """
 
     objective: Objective
@@ -54,17 +54,17 @@ class Found:
 
     @property
     def choice(self) -> Configuration:
-        """What to do."""
+        """The configuration that is recommended."""
         return self.answer.configuration
 
     @property
     def outcome(self) -> Outcome:
-        """What it gives."""
+        """What the choice gives, and what bounds it."""
         return self.answer.outcome
 
     @property
     def value(self) -> float:
-        """By the objective."""
+        """The choice's value by the objective."""
         return self.answer.value
 
     def cost(self, other: Answer) -> float:
@@ -86,7 +86,7 @@ def solve(
     if not 0 <= epsilon < 1:
         raise ProblemError(f"epsilon is a share of the best value, from 0 up to 1, not {epsilon}")
     space = build(problem, objective)
-    start = legal_roots(space)
+    start = _legal(space)
     best = float(best_values(space, start, _one(space))[0])
     if not best:
         return infeasible(space)
@@ -116,7 +116,7 @@ def front(problem: Problem) -> tuple[Answer, ...]:
     One for each such point, by the tie rule. Watts count where they are known of all candidates. Empty if infeasible.
     """
     space = build(problem, "ratio")
-    start = legal_roots(space)
+    start = _legal(space)
     best = best_values(space, start, space.used)
     keys = least_keys(space, start, space.used, np.where(best > 0, best, np.inf))
     answers = [_answer(space, configuration(space, key.row, key.depth)) for key in keys]
@@ -129,10 +129,9 @@ def front(problem: Problem) -> tuple[Answer, ...]:
 
 
 def values(space: Space, rows: Integers, depths: Sequence[int]) -> Reals:
-    """Value (a bound, where a part is a group) of rows at each depth, budgets aside: [R, depths]."""
+    """Value (a bound, where a choice is a group) of rows at each depth, budgets aside: [R, depths]."""
     busiest, loop = loads(space, rows)
-    under_way = loop[:, None] / (np.array(depths) + 1)
-    value: Reals = 1 / np.maximum(under_way, busiest[:, None]) / space.divisor[rows[-1], None]
+    value: Reals = rate(busiest[:, None], loop[:, None], np.array(depths)) / space.divisor[rows[-1], None]
     return value
 
 
@@ -141,14 +140,14 @@ def best_values(space: Space, start: Integers, labels: Integers, without: Intege
     best = np.zeros(labels.max() + 1)
 
     def judge(rows: Integers) -> Integers:
+        # Invariant: best is the largest value under each label among the configurations judged so far.
         value = values(space, rows, space.depths[-1:])[:, 0]
         keep = np.flatnonzero(value > best[labels[rows[-1]]])
         keep = keep[_possible(space, rows[:, keep], without)]
         keep = keep[np.argsort(-value[keep], kind="stable")]
-        rows = rows[:, keep]
-        if single(space, rows):
-            np.maximum.at(best, labels[rows[-1]], value[keep])
-        return rows
+        whole = keep[single(space, rows[:, keep])]
+        np.maximum.at(best, labels[rows[-1, whole]], value[whole])
+        return rows[:, keep]
 
     descend(space, start, judge)
     return best
@@ -166,26 +165,33 @@ def least_keys(
     space: Space, start: Integers, labels: Integers, least: Reals, without: Integers | None = None
 ) -> list[Keyed]:
     """The smallest tie key under each label among what has at least a value of ``least`` [labels], in order."""
-    found = np.full((labels.max() + 1, 5 + len(PARTS)), np.inf)
+    least_key = np.full((labels.max() + 1, 5 + len(PARTS)), np.inf)
     where: dict[int, Keyed] = {}
 
     def judge(rows: Integers) -> Integers:
+        # Invariant: least_key is the smallest key under each label among the configurations judged so far.
         enough = values(space, rows, space.depths) >= least[labels[rows[-1]], None]
         deepest = enough[:, -1]  # is never slower
         rows, enough = rows[:, deepest], enough[deepest]
         keys = _keys(space, rows, np.array(space.depths)[enough.argmax(axis=1)])
-        keep = np.flatnonzero(comes_before(keys, found[labels[rows[-1]]]))
+        keep = np.flatnonzero(comes_before(keys, least_key[labels[rows[-1]]]))
         keep = keep[_possible(space, rows[:, keep], without)]
         keep = keep[np.lexsort(keys[keep].T[::-1])]
         rows, keys = rows[:, keep], keys[keep]
-        if single(space, rows):
-            for label, first in zip(*np.unique(labels[rows[-1]], return_index=True), strict=True):
-                found[label] = keys[first]
-                where[int(label)] = Keyed(tuple(map(float, keys[first])), rows[:, first], int(keys[first, 2]))
+        whole = np.flatnonzero(single(space, rows))
+        for label, first in zip(*np.unique(labels[rows[-1, whole]], return_index=True), strict=True):
+            key = keys[whole[first]]
+            least_key[label] = key
+            where[int(label)] = Keyed(tuple(map(float, key)), rows[:, whole[first]], int(key[2]))
         return rows
 
     descend(space, start, judge)
     return sorted(where.values(), key=lambda keyed: keyed.key)
+
+
+def _legal(space: Space) -> Integers:
+    """Rows of all settings whose routes are there."""
+    return roots(space, np.flatnonzero([not lacks for lacks in space.lacks]))
 
 
 def _one(space: Space) -> Integers:
@@ -194,11 +200,11 @@ def _one(space: Space) -> Integers:
 
 def _keys(space: Space, rows: Integers, depth: Integers) -> Reals:
     """``tie_key`` of rows, with ranks for the options' own keys: [R, 5 + P]. No more than of what a row stands for."""
-    cores, seconds = np.zeros(rows.shape[1]), np.zeros(rows.shape[1])
-    for nodes, node in zip(space.nodes, rows[:-1], strict=True):
-        cores += nodes.cores[node]
-        seconds += nodes.seconds[node]
-    ranks = [nodes.rank[node] for nodes, node in zip(space.nodes, rows[:-1], strict=True)]
+    cores, seconds, ranks = np.zeros(rows.shape[1]), np.zeros(rows.shape[1]), list[Reals]()
+    for _, _, column, node in columns(space, rows):
+        cores += column.cores[node]
+        seconds += column.seconds[node]
+        ranks.append(column.rank[node])
     return np.column_stack([space.devices[rows[-1]], space.nbytes[rows[-1]], depth, cores, seconds, *ranks])
 
 
@@ -235,27 +241,23 @@ def _next(
 def _neighbors(problem: Problem, choice: Configuration) -> tuple[Configuration, ...]:
     """What could come next though it is not in the reduced space.
 
-    The choice at another depth; and the choice with one dominated option, since only the choice itself can be better
-    than such a configuration whatever option is put in that one's place.
+    The choice at another depth; and the choice with one dominated option or tree, since only the choice itself can be
+    better than such a configuration whatever is put in that one's place.
     """
-    found = [replace(choice, depth=depth) for depth in set(problem.depths) - {choice.depth}]
-    for part in PARTS:
-        chosen = choice.of(part)
-        group = [
-            option
-            for option in problem.options[part]
-            if (option.device, option.engine) == (chosen.device, chosen.engine) and option != chosen
-        ]
-        found += [choice.having(option) for option in undominated(problem, group)]
-    return tuple(one for one in found if fits(problem, one))
+    near = [replace(choice, depth=depth) for depth in set(problem.depths) - {choice.depth}]
+    for choices in problem.axes:
+        own = tuple(choice.of(option.part) for option in choices[0])
+        group = [other for other in choices if other != own and group_of(other) == group_of(own)]
+        near += [choice.having(*other) for other in undominated(problem, group)]
+    return tuple(one for one in near if fits(problem, one))
 
 
 def _bound(space: Space) -> float:
     """See ``Found``. A slowdown below 1 helps even here. Watts are those of the devices that are used together."""
     fastest = {}
-    for p, part in enumerate(PARTS):
-        least = space.nodes[p].seconds[space.settings[p] + len(space.nodes[p].options)]
-        fastest[part] = least * np.minimum(space.slow[p], 1.0)
+    groups = roots(space, np.arange(space.settings.shape[1]))
+    for p, part, column, node in columns(space, groups):
+        fastest[part] = column.seconds[node] * np.minimum(space.slow[p], 1.0)
     loop = sum(fastest[part] for part in LOOP) / (space.depths[-1] + 1)
     slowest = np.maximum.reduce([loop, *(fastest[part] for part in space.counted)])
     return float((1 / slowest / space.divisor).max())

@@ -9,14 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..stats import Z, percentile_interval
 from .objectives import Objective
-from .problem import LOOP, PARTS, Configuration, Option, Problem
-from .throughput import fits, seconds, transfers
-
-Reals = NDArray[np.float64]
+from .problem import Configuration, Option, Problem
+from .throughput import Reals, charges, fits, rate, used_devices
 
 DRAWS = 1000
 GRID = np.exp(np.linspace(0, math.log(30.0), 60)[1:])  # factors that are tried, up to 30 times
@@ -27,14 +24,14 @@ LINK_FACTORS = {"measured": 1.1, "quoted": 1.3, "modeled": 2.0, "extrapolated": 
 
 @dataclass(frozen=True)
 class Spread:
-    """Of a number: its factors down to ``low`` (at most 1) and up to ``high``, at 95 %."""
+    """How far off a number may be at 95 %: by factors down to ``low`` (at most 1) and up to ``high``."""
 
     low: float
     high: float
 
 
 @dataclass(frozen=True)
-class Survival:
+class Robustness:
     """Factors by which a number may be wrong, down and up, before the choice is more than epsilon worse than another.
 
     None where no factor up to 30 does it. ``decides``: whether its 95 % interval reaches one of them. ``rate_factor``:
@@ -58,35 +55,25 @@ class Terms:
         self.numbers = sorted(spreads)
         self._spreads = [spreads[number] for number in self.numbers]
         place = {number: index for index, number in enumerate(self.numbers)}
-        engines = sorted({option.engine for _, one in found for option in one.options} | _links(found))
-        row = {engine: index for index, engine in enumerate(engines)}
-        self._busy = np.zeros((len(found), len(engines), len(place)))
+        charged = [list(charges(problem, one)) for problem, one in found]
+        row = {engine: index for index, engine in enumerate(sorted({one.engine for each in charged for one in each}))}
+        self._busy = np.zeros((len(found), len(row), len(place)))
         self._loop = np.zeros((len(found), len(place)))
         self._watts = np.ones(len(found))
         for c, (problem, one) in enumerate(found):
-            spent = seconds(problem, one)
-            for part in PARTS:
-                option = one.of(part)
-                n = place[option.time.rests_on.number]
-                if objective != "training" or part != "actors":
-                    self._busy[c, row[option.engine], n] += spent[part]
-                if part in LOOP:
-                    self._loop[c, n] += spent[part] / (one.depth + 1)
-            for flow, hop, taken in transfers(problem, one):
-                n = place[hop.rests_on.number]
-                if objective != "training" or "actors" not in (flow.source, flow.target):
-                    self._busy[c, row[hop.engine], n] += taken
-                if flow.waits:
-                    self._loop[c, n] += taken / (one.depth + 1)
+            for charge in charged[c]:
+                n = place[charge.number]
+                if objective != "training" or not charge.acting:
+                    self._busy[c, row[charge.engine], n] += charge.seconds
+                if charge.waits:
+                    self._loop[c, n] += charge.seconds / (one.depth + 1)
             if objective == "per_watt":
-                devices = {option.device for option in one.options} | set(problem.hosts)
-                self._watts[c] = sum(problem.watts[device] for device in devices)
+                self._watts[c] = sum(problem.watts[device] for device in used_devices(problem, one))
 
     def values(self, factors: Reals) -> Reals:
         """[c] of numbers times ``factors`` [n]."""
         busiest = (self._busy @ factors).max(axis=1)
-        value: Reals = 1 / np.maximum(busiest, self._loop @ factors) / self._watts
-        return value
+        return rate(busiest, self._loop @ factors) / self._watts
 
     def interval(self, chosen: int) -> tuple[float, float]:
         """95 % of the chosen one's values, every number drawn from its interval independently, log-normal by sides."""
@@ -94,16 +81,15 @@ class Terms:
         low, high = (np.log([getattr(one, side) for one in self._spreads]) for side in ("low", "high"))
         factors = np.exp(np.where(z > 0, z * high, -z * low))
         busiest = np.einsum("en,dn->de", self._busy[chosen], factors).max(axis=1)
-        drawn = 1 / np.maximum(busiest, factors @ self._loop[chosen]) / self._watts[chosen]
-        return percentile_interval(drawn)
+        return percentile_interval(rate(busiest, factors @ self._loop[chosen]) / self._watts[chosen])
 
-    def survival(self, chosen: int, epsilon: float, names: Sequence[str]) -> list[Survival]:
-        """Of every number that some configuration rests on; those that may decide first, then by what the rate does."""
+    def survival(self, chosen: int, epsilon: float, names: Sequence[str]) -> list[Robustness]:
+        """The robustness against every number; those that may decide come first, then those that move the rate most."""
         used = np.flatnonzero(self._busy.any(axis=(0, 1)) | self._loop.any(axis=0))
         found = [self._of(int(n), chosen, epsilon, names) for n in used]
         return sorted(found, key=lambda one: (not one.decides, -one.rate_factor, _closest(one), one.number))
 
-    def _of(self, n: int, chosen: int, epsilon: float, names: Sequence[str]) -> Survival:
+    def _of(self, n: int, chosen: int, epsilon: float, names: Sequence[str]) -> Robustness:
         down, loser = self._flip(n, chosen, epsilon, 1 / GRID, names)
         up, other = self._flip(n, chosen, epsilon, GRID, names)
         spread, ends = self._spreads[n], []
@@ -113,7 +99,7 @@ class Terms:
         near_down = down is not None and (up is None or 1 / down < up)
         winner = loser if near_down else other
         name = names[winner] if winner is not None else ""
-        return Survival(self.numbers[n], down, up, name, decides, max(ends) / min(ends))
+        return Robustness(self.numbers[n], down, up, name, decides, max(ends) / min(ends))
 
     def _factors(self, n: int, factor: float) -> Reals:
         factors = np.ones(len(self.numbers))
@@ -135,7 +121,7 @@ class Terms:
         rest_busy = self._busy.sum(axis=2) - self._busy[:, :, n]
         rest_loop = self._loop.sum(axis=1) - self._loop[:, n]
         busiest = (rest_busy[:, :, None] + self._busy[:, :, n, None] * grid).max(axis=1)
-        values = 1 / np.maximum(busiest, rest_loop[:, None] + self._loop[:, n, None] * grid) / self._watts[:, None]
+        values = rate(busiest, rest_loop[:, None] + self._loop[:, n, None] * grid) / self._watts[:, None]
         losing = np.flatnonzero(values[chosen] < (1 - epsilon) * values.max(axis=0))
         if not losing.size:
             return None, None
@@ -150,11 +136,11 @@ class Terms:
 
 
 def spreads(problems: Sequence[Problem], chosen: Configuration | None = None) -> dict[str, Spread]:
-    """Of every number that some option or link rests on: the widest of its times' intervals.
+    """The spread of every number that some option or link rests on: the widest of its times' intervals.
 
-    Of a number that ``chosen`` rests on, the widest of its own options': what was not chosen makes it no less sure.
+    For a number that ``chosen`` rests on, only its own options count: what was not chosen makes it no less sure.
     """
-    found = _widest(option for problem in problems for options in problem.options.values() for option in options)
+    found = _widest(option for problem in problems for option in problem.every_option())
     for hop in (hop for problem in problems for way in problem.ways.values() for hop in way):
         factor = LINK_FACTORS[hop.rests_on.source]
         found[hop.rests_on.number] = Spread(1 / factor, factor)
@@ -172,24 +158,10 @@ def _widest(options: Iterable[Option]) -> dict[str, Spread]:
 
 
 def around(problem: Problem, chosen: Configuration) -> list[Configuration]:
-    """The configuration with any one part put on any other option, whatever fits."""
-    found = []
-    for part in PARTS:
-        options: tuple[Option, ...] = problem.options[part]
-        found += [
-            one for option in options if option != chosen.of(part) and fits(problem, one := chosen.having(option))
-        ]
-    return found
+    """Configurations that fit and differ from the chosen one in one part, or in the tree."""
+    others = (chosen.having(*choice) for choices in problem.axes for choice in choices)
+    return [one for one in others if one != chosen and fits(problem, one)]
 
 
-def _closest(one: Survival) -> float:
+def _closest(one: Robustness) -> float:
     return min(abs(math.log(factor)) if factor else math.inf for factor in (one.down, one.up))
-
-
-def _links(found: Sequence[tuple[Problem, Configuration]]) -> set[str]:
-    return {
-        hop.engine
-        for problem in {id(problem): problem for problem, _ in found}.values()
-        for way in problem.ways.values()
-        for hop in way
-    }

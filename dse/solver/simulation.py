@@ -8,8 +8,8 @@ What no batch waits for (new records, weights) goes beside: actors make the envi
 time, and each batch drawn needs such a turn; transfers that do not wait follow what sets them off. All of these may be
 D + 1 ahead or behind, no more, so a slow one holds up the whole.
 
-The queues of seed 3 (200 or 10 batches, 1024 requests) are not there: one that holds D batches never fills, a shorter
-one never leaves the learner without a batch.
+The queues of [Zhang2023] (200 or 10 batches, 1024 requests) are not there: one that holds D batches never fills, a
+shorter one never leaves the learner without a batch.
 
 Letters: D batches drawn ahead (so D + 1 are under way), cv coefficient of variation of a time (deviation over mean).
 """
@@ -75,7 +75,7 @@ class Network:
 
 
 def network(problem: Problem, configuration: Configuration, actors: bool = True) -> Network:
-    """Of a configuration that fits. Without ``actors``, neither they nor what they send and are sent is there."""
+    """The network of a configuration that fits, without actors and their traffic unless ``actors``."""
     spent = seconds(problem, configuration)
     after: dict[str, list[Visit]] = {part: [] for part in LOOP}
     before: dict[str, list[Visit]] = {part: [] for part in LOOP}

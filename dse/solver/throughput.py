@@ -1,23 +1,46 @@
-"""What a configuration gives: gradient steps a second, what bounds them, and what it takes. Plain loops: a definition.
+"""The throughput law: gradient steps a second of a configuration, what bounds them, and what it takes.
 
 Every engine (a processor's thread group, a GPU, a slice, a link in one direction) is busy for the sum of what a
 gradient step asks of it, so there are at most 1 / busy steps a second. A batch passes sampling, storage, learner and
 updating one after the other, and every transfer between them, in ``loop`` seconds; D + 1 batches under way make at most
-(D + 1) / loop steps a second. The throughput is the smallest of these bounds: exact for D = 0 with one engine,
-an upper bound elsewhere (``simulation.py`` says how close).
+(D + 1) / loop steps a second. The throughput is the smallest of these bounds (``rate``): exact for D = 0 with one
+engine, an upper bound elsewhere (``simulation.py``, which plays the queues, says how close).
+
+Who is busy for how long stands in ``charges`` alone. Whoever adds them up does so in that order, so that sums of floats
+are equal and ties exact: ``outcome`` for one configuration, ``space.py`` for many at once, ``sensitivity.py`` by what
+the times rest on.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from .problem import LOOP, PARTS, Configuration, Flow, Hop, Problem
+import numpy as np
+from numpy.typing import NDArray
+
+from .problem import LOOP, Configuration, Flow, Hop, Problem
 
 LOOP_BOUND = "batches under way"
+Reals = NDArray[np.float64]
+
+
+class Charge(NamedTuple):
+    """Seconds that a gradient step keeps an engine busy, with a part or a transfer.
+
+    ``number``: the evidence of the time. ``waits``: a batch waits for it, so it is in the loop. ``acting``: of actors,
+    or what they send and are sent, which the published objective leaves out.
+    """
+
+    engine: str
+    seconds: float
+    number: str
+    waits: bool
+    acting: bool
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one configuration. ``bottleneck``: the engine that is always busy, or ``LOOP_BOUND``.
+    """What a configuration gives. ``bottleneck``: the engine that is always busy, or ``LOOP_BOUND``.
 
     ``training_hz`` leaves actors out, as the published objective does: gradient steps a second that the learner could
     take, bound by ``training_bottleneck``; ``actor_hz``: what the actors could keep up with at the asked update
@@ -38,7 +61,7 @@ class Outcome:
 
 
 def transfers(problem: Problem, configuration: Configuration) -> Iterator[tuple[Flow, Hop, float]]:
-    """(flow, hop, seconds) of everything a gradient step sends. KeyError where there is no way."""
+    """(flow, hop, seconds) of everything a gradient step sends. KeyError where there is no route."""
     for flow in problem.flows:
         source, target = configuration.of(flow.source).device, configuration.of(flow.target).device
         if source != target and flow.nbytes:
@@ -46,28 +69,53 @@ def transfers(problem: Problem, configuration: Configuration) -> Iterator[tuple[
                 yield flow, hop, flow.times * hop.alpha_seconds + flow.nbytes * hop.seconds_per_byte
 
 
-def seconds(problem: Problem, configuration: Configuration) -> dict[str, float]:
-    """Of each part, slowed down by what runs beside it on its device."""
-    spent = {}
-    for part in PARTS:
-        option = configuration.of(part)
+def factors(problem: Problem, configuration: Configuration) -> tuple[float, ...]:
+    """How much slower each part is because of what runs beside it on its device, in the order of ``PARTS``."""
+    slower = []
+    for option in configuration.options:
         factor = 1.0
-        for other in PARTS:
-            beside = configuration.of(other)
-            if other != part and beside.device == option.device and beside.engine != option.engine:
-                factor *= problem.slowdown.get((part, other, option.device), 1.0)
-        spent[part] = option.seconds * factor
-    return {str(part): value for part, value in spent.items()}
+        for beside in configuration.options:
+            if beside.part != option.part and beside.device == option.device and beside.engine != option.engine:
+                factor *= problem.slowdown.get((option.part, beside.part, option.device), 1.0)
+        slower.append(factor)
+    return tuple(slower)
+
+
+def seconds(problem: Problem, configuration: Configuration) -> dict[str, float]:
+    """Seconds of each part, slowed down by what runs beside it."""
+    slower = zip(configuration.options, factors(problem, configuration), strict=True)
+    return {option.part: option.seconds * factor for option, factor in slower}
+
+
+def charges(problem: Problem, configuration: Configuration) -> Iterator[Charge]:
+    """Everything a gradient step asks of engines: transfers first, then parts in the order of ``PARTS``."""
+    for flow, hop, taken in transfers(problem, configuration):
+        yield Charge(hop.engine, taken, hop.rests_on.number, flow.waits, "actors" in (flow.source, flow.target))
+    spent = seconds(problem, configuration)
+    for option in configuration.options:
+        number = option.time.rests_on.number
+        yield Charge(option.engine, spent[option.part], number, option.part in LOOP, option.part == "actors")
+
+
+def rate(busiest: Reals | float, loop: Reals | float, depth: Reals | int = 0) -> Reals:
+    """Gradient steps a second where the busiest engine is busy, and a batch on its way, for so many seconds a step."""
+    result: Reals = 1 / np.maximum(loop / (np.asarray(depth) + 1), busiest)
+    return result
+
+
+def no_routes(problem: Problem, configuration: Configuration) -> set[tuple[str, str]]:
+    """(from, to) of every two devices that would have to talk and have no link."""
+    pairs = {(configuration.of(one.source).device, configuration.of(one.target).device) for one in _sent(problem)}
+    return {(source, target) for source, target in pairs - problem.ways.keys() if source != target}
+
+
+def _sent(problem: Problem) -> Iterator[Flow]:
+    return (flow for flow in problem.flows if flow.nbytes)
 
 
 def fits(problem: Problem, configuration: Configuration) -> bool:
-    """Whether budgets suffice and every two parts that talk have a way."""
-    return not shortages(problem, configuration) and all(
-        configuration.of(flow.source).device == configuration.of(flow.target).device
-        or not flow.nbytes
-        or (configuration.of(flow.source).device, configuration.of(flow.target).device) in problem.ways
-        for flow in problem.flows
-    )
+    """Whether budgets suffice and every two parts that talk have a route."""
+    return not shortages(problem, configuration) and not no_routes(problem, configuration)
 
 
 def shortages(problem: Problem, configuration: Configuration) -> dict[str, tuple[float, float]]:
@@ -79,37 +127,33 @@ def shortages(problem: Problem, configuration: Configuration) -> dict[str, tuple
     return {name: (have, need[name]) for name, have in problem.budgets.items() if need[name] > have}
 
 
+def used_devices(problem: Problem, configuration: Configuration) -> tuple[str, ...]:
+    """Names of the devices that are in use, in order."""
+    return tuple(sorted({option.device for option in configuration.options} | set(problem.hosts)))
+
+
 def outcome(problem: Problem, configuration: Configuration) -> Outcome:
-    """Of a configuration that fits."""
-    spent = seconds(problem, configuration)
-    busy = {configuration.of(part).engine: 0.0 for part in PARTS}
-    trained = dict.fromkeys(busy, 0.0)  # the same without the actors
+    """What a configuration that fits gives."""
+    busy, trained = ({option.engine: 0.0 for option in configuration.options} for _ in range(2))
     loop = moved = 0.0
-    for flow, hop, taken in transfers(problem, configuration):
-        busy[hop.engine] = busy.get(hop.engine, 0.0) + taken
+    for charge in charges(problem, configuration):
+        busy[charge.engine] = busy.get(charge.engine, 0.0) + charge.seconds
+        if not charge.acting:
+            trained[charge.engine] = trained.get(charge.engine, 0.0) + charge.seconds
+        if charge.waits:
+            loop += charge.seconds
+    for flow, _, _ in transfers(problem, configuration):
         moved += flow.nbytes
-        if "actors" not in (flow.source, flow.target):
-            trained[hop.engine] = trained.get(hop.engine, 0.0) + taken
-        if flow.waits:
-            loop += taken
-    for part in PARTS:  # after the transfers, and in this order: search.py adds in the same one, so ties are exact
-        engine = configuration.of(part).engine
-        busy[engine] += spent[part]
-        if part != "actors":
-            trained[engine] += spent[part]
-        if part in LOOP:
-            loop += spent[part]
     under_way = loop / (configuration.depth + 1)  # seconds a step cannot be shorter than
     slowest = max(busy, key=lambda engine: busy[engine])
     learning = max(trained, key=lambda engine: trained[engine])
-    used = {option.device for option in configuration.options} | set(problem.hosts)
-    devices = tuple(sorted(used))
+    devices = used_devices(problem, configuration)
     watts: float | None = 0.0
     for device in devices:
         watts = None if watts is None or device not in problem.watts else watts + problem.watts[device]
     return Outcome(
-        hz=1 / max(under_way, busy[slowest]),
-        training_hz=1 / max(under_way, trained[learning]),
+        hz=float(rate(busy[slowest], loop, configuration.depth)),
+        training_hz=float(rate(trained[learning], loop, configuration.depth)),
         actor_hz=1 / busy[configuration.actors.engine],
         bottleneck=slowest if busy[slowest] >= under_way else LOOP_BOUND,
         training_bottleneck=learning if trained[learning] >= under_way else LOOP_BOUND,

@@ -1,1 +1,1 @@
-"""How many: cores for actors and learners, batches drawn ahead, samplers, learners side by side."""
+"""Answer how many: cores for actors and learners, batches sampled ahead, samplers, learners side by side."""

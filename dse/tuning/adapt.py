@@ -1,10 +1,11 @@
-"""Spreeze's adaptation replayed: samplers and a batch, searched over the rates that the solver predicts for a platform.
+"""Replay the adaptation of [Hou2023]: search samplers and a batch over the rates that the solver predicts.
 
 Every pair (samplers, batch) has the fastest mapping that the solver finds for it, actors in processes of their own:
-the most gradient steps the learner could take, as published. From that table each number is searched by its own rate,
-and all pairs are compared by records trained a second at the workload's update interval. An FPGA takes no part.
+the most gradient steps the learner could take, as published. In that table samplers and batch are each searched by a
+rate of its own, and all pairs are compared by records trained a second at the workload's update interval. An FPGA takes
+no part.
 
-Letters: B batch, D batches drawn ahead, u environment steps a gradient step, x samplers (processes of actors).
+Letters: B batch, D batches sampled ahead, u environment steps a gradient step, x samplers (processes of actors).
 """
 
 import dataclasses
@@ -36,7 +37,7 @@ _Chosen = tuple[Problem, Configuration, Outcome]
 
 @dataclass(frozen=True)
 class Look:
-    """What the solver predicts of a pair, and what the times of actors and learner rest on."""
+    """The solver's prediction for a pair, and the evidence of the times of actors and learner."""
 
     outcome: Outcome
     actors: Evidence
@@ -45,7 +46,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Replayed:
-    """Rates of every pair (x, B) that some mapping can run; 0 of the others."""
+    """Rates of every pair (x, B), 0 where no mapping can run it."""
 
     update_interval: int
     looks: Mapping[Pair, Look]
@@ -69,10 +70,10 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Adaptation:
-    """What was found, ``pair`` by the independent searches and ``best`` of all pairs under the caps.
+    """The answer: ``pair`` by the independent searches, and the ``best`` of all pairs under the caps.
 
-    ``caps``: the most of each, percent of the processor or bytes. ``tried``: pairs under the caps. ``left_out``:
-    devices that cannot be adapted while training runs.
+    ``caps``: the most of each, percent of the processor or bytes. ``tried``: how many pairs are under the caps.
+    ``left_out``: devices that cannot be adapted while training runs.
     """
 
     platform: str
@@ -101,15 +102,15 @@ def adapted(
     memory_bytes: float | None = None,
     cpu_percent: float = WHOLE,
     *,
-    results: Path = RESULTS,
+    results: str | Path = RESULTS,
     tell: Callable[[int], None] = lambda batch: None,
     machine: str | None = None,
 ) -> Adaptation:
-    """The searches and what they lose. ``memory_bytes``: of the host; by default what the platform states, if it does.
+    """Search samplers and batch, each by its own rate, and compare with the best pair.
 
-    ``tell`` is called with each batch before its mappings are looked for; ``machine`` is as in ``recommend_mapping``.
-    ProblemError for caps outside any sense, or that not even one sampler is under; PlatformError, WorkloadError or
-    RecordError as in ``recommend_mapping``.
+    ``memory_bytes``: the cap on the host's memory, by default what the platform states. ``tell`` is called with each
+    batch before its mappings are searched; ``machine`` is as in ``recommend_mapping``. ProblemError for caps outside
+    any sense, or below what one sampler takes; PlatformError, WorkloadError or RecordError as in ``recommend_mapping``.
     """
     if not 0 < cpu_percent <= WHOLE:
         raise ProblemError(f"the cap on the processor is a percentage above 0 and up to 100, not {cpu_percent:g}")
@@ -136,38 +137,38 @@ def adapted(
 
 
 def fixed_designs(platform: Platform) -> tuple[str, ...]:
-    """FPGAs: a design is built for its batch, in hours, so no look while training runs can change it."""
+    """Name the FPGAs: a design is built for its batch, in hours, so no look while training runs can change it."""
     return tuple(device.name for device in platform.devices if device.kind == "fpga")
 
 
 def _parts(question: MappingQuestion, samplers: int, batch: int) -> Parts:
-    """Of the workload with that many actors, one process each, and that batch."""
+    """Give the parts of the workload with that many actors, one process each, and that batch."""
     actors = dataclasses.replace(question.workload.actors, count=samplers)
     learner = dataclasses.replace(question.workload.learner, batch=batch)
     return question.parts(dataclasses.replace(question.workload, actors=actors, learner=learner))
 
 
 def _batches(question: MappingQuestion) -> tuple[int, ...]:
-    """Powers of two; of a machine with records, those that lie within what was measured."""
+    """List powers of two; of a machine with records, those within what was measured."""
     own, _ = question.tables
     sizes = {batch for _, batch in own.alone("learner step")} if own else set()
     return tuple(one for one in BATCHES if not sizes or min(sizes) <= one <= max(sizes))
 
 
 def _caps(question: MappingQuestion, memory_bytes: float | None, cpu_percent: float) -> Iterator[Cap]:
-    """On cores, one of which the learner takes at least; and on memory, as if all of it were the host's."""
+    """Cap cores, one of which the learner takes at least; and memory, as if the host kept everything."""
     parts = _parts(question, 1, question.workload.learner.batch)
     yield Cap(PROCESSOR, cpu_percent, lambda samplers, batch: WHOLE * (samplers + 1) / parts.cores)
     stated = parts.cpu.memory.size_bytes.value if parts.cpu.memory else None
     most = memory_bytes or stated
     replay = question.workload.replay
 
-    def held(samplers: int, batch: int) -> float:
+    def resident(samplers: int, batch: int) -> float:
         under_way = sum(_parts(question, samplers, batch).learner_bytes(parts.cpu, replay.presampled).values())
         return parts.storage_bytes + LEAF_BYTES * replay.capacity + under_way + (samplers + 1) * PROCESS_BYTES
 
     if most:
-        yield Cap(MEMORY, most, held)
+        yield Cap(MEMORY, most, resident)
 
 
 def _replayed(
@@ -177,9 +178,10 @@ def _replayed(
     caps: Sequence[Cap],
     tell: Callable[[int], None],
 ) -> Replayed:
-    """Of all pairs under the caps."""
+    """Predict the rates of all pairs under the caps."""
     looks: dict[Pair, Look] = {}
     acting: dict[int, Estimate] = {}
+    # Invariant: looks has every pair under the caps, of all smaller batches, that some mapping can run.
     for batch in batches:
         allowed = [x for x in samplers if all(cap.uses(x, batch) <= cap.most for cap in caps)]
         if not allowed:
@@ -204,7 +206,7 @@ def _replayed(
 def _row(
     fastest: Callable[[int], _Chosen | None], acting: Mapping[int, Estimate], samplers: Sequence[int]
 ) -> Iterator[tuple[int, tuple[Outcome, Evidence]]]:
-    """(x, outcome and the learner's evidence) of rising numbers of samplers at one B.
+    """Yield (x, outcome and the learner's evidence) of rising numbers of samplers at one B.
 
     Samplers leave fewer cores to the rest, so the learner's rate only falls with them: where it is the same at both
     ends, the mapping of the last, which fits them all, is the fastest in between too.
@@ -223,12 +225,12 @@ def _row(
 
 
 def _fastest(problems: Sequence[Problem], acting: Mapping[int, Estimate], samplers: int) -> _Chosen | None:
-    """Of all mappings that with the most steps the learner could take, of equal ones that with the most steps."""
+    """Find the mapping on which the learner could take the most steps, of equal ones that with the most steps."""
     found = []
     for problem in problems:
         if samplers <= len(problem.options["actors"]):
             option = dataclasses.replace(problem.options["actors"][samplers - 1], time=acting[samplers])
-            one = dataclasses.replace(problem, options={**problem.options, "actors": (option,)})
+            one = problem.having("actors", option)
             answer = solve(one, "training", 0.0, alternatives=False)
             if isinstance(answer, Found):
                 found.append((problem, answer.choice, answer.outcome))

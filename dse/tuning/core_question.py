@@ -1,4 +1,4 @@
-"""The question of eq. 5 as a whole: the best split of a processor's cores, what is beside it, and what it rests on.
+"""Split a processor's cores between actors and learners by eq. 5 of [Zhang2021], with ties and evidence.
 
 Letters: M cores, x_a and x_l of them for actors and for learners, f_a(x_a) environment steps a second, f_l(x_l)
 gradient steps a second, u environment steps a gradient step (update_interval).
@@ -40,12 +40,13 @@ EQUAL = 0.05  # by which both sides of eq. 5 may differ to count as one of its s
 
 @dataclass(frozen=True)
 class CoreSplit:
-    """The split of M cores to choose, and what is beside it. The curves have a rate for every number of cores.
+    """The split of M cores to choose, and others beside it. The curves have a rate for every number of cores.
 
     ``around``: splits with a core more or less on a side, fastest first. ``ties``: others that may be as fast without
     more cores on both sides: within 1 %, or by the intervals of measured rates. ``turns``: the best of both sides on
     the same cores, one after the other. ``printed``: how many pairs solve eq. 5 within 5 %, and the fastest of them.
-    ``slowdown``: times as long that actors, and learners, took beside each other on cores of their own; 1 if unknown.
+    ``slowdown``: how many times as long actors, and learners, took beside each other on cores of their own; 1 if
+    unknown.
     """
 
     update_interval: float
@@ -69,7 +70,7 @@ class CoreSplit:
 
     @property
     def hz_beside(self) -> float:
-        """Gradient steps a second of the choice, each side slowed down as beside the other; in turns neither is."""
+        """Gradient steps a second of the choice, both sides slowed down as beside each other; in turns neither is."""
         if self.choice.in_turns:
             return self.choice.hz
         acting, learning = self.f_a.rates[self.choice.actors].hz, self.f_l.rates[self.choice.learners].hz
@@ -77,19 +78,20 @@ class CoreSplit:
 
 
 def split_cores(f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: int, reserved: int = 0) -> CoreSplit:
-    """The best split, from curves that may lack points: a scaling law fills them in.
+    """Find the best split from curves that may lack points, which a scaling law fills in.
 
-    One core left to both sides is used in turns. ProblemError for numbers outside any sense, or a curve of a single
-    point that needs another.
+    ``f_a``: environment steps a second by cores, ``f_l``: gradient steps a second. One core left to both sides is used
+    in turns. ``cores`` and ``reserved`` may be floats that are whole. ProblemError for numbers outside any sense, or a
+    curve of a single point that needs another.
     """
-    check(update_interval, cores, reserved)
+    cores, reserved = check(update_interval, cores, reserved)
     if cores > MOST_CORES:
         raise ProblemError(f"cores are at most {MOST_CORES:,}, not {cores:,}; name those of one machine")
     free = cores - reserved
     if free < 1:
         raise ProblemError(f"{cores} cores with {reserved} reserved leave none to actors and learners; reserve fewer")
-    given, u = (f_a, f_l), update_interval
-    f_a, f_l = (completed(one, free if len(one.rates) > 1 else max(1, free - 1)) for one in given)
+    curves, u = (f_a, f_l), update_interval
+    f_a, f_l = (completed(one, free if len(one.rates) > 1 else max(1, free - 1)) for one in curves)
     choice = allocate(f_a, f_l, u, cores, reserved, turns=free == 1, within=WITHIN)
     others = [
         one for one in parted(f_a, f_l, u, free) if (one.actors, one.learners) != (choice.actors, choice.learners)
@@ -105,41 +107,42 @@ def split_cores(f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: i
         (len(solutions), solutions[0] if solutions else None),
         *(f_a, f_l),
         tuple(
-            _filled_in(before, after) for before, after in zip(given, (f_a, f_l), strict=True) if before is not after
+            _filled_in(before, after) for before, after in zip(curves, (f_a, f_l), strict=True) if before is not after
         ),
     )
 
 
 def _as_fast(others: Sequence[Allocation], choice: Allocation) -> Iterator[Allocation]:
-    """Those that may be as fast as the choice, of as many learners the one with the fewest actors."""
+    """Yield those that may be as fast as the choice, of as many learners the one with the fewest actors."""
     best = max(one.hz for one in (*others, choice))
-    found: dict[int, Allocation] = {}
+    fewest: dict[int, Allocation] = {}
+    # Invariant: by learners, fewest has the split with the fewest actors of those so far that may be as fast.
     for one in others:
         known = all(source == "measured" for split in (one, choice) for source in split.sources)
         as_fast = one.hz >= (1 - WITHIN) * best or (known and one.high >= choice.low)
         idle = one.actors >= choice.actors and one.learners >= choice.learners  # the same, and cores besides
-        if as_fast and not idle and (one.learners not in found or one.actors < found[one.learners].actors):
-            found[one.learners] = one
-    yield from found.values()
+        if as_fast and not idle and (one.learners not in fewest or one.actors < fewest[one.learners].actors):
+            fewest[one.learners] = one
+    yield from fewest.values()
 
 
 def _filled_in(before: RateCurve, after: RateCurve) -> Evidence:
-    """What the rates that a scaling law adds to a curve rest on."""
+    """Give the evidence of the rates that a scaling law adds to a curve."""
     law = scaling(before)
     added = [cores for cores in after.cores if cores not in before.rates]
     source: Source = "extrapolated" if any(after.rates[x].source == "extrapolated" for x in added) else "modeled"
-    told = (
+    description = (
         f"{len(added)} of {len(after.cores)} numbers of cores, from {added[0]} to {added[-1]}, by the universal "
         f"scalability law through the others (contention {law.contention:.2g}, coherence {law.coherence:.2g})"
     )
-    return Evidence(before.name, source, told, "")
+    return Evidence(before.name, source, description, "")
 
 
 def platform_curves(parts: Parts, cores: int) -> tuple[RateCurve, RateCurve, tuple[Evidence, ...]]:
-    """(f_a, f_l, what they rest on) of a platform's processor on up to so many cores.
+    """Give (f_a, f_l, evidence) of a platform's processor on up to so many cores.
 
     Where a profile has two numbers of cores, a curve is what it measured, and other numbers are left to ``completed``;
-    elsewhere it is what the solver's laws say of each. Learners are the fastest of threads and of parallel learners.
+    elsewhere it is modeled on each. Learners are the fastest of threads and of parallel learners.
     """
     cpu, counts = parts.cpu, range(1, cores + 1)
     acting = {x: parts.actor_step(x) for x in _profiled(parts, "actor step", counts) or counts}
@@ -153,13 +156,13 @@ def platform_curves(parts: Parts, cores: int) -> tuple[RateCurve, RateCurve, tup
         learning = {x: parts.modeled(law, f"f_l({cpu.name})") for x, law in laws.items()}
     f_a, f_l = (RateCurve(name, _rates(times)) for name, times in (("f_a", acting), ("f_l", learning)))
     evidence: dict[str, Evidence] = {}
-    for _, time in [*sorted(acting.items()), *sorted(learning.items())]:
+    for time in (*acting.values(), *learning.values()):  # where a law is of all counts, that of the most stands first
         evidence.setdefault(time.rests_on.number, time.rests_on)
     return f_a, f_l, tuple(evidence.values())
 
 
 def _profiled(parts: Parts, what: str, counts: range) -> list[int]:
-    """Numbers of cores that were measured; none where they are too few for a law, and one of them is not enough."""
+    """List the numbers of cores that were measured; none where they are too few for a law."""
     known = [x for x in (parts.table.threads(what) if parts.table else []) if x in counts and x <= parts.cores]
     return known if len(known) >= min(LEAST_POINTS, len(counts)) else []
 
@@ -175,17 +178,18 @@ def platform_split(
     update_interval: float | None = None,
     reserved: int = 0,
     *,
-    results: Path = RESULTS,
+    results: str | Path = RESULTS,
     machine: str | None = None,
 ) -> CoreSplit:
-    """The best split of a platform's processor for a workload; more ``cores`` than it has are a larger one like it.
+    """Find the best split of a platform's processor for a workload; more ``cores`` than it has: a larger one like it.
 
-    ``update_interval``: by default the workload's. ``machine`` and errors as in ``recommend_mapping``.
+    ``cores`` and ``update_interval``: by default the platform's and the workload's. ``machine`` and errors as in
+    ``recommend_mapping``, and those of ``split_cores``.
     """
     asked = ask(platform, workload, results=results, machine=machine)
     own = asked.parts().cores
     wanted = own if cores is None else cores
-    check(1.0, wanted, reserved)
+    wanted, reserved = check(1.0, wanted, reserved)
     if own < wanted <= MOST_CORES:
         asked = replace(asked, platform=with_changes(asked.platform, {f"{asked.parts().cpu.name}.cores": wanted}))
     parts = asked.parts()

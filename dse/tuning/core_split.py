@@ -1,4 +1,4 @@
-"""How many cores to give to actors and how many to learners (seed 0, section V-D, eq. 5 and Fig. 12).
+"""Share out cores between actors and learners ([Zhang2021, V-D, eq. 5 and Fig. 12]).
 
 Letters: M cores, x_a and x_l of them for actors and for learners, f_a(x_a) environment steps a second, f_l(x_l)
 gradient steps a second, u environment steps a gradient step (update_interval).
@@ -24,7 +24,7 @@ LEAST_POINTS = 2  # below which no law of scaling is fitted
 
 @dataclass(frozen=True)
 class Rate:
-    """Calls a second with a 95 % interval, and where they are from."""
+    """Calls a second with a 95 % interval and their source."""
 
     hz: float
     low: float
@@ -34,7 +34,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class RateCurve:
-    """Rates by number of cores: f_a or f_l. ProblemError for a curve that cannot be one.
+    """Rates by number of cores: f_a or f_l. ProblemError without points, or for a rate outside any sense.
 
     >>> RateCurve("f_a", {1: Rate(100.0, 99.0, 101.0, "measured"), 2: Rate(90.0, 88.0, 91.0, "measured")}).falls
     (2,)
@@ -47,7 +47,7 @@ class RateCurve:
         if not self.rates:
             raise ProblemError(f"{self.name}: a curve without a point; time it on at least one number of cores")
         for cores, rate in self.rates.items():
-            if cores < 1 or cores != int(cores):
+            if cores < 1 or cores != cores // 1:
                 raise ProblemError(f"{self.name}: a rate on {cores} cores; cores are whole and at least 1")
             if not 0 < rate.low <= rate.hz <= rate.high < math.inf:
                 raise ProblemError(
@@ -56,6 +56,7 @@ class RateCurve:
                 )
             if rate.source not in SOURCES:
                 raise ProblemError(f"{self.name}: the source of a rate is one of {SOURCES}, not {rate.source!r}")
+        object.__setattr__(self, "rates", {int(cores): rate for cores, rate in self.rates.items()})
 
     @property
     def cores(self) -> tuple[int, ...]:
@@ -64,16 +65,16 @@ class RateCurve:
 
     @property
     def falls(self) -> tuple[int, ...]:
-        """Numbers of cores on which it is slower than on the next smaller number."""
+        """Numbers of cores on which the rate is lower than on the next smaller number."""
         pairs = zip(self.cores, self.cores[1:], strict=False)
         return tuple(more for fewer, more in pairs if self.rates[more].hz < self.rates[fewer].hz)
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """The universal scalability law: f(x) = rate x / (1 + contention (x - 1) + coherence x (x - 1)).
+    """The universal scalability law [Gunther2007]: f(x) = rate x / (1 + contention (x - 1) + coherence x (x - 1)).
 
-    ``off``: how many times as high or low as a fitted point the law or that point's own interval is at worst.
+    ``off``: how many times as high or as low as a fitted point the law, or that point's own interval, is at worst.
     """
 
     rate_hz: float
@@ -82,12 +83,12 @@ class Scaling:
     off: float
 
     def hz(self, cores: int) -> float:
-        """Of so many cores."""
+        """Give the rate f(x) on so many cores."""
         return self.rate_hz * cores / (1 + self.contention * (cores - 1) + self.coherence * cores * (cores - 1))
 
 
 def scaling(curve: RateCurve) -> Scaling:
-    """The law with the least squared relative errors, no part of it below 0.
+    """Fit the law with the least squared relative errors, no part of it below 0.
 
     x / f(x) is linear in its three parts. Two points leave coherence open: it is 0 then, which is Amdahl's law.
     ProblemError for a single point, or where one core would be infinitely fast.
@@ -99,23 +100,23 @@ def scaling(curve: RateCurve) -> Scaling:
     parts = np.stack((np.ones_like(x), x - 1, x * (x - 1)), axis=1)[:, : len(x)] * (f / x)[:, None]
     scale = parts.max(axis=0)
     scale[scale == 0] = 1.0
-    found = nonnegative(parts / scale, np.ones(len(x))) / scale
-    alone, contention, coherence = (*found, 0.0)[:3]
+    fitted_parts = nonnegative(parts / scale, np.ones(len(x))) / scale
+    alone, contention, coherence = (*fitted_parts, 0.0)[:3]
     if alone <= 0:
         raise ProblemError(f"{curve.name}: rates on {curve.cores} cores say nothing of one core; time it on one")
     law = Scaling(float(1 / alone), float(contention / alone), float(coherence / alone), 1.0)
     off = 1.0
     for cores, rate in curve.rates.items():
-        told = law.hz(cores)
-        off = max(off, told / rate.hz, rate.hz / told, rate.high / rate.hz, rate.hz / rate.low)
+        fitted = law.hz(cores)
+        off = max(off, fitted / rate.hz, rate.hz / fitted, rate.high / rate.hz, rate.hz / rate.low)
     return Scaling(law.rate_hz, law.contention, law.coherence, off)
 
 
 def completed(curve: RateCurve, cores: int) -> RateCurve:
-    """The curve with a rate for each of 1 to ``cores`` cores; those it lacks are from its ``scaling``.
+    """Complete a curve to a rate for each of 1 to ``cores`` cores; those it lacks are from its ``scaling``.
 
     They are "modeled" between points of the curve, "extrapolated" outside of them. Their interval is as wide as the law
-    is off at worst where the curve has points; outside it also holds that more cores gain nothing, or all they could.
+    is off at worst where the curve has points; outside it reaches from no gain by more cores to all they could give.
     """
     missing = [x for x in range(1, cores + 1) if x not in curve.rates]
     if not missing:
@@ -134,10 +135,10 @@ def completed(curve: RateCurve, cores: int) -> RateCurve:
 
 @dataclass(frozen=True)
 class Allocation:
-    """Cores for actors and for learners. ``in_turns``: the same cores serve first the ones, then the others.
+    """Cores for actors and for learners. ``in_turns``: the same cores serve first actors, then learners.
 
-    ``hz``: gradient steps a second with the interval that those of the two rates span. ``ratio``: environment steps a
-    gradient step if neither side waits for the other. ``idle``: cores that nothing uses.
+    ``hz``: gradient steps a second in [``low``, ``high``], by the intervals of the two rates. ``ratio``: environment
+    steps a gradient step if neither side waits for the other. ``idle``: cores that nothing uses.
     """
 
     actors: int
@@ -153,7 +154,7 @@ class Allocation:
 
     @property
     def cores(self) -> int:
-        """That actors and learners use."""
+        """Cores that actors and learners use."""
         return self.actors if self.in_turns else self.actors + self.learners
 
 
@@ -166,39 +167,39 @@ def allocate(
     turns: bool = False,
     within: float = 0.0,
 ) -> Allocation:
-    """The most gradient steps a second; of equal ones that with the fewest cores, then with the fewest for actors.
+    """Find the most gradient steps a second; of equal ones the fewest cores, then the fewest for actors.
 
-    Only numbers of cores that a curve has a rate for are looked at (``completed`` fills in others). ``reserved``: cores
-    for anything else, such as the three threads of seed 3 that coordinate. With ``turns``, actors and learners may also
-    share cores one after the other, as a serial loop does; on one core nothing else can be done. Rates that lack no
-    more than the part ``within`` of the highest count as equal. ProblemError where nothing fits.
+    Only numbers of cores that a curve has a rate for are tried (``completed`` fills in others). ``reserved``: cores
+    for anything else, such as the three threads of [Zhang2023] that coordinate. With ``turns``, actors and learners may
+    also share cores one after the other, as a serial loop does; one core allows nothing else. Rates that lack no more
+    than the part ``within`` of the highest count as equal. ProblemError where nothing fits.
     """
-    check(update_interval, cores, reserved)
+    cores, reserved = check(update_interval, cores, reserved)
     if not 0 <= within < 1:
         raise ProblemError(f"a part of the highest rate is from 0 to below 1, not {within}")
     free = cores - reserved
-    found = list(parted(f_a, f_l, update_interval, free))
+    splits = list(parted(f_a, f_l, update_interval, free))
     if turns:
-        found += in_turns(f_a, f_l, update_interval, free)
-    if not found:
+        splits += in_turns(f_a, f_l, update_interval, free)
+    if not splits:
         least = f_a.cores[0] + f_l.cores[0]
         raise ProblemError(
             f"{cores} cores with {reserved} reserved leave {free}, {f_a.name} and {f_l.name} need {least} at least"
             + ("" if turns else "; they could take turns on the same cores")
         )
-    least_hz = (1 - within) * max(one.hz for one in found)
-    return min((one for one in found if one.hz >= least_hz), key=lambda one: (one.cores, one.actors, -one.hz))
+    least_hz = (1 - within) * max(one.hz for one in splits)
+    return min((one for one in splits if one.hz >= least_hz), key=lambda one: (one.cores, one.actors, -one.hz))
 
 
 def printed_allocations(
     f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: int, tolerance: float
 ) -> tuple[Allocation, ...]:
-    """All solutions of eq. 5 as printed, fastest first, found as published: by trying all M^2 / 2 pairs.
+    """Find all solutions of eq. 5 as printed, fastest first, as published: by trying all M^2 / 2 pairs.
 
-    Both sides count as equal up to ``tolerance``, a part of the right one. Empty where there is none, which is the rule
-    for a small tolerance. Eq. 5 prefers none of them, and knows no reserved cores.
+    Both sides count as equal up to ``tolerance``, a part of the right one; for a small tolerance there is seldom a
+    solution. Eq. 5 prefers none of them, and has no reserved cores.
     """
-    check(update_interval, cores, 0)
+    cores, _ = check(update_interval, cores, 0)
     solutions = [
         one
         for one in parted(f_a, f_l, update_interval, cores)
@@ -207,16 +208,17 @@ def printed_allocations(
     return tuple(sorted(solutions, key=lambda one: (-one.hz, one.cores, one.actors)))
 
 
-def check(update_interval: float, cores: int, reserved: int) -> None:
-    """ProblemError for numbers outside any sense."""
+def check(update_interval: float, cores: float, reserved: float) -> tuple[int, int]:
+    """Return (cores, reserved) as integers. ProblemError, with value and bound, for numbers outside any sense."""
     if not 0 < update_interval < math.inf:
         raise ProblemError(f"update_interval must be above 0 and finite, not {update_interval}")
-    if cores < 1 or reserved < 0:
-        raise ProblemError(f"cores must be at least 1 and reserved at least 0, not {cores} and {reserved}")
+    if cores < 1 or reserved < 0 or cores // 1 != cores or reserved // 1 != reserved:  # no NaN, no infinity
+        raise ProblemError(f"cores must be at least 1 and reserved at least 0, both whole, not {cores} and {reserved}")
+    return int(cores), int(reserved)
 
 
 def parted(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Allocation]:
-    """Every pair of numbers of cores that the curves have and that fits into the free ones."""
+    """Yield every pair of numbers of cores that the curves have and that fits into the free ones."""
     for x_a, acting in f_a.rates.items():
         for x_l, learning in f_l.rates.items():
             if x_a + x_l > free:
@@ -235,7 +237,7 @@ def _slower(acting: Rate, learning: Rate, u: float) -> tuple[float, float]:
 
 
 def in_turns(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Allocation]:
-    """The same cores for both sides, one after the other, as a serial loop has them."""
+    """Yield splits with the same cores for both sides, one after the other, as a serial loop has them."""
     for x in set(f_a.rates) & set(f_l.rates):
         if x <= free:
             acting, learning = f_a.rates[x], f_l.rates[x]

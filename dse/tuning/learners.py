@@ -1,7 +1,7 @@
-"""Whether learners side by side are worth it on a platform: seed 4's scaling factors over L and H, with their terms.
+"""Judge whether learners side by side are worth it on a platform, by the scaling factors of [Zhang2022] over L and H.
 
 Each term is measured where this machine's profile has it, and modeled otherwise; a learner has a core, or a device, of
-its own. Only the choice heeds how many of those there are.
+its own. Only the choice is bound by how many of those there are.
 
 Letters: B batch, L learners, H gradient steps between averages of the weights.
 """
@@ -33,7 +33,7 @@ LEAST_POINTS = 2  # of a law with a fixed and a growing part
 
 @dataclass(frozen=True)
 class Term:
-    """A term of a gradient step: its letters, its law (of ``per`` something), and what it rests on."""
+    """A term of a gradient step: its letters, its law by a number of ``per``, its source and description."""
 
     name: str
     law: FlatThenLinear
@@ -44,7 +44,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Ran:
-    """Data parallel learners as they were timed: the step with the same replay beside, and its 95 % interval."""
+    """Data parallel learners as they were timed: seconds of a step, replay included, and their 95 % interval."""
 
     learners: int
     seconds: float
@@ -54,7 +54,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class LearnerScaling:
-    """``choice``: (L, H) of at most ``held`` learners, which is how many the platform has room for.
+    """The answer: ``choice`` is (L, H) of at most ``held`` learners, which is how many the platform has room for.
 
     ``points``: data parallel training, then SPO with each of ``horizons``, for each of ``counts``. ``ran``: measured.
     """
@@ -76,23 +76,23 @@ class LearnerScaling:
 
     @property
     def single_seconds(self) -> float:
-        """Of a gradient step by one learner."""
+        """Seconds of a gradient step by one learner."""
         return single_seconds(self.terms)
 
     @property
     def best_seconds(self) -> float:
-        """Of a gradient step as chosen."""
+        """Seconds of a gradient step as chosen."""
         return spo_seconds(self.terms, *self.choice)
 
     def second(self) -> tuple[int, float, float]:
-        """Of two learners: (H, seconds averaging every H steps, seconds gathering gradients each step)."""
+        """Give, of two learners, (H, seconds averaging every H steps, seconds gathering gradients each step)."""
         _, horizon = choose([2], range(1, self.longest + 1), self.terms, WITHIN)
         return horizon, spo_seconds(self.terms, 2, horizon), data_parallel_seconds(self.terms, 2)
 
     def contradicted(self) -> tuple[Ran, float] | None:
-        """The measured step of two data parallel learners and 5.1's, where only one of them is faster than one learner.
+        """Return the measured step of two data parallel learners and 5.1's, where they disagree.
 
-        None where both are, or none is, or none was timed.
+        They do where only one of them is faster than a single learner; None elsewhere, or where none was timed.
         """
         ran = next((one for one in self.ran if one.learners == 2), None)
         modeled_seconds = data_parallel_seconds(self.terms, 2)
@@ -108,10 +108,10 @@ def learner_scaling(
     longest: int = 25,
     device: str | None = None,
     *,
-    results: Path = RESULTS,
+    results: str | Path = RESULTS,
     machine: str | None = None,
 ) -> LearnerScaling:
-    """Factors for up to ``most`` learners, averaged every ``longest`` steps at the most.
+    """Find the scaling factors of up to ``most`` learners, averaged every ``longest`` steps at the most.
 
     ``device``: what each learner runs on, by default a core of the processor. ProblemError for numbers outside any
     sense or a device that cannot train; PlatformError, WorkloadError or RecordError as in ``recommend_mapping``.
@@ -172,17 +172,17 @@ def _terms(batch: int, sources: Iterable[Term]) -> Terms:
 
 
 def measured_terms(table: PerformanceTable, batch: int) -> Terms | None:
-    """What a gradient step of B records on one thread is made of, by a machine's profile; None where it lacks a term.
+    """Build the terms of a gradient step of B records on one thread from a profile; None where it lacks one.
 
-    Passes and the update of weights were timed together, so the fixed part of the passes has both. Weights go there by
-    publishing and fetching them in shared memory. Records are sent as fast as they are gathered.
+    Passes and the update of weights were timed together, so the fixed part of the passes has both. Weights are
+    published and fetched in shared memory. Records are sent as fast as they are gathered.
     """
     known = _measured(table, batch)
     return _terms(batch, known.values()) if len(known) == len(MODELS) else None
 
 
 def _measured(table: PerformanceTable, batch: int) -> dict[str, Term]:
-    """Those terms, by name, that a profile has."""
+    """Collect the terms that a profile has, by name."""
     replay = [table.time(f"numba {op}", batch) for op in ("draw", "update")]
     sent = [table.time(f"weights {op}", 1, via="shared") for op in ("publish", "fetch")]
     steps = {size: rows[0].time.value for (_, size), rows in table.alone("learner step", 1).items()}
@@ -190,7 +190,7 @@ def _measured(table: PerformanceTable, batch: int) -> dict[str, Term]:
     rows = [row for held in table.alone("weights average").values() for row in held]
     means = {float(row.options["models"]): row.time.value for row in rows}
     found = [
-        *_fixed("T_replay", replay, "a draw and an update of the numba tree"),
+        *_fixed("T_replay", replay, "sampling and updating with the numba tree"),
         *_fixed("T_weights", sent, "weights of all networks, published and fetched in shared memory"),
     ]
     if len(steps) >= LEAST_POINTS:
@@ -212,7 +212,7 @@ def _measured(table: PerformanceTable, batch: int) -> dict[str, Term]:
 
 
 def _fixed(name: str, times: Iterable[Estimate | None], told: str) -> Iterator[Term]:
-    """A sum of times, if all of them were measured."""
+    """Yield the sum of times as a term, if all of them were measured."""
     known = list(times)
     spent = [one for one in known if one]
     if len(spent) == len(known):
@@ -221,7 +221,7 @@ def _fixed(name: str, times: Iterable[Estimate | None], told: str) -> Iterator[T
 
 
 def _sources(parts: Parts, home: Device, most: int) -> Iterator[Term]:
-    """Of all terms; ``most`` learners share B. Only learners on the processor have their own terms in a profile."""
+    """Yield all terms; ``most`` learners share B. Only those of learners on the processor are in a profile."""
     known = _measured(parts.table, parts.batch) if parts.table else {}
     for name, model in MODELS.items():
         anywhere = home is parts.cpu or name in ("T_replay", "T_avg")
@@ -232,11 +232,13 @@ def _replay(parts: Parts, home: Device, most: int) -> Term:
     replay = parts.workload.replay
     laws = analytic.tree(parts.cpu, replay.capacity, replay.fanout, parts.batch)
     seconds = sum(law.value for law in laws)
-    return Term("T_replay", FlatThenLinear(seconds, 0.0), "B", "modeled", f"draw and update: {laws[0].rests_on.told}")
+    return Term(
+        "T_replay", FlatThenLinear(seconds, 0.0), "B", "modeled", f"sampling and updating: {laws[0].rests_on.told}"
+    )
 
 
 def _passes(parts: Parts, home: Device, most: int) -> Term:
-    """Through the solver's steps of B, and of the smallest part of it."""
+    """Draw a line through the learner's times at B and at the smallest part of it."""
     small = max(1, parts.batch // most)
     sizes = (small, parts.batch) if small < parts.batch else (parts.batch, 2 * parts.batch)
     found = []
@@ -259,7 +261,7 @@ def _records(parts: Parts, home: Device, most: int) -> Term:
         alone, whole = (parts.platform.transfer_seconds(parts.cpu.name, home.name, size) for size in (0.0, nbytes))
         law = FlatThenLinear(alone, (whole - alone) / parts.batch)
         return Term(
-            "T_records", law, "record", "modeled", f"{parts.transition_bytes:g} bytes over the way to {home.name}"
+            "T_records", law, "record", "modeled", f"{parts.transition_bytes:g} bytes over the route to {home.name}"
         )
     moved = analytic.rows_moved(parts.cpu, parts.batch, parts.batch * parts.transition_bytes)
     law = FlatThenLinear(0.0, moved.value / parts.batch)
@@ -267,14 +269,14 @@ def _records(parts: Parts, home: Device, most: int) -> Term:
 
 
 def _weights_bytes(parts: Parts) -> float:
-    """Of all networks that a learner trains."""
+    """Count the bytes of all networks that a learner trains."""
     return 4.0 * sum(size.parameters for size in networks(parts.workload).values())
 
 
 def _weights(parts: Parts, home: Device, most: int) -> Term:
     if home is not parts.cpu:
         seconds = parts.platform.transfer_seconds(parts.cpu.name, home.name, _weights_bytes(parts))
-        told = f"{_weights_bytes(parts) / 1e6:.2g} MB over the way to {home.name}"
+        told = f"{_weights_bytes(parts) / 1e6:.2g} MB over the route to {home.name}"
         return Term("T_weights", FlatThenLinear(seconds, 0.0), "", "modeled", told)
     law = analytic.fetch(_weights_bytes(parts))
     return Term("T_weights", FlatThenLinear(law.value, 0.0), "", "modeled", law.rests_on.told)
@@ -287,11 +289,11 @@ def _average(parts: Parts, home: Device, most: int) -> Term:
 
 
 MODELS = {"T_replay": _replay, "T_pass": _passes, "T_records": _records, "T_weights": _weights, "T_avg": _average}
-"""What is to be said of a term that no profile tells: of the parts, the learners' device, and the most learners."""
+"""Models of the terms that a profile lacks: from the parts, the learners' device, and the most learners."""
 
 
 def side_by_side(table: PerformanceTable, terms: Terms) -> Iterator[Ran]:
-    """Data parallel learners of the terms' batch as they were timed, with the same replay beside them."""
+    """Yield data parallel learners of the terms' batch as they were timed, with the time of the replay added."""
     replay = terms.replay_seconds
     for (count, batch), rows in sorted(table.alone("parallel_learners step").items()):
         if batch == terms.batch and count > 1:

@@ -1,14 +1,14 @@
-"""A number of samplers and a batch found while training runs (seed 2, section 3.4): few looks, none over a cap.
+"""Find a number of samplers and a batch while training runs ([Hou2023, 3.4]) by few looks, none over a cap.
 
-Seed 2 searches both apart: samplers for the most environment steps a second, the batch for the most records trained on
-a second, each rate taken to rise to one peak and fall after it. So a Fibonacci search does: of two points inside, what
-lies beyond the lower one cannot be the peak. It looks at 6 points of up to 20, 7 of 33, 8 of 54, 9 of 88: from 18
-points on at most a third of them.
+[Hou2023] searches both apart: samplers for the most environment steps a second, the batch for the most records trained
+on a second, each rate taken to rise to one peak and fall after it. Then a Fibonacci search is enough [Kiefer1953]: of
+two points inside, the peak cannot lie beyond the lower one. It looks at 6 points of up to 20, 7 of 33, 8 of 54, 9 of
+88: from 18 points on at most a third of them.
 
-The rates seen may show another shape: then all other points are looked at too, and the answer says so. Only what was
-seen can show it. Missed is what lies between: a higher peak beside the one that was climbed, or a level stretch below
-the top that all looks fall on. Of rates in random order, 24 of them, 12 % end so, at a peak that is not the highest. A
-level top is no other shape: its smallest value is the answer.
+The rates seen may show another shape: then all other points are looked at too, and the answer says so. A shape between
+the points seen stays unseen: a higher peak beside the one that was climbed, or a level stretch below the top. Of 24
+rates in random order, 12 % end so, at a peak that is not the highest. A level top is no other shape: its smallest value
+is the answer.
 
 Processor and memory use are known before a look, from the numbers alone; a point over a cap ends the line of those that
 may be looked at.
@@ -24,7 +24,7 @@ from ..solver.problem import ProblemError
 
 @dataclass(frozen=True)
 class Cap:
-    """At most so much of something. ``uses``: of (samplers, batch); never less for more of either."""
+    """A limit, at most so much of something. ``uses``: by (samplers, batch), never less for more of either."""
 
     name: str
     most: float
@@ -33,7 +33,7 @@ class Cap:
 
 @dataclass(frozen=True)
 class Search:
-    """``best`` of the ``allowed`` values, by rate ``hz``, of equal ones the smallest.
+    """The ``best`` of the ``allowed`` values, with its rate ``hz``; of equal ones the smallest.
 
     ``seen``: rates by value, in the order of looks. ``stopped_by``: the cap that cut larger values off.
     ``not_unimodal``: a sentence about what was seen, where all values were looked at because of it; empty where the
@@ -54,10 +54,10 @@ def search(
     caps: Sequence[tuple[str, Callable[[int], bool]]] = (),
     within: float = 0.0,
 ) -> Search:
-    """The value with the highest rate, each looked at once at most.
+    """Search the value with the highest rate; each is looked at once at most.
 
     ``caps``: (name, whether a value is over it). ``within``: the part of a rate that measuring it again may change;
-    smaller steps against the shape are not held against it. ProblemError for values that do not rise, a first value
+    smaller steps against the shape do not count. ProblemError for values that do not rise, a first value
     over a cap, or a rate that is no number from 0 on.
     """
     if not values or any(b <= a for a, b in itertools.pairwise(values)):
@@ -85,7 +85,7 @@ def search(
 
 
 def _under(values: Sequence[int], caps: Sequence[tuple[str, Callable[[int], bool]]]) -> tuple[tuple[int, ...], str]:
-    """The values before the first over a cap, and the cap's name."""
+    """Return the values before the first over a cap, and the cap's name."""
     for count, value in enumerate(values):
         for name, over in caps:
             if over(value):
@@ -96,12 +96,13 @@ def _under(values: Sequence[int], caps: Sequence[tuple[str, Callable[[int], bool
 
 
 def _climb(look: Callable[[int], float], count: int) -> None:
-    """Looks until the peak and its neighbors are seen; a tie can only be the top, so its left end is sought."""
+    """Look until the peak and its neighbors are seen; a tie can only be the top, so its left end is sought."""
     small, large = 1, 2  # two Fibonacci numbers; with the larger one between them, the ends are outside
     while large < count + 1:
         small, large = large, small + large
     left = -1
-    while large > 2:  # the peak lies inside of left and left + large, which are both seen or outside
+    # Invariant: the peak lies inside of left and left + large, which are both seen or outside.
+    while large > 2:
         small, large = large - small, small
         if look(left + small) < look(left + large):
             left += small
@@ -109,24 +110,22 @@ def _climb(look: Callable[[int], float], count: int) -> None:
 
 
 def _odd(seen: Sequence[tuple[int, float]], within: float) -> str:
-    """What of rates by rising value is not one peak: strictly up, level at the top only, strictly down."""
+    """Say what of rates by rising value is not one peak: strictly up, level at the top only, strictly down."""
     top = max(rate for _, rate in seen)
-    peak = [number for number, (_, rate) in enumerate(seen) if rate == top]
-    for number, ((a, before), (b, after)) in enumerate(itertools.pairwise(seen)):
+    peak = [position for position, (_, rate) in enumerate(seen) if rate == top]
+    for position, ((a, before), (b, after)) in enumerate(itertools.pairwise(seen)):
         if before == after and (before == top or within):
             continue
-        up = number < peak[0]
+        up = position < peak[0]
         if before == after or (before > after * (1 + within) if up else after > before * (1 + within)):
-            way = "rise" if up else "fall"
-            return (
-                f"from {a} to {b} the rate does not {way} ({before:g}, {after:g}), the highest is at {seen[peak[0]][0]}"
-            )
+            wanted, highest = "rise" if up else "fall", seen[peak[0]][0]
+            return f"from {a} to {b} the rate does not {wanted} ({before:g}, {after:g}), the highest is at {highest}"
     return ""
 
 
 @dataclass(frozen=True)
 class Adapted:
-    """Samplers and batch, each by the search that found it."""
+    """The searches of samplers and of the batch."""
 
     samplers: Search
     batch: Search
@@ -140,10 +139,10 @@ def adapt(
     caps: Sequence[Cap] = (),
     within: float = 0.0,
 ) -> Adapted:
-    """Each number by its own rate, as published: samplers at the smallest batch, then the batch at those samplers.
+    """Search samplers and batch, each by its own rate, as published: samplers at the smallest batch, then the batch.
 
-    ``sampling_hz``, ``frames_hz``: environment steps, and records trained on, a second, of (samplers, batch). Neither
-    search knows what its number costs the other one's rate: ``joint`` does.
+    ``sampling_hz``, ``frames_hz``: environment steps, and records trained on, a second, by (samplers, batch). Neither
+    search knows what its answer costs the other one's rate: ``joint`` does.
     """
     first = search(
         samplers, lambda count: sampling_hz(count, batches[0]), _bound(caps, lambda count: (count, batches[0])), within
@@ -154,7 +153,7 @@ def adapt(
 
 
 def _bound(caps: Sequence[Cap], pair: Callable[[int], tuple[int, int]]) -> list[tuple[str, Callable[[int], bool]]]:
-    """Caps on one number while the other one stays."""
+    """Restrict the caps to one of samplers and batch, while the other one stays."""
 
     def over(cap: Cap) -> Callable[[int], bool]:
         return lambda value: not cap.uses(*pair(value)) <= cap.most
@@ -165,7 +164,7 @@ def _bound(caps: Sequence[Cap], pair: Callable[[int], tuple[int, int]]) -> list[
 def joint(
     samplers: Sequence[int], batches: Sequence[int], hz: Callable[[int, int], float], caps: Sequence[Cap] = ()
 ) -> tuple[int, int]:
-    """(samplers, batch) with the highest rate of all pairs under the caps, by looking at each; ties to fewer, smaller.
+    """Find the (samplers, batch) with the highest rate of all pairs under the caps; ties to fewer, then smaller.
 
     ProblemError where no pair is under the caps.
     """

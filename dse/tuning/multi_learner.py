@@ -1,11 +1,12 @@
-"""Learners side by side: what a gradient step takes with L of them, averaged every H steps (seed 4, eqs. 5.1 to 5.6).
+"""Model L learners side by side, their weights averaged every H steps ([Zhang2022, eqs. 5.1 to 5.6]).
 
-A step always works through B records. In **data parallel** training (eq. 5.1) one learner draws all of them, sends each
-other one B / L, and gathers gradients each step. In **SPO** (eq. 5.5) each learner draws B / L from a bank of its own,
-and only weights meet, every H steps. The scaling factor is speed-up / L: the text's own points (1.25 times as fast with
-two learners is "0.63", 1.34 times with four "0.34") are so, although eqs. 5.3 and 5.6 are written without 1 / L.
+A step always works through B records. In **data parallel** training (eq. 5.1) one learner samples all of them, sends
+each other one B / L, and gathers gradients each step. In **SPO** (eq. 5.5) each learner samples B / L from a bank of
+its own, and only weights meet, every H steps. The scaling factor is speed-up / L: the text's own points (1.25 times as
+fast with two learners is "0.63", 1.34 times with four "0.34") are so, although eqs. 5.3 and 5.6 are written without
+1 / L.
 
-What is printed differs from what follows from 5.1, 5.2 and 5.5:
+The printed formulas differ from what follows from 5.1, 5.2 and 5.5:
 
 * 5.3 drops T_replay / L from above the line: the time that a single learner too spends on its replay, in L parts.
 * 5.6 neglects T_update, which no learner shares, and takes the passes to be L times as fast on B / L records.
@@ -28,12 +29,13 @@ from ..times.batch_law import FlatThenLinear
 
 @dataclass(frozen=True)
 class Terms:
-    """What a gradient step is made of.
+    """The terms of a gradient step, in seconds or as laws of a number of records or learners.
 
-    ``replay_seconds``: sampling and updating of all B priorities by one learner. ``passes``: forward and backward, over
-    records (seeds: proportional). ``update_seconds``: of the weights. ``records``: a transfer of so many records to one
-    learner, ``weights_seconds``: of weights, or gradients, to or from one. ``average``: over learners.
-    ``shared_link``: whether transfers of several learners take turns.
+    ``replay_seconds``: sampling and updating of all B priorities by one learner. ``passes``: forward and backward, by
+    records (proportional in [Zhang2022]). ``update_seconds``: updating the weights. ``records``: a transfer of so many
+    records to one learner; ``weights_seconds``: one of weights, or gradients, to or from one. ``average``: averaging,
+    by learners. ``shared_link``: whether transfers of several learners take turns. ProblemError for times outside any
+    sense.
     """
 
     batch: int
@@ -55,17 +57,17 @@ class Terms:
             )
 
     def links(self, learners: int) -> int:
-        """How many times as long as one transfer those of all learners take."""
+        """Return how many times as long as one transfer those of all learners take."""
         return learners if self.shared_link else 1
 
 
 def single_seconds(terms: Terms) -> float:
-    """T of one learner (5.2)."""
+    """Compute T_single, seconds of a step by one learner (5.2)."""
     return terms.replay_seconds + terms.passes.seconds(terms.batch) + terms.update_seconds
 
 
 def data_parallel_seconds(terms: Terms, learners: int) -> float:
-    """T of data parallel learners (5.1), transfers in turns on a shared link; one learner sends nothing."""
+    """Compute T of data parallel learners (5.1), transfers in turns on a shared link; one learner sends nothing."""
     _check(learners, 1)
     if learners == 1:
         return single_seconds(terms)
@@ -76,7 +78,7 @@ def data_parallel_seconds(terms: Terms, learners: int) -> float:
 
 
 def spo_seconds(terms: Terms, learners: int, horizon: int) -> float:
-    """T of SPO (5.5) with weights averaged every H steps, transfers in turns on a shared link; one averages nothing."""
+    """Compute T of SPO (5.5), weights averaged every H steps, transfers in turns on a shared link."""
     _check(learners, horizon)
     if learners == 1:
         return single_seconds(terms)
@@ -86,17 +88,17 @@ def spo_seconds(terms: Terms, learners: int, horizon: int) -> float:
 
 
 def data_parallel_factor(terms: Terms, learners: int) -> float:
-    """Scaling factor from 5.1 and 5.2."""
+    """Compute the scaling factor that follows from 5.1 and 5.2."""
     return scaling_factor(1 / data_parallel_seconds(terms, learners), learners, 1 / single_seconds(terms))
 
 
 def spo_factor(terms: Terms, learners: int, horizon: int) -> float:
-    """Scaling factor from 5.2 and 5.5."""
+    """Compute the scaling factor that follows from 5.2 and 5.5."""
     return scaling_factor(1 / spo_seconds(terms, learners, horizon), learners, 1 / single_seconds(terms))
 
 
 def printed_data_parallel_factor(terms: Terms, learners: int) -> float:
-    """5.3 as printed: 1 - 1 / (1 + 2 T_b / (T_replay + T_trans + T_avg)), T_trans that of one learner."""
+    """Compute 5.3 as printed: 1 - 1 / (1 + 2 T_b / (T_replay + T_trans + T_avg)), T_trans that of one learner."""
     _check(learners, 1)
     part = terms.batch / learners
     passes = terms.passes.seconds(part)
@@ -105,7 +107,7 @@ def printed_data_parallel_factor(terms: Terms, learners: int) -> float:
 
 
 def printed_spo_factor(terms: Terms, learners: int, horizon: int) -> float:
-    """5.6 as printed: 1 / (1 + L (2 T_W + T_avg) / (T_single H)), T_W that of one learner."""
+    """Compute 5.6 as printed: 1 / (1 + L (2 T_W + T_avg) / (T_single H)), T_W that of one learner."""
     _check(learners, horizon)
     meeting = 2 * terms.weights_seconds + terms.average.seconds(learners)
     return 1 / (1 + learners * meeting / (single_seconds(terms) * horizon))
@@ -113,7 +115,7 @@ def printed_spo_factor(terms: Terms, learners: int, horizon: int) -> float:
 
 @dataclass(frozen=True)
 class FactorPoint:
-    """Scaling factors of L learners: ``horizon`` None is data parallel training."""
+    """Scaling factors of L learners, exact and as printed; ``horizon`` None is data parallel training."""
 
     learners: int
     horizon: int | None
@@ -122,12 +124,12 @@ class FactorPoint:
 
     @property
     def difference(self) -> float:
-        """How much higher the printed one is."""
+        """The printed factor less the exact one."""
         return self.printed - self.exact
 
 
 def factors(terms: Terms, learners: Sequence[int], horizons: Sequence[int]) -> tuple[FactorPoint, ...]:
-    """Data parallel training, then SPO with each H, for each number of learners."""
+    """Compute the factors of data parallel training, then of SPO with each H, for each number of learners."""
     points = [
         FactorPoint(count, None, data_parallel_factor(terms, count), printed_data_parallel_factor(terms, count))
         for count in learners
@@ -140,9 +142,10 @@ def factors(terms: Terms, learners: Sequence[int], horizons: Sequence[int]) -> t
 
 
 def choose(learners: Sequence[int], horizons: Sequence[int], terms: Terms, within: float = 0.0) -> tuple[int, int]:
-    """(L, H) with the fewest learners, then the smallest H, of those within a part of the shortest SPO step.
+    """Choose (L, H) with the fewest learners, then the smallest H, of those within a part of the shortest SPO step.
 
     A step never gets longer with H, so H is bounded by how stale weights may be: leave out those that are too high.
+    ProblemError without learners or horizons, or for ``within`` below 0.
     """
     if not learners or not horizons or not within >= 0:
         raise ProblemError(f"numbers of learners, horizons and a part from 0 on are wanted, not {within}")
@@ -152,16 +155,16 @@ def choose(learners: Sequence[int], horizons: Sequence[int], terms: Terms, withi
 
 
 def bank_weights(sums: Sequence[float]) -> tuple[float, ...]:
-    """What a sample of each bank counts, from the sums of the banks' priorities (5.4 without its last step)."""
+    """Weigh a sample of each bank by the sums of the banks' priorities (5.4 without its last step)."""
     if not sums or not all(0 < one < math.inf for one in sums):
         raise ProblemError(f"sums of priorities are above 0 and finite, not {list(sums)}")
     return tuple(one / math.fsum(sums) for one in sums)
 
 
 def bank_bias(sums: Sequence[float], means: Sequence[float]) -> float:
-    """How far the mean over banks is off that over one buffer, by counting each bank as 1 / L.
+    """Compute the bias of the mean over banks against that over one buffer, where each bank counts 1 / L.
 
-    ``means``: expectation of what is estimated over each bank, drawn by priority.
+    ``means``: expectation of what is estimated over each bank, sampled by priority.
 
     >>> bank_bias([1.0, 3.0], [10.0, 2.0])  # 6 instead of 4
     2.0

@@ -1,7 +1,7 @@
-"""How many batches to draw ahead: the bound in closed form, and what a simulation makes of it.
+"""Find how many batches to sample ahead, by a bound in closed form and by simulation.
 
-Two counts are easily confused. ``depth`` D, here and in ``Configuration``, is the number of batches drawn AHEAD of the
-one that is trained on; ``under_way`` = D + 1 is the number of all that go round, which the formula counts:
+Two counts are easily confused. ``depth`` D, here and in ``Configuration``, is the number of batches sampled AHEAD of
+the one that is trained on; ``under_way`` = D + 1 is the number of all that go round, which the formula counts:
 
     steps a second <= min(1 / max(T_L, T_s + T_u), under_way / (T_s + T_L + T_u + 2 T_x))
 
@@ -20,20 +20,20 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from impls.training import Workload
 
 from ..estimate import Evidence
 from ..mapping.alternatives import Solved, best_placement
-from ..mapping.question import ask
+from ..mapping.answer import Shortage, lacking
+from ..mapping.question import answer_question, ask
 from ..platforms import Platform
 from ..platforms.reading import RESULTS
 from ..records import Source
-from ..solver.infeasible import Infeasible
 from ..solver.problem import LOOP, Configuration, Problem, ProblemError
 from ..solver.simulation import Network, Simulated, Visit, network, simulate
-from ..solver.throughput import transfers
+from ..solver.throughput import rate, transfers
 
 SPREAD, LEAST_SPREAD, MOST_SPREAD = (
     1.0,
@@ -49,24 +49,24 @@ _ROUNDING = 1e-9
 def published_loop(
     sampling: float, learner: float, updating: float, transfer: float = 0.0, together: bool = False
 ) -> Network:
-    """The loop of the formula: sampling and updating on one engine, the learner on another or, together, on the same.
+    """Build the loop of the formula: sampling and updating on one engine, the learner on another or, together, on it.
 
-    Ways there and back are engines of their own; a ``transfer`` of 0, and any between parts together, is left out, and
-    so is an ``updating`` of 0.
+    Times are seconds of one batch. The links there and back are engines of their own; a ``transfer`` of 0, and any
+    between parts together, is left out, and so is an ``updating`` of 0.
     """
-    there, back = ((Visit(way, transfer),) if transfer and not together else () for way in ("there", "back"))
+    there, back = ((Visit(route, transfer),) if transfer and not together else () for route in ("there", "back"))
     trains = Visit("replay" if together else "learner", learner)
     updates = (Visit("replay", updating),) if updating else ()
     return Network((Visit("replay", sampling), *there, trains, *back, *updates))
 
 
 def bound_hz(network: Network, depth: int) -> float:
-    """Steps a second at most: the busiest engine's, or those of D + 1 batches that never wait."""
-    return min(1 / max(network.busy.values()), (depth + 1) / network.round_seconds)
+    """Bound the steps a second: by the busiest engine, or by D + 1 batches that never wait."""
+    return float(rate(max(network.busy.values()), network.round_seconds, depth))
 
 
 def depth_enough(network: Network) -> int:
-    """The smallest D at which the bound is that of the busiest engine.
+    """Find the smallest D at which the bound is that of the busiest engine.
 
     >>> depth_enough(published_loop(1, 2, 0.5, 0.3))  # 4.1 s a round, 2 s of them the learner's: 3 under way
     2
@@ -75,13 +75,22 @@ def depth_enough(network: Network) -> int:
 
 
 def _ahead(rounds: float) -> int:
-    """D for as many batches under way as a round has times of the busiest engine."""
+    """Return D for as many batches under way as a round has times of the busiest engine."""
     return max(0, math.ceil(rounds - _ROUNDING) - 1)
+
+
+class NothingFits(ProblemError):
+    """No mapping of a workload fits a platform; ``shortage`` says what there is too little of."""
+
+    def __init__(self, shortage: Shortage) -> None:
+        lacks = "; or ".join(lacking(shortage)) or "nothing can run it"
+        super().__init__(f"{shortage.workload} does not fit {shortage.platform} as asked: {lacks}")
+        self.shortage = shortage
 
 
 @dataclass(frozen=True)
 class DepthPoint:
-    """At D batches drawn ahead: the bound, and the steps a second simulated with times of each cv, in order."""
+    """The bound at D batches sampled ahead, and the steps a second simulated with times of each cv, in order."""
 
     depth: int
     bound_hz: float
@@ -91,7 +100,7 @@ class DepthPoint:
 def depth_curve(
     network: Network, depths: Sequence[int], cvs: Sequence[float] = (0.0, 1.0), steps: int = 2000, seed: int = 0
 ) -> tuple[DepthPoint, ...]:
-    """Bound and simulations at each depth."""
+    """Compute the bound and the simulations at each depth."""
     return tuple(
         DepthPoint(depth, bound_hz(network, depth), tuple(simulate(network, depth, cv, steps, seed) for cv in cvs))
         for depth in depths
@@ -125,10 +134,10 @@ class Busy:
 
 @dataclass(frozen=True)
 class DepthAnswer:
-    """How many batches to draw ahead. ``depth``: D* of the closed form, from ``least`` to ``most`` as times may be off.
+    """The answer: ``depth`` is D* of the closed form, from ``least`` to ``most`` by the intervals of the times.
 
-    ``simulated``: what is enough by the simulation, for each cv; ``points``: rates at each D. ``presampled``: what the
-    workload draws ahead, None for times that were given.
+    ``simulated``: the D that is enough by the simulation, for each cv; ``points``: rates at each D. ``presampled``: how
+    many batches the workload samples ahead, None for a user's own times.
     """
 
     depth: int
@@ -156,7 +165,7 @@ class DepthAnswer:
 
 
 def depth_of(loop: Network, spread: float = SPREAD, ends: tuple[Network, Network] | None = None) -> DepthAnswer:
-    """The answer for a loop. ``ends``: the same with its shortest and with its longest times.
+    """Answer for a loop. ``ends``: the same loop with its shortest and with its longest times.
 
     ``spread``: cv of the times that vary; for 0 only exact ones are simulated. ProblemError unless it is 0 or in
     [1e-6, 3].
@@ -168,27 +177,28 @@ def depth_of(loop: Network, spread: float = SPREAD, ends: tuple[Network, Network
     needed, enough = depth_enough(loop), 1 / max(loop.busy.values()) * (1 - LOSS)
     in_turns = len(loop.busy) == 1  # where every D makes as many steps, and only noise would tell them apart
     points: list[DepthPoint] = []
+    # Invariant: points has every D tried so far, rising, and none above the closed form's is surely enough.
     for depth in sorted({*TRIED, needed}):
         points += depth_curve(loop, (depth,), cvs, STEPS)
         if depth > needed and (in_turns or all(one.low >= enough for one in points[-1].simulated)):
             break
     ends_of = ("hz", "high", "low")
-    found = tuple(
-        Enough(cv, *((0, 0, 0) if in_turns else (_first(points, place, end, enough) for end in ends_of)))
-        for place, cv in enumerate(cvs)
+    simulated = tuple(
+        Enough(cv, *((0, 0, 0) if in_turns else (_first(points, at, end, enough) for end in ends_of)))
+        for at, cv in enumerate(cvs)
     )
     least, most = _between(*(ends or (loop, loop)))
     return DepthAnswer(
-        needed, min(least, needed), max(most, needed), found, tuple(points), loop.round_seconds, loop.busy
+        needed, min(least, needed), max(most, needed), simulated, tuple(points), loop.round_seconds, loop.busy
     )
 
 
-def _first(points: Sequence[DepthPoint], place: int, end: str, enough: float) -> int | None:
-    return next((one.depth for one in points if getattr(one.simulated[place], end) >= enough), None)
+def _first(points: Sequence[DepthPoint], at: int, end: str, enough: float) -> int | None:
+    return next((one.depth for one in points if getattr(one.simulated[at], end) >= enough), None)
 
 
 def _between(low: Network, high: Network) -> tuple[int, int]:
-    """The smallest and the largest D* of all loops whose engines are busy for times between those of two.
+    """Find the smallest and the largest D* of all loops whose engines are busy for times between those of two.
 
     A round over its busiest engine is shortest where that engine takes longest and all others are as short as can be,
     and longest where no engine is busier than the busiest must be.
@@ -211,18 +221,18 @@ def platform_depth(
     *,
     fix: Mapping[str, Any] | None = None,
     exclude: Collection[str] = (),
-    results: Path = RESULTS,
+    results: str | Path = RESULTS,
     machine: str | None = None,
 ) -> DepthAnswer:
-    """The answer for the best mapping of a workload, actors left out; keywords and errors as in ``recommend_mapping``.
+    """Answer for the best mapping of a workload, actors left out; keywords and errors as in ``recommend_mapping``.
 
-    ProblemError where nothing fits, too.
+    NothingFits, a ProblemError, where no mapping fits.
     """
     asked = ask(platform, workload, fix=fix, exclude=exclude, results=results, machine=machine)
     built = asked.built()
     result = best_placement(built.problems, "ratio", alternatives=False)
     if not isinstance(result, Solved):
-        raise ProblemError(f"{asked.workload.name} does not fit {asked.platform.name} as asked: {_short_of(result)}")
+        raise NothingFits(cast(Shortage, answer_question(asked)))
     problem, chosen = built.problems[result.place], result.answer.configuration
     loop, *ends = (network(problem, one, actors=False) for one in (chosen, _at(chosen, "low"), _at(chosen, "high")))
     numbers = dict.fromkeys(chosen.of(part).time.rests_on.number for part in LOOP)
@@ -242,7 +252,7 @@ def platform_depth(
 
 
 def _at(chosen: Configuration, end: str) -> Configuration:
-    """With the times of one end of their intervals."""
+    """Replace each time by one end of its interval."""
     for option in chosen.options:
         chosen = chosen.having(replace(option, time=replace(option.time, value=getattr(option.time, end))))
     return chosen
@@ -255,8 +265,3 @@ def _times(problem: Problem, chosen: Configuration) -> Iterator[Busy]:
     for flow, hop, seconds in transfers(problem, chosen):
         if "actors" not in (flow.source, flow.target):
             yield Busy(f"{flow.source} to {flow.target}", hop.engine, seconds, None, None, hop.rests_on.source)
-
-
-def _short_of(found: Sequence[Infeasible]) -> str:
-    repairs = [str(repair) for one in found for repair in one.repairs]
-    return "; or ".join(dict.fromkeys(repairs)) or "nothing can run it"

@@ -1,1 +1,1 @@
-"""Answers held against what was measured afterwards."""
+"""Hold answers against what was measured."""

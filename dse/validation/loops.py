@@ -1,11 +1,11 @@
-"""The solver's rate of the serial loop at other batches and update intervals, held against what was measured there.
+"""Hold the solver's rate of the serial loop at other batches and update intervals against measured loops.
 
 Each question is put to the solver as a user would put it to ``dse.recommend_mapping``, fixed to what was run:
 everything in turns on one core, one thread of torch, the numba tree with the workload's fanout. The solver is given the
 records from before the questions alone.
 
 The control is the workload as it is, in the questions' run. Its error is what the machine itself changed by since the
-profile, and what the solver misses there: with it taken out, errors tell how well rates at different shapes compare.
+profile, and what the solver misses there: without it, errors show how well rates at different shapes compare.
 
 Letters: B batch, u environment steps a gradient step.
 """
@@ -34,7 +34,7 @@ QUESTION = "loop_question"
 
 @dataclass(frozen=True)
 class Answered:
-    """A question with both: the solver's answer and the measured seconds of a gradient step.
+    """A question with the solver's answer and the measured seconds of a gradient step.
 
     ``control``: the error of the workload as it is, measured in the same run; None where it was not.
     """
@@ -46,7 +46,7 @@ class Answered:
 
     @property
     def error(self) -> float:
-        """Of the predicted steps a second against the measured ones: -0.1 is a tenth too few."""
+        """The relative error of the predicted steps a second: -0.1 is a tenth too few."""
         return _error(self.predicted, self.measured)
 
     @property
@@ -62,13 +62,13 @@ class Answered:
 
     @property
     def is_inside(self) -> bool:
-        """Whether the intervals of both overlap."""
+        """True where the intervals of both overlap."""
         _, low, high = self.measured_hz
         return self.predicted.low <= high and low <= self.predicted.high
 
 
 def as_run(workload: Workload) -> dict[str, Any]:
-    """What the questions' run fixes: keys and values as ``dse.recommend_mapping`` takes them."""
+    """Fix what the questions' run fixes: keys and values as ``dse.recommend_mapping`` takes them."""
     return {
         "arrangement": "serial",
         "learner_threads": 1,
@@ -79,26 +79,26 @@ def as_run(workload: Workload) -> dict[str, Any]:
 
 
 def predicted(found: Sequence[Measurement], platform: Platform, workload: Workload) -> MappingAnswer:
-    """The solver's answer from records of the platform, which is a machine's own; ``hz`` in [``low``, ``high``].
+    """Predict from records of the platform, which is a machine's own; ``hz`` in [``low``, ``high``].
 
     RecordError where a part was never timed, for a model of it is not what questions are to judge.
     """
     table = profile.of_records(found, platform.machine_key or "", workload)
     if not table.rows:
         raise _missing(workload, "a profile", "profile")
-    given = build_answer(build(Parts(platform, workload, table, None, as_run(workload))), "ratio")
-    if not isinstance(given, MappingAnswer):
+    answer = build_answer(build(Parts(platform, workload, table, None, as_run(workload))), "ratio")
+    if not isinstance(answer, MappingAnswer):
         raise RecordError(f"{workload.name}: the serial loop does not fit platform {platform.name!r}")
-    for part in given.parts:
+    for part in answer.parts:
         if part.source == "modeled":
             raise _missing(workload, f"the part {part.part!r}", "profile")
     if table.overheads is None:
         raise _missing(workload, "a whole serial loop", "share")
-    return given
+    return answer
 
 
 def answers(found: Sequence[Measurement], platform: Platform, workload: Workload) -> list[Answered]:
-    """Every question about a workload that one machine's records hold, by batch, the control first.
+    """Answer every question about a workload that one machine's records hold, by batch, the control first.
 
     Only records from before the first question count. RecordError or ProblemError where they do not suffice; empty
     without questions.
@@ -111,33 +111,33 @@ def answers(found: Sequence[Measurement], platform: Platform, workload: Workload
     shaped = [_shaped(workload, one) for one in asked]
     pairs = [(predicted(before, platform, shape), one) for shape, one in zip(shaped, asked, strict=True)]
     control = next((_error(*pair) for shape, pair in zip(shaped, pairs, strict=True) if shape == workload), None)
-    told = [Answered(*pair, shape == workload, control) for shape, pair in zip(shaped, pairs, strict=True)]
-    return sorted(told, key=lambda one: (not one.is_control, one.predicted.batch, one.predicted.update_interval))
+    answered = [Answered(*pair, shape == workload, control) for shape, pair in zip(shaped, pairs, strict=True)]
+    return sorted(answered, key=lambda one: (not one.is_control, one.predicted.batch, one.predicted.update_interval))
 
 
 def every_answer(found: Sequence[Measurement], results: Path) -> tuple[list[Answered], list[str]]:
-    """Of all workloads that one machine was asked about, and a sentence for each that nothing can be said of.
+    """Answer for all workloads that one machine was asked about; (answers, a sentence for each workload without one).
 
     ``results``: where the machine's folder lies, with the platform as it was probed.
     """
-    told, faults = list[Answered](), list[str]()
+    answered, faults = list[Answered](), list[str]()
     asked = {str(one.options["workload"]): one.machine_key for one in _questions(found)}
     for name, key in sorted(asked.items()):
         try:
-            told += answers(found, _probed(results, key), load(name))
+            answered += answers(found, _probed(results, key), load(name))
         except (RecordError, WorkloadError) as error:
             faults.append(str(error))
         except (PlatformError, ProblemError) as error:
             faults.append(f"{name}: {error}")
-    return told, faults
+    return answered, faults
 
 
-def median_errors(told: Sequence[Answered]) -> tuple[float, float | None]:
-    """Of the errors' sizes, raw and beside the control (None where one has none); controls left out.
+def median_errors(answered: Sequence[Answered]) -> tuple[float, float | None]:
+    """Return the medians of the errors' sizes, raw and beside the control (None where one has none); controls left out.
 
     ValueError without any.
     """
-    asked = [one for one in told if not one.is_control]
+    asked = [one for one in answered if not one.is_control]
     beside = [abs(one.beside_control) for one in asked if one.beside_control is not None]
     return median(abs(one.error) for one in asked), median(beside) if len(beside) == len(asked) else None
 
@@ -154,14 +154,14 @@ def _probed(results: Path, key: str) -> Platform:
 
 
 def _shaped(workload: Workload, question: Measurement) -> Workload:
-    """The workload with the question's B and u."""
+    """Change the workload to the question's B and u."""
     interval = int(question.options["update_interval"])
     learner = dataclasses.replace(workload.learner, batch=question.batch, update_interval=interval)
     return dataclasses.replace(workload, learner=learner)
 
 
-def _error(given: MappingAnswer, measured: Measurement) -> float:
-    return given.hz * measured.seconds - 1
+def _error(answer: MappingAnswer, measured: Measurement) -> float:
+    return answer.hz * measured.seconds - 1
 
 
 def _missing(workload: Workload, what: str, command: str) -> RecordError:

@@ -1,8 +1,8 @@
-"""Recommendations held against measurement, in two ways.
+"""Hold recommendations against measurement, in two ways.
 
-What an answer costs: every candidate of each question is measured, and the recommended one compared with the best.
-How far off an answer is: questions are drawn by a seed, their answers written down, and then the recommended
-configurations measured. Neither kind of measurement is ever what an answer rests on.
+The cost of an answer: every candidate of each question is measured, and the recommended one compared with the best. The
+error of an answer: questions are sampled by a seed, their answers written down, and then the recommended configurations
+measured. Neither kind of measurement is ever evidence of an answer.
 """
 
 import dataclasses
@@ -23,16 +23,19 @@ from ..times.tree_times import Configuration, Question, Table
 
 ASKED_FILE = "questions.json"
 ANSWER = "answer"  # the primitive of records that hold answers' configurations
-RANGE = ((1e3, 5e7), (1, 1e4))  # of N and of B that questions are drawn from, log-uniformly
+RANGE = ((1e3, 5e7), (1, 1e4))  # of N and of B that questions are sampled from, log-uniformly
 SMALL_BATCHES = (1, 3, 31)  # among every set of questions
 RATES = (0.0, 0.25, 0.5, 1.0, 1.0, 1.0, 2.0, 4.0)
 WITHIN = {True: 1.5, False: 2.5}
-"""Factor that nine of ten answers are to keep to, inside and outside of the measured N and B."""
+"""Factor within which nine of ten answers shall lie, inside and outside of the measured N and B."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """One question: what was recommended, what measured best, the regret: time of the one over the other's, less 1."""
+    """A question with what was recommended and what measured best.
+
+    ``regret``: time of the one over the other's, less 1.
+    """
 
     question: Question
     recommended: Configuration
@@ -42,7 +45,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Validation:
-    """All questions; ``noise_floor`` is that of the run that measured the candidates."""
+    """The validation of all questions; ``noise_floor`` is that of the run that measured the candidates."""
 
     checked: tuple[Checked, ...]
     median_regret: float
@@ -84,7 +87,7 @@ def _check(sweeps: Table, truth: Table, question: Question) -> Checked:
 
 @dataclass(frozen=True)
 class Held:
-    """An answer and what its configuration then measured, in seconds a step; ``inside`` the measured N and B or not."""
+    """An answer and the measured time of its configuration, seconds a step; ``inside`` the measured N and B or not."""
 
     question: Question
     configuration: Configuration
@@ -96,28 +99,30 @@ class Held:
 
     @property
     def factor(self) -> float:
-        """How far off the answer was: measured over told, or told over measured, whichever is above 1."""
+        """The factor by which the answer was off: measured over predicted, or the inverse, whichever is above 1."""
         return math.exp(abs(math.log(self.measured_seconds / self.told_seconds)))
 
     @property
     def covered(self) -> bool:
-        """Whether the interval holds what was measured."""
+        """True where the interval holds the measured time."""
         return self.low_seconds <= self.measured_seconds <= self.high_seconds
 
 
 def questions(count: int, seed: int, threads: int) -> list[Question]:
-    """``count`` questions: N and B log-uniform over ``RANGE``, the first few at small B, up to so many threads."""
+    """Sample questions: N and B log-uniform over ``RANGE``, the first few at a small B, on up to ``threads``."""
     rng = np.random.default_rng(seed)
-    found = []
-    for number in range(count):
+    sampled = []
+    for position in range(count):
         capacity, batch = (round(math.exp(rng.uniform(*np.log(ends)))) for ends in RANGE)
         rate, most = float(rng.choice(RATES)), int(rng.integers(1, threads + 1))
-        found.append(Question(capacity, batch if number >= len(SMALL_BATCHES) else SMALL_BATCHES[number], rate, most))
-    return found
+        sampled.append(
+            Question(capacity, batch if position >= len(SMALL_BATCHES) else SMALL_BATCHES[position], rate, most)
+        )
+    return sampled
 
 
 def write_answers(table: Table, asked: Sequence[Question], seed: int, path: Path) -> None:
-    """Answer the questions and write the answers down before anything is measured. RecordError if that is there."""
+    """Answer the questions and write the answers down before anything is measured. RecordError if the file exists."""
     if path.exists():
         raise RecordError(f"{path}: these questions were answered before; draw others with another --seed")
     answers = []
@@ -130,24 +135,24 @@ def write_answers(table: Table, asked: Sequence[Question], seed: int, path: Path
 
 
 def held(path: Path) -> list[Held]:
-    """The answers of a file beside what ``python -m benchmarks answers`` measured of them. RecordError without that."""
+    """Read a file's answers beside what ``python -m benchmarks answers`` measured of them. RecordError without that."""
     try:
         answers = json.loads(path.read_text())["answers"]
         timed = read_file(path.with_suffix(".jsonl"))
     except (OSError, ValueError, KeyError, RecordError):
         raise RecordError(f"{path}: no answers that were measured; {how_to_measure(f'answers {path}')}") from None
     cells = {record.cell: record.seconds for record in timed if record.primitive == ANSWER and record.median_seconds}
-    found = (_held(one["question"], one["choice"], timed, cells) for one in answers)
-    return [one for one in found if one]
+    checked = (_held(one["question"], one["choice"], timed, cells) for one in answers)
+    return [one for one in checked if one]
 
 
 def unmeasured(path: Path) -> int:
-    """How many answers of a file have no measured time: cells that failed, were skipped, or are still to be timed."""
+    """Count the answers of a file without a measured time: cells that failed, were skipped, or still wait."""
     return len(json.loads(path.read_text())["answers"]) - len(held(path))
 
 
 def _held(asked: dict[str, Any], choice: dict[str, Any], timed: Sequence[Any], cells: dict[str, float]) -> Held | None:
-    """One answer beside its measured step; None where that has no time."""
+    """Read one answer beside its measured step; None where that has no time."""
     question, chosen = Question(**asked), choice["configuration"]
     chosen = Configuration(**(chosen | {"options": tuple((key, value) for key, value in chosen["options"])}))
     seconds = {}

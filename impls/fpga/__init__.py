@@ -1,1 +1,1 @@
-"""The replay management module on an FPGA: its shape, its cycles, its resources; ``rtl/`` is its hardware twin."""
+"""The replay manager and the learner on an FPGA: shapes, cycles and resources; ``rtl/`` is the manager's hardware."""

@@ -1,7 +1,7 @@
-"""Cycle laws of an RMM: what the simulated hardware of ``rtl/`` takes, cycle for cycle, and what others have printed.
+"""Cycle laws of an RMM: those of the simulated hardware of ``rtl/``, cycle for cycle, and those that others printed.
 
-Letters as in ``design.py``; b: elements of the busiest bank. A batch starts in cycle 0; what is told is how many cycles
-pass until the last result is registered (a sample, a retrieval) or the last sum is written (an update).
+Letters as in ``design.py``; b: elements of the busiest bank. A batch starts in cycle 0; laws count the cycles until the
+last result is registered (a sample, a retrieval) or the last sum is written (an update).
 """
 
 import math
@@ -28,7 +28,7 @@ def update_fill(design: Design) -> int:
 
 
 def get_fill(design: Design) -> int:
-    """Cycles one retrieval takes through a bank: read the leaf, hand on its priority."""
+    """Cycles one retrieval takes through a bank: read the leaf, register its priority."""
     return 2
 
 
@@ -38,17 +38,17 @@ def dispatch(design: Design) -> int:
 
 
 def sample_cycles(design: Design, busiest: int) -> int:
-    """(b - 1) II + fill: a batch of which b samples fall on the busiest bank, all of them there from the start."""
+    """(b - 1) II + fill, for b samples on the busiest bank, all of them there from the start."""
     return _cycles(design, busiest, initiation_interval(design), sample_fill(design))
 
 
 def update_cycles(design: Design, busiest: int) -> int:
-    """(b - 1) + fill; an index may repeat from one cycle to the next, for sums are forwarded."""
+    """(b - 1) + fill, for updates; an index may repeat from one cycle to the next, because sums are forwarded."""
     return _cycles(design, busiest, 1, update_fill(design))
 
 
 def get_cycles(design: Design, busiest: int) -> int:
-    """(b - 1) + fill."""
+    """(b - 1) + fill, for retrievals."""
     return _cycles(design, busiest, 1, get_fill(design))
 
 
@@ -57,24 +57,24 @@ def _cycles(design: Design, busiest: int, interval: int, fill: int) -> int:
 
 
 def sample_cycles_of(design: Design, banks: Iterable[int]) -> int:
-    """The same for samples that come in this order, each given by its bank, S of them a cycle."""
+    """Cycles of samples that come in this order, each given by its bank ``[B]``, S of them a cycle."""
     return _queued(design, banks, initiation_interval(design), sample_fill(design))
 
 
 def update_cycles_of(design: Design, banks: Iterable[int]) -> int:
-    """The same for updates."""
+    """Cycles of updates that come in this order, as :func:`sample_cycles_of`."""
     return _queued(design, banks, 1, update_fill(design))
 
 
 def get_cycles_of(design: Design, banks: Iterable[int]) -> int:
-    """The same for retrievals."""
+    """Cycles of retrievals that come in this order, as :func:`sample_cycles_of`."""
     return _queued(design, banks, 1, get_fill(design))
 
 
 def _queued(design: Design, banks: Iterable[int], interval: int, fill: int) -> int:
-    """A bank begins an element when it has come and the one before has gone on.
+    """Cycles until the last bank is done, where a bank begins an element once it has come and the last has gone on.
 
-    So it begins its last one ``interval`` cycles later than another came for each that is behind that other.
+    So a bank begins its last element no sooner than ``interval`` cycles for each element behind any other came.
     """
     bank = np.asarray(banks if isinstance(banks, np.ndarray) else list(banks), np.int64)
     if not bank.size:
@@ -86,26 +86,26 @@ def _queued(design: Design, banks: Iterable[int], interval: int, fill: int) -> i
     return int((arrived + behind * interval).max()) + fill
 
 
-# What others have printed
+# Laws that others printed
 
 
 def published_sample_cycles(design: Design, batch: int) -> float:
-    """Seed 3: B / S * K. Neither fill nor the load of the busiest bank."""
+    """B / S * K [Zhang2023], without fill and without the load of the busiest bank."""
     return batch / design.banks * design.fanout
 
 
 def published_update_cycles(design: Design, batch: int) -> float:
-    """Seed 3: B / S."""
+    """B / S [Zhang2023], for updates."""
     return batch / design.banks
 
 
 def pearl_sample_cycles(design: Design, batch: int) -> int:
-    """The authors' later open model (HeteroRL): 2 K (B + depth), no banks; its host link is a matter of its own."""
+    """2 K (B + depth), no banks: the open performance model of [Meng2024] (HeteroRL), without its host link."""
     return 2 * design.fanout * (batch + _depth(design))
 
 
 def pearl_update_cycles(design: Design) -> int:
-    """The same: 2 depth, whatever the batch (an oversight of theirs)."""
+    """2 depth, whatever the batch (an oversight): the open performance model of [Meng2024], for updates."""
     return 2 * _depth(design)
 
 

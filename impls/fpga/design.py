@@ -1,10 +1,10 @@
-"""The shape of a replay management module (RMM): banks, levels and the widths of what they hold.
+"""The shape of a replay management module (RMM), the tree of the replay manager: banks, levels and widths of nodes.
 
 Glossary: K fanout, N leaves, S *banks* (pipelines, each over a sub-tree of its own), L *levels* a pipeline reads: those
 below the sub-tree's root. Levels are counted from the leaves, as everywhere: level 0 holds them, level L is the root.
 
 A bank is a pipeline of L stages, one memory a level, so that as many samples are under way at once. Two ways to make a
-stage (``micro``): ``scan`` looks at one sibling a cycle, as seed 3; ``wide`` reads all K of them as one memory row.
+stage (``micro``): ``scan`` looks at one sibling a cycle, as [Zhang2023]; ``wide`` reads all K as one memory row.
 """
 
 import functools
@@ -24,8 +24,9 @@ BANKINGS = ("contiguous", "interleaved")
 class Design:
     """One RMM. Unsigned fixed-point leaves of ``leaf_bits``; S ``banks``; ``banking`` says which leaves a bank holds.
 
-    ``contiguous``: bank j holds the j-th part of the leaves, as seed 3. ``interleaved``: leaf i lies in bank i mod S,
-    so that what is new, or filled at all, is spread over every bank. ValueError for what cannot be built.
+    ``contiguous``: bank j holds the j-th part of the leaves, as [Zhang2023]. ``interleaved``: leaf i lies in bank i mod
+    S, so that new leaves, and those of a tree partly filled, are spread over all banks. TypeError and ValueError for a
+    design that cannot be built.
     """
 
     capacity: int
@@ -63,23 +64,23 @@ class Design:
 
     @property
     def levels(self) -> int:
-        """L: levels that a pipeline reads, or sums that an update changes."""
+        """L: levels that a pipeline reads, which is also the number of sums that an update changes."""
         return len(self.sizes) - 1
 
     @functools.cached_property
     def widths(self) -> tuple[int, ...]:
         """Bits of a node at each level of a bank, leaves first.
 
-        The root holds the largest sum there can be; each level down drops floor(log2 K) integer bits, the rule of seed
-        3, which leaves the leaves as many bits as they have where K is a power of two, and some to spare elsewhere.
+        The root holds the largest sum there can be; each level down drops floor(log2 K) integer bits [Zhang2023], which
+        leaves the leaves as many bits as they have where K is a power of two, and some to spare elsewhere.
         """
         drop = self.fanout.bit_length() - 1
         root = (self.fanout**self.levels - 1).bit_length() + self.leaf_bits
         return tuple(root - drop * (self.levels - level) for level in range(self.levels + 1))
 
     def bank_of(self, leaf: int) -> tuple[int, int]:
-        """(bank, place within it) of a leaf."""
+        """(bank, leaf within it) of a leaf."""
         if self.banking == "contiguous":
             return divmod(leaf, self.bank_capacity)
-        place, bank = divmod(leaf, self.banks)
-        return bank, place
+        within, bank = divmod(leaf, self.banks)
+        return bank, within

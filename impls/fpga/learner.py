@@ -1,15 +1,15 @@
-"""The learner of seed 3 (section IV-B): pipelines of stages, a tensor unit each; cycles a gradient step and resources.
+"""The learner of [Zhang2023, section IV-B]: pipelines of stages, a tensor unit each; cycles and resources.
 
 Glossary: L layers, n = 3 L stages, B batch, DP *pipelines*, PI = ceil(B / DP) samples a pipeline, T_i cycles that stage
 i takes for a sample, T_max the slowest's, T_WU cycles of reduction and weight update. A *unit* is one fp32
 multiply-accumulate (MAC) a cycle.
 
 Every pipeline has a stage for the forward pass (FW) of each layer, the loss, the backward pass (BW) of each but the
-first, whose inputs need no gradient, and the gradients of the weights (WA) of each: L + 1 + (L - 1) + L. The
-dissertation (seed 4) writes n = 3 (L - 1), for its L counts layers of neurons. All stages take a sample on every T_max
-cycles, so that T = (PI + n - 1) T_max + T_WU, with T_WU = sum over layers of DP x parameters / update units: one MAC a
-pipeline's gradient, the last of which is subtracted from the weight (plain SGD). Not modeled, as there: the target
-network, the actor of DDPG, activation functions, the latency of a unit, and the link to the host.
+first, whose inputs need no gradient, and the gradients of the weights (WA) of each: L + 1 + (L - 1) + L. [Zhang2022]
+writes n = 3 (L - 1), because its L counts layers of neurons. All stages pass a sample on every T_max cycles, so that
+T = (PI + n - 1) T_max + T_WU, with T_WU = sum over layers of DP x parameters / update units: one MAC per pipeline's
+gradient, the last of which is subtracted from the weight (plain SGD). Not modeled, as there: the target network, the
+actor of DDPG, activation functions, the latency of a unit, and the link to the host.
 """
 
 import functools
@@ -24,20 +24,20 @@ from .network import Gemm, Network
 from .resources import Resources
 
 FILLS = ("ideal", "systolic")
-"""How a stage's cycles are counted: MACs over units, which is the least there can be, or fold after fold of a systolic
-array, filled and drained each time, which is the most. Hardware whose folds overlap lies in between."""
+"""Ways to count a stage's cycles: MACs over units, which is a lower bound, or fold after fold of a systolic array,
+filled and drained each time, which is an upper bound. Hardware whose folds overlap lies in between."""
 WORD_BITS = 32
 ULTRA_WORDS, BLOCK_WORDS, DISTRIBUTED_WORDS = 8192, 1024, 64
-"""Of 32 bits in a primitive: UltraRAM has 4096 rows of two, a block RAM 1024 of 36 bits, distributed RAM is 64 deep."""
+"""Words of 32 bits in a primitive: UltraRAM has 4096 rows of two, a block RAM 1024 of 36 bits, distributed RAM 64."""
 ULTRA_PORTS = 2
-"""Words a cycle from an UltraRAM, the two of a row; the others give one."""
+"""Words a cycle from an UltraRAM, the two of a row; other primitives give one."""
 DISTRIBUTED_LUTS = 40
 """A distributed RAM has 7 bits in 8 LUTs, so 32 bits in five of them (as in ``memories.py``)."""
 
 
 @dataclass(frozen=True)
 class Mac:
-    """What a unit takes. Block RAM is counted with the buffers."""
+    """Resources of a unit. Block RAM is counted with the buffers."""
 
     dsp: int
     lut: int
@@ -46,8 +46,9 @@ class Mac:
 
 FP32 = Mac(dsp=5, lut=round(615_000 / (4315 / 5)), ff=round(994_000 / (4315 / 5)))
 """DSP: an adder of 2 and a multiplier of 3 DSP48E2, the cores Vitis HLS takes by default (fadd full_dsp, fmul max_dsp).
-LUT and FF: quoted, seed 3's DQN learner (Table VI, 615K and 994K) over its 4315 / 5 units, so with all its control, and
-with buffers that are counted once more where they lie in LUT; its DDPG learner has twice as many LUT a unit."""
+LUT and FF: quoted, the DQN learner of [Zhang2023, Table VI] (615K and 994K) over its 4315 / 5 units, so with all its
+control, and with buffers that are counted once more where they lie in LUT; its DDPG learner has twice as many LUT per
+unit."""
 
 
 @dataclass(frozen=True)
@@ -64,18 +65,18 @@ class Stage:
 
 @functools.cache
 def stages(network: Network) -> tuple[Stage, ...]:
-    """All of them, in the order a sample passes. The loss is taken as a MAC an output."""
-    numbered = list(enumerate(network.layers, 1))
+    """The n stages, in the order a sample passes them. The loss counts as one MAC per output."""
+    layers = list(enumerate(network.layers, 1))
     return (
-        *(Stage("FW", number, layer.forward) for number, layer in numbered),
+        *(Stage("FW", index, layer.forward) for index, layer in layers),
         Stage("LOSS", 0, Gemm(1, network.layers[-1].outputs, 1)),
-        *(Stage("BW", number, layer.backward) for number, layer in reversed(numbered[1:])),
-        *(Stage("WA", number, layer.weight_gradient) for number, layer in reversed(numbered)),
+        *(Stage("BW", index, layer.backward) for index, layer in reversed(layers[1:])),
+        *(Stage("WA", index, layer.weight_gradient) for index, layer in reversed(layers)),
     )
 
 
 def stage_cycles(gemm: Gemm, units: int, fill: str = "ideal") -> int:
-    """T_i: ceil(MACs / units), or what the best systolic array of at most so many units takes."""
+    """T_i: ceil(MACs / units), or the cycles of the best systolic array of at most so many units."""
     if fill == "ideal":
         return -(-gemm.macs // units)
     sizes, cycles = _arrays(gemm)
@@ -95,8 +96,8 @@ def units_for(gemm: Gemm, cycles: int, fill: str = "ideal") -> int | None:
 def _arrays(gemm: Gemm) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(units rising, cycles falling) of the output-stationary systolic arrays that no smaller one equals.
 
-    R x C units take 2 R + C + depth - 2 cycles a fold of the product (SCALE-Sim, Samajdar et al., ISPASS 2020), and a
-    sample takes ceil(rows / R) ceil(columns / C) folds. Only the fewest R and C for their number of folds are of use.
+    R x C units take 2 R + C + depth - 2 cycles a fold of the product [Samajdar2020], and a sample takes ceil(rows / R)
+    ceil(columns / C) folds. Only the fewest R and C for their number of folds are of use.
     """
     row_folds, column_folds = (np.unique(-(-side // np.arange(1, side + 1))) for side in gemm[:2])
     r = -(-gemm.rows // row_folds)[:, None]
@@ -111,9 +112,10 @@ def _arrays(gemm: Gemm) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 @dataclass(frozen=True)
 class Learner:
-    """DP ``pipelines`` with ``units`` by stage, and ``update_units`` for all. ValueError for what cannot be built.
+    """A learner of DP ``pipelines`` with ``units`` by stage, and ``update_units`` for all.
 
     ``uram``: how many of the largest buffers lie in UltraRAM, of those that would fill one; None: all of them.
+    ValueError for a learner that cannot be built.
     """
 
     network: Network
@@ -126,36 +128,36 @@ class Learner:
     clock_hz: float = 200e6
 
     def __post_init__(self) -> None:
-        for name, number in (("pipelines", self.pipelines), ("update_units", self.update_units)):
-            integer_at_least(name, number, 1)
+        for name in ("pipelines", "update_units"):
+            integer_at_least(name, getattr(self, name), 1)
         one_of("fill", self.fill, FILLS)
         if len(self.units) != len(self.stages) or min(self.units) < 1:
-            told = ", ".join(map(str, self.stages))
-            raise ValueError(f"units must be {len(self.stages)} numbers of at least 1 ({told}), not {self.units}")
+            names = ", ".join(map(str, self.stages))
+            raise ValueError(f"units must be {len(self.stages)} numbers of at least 1 ({names}), not {self.units}")
         if not 0 < self.clock_hz < math.inf:
             raise ValueError(f"clock_hz must be above 0 and finite, not {self.clock_hz}")
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """n of them."""
+        """The n stages of a pipeline, in the order a sample passes them."""
         return stages(self.network)
 
     @property
     def stage_cycles(self) -> tuple[int, ...]:
-        """T_i by stage."""
+        """T_i of each stage, ``[n]``."""
         return tuple(
             stage_cycles(stage.gemm, units, self.fill) for stage, units in zip(self.stages, self.units, strict=True)
         )
 
     @property
     def macs(self) -> int:
-        """Units in all."""
+        """Number of units of all pipelines and of the update."""
         return self.pipelines * sum(self.units) + self.update_units
 
 
 @dataclass(frozen=True)
 class LearnerLedger:
-    """One gradient step: cycles by what is done, and the stage that all others wait for (the first of the slowest)."""
+    """One gradient step: cycles by activity, and the stage that all others wait for (the first of the slowest)."""
 
     batch: int
     entries: tuple[tuple[str, int], ...]
@@ -164,19 +166,19 @@ class LearnerLedger:
 
     @property
     def cycles(self) -> int:
-        """In all."""
+        """Cycles of the gradient step."""
         return sum(spent for _, spent in self.entries)
 
     @property
     def seconds(self) -> float:
-        """In all."""
+        """Seconds of the gradient step."""
         return self.cycles / self.clock_hz
 
 
 def ledger(learner: Learner, batch: int) -> LearnerLedger:
-    """What a gradient step on ``batch`` samples takes: (PI + n - 1) T_max + T_WU.
+    """Cycles of a gradient step on ``batch`` samples: (PI + n - 1) T_max + T_WU.
 
-    More samples take no longer each, but for one thing: PI is rounded up, and up to DP - 1 pipelines idle in the last
+    A larger batch takes no longer per sample, except that PI is rounded up: up to DP - 1 pipelines idle in the last
     round.
     """
     samples = -(-integer_at_least("batch", batch, 1) // learner.pipelines)
@@ -198,28 +200,29 @@ def update_cycles(network: Network, pipelines: int, units: int) -> int:
     return sum(-(-pipelines * layer.parameters // units) for layer in network.layers)
 
 
-# What it takes
+# Resources
 
 
 def resources(learner: Learner) -> Resources:
-    """Units and buffers. Counted, not synthesized; FIFO control and addressing are in a unit's LUT and FF."""
-    held = buffers(learner)
-    ranks = _ranks(tuple(words for words, _, _ in held))
+    """Resources of units and buffers: counted, not synthesized; FIFO control and addressing are in a unit's LUT and
+    FF."""
+    needed = buffers(learner)
+    ranks = _ranks(tuple(words for words, _, _ in needed))
     taken = {"lutram": 0, "bram36": 0, "uram": 0}
-    for (words, ports, copies), rank in zip(held, ranks, strict=True):
+    for (words, ports, copies), rank in zip(needed, ranks, strict=True):
         kind, number = blocks(words, ports, learner.uram is None or rank < learner.uram)
         taken[kind] += number * copies
     macs, mac = learner.macs, learner.mac
     lut = macs * mac.lut + taken["lutram"] * DISTRIBUTED_LUTS
-    bits = WORD_BITS * sum(words * copies for words, _, copies in held)
+    bits = WORD_BITS * sum(words * copies for words, _, copies in needed)
     return Resources(lut, macs * mac.ff, macs * mac.dsp, taken["bram36"], taken["uram"], bits)
 
 
 def blocks(words: int, ports: int, uram: bool) -> tuple[str, int]:
-    """Primitives of a buffer: the largest kind that it fills, enough for its words and for a word a port and cycle.
+    """(kind, number) of a buffer's primitives: the largest kind that it fills, enough for its words and ports.
 
-    A kind depends on the words alone, so that more ports never take fewer. Shares of the ports are taken to follow on
-    one another: where one ends inside a primitive, its second port serves the next.
+    A kind depends on the words alone, so that more ports never take fewer. Each port has a word a cycle from its share
+    of the words; shares lie end to end, and where one ends inside a primitive, the second port serves the next.
     """
     ports = min(ports, words)
     if uram and words >= ULTRA_WORDS:
@@ -231,39 +234,39 @@ def blocks(words: int, ports: int, uram: bool) -> tuple[str, int]:
 
 @functools.lru_cache(maxsize=256)
 def _ranks(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Place of each buffer when sorted by size, largest first, the first of equal ones before the others."""
-    order = sorted(range(len(sizes)), key=lambda place: -sizes[place])
-    return tuple(order.index(place) for place in range(len(sizes)))
+    """Rank of each buffer by size, largest first, the first of equal ones before the others."""
+    order = sorted(range(len(sizes)), key=lambda buffer: -sizes[buffer])
+    return tuple(order.index(buffer) for buffer in range(len(sizes)))
 
 
 def buffers(learner: Learner) -> list[tuple[int, int, int]]:
-    """(words, ports, copies) of all there are.
+    """(words, ports, copies) of every buffer.
 
     Each pipeline has the weights of every FW and BW stage and the gradients of every WA stage, with a port for each
     unit that uses another one (a weight is used at all positions of its kernel), or for the update units, as r_WU of
-    seed 3 follows the banks. Beside them lie activations and their gradients, and one reduction buffer for all.
+    [Zhang2023] follows the banks. Beside them lie activations and their gradients, and one reduction buffer for all.
     """
     network, copies, updates = learner.network, learner.pipelines, learner.update_units
     staged = zip(learner.stages, learner.units, strict=True)
     layered = [(network.layers[stage.layer - 1], units) for stage, units in staged if stage.layer]
-    held = [(layer.parameters, max(-(-units // layer.positions), updates), copies) for layer, units in layered]
-    held += [(words, 1, copies) for words in activations(network)]
-    return held if copies == 1 else [*held, (network.parameters, updates, 1)]
+    sizes = [(layer.parameters, max(-(-units // layer.positions), updates), copies) for layer, units in layered]
+    sizes += [(words, 1, copies) for words in activations(network)]
+    return sizes if copies == 1 else [*sizes, (network.parameters, updates, 1)]
 
 
 @functools.cache
 def activations(network: Network) -> tuple[int, ...]:
     """Words of each buffer between stages: a sample's inputs of a layer wait for its WA, as do its outputs' gradients.
 
-    A sample moves on by a stage every T_max, so that there lie as many as there are stages from where they are made to
-    where they are last used, and the two at work.
+    A sample moves on by a stage every T_max, so that a buffer has room for one sample per stage between those that
+    write and last read it, and for the two at work.
     """
-    found = []
-    order = {str(stage): place for place, stage in enumerate(stages(network))}
+    words = []
+    order = {str(stage): index for index, stage in enumerate(stages(network))}
     last = len(network.layers)
-    for number, layer in enumerate(network.layers, 1):
-        used = order[f"WA {number}"]
-        made = order["LOSS"] if number == last else order[f"BW {number + 1}"]
-        found.append(layer.inputs * (used - order[f"FW {number}"] + 2))  # made in the stage before
-        found.append(layer.outputs * (used - made + 1))
-    return tuple(found)
+    for index, layer in enumerate(network.layers, 1):
+        used = order[f"WA {index}"]
+        made = order["LOSS"] if index == last else order[f"BW {index + 1}"]
+        words.append(layer.inputs * (used - order[f"FW {index}"] + 2))  # made in the stage before
+        words.append(layer.outputs * (used - made + 1))
+    return tuple(words)

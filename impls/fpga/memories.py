@@ -1,4 +1,4 @@
-"""Which memory primitives of an UltraScale+ device a memory takes: the cheapest, as Yosys 0.70 reckons costs.
+"""Memory primitives of an UltraScale+ device that a memory takes: the cheapest, by the costs of Yosys 0.70.
 
 Costs are in bits of flip-flops. A kind of primitive is ``depth`` words deep at a width of ``width`` bits; a memory is
 cut into pieces of that depth, whose words are laid side by side, each begun on a new *byte* where it is written alone.
@@ -14,7 +14,7 @@ SEPARATE_PORT = 2
 
 @dataclass(frozen=True)
 class Primitive:
-    """A way of using a primitive; ``each`` is its cost, or that of a full one where it is ``shared`` by the bit."""
+    """A configuration of a primitive; ``each`` is its cost, or that of a full one where it is ``shared`` by the bit."""
 
     name: str
     depth: int
@@ -25,7 +25,7 @@ class Primitive:
 
 
 def _block(name: str, bits: int, widest: int, each: int) -> list[Primitive]:
-    """Block RAM is as deep as it is narrow; beside every 8 bits there is a ninth, used by widths of 9 and more."""
+    """Configurations of a block RAM: as deep as it is narrow; every 8 bits have a ninth, used from width 9 up."""
     widths = [(bits // data, data if data < 8 else data * 9 // 8) for data in (1, 2, 4, 8, 16, 32, 64)]
     return [Primitive(name, depth, width, min(width, 9), each) for depth, width in widths if width <= widest]
 
@@ -50,7 +50,7 @@ class Memory:
 
     @property
     def bits(self) -> int:
-        """Bits that it holds."""
+        """Number of bits that it holds."""
         return self.rows * self.words * self.width
 
 
@@ -73,7 +73,8 @@ def allocate(memory: Memory, uram: bool) -> Allocation:
     """
     best, chosen = memory.bits, Allocation("ff", memory.bits, 1)
     for kind in (DISTRIBUTED, *(() if memory.answers_at_once else (BLOCK, *((ULTRA,) if uram else ())))):
-        cost, primitive = min(((_cost(memory, one), one) for one in kind), key=lambda priced: priced[0])
+        # Invariant: best is the cost of the chosen allocation, rounded down.
+        cost, primitive = min(((_cost(memory, each), each) for each in kind), key=lambda priced: priced[0])
         if cost < best:
             best = int(cost)
             chosen = Allocation(primitive.name, _number(memory, primitive), _pieces(memory, primitive))

@@ -1,8 +1,8 @@
-"""What an operation on the RMM takes: a ledger of cycles, and of the way to the host. No stopwatch, pure arithmetic.
+"""Model of an operation on the RMM: a ledger of cycles, and of the link to the host. No stopwatch, pure arithmetic.
 
-An element goes to the bank that holds its leaf, so a batch takes as long as its busiest bank. Where masses or leaves
-are random, so is that load: what is told is the mean over drawn batches (seeded, so that the same question has the same
-answer). Sampling and updating share the memories' ports, so that operations never overlap: cycles add up.
+An element goes to the bank that holds its leaf, so a batch takes as long as its busiest bank. Where prefix values or
+leaves are random, so is that load: the model takes the mean over random batches (seeded, so that the same question has
+the same answer). Sampling and updating share the memories' ports, so that operations never overlap: cycles add up.
 """
 
 import math
@@ -20,18 +20,18 @@ from .design import Design
 OPS = ("sample", "draw", "update", "get", "insert", "step", "total", "upload", "download")
 PARTS = {
     "sample": ("sample",),
-    "draw": ("sample",),  # a leaf's priority comes with it
+    "draw": ("sample",),  # a sample comes with its leaf's priority
     "get": ("get",),
     "update": ("update",),
     "insert": ("insert",),
     "step": ("sample", "get", "update"),
 }
-"""What the pipelines do for each operation, one after the other."""
+"""Passes of the pipelines for each operation, one after the other."""
 LAWS = ("rtl", "published", "pearl")
-"""``rtl``: what simulated hardware takes. ``published``: seed 3, B/S K and B/S. ``pearl``: its authors' open model."""
+"""``rtl``: simulated hardware. ``published``: [Zhang2023], B/S K and B/S. ``pearl``: the open model of [Meng2024]."""
 ELEMENT_BYTES = 8  # a uniform or an index on the link
 ROOT_CYCLES = 1  # a register is read
-DRAWN_ELEMENTS = 1 << 18  # over which the load of the busiest bank is averaged
+DRAWN_ELEMENTS = 1 << 18  # random elements over which the load of the busiest bank is averaged
 FEWEST_BATCHES, MOST_BATCHES = 8, 256
 
 Shares = NDArray[np.float64]
@@ -39,7 +39,7 @@ Banks = NDArray[np.int64]
 
 
 class Link(NamedTuple):
-    """The way between the host and the device: seconds that so many bytes take, each way."""
+    """The link between host and device: functions from bytes to seconds, one for each direction."""
 
     to_device_seconds: Callable[[int], float]
     from_device_seconds: Callable[[int], float]
@@ -47,9 +47,9 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Ledger:
-    """One call of ``op`` on ``batch`` elements: mean cycles by what is done, and seconds on the link.
+    """One call of ``op`` on ``batch`` elements: mean cycles by activity, and seconds on the link.
 
-    ``busiest``: mean elements of the busiest bank, where B / S would be even.
+    ``busiest``: mean elements of the busiest bank; B / S would be an even load.
     """
 
     op: str
@@ -74,11 +74,11 @@ class Ledger:
 def ledger(
     design: Design, op: str, batch: int, shares: Shares | None = None, law: str = "rtl", link: Link | None = None
 ) -> Ledger:
-    """What ``op`` takes. ``shares [S]`` are the chances of the banks, by default as if every leaf weighed the same.
+    """Cycles and seconds of ``op``. ``shares [S]`` weigh the banks, by default as if all leaves were equal.
 
-    "draw", "sample": B random masses; "update", "get": the leaves of such a draw; "insert": B leaves in a row; "step":
-    draw, get and update; "total": the root; "upload", "download": B elements of 8 bytes over the link. ValueError for
-    any other, and for a transfer without a link.
+    "draw", "sample": B random prefix values; "update", "get": the leaves these fall on; "insert": B leaves in a row;
+    "step": draw, get and update; "total": the root; "upload", "download": B elements of 8 bytes over the link.
+    ValueError for any other, and for a transfer without a link.
     """
     one_of("op", op, OPS)
     one_of("law", law, LAWS)
@@ -93,14 +93,14 @@ def ledger(
     parts = PARTS[op] if batch else ()
     if law != "rtl":
         return Ledger(op, batch, law, tuple(_PRINTED[law](design, part, batch) for part in parts), 0.0, design.clock_hz)
-    drawn = list(batches(design, op, batch, shares))
-    entries = tuple(entry for part in parts for entry in _entries(design, part, drawn))
-    busiest = float(np.mean([np.bincount(banks).max() for banks in drawn])) if batch else 0.0
+    sampled = list(batches(design, op, batch, shares))
+    entries = tuple(entry for part in parts for entry in _entries(design, part, sampled))
+    busiest = float(np.mean([np.bincount(banks).max() for banks in sampled])) if batch else 0.0
     return Ledger(op, batch, law, entries, busiest, design.clock_hz)
 
 
 def batches(design: Design, op: str, batch: int, shares: Shares | None) -> Iterator[Banks]:
-    """Banks of a batch's elements, in the order they come: the one there is for "insert", else random ones."""
+    """Batches as the banks ``[B]`` of their elements, in the order they come: one for "insert", else random ones."""
     if op == "insert":
         yield np.array([design.bank_of(slot % design.capacity)[0] for slot in range(batch)], np.int64)
         return
@@ -111,7 +111,7 @@ def batches(design: Design, op: str, batch: int, shares: Shares | None) -> Itera
 
 
 def bank_sizes(design: Design) -> NDArray[np.int64]:
-    """Leaves of each bank, ``[S]``."""
+    """Number of leaves in each bank, ``[S]``."""
     if design.banking == "contiguous":
         starts = np.arange(design.banks) * design.bank_capacity
         return (design.capacity - starts).clip(0, design.bank_capacity)
@@ -127,12 +127,12 @@ def bank_sums(design: Design, leaves: NDArray[Any]) -> Shares:
     return sums
 
 
-def _entries(design: Design, part: str, drawn: list[Banks]) -> list[tuple[str, float]]:
-    """Mean cycles of one pass over the batches: dispatch, fill, then one element after the other."""
-    if not drawn or not drawn[0].size:
+def _entries(design: Design, part: str, sampled: list[Banks]) -> list[tuple[str, float]]:
+    """Mean cycles of one pass over the batches: dispatch, fill, and the busiest bank's further elements."""
+    if not sampled or not sampled[0].size:
         return []
     spent, fill = _RTL[part]
-    mean = float(np.mean([spent(design, banks) for banks in drawn]))
+    mean = float(np.mean([spent(design, banks) for banks in sampled]))
     dispatch, filled = cycles.dispatch(design), fill(design)
     return [
         (f"{part}: dispatch", dispatch),

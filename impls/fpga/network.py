@@ -1,7 +1,7 @@
 """Layers of a neural network as matrix products: parameters and multiply-accumulates (MACs) from their shapes.
 
-A convolution is a product by im2col: a row for each output position, which holds the inputs that its kernel covers. A
-dense layer is a convolution with one position. An accumulator starts from its bias, so that biases cost no MAC.
+A convolution is a product by im2col: a row for each output position, with the inputs that its kernel covers. A dense
+layer is a convolution with one position. An accumulator starts from its bias, so that biases cost no MAC.
 """
 
 import difflib
@@ -15,11 +15,11 @@ COUNT = r"(\d{1,7})"
 IMAGE = re.compile(f"{COUNT}x{COUNT}x{COUNT}")
 CONVOLUTION = re.compile(f"{COUNT}k{COUNT}(?:s{COUNT})?(?:p{COUNT})?")
 NAMED = {
-    "cartpole": "mlp:6-8-8-1",  # seed 3, Table III: the critic of DDPG, |S| + |A| + 1 = 4 + 1 + 1 inputs as it counts
+    "cartpole": "mlp:6-8-8-1",  # [Zhang2023, Table III]: the critic of DDPG, |S| + |A| + 1 = 4 + 1 + 1 inputs there
     "hopper": "mlp:15-256-256-1",  # the same, 11 + 3 + 1 inputs
-    "pong": "conv:4x84x84-32k8s4p4-64k4s2p2-64k3p1-512-6",  # seed 4, Table 5.1, with Pong's 6 actions
-    "nature": "conv:4x84x84-32k8s4-64k4s2-64k3-512-6",  # Mnih et al., Nature 2015: the same without padding
-    "mnih2013": "conv:4x84x84-16k8s4-32k4s2-256-6",  # Mnih et al. 2013 (arXiv:1312.5602): Table III's "ConvNet in [14]"
+    "pong": "conv:4x84x84-32k8s4p4-64k4s2p2-64k3p1-512-6",  # [Zhang2022, Table 5.1], with Pong's 6 actions
+    "nature": "conv:4x84x84-32k8s4-64k4s2-64k3-512-6",  # [Mnih2015]: the same without padding
+    "mnih2013": "conv:4x84x84-16k8s4-32k4s2-256-6",  # [Mnih2013], which is "ConvNet in [14]" of [Zhang2023, Table III]
 }
 SYNTAX = (
     "mlp:IN-HIDDEN-...-OUT, or conv:CxHxW-FkKsSpP-...-OUT with F filters of K x K, stride S (1) and padding P (0), or "
@@ -36,13 +36,14 @@ class Gemm(NamedTuple):
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates."""
+        """Multiply-accumulates of the product."""
         return self.rows * self.columns * self.depth
 
 
 @dataclass(frozen=True)
 class Layer:
-    """``filters`` of ``kernel`` x ``kernel`` x ``channels`` over an image; by default a dense layer."""
+    """``filters`` of ``kernel`` x ``kernel`` x ``channels`` over an image; by default a dense layer. ValueError for
+    sizes below 1 and a kernel larger than the padded image."""
 
     channels: int
     filters: int
@@ -64,7 +65,7 @@ class Layer:
 
     @property
     def image(self) -> tuple[int, int]:
-        """Height and width of what comes out."""
+        """Height and width of the output."""
         height, width = (
             (side + 2 * self.padding - self.kernel) // self.stride + 1 for side in (self.height, self.width)
         )
@@ -72,60 +73,60 @@ class Layer:
 
     @functools.cached_property
     def positions(self) -> int:
-        """Places of the kernel: each weight is used so often a sample."""
+        """Positions of the kernel: each weight is used so often per sample."""
         return math.prod(self.image)
 
     @property
     def inputs(self) -> int:
-        """Activations that come in, without padding."""
+        """Number of input activations, without padding."""
         return self.channels * self.height * self.width
 
     @property
     def outputs(self) -> int:
-        """Activations that come out."""
+        """Number of output activations."""
         return self.filters * self.positions
 
     @functools.cached_property
     def parameters(self) -> int:
-        """Weights and biases."""
+        """Number of weights and biases."""
         return self.filters * (self.forward.depth + 1)
 
     @property
     def forward(self) -> Gemm:
-        """Outputs of a sample."""
+        """The product that computes a sample's outputs."""
         return Gemm(self.positions, self.filters, self.channels * self.kernel**2)
 
     @property
     def backward(self) -> Gemm:
-        """Gradients of a sample's inputs, from those of its outputs."""
+        """The product that computes gradients of a sample's inputs from those of its outputs."""
         return Gemm(self.positions, self.forward.depth, self.filters)
 
     @property
     def weight_gradient(self) -> Gemm:
-        """Gradients of the weights, from inputs and gradients of the outputs."""
+        """The product that computes gradients of the weights from inputs and gradients of the outputs."""
         return Gemm(self.forward.depth, self.filters, self.positions)
 
 
 @dataclass(frozen=True)
 class Network:
-    """Layers in a row."""
+    """A network: layers, each fed by the one before."""
 
     name: str
     layers: tuple[Layer, ...]
 
     @property
     def parameters(self) -> int:
-        """Weights and biases."""
+        """Number of weights and biases."""
         return sum(layer.parameters for layer in self.layers)
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of a sample, forward."""
+        """Multiply-accumulates of a sample's forward pass."""
         return sum(layer.forward.macs for layer in self.layers)
 
 
 def parse(text: str) -> Network:
-    """A network by its text or name. ValueError says what cannot be read.
+    """The network of a text or a name. ValueError says what cannot be read.
 
     >>> cartpole = parse("mlp:6-8-8-1")
     >>> cartpole.parameters, cartpole.macs
@@ -147,6 +148,7 @@ def parse(text: str) -> Network:
     channels, height, width = map(int, image.groups()) if image else (_neurons(text, first), 1, 1)
     layers: list[Layer] = []
     for token in rest:
+        # Invariant: channels x height x width is the output of the layers so far.
         layer = _layer(text, token, kind, channels, height, width)
         layers.append(layer)
         channels, (height, width) = layer.filters, layer.image
@@ -154,10 +156,10 @@ def parse(text: str) -> Network:
 
 
 def _layer(text: str, token: str, kind: str, channels: int, height: int, width: int) -> Layer:
-    found = CONVOLUTION.fullmatch(token) if kind == "conv" else None
+    match = CONVOLUTION.fullmatch(token) if kind == "conv" else None
     try:
-        if found:
-            filters, kernel, stride, padding = found.groups()
+        if match:
+            filters, kernel, stride, padding = match.groups()
             return Layer(channels, int(filters), height, width, int(kernel), int(stride or 1), int(padding or 0))
         return Layer(channels * height * width, _neurons(text, token))
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""What an RMM takes of a device: memory primitives and flip-flops counted, look-up tables from fitted terms.
+"""Resources of an RMM on a device: memory primitives and flip-flops counted, look-up tables from fitted terms.
 
 A part (``sampler``, ``updater``, ``bank``, ``dispatcher``, ``rmm``) is what ``rtl/`` builds under that name. Counts are
-those of Yosys before placement; look-up tables are the sum of the part's terms, each with a coefficient of
+those of Yosys before placement; look-up tables are the sum of the part's terms, each times its coefficient in
 ``coefficients.py``, and of those that serve as memory. No part needs a DSP block.
 """
 
@@ -16,7 +16,7 @@ from .design import Design
 from .memories import LUTS_OF_DISTRIBUTED, Allocation, Memory, allocate
 
 BATCH = 1024
-"""Largest batch, where none is named: what queues are deep enough for, and tags tell apart."""
+"""Default for the largest batch, which decides the depth of queues and the width of tags."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Part:
         return Part(self.ff + other.ff, terms, Counter(self.primitives) + Counter(other.primitives))
 
     def fitted_luts(self, coefficients: Mapping[str, float] = LUTS) -> float:
-        """Look-up tables but for those that are memory."""
+        """Look-up tables without those that serve as memory."""
         return sum(coefficients[name] * size for name, size in self.terms.items())
 
     @property
@@ -43,7 +43,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Resources:
-    """Of a whole RMM. Half a block RAM is half a ``bram36``; ``sram_bits`` are those the tree has, used or not."""
+    """Resources of a design. Half a block RAM is half a ``bram36``; ``sram_bits`` are those of all nodes."""
 
     lut: int
     ff: int
@@ -55,7 +55,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Budget:
-    """The most there is of each; None: no bound."""
+    """The available amount of each resource; None: no bound."""
 
     lut: int | None = None
     ff: int | None = None
@@ -65,17 +65,17 @@ class Budget:
 
 
 class DoesNotFit(ValueError):
-    """A design needs more than there is; ``exceeded`` has (have, need) of every resource it does so of."""
+    """A design that needs more than there is; ``exceeded`` has (have, need) of every such resource."""
 
     def __init__(self, exceeded: Mapping[str, tuple[float, float]], what: str = "it") -> None:
         self.exceeded = dict(exceeded)
-        told = "; ".join(f"{name}: have {have:,}, need {need:,}" for name, (have, need) in exceeded.items())
-        super().__init__(f"{what} does not fit: {told}")
+        shortages = "; ".join(f"{name}: have {have:,}, need {need:,}" for name, (have, need) in exceeded.items())
+        super().__init__(f"{what} does not fit: {shortages}")
 
 
 @lru_cache(maxsize=4096)  # a search asks for the same designs under many budgets
 def resources(design: Design, *, batch: int = BATCH, uram: bool = True) -> Resources:
-    """What the whole RMM takes, for batches of up to ``batch``; ``uram`` says whether Ultra RAM may be used.
+    """Resources of the whole RMM, for batches of up to ``batch``; ``uram`` says whether Ultra RAM may be used.
 
     >>> round(resources(Design(1 << 20, fanout=2, leaf_bits=17)).sram_bits / 2**23, 3)  # MiB
     4.5
@@ -84,7 +84,7 @@ def resources(design: Design, *, batch: int = BATCH, uram: bool = True) -> Resou
 
 
 def bank_resources(design: Design, *, batch: int = BATCH, uram: bool = True) -> Resources:
-    """What one bank takes; S of them and the dispatcher are the whole."""
+    """Resources of one bank; S banks and the dispatcher are the whole."""
     return _counted(bank(design, batch, uram), _tree_bits(design))
 
 
@@ -105,7 +105,7 @@ def _counted(part: Part, sram_bits: int) -> Resources:
 
 
 def fits(design: Design, budget: Budget, *, batch: int = BATCH, uram: bool = True) -> Resources:
-    """What the design takes; DoesNotFit where that is more than the budget, with all that is short."""
+    """Resources of the design. DoesNotFit, with every shortage, where they exceed the budget."""
     needed = resources(design, batch=batch, uram=uram)
     lacking = exceeded(needed, budget)
     if lacking:
@@ -124,17 +124,17 @@ def exceeded(needed: Resources, budget: Budget) -> dict[str, tuple[float, float]
 
 
 def _bits(values: int) -> int:
-    """Bits that number so many values."""
+    """Bits of a number that distinguishes so many values."""
     return (values - 1).bit_length()
 
 
 def _kept(design: Design, level: int) -> int:
-    """Bits of a node that are kept: of a leaf, those an update brings."""
+    """Stored bits of a node: for a leaf, those an update brings."""
     return design.widths[level] if level else design.leaf_bits
 
 
 def _adders(values: int) -> int:
-    """Adders of ``nodes.prefix_sums``."""
+    """Number of adders in ``nodes.prefix_sums`` of so many values."""
     if values <= 1:
         return 0
     half = (values + 1) // 2
@@ -147,9 +147,9 @@ def _siblings(design: Design, level: int) -> int:
 
 
 def sampler(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
-    """A stage holds a sample, its mass and its tag, twice; the last has a priority in place of the second mass.
+    """Cost of a stage a level, which registers a sample, its prefix value and its tag twice.
 
-    ``wide`` has K - 1 subtracters, ``scan`` one.
+    The last stage has a priority in place of the second prefix value. ``wide`` has K - 1 subtracters, ``scan`` one.
     """
     fanout, tag = design.fanout, _bits(batch)
     ff, terms = 0, Counter[str]()
@@ -169,9 +169,10 @@ def sampler(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
 
 
 def updater(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
-    """A stage holds an update and the sum it wrote last; a node's number is shifted on, and shared, where K allows.
+    """Cost of a stage a level, which registers an update and the sum it wrote last.
 
-    The leaves' stage holds also whether it is to write, and the tag and the priority of what it only reads.
+    A node's number is shifted from stage to stage, and shared, where K is a power of two. The leaves' stage also
+    registers whether it is to write, and the tag and the priority of a retrieval.
     """
     nodes = [_bits(size) for size in design.sizes[:-1]]
     retrieval = 2 + design.leaf_bits + 2 * _bits(batch)
@@ -190,13 +191,13 @@ def updater(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
 
 
 def bank(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
-    """Both pipelines and their memories."""
+    """Cost of both pipelines and their memories."""
     parts = [_memory(design, level, uram) for level in range(design.levels)]
     return reduce(add, parts, sampler(design, batch) + updater(design, batch))
 
 
 def _memory(design: Design, level: int, uram: bool) -> Part:
-    """What is not block or Ultra RAM has a register behind it; pieces are chosen from by registered address bits."""
+    """Cost of a level's memory. Other than block or Ultra RAM has a register behind it; address bits choose a piece."""
     groups, width = design.sizes[level + 1], _kept(design, level)
     wide = Memory(groups, _siblings(design, level), width)
     memory = wide if design.micro == "wide" else Memory(groups * design.fanout, 1, width)
@@ -206,7 +207,7 @@ def _memory(design: Design, level: int, uram: bool) -> Part:
 
 
 def _stored(memory: Memory, used: Allocation, copies: int) -> Part:
-    """The cells of a memory and the choice of the piece that is read."""
+    """Cost of a memory's cells and of choosing the piece that is read."""
     terms = {"piece chosen": copies * (used.pieces - 1) * memory.words * memory.width}
     if used.primitive == "ff":
         return Part(copies * used.number, terms, {})
@@ -214,12 +215,12 @@ def _stored(memory: Memory, used: Allocation, copies: int) -> Part:
 
 
 def dispatcher(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
-    """S (S - 1) comparers and S queues, each S lanes wide; nothing where there is one bank."""
+    """Cost of S (S - 1) comparers and S queues, each S lanes wide; nothing where there is one bank."""
     return _dispatcher(design, batch, 0)
 
 
 def _dispatcher(design: Design, batch: int, unread: int) -> Part:
-    """``unread``: upper bits of a request that no bank sees. A queue is rid of them at the end of a row, no sooner."""
+    """The same with ``unread`` upper bits of a request that no bank sees; a queue drops them at the end of a row."""
     banks = design.banks
     if banks == 1:
         return Part(0, {}, {})
@@ -237,7 +238,7 @@ def _dispatcher(design: Design, batch: int, unread: int) -> Part:
 
 
 def _mass(design: Design) -> int:
-    """Bits of the sum of all banks: as many as a leaf and its value have, or more."""
+    """Bits of the sum of all banks, at least as many as a leaf and its value have."""
     return design.widths[-1] + _bits(design.banks)
 
 
@@ -246,11 +247,11 @@ def _prefix_widths(values: int, width: int) -> list[int]:
     if values <= 1:
         return [width] * values
     left, right = _prefix_widths((values + 1) // 2, width), _prefix_widths(values // 2, width)
-    return left + [max(left[-1], one) + 1 for one in right]
+    return left + [max(left[-1], each) + 1 for each in right]
 
 
 def rmm(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
-    """S banks behind the dispatcher, each with its start to subtract: of a mass they see what may be in one bank."""
+    """Cost of S banks behind the dispatcher; a bank subtracts its start and sees the bits of a sum within one bank."""
     unread = _mass(design) - max(design.widths[-1], _bits(design.capacity) + design.leaf_bits)
     join = Part(-_held_once(design, batch), {}, {})
     if design.banks > 1:
@@ -263,8 +264,8 @@ def rmm(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
 def _held_once(design: Design, batch: int) -> int:
     """Flip-flops that both pipelines of a bank share: the bits of a request which both take as they come.
 
-    A ``wide`` sampler takes a request in every cycle, as the updater does, so that a tag is held once for two cycles.
-    The first bank starts at 0, so that nothing is subtracted: its mass lies where a leaf and a value lie.
+    A ``wide`` sampler takes a request in every cycle, as the updater does, so that one register a cycle serves both
+    tags. The first bank starts at 0 and subtracts nothing: its prefix value shares the bits of a leaf and a value.
     """
     if design.micro == "scan":
         return 0

@@ -1,4 +1,4 @@
-"""Experience replay on any sum tree: what a record is made of, and the prioritized buffer."""
+"""Experience replay on any sum tree: the layout of a record, and the prioritized buffer."""
 
 from .buffer import Batch, PrioritizedBuffer, importance_weights
 from .layout import Layout, LocalStorage

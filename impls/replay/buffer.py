@@ -1,6 +1,6 @@
-"""The prioritized replay buffer on any sum tree.
+"""The prioritized replay buffer on any sum tree [Schaul2016].
 
-A leaf holds (|TD error| + epsilon)^alpha. Slots are given first in, first out. No locks: one thread at a time.
+A leaf holds (|TD error| + epsilon)^alpha. Slots are reused first in, first out. No locks: one thread at a time.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class Batch:
     """B sampled transitions.
 
     ``rows``: observation, action, reward, next_observation and terminated, each ``[B, ...]``; ``weights [B]`` float32
-    importance weights, the largest of the batch 1; ``sequence [B]`` how many records were inserted before each.
+    importance weights, the largest of the batch 1; ``sequence [B]`` the number of records inserted before each.
     """
 
     rows: Arrays
@@ -33,7 +33,8 @@ class Batch:
 class PrioritizedBuffer:
     """Records in preallocated arrays, priorities in ``tree``, whose capacity is the buffer's.
 
-    ``alpha`` >= 0 (0 draws uniformly), ``epsilon`` > 0. Uniforms are stratified, one in each of B equal intervals.
+    ``alpha`` >= 0 (0 samples uniformly), ``epsilon`` > 0, else ValueError. Uniforms are stratified, one in each of B
+    equal intervals.
     """
 
     def __init__(self, tree: SumTree, layout: Layout, *, alpha: float, epsilon: float) -> None:
@@ -42,18 +43,20 @@ class PrioritizedBuffer:
         self.tree, self.layout = tree, layout
         self._alpha, self._epsilon = alpha, epsilon
         self._arrays = layout.allocate(tree.capacity)
+        # Invariants: the s-th record inserted (from 0) lies in slot s % N until the (s + N)-th takes its place; a leaf
+        # is above 0 just where its slot is drawable, and ``_count`` slots are.
         self._drawable = np.zeros(tree.capacity, np.bool_)
-        self._count = 0  # of records that may be drawn
+        self._count = 0
         self._written = 0
         self._largest = 1.0
 
     def __len__(self) -> int:
-        """Records that may be drawn."""
+        """Number of records that may be sampled."""
         return self._count
 
     @property
     def written(self) -> int:
-        """Records ever inserted, fillers included."""
+        """Number of records ever inserted, fillers included."""
         return self._written
 
     def insert(
@@ -61,8 +64,8 @@ class PrioritizedBuffer:
     ) -> None:
         """Store records, ``[n, ...]`` of each field, over the oldest ones.
 
-        Their priorities come from ``errors``, the |TD error| of each that is drawable, or are the largest ever given.
-        ``drawable [n]`` tells fillers (see ``layout``) from records. Raises ValueError, before anything is written, for
+        Their priorities come from ``errors``, the |TD error| of each that is drawable, or are the largest so far.
+        ``drawable [n]`` is False for fillers (see ``layout``). Raises ValueError, before anything is written, for
         errors that are no priorities or more records than the capacity.
         """
         count = len(records["reward"])
@@ -83,7 +86,7 @@ class PrioritizedBuffer:
         self._largest = max(self._largest, float(leaves.max(initial=0.0)))
 
     def sample(self, batch: int, beta: float, rng: np.random.Generator) -> Batch:
-        """B records drawn in proportion to their priorities. RuntimeError when there are none."""
+        """B = ``batch`` records sampled in proportion to their priorities. RuntimeError when there are none."""
         slots, priorities = self.tree.sample(stratified_uniforms(rng, batch))
         slots, priorities = to_numpy(slots), to_numpy(priorities)
         weights = importance_weights(priorities, self.tree.total(), self._count, beta)
@@ -92,10 +95,10 @@ class PrioritizedBuffer:
         return Batch(self.layout.gather(self._arrays, slots), weights, self._sequence(slots))
 
     def update_priorities(self, sequence: Sequence, errors: ArrayLike) -> NDArray[np.bool_]:
-        """Give sampled records ``[B]`` the priorities of their new |TD errors| ``[B]``.
+        """Set the priorities of sampled records ``sequence [B]`` from their new |TD errors| ``[B]``.
 
-        Returns which of them were still there; the others have been overwritten since, and keep what they have.
-        ValueError for errors that are no priorities, with nothing written.
+        Returns ``[B]`` which of them were still there; those overwritten since are left alone. ValueError for errors
+        that are no priorities, with nothing written.
         """
         leaves, slots = self._leaves(errors), sequence % self.tree.capacity
         present: NDArray[np.bool_] = (self._sequence(slots) == sequence) & self._drawable[slots]
@@ -104,26 +107,26 @@ class PrioritizedBuffer:
         return present
 
     def _leaves(self, errors: ArrayLike) -> Reals:
-        """(|TD error| + epsilon)^alpha, kept where the tree can draw it; float64."""
-        found = np.abs(to_numpy(errors).astype(np.float64)) + self._epsilon
-        if not np.isfinite(found).all():
-            raise ValueError(f"a TD error is {found[~np.isfinite(found)][0]}; training has diverged")
-        leaves: Reals = np.clip(found**self._alpha, self.tree.smallest_priority, self.tree.largest_priority)
+        """(|TD error| + epsilon)^alpha ``[B]`` float64, clipped to the priorities that the tree can sample."""
+        sizes = np.abs(to_numpy(errors).astype(np.float64)) + self._epsilon
+        if not np.isfinite(sizes).all():
+            raise ValueError(f"a TD error is {sizes[~np.isfinite(sizes)][0]}; training has diverged")
+        leaves: Reals = np.clip(sizes**self._alpha, self.tree.smallest_priority, self.tree.largest_priority)
         return leaves
 
     def _sequence(self, slots: NDArray[np.int64]) -> Sequence:
-        """How many records were inserted before those at ``slots [B]``: the latest that share a slot are there."""
+        """The number of records inserted before those at ``slots [B]``, each the latest written to its slot."""
         newest = self._written - 1
         return newest - (newest - slots) % self.tree.capacity
 
     def _cut_stacks(self, count: int) -> NDArray[np.int64]:
-        """Slots of the oldest records, whose stacks reach into the ``count`` that are about to be written."""
+        """Slots of the oldest records that will remain, whose stacks reach into the ``count`` about to be written."""
         end = self._written + count
         cut = min(self.layout.frames - 1, self.tree.capacity - count) if end >= self.tree.capacity else 0
         return (end + np.arange(cut)) % self.tree.capacity
 
     def state_dict(self) -> dict[str, Any]:
-        """What is stored, as copies; what was never written is left out."""
+        """Records, leaves and counters, as copies; slots that were never written are left out."""
         filled = min(self._written, self.tree.capacity)
         return {
             "arrays": {name: array[:filled].copy() for name, array in self._arrays.items()},
@@ -134,7 +137,7 @@ class PrioritizedBuffer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the state of a buffer of the same capacity and layout, on any tree."""
+        """Take the state of a buffer of the same capacity and layout, on any tree. ValueError for another capacity."""
         filled = len(state["leaves"])
         if filled != min(int(state["written"]), self.tree.capacity):
             raise ValueError(f"the state holds {filled} records, which a buffer of {self.tree.capacity} does not")
@@ -149,7 +152,7 @@ class PrioritizedBuffer:
 
 
 def importance_weights(priorities: ArrayLike, total: float, count: int, beta: float) -> Reals:
-    """w(i) = (1 / (N P(i)))^beta with P(i) = p_i / total, ``[B]`` float64 (seed 0, section II-C; N is ``count``).
+    """w(i) = (1 / (N P(i)))^beta with P(i) = p_i / total, ``[B]`` float64; N is ``count`` [Zhang2021, section II-C].
 
     >>> importance_weights([1.0, 3.0], 4.0, 2, 1.0)
     array([2.        , 0.66666667])

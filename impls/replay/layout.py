@@ -1,9 +1,9 @@
-"""What a record is made of, in bytes, and what an actor collects before it inserts records.
+"""The layout of a record, in bytes, and the local storage in which an actor collects records before it inserts them.
 
 A record is a transition (observation, action, reward, next observation, terminated). Where observations are stacks of
-frames it holds the newest frame alone, and the stack is read back from the records before it. What is inserted at once
-then begins with the frames before its first record and ends with the frame after its last; such *fillers* are not to
-be drawn, so that no record's stack reaches into what another actor inserted.
+frames it holds the newest frame alone, and the stack is read back from the records before it. Records inserted at once
+then begin with the frames before the first record and end with the frame after the last; such *fillers* are never
+sampled, so that no record's stack reaches into what another actor inserted.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ class Layout:
 
     @property
     def record_bytes(self) -> int:
-        """Of one record, fillers not counted.
+        """Bytes of one record, fillers not counted.
 
         >>> Layout((4,), "float32", choices=2).record_bytes, Layout((84, 84), "uint8", frames=4, choices=6).record_bytes
         (38, 7062)
@@ -56,11 +56,11 @@ class Layout:
 
     @property
     def fillers(self) -> int:
-        """Inserted with any number of records at once, that are not to be drawn."""
+        """Number of fillers inserted with any number of records at once."""
         return self.frames if self.frames > 1 else 0
 
     def allocate(self, records: int) -> Arrays:
-        """Zeros ``[records, *shape]`` for each field; the system gives memory to what is written."""
+        """Zeros ``[records, *shape]`` for each field; the system provides memory as they are written."""
         return {name: np.zeros((records, *shape), dtype) for name, (shape, dtype) in self.fields.items()}
 
     def gather(self, arrays: Mapping[str, NDArray[Any]], slots: NDArray[np.int64]) -> Arrays:
@@ -68,6 +68,7 @@ class Layout:
         if self.frames == 1:
             return {name: array[slots] for name, array in arrays.items()}
         frames = arrays["frame"]
+        # Invariant: a drawable slot has its frame in itself, older ones in the slots before, the next in that after.
         window = (slots[:, None] + np.arange(1 - self.frames, 2)) % len(frames)
         seen = frames[window]
         rest = {name: array[slots] for name, array in arrays.items() if name != "frame"}
@@ -79,6 +80,7 @@ class LocalStorage:
 
     def __init__(self, layout: Layout, size: int) -> None:
         self._layout, self._size, self._count = layout, size, 0
+        # Invariant: transition i < count is row lead + i; before the rows are the frames that lead up to the first.
         self._lead = layout.frames - 1
         self._arrays = layout.allocate(size + layout.fillers)
 
@@ -93,7 +95,7 @@ class LocalStorage:
     def append(
         self, observation: NDArray[Any], action: Any, reward: float, following: NDArray[Any], terminated: bool
     ) -> None:
-        """Add the transition that follows the last one."""
+        """Add the transition that follows the last one; the storage must not be full."""
         at, arrays = self._count + self._lead, self._arrays
         if self._lead:
             if self._count == 0:
@@ -105,11 +107,11 @@ class LocalStorage:
         self._count += 1
 
     def transitions(self) -> Arrays:
-        """What was collected, ``[count]`` of each part."""
+        """The transitions collected so far, ``[count, ...]`` of each part."""
         return self._layout.gather(self._arrays, np.arange(self._count) + self._lead)
 
     def take(self) -> tuple[Arrays, NDArray[np.bool_]]:
-        """(records with their fillers, which of them may be drawn), valid until the next append. Empties it."""
+        """(records with their fillers, which of them may be sampled), valid until the next append. Empties it."""
         count, self._count = self._count, 0
         length = count + self._layout.fillers
         drawable = np.zeros(length, np.bool_)
@@ -117,7 +119,7 @@ class LocalStorage:
         return {name: array[:length] for name, array in self._arrays.items()}, drawable
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is held, as copies."""
+        """The whole storage, as copies."""
         return {"count": self._count, "arrays": {name: array.copy() for name, array in self._arrays.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

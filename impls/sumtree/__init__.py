@@ -1,1 +1,1 @@
-"""K-ary sum trees: ``contract.py`` says what one is, each ``*_tree.py`` is one, ``oracle.py`` holds them to it."""
+"""K-ary sum trees: ``contract.py`` defines them, each ``*_tree.py`` is an implementation, ``oracle.py`` a naive one."""

@@ -1,4 +1,4 @@
-"""Compiling by turns, at first use, out of reach of signal handlers and forks; what compiles is the caller's."""
+"""Compiling at first use, one caller at a time, out of reach of signal handlers and forks."""
 
 import contextlib
 import os
@@ -15,10 +15,10 @@ class Compiler:
 
     def __init__(self) -> None:
         self.turn = threading.RLock()  # a fork takes it as well: a child cannot end what another thread began
-        self._busy = False
+        self._busy = False  # whether the thread that has the turn is compiling
 
     def run(self, compile_it: Callable[..., Result], *arguments: Any) -> Result:
-        """What the function returns or raises."""
+        """Call the function with the arguments, on a thread of its own; returns or raises what it does."""
         if threading.current_thread() is not threading.main_thread():  # handlers run on the main thread alone
             return self._alone(compile_it, *arguments)
         results: list[Result] = []
@@ -42,7 +42,7 @@ class Compiler:
         self.turn.acquire()
 
     def let_go(self) -> None:
-        """Go on after a fork; one that Ctrl-C cut the wait of short holds nothing."""
+        """Go on after a fork; nothing is released where Ctrl-C cut the fork's wait short."""
         with contextlib.suppress(RuntimeError):
             self.turn.release()
 

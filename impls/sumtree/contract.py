@@ -1,34 +1,35 @@
-"""The sum-tree contract: what every contestant does, and the checks they all share.
+"""The sum-tree contract: what every implementation does, and the checks they all share.
 
-Glossary: K *fanout*, N *capacity* (leaves), B *batch*, p_i *priority* of leaf i, *mass* a value in [0, total).
+Glossary: K *fanout*, N *capacity* (leaves), B *batch*, p_i *priority* of leaf i; a *prefix value* (the parameter
+``mass``) lies in [0, total).
 
-Interval rule. Seed 0's Eq. 4 picks the smallest i with p_0 + .. + p_i >= mass, which returns leaf 0 at mass 0 even when
-p_0 = 0. Here the inequality is strict, so a leaf of priority 0 is never drawn. The two differ only where the mass
-equals a prefix sum.
+Interval rule. [Zhang2021, Eq. 4] picks the smallest i with p_0 + .. + p_i >= the prefix value, which returns leaf 0 at
+prefix value 0 even when p_0 = 0. Here the inequality is strict, so a leaf of priority 0 is never sampled. The two
+differ only where the prefix value equals a prefix sum.
 
-Writing a contestant: put one public subclass of :class:`SumTree` into ``impls/sumtree/<name>_tree.py`` and give it
+Writing an implementation: put one public subclass of :class:`SumTree` into ``impls/sumtree/<name>_tree.py`` and give it
 ``_allocate``, ``_set``, ``_get``, ``_find``, ``_total``, ``_check``, ``_rebuild`` and ``nbytes``. Arguments reach the
-underscored methods checked and converted, in arrays that no other thread holds; batches are never empty there. The
+underscored methods checked and converted, in arrays that no other thread can reach; batches are never empty there. The
 public methods let calls from several threads take turns and call the underscored ones, which call each other.
 
-That file is all: whatever goes through the trees there are (sweeps, asv, cost models, recommendations, mappings,
-figures) finds it by its name and asks the class's **traits** how to treat it. Each has a default; state those that
-differ, as a literal, for they are read from the file's text where the module cannot be imported (``traits.py``):
+That file is all: whatever loops over the trees (sweeps, asv, cost models, recommendations, mappings, figures) finds it
+by its name and reads the class's **traits** to know how to treat it. Each has a default; state those that differ, as
+literals, because they are read from the file's text where the module cannot be imported (``traits.py``):
 
 * ``threaded``: takes ``threads`` above 1, hence is swept with several.
 * ``concurrent``: operations that Python threads may run side by side (no literal: ``READS``).
 * ``uses_fanout``: False for a tree without groups of K: it is swept at one K, and its cost model counts leaves, steps
   of a search, elements and calls in place of cache lines and levels.
-* ``shares_groups``: an update that recomputes sums each group that its batch touches once, not once an element.
-* ``compiled``: native code from call to call, so that the analytic law of levels in caches and memory tells its time on
+* ``shares_groups``: an update that recomputes sums each group that its batch touches once, not once per element.
+* ``compiled``: native code throughout a call, so that the analytic law of levels in caches and memory gives its time on
   a machine without records: it is an option of mappings there too, not only where it was timed.
 * ``runs_on``: the kind of device its batches lie on, "cpu", "gpu" or "fpga", hence which devices it is an option of.
-* ``modeled``: :meth:`SumTree.modeled_seconds` answers in place of a stopwatch.
-* ``fill_seconds``: of a leaf, where filling takes so long that large trees are left out.
+* ``modeled``: :meth:`SumTree.modeled_seconds` replaces the stopwatch.
+* ``fill_seconds``: seconds to fill one leaf, where filling takes so long that large trees are left out.
 * ``variants``: options, beside the defaults, that are swept too.
 
 Bytes come from ``nbytes_of``, by default those of ragged levels. Import libraries that may be missing where the tree is
-made, not above the class, or nobody can tell the tree's bytes where they are.
+made, not above the class: the class itself must load everywhere, to state its traits and bytes.
 """
 
 import math
@@ -50,7 +51,8 @@ Priorities = NDArray[np.floating[Any]]
 LEAF_DTYPES = ("float32", "float64")
 READS = frozenset({"sample", "prefix_sum_index", "get", "total", "check", "state_dict"})
 """Operations that leave the tree as it is: ``concurrent`` of a tree whose hooks for them share no memory they write."""
-_TORN = object()  # the answer of a tree whose sums must be made anew first
+_TORN = object()  # returned by a tree whose sums must be recomputed first
+_MOST_GATHERED = 1 << 20
 BELOW_ONE = math.nextafter(1.0, 0.0)
 EXACT = {
     np.dtype(np.float64): frozenset(map(np.dtype, ("float16", "float32", "float64"))),
@@ -69,13 +71,13 @@ class SumTree(ABC):
     two calls. ``concurrent`` names the operations any two of which run side by side; every other pair takes turns. A
     call from within another one of the same thread (a signal handler's) is a RuntimeError where it would wait for
     itself. If an exception such as KeyboardInterrupt cuts an update short, some of its leaves may be set; the next call
-    makes the sums anew first. Copies and pickles hold a whole tree, and so do forked children, but for an update that a
-    fork did not wait for to end: theirs is as if cut short.
+    recomputes the sums first. Copies and pickles hold a whole tree, and so do forked children, except where a fork did
+    not wait for an update to end: the child treats that update as cut short.
 
     Parameters: ``capacity`` N >= 1; ``fanout`` K >= 2; ``dtype`` of the leaves, "float32" or "float64"; ``threads``
-    that may share one batch (1 unless the contestant is ``threaded``); ``validate=False`` skips checks and
-    conversions, after which the caller passes int64 and float64 arrays ``[B]``, C-contiguous and in range, or gets
-    undefined results.
+    that may share one batch (1 unless the class is ``threaded``); ``validate=False`` skips checks and conversions,
+    after which the caller passes int64 and float64 arrays ``[B]``, C-contiguous and in range, or gets undefined
+    results. Raises TypeError and ValueError for settings outside their bounds.
     """
 
     threaded: ClassVar[bool] = False
@@ -110,10 +112,11 @@ class SumTree(ABC):
         # Whichever leaves are full, the sum stays finite; half the room is left to rounding.
         self._max_priority = min(float(np.finfo(self._dtype).max), float(np.finfo(np.float64).max) / 2 / self._capacity)
         self._turns = Turns()
-        self._torn = False  # whether an update was cut short
+        # Invariant: while no call is inside, it is set just where an update was cut short, so that sums may be wrong.
+        self._torn = False
         self._allocate()
 
-    # What a contestant provides
+    # What an implementation provides
 
     @abstractmethod
     def _allocate(self) -> None:
@@ -121,7 +124,7 @@ class SumTree(ABC):
 
     @abstractmethod
     def _set(self, indices: Indices, priorities: Reals) -> None:
-        """Store priorities ``[B]`` (float64, rounding to the leaf dtype is exact or wanted); the last duplicate
+        """Store priorities ``[B]`` (float64, to be rounded to the leaf dtype) and renew the sums; the last duplicate
         wins."""
 
     @abstractmethod
@@ -130,7 +133,7 @@ class SumTree(ABC):
 
     @abstractmethod
     def _find(self, mass: Reals) -> Indices:
-        """Leaves ``[B]`` for masses below the total. RuntimeError when every leaf is 0."""
+        """Leaves ``[B]`` for prefix values ``[B]`` below the total. RuntimeError when every leaf is 0."""
 
     @abstractmethod
     def _total(self) -> float:
@@ -174,9 +177,9 @@ class SumTree(ABC):
         return self._read("get", self._get, indices)  # see update
 
     def prefix_sum_index(self, mass: ArrayLike) -> Indices:
-        """The smallest i with p_0 + .. + p_i > mass, ``[B]`` int64, for masses ``[B]`` in [0, total).
+        """The smallest i with p_0 + .. + p_i > mass, ``[B]`` int64, for prefix values ``mass [B]`` in [0, total).
 
-        Raises ValueError (mass outside [0, total), NaN) and RuntimeError (total is 0).
+        Raises ValueError (outside [0, total), NaN) and RuntimeError (total is 0).
         """
         if self._validate:
             mass = real_batch("mass", mass)
@@ -189,7 +192,7 @@ class SumTree(ABC):
         return self._find(mass_batch(mass, self._total()))
 
     def sample(self, uniforms: ArrayLike) -> tuple[Indices, Priorities]:
-        """Indices ``[B]`` and their priorities ``[B]`` for uniforms ``[B]`` in [0, 1): mass = u * total().
+        """Indices ``[B]`` and their priorities ``[B]`` for uniforms u ``[B]`` in [0, 1): prefix value = u * total().
 
         Raises ValueError (uniform outside [0, 1), NaN) and RuntimeError (every priority is 0).
         """
@@ -200,7 +203,7 @@ class SumTree(ABC):
         return self._read("sample", self._sample, uniforms)  # see update
 
     def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
-        indices = self._find(masses(uniforms, self._total()))
+        indices = self._find(prefix_values(uniforms, self._total()))
         return indices, self._get(indices)
 
     def total(self) -> float:
@@ -216,12 +219,12 @@ class SumTree(ABC):
         self._change(self._rebuild)
 
     def state_dict(self) -> dict[str, Any]:
-        """Leaves ``[N]`` (a copy), capacity and dtype, in host memory: all that survives a change of contestant."""
+        """Leaves ``[N]`` (a copy), capacity and dtype, in host memory: all that another implementation needs."""
         leaves = self._read("state_dict", lambda: to_numpy(self._get(np.arange(self._capacity))))
         return {"leaves": leaves, "capacity": self._capacity, "dtype": self._dtype.name}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the leaves of any contestant's state, at any fanout; another dtype rounds.
+        """Take the leaves of any implementation's state, at any fanout; another dtype rounds.
 
         Raises ValueError, before anything is written, for another capacity or leaves that :meth:`update` would refuse.
         """
@@ -238,14 +241,14 @@ class SumTree(ABC):
         self._change(self._load, leaves)
 
     def _load(self, leaves: Reals) -> None:
-        """Take all leaves ``[N]`` and make every sum anew."""
+        """Take all leaves ``[N]`` and recompute every sum."""
         self._set(np.arange(self._capacity), leaves)
         self._rebuild()
 
-    # Turns: the only way from a public method to one that touches the tree
+    # Turns: every public method that touches the tree goes through these two
 
     def _read(self, op: str, hook: Callable[..., Result], *arguments: Any) -> Result:
-        """What the hook returns, run when no call is inside that ``op`` must not meet."""
+        """Run the hook when no call is inside that ``op`` must not meet; returns its result."""
         shared = op in self.concurrent
         while (answer := self._turns.run(shared, self._whole, hook, *arguments)) is _TORN:
             self._change(self._rebuild)
@@ -256,7 +259,7 @@ class SumTree(ABC):
         return _TORN if self._torn else hook(*arguments)
 
     def _change(self, hook: Callable[..., Result], *arguments: Any) -> Result:
-        """What a hook that changes the tree returns, run when no other call is inside."""
+        """Run a hook that changes the tree when no other call is inside; returns its result."""
         result: Result = self._turns.run(False, self._changed, hook, *arguments)
         return result
 
@@ -270,29 +273,29 @@ class SumTree(ABC):
 
     @classmethod
     def nbytes_of(cls, capacity: int, fanout: int, dtype: DTypeLike, options: Mapping[str, Any]) -> int | None:
-        """Bytes of a tree of that shape without making one, its padding included; None where the shape does not tell.
+        """Bytes of a tree of that shape, padding included, without making one; None where the shape does not decide.
 
-        Here those of the leaves and, if the tree ``uses_fanout``, of ragged levels of float64 sums; None for hardware
-        that is ``modeled``, which has ``modeled_resources``.
+        By default: leaves and, if the tree ``uses_fanout``, ragged levels of float64 sums; None for hardware that is
+        ``modeled``, which has ``modeled_resources``.
         """
         array, levels = np.dtype(dtype).itemsize * capacity, level_sizes(capacity, fanout)
         return None if cls.modeled else level_bytes(levels, fanout, dtype) if cls.uses_fanout else array
 
     @classmethod
     def _most_threads(cls) -> int:
-        """How many ``threads`` can be asked for."""
+        """Largest ``threads`` that is accepted."""
         return 1
 
     def rounded(self, priorities: ArrayLike) -> Reals:
-        """Priorities ``[B]`` as leaves hold them, in float64: here those nearest in the leaf dtype."""
+        """Priorities ``[B]`` as leaves hold them, in float64: by default the nearest in the leaf dtype."""
         return np.asarray(priorities).astype(self._dtype).astype(np.float64)
 
     def place(self, array: NDArray[Any]) -> Any:
-        """A batch ``[B]`` where the tree takes it without a copy: here itself, else an array on the tree's device."""
+        """The batch ``[B]`` in memory from which the tree takes it without a copy: by default the array itself."""
         return array
 
     def _nothing(self, dtype: DTypeLike) -> Any:
-        """The answer to an empty batch, where the tree's answers are."""
+        """The answer to an empty batch, on the tree's device."""
         return self.place(np.empty(0, dtype))
 
     def modeled_seconds(self, op: str, batch: int) -> float | None:
@@ -300,7 +303,7 @@ class SumTree(ABC):
         return None
 
     def modeled_resources(self) -> Mapping[str, float]:
-        """What the hardware takes that a performance model speaks of, by resource; nothing for a tree that is timed."""
+        """Hardware resources of a performance model, by name; empty for a tree that is timed."""
         return {}
 
     def synchronize(self) -> None:
@@ -341,17 +344,17 @@ class SumTree(ABC):
 
     @property
     def largest_priority(self) -> float:
-        """The largest that :meth:`update` takes."""
+        """The largest priority that :meth:`update` takes."""
         return self._max_priority
 
     @property
     def smallest_priority(self) -> float:
-        """The smallest that is not stored as 0, hence can still be drawn."""
+        """The smallest priority that is not stored as 0, hence can still be sampled."""
         return float(np.finfo(self._dtype).smallest_subnormal)
 
     @property
     def device(self) -> str:
-        """Where the tree and its results live."""
+        """Name of the device that has the tree and its results."""
         return "cpu"
 
     @property
@@ -362,7 +365,7 @@ class SumTree(ABC):
     # Copying
 
     def _options(self) -> dict[str, Any]:
-        """Constructor options beyond those of every contestant, so that a copy is built like its original."""
+        """Constructor options beyond the common ones, so that a copy is built like its original."""
         return {}
 
     def __reduce__(self) -> tuple[Callable[..., "SumTree"], tuple[Any, ...]]:
@@ -467,7 +470,7 @@ def _refuse_index(array: NDArray[Any], bad: NDArray[np.bool_], capacity: int) ->
 
 
 def real_batch(what: str, values: ArrayLike) -> NDArray[Any]:
-    """Real numbers ``[B]`` in the caller's own dtype. TypeError, ValueError."""
+    """The values as real numbers ``[B]`` in the caller's own dtype. TypeError, ValueError."""
     array = vector(what, values)
     if array.size == 0:
         return np.empty(0, np.float64)
@@ -521,7 +524,7 @@ def uniform_batch(values: ArrayLike) -> Reals:
 
 
 def mass_batch(array: NDArray[Any], total: float) -> Reals:
-    """Masses ``[B]`` float64 in [0, total), judged before rounding. ValueError; RuntimeError when the total is 0."""
+    """Prefix values ``[B]`` float64 in [0, total), judged before rounding. ValueError; RuntimeError at total 0."""
     if total <= 0.0:
         raise RuntimeError(nothing_to_sample(total))
     # Compared exactly: floats as the wider of the two, integers as integers.
@@ -531,23 +534,29 @@ def mass_batch(array: NDArray[Any], total: float) -> Reals:
     return np.minimum(rounded, math.nextafter(total, 0.0))
 
 
-# Arithmetic shared by contestants
+# Arithmetic shared by implementations
 
 
-def masses(uniforms: Reals, total: float) -> Reals:
-    """u * total, kept in [0, total); 0 where delta updates have left a total below 0."""
+def prefix_values(uniforms: Reals, total: float) -> Reals:
+    """u * total ``[B]``, kept in [0, total); 0 where delta updates have left a total below 0."""
     return np.maximum(np.minimum(uniforms * total, math.nextafter(total, -math.inf)), 0.0)
 
 
+def in_parts(descend: Callable[[Any], Indices], values: NDArray[Any], width: int) -> Indices:
+    """Leaves ``[B]`` of ``descend`` for values ``[B]``, in parts that gather at most 2**20 nodes of groups at once."""
+    rows = max(1, _MOST_GATHERED // width)
+    return np.concatenate([descend(values[first : first + rows]) for first in range(0, values.size, rows)])
+
+
 def nothing_to_sample(total: float) -> str:
-    """Message of the RuntimeError for a tree without mass; delta updates may have left a root beside the truth."""
+    """Message of the RuntimeError for a tree of zeros, whose root delta updates may have left beside the truth."""
     return f"nothing to sample: the total is {total!r}" + (", call rebuild() to sum the leaves anew" if total else "")
 
 
 def nearest_positive(leaves: Priorities, indices: Indices) -> Indices:
-    """For each index the nearest leaf to its left (itself included) with priority > 0, else the first to its right.
+    """The leaves ``[B]`` with priority > 0 nearest to ``indices [B]``, to the left (itself included) if there is one.
 
-    RuntimeError if there is none. ``leaves [N]``, ``indices [B]`` -> ``[B]``.
+    ``leaves [N]`` are all priorities. RuntimeError if none is above 0.
     """
     positive = np.flatnonzero(leaves > 0)
     if positive.size == 0:

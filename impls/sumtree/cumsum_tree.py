@@ -1,4 +1,4 @@
-"""Baseline of seed 0's section IV-B: an array of prefix sums. Sampling is O(log N), an update O(N) a batch."""
+"""Baseline of [Zhang2021, section IV-B]: an array of prefix sums. Sampling is O(log N), an update O(N) a batch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ class CumsumTree(SumTree):
 
     def _allocate(self) -> None:
         self._leaves: Priorities = np.zeros(self._capacity, self._dtype)
-        # Entry i is p_0 + .. + p_(i-1), summed from left to right, so that summing from any point gives the same bits.
+        # Invariant: entry i is p_0 + .. + p_(i-1), summed from left to right; summing from any point gives these bits.
         self._prefix_sums: Reals = np.zeros(self._capacity + 1)
 
     @classmethod
@@ -32,7 +32,7 @@ class CumsumTree(SumTree):
         self._sum_from(int(indices.min()))
 
     def _sum_from(self, start: int) -> None:
-        sums = self._prefix_sums[start:]
+        sums = self._prefix_sums[start:]  # its first entry lies left of the leaves that changed, and stays
         sums[1:] = self._leaves[start:]
         np.cumsum(sums, out=sums)
 

@@ -1,6 +1,6 @@
 """The GPU tree: CUDA kernels launched by CuPy; batches, results and sums stay on the device.
 
-The kernels (``cuda/kernels.cu``) are the whole tree; here they are given their memory and are launched. Every level is
+The kernels (``cuda/kernels.cu``) are the whole tree; this module gives them memory and launches them. Every level is
 one array of sums, groups on 128-byte lines where their size allows. A search is one launch: ``lanes`` threads of a warp
 share a sample, each holding some of the children. An update is two launches, one for a small batch, and one more to
 inspect a large one that is to be checked; it touches only groups above changed leaves.
@@ -52,8 +52,8 @@ class CupyTree(SumTree):
     Options:
 
     * ``propagate="recompute"`` (default: exact, and the root takes at most 2 K atomic operations) sums each touched
-      group once a batch; ``"delta"``, the seeds' method, adds each leaf's change to its ancestors by atomics, every
-      one of them to the root, and drifts by rounding.
+      group once a batch; ``"delta"``, the method of [Zhang2021] and [Zhang2023], adds each leaf's change to its
+      ancestors by atomics, every one of them to the root, and drifts by rounding.
     * ``lanes``: threads that share one sample, 1 (a warp serves 32 samples) to 32 (a warp serves one); by default a
       lane holds four children.
     * ``fused``: whether one block does an update in one launch (True, False, or None: up to 512 elements).
@@ -61,9 +61,9 @@ class CupyTree(SumTree):
       insists, ``False`` shifts every level by one element, so that groups straddle lines.
     * ``emulate=True`` runs the kernels on the host, over NumPy arrays.
 
-    The defaults of ``lanes`` and ``fused`` are reckoned, not measured. With ``validate=True`` every call waits for the
-    device, to learn whether it refused a value. With ``validate=False`` calls only enqueue: a draw from an empty tree
-    then answers -1, and :meth:`synchronize` raises its RuntimeError.
+    The defaults of ``lanes`` and ``fused`` are calculated, not measured. With ``validate=True`` every call waits for
+    the device, to learn whether it refused a value. With ``validate=False`` calls only enqueue: sampling an empty tree
+    then returns -1, and :meth:`synchronize` raises its RuntimeError.
 
     Calls from several threads take turns, on the device as well if the threads have streams of their own.
     """
@@ -166,13 +166,13 @@ class CupyTree(SumTree):
         self._kernels[kernel](blocks, BLOCK_THREADS, self._tree, *arguments)
 
     def _search(self, values: Any, uniform: bool) -> tuple[Any, Any] | None:
-        """Leaves ``[B]`` of uniforms with their priorities, or of masses without; None if one of them was refused."""
+        """Leaves ``[B]`` of uniforms with their priorities, or of prefix values without; None if one was refused."""
         batch, empty = values.size, self._device.arrays.empty
         indices, priorities = empty(batch, _INT64), empty(batch, self._dtype) if uniform else np.uint64(0)
         if batch:
             arguments = values, np.int64(batch), np.int64(uniform), indices, priorities
             self._launch("search", batch, *arguments, lanes=self._lanes)
-        status = self._told() if self._validate or self._emulate else (0, 0)
+        status = self._take_status() if self._validate or self._emulate else (0, 0)
         if status[REFUSED]:
             return None
         if status[EMPTY]:
@@ -184,10 +184,10 @@ class CupyTree(SumTree):
         priorities = self._device.arrays.empty(indices.size, self._dtype)
         if indices.size:
             self._launch("gather", indices.size, indices, np.int64(indices.size), priorities)
-        return None if self._validate and self._told()[REFUSED] else priorities
+        return None if self._validate and self._take_status()[REFUSED] else priorities
 
     def _write(self, indices: Any, priorities: Any) -> bool:
-        """False, with nothing written, if an element was refused."""
+        """Whether the batch was written; False, with nothing written, if an element was refused."""
         batch = indices.size
         if batch == 0:
             return True
@@ -201,18 +201,18 @@ class CupyTree(SumTree):
             self._launch("claim_leaves", batch, indices, count)
             lanes = self._lanes if self._propagate == "recompute" else 1
             self._launch("settle_leaves", batch, indices, priorities, count, lanes=lanes)
-        return not (self._validate and self._told()[REFUSED])
+        return not (self._validate and self._take_status()[REFUSED])
 
-    def _told(self) -> tuple[int, int]:
-        """The status words the kernels have set so far, which are cleared: a wait for the device."""
-        status = to_numpy(self._status)
-        told = int(status[REFUSED]), int(status[EMPTY])
-        if any(told):
+    def _take_status(self) -> tuple[int, int]:
+        """Wait for the device; the status words that kernels have set since the last call. They are cleared."""
+        words = to_numpy(self._status)
+        status = int(words[REFUSED]), int(words[EMPTY])
+        if any(status):
             self._status[:] = 0
-        return told
+        return status
 
     # The contract. Batches that are on the device go straight to a kernel, which checks them; what it refuses, and what
-    # is elsewhere or of another type, takes the road of the base class, whose checks name the value and the bound.
+    # is elsewhere or of another type, goes to the base class, whose checks name the value and the bound.
 
     def _as_batch(self, values: Any, dtype: np.dtype[Any]) -> Any:
         """The values as contiguous ``[B]`` of a dtype that holds each of them exactly, on the device; else None."""
@@ -238,18 +238,18 @@ class CupyTree(SumTree):
 
     def get(self, indices: ArrayLike) -> Any:
         where = self._as_batch(indices, _INT64)
-        found = None if where is None else self._read("get", self._gather, where)
-        return super().get(_on_host(indices)) if found is None else found
+        answer = None if where is None else self._read("get", self._gather, where)
+        return super().get(_on_host(indices)) if answer is None else answer
 
     def prefix_sum_index(self, mass: ArrayLike) -> Any:
         batch = self._as_batch(mass, _FLOAT64)
-        found = None if batch is None else self._read("prefix_sum_index", self._search, batch, False)
-        return super().prefix_sum_index(_on_host(mass)) if found is None else found[0]
+        answer = None if batch is None else self._read("prefix_sum_index", self._search, batch, False)
+        return super().prefix_sum_index(_on_host(mass)) if answer is None else answer[0]
 
     def sample(self, uniforms: ArrayLike) -> tuple[Any, Any]:
         batch = self._as_batch(uniforms, _FLOAT64)
-        found = None if batch is None else self._read("sample", self._search, batch, True)
-        return super().sample(_on_host(uniforms)) if found is None else found
+        answer = None if batch is None else self._read("sample", self._search, batch, True)
+        return super().sample(_on_host(uniforms)) if answer is None else answer
 
     def _set(self, indices: Indices, priorities: Reals) -> None:
         if not self._write(self.place(indices), self.place(priorities)):
@@ -262,16 +262,16 @@ class CupyTree(SumTree):
         return priorities
 
     def _find(self, mass: Reals) -> Indices:
-        return self._sample_by(mass, False)[0]
+        return self._answer(mass, False)[0]
 
     def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
-        return self._sample_by(uniforms, True)
+        return self._answer(uniforms, True)
 
-    def _sample_by(self, values: Reals, uniform: bool) -> tuple[Indices, Priorities]:
-        found = self._search(self.place(values), uniform)
-        if found is None:
+    def _answer(self, values: Reals, uniform: bool) -> tuple[Indices, Priorities]:
+        answer = self._search(self.place(values), uniform)
+        if answer is None:
             raise ValueError(f"a {'uniform is outside [0, 1)' if uniform else 'mass is outside [0, total)'}")
-        return found
+        return answer
 
     def _load(self, leaves: Reals) -> None:
         self._leaves[:] = self.place(leaves.astype(self._dtype))
@@ -300,12 +300,12 @@ class CupyTree(SumTree):
         return float(to_numpy(worst).view(np.float64)[0])
 
     def synchronize(self) -> None:
-        """Wait for the device. RuntimeError if an unchecked draw met an empty tree since the last call."""
+        """Wait for the device. RuntimeError if an unchecked call sampled an empty tree since the last wait."""
         self._read("synchronize", self._synchronize)
 
     def _synchronize(self) -> None:
         self._device.synchronize()
-        if self._told()[EMPTY]:
+        if self._take_status()[EMPTY]:
             raise RuntimeError(nothing_to_sample(self._total()))
 
     @property
@@ -319,10 +319,10 @@ class CupyTree(SumTree):
 
 
 def _is_float(value: Any) -> bool:
-    """Whether it is a number that float64 holds exactly."""
+    """Whether the value is one number that float64 holds exactly."""
     return isinstance(value, (float, np.float32)) or (type(value) is int and abs(value) <= 1 << 53)
 
 
 def _on_host(values: Any) -> Any:
-    """Device arrays as NumPy's, for the checks of the base class; all else as it is."""
+    """Device arrays as NumPy's, for the checks of the base class; other values unchanged."""
     return to_numpy(values) if hasattr(type(values), "__cuda_array_interface__") else values

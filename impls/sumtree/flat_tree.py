@@ -1,12 +1,12 @@
-"""Baseline of seed 0's section IV-B: an array of priorities. Sampling is O(N) a batch, an update O(1)."""
+"""Baseline of [Zhang2021, section IV-B]: an array of priorities. Sampling is O(N) a batch, an update O(1)."""
 
 import numpy as np
 
-from .contract import READS, Indices, Priorities, Reals, SumTree, masses, nothing_to_sample
+from .contract import READS, Indices, Priorities, Reals, SumTree, nothing_to_sample, prefix_values
 
 
 class FlatTree(SumTree):
-    """Priorities alone; every draw sums them anew. Ignores ``fanout``.
+    """Priorities alone; every call of ``sample`` sums them again. Ignores ``fanout``.
 
     Calls that only read run side by side; an update runs alone.
     """
@@ -31,7 +31,7 @@ class FlatTree(SumTree):
 
     def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
         prefix_sums = self._prefix_sums()
-        indices = _search(prefix_sums, masses(uniforms, float(prefix_sums[-1])))
+        indices = _search(prefix_sums, prefix_values(uniforms, float(prefix_sums[-1])))
         return indices, self._leaves[indices]
 
     def _total(self) -> float:
@@ -41,7 +41,7 @@ class FlatTree(SumTree):
         return 0.0
 
     def _rebuild(self) -> None:
-        """Nothing: there are no sums."""
+        """Nothing to do, as no sums are kept."""
 
     @property
     def num_nodes(self) -> int:
@@ -53,7 +53,8 @@ class FlatTree(SumTree):
 
 
 def _search(prefix_sums: Reals, mass: Reals) -> Indices:
-    """Invariant: every mass is below prefix_sums[-1], so there is an entry above it, and its leaf is positive."""
+    """The first leaf ``[B]`` whose prefix sum ``[N]`` is above the prefix value ``[B]``. RuntimeError at total 0."""
     if prefix_sums[-1] <= 0.0:
         raise RuntimeError(nothing_to_sample(0.0))
+    # Invariant: every prefix value is below the last sum, so a sum is above it, and the first such leaf is positive.
     return prefix_sums.searchsorted(mass, side="right")

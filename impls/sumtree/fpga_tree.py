@@ -1,11 +1,11 @@
 """The sum tree of an FPGA: a functional twin, bit for bit, of fixed-point hardware, and a model of the time it takes.
 
-Leaves are unsigned integers of ``leaf_bits`` bits, in quanta of 2^-``fraction_bits``. A sum is never rounded, for each
-level up has log2 K bits more (seed 3: W_level = W_parent - log2 K), so every sum is exact and ``check()`` is 0. Times
-come from the cycle laws of ``impls/fpga``, which equal those of simulated hardware; no stopwatch is involved.
+Leaves are unsigned integers of ``leaf_bits`` bits, in quanta of 2^-``fraction_bits``. A sum is never rounded, because
+each level up has log2 K bits more ([Zhang2023]: W_level = W_parent - log2 K), so every sum is exact and ``check()`` is
+0. Times come from the cycle laws of ``impls/fpga``, which equal those of simulated hardware; no stopwatch is involved.
 
-The twin keeps the contract's order of leaves whatever ``banking`` says: that moves leaves between banks, hence changes
-times, and in hardware also which leaf a mass falls on, but no leaf's chance.
+The twin keeps the contract's order of leaves whatever ``banking`` says: banking moves leaves between banks, hence
+changes times, and in hardware also which leaf a prefix value falls on, but no leaf's probability.
 """
 
 import itertools
@@ -20,33 +20,33 @@ from ..fpga.design import Design
 from ..fpga.model import LAWS, Ledger, Link, bank_sums, ledger
 from ..fpga.resources import resources
 from ..levels import group_size
-from .contract import READS, Indices, Priorities, Reals, SumTree, nothing_to_sample
+from .contract import READS, Indices, Priorities, Reals, SumTree, in_parts, nothing_to_sample
 
 Quanta = NDArray[np.uint64]
 
 WORD_BITS = 64  # the root must fit one word of the twin
-EXACT_BITS = 53  # a priority given back must fit a float64
+EXACT_BITS = 53  # a priority must fit a float64
 MOST_FRACTION_BITS = 126  # a quantum must be a normal float32
 INTEGER_BITS = 20  # of a leaf by default: priorities up to a million
-MOST_BANKS = 32  # by default, as seed 3
+MOST_BANKS = 32  # by default, as [Zhang2023]
 ROUNDINGS = {"nearest": np.rint, "down": np.floor, "up": np.ceil}
-_MOST_GATHERED = 1 << 20  # numbers a descent gathers at once: batches beyond it go down in parts
 
 
 class FpgaTree(SumTree):
     """Fixed-point sums in 64-bit words, and ``modeled_seconds`` in place of a stopwatch.
 
-    Options of the format; ``dtype`` is that of the priorities given back, and priorities are rounded to it first:
+    Options of the format; ``dtype`` is that of the priorities returned, and priorities are rounded to it first:
 
     * ``leaf_bits``: by default the widest the twin holds, 64 - log2 N up to 53. Hardware wants fewer: 18 fill a memory.
     * ``fraction_bits``: by default all but 20, at least half. A priority above ``largest_priority`` is refused, one
-      below ``smallest_priority`` is stored as 0 and never drawn.
+      below ``smallest_priority`` is stored as 0 and never sampled.
     * ``rounding="nearest"`` (ties to even), ``"down"``, or ``"up"``, which never loses a priority.
 
-    Options of the hardware, which change times alone: ``micro="wide"|"scan"``, ``banks`` (by default 32, as seed 3, or
-    as many as there are leaves), ``banking="interleaved"|"contiguous"``, ``clock_hz``, and the ``law`` to count cycles
-    by: ``"rtl"``, ``"published"`` or ``"pearl"``. See :class:`impls.fpga.design.Design` and :mod:`impls.fpga.model`.
-    ``link``, the way to the host, tells what ``upload`` and ``download`` take; without it they are a ValueError.
+    Options of the hardware, which change times alone: ``micro="wide"|"scan"``, ``banks`` (by default 32, as
+    [Zhang2023], or as many as there are leaves), ``banking="interleaved"|"contiguous"``, ``clock_hz``, and the ``law``
+    to count cycles by: ``"rtl"``, ``"published"`` or ``"pearl"``. See :class:`impls.fpga.design.Design` and
+    :mod:`impls.fpga.model`. ``link``, the connection to the host, gives the seconds of ``upload`` and ``download``;
+    without it they are a ValueError.
 
     Calls of the twin that only read run side by side; an update and a model's question run alone.
     """
@@ -56,7 +56,7 @@ class FpgaTree(SumTree):
     modeled = True
     variants = (
         {"leaf_bits": 18},  # what hardware would have; by default the twin's leaves are as wide as they can be
-        {"micro": "scan", "banking": "contiguous", "leaf_bits": 17},  # seed 3's
+        {"micro": "scan", "banking": "contiguous", "leaf_bits": 17},  # [Zhang2023]
     )
 
     def __init__(
@@ -132,6 +132,7 @@ class FpgaTree(SumTree):
     def _refresh(self, nodes: Indices) -> None:
         """Sum the groups above these leaves again, level by level: what the hardware does by adding the changes."""
         for below, level in itertools.pairwise(self._levels):
+            # Invariant: nodes are the nodes of ``below`` above a change; that level is right.
             nodes = np.unique(nodes // self._children)
             level[nodes] = self._groups(below)[nodes].sum(axis=1)
 
@@ -146,10 +147,9 @@ class FpgaTree(SumTree):
         root = self._levels[-1][0]
         if not root:
             raise RuntimeError(nothing_to_sample(0.0))
-        # A sum is above the mass if it is above its whole quanta. The total as a float64 may be above the root.
+        # A sum is above a prefix value if it is above its whole quanta. The total as a float64 may be above the root.
         rests = np.minimum(np.floor(mass / self._quantum).astype(np.uint64), root - np.uint64(1))
-        rows = max(1, _MOST_GATHERED // self._width)
-        return np.concatenate([self._descend(rests[first : first + rows]) for first in range(0, rests.size, rows)])
+        return in_parts(self._descend, rests, self._width)
 
     def _descend(self, rests: Quanta) -> Indices:
         rows, nodes = np.arange(rests.size), np.zeros(rests.size, np.int64)
@@ -157,8 +157,8 @@ class FpgaTree(SumTree):
             groups = self._groups(level)[nodes]
             ends = groups.cumsum(axis=1)
             child = (ends > rests[:, None]).argmax(axis=1)
-            # Invariant: 0 <= rest < sum of the child.
             rests = rests - (ends[rows, child] - groups[rows, child])
+            # Invariant: 0 <= rests < sum of the child.
             nodes = nodes * self._children + child
         return nodes
 
@@ -169,8 +169,8 @@ class FpgaTree(SumTree):
         wrong = 0
         for below, level in itertools.pairwise(self._levels):
             sums = self._groups(below).sum(axis=1)
-            held = level[: sums.size]
-            wrong = max(wrong, int((np.maximum(held, sums) - np.minimum(held, sums)).max()))
+            stored = level[: sums.size]
+            wrong = max(wrong, int((np.maximum(stored, sums) - np.minimum(stored, sums)).max()))
         return wrong * self._quantum
 
     def _rebuild(self) -> None:
@@ -184,7 +184,7 @@ class FpgaTree(SumTree):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the twin; those of the hardware are ``design``'s."""
+        """Bytes of the twin in host memory; :meth:`modeled_resources` has those of the hardware."""
         return sum(level.nbytes for level in self._levels)
 
     # The format
@@ -205,11 +205,11 @@ class FpgaTree(SumTree):
 
     @property
     def design(self) -> Design:
-        """The hardware whose times are told."""
+        """The hardware whose times are modeled."""
         return self._design
 
     def ledger(self, op: str, batch: int) -> Ledger:
-        """What one call of ``op`` takes, by the load its leaves put on the banks."""
+        """Cycles and seconds of one call of ``op`` on ``batch`` elements, by the load of the leaves on the banks."""
         return self._read("ledger", self._ledger, op, batch)
 
     def _ledger(self, op: str, batch: int) -> Ledger:

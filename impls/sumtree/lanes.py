@@ -1,12 +1,12 @@
 """Vector lanes for numba kernels: loads, prefix scans and counts over a few neighbors in memory, as LLVM IR.
 
 Numba's auto-vectorizer does not turn a loop over siblings into vector code; written as IR, LLVM lowers the same text to
-AVX-512, AVX2, SSE2 or NEON. Addresses are int64; ``lanes`` is a literal power of two. Intrinsics live at module level
-because a closure over one never hits numba's disk cache.
+AVX-512, AVX2, SSE2 or NEON. Addresses are int64; ``lanes`` is a literal power of two; ``mass`` is a prefix value.
+Intrinsics live at module level because a closure over one never hits numba's disk cache.
 
-The scan adds in Sklansky's order: at step d every lane with bit d set adds the last lane of the d-block to its left.
-Each prefix is then its predecessor plus something >= 0 rounded monotonically, so prefixes never decrease, and equal
-their predecessor where a lane is 0: a child of sum 0 is never the first whose prefix exceeds the mass.
+The scan adds in the order of [Sklansky1960]: at step d every lane with bit d set adds the last lane of the d-block to
+its left. Each prefix is then its predecessor plus something >= 0 rounded monotonically, so prefixes never decrease, and
+equal their predecessor where a lane is 0: a child of sum 0 is never the first whose prefix exceeds the prefix value.
 """
 
 from typing import Any
@@ -50,9 +50,10 @@ def _zeros(lanes: int) -> Any:
 
 
 def _scan(builder: Any, values: Any, lanes: int) -> Any:
-    """Inclusive prefix sums in Sklansky's order."""
+    """Inclusive prefix sums of the lanes."""
     step = 1
     while step < lanes:
+        # Invariant: each lane is the sum of the lanes from the start of its block of ``step`` up to itself.
         sources = [lane // step * step - 1 if lane & step else lanes for lane in range(lanes)]  # lanes means 0.0
         values = builder.fadd(values, builder.shuffle_vector(values, _zeros(lanes), _lane_numbers(sources)))
         step *= 2
@@ -72,7 +73,7 @@ def _last_lane(builder: Any, values: Any, lanes: int) -> Any:
 
 @intrinsic
 def count_at_most(typingctx: Any, address: Any, mass: Any, lanes: Any) -> Any:
-    """How many of the float64 lanes are <= mass."""
+    """Count the float64 lanes that are <= mass."""
     if not isinstance(lanes, types.IntegerLiteral):
         return None
 
@@ -112,7 +113,7 @@ def scan_group(typingctx: Any, address: Any, carry: Any, mass: Any, like: Any, l
 
 @intrinsic
 def store_prefixes(typingctx: Any, source: Any, target: Any, carry: Any, lanes: Any) -> Any:
-    """Write what lies left of each float64 lane of ``source``: carry, carry + x_0, ..; returns carry + all of them."""
+    """Write the sum left of each float64 lane of ``source``: carry, carry + x_0, ..; returns carry + all of them."""
     if not isinstance(lanes, types.IntegerLiteral):
         return None
 

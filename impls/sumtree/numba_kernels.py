@@ -1,14 +1,14 @@
-"""The compiled kernels of ``numba_tree.py``; its docstring draws the memory they work on.
+"""The compiled kernels of ``numba_tree.py``; its docstring shows the memory they work on.
 
 A kernel takes the address of the tree's header, whether the call is at the ``head`` of the line of those that wait for
-their turn, then what it is compiled for (``like``: a number of the leaf's type;
-``fanout`` K; ``lanes`` of one vector; ``chunks`` vectors to a row; ``prefix``: whether there are prefix rows;
-``edition`` of the vector code; all but the first literals), then its arguments. Nodes are numbered as in ``levels.py``.
+their turn, then what it is compiled for (``like``: a number of the leaf's type; ``fanout`` K; ``lanes`` of one vector;
+``chunks`` vectors to a row; ``prefix``: whether there are prefix rows; ``edition`` of the vector code; all but the
+first literals), then its arguments. Nodes are numbered as in ``levels.py``; ``mass`` is a prefix value.
 
 Turns. The header's lock word counts the kernels that read the tree, and has a bit for one that writes, and a bit that
 the head of the line sets to keep out all others. A kernel takes its turn when it begins and gives it back when it
 ends, or else returns BUSY with nothing done. Other threads may write to the arrays of a call meanwhile, so every
-element of an argument is read once: what is used is what was checked.
+element of an argument is read once: the value that is used is the value that was checked.
 """
 
 import math
@@ -46,7 +46,7 @@ from .lanes import (
 _WORD = 8  # bytes of an address, an index, a float64
 _BLOCK = 64  # elements that descend together: one phase outlasts an L3 miss
 _AHEAD = 64  # elements the update prefetches ahead, for the same reason
-_SPARSE = 16  # leaf groups to an element of the batch, from which marking those seen costs more than it saves
+_SPARSE = 16  # leaf groups per element of the batch, from which marking those seen costs more than it saves
 
 # The header a kernel gets the address of: int64 words.
 CAPACITY, HEIGHT, LEAVES = 0, 1, 2
@@ -58,11 +58,11 @@ HEADER_WORDS = 208
 
 CLOSED, WRITES, HELD = 1 << 40, 1 << 41, 1 << 42  # bits of the lock word above the number of readers
 
-DONE, REFUSED, EMPTY, BUSY, CRAMPED = range(5)  # what a kernel returns; CRAMPED: the scratch is too small
+DONE, REFUSED, EMPTY, BUSY, CRAMPED = range(5)  # results of a kernel; CRAMPED: the scratch is too small
 SCRATCH = 3  # words an update needs for each element of its batch
 
 _inner = njit(nogil=True, error_model="numpy")
-_inlined = njit(nogil=True, error_model="numpy", inline="always")  # for a call with so many arguments takes 60 ns
+_inlined = njit(nogil=True, error_model="numpy", inline="always")  # a call with so many arguments would take 60 ns
 
 
 def _kernel(parallel: bool = False) -> Callable[[Callable[..., Any]], Any]:
@@ -84,7 +84,7 @@ def _word(tree: int, field: int) -> int:
 
 @_inner
 def _offset(node: int, fanout: int, width: int) -> int:
-    """Element of a node in its level's rows."""
+    """Number of a node's element in its level's rows."""
     group = unsigned_divide(node, fanout)
     return group * width + (node - group * fanout)
 
@@ -97,6 +97,7 @@ def _begin_reading(tree: int, head: bool) -> bool:
     word = tree + _WORD * LOCK
     if head:
         atomic_or(word, CLOSED)
+    # Invariant: the count has every reader that is inside, and beside them only some that have yet to see they must go.
     if atomic_add(word, 1) < (WRITES if head else CLOSED):
         if head:
             atomic_and(word, ~CLOSED)
@@ -120,7 +121,7 @@ def _begin_writing(tree: int, head: bool) -> bool:
 
 @_inner
 def _end_writing(tree: int) -> None:
-    # Subtracted, for a reader may have counted itself and not yet seen that it must leave.
+    # Subtracted, because a reader may have counted itself and not yet seen that it must leave.
     atomic_add(tree + _WORD * LOCK, -WRITES)
 
 
@@ -129,9 +130,8 @@ OPEN, HOLD, LET_GO = range(3)
 
 @_kernel()
 def turn(tree: int, edition: int, action: int) -> bool:
-    """OPEN: the head of the line has left it. HOLD: let none in, and be inside if none is. LET_GO: of what is held.
-
-    Returns whether it is held.
+    """Change the lock. OPEN: the head of the line has left it. HOLD: keep calls out, and hold the tree if none is
+    inside. LET_GO: end that hold. Returns whether HOLD succeeded.
     """
     word = tree + _WORD * LOCK
     if action == HOLD:
@@ -149,12 +149,13 @@ def turn(tree: int, edition: int, action: int) -> bool:
 
 @_inner
 def _child_in_prefix_row(row: int, mass: float, lanes: int, chunks: int) -> tuple[int, float]:
-    """(child, mass within it)"""
+    """(child that the prefix value falls on, its rest within the child), from a row of prefix sums."""
     total = load_real(row, 0.0)
     if mass >= total:  # rounding: just under the total lies the last child with a positive sum
         mass = just_below(total)
     child = 0
     for chunk in range(chunks):
+        # Invariant: child counts the lanes passed that are at most mass; lane 0, the total, is above it.
         child += count_at_most(row + _WORD * lanes * chunk, mass, lanes)
     left = load_real(row + _WORD * child, 0.0)
     return child, mass - (left if child > 0 else 0.0)
@@ -174,7 +175,7 @@ def _scan_row(row: int, mass: float, like: Any, lanes: int, chunks: int) -> tupl
 
 @_inner
 def _child_in_plain_row(row: int, mass: float, like: Any, lanes: int, chunks: int) -> tuple[int, float]:
-    """(child, mass within it)"""
+    """(child that the prefix value falls on, its rest within the child), from a row of plain numbers."""
     child, left, total = _scan_row(row, mass, like, lanes, chunks)
     if mass >= total:  # rounding: just under the total lies the last child with a positive sum
         mass = just_below(total)
@@ -213,7 +214,7 @@ def _leaf_in_group(
 
 @_inner
 def _start_block(values: Reals, start: int, block: int, scale: float, bound: float, masses: int, nodes: int) -> bool:
-    """Put a block at the root; False if a value is outside [0, bound)."""
+    """Put the elements of a block at the root; False if a value is outside [0, bound)."""
     for j in range(block):
         value = values[start + j]
         if not (value >= 0.0 and value < bound):
@@ -236,7 +237,7 @@ def _search(
     indices: Indices,
     priorities: Priorities,
 ) -> int:
-    """Leaves and their priorities for ``values [B]``: uniforms in [0, 1) if ``uniform`` else masses in [0, total)."""
+    """Leaves and their priorities for ``values [B]``: uniforms in [0, 1) if ``uniform``, else in [0, total)."""
     if values.size == 0:
         return DONE
     height = _word(tree, HEIGHT)
@@ -263,7 +264,7 @@ def _search(
                     child, mass = _child_in_prefix_row(row, mass, lanes, chunks)
                 else:
                     child, mass = _child_in_plain_row(row, mass, 0.0, lanes, chunks)
-                # Invariant: mass is what remains within the child.
+                # Invariant: 0 <= mass < sum of the child, but for rounding, which the next level guards.
                 node = node * fanout + child
                 store_real(masses + _WORD * j, mass)
                 store_i64(nodes + _WORD * j, node)
@@ -296,7 +297,7 @@ def search(
     indices: Indices,
     priorities: Priorities,
 ) -> int:
-    """Leaves and their priorities for ``values [B]``: uniforms in [0, 1) if ``uniform`` else masses in [0, total)."""
+    """Leaves and their priorities for ``values [B]``: uniforms in [0, 1) if ``uniform``, else in [0, total)."""
     if not _begin_reading(tree, head):
         return BUSY
     status = _search(tree, like, fanout, lanes, chunks, prefix, values, uniform, indices, priorities)
@@ -357,7 +358,7 @@ def gather(
     indices: Indices,
     priorities: Priorities,
 ) -> int:
-    """Leaves at ``indices [B]``."""
+    """Priorities ``[B]`` of the leaves at ``indices [B]``."""
     if not _begin_reading(tree, head):
         return BUSY
     capacity, leaves = _word(tree, CAPACITY), _word(tree, LEAVES)
@@ -409,7 +410,10 @@ def _refresh(
     groups: Indices,
     count: int,
 ) -> int:
-    """Sum ``count`` groups of a level into their parents; ``groups`` then lists those parents' groups, each once."""
+    """Sum ``count`` groups of a level into their parents; ``groups`` then lists those parents' groups, each once.
+
+    Returns how many those are.
+    """
     width, size = lanes * chunks, bytes_of(like)
     above = level + 1
     is_root = above == _word(tree, HEIGHT)
@@ -435,7 +439,7 @@ def _refresh(
         parent_group = unsigned_divide(group, fanout)
         store_real(parents + _WORD * _offset(group, fanout, width), total)
         if not is_root:
-            # Invariant: listed <= j, so the entry overwritten has been read.
+            # Invariant: a parent group is marked just where it is listed; listed <= j: the entry overwritten was read.
             groups[listed] = parent_group
             listed += take_mark(parent_marks + parent_group)
             prefetch_row(parents + _WORD * width * parent_group, 0.0, lanes, chunks)
@@ -472,6 +476,7 @@ def _recompute(
             leaves + size * _offset(scratch[j], fanout, width), rounded(load_real(values + _WORD * j, 0.0), like)
         )
         group = unsigned_divide(scratch[j], fanout)
+        # Invariant: scratch[:count] lists the groups touched so far, count <= j, and scratch[j:] are still indices.
         # A group listed twice is only summed twice; where that is rare, marks would be the greater waste.
         is_new = (count == 0 or scratch[count - 1] != group) if sparse else take_mark(marks + group)
         scratch[count] = group
@@ -479,6 +484,7 @@ def _recompute(
         prefetch(parents + _WORD * _offset(group, fanout, width))
     count = _refresh(tree, like, fanout, lanes, chunks, prefix, 0, leaves, scratch, count)
     for level in range(1, _word(tree, HEIGHT)):
+        # Invariant: sums up to this level are right, and scratch[:count] lists its groups that changed, each once.
         children = _word(tree, SUMS + level)
         count = _refresh(tree, 0.0, fanout, lanes, chunks, prefix, level, children, scratch, count)
 
@@ -495,7 +501,7 @@ def _add_deltas(
     scratch: Indices,
     values: int,
 ) -> None:
-    """Set a batch of leaves and add what each has changed by to its ancestors."""
+    """Set a batch of leaves and add the change of each to its ancestors."""
     leaves = _word(tree, LEAVES)
     height = _word(tree, HEIGHT)
     width, size = lanes * chunks, bytes_of(like)
@@ -505,7 +511,8 @@ def _add_deltas(
             prefetch(leaves + size * _offset(scratch[j + _AHEAD], fanout, width))
         leaf = leaves + size * _offset(scratch[j], fanout, width)
         store_real(before + _WORD * j, np.float64(load_real(leaf, like)))
-    for j in range(batch):  # the last duplicate wins; its sign says that its ancestors do not know yet
+    for j in range(batch):  # the last duplicate wins
+        # Invariant: from here on a leaf with its sign bit set is one whose change its ancestors lack.
         store_real(
             leaves + size * _offset(scratch[j], fanout, width), -abs(rounded(load_real(values + _WORD * j, 0.0), like))
         )
@@ -644,8 +651,8 @@ def audit(
     repair: bool,
     largest: Reals,
 ) -> int:
-    """Puts into ``largest [1]`` how far a stored sum is off at most; ``repair`` stores the right ones."""
-    fresh_row = np.empty(lanes * chunks)  # first, for a failure must not keep the turn
+    """Put into ``largest [1]`` the largest error of a stored sum; ``repair`` stores the right sums."""
+    fresh_row = np.empty(lanes * chunks)  # before the turn, which a failure must not keep
     if not (_begin_writing(tree, head) if repair else _begin_reading(tree, head)):
         return BUSY
     largest[0] = _audit(tree, like, fanout, lanes, chunks, prefix, repair, fresh_row)
@@ -668,7 +675,7 @@ def root(
     edition: int,
     total: Reals,
 ) -> int:
-    """Puts the root into ``total [1]``."""
+    """Put the root into ``total [1]``."""
     if not _begin_reading(tree, head):
         return BUSY
     total[0] = load_real(_word(tree, SUMS + _word(tree, HEIGHT)), 0.0)

@@ -1,14 +1,14 @@
-"""The flagship: kernels compiled by numba, vector instructions over each sibling group, misses overlapped.
+"""The fastest CPU tree: kernels compiled by numba, vector instructions over each sibling group, misses overlapped.
 
 Memory. Leaves are plain numbers, a group of them one row of ``width`` lanes (K rounded up to whole vectors, the rest
-zeros). Each inner level holds its float64 node sums in such rows and, under ``layout="prefix"``, a second row of each
-group with what the search needs ready-made:
+zeros). Each inner level holds its float64 node sums in such rows and, under ``layout="prefix"``, a second row for each
+group with prefix sums ready for the search:
 
     sums of 4 children      1    0    2    5
     prefix row              8    1    1    3        lane 0: the group's total; lane i > 0: what lies left of child i
 
-One level of the descent is then: load the row, compare every lane with the mass, count. Lane 0 is above any mass within
-the group, so the count is the child; what lies left of the child is in its lane.
+One level of the descent is then: load the row, compare every lane with the prefix value, count. Lane 0 is above any
+value within the group, so the count is the child; the sum left of the child is in its lane.
 
 A batch of 64 descends level by level together, each element prefetching its next row, so that cache misses overlap.
 An update writes all leaves of the batch, then sums each touched group once, level by level: exact, and duplicates share
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from . import numba_kernels as kernels
     from . import numba_turns
 
-_empty = np.empty  # a call with B = 1 spends a third of its time looking such names up
+_empty = np.empty  # looking such names up takes a third of the time of a call with B = 1
 _FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
 _THREADS_A_PROCESSOR = 4  # that may be asked for
 _LEAST_PART = 512  # elements below which a part of a batch is not worth a thread
@@ -43,7 +43,7 @@ _MOST_LANES = 16  # numbers of a vector
 
 
 def _load() -> None:
-    """Import the compiler and the kernels, for the first tree: traits are read where there is no compiler, too."""
+    """Import the compiler and the kernels at the first tree, because traits are read without a compiler, too."""
     global numba, kernels, numba_turns  # noqa: PLW0603  # as if imported above
     import numba  # noqa: PLC0415
 
@@ -59,16 +59,17 @@ class NumbaTree(SumTree):
     * ``layout="prefix"`` (default: fastest to sample) keeps in-group prefix sums beside the sums; ``"plain"`` keeps
       sums only and scans them in registers: faster to update, slower to sample.
     * ``propagate="recompute"`` (default: exact, and for batches also the faster one) sums each touched group once a
-      batch; ``"delta"``, the seeds' method, adds each leaf's change to its ancestors and drifts by rounding.
+      batch; ``"delta"``, the method of [Zhang2021] and [Zhang2023], adds each leaf's change to its ancestors and
+      drifts by rounding.
     * ``aligned=False`` shifts every level by one element, so that groups straddle cache lines; None and True align
       them.
 
-    ``threads`` share the search of a batch in parts of at least 512; an update runs on the calling thread, for it is
-    bound by the same cache lines on every thread. The threads are numba's (``numba.threading_layer()`` names them), at
-    most ``numba.config.NUMBA_NUM_THREADS``. They do not survive a fork: RuntimeError in the child.
+    ``threads`` share the search of a batch in parts of at least 512; an update runs on the calling thread, because it
+    is bound by the same cache lines on every thread. The threads are numba's (``numba.threading_layer()`` names them),
+    at most ``numba.config.NUMBA_NUM_THREADS``. They do not survive a fork: RuntimeError in the child.
 
     Python threads: calls that only read run side by side; an update runs alone. Batches that ``threads`` share take
-    turns, for the threads are the process's only ones.
+    turns, because a process has one pool of such threads.
     """
 
     threaded = True
@@ -121,7 +122,7 @@ class NumbaTree(SumTree):
 
     @classmethod
     def _most_threads(cls) -> int:
-        """Four a processor: to be oversubscribed on purpose is a measurement, beyond that a mistake."""
+        """Four a processor: more would be a mistake, up to four may be a measurement of oversubscription."""
         _load()
         return _THREADS_A_PROCESSOR * max(os.cpu_count() or 1, int(numba.config.NUMBA_NUM_THREADS))
 
@@ -129,19 +130,19 @@ class NumbaTree(SumTree):
     def unavailable(cls) -> str | None:
         _load()
         if numba.config.DISABLE_JIT:
-            return "Contestant 'numba' is compiled, and NUMBA_DISABLE_JIT is set."
+            return "Implementation 'numba' is compiled, and NUMBA_DISABLE_JIT is set."
         return None
 
     @classmethod
     def nbytes_of(cls, capacity: int, fanout: int, dtype: DTypeLike, options: Mapping[str, Any]) -> int:
-        """Of the levels; an update's marks, a byte a group, are not counted."""
+        """Bytes of the levels; an update's marks, a byte a group, are not counted."""
         width = -(-fanout // _lanes(fanout)) * _lanes(fanout)
         copies = 2 if options.get("layout", "prefix") == "prefix" else 1
         return level_bytes(level_sizes(capacity, fanout), fanout, dtype, width, copies)
 
     @property
     def threading_layer(self) -> str:
-        """Name of what runs numba's threads. ValueError before they first run."""
+        """Name of numba's threading layer. ValueError before its threads first run."""
         return str(numba.threading_layer())
 
     def _options(self) -> dict[str, Any]:
@@ -188,7 +189,7 @@ class NumbaTree(SumTree):
     def _root_kernel(self) -> Callable[..., int]:
         return self._compiled(kernels.root, numba.types.float64[::1])
 
-    # Kernels take turns by themselves, each for all that its call does to the tree.
+    # Kernels take turns by themselves, one turn for the whole of a call, so that no other turn is needed here.
 
     def _read(self, op: str, hook: Callable[..., Result], *arguments: Any) -> Result:
         return hook(*arguments)
@@ -201,19 +202,19 @@ class NumbaTree(SumTree):
         return self._wait(kernel, *arguments) if status == kernels.BUSY else status
 
     def _wait(self, kernel: Callable[..., int], *arguments: Any) -> int:
-        """What the kernel returns when it is its turn."""
+        """Call the kernel once it has its turn; returns its status."""
         if self._kernel_turns.orphaned:
             self._kernel_turns.adopt(self._mend, self._rebuild)
         return self._kernel_turns.wait(kernel, *arguments)
 
     def _mend(self) -> None:
-        """Undo what an update that never ended leaves beside wrong sums: signs of leaves, and marks of groups."""
+        """Clear signs of leaves and marks of groups, which an update that never ended leaves beside wrong sums."""
         np.abs(self._leaves, out=self._leaves)
         for marks in self._marks:
             marks[:] = 0
 
     # The contract. Batches that need no conversion go straight to a kernel, which checks them; what it refuses, and all
-    # else, takes the road of the base class, whose checks name the value and the bound.
+    # other batches, go to the base class, whose checks name the value and the bound.
 
     def update(self, indices: ArrayLike, priorities: ArrayLike) -> None:
         where: Any = _as_batch(indices, _INT64) if self._validate else indices
@@ -236,13 +237,13 @@ class NumbaTree(SumTree):
 
     def prefix_sum_index(self, mass: ArrayLike) -> Indices:
         batch: Any = _as_batch(mass, _FLOAT64) if self._validate else mass
-        found = None if batch is None else self._search(batch, False)
-        return super().prefix_sum_index(mass) if found is None else found[0]
+        answer = None if batch is None else self._search(batch, False)
+        return super().prefix_sum_index(mass) if answer is None else answer[0]
 
     def sample(self, uniforms: ArrayLike) -> tuple[Indices, Priorities]:
         batch: Any = _as_batch(uniforms, _FLOAT64) if self._validate else uniforms
-        found = None if batch is None else self._search(batch, True)
-        return super().sample(uniforms) if found is None else found
+        answer = None if batch is None else self._search(batch, True)
+        return super().sample(uniforms) if answer is None else answer
 
     def _set(self, indices: Indices, priorities: Reals) -> None:
         if not self._write(indices, priorities):
@@ -251,19 +252,19 @@ class NumbaTree(SumTree):
             )
 
     def _find(self, mass: Reals) -> Indices:
-        return self._found(mass, False)[0]
+        return self._answer(mass, False)[0]
 
     def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
-        return self._found(uniforms, True)
+        return self._answer(uniforms, True)
 
-    def _found(self, values: Reals, uniform: bool) -> tuple[Indices, Priorities]:
-        found = self._search(values, uniform)
-        if found is None:
+    def _answer(self, values: Reals, uniform: bool) -> tuple[Indices, Priorities]:
+        answer = self._search(values, uniform)
+        if answer is None:
             raise ValueError(f"a {'uniform is outside [0, 1)' if uniform else 'mass is outside [0, total)'}")
-        return found
+        return answer
 
     def _search(self, values: Reals, uniform: bool) -> tuple[Indices, Priorities] | None:
-        """None if the kernel refused a value."""
+        """Leaves ``[B]`` and their priorities for uniforms or prefix values; None if the kernel refused one of them."""
         batch = values.size
         indices, priorities = _empty(batch, _INT64), _empty(batch, self._dtype)
         if self._threads == 1 or batch < 2 * _LEAST_PART:
@@ -284,7 +285,7 @@ class NumbaTree(SumTree):
         return None
 
     def _write(self, indices: Indices, priorities: Reals) -> bool:
-        """False, with nothing written, if the kernel refused a value."""
+        """Whether the batch was written; False, with nothing written, if the kernel refused a value."""
         scratch = self._scratch
         status = self._update_kernel(indices, priorities, scratch)
         if status == kernels.CRAMPED:
@@ -304,7 +305,8 @@ class NumbaTree(SumTree):
         return self._total()
 
     def _total(self) -> float:
-        if self._propagate == "recompute" and not self._kernel_turns.orphaned:  # an update writes it once, at its end
+        # Invariant: under "recompute" an update writes the root once, at its end, so that it may be read at any time.
+        if self._propagate == "recompute" and not self._kernel_turns.orphaned:
             return float(self._root[0])
         total = _empty(1, _FLOAT64)
         self._run(self._root_kernel, total)
@@ -328,12 +330,12 @@ class NumbaTree(SumTree):
 
 
 def _lanes(fanout: int) -> int:
-    """Lanes of a vector, as few as hold a group, if there are so many."""
+    """Lanes of a vector: the fewest that hold a group, at most 16."""
     return min(_MOST_LANES, 1 << (fanout - 1).bit_length())
 
 
 def _as_batch(values: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """The values as C-contiguous ``[B]`` of a dtype that holds each of them exactly; None if they are anything else."""
+    """The values as C-contiguous ``[B]`` of a dtype that holds each of them exactly; None where that cannot be."""
     if type(values) is np.ndarray and values.ndim == 1:
         if values.dtype is dtype and values.flags.carray:  # the usual case, hence first: a call of B = 1 is mostly this
             return values

@@ -1,4 +1,4 @@
-"""What threads and forks need of compiled trees: turns, and the one pool of numba's threads."""
+"""Turns of compiled trees among threads and forks, and the one pool of numba's threads."""
 
 import contextlib
 import functools
@@ -28,21 +28,22 @@ _parallel_pid: int | None = None
 
 
 class KernelTurns:
-    """Turns of a tree whose kernels take them; a call whose kernel was BUSY waits here."""
+    """Turns of a tree whose kernels take them by themselves; a call whose kernel was BUSY waits here."""
 
     def __init__(self, header: NDArray[Any]) -> None:
         self._header = header  # may outlive the tree while a fork holds it
-        self._line = threading.RLock()  # that a signal handler may take again
+        self._line = threading.RLock()  # reentrant, because a signal handler may take it again
         self._fork: int | None = None  # the thread that forks and holds the line
         self.orphaned = False
         self._turn = functools.partial(_turn(), int(header.ctypes.data), EDITION)
         survive_forks(self)
 
     def wait(self, kernel: Any, *arguments: Any) -> int:
-        """What the kernel returns, as that of the call at the head of the line."""
+        """Call the kernel from the head of the line until it is not BUSY; returns its status."""
         address, _, *constants = kernel.args
         with self._line:
             try:
+                # Invariant: a kernel that was BUSY has left the lock CLOSED to all but the head, which is this call.
                 for seconds in waits():
                     status: int = kernel.func(address, True, *constants, *arguments)
                     if status != kernels.BUSY:
@@ -53,7 +54,7 @@ class KernelTurns:
         return status
 
     def try_to_hold(self, seconds: float) -> bool:
-        """Let no call in, once none is inside; False if that takes longer. An orphan has nothing to be held."""
+        """Wait until no call is inside and let none in; False if that takes longer. An orphan needs no hold."""
         if self.orphaned:
             return True
         if not self._line.acquire(timeout=seconds):
@@ -73,7 +74,7 @@ class KernelTurns:
             self._line.release()
 
     def be_alone(self) -> None:
-        """Forget every other thread, in a forked child that has none: an update of one of them is an orphan now."""
+        """Forget every other thread, in a forked child that has none: an update by another thread is an orphan now."""
         self.orphaned = bool(self._header[kernels.LOCK] & kernels.WRITES)
         self._header[kernels.LOCK] = kernels.WRITES if self.orphaned else 0
         self._line, self._fork = threading.RLock(), None
@@ -90,7 +91,7 @@ class KernelTurns:
 
 @functools.cache
 def _turn() -> Callable[..., bool]:
-    """The compiled :func:`kernels.turn`."""
+    """The compiled entry of :func:`kernels.turn`."""
     signature = (types.int64, types.literal(EDITION), types.int64)
     compiler.run(kernels.turn.compile, signature)
     entry: Callable[..., bool] = kernels.turn.overloads[signature].entry_point

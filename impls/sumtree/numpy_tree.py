@@ -1,4 +1,4 @@
-"""The cache-aligned implicit array of seed 0's Fig. 6; whole batches go down level by level in array operations.
+"""The cache-aligned implicit array of [Zhang2021, Fig. 6]; whole batches descend level by level in array operations.
 
 A sibling group is K neighbors in memory and starts on a cache line where its size allows; the root is padded to a group
 of its own. Padding holds zeros, and a sum of zeros is never entered.
@@ -12,9 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from ..checks import one_of
 from ..levels import allocate, fits_lines, full_level_sizes, group_size, level_bytes, level_sizes
-from .contract import READS, Indices, Priorities, Reals, SumTree, nearest_positive
-
-_MOST_GATHERED = 1 << 20  # numbers a descent gathers at once: batches beyond it go down in parts
+from .contract import READS, Indices, Priorities, Reals, SumTree, in_parts, nearest_positive
 
 
 class NumpyTree(SumTree):
@@ -24,8 +22,8 @@ class NumpyTree(SumTree):
 
     * ``aligned=None`` puts groups on 64-byte lines where K * itemsize divides or is a multiple of 64, ``True`` insists,
       ``False`` shifts every level by one element, so that groups straddle lines.
-    * ``padding="ragged"`` rounds each level up to whole groups; ``"full"`` fills up to K**height leaves, as seed 0's
-      code.
+    * ``padding="ragged"`` rounds each level up to whole groups; ``"full"`` fills up to K**height leaves, as
+      [Zhang2021].
     * ``propagate="recompute"`` (default, because it is exact and a batch shares its upper levels) sums touched groups
       again; ``"delta"`` adds the leaf's change to every ancestor and drifts by rounding.
 
@@ -92,6 +90,7 @@ class NumpyTree(SumTree):
     def _refresh(self, parents: Indices) -> None:
         """Sum the groups under ``parents`` (sorted, distinct nodes of level 1) again, then those above them."""
         for level in range(self.height):
+            # Invariant: parents are the nodes of level + 1 above a change, sorted, each once; all else so far is right.
             self._nodes[level + 1][parents] = _sums(self._groups[level][parents])
             above = parents // self._fanout
             parents = above[np.diff(above, prepend=-1) > 0]
@@ -103,14 +102,14 @@ class NumpyTree(SumTree):
         self._leaves[nodes] = values
         for level in self._nodes[1:]:
             nodes = nodes // self._fanout
+            # Invariant: nodes[j] is the ancestor, on this level, of the leaf that changed by deltas[j]; it may repeat.
             np.add.at(level, nodes, deltas)
 
     def _get(self, indices: Indices) -> Priorities:
         return self._leaves[indices]
 
     def _find(self, mass: Reals) -> Indices:
-        rows = max(1, _MOST_GATHERED // self._width)
-        return np.concatenate([self._descend(mass[first : first + rows]) for first in range(0, mass.size, rows)])
+        return in_parts(self._descend, mass, self._width)
 
     def _descend(self, mass: Reals) -> Indices:
         mass, nodes = mass.copy(), np.zeros(mass.size, np.int64)
@@ -118,10 +117,10 @@ class NumpyTree(SumTree):
         for level in range(self.height - 1, -1, -1):
             ends = self._groups[level][nodes].cumsum(axis=1, dtype=np.float64)  # [B, K]
             over = mass >= ends[:, -1]
-            if over.any():  # rounding pushed the mass past the group: just under its sum lies the last positive child
+            if over.any():  # rounding pushed it past the group: just under the group's sum is its last positive child
                 mass[over] = np.nextafter(ends[over, -1], -np.inf)
             child = (ends > mass[:, None]).argmax(axis=1)
-            # Invariant: mass is what remains within the child; ends[child - 1] lies left of it.
+            # Invariant: ends[child - 1] <= mass < ends[child], so that what is left of mass falls within the child.
             mass -= np.where(child > 0, ends[rows, child - 1], 0.0)
             nodes = nodes * self._fanout + child
         empty = self._leaves[nodes] <= 0

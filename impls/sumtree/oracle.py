@@ -1,4 +1,4 @@
-"""The naive float64 twin that every contestant is held to: an array, and sums made anew for each question."""
+"""The naive float64 twin that every implementation is tested against: an array, summed again for each question."""
 
 from collections.abc import Callable
 
@@ -19,14 +19,15 @@ class Oracle:
         self.leaves: Reals = np.zeros(capacity)
 
     def update(self, indices: ArrayLike, priorities: ArrayLike) -> None:
-        """Set leaves ``[B]``, one after the other."""
+        """Set leaves ``[B]`` to priorities ``[B]`` (or one scalar for all), one after the other."""
         where = np.atleast_1d(np.asarray(indices))
         stored = np.broadcast_to(self.rounded(priorities), where.shape)
+        # Invariant: every leaf has the last of the priorities so far that its index came with.
         for index, priority in zip(where, stored, strict=True):
             self.leaves[int(index)] = priority
 
     def get(self, indices: ArrayLike) -> Reals:
-        """Leaves ``[B]``."""
+        """Leaves ``[B]`` at indices ``[B]``."""
         return self.leaves[np.atleast_1d(np.asarray(indices, dtype=np.int64))]
 
     def total(self) -> float:
@@ -38,10 +39,11 @@ class Oracle:
         return np.searchsorted(self.leaves.cumsum(), np.atleast_1d(np.asarray(mass)), side="right")
 
     def misses(self, indices: ArrayLike, mass: ArrayLike, tolerance: float = 1e-9) -> Indices:
-        """Positions ``[<= B]`` of answers that are wrong: out of range, of priority 0, or with a mass further than
-        ``tolerance * total`` outside the leaf's interval [p_0 + .. + p_(i-1), p_0 + .. + p_i)."""
+        """Positions ``[<= B]`` of wrong answers ``indices [B]``: out of range, of priority 0, or with a prefix value
+        ``mass [B]`` more than ``tolerance * total`` outside the leaf's interval [p_0 + .. + p_(i-1), p_0 + .. + p_i).
+        """
         chosen, wanted = np.atleast_1d(np.asarray(indices)), np.atleast_1d(np.asarray(mass, dtype=np.float64))
-        ends = np.concatenate([[0.0], self.leaves.cumsum()])
+        ends = np.concatenate([[0.0], self.leaves.cumsum()])  # leaf i's interval is [ends[i], ends[i + 1])
         slack = tolerance * ends[-1]
         in_range = (chosen >= 0) & (chosen < self.leaves.size)
         safe = np.where(in_range, chosen, 0)

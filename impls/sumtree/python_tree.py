@@ -1,8 +1,8 @@
-"""The reference to learn from: plain lists and loops, seed 0's Algorithm 2 with its errors corrected.
+"""The reference to learn from: plain lists and loops, [Zhang2021, Alg. 2] with its errors corrected.
 
 As printed, Algorithm 2 leaves its update loop before the root, so the root sum is never updated, and its search
-compares with >=, which returns a leaf of priority 0 at mass 0. Here both go through to the root and the inequality is
-strict.
+compares with >=, which returns a leaf of priority 0 at prefix value 0. Here both go through to the root and the
+inequality is strict.
 """
 
 import itertools
@@ -22,8 +22,8 @@ class PythonTree(SumTree):
     """Lists of levels, leaves first.
 
     Options: ``propagate="recompute"`` (default, because it is exact) sums each group on the way up again;
-    ``"delta"``, the seeds' method, adds the change of the leaf to every ancestor, which is shorter and drifts by
-    rounding.
+    ``"delta"``, the method of [Zhang2021] and [Zhang2023], adds the change of the leaf to every ancestor, which is
+    shorter and drifts by rounding.
 
     Calls from several threads take turns; the GIL would not let two of them run at once.
     """
@@ -68,6 +68,7 @@ class PythonTree(SumTree):
         self._levels[0][leaf] = priority
         node = leaf
         for level in range(self.height):
+            # Invariant: node is the leaf's ancestor on this level; it and those between it and the leaf are right.
             node //= self._fanout
             self._levels[level + 1][node] = self._sum_of_children(level, node)
 
@@ -96,27 +97,28 @@ class PythonTree(SumTree):
         return np.array([self._cutoff_path(m)[-1] for m in mass.tolist()], np.int64)
 
     def cutoff_path(self, mass: float) -> list[int]:
-        """The cut-off node of every level from the root (node 0) down to the leaf drawn: ``[height + 1]`` node numbers.
+        """The cut-off node of every level from the root (node 0) down to the leaf: ``[height + 1]`` node numbers.
 
-        The cut-off node of a level is its smallest j with P_0 + .. + P_j > mass (Lemma 1 says there is one); by
-        Theorem 2 each is the parent of the next, so only its children need be searched. RuntimeError when every leaf
-        is 0.
+        The cut-off node of a level is its smallest j with P_0 + .. + P_j > mass; there is one [Zhang2021, Lemma 1], and
+        each is the parent of the next [Zhang2021, Theorem 2], so only its children need be searched. RuntimeError when
+        every leaf is 0.
         """
         return self._read("cutoff_path", self._cutoff_path, mass)
 
     def _cutoff_path(self, mass: float) -> list[int]:
         node, path = 0, [0]
         for level in range(self.height - 1, -1, -1):
+            # Invariant: 0 <= mass < sum of node, but for rounding.
             left_of_child, last_positive, last_left = 0.0, 0, 0.0
             for child, value in enumerate(self._children(level, node)):
+                # Invariant: left_of_child <= mass is the sum of the siblings left of child.
                 if left_of_child + value > mass:
                     break
                 if value > 0.0:
                     last_positive, last_left = child, left_of_child
                 left_of_child += value
-            else:  # rounding pushed the mass past the group: its last positive child is as close as any
+            else:  # rounding pushed the prefix value past the group: its last positive child is as close as any
                 child, left_of_child = last_positive, last_left
-            # Invariant: left_of_child is the sum of the siblings left of child.
             mass -= left_of_child
             node = node * self._fanout + child
             path.append(node)

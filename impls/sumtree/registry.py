@@ -1,4 +1,4 @@
-"""The registry is the folder: contestant ``x`` is the one public sum-tree class of ``impls/sumtree/x_tree.py``."""
+"""The registry is the folder: implementation ``x`` is the one public sum-tree class of ``impls/sumtree/x_tree.py``."""
 
 import contextlib
 import difflib
@@ -21,16 +21,16 @@ _MEMBERS = frozenset(name for name in vars(SumTree) if not name.startswith("_"))
 
 
 def names() -> tuple[str, ...]:
-    """Every contestant in the checkout, whether or not what it needs is installed."""
+    """Every implementation in the checkout, sorted, whether or not what it needs is installed."""
     modules = pkgutil.iter_modules([str(_FOLDER)])
     return tuple(sorted(module.name.removesuffix("_tree") for module in modules if module.name.endswith("_tree")))
 
 
 def why_not(name: str) -> str | None:
-    """None if the contestant can be made here with default options, else one sentence saying why not."""
+    """None if the implementation can be made here with default options, else one sentence saying why not."""
     try:
         with _needing(name):
-            return _contestant(name).unavailable()
+            return _class_of(name).unavailable()
     except _NotHereError as reason:
         return str(reason)
 
@@ -47,13 +47,13 @@ def make(
 ) -> SumTree:
     """A sum tree of ``capacity`` leaves, all of priority 0.
 
-    ``options`` are the contestant's own, named in its class's docstring. Raises RuntimeError (contestant not available,
+    ``options`` are the implementation's own, named in its class's docstring. Raises RuntimeError (not available here,
     with :func:`why_not`'s sentence), ValueError (capacity < 1, fanout < 2, unknown dtype or option), TypeError.
 
     >>> make("numpy", 1000, fanout=32)
     NumpyTree(capacity=1000, fanout=32, dtype='float32')
     """
-    kind = _contestant(name)
+    kind = _class_of(name)
     common: dict[str, Any] = {"fanout": fanout, "dtype": dtype, "threads": threads, "validate": validate}
     known = [option for option in inspect.signature(kind).parameters if option != "capacity" and option not in common]
     for option in options:
@@ -66,26 +66,27 @@ def make(
 
 @functools.cache
 def traits(name: str) -> type[SumTree]:
-    """The contestant's class, asked what it states of itself; no tree is made.
+    """The implementation's class, to read its traits from; no tree is made.
 
-    A stand-in whose bytes are unknown has the literals of the class where its module needs another that is not
-    installed, and the contract's of a name that is not in the checkout.
+    Where its module needs another that is not installed: a stand-in with the class's literals, whose bytes are unknown;
+    for a name that is not in the checkout: a stand-in with the contract's defaults.
     """
     try:
-        return _contestant(name)
+        return _class_of(name)
     except _NotHereError:
         stated = vars(read(_FOLDER)[name]) if name in names() else {}
         return type(name, (SumTree,), {**stated, "nbytes_of": classmethod(lambda *shape: None)})
 
 
 class _NotHereError(RuntimeError):
-    """The contestant cannot be made on this machine; the message is why_not's sentence."""
+    """The implementation cannot be made on this machine; the message is why_not's sentence."""
 
 
-def _contestant(name: str) -> type[SumTree]:
-    """The contestant's class. An ImportError of our own code is a bug and is raised as it is."""
+def _class_of(name: str) -> type[SumTree]:
+    """The implementation's class. An ImportError of our own code is a bug and is raised as it is."""
     if name not in names():
-        raise _NotHereError(f"There is no contestant {name!r}; there are {', '.join(names())}.{_near(name, names())}")
+        known = ", ".join(names())
+        raise _NotHereError(f"There is no implementation {name!r}; there are {known}.{_near(name, names())}")
     with _needing(name):
         module = importlib.import_module(f"{_PACKAGE}.{name}_tree")
     kinds: list[Any] = [
@@ -104,14 +105,14 @@ def _contestant(name: str) -> type[SumTree]:
 
 @contextlib.contextmanager
 def _needing(name: str) -> Iterator[None]:
-    """Turns the lack of a third party's module into :class:`_NotHereError`."""
+    """Turn the lack of a third party's module into :class:`_NotHereError`."""
     try:
         yield
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if not missing or missing.partition(".")[0] == _PACKAGE.partition(".")[0]:
             raise
-        raise _NotHereError(f"Contestant {name!r} needs the module {missing!r}, which is not installed.") from error
+        raise _NotHereError(f"Implementation {name!r} needs the module {missing!r}, which is not installed.") from error
 
 
 def _near(word: str, known: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""What trees state of themselves, read from the text of their files, where their modules cannot be imported.
+"""Traits of the trees, read from the text of their files where their modules cannot be imported.
 
 Either what a module needs is not installed, or the package that is installed is another commit's, as where asv imports
 the benchmarks of a checkout: these run this file by its path, so it imports nothing of ours.
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def read(folder: Path) -> dict[str, SimpleNamespace]:
-    """The traits of each contestant by its name, those that its class does not state as the classes above it do.
+    """The traits of each implementation by its name; those its class does not state come from its bases.
 
     ValueError for a trait that is no literal.
     """
@@ -22,25 +22,26 @@ def read(folder: Path) -> dict[str, SimpleNamespace]:
         for path in paths
         for node in ast.parse(path.read_text("utf-8"), path.name).body
     ]
-    found = [(name, node) for name, node in nodes if isinstance(node, ast.ClassDef)]
-    classes = {one.name: one for _, one in found}
-    public = [(name, _stated(one.name, classes)) for name, one in found if not one.name.startswith("_")]
+    pairs = [(name, node) for name, node in nodes if isinstance(node, ast.ClassDef)]
+    classes = {node.name: node for _, node in pairs}
+    public = [(name, _stated(node.name, classes)) for name, node in pairs if not node.name.startswith("_")]
     return {name: SimpleNamespace(**traits) for name, traits in public if name != "contract" and "variants" in traits}
 
 
 def _stated(name: str, classes: Mapping[str, ast.ClassDef]) -> dict[str, Any]:
     """Literals that a class's body gives to names, over those of its bases."""
-    found: dict[str, Any] = {}
+    stated: dict[str, Any] = {}
     if name not in classes:
-        return found
+        return stated
+    # Invariant: a later entry overrides an earlier one, as the class and its first bases do for Python.
     for base in reversed(classes[name].bases):
-        found |= _stated(getattr(base, "id", ""), classes)
+        stated |= _stated(getattr(base, "id", ""), classes)
     for node in classes[name].body:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
             key = ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
             try:
-                found[key] = ast.literal_eval(node.value)
+                stated[key] = ast.literal_eval(node.value)
             except ValueError:
-                if key in found:
+                if key in stated:
                     raise ValueError(f"{name}.{key} must be a literal, for it is read from the text") from None
-    return found
+    return stated

@@ -1,12 +1,12 @@
-"""Who may be inside a tree: any number of calls that share it, or a single one that does not.
+"""Turns at a tree: any number of calls that share it may be inside, or a single one that does not.
 
 A call first tries to enter at once. If a call that it must not meet is inside, it stands in line: the one at the head
 keeps out whoever comes later, so that nobody starves, and looks again and again until the tree is free. Those behind it
 sleep in the operating system. Ctrl-C ends any wait.
 
 A fork takes its turn at every tree for a moment, so that a child inherits no tree in the middle of an update. Where
-that cannot be had within a second, for a call is long or waits for another tree itself, the fork goes ahead: the child
-frees the tree of the threads that it does not have, and makes the sums of an update that was cut short anew.
+that takes more than a second, because a call is long or waits for another tree itself, the fork goes ahead: the child
+frees the tree of the threads that it does not have, and recomputes the sums of an update that was cut short.
 """
 
 import functools
@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 
 Result = TypeVar("Result")
 
-_LOOKS = 50  # at a tree that is not free, before the wait between two of them is more than letting others run
+_LOOKS = 50  # at a tree that is not free, with no wait between them but to let other threads run
 _SHORTEST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 50e-6, 1e-3
 
 
@@ -35,7 +35,7 @@ def waits() -> Iterator[float]:
 
 
 def within(seconds: float, succeed: Callable[[], bool]) -> bool:
-    """Try until it succeeds; False if that takes longer."""
+    """Call ``succeed`` until it returns true; False if that takes longer than so many seconds."""
     end = time.monotonic() + seconds
     for pause in waits():
         if succeed():
@@ -46,11 +46,11 @@ def within(seconds: float, succeed: Callable[[], bool]) -> bool:
     return False
 
 
-class Held(Protocol):
-    """What a fork holds while it copies the process."""
+class Holdable(Protocol):
+    """Turns that a fork holds while it copies the process."""
 
     def try_to_hold(self, seconds: float) -> bool:
-        """Let no call in, once none is inside; False if that takes longer."""
+        """Wait until no call is inside and let none in; False if that takes longer."""
 
     def let_go(self) -> None:
         """Let calls in again, if this thread holds it."""
@@ -60,22 +60,20 @@ class Held(Protocol):
 
 
 class Turns:
-    """Turns of trees whose code Python runs.
-
-    Invariant: a call is in its set before it looks at the other one, so of two that must not meet one at least sees the
-    other. Whatever interrupts a call, it leaves its set.
-    """
+    """Turns of trees whose code Python runs."""
 
     def __init__(self) -> None:
+        # Invariant: a call is in its set before it looks at the other one, so of two that must not meet at least one
+        # sees the other. Whatever interrupts a call, it leaves its set.
         self._together: set[int] = set()  # threads whose calls share
         self._alone: set[int] = set()  # threads whose calls do not
-        self._line = threading.RLock()  # that a signal handler may take again
+        self._line = threading.RLock()  # reentrant, because a signal handler may take it again
         self._head_waits = False
         self._fork: int | None = None  # the thread that forks and holds the line
         survive_forks(self)
 
     def run(self, shared: bool, hook: Callable[..., Result], *arguments: Any) -> Result:
-        """What the hook returns, once no call is inside that it must not meet.
+        """Run the hook once no call is inside that it must not meet; returns its result.
 
         RuntimeError for a call from within another one of the same thread: it would wait for itself.
         """
@@ -95,7 +93,7 @@ class Turns:
             mine.discard(me)
 
     def _enter(self, me: int, shared: bool) -> bool:
-        """Whether the call is inside."""
+        """Enter if no call is inside that this one must not meet; whether it did."""
         mine = self._together if shared else self._alone
         mine.add(me)
         if not self._alone if shared else not self._together and len(self._alone) == 1:
@@ -106,6 +104,7 @@ class Turns:
     def _stand_in_line(self, me: int, shared: bool) -> None:
         with self._line:
             try:
+                # Invariant: this thread is at the head, so that calls that come later queue behind it.
                 for seconds in waits():
                     self._head_waits = True  # each time, for a signal handler's call may have been the head meanwhile
                     if self._enter(me, shared):
@@ -115,7 +114,7 @@ class Turns:
                 self._head_waits = False
 
     def try_to_hold(self, seconds: float) -> bool:
-        """Let no call in, once none is inside; False if that takes longer."""
+        """Wait until no call is inside and let none in; False if that takes longer."""
         me = threading.get_ident()
         if me in self._alone or me in self._together:  # a signal handler forks: the child goes on with the call
             return True
@@ -148,55 +147,57 @@ _LONGEST_FORK_WAIT_SECONDS = 1.0
 _MOMENT_SECONDS = 0.01
 _PATIENCE_SECONDS = 0.05  # with one tree that is busy, while others are held
 
-_all: weakref.WeakSet[Held] = weakref.WeakSet()
+_all: weakref.WeakSet[Holdable] = weakref.WeakSet()
 _listing = threading.RLock()
-_held: dict[int, list[Held]] = {}  # by the thread that forks
+_held: dict[int, list[Holdable]] = {}  # by the thread that forks
 _interrupted: set[int] = set()
 
 
-def survive_forks(turns: Held) -> None:
-    """Have forks wait for the turns of a tree that is about to be used."""
+def survive_forks(turns: Holdable) -> None:
+    """Register the turns of a tree, so that forks wait for them."""
     with _listing:
         _all.add(turns)
 
 
 def _before_fork() -> None:
     me = threading.get_ident()
-    held = _held[me] = []
+    taken = _held[me] = []
     try:
-        _hold_all(held)
+        _hold_all(taken)
     except KeyboardInterrupt:  # an exception in here is lost, so it is raised again after the fork
         _interrupted.add(me)
 
 
-def _hold_all(held: list[Held]) -> None:
-    """Hold every tree, or, after a while, those that can be had."""
+def _hold_all(taken: list[Holdable]) -> None:
+    """Hold every tree, or, after a while, those that are free; ``taken`` lists them."""
     with _listing:
         every = list(_all)
     end = time.monotonic() + _LONGEST_FORK_WAIT_SECONDS
-    while not all(_is_held(turns, held, _PATIENCE_SECONDS) for turns in every):
+    while not all(_is_held(turns, taken, _PATIENCE_SECONDS) for turns in every):
         if time.monotonic() > end:
             for turns in every:
-                _is_held(turns, held, 0.0)
+                _is_held(turns, taken, 0.0)
             return
-        _let_go(held)  # whoever is inside the one that is missing may wait for one of these
+        _let_go(taken)  # the call inside the tree that is missing may wait for one of these
         time.sleep(_MOMENT_SECONDS)
 
 
-def _is_held(turns: Held, held: list[Held], seconds: float) -> bool:
-    if turns in held:
+def _is_held(turns: Holdable, taken: list[Holdable], seconds: float) -> bool:
+    """Hold the turns, if they are not held already; whether they are."""
+    if turns in taken:
         return True
-    held.append(turns)  # first, for an interrupted fork lets go of all that is listed
+    # Invariant: whatever this fork holds is listed, so that it lets go of it even where it is interrupted here.
+    taken.append(turns)
     if turns.try_to_hold(seconds):
         return True
-    held.pop()
+    taken.pop()
     return False
 
 
-def _let_go(held: list[Held]) -> None:
-    while held:
-        held[-1].let_go()
-        held.pop()
+def _let_go(taken: list[Holdable]) -> None:
+    while taken:
+        taken[-1].let_go()
+        taken.pop()
 
 
 def _after_fork(in_child: bool) -> None:

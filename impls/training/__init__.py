@@ -1,4 +1,4 @@
-"""Workload files, learners, actors and the serial training loop: the primitives of a training system, each alone."""
+"""Workload files, learners, actors and the serial training loop: the primitives of a training system."""
 
 from .errors import TrainingError, WorkloadError
 from .reading import load, names, parse, path_of

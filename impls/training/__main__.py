@@ -1,10 +1,10 @@
 """Train a workload in one thread: act, step, store; every update_interval-th step, learn from a prioritized batch.
 
-  python -m impls.training cartpole_dqn                   a shipped workload, or a .toml file of yours
+  python -m impls.training cartpole_dqn                   a shipped workload, or your own .toml file
   python -m impls.training cartpole_dqn --resume          go on from the run's last checkpoint, on the same curve
   python -m impls.training list                           the shipped workloads, their records and networks
   python -m impls.training keys                           every key of a workload file, with its range and default
-  python -m impls.training show cartpole_dqn              a shipped workload's file, to begin one of yours with
+  python -m impls.training show cartpole_dqn              a shipped workload's file, to begin your own with
 
 A run is a folder (--out): curve.csv, episodes.csv, checkpoint.pt, best.pt and summary.json.
 """
@@ -35,7 +35,7 @@ RANGES = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run; returns the exit code: 0 done, 2 cannot be done (one sentence says why), 130 interrupted."""
+    """Run the command; returns the exit code: 0 done, 2 cannot be done (one sentence says why), 130 interrupted."""
     options = _parser().parse_args(arguments)
     try:
         if options.workload == "list":
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _train(options: argparse.Namespace) -> int:
     workload = _changed(load(options.workload), options)
     try:
-        import torch  # noqa: PLC0415  # a heavy library, for whoever trains
+        import torch  # noqa: PLC0415  # heavy, and needed only to train
     except ModuleNotFoundError:
         raise TrainingError(
             "training needs the package torch; install the extra with: pip install '.[train]'"
@@ -79,8 +79,8 @@ def _train(options: argparse.Namespace) -> int:
             run.close()
     except KeyboardInterrupt:
         kept = (folder / "checkpoint.pt").exists()
-        told = "go on from the last checkpoint with --resume" if kept else "no checkpoint was due yet, begin again"
-        print(f"\ninterrupted; {told}", file=sys.stderr)
+        remedy = "go on from the last checkpoint with --resume" if kept else "no checkpoint was due yet, begin again"
+        print(f"\ninterrupted; {remedy}", file=sys.stderr)
         return INTERRUPTED
     except RuntimeError as error:
         if not options.compile or not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
@@ -88,18 +88,18 @@ def _train(options: argparse.Namespace) -> int:
         why = str(error).strip().splitlines()[0][:200]
         raise TrainingError(f"torch.compile failed ({why}); install a C++ compiler, or leave out --compile") from error
     if summary:
-        print(_told(summary))
+        print(_summary_text(summary))
         print(f"written to {folder}")
     return 0
 
 
 def _changed(workload: Workload, options: argparse.Namespace) -> Workload:
-    """The workload with what the command line says otherwise. TrainingError if it is out of range."""
+    """The workload with the options of the command line. TrainingError if one is out of range."""
     for name, (least, most) in RANGES.items():
-        given = getattr(options, name)
-        if given is not None and not least <= given <= most:
-            bound = f"at most {most:,}" if given > most else f"at least {least:,}"
-            raise TrainingError(f"--{name.replace('_', '-')} must be {bound}, not {given}")
+        value = getattr(options, name)
+        if value is not None and not least <= value <= most:
+            bound = f"at most {most:,}" if value > most else f"at least {least:,}"
+            raise TrainingError(f"--{name.replace('_', '-')} must be {bound}, not {value}")
     changes = {name: getattr(options, name) for name in ("fanout", "alpha") if getattr(options, name) is not None}
     replay, steps = dataclasses.replace(workload.replay, **changes), options.steps or workload.steps
     starts, interval = workload.learner.learning_starts, workload.learner.update_interval
@@ -111,7 +111,7 @@ def _changed(workload: Workload, options: argparse.Namespace) -> Workload:
     return dataclasses.replace(workload, replay=replay, steps=steps)
 
 
-def _told(summary: dict[str, Any]) -> str:
+def _summary_text(summary: dict[str, Any]) -> str:
     rates = summary["throughput"]
     tested = summary["test_mean"]
     lines = [
@@ -180,7 +180,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--contestant", default="numba", metavar="TREE", help="the sum tree (default: %(default)s)")
     parser.add_argument("--fanout", type=count, metavar="K", help="of the tree (default: the workload's)")
     parser.add_argument(
-        "--alpha", type=float, help="exponent of priorities; 0 draws uniformly (default: the workload's)"
+        "--alpha", type=float, help="exponent of priorities; 0 samples uniformly (default: the workload's)"
     )
     parser.add_argument("--steps", type=count, metavar="S", help="of the environment (default: the workload's)")
     parser.add_argument("--seed", type=int, default=0, help="decides all of a run on one thread (default: %(default)s)")

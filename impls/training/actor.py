@@ -1,4 +1,4 @@
-"""An actor: one environment, the policy it acts by, and the local storage it inserts from."""
+"""Actors: each steps one environment by a policy and inserts records from its local storage."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -15,21 +15,21 @@ from .sizes import layout_of
 from .workload import Workload
 
 ACTING, TRAINING, VALIDATION, TEST = range(4)
-"""What a seed is used for; no two of these share one."""
+"""Uses of a seed; no two of them share random numbers."""
 
 LONGEST = 1_000_000
-"""Steps after which an evaluation takes an episode for one that never ends."""
+"""Steps after which an evaluation gives up on an episode."""
 
 
 class Episode(NamedTuple):
-    """One that has ended: the sum of its rewards as the environment gave them, and its steps."""
+    """An episode that has ended: the sum of its rewards as the environment gave them, and its steps."""
 
     score: float
     length: int
 
 
 class Inserted(NamedTuple):
-    """What a full local storage hands over: see ``PrioritizedBuffer.insert``."""
+    """Arguments of ``PrioritizedBuffer.insert``, from a local storage that is full or whose episode is over."""
 
     records: Arrays
     errors: NDArray[np.float32] | None
@@ -37,29 +37,30 @@ class Inserted(NamedTuple):
 
 
 def seed_of(*words: int) -> int:
-    """A seed in [0, 2**31) that these numbers decide; other numbers give one that has nothing to do with it."""
+    """A seed in [0, 2**31) that these numbers decide; other numbers give an unrelated one."""
     return int(np.random.SeedSequence(words).generate_state(1)[0] >> 1)
 
 
 class Actor:
-    """Number ``number`` of a workload's actors.
+    """Actor ``number`` of a workload.
 
-    Every episode begins with a reset by a seed of its own, so an episode is decided by that seed and its actions. This
-    is how a state is taken up again in the middle of one, in any environment: its actions are taken once more.
+    Every episode begins with a reset by a seed of its own, so that seed and the actions decide the episode. A state in
+    the middle of one is therefore restored, in any environment, by taking its actions once more.
     """
 
     def __init__(self, workload: Workload, number: int, seed: int) -> None:
         self._workload, self._number, self._seed = workload, number, seed
         self._environment = Environment(workload)
         self._rng = np.random.default_rng([seed, ACTING, number])
+        # Invariant: between two steps it is not full, and all that it has is of the running episode.
         self._local = LocalStorage(layout_of(workload), workload.actors.local_storage)
         self._episode, self._score, self._actions = 0, 0.0, list[Any]()
         self._observation = self._reset()
 
     def step(self, policy: Learner, explore: float, at_random: bool) -> tuple[Inserted | None, Episode | None]:
-        """One step of the environment: what is to be inserted after it, if anything, and the episode it ended, if any.
+        """Take one step of the environment; returns (records to insert or None, the episode that ended or None).
 
-        Local storage is handed over when it is full or its episode is over.
+        Local storage is handed over when it is full or its episode is over. TrainingError for a faulty environment.
         """
         action = self._random_action() if at_random else policy.act(self._observation[None], explore, self._rng)[0]
         following, reward, terminated, truncated = self._environment.step(action)
@@ -77,7 +78,7 @@ class Actor:
         return inserted, ended
 
     def close(self) -> None:
-        """Give back the environment."""
+        """Close the actor's environment."""
         self._environment.close()
 
     def _reset(self) -> NDArray[Any]:
@@ -96,7 +97,7 @@ class Actor:
         return Inserted(records, errors, drawable)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the next step depends on, but for the environment: its episode's number and actions instead."""
+        """All that the next step depends on, with the episode's number and actions in place of the environment."""
         return {
             "rng": self._rng.bit_generator.state,
             "local": self._local.state_dict(),
@@ -114,6 +115,7 @@ class Actor:
         self._actions = list(state["actions"])
         self._observation = self._reset()
         for action in self._actions:
+            # Invariant: the environment is where the actions so far have led it.
             self._observation = self._environment.step(action)[0]
         if not np.array_equal(self._observation, state["observation"]):
             raise TrainingError(
@@ -122,13 +124,13 @@ class Actor:
 
 
 def explore_at(workload: Workload, step: int) -> float:
-    """How far actors stray at an environment step, by the workload's schedule."""
+    """Exploration at an environment step, by the workload's linear schedule."""
     plan = workload.exploration
     return plan.start + (plan.end - plan.start) * min(1.0, step / plan.steps)
 
 
 def evaluate(workload: Workload, policy: Learner, environment: Environment, episodes: int, *seed: int) -> list[float]:
-    """Scores of episodes of the policy alone; ``seed`` and an episode's number decide it.
+    """Scores ``[episodes]`` of the policy without exploration; ``seed`` and an episode's number decide the episode.
 
     TrainingError for an episode that has not ended after ``LONGEST`` steps.
     """

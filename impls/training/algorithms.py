@@ -11,5 +11,5 @@ ALGORITHMS: dict[str, type[Learner]] = {"dqn": DQN, "ddpg": DDPG, "td3": TD3, "s
 
 
 def make(workload: Workload, *, seed: int = 0, device: str = "cpu", compiled: bool = False) -> Learner:
-    """The learner of the workload's algorithm."""
+    """A fresh learner of the workload's algorithm; see :class:`~impls.training.learner.Learner` for the options."""
     return ALGORITHMS[workload.algorithm](workload, seed=seed, device=device, compiled=compiled)

@@ -1,4 +1,4 @@
-"""Checkpoints: a state in one file, which is there as a whole or not at all."""
+"""Checkpoints: a state in one file, which is written as a whole or not at all."""
 
 import os
 from collections.abc import Callable
@@ -16,7 +16,7 @@ FORMAT = 2
 def save(state: Any, path: Path) -> None:
     """Write the state beside ``path``, then rename it there. TrainingError (a full disk) leaves the old file.
 
-    Whoever saves has the folder to itself: what a killed save left behind is written over by the next.
+    The caller has the folder to itself; the remains of a save that was killed are overwritten by the next.
     """
     beside = path.with_name(f".{path.name}.part")
     try:
@@ -25,16 +25,16 @@ def save(state: Any, path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
-    except (OSError, RuntimeError) as error:  # torch tells of a failed write by either
+    except (OSError, RuntimeError) as error:  # torch raises either where a write fails
         beside.unlink(missing_ok=True)
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
         raise TrainingError(f"{path}: cannot be written ({why}); what was saved before is kept") from error
 
 
 def load(path: Path) -> Any:
-    """The state of a file. TrainingError if it is none, MemoryError if it is too large. Nothing in it is executed."""
+    """The state in a file. TrainingError if there is none, MemoryError if it is too large. No code is executed."""
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        saved = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise TrainingError(f"{path}: cannot be read ({error.strerror})") from None
     except MemoryError:
@@ -43,17 +43,17 @@ def load(path: Path) -> Any:
         if "DefaultCPUAllocator" in str(error):
             raise MemoryError(str(error)) from None
         raise TrainingError(f"{path}: is no checkpoint, or was damaged ({str(error).splitlines()[0][:120]})") from None
-    if not isinstance(found, dict) or "format" not in found:
+    if not isinstance(saved, dict) or "format" not in saved:
         raise TrainingError(f"{path}: is no checkpoint")
-    if found["format"] != FORMAT:
+    if saved["format"] != FORMAT:
         raise TrainingError(
-            f"{path}: is a checkpoint of format {found['format']}, this program reads format {FORMAT}; "
+            f"{path}: is a checkpoint of format {saved['format']}, this program reads format {FORMAT}; "
             "begin again in another folder with --out"
         )
-    return _each(found["state"], _to_array)
+    return _each(saved["state"], _to_array)
 
 
-_MARK = "numpy array"  # the one key of a dict that stands for an array, so that it is told from weights
+_MARK = "numpy array"  # the only key of a dict that stands for an array, to distinguish it from weights
 
 
 def _to_tensor(value: Any) -> Any:
@@ -69,7 +69,7 @@ def _to_array(value: Any) -> Any:
 
 
 def _each(value: Any, change: Callable[[Any], Any]) -> Any:
-    """The value with everything in it changed, however deep it lies in dicts, lists and tuples."""
+    """The value with ``change`` applied to everything in it, through nested dicts, lists and tuples."""
     changed = change(value)
     if changed is not value:
         return changed

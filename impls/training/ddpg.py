@@ -1,4 +1,4 @@
-"""DDPG: a policy mu and its critic Q, each with a target (Lillicrap et al. 2016).
+"""DDPG: a policy mu and its critic Q, each with a target [Lillicrap2016].
 
 TD error: Q(s, a) - (r + gamma * Q'(s', mu'(s'))). The policy follows the gradient of the mean of Q(s, mu(s)).
 Importance weights correct what the critic regresses on, and so stand in its loss alone.
@@ -16,7 +16,7 @@ from .networks import Critic, Policy
 
 
 class DDPG(Learner):
-    """Acts by numbers in [-1, 1]; explores with Gaussian noise."""
+    """Act by numbers in [-1, 1]; explore with Gaussian noise of deviation ``explore``."""
 
     TARGETS = ("critic", "policy")
 
@@ -26,16 +26,11 @@ class DDPG(Learner):
     def _phases(self) -> tuple[Phase, ...]:
         return Phase("critic", self._critic_loss), Phase("policy", self._policy_loss)
 
-    def _critic_loss(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        errors = self.td_errors(rows)
-        return self._weighted(errors, rows), errors
-
     def _policy_loss(self, rows: Rows) -> tuple[Tensor, None]:
         actions = self.networks["policy"](rows["observation"])
         return -self.networks["critic"](rows["observation"], actions).mean(), None
 
-    def td_errors(self, rows: Rows) -> Tensor:
-        """``[B]``."""
+    def _errors(self, rows: Rows) -> Tensor:
         values = self.networks["critic"](rows["observation"], rows["action"])
         with torch.no_grad():
             actions = self.targets["policy"](rows["next_observation"])

@@ -1,7 +1,7 @@
-"""DQN, double by default, dueling by its network: one network of action values.
+"""DQN [Mnih2015], double by default [vanHasselt2016], dueling by its network [Wang2016]: one network of action values.
 
 TD error: Q(s, a) - (r + gamma * Q'(s', argmax_a' Q(s', a'))), where Q' is the target network; without ``double`` the
-target network chooses too (seed 0, Eqs. 1 to 3; van Hasselt et al. 2016, Wang et al. 2016).
+target network chooses too [Zhang2021, Eqs. 1 to 3].
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from .networks import ActionValues
 
 
 class DQN(Learner):
-    """Chooses among actions; explores with a random one by chance."""
+    """Choose among actions; explore by a random action with probability ``explore``."""
 
     TARGETS = ("action_values",)
 
@@ -24,14 +24,9 @@ class DQN(Learner):
         return {"action_values": ActionValues(self.workload)}
 
     def _phases(self) -> tuple[Phase, ...]:
-        return (Phase("action_values", self._loss),)
+        return (Phase("action_values", self._critic_loss),)
 
-    def _loss(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        errors = self.td_errors(rows)
-        return self._weighted(errors, rows), errors
-
-    def td_errors(self, rows: Rows) -> Tensor:
-        """``[B]``."""
+    def _errors(self, rows: Rows) -> Tensor:
         values = self.networks["action_values"](rows["observation"])
         taken = values.gather(1, rows["action"][:, None]).squeeze(1)
         with torch.no_grad():

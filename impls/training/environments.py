@@ -1,4 +1,4 @@
-"""Environments by gymnasium, held to what the workload says of them; whatever one does wrong is a TrainingError."""
+"""Environments by gymnasium, checked against the workload; whatever one does wrong is a TrainingError."""
 
 import contextlib
 import warnings
@@ -17,7 +17,11 @@ _EXTRA = ("ale_py", "Box2D", "cv2", "mujoco", "torch")  # modules that the extra
 
 
 class Environment:
-    """One environment of a workload. Actions are the learner's: a choice, or numbers in [-1, 1]."""
+    """One environment of a workload. Actions are the learner's: a choice, or numbers in [-1, 1].
+
+    Observations have the workload's shape and dtype and are finite, and rewards are finite in float32; anything else,
+    and any exception of the environment, is raised as a TrainingError.
+    """
 
     def __init__(self, workload: Workload) -> None:
         self._workload, self._name = workload, workload.environment
@@ -34,26 +38,26 @@ class Environment:
 
     def step(self, action: Any) -> tuple[NDArray[Any], float, bool, bool]:
         """(observation, reward, terminated, truncated). A truncated episode was cut off, it did not end by itself."""
-        given = self._action(action)
+        own_action = self._action(action)
         try:
-            observation, reward, terminated, truncated, _ = self._made.step(given)
+            observation, reward, terminated, truncated, _ = self._made.step(own_action)
         except Exception as error:  # whatever an environment raises
             raise TrainingError(f"{self._name}: step raised {_told(error)}") from error
         try:
-            number = float(reward)
+            gain = float(reward)
         except (TypeError, ValueError):
             raise TrainingError(f"{self._name}: its reward is {_shown(reward)}, not a number") from None
-        if not abs(number) <= _LARGEST:  # so said, NaN is refused too
+        if not abs(gain) <= _LARGEST:  # written so, it refuses NaN too
             raise TrainingError(
-                f"{self._name}: its reward is {number}, which nothing can be learnt from; it must be finite in float32"
+                f"{self._name}: its reward is {gain}, which nothing can be learnt from; it must be finite in float32"
             )
         for name, flag in (("terminated", terminated), ("truncated", truncated)):
             if not isinstance(flag, bool | np.bool_):
                 raise TrainingError(f"{self._name}: its {name} is {_shown(flag)}, not true or false")
-        return self._checked(observation), number, bool(terminated), bool(truncated)
+        return self._checked(observation), gain, bool(terminated), bool(truncated)
 
     def close(self) -> None:
-        """Give back what the environment holds. If it cannot, nothing is lost, and what went wrong before is told."""
+        """Close the environment; an exception it raises is ignored, so that an earlier one is what the user sees."""
         with contextlib.suppress(Exception):  # whatever an environment raises
             self._made.close()
 
@@ -63,8 +67,8 @@ class Environment:
             return int(space.start) + int(action)
         numbers = np.asarray(action)
         if not np.isfinite(numbers).all():
-            found = numbers[~np.isfinite(numbers)][0]
-            raise TrainingError(f"the policy's action is {found}; training has diverged, try a smaller learning_rate")
+            bad = numbers[~np.isfinite(numbers)][0]
+            raise TrainingError(f"the policy's action is {bad}; training has diverged, try a smaller learning_rate")
         if choices:  # equal intervals of [-1, 1], see Workload.action_size
             return int(space.start) + min(int((float(numbers[0]) + 1) / 2 * choices), choices - 1)
         return (space.low + (numbers + 1) / 2 * (space.high - space.low)).astype(space.dtype)
@@ -72,26 +76,26 @@ class Environment:
     def _checked(self, observation: Any) -> NDArray[Any]:
         stated = self._workload.observation
         try:
-            found = np.asarray(observation)
+            array = np.asarray(observation)
         except (TypeError, ValueError) as error:
             raise TrainingError(f"{self._name}: an observation is no array of numbers: {_told(error)}") from None
-        if found.dtype.kind not in "fiub":
-            raise TrainingError(f"{self._name}: an observation has the dtype {found.dtype}, which is not of numbers")
-        if stated.dtype == "uint8" and not np.can_cast(found.dtype, np.uint8):
+        if array.dtype.kind not in "fiub":
+            raise TrainingError(f"{self._name}: an observation has the dtype {array.dtype}, which is not of numbers")
+        if stated.dtype == "uint8" and not np.can_cast(array.dtype, np.uint8):
             raise TrainingError(
-                f"{self._name}: an observation has the dtype {found.dtype}, which uint8 does not hold; "
+                f"{self._name}: an observation has the dtype {array.dtype}, which uint8 does not hold; "
                 'the workload can say dtype = "float32"'
             )
-        if found.shape != stated.stacked:
+        if array.shape != stated.stacked:
             raise TrainingError(
-                f"{self._name}: an observation has the shape {list(found.shape)}, the workload says "
+                f"{self._name}: an observation has the shape {list(array.shape)}, the workload says "
                 f"{list(stated.stacked)}"
             )
         with np.errstate(over="ignore"):
-            kept = found.astype(stated.dtype)  # a copy: an environment may show the same array again
-        if found.dtype.kind == "f" and not np.isfinite(kept).all():
-            held = found[~np.isfinite(kept)][0]
-            raise TrainingError(f"{self._name}: an observation holds {held}, which is not finite in float32")
+            kept = array.astype(stated.dtype)  # a copy: an environment may show the same array again
+        if array.dtype.kind == "f" and not np.isfinite(kept).all():
+            bad = array[~np.isfinite(kept)][0]
+            raise TrainingError(f"{self._name}: an observation holds {bad}, which is not finite in float32")
         return kept
 
     def _check_spaces(self) -> None:
@@ -113,15 +117,15 @@ class Environment:
             )
         shape = self._made.observation_space.shape
         if shape != self._workload.observation.stacked:
-            told = list(self._workload.observation.stacked)
+            stated = list(self._workload.observation.stacked)
             raise TrainingError(
-                f"{self._name}: observations have the shape {list(shape or ())}, the workload says {told}"
+                f"{self._name}: observations have the shape {list(shape or ())}, the workload says {stated}"
             )
 
 
 def _make(workload: Workload) -> Any:
     try:
-        import gymnasium  # noqa: PLC0415  # a heavy library, for whoever trains
+        import gymnasium  # noqa: PLC0415  # heavy, and needed only to train
     except ModuleNotFoundError:
         raise TrainingError(f"environments need the package gymnasium; {INSTALL}") from None
     # Box2D's bindings warn when they are loaded, and crash the process where warnings are errors.
@@ -150,7 +154,7 @@ def _make(workload: Workload) -> Any:
 
 
 def _lacks(environment: str, error: ModuleNotFoundError) -> str:
-    """Which module an environment lacks, and what to do about it. gymnasium hides the first error behind its own."""
+    """The module that an environment lacks, and the remedy. gymnasium hides the first error behind its own."""
     cause = error.__cause__ if isinstance(error.__cause__, ModuleNotFoundError) else error
     missing, (own, colon, _) = cause.name or "", environment.partition(":")
     if colon and missing and (own == missing or own.startswith(f"{missing}.")):
@@ -163,7 +167,7 @@ def _lacks(environment: str, error: ModuleNotFoundError) -> str:
 
 
 def _atari(workload: Workload) -> Any:
-    """The usual preprocessing: up to 30 no-ops first, every 4th frame, the maximum of two, 84x84 in gray."""
+    """Atari with the preprocessing of [Mnih2015]: up to 30 no-ops, every 4th frame, maximum of two, 84x84 in gray."""
     import gymnasium  # noqa: PLC0415
 
     try:
@@ -188,11 +192,11 @@ def _stacked(made: Any, workload: Workload) -> Any:
 
 
 def _told(error: Exception) -> str:
-    """An error in one line."""
+    """An error's type and message in one line."""
     words = " ".join(str(error).split())
     return f"{type(error).__name__}: {words[:300]}" if words else type(error).__name__
 
 
 def _shown(value: object) -> str:
-    """A value in one line."""
+    """A value in one line, cut where it is long."""
     return " ".join(repr(value).split())[:80]

@@ -1,9 +1,9 @@
-"""What goes wrong in training, each as a sentence for whoever started it."""
+"""Errors of training, each a sentence for the user who started it."""
 
 
 class TrainingError(Exception):
-    """Training cannot begin or go on; the message says why, and what to do."""
+    """Training that cannot begin or go on; the message says why, and what to do."""
 
 
 class WorkloadError(TrainingError):
-    """A workload cannot be used; the message has a sentence for each reason, a line each."""
+    """A workload that cannot be used; the message has a line for each reason."""

@@ -1,8 +1,8 @@
-"""What every learner does: gradient steps on weighted batches, new priorities, target networks, actions.
+"""The base of every learner: gradient steps on weighted batches, new priorities, target networks, actions.
 
-A gradient step is a row of *phases*, such as critic, then policy. Each has a loss that is a mean over the rows of the
-batch, and the networks that follow its gradient. So the gradient of a batch is the mean of those of its equal parts,
-which is all that learners in parallel need (``parallel.py``).
+A gradient step is a sequence of *phases*, such as critic, then policy. Each has a loss that is a mean over the rows of
+the batch, and the network that follows its gradient. So the gradient of a batch is the mean of those of its equal
+parts, which is all that learners in parallel need (``parallel.py``).
 """
 
 import copy
@@ -23,14 +23,14 @@ Rows = dict[str, Tensor]
 
 
 class Phase(NamedTuple):
-    """``loss`` of rows is (a scalar, the TD errors ``[B]`` or None); ``network`` is trained by it."""
+    """A loss and the ``network`` it trains; ``loss`` of rows is (a scalar, the TD errors ``[B]`` or None)."""
 
     network: str
     loss: Callable[[Rows], tuple[Tensor, Tensor | None]]
 
 
 class Stepped(NamedTuple):
-    """What a gradient step found: |TD error| of each row ``[B]`` float32 before the step, and the loss by phase."""
+    """Results of a gradient step: |TD error| of each row ``[B]`` float32 before the step, and the loss by phase."""
 
     priorities: NDArray[np.float32]
     losses: dict[str, float]
@@ -39,8 +39,8 @@ class Stepped(NamedTuple):
 class Learner(ABC):
     """Networks, their targets and their optimizers, for one workload.
 
-    ``device`` "cpu" or "cuda"; ``compiled`` passes the networks through torch.compile, which needs a C++ compiler. How
-    many threads torch takes is set for the whole process: ``torch.set_num_threads``.
+    ``device`` "cpu" or "cuda"; ``compiled`` passes the networks through torch.compile, which needs a C++ compiler.
+    torch's threads are set for the whole process: ``torch.set_num_threads``.
     """
 
     def __init__(self, workload: Workload, *, seed: int = 0, device: str = "cpu", compiled: bool = False) -> None:
@@ -67,11 +67,11 @@ class Learner(ABC):
 
     @abstractmethod
     def _phases(self) -> tuple[Phase, ...]:
-        """Of the next gradient step, in order."""
+        """Phases of the next gradient step, in order."""
 
     @abstractmethod
-    def td_errors(self, rows: Rows) -> Tensor:
-        """r + gamma * (value of what follows) - Q(s, a), with the other sign: Q - target, ``[B]`` (seed 0, Eq. 1)."""
+    def _errors(self, rows: Rows) -> Tensor:
+        """TD errors ``[B]``, or ``[2, B]`` of two critics; the targets carry no gradient."""
 
     @abstractmethod
     def _greedy(self, observations: Tensor) -> Tensor:
@@ -79,13 +79,20 @@ class Learner(ABC):
 
     @abstractmethod
     def _explored(self, actions: NDArray[Any], explore: float, rng: np.random.Generator) -> NDArray[Any]:
-        """Those actions, strayed from by ``explore``."""
+        """Actions ``[A, ..]`` that explore around ``actions`` as far as ``explore`` says."""
 
     def _noise(self, batch: int) -> Rows:
         """Random numbers ``[B, ...]`` that the losses of a step take; none here."""
         return {}
 
     # What a caller uses
+
+    def td_errors(self, rows: Rows) -> Tensor:
+        """Q(s, a) - (r + gamma * value of what follows) ``[B]``, the negative of [Zhang2021, Eq. 1].
+
+        Of two critics, each row's error that is larger by size [Fujimoto2020].
+        """
+        return _larger(self._errors(rows))
 
     def act(self, observations: NDArray[Any], explore: float, rng: np.random.Generator | None) -> NDArray[Any]:
         """Actions for observations ``[A, *shape]``; ``explore`` 0 (or no ``rng``) asks for the policy alone."""
@@ -95,27 +102,26 @@ class Learner(ABC):
         return actions if rng is None else self._explored(actions, explore, rng)
 
     def priorities(self, transitions: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """|TD error| of transitions ``[n, ...]``, as an actor computes it before it inserts them."""
+        """|TD error| ``[n]`` of transitions ``[n, ...]``, as an actor computes it before it inserts them."""
         with torch.no_grad():
-            errors = self.td_errors(self.rows(transitions, None))
-        found: NDArray[np.float32] = errors.abs().cpu().numpy()
-        return found
+            errors: NDArray[np.float32] = self.td_errors(self.rows(transitions, None)).abs().cpu().numpy()
+        return errors
 
     def step(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any]) -> Stepped:
-        """One gradient step on a batch ``[B, ...]`` with importance weights ``[B]``."""
+        """Take one gradient step on a batch ``[B, ...]`` with importance weights ``[B]``."""
         rows, losses, errors = self.rows(transitions, weights), dict[str, float](), torch.empty(0)
         for phase in self._phases():
-            gradients, loss, found = self.gradients(phase, rows)
+            gradients, loss, new_errors = self.gradients(phase, rows)
             self.apply(phase, gradients)
             losses[phase.network] = float(loss)
-            errors = errors if found is None else found
+            errors = errors if new_errors is None else new_errors
         self.finish()
         return Stepped(errors.abs().cpu().numpy(), losses)
 
     # The parts of a gradient step, for learners in parallel
 
     def rows(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any] | None) -> Rows:
-        """A batch on the device, with its weights (1 where there are none) and all noise its losses take."""
+        """The batch on the device, with its weights (1 by default) and all random numbers that its losses take."""
         parts = {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in transitions.items()}
         parts["weights"] = torch.ones(len(parts["reward"])) if weights is None else torch.from_numpy(weights)
         parts |= self._noise(len(parts["reward"]))
@@ -126,15 +132,15 @@ class Learner(ABC):
         return {name: part.to(self.device) for name, part in parts.items()}
 
     def phases(self) -> tuple[Phase, ...]:
-        """Of the next gradient step, in order."""
+        """Phases of the next gradient step, in order."""
         return self._phases()
 
     def gradients(self, phase: Phase, rows: Rows) -> tuple[tuple[Tensor, ...], Tensor, Tensor | None]:
         """(gradient of each parameter of the phase's network, loss, TD errors ``[B]`` or None); nothing changes."""
         loss, errors = phase.loss(rows)
         parameters = tuple(self.networks[phase.network].parameters())
-        found = torch.autograd.grad(loss, parameters)
-        return found, loss.detach(), None if errors is None else errors.detach()
+        gradients = torch.autograd.grad(loss, parameters)
+        return gradients, loss.detach(), None if errors is None else errors.detach()
 
     def apply(self, phase: Phase, gradients: tuple[Tensor, ...]) -> None:
         """Clip the gradients and let the phase's optimizer take a step along them."""
@@ -146,7 +152,7 @@ class Learner(ABC):
         self.optimizers[phase.network].step()
 
     def finish(self) -> None:
-        """Count the step, and move the targets where it is their turn."""
+        """Count the step, and move the targets if ``target_interval`` says so."""
         self.steps += 1
         settings = self.workload.learner
         if self.steps % settings.target_interval == 0:
@@ -167,7 +173,7 @@ class Learner(ABC):
         return state_of(self.networks)
 
     def load_weights(self, weights: Mapping[str, Any]) -> None:
-        """Take fetched weights, as an actor does: its targets are what it acts by."""
+        """Take fetched weights, as an actor does, for its networks and targets alike."""
         self.networks.load_state_dict(weights)
         self.move_targets(1.0)
 
@@ -176,7 +182,7 @@ class Learner(ABC):
         return {
             "networks": state_of(self.networks),
             "targets": state_of(self.targets),
-            "optimizers": copy.deepcopy({name: found.state_dict() for name, found in self.optimizers.items()}),
+            "optimizers": copy.deepcopy({name: each.state_dict() for name, each in self.optimizers.items()}),
             "generator": self.generator.get_state(),
             "steps": self.steps,
         }
@@ -195,14 +201,19 @@ class Learner(ABC):
         rate = (settings.policy_learning_rate if name == "policy" else 0.0) or settings.learning_rate
         return torch.optim.Adam(self.networks[name].parameters(), rate, fused=True)
 
+    def _critic_loss(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """(weighted loss of the TD errors, summed over critics, and the errors ``[B]`` that priorities come from)"""
+        errors = self._errors(rows)
+        return errors.dim() * self._weighted(errors, rows), _larger(errors)
+
     def _following(self, rows: Rows, value: Tensor) -> Tensor:
         """r + gamma * value ``[B]``; an episode that terminated has nothing to follow, a truncated one has."""
         return rows["reward"] + self.workload.learner.gamma * value * ~rows["terminated"]
 
     def _weighted(self, errors: Tensor, rows: Rows) -> Tensor:
-        """mean of w * loss(TD error) over errors ``[.., B]``, a scalar (seed 0, Eq. 3).
+        """Mean of w * loss(TD error) over errors ``[.., B]``, a scalar [Zhang2021, Eq. 3].
 
-        The one place where importance weights act.
+        Importance weights act nowhere else.
         """
         if self.workload.learner.loss == "huber":
             each = nn.functional.huber_loss(errors, torch.zeros_like(errors), reduction="none")
@@ -211,13 +222,15 @@ class Learner(ABC):
         return (rows["weights"] * each).mean()
 
 
-def larger(errors: Tensor) -> Tensor:
-    """Of the TD errors ``[2, B]`` of two critics, each row's larger one by size, ``[B]`` (Fujimoto et al. 2020)."""
+def _larger(errors: Tensor) -> Tensor:
+    """TD errors ``[B]`` as they are; of ``[2, B]``, each row's larger one by size, ``[B]``."""
+    if errors.dim() == 1:
+        return errors
     first, second = errors
     return torch.where(first.abs() >= second.abs(), first, second)
 
 
 def strayed(actions: NDArray[Any], explore: float, rng: np.random.Generator) -> NDArray[Any]:
-    """Numbers ``[A, size]`` with Gaussian noise of that deviation, kept in [-1, 1]."""
+    """Actions ``[A, size]`` with Gaussian noise of deviation ``explore``, clipped to [-1, 1]."""
     noise = rng.standard_normal(actions.shape) * explore
     return np.clip(actions + noise, -1, 1).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The serial training loop: seed 0's Algorithm 1, one iteration at a time."""
+"""The serial training loop [Zhang2021, Alg. 1], one iteration at a time."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -19,7 +19,8 @@ from .workload import Workload
 class SerialLoop:
     """A workload's actors, learner and buffer, all in the thread that calls.
 
-    ``contestant`` and ``fanout`` name the tree; ``seed`` decides everything on one thread of a CPU.
+    ``contestant`` names the tree's implementation; ``seed`` decides everything on one thread of a CPU. Raises
+    TrainingError where tree, environments or memory cannot be had.
     """
 
     def __init__(
@@ -44,24 +45,28 @@ class SerialLoop:
             needed = replay.capacity * layout.record_bytes / 1e9
             raise TrainingError(f"{replay.capacity:,} records take {needed:,.1f} GB, which are not to be had") from None
         self.learner = algorithms.make(workload, seed=seed, device=device, compiled=compiled)
-        # Weights that are fetched at each step need no copy: actors act by the learner's own.
+        # Weights that are fetched at each step need no copy: actors then use the learner's own.
         self._policy = self.learner
         if workload.actors.sync_interval > 1:
             self._policy = algorithms.make(workload, seed=seed, device=device, compiled=compiled)
         self._rng = np.random.default_rng([seed, TRAINING])
         self._actors = [Actor(workload, number, seed) for number in range(workload.actors.count)]
-        self._drawn: deque[Batch] = deque()
+        # Invariant: from the first gradient step on, D batches lie ready between iterations, the oldest first.
+        self._sampled: deque[Batch] = deque()
         self.step = 0
         self.updates = 0
         self.losses: dict[str, float] = {}
 
     def advance(self) -> Episode | None:
-        """One iteration: a step of the actor whose turn it is, and a gradient step when one is due."""
-        number = self.step % len(self._actors)
-        if self._policy is not self.learner and number == 0 and self._is_sync_due():
+        """Run one iteration: a step of the next actor, and a gradient step when one is due.
+
+        Returns the episode that ended with it. TrainingError when training has diverged.
+        """
+        turn = self.step % len(self._actors)
+        if self._policy is not self.learner and turn == 0 and self._is_sync_due():
             self._policy.load_weights(self.learner.weights())
         at_random = self.step < self.workload.exploration.random_steps
-        inserted, episode = self._actors[number].step(self._policy, explore_at(self.workload, self.step), at_random)
+        inserted, episode = self._actors[turn].step(self._policy, explore_at(self.workload, self.step), at_random)
         try:
             if inserted:
                 self.buffer.insert(*inserted)
@@ -73,18 +78,18 @@ class SerialLoop:
         return episode
 
     def is_update_due(self) -> bool:
-        """Whether the step just taken is followed by a gradient step: every update_interval-th, after the start."""
+        """Whether a gradient step follows the step just taken: every update_interval-th does, from the start on."""
         settings = self.workload.learner
         return self.step % settings.update_interval == 0 and self.step >= settings.learning_starts
 
     def beta(self) -> float:
-        """The exponent of the importance weights by now."""
+        """The exponent of the importance weights at this step."""
         replay = self.workload.replay
         done = min(1.0, self.step / self.workload.steps)
         return replay.beta + ((replay.beta_end or replay.beta) - replay.beta) * done
 
     def close(self) -> None:
-        """Give back the environments."""
+        """Close the actors' environments."""
         for actor in self._actors:
             actor.close()
 
@@ -92,16 +97,16 @@ class SerialLoop:
         return (self.step // len(self._actors)) % self.workload.actors.sync_interval == 0
 
     def _update(self) -> None:
-        """A gradient step on the oldest batch drawn; D more lie ready behind it, drawn by priorities of then."""
-        while len(self._drawn) <= self.workload.replay.presampled:
-            self._drawn.append(self.buffer.sample(self.workload.learner.batch, self.beta(), self._rng))
-        batch = self._drawn.popleft()
-        found = self.learner.step(batch.rows, batch.weights)
-        self.buffer.update_priorities(batch.sequence, found.priorities)
-        self.updates, self.losses = self.updates + 1, found.losses
+        """Take a gradient step on the oldest presampled batch, with priorities as they were when it was sampled."""
+        while len(self._sampled) <= self.workload.replay.presampled:
+            self._sampled.append(self.buffer.sample(self.workload.learner.batch, self.beta(), self._rng))
+        batch = self._sampled.popleft()
+        stepped = self.learner.step(batch.rows, batch.weights)
+        self.buffer.update_priorities(batch.sequence, stepped.priorities)
+        self.updates, self.losses = self.updates + 1, stepped.losses
 
     def identity(self) -> dict[str, Any]:
-        """What a run must share with a state to take it up."""
+        """The settings that a run must share with a state in order to resume from it."""
         return {"workload": asdict(self.workload), "contestant": self.contestant, "seed": self.seed}
 
     def state_dict(self) -> dict[str, Any]:
@@ -112,7 +117,7 @@ class SerialLoop:
             "buffer": self.buffer.state_dict(),
             "rng": self._rng.bit_generator.state,
             "actors": [actor.state_dict() for actor in self._actors],
-            "drawn": [(batch.rows, batch.weights, batch.sequence) for batch in self._drawn],
+            "drawn": [(batch.rows, batch.weights, batch.sequence) for batch in self._sampled],
             "step": self.step,
             "updates": self.updates,
             "losses": self.losses,
@@ -127,5 +132,5 @@ class SerialLoop:
         self._rng.bit_generator.state = state["rng"]
         for actor, saved in zip(self._actors, state["actors"], strict=True):
             actor.load_state_dict(saved)
-        self._drawn = deque(Batch(*parts) for parts in state["drawn"])
+        self._sampled = deque(Batch(*parts) for parts in state["drawn"])
         self.step, self.updates, self.losses = int(state["step"]), int(state["updates"]), dict(state["losses"])

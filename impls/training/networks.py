@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from .sizes import CONVOLUTIONS, convolutions
 from .workload import Workload
 
-_LOG_DEVIATION = (-5.0, 2.0)  # bounds of a Gaussian policy's, outside of which its gradients vanish or blow up
+_LOG_DEVIATION = (-5.0, 2.0)  # bounds of a Gaussian policy's, outside of which its gradients vanish or explode
 
 
 def dense(sizes: tuple[int, ...]) -> nn.Sequential:
@@ -22,7 +22,7 @@ def dense(sizes: tuple[int, ...]) -> nn.Sequential:
 
 
 class Features(nn.Module):
-    """Observations ``[B, *shape]`` to ``[B, outputs]``: as they are in a row, or through the convolutions."""
+    """Features ``[B, outputs]`` of observations ``[B, *shape]``: flattened, or through the convolutions."""
 
     def __init__(self, workload: Workload) -> None:
         super().__init__()
@@ -38,16 +38,16 @@ class Features(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Flatten())
 
     def forward(self, observations: Tensor) -> Tensor:
-        """``[B, *shape]`` to ``[B, outputs]``."""
+        """Features ``[B, outputs]`` of observations ``[B, *shape]``."""
         if self._scale != 1.0:
             observations = observations.float() * self._scale
         return cast(Tensor, self.layers(observations))
 
 
 class ActionValues(nn.Module):
-    """Observations ``[B, *shape]`` to the value of each action, ``[B, A]``.
+    """Values ``[B, A]`` of all actions for observations ``[B, *shape]``.
 
-    Dueling: V + advantage - mean advantage, of two heads on the last hidden layer.
+    Dueling: V + advantage - mean advantage, of two heads on the last hidden layer [Wang2016, Eq. 9].
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -57,7 +57,7 @@ class ActionValues(nn.Module):
         self.dense = dense((self.features.outputs, *hidden, actions + (1 if self._dueling else 0)))
 
     def forward(self, observations: Tensor) -> Tensor:
-        """``[B, A]``."""
+        """Values ``[B, A]`` for observations ``[B, *shape]``."""
         outputs = cast(Tensor, self.dense(self.features(observations)))
         if not self._dueling:
             return outputs
@@ -74,7 +74,7 @@ class Critic(nn.Module):
         self.dense = dense((self.features.outputs + workload.action_size, *workload.network.hidden, 1))
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """``[B]``."""
+        """Values ``[B]`` of observations ``[B, *shape]`` and actions ``[B, A]``."""
         both = torch.cat((self.features(observations), actions), 1)
         return cast(Tensor, self.dense(both)).squeeze(1)
 
@@ -87,12 +87,12 @@ class TwinCritic(nn.Module):
         self.first, self.second = Critic(workload), Critic(workload)
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """``[2, B]``."""
+        """Values ``[2, B]`` of observations ``[B, *shape]`` and actions ``[B, A]``."""
         return torch.stack((self.first(observations, actions), self.second(observations, actions)))
 
 
 class Policy(nn.Module):
-    """Observations ``[B, *shape]`` to actions ``[B, A]`` in (-1, 1)."""
+    """Actions ``[B, A]`` in (-1, 1) for observations ``[B, *shape]``."""
 
     def __init__(self, workload: Workload) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Policy(nn.Module):
         self.dense = dense((self.features.outputs, *workload.network.hidden, workload.action_size))
 
     def forward(self, observations: Tensor) -> Tensor:
-        """``[B, A]``."""
+        """Actions ``[B, A]`` for observations ``[B, *shape]``."""
         return cast(Tensor, self.dense(self.features(observations))).tanh()
 
 
@@ -134,10 +134,10 @@ class Temperature(nn.Module):
         self.log = nn.Parameter(torch.tensor(math.log(start)))
 
     def forward(self) -> Tensor:
-        """A scalar above 0."""
+        """The temperature, a scalar above 0."""
         return self.log.exp()
 
 
 def state_of(module: nn.Module) -> dict[str, Any]:
-    """A copy of its weights."""
+    """A copy of a module's weights, by name."""
     return {name: value.detach().clone() for name, value in module.state_dict().items()}

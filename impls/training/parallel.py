@@ -1,9 +1,9 @@
 """Learners in parallel as a primitive: sub-gradients of parts of a batch, averaged by a parameter server.
 
 A batch of B rows is cut into L equal parts. Every loss is a mean over rows, so the mean of the parts' gradients is the
-gradient of the batch, up to rounding. What runs the learners at once (threads, processes, devices) is left to
-``run``: it takes L calls and returns their results in order; the default makes them one after the other, which times
-the work of each alone.
+gradient of the batch, up to rounding. ``run`` decides how the learners run at once (threads, processes, devices): it
+takes L calls and returns their results in order; the default makes them one after the other, which times the work of
+each alone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +18,7 @@ from .learner import Learner, Phase, Rows, Stepped
 
 Gradients = tuple[Tensor, ...]
 Found = tuple[Gradients, Tensor, Tensor | None]
+"""Result of ``Learner.gradients``: gradients, loss, TD errors ``[B / L]`` or None."""
 Run = Callable[[Sequence[Callable[[], Found]]], list[Found]]
 
 
@@ -27,9 +28,9 @@ def in_turn(calls: Sequence[Callable[[], Found]]) -> list[Found]:
 
 
 class ParameterServer:
-    """``server`` holds the weights and the optimizers, ``workers`` (L of the same workload) compute sub-gradients.
+    """A learner's step by L ``workers`` of the same workload; ``server`` keeps the weights and the optimizers.
 
-    After each phase the workers are given the server's weights.
+    After each phase the workers receive the server's weights. ValueError without workers.
     """
 
     def __init__(self, server: Learner, workers: Sequence[Learner], run: Run = in_turn) -> None:
@@ -40,21 +41,22 @@ class ParameterServer:
             worker.load_state_dict(server.state_dict())
 
     def step(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any]) -> Stepped:
-        """One gradient step on a batch ``[B, ...]``, as ``Learner.step``'s. ValueError if L does not divide B."""
+        """Take one gradient step on a batch ``[B, ...]``, as ``Learner.step``. ValueError if L does not divide B."""
         count = len(self._workers)
         if len(weights) % count:
             raise ValueError(f"a batch of {len(weights)} rows cannot be cut into {count} equal parts")
-        # The noise is drawn once, for the whole batch: the parts then see what the batch would have seen.
+        # The noise is sampled once, for the whole batch, so that the parts see what the batch would have seen.
         parts = cut(self._server.rows(transitions, weights), count)
         losses, errors = dict[str, float](), torch.empty(0)
         for phase in self._server.phases():
-            found = self._run(
+            # Invariant: every worker's networks and targets equal the server's.
+            results = self._run(
                 [_call(worker, phase.network, part) for worker, part in zip(self._workers, parts, strict=True)]
             )
-            self._server.apply(phase, average([gradients for gradients, _, _ in found]))
-            losses[phase.network] = float(torch.stack([loss for _, loss, _ in found]).mean())
-            if found[0][2] is not None:
-                errors = torch.cat([part for _, _, part in found if part is not None])
+            self._server.apply(phase, average([gradients for gradients, _, _ in results]))
+            losses[phase.network] = float(torch.stack([loss for _, loss, _ in results]).mean())
+            if results[0][2] is not None:
+                errors = torch.cat([part for _, _, part in results if part is not None])
             self._hand_out(phase)
         self._server.finish()
         for worker in self._workers:
@@ -84,17 +86,17 @@ def average(gradients: Sequence[Gradients]) -> Gradients:
 
 
 def average_weights(states: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None = None) -> dict[str, Tensor]:
-    """The weighted mean of k models' weights (seed 4, section 5.2), each the same ``shares`` by default.
+    """The weighted mean of k models' weights [Zhang2022, section 5.2], by default with equal ``shares``.
 
-    ValueError for no models, or for models that do not have the same weights.
+    ValueError for no models, models whose weights differ in name, or another number of shares.
     """
     if not states or any(set(state) != set(states[0]) for state in states):
         raise ValueError("models to be averaged must have the same weights, and there must be one at least")
     parts = np.full(len(states), 1 / len(states)) if shares is None else np.asarray(shares) / np.sum(shares)
     if len(parts) != len(states):
         raise ValueError(f"{len(parts)} shares for {len(states)} models")
-    found = {name: torch.zeros_like(value) for name, value in states[0].items()}
+    mean = {name: torch.zeros_like(value) for name, value in states[0].items()}
     for share, state in zip(parts, states, strict=True):
         for name, value in state.items():
-            found[name] += value * float(share)
-    return found
+            mean[name] += value * float(share)
+    return mean

@@ -1,4 +1,4 @@
-"""Workload files: TOML, read strictly, with everything that is wrong told at once.
+"""Workload files: TOML, read strictly, with everything that is wrong reported at once.
 
     name = "mine"
     environment = "CartPole-v1"
@@ -30,11 +30,11 @@ from .workload import CONTINUOUS, Workload
 
 KIND = "workload"
 _MOST_CHANNELS = 16  # as many as frames can be stacked
-_STORED_PER_FRAME = 8  # an insert repeats the frames before it, here an eighth of it at most
+_STORED_PER_FRAME = 8  # least records of an insert for each frame that it repeats
 
 
 def _build(data: Mapping[str, Any]) -> tuple[Workload | None, Faults]:
-    """(workload, nothing), or (None, all that is wrong). UnreadableError for no data."""
+    """(workload, no faults), or (None, all faults). UnreadableError for no data."""
     if not data:
         raise UnreadableError("is empty: a workload has a name, an environment and an algorithm at least")
     reader = _Reader()
@@ -48,30 +48,30 @@ names, path_of, parse = _FILES.names, _FILES.path_of, _FILES.parse
 
 
 def load(name: str | Path) -> Workload:
-    """The shipped workload of that name, or that of a file. WorkloadError with everything that is wrong."""
+    """The shipped workload of that name, or the one in a file. WorkloadError with everything that is wrong."""
     return _FILES.load(path_of(name))
 
 
 def faults_of(workload: Workload) -> list[str]:
-    """All that reading such a workload from a file would find wrong: sentences, for one that a program changed."""
+    """All faults that reading such a workload from a file would report, for one that a program changed."""
     _, faults = _build(_stated(workload))
     return [f"[{path[0]}] {sentence}" if len(path) > 1 else sentence for path, sentence in faults]
 
 
 def _stated(table: Any) -> dict[str, Any]:
-    """What a file would say; a default may be outside the range of what can be stated."""
-    found: dict[str, Any] = {}
+    """The keys that a file would state; defaults are left out, because some lie outside their key's range."""
+    stated: dict[str, Any] = {}
     for field in dataclasses.fields(table):
         value = getattr(table, field.name)
         if dataclasses.is_dataclass(value):
-            found[field.name] = _stated(value)
+            stated[field.name] = _stated(value)
         elif value != field.default:
-            found[field.name] = list(value) if isinstance(value, tuple) else value
-    return found
+            stated[field.name] = list(value) if isinstance(value, tuple) else value
+    return stated
 
 
 class _Reader(Reader):
-    """Reads numbers in their ranges, as the fields of ``Workload`` state them."""
+    """Reads numbers and checks the ranges that the fields of ``Workload`` state."""
 
     def value(self, field: Field, value: Any, path: KeyPath) -> Any:
         rules = field.metadata
@@ -105,7 +105,7 @@ class _Reader(Reader):
 
 
 def _between(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
-    """What is wrong between keys that may each be right."""
+    """Faults between keys that may each be right."""
     action, learner, replay = workload.action, workload.learner, workload.replay
     if (action.choices > 0) == (action.size > 0):
         yield ("action",), "[action] has either choices or size"
@@ -131,7 +131,7 @@ def _between(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _of_frames(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
-    """What is wrong with how observations are shown and stored."""
+    """Faults between the shape of observations, the network and local storage."""
     seen, storage = workload.observation, workload.actors.local_storage
     if workload.network.kind == "convolution" and len(seen.stacked) != 3:
         yield ("network", "kind"), "a convolution takes observations of 3 dimensions, frames included"

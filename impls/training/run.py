@@ -1,4 +1,4 @@
-"""A run of the serial loop from its first step, or from its checkpoint, to its last: curve, checkpoints, live line.
+"""A run of the serial loop from its first step, or from its checkpoint, to its last: curve, checkpoints, progress.
 
 A run is a folder:
 
@@ -7,10 +7,10 @@ A run is a folder:
     episodes.csv     one line a training episode: steps, score, length
     checkpoint.pt    the state to resume from
     best.pt          the weights of the evaluation with the highest mean, the latest of equals
-    summary.json     what came of it, once it is done
+    summary.json     the results, once it is done
 
 The files of a resumed run are first cut to what they were at its checkpoint, and then grow as if nothing had happened.
-A folder is one run's alone: it is held by its file .lock for as long as the run goes on.
+A folder belongs to one run: its file .lock is locked for as long as the run goes on.
 """
 
 import json
@@ -47,20 +47,24 @@ RECENT = 20  # training episodes whose mean the live line shows
 
 @dataclass(frozen=True)
 class Plan:
-    """How a run is done; none of it changes what is learnt."""
+    """Folder, checkpoints, tests and progress of a run; none of it changes what is learned."""
 
     folder: Path
     checkpoint_every: int = 10_000
     test_episodes: int = 100
-    live: bool = True  # how far it has come is shown: a bar in a terminal, elsewhere a line now and then
+    live: bool = True  # progress is shown: a bar in a terminal, elsewhere a line now and then
     clock: Callable[[], float] = time.monotonic  # of those lines
 
 
 class Log:
-    """A CSV file that grows by whole lines, and can be cut back to where it was."""
+    """A CSV file that grows by whole lines, and can be cut back to ``length`` bytes when it is opened again.
+
+    TrainingError where it cannot be written, or is shorter than that.
+    """
 
     def __init__(self, path: Path, columns: tuple[str, ...], length: int | None = None) -> None:
         self._path, self._columns = path, columns
+        # Invariant: the file ends with a whole line, and its position is its end.
         try:
             if length is None:
                 self._file = path.open("wb", buffering=0)
@@ -76,7 +80,7 @@ class Log:
         self._append(",".join(_cell(row[name]) for name in self._columns))
 
     def saved(self) -> int:
-        """Put all lines on the disk; returns their bytes."""
+        """Flush all lines to the disk; returns their bytes."""
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
@@ -84,24 +88,24 @@ class Log:
         return self._file.tell()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; no line can be added afterwards."""
         self._file.close()
 
     def _append(self, line: str) -> None:
-        given, before = f"{line}\n".encode(), self._file.tell()
+        encoded, before = f"{line}\n".encode(), self._file.tell()
         try:
-            if self._file.write(given) < len(given):
+            if self._file.write(encoded) < len(encoded):
                 self._file.truncate(before)
                 raise self._unwritten("a part of a line")
         except OSError as error:
             raise self._unwritten(error.strerror) from None
 
     def _cut(self, length: int) -> None:
-        held = self._file.seek(0, os.SEEK_END)
-        if held < length:
+        size = self._file.seek(0, os.SEEK_END)
+        if size < length:
             self._file.close()
             raise TrainingError(
-                f"{self._path}: holds {held:,} bytes, its checkpoint says at least {length:,}; put the file back, or "
+                f"{self._path}: holds {size:,} bytes, its checkpoint says at least {length:,}; put the file back, or "
                 "begin again in another folder with --out"
             )
         self._file.truncate(length)
@@ -114,14 +118,14 @@ class Log:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Hold a folder. TrainingError if another run does; one that was killed holds nothing."""
+    """Lock a folder while the context lasts. TrainingError if another run has it; a killed run's lock is gone."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / ".lock").open("wb")
     except OSError as error:
         raise TrainingError(f"{folder}: cannot be made or written ({error.strerror})") from None
     with file:
-        with suppress(ModuleNotFoundError):  # where there are no such locks, nobody is kept out
+        with suppress(ModuleNotFoundError):  # without such locks, no other run is kept out
             import fcntl  # noqa: PLC0415  # not on every system
 
             try:
@@ -140,7 +144,10 @@ def _cell(value: Any) -> str:
 
 
 class Run:
-    """One run; ``resume`` takes it up from the checkpoint in its folder, otherwise the folder must hold none."""
+    """One run; ``resume`` goes on from the checkpoint in its folder, otherwise the folder must have none.
+
+    TrainingError for a folder that does not fit that, or a checkpoint of another run.
+    """
 
     def __init__(self, loop: SerialLoop, plan: Plan, resume: bool = False) -> None:
         self._loop, self._plan, self._workload = loop, plan, loop.workload
@@ -150,14 +157,14 @@ class Run:
         self._points: list[list[float]] = []  # step, updates, mean score of each evaluation
         self._recent: list[float] = []
         self._episodes = 0
-        self._held = ExitStack()
-        self._held.callback(loop.close)
+        self._resources = ExitStack()
+        self._resources.callback(loop.close)
         try:
             if resume and not self._path.exists():
                 raise TrainingError(f"{plan.folder} holds no checkpoint; leave out --resume to begin")
-            self._held.enter_context(alone(plan.folder))
+            self._resources.enter_context(alone(plan.folder))
             self._evaluated = Environment(self._workload)
-            self._held.callback(self._evaluated.close)
+            self._resources.callback(self._evaluated.close)
             if resume:
                 self._resume()
             else:
@@ -167,7 +174,7 @@ class Run:
             raise
 
     def run(self, until: int | None = None) -> dict[str, Any] | None:
-        """Train to the last step (or to ``until``, and leave it at that); returns the summary when it is done."""
+        """Train to the last step, or only to ``until``; returns the summary once the run is done, else None."""
         last = self._workload.steps
         end = min(last, until or last)
         began, before, self._watch = time.perf_counter(), self._seconds, Stopwatch()
@@ -175,18 +182,16 @@ class Run:
         plan, first = self._plan, self._loop.step
         with Progress(last, "step", initial=first, shown=plan.live, clock=plan.clock) as progress:
             while self._loop.step < end:
+                # Invariant: the files have a line for every episode that ended and every evaluation due so far.
                 episode = self._loop.advance()
                 self._seconds = before + time.perf_counter() - began
                 if episode:
                     self._ended(episode)
                 if self._loop.step % self._workload.evaluation.interval == 0:
                     self._evaluate()
-                # The first actor's episode has just ended: of all moments the cheapest to take up again.
-                if (
-                    episode
-                    and self._loop.step >= self._due
-                    and (self._loop.step - 1) % self._workload.actors.count == 0
-                ):
+                # Resuming is cheapest where the first actor's episode has just ended, as it need not be replayed.
+                is_first = (self._loop.step - 1) % self._workload.actors.count == 0
+                if episode and is_first and self._loop.step >= self._due:
                     with self._watch.paused():
                         self.save()
                 progress.update(1, self._shown if episode else None)
@@ -217,11 +222,11 @@ class Run:
             raise self._too_large("written", "what was saved before is kept") from None
 
     def close(self) -> None:
-        """Give back files and environments."""
-        self._held.close()
+        """Close files and environments."""
+        self._resources.close()
 
     def _setting(self) -> dict[str, Any]:
-        """What a run is done with; the same numbers come of it only where it stays the same."""
+        """Threads, device and compilation; a resumed run repeats bit for bit only where they stay the same."""
         import torch  # noqa: PLC0415  # loaded long since
 
         return {"threads": torch.get_num_threads(), "device": self._loop.device, "compile": self._loop.compiled}
@@ -257,7 +262,7 @@ class Run:
         self._open(*state["lengths"])
 
     def _check(self, state: Mapping[str, Any]) -> None:
-        """TrainingError where a checkpoint is of another run; a warning where it goes on by other means."""
+        """Compare with the checkpoint: TrainingError if it is of another run, a warning if the setting differs."""
         if other := _differences(state["identity"], self._loop.identity()):
             raise TrainingError(f"{self._path}: is of another run, which differs in {', '.join(other)}")
         setting, here = state["setting"], self._setting()
@@ -267,16 +272,16 @@ class Run:
                 f"with --threads {setting['threads']}"
             )
         if other := _differences(setting, here):
-            told = ", ".join(f"{name} {setting[name]} to {here[name]}" for name in other)
-            print(f"warning: the run changes from {told}; it may leave its curve", file=sys.stderr)
+            changes = ", ".join(f"{name} {setting[name]} to {here[name]}" for name in other)
+            print(f"warning: the run changes from {changes}; it may leave its curve", file=sys.stderr)
 
     def _open(self, curve: int | None, log: int | None) -> None:
         """The files that grow, cut to these lengths, or new."""
         folder = self._plan.folder
         self._curve = Log(folder / "curve.csv", CURVE, curve)
-        self._held.callback(self._curve.close)
+        self._resources.callback(self._curve.close)
         self._log = Log(folder / "episodes.csv", EPISODES, log)
-        self._held.callback(self._log.close)
+        self._resources.callback(self._log.close)
 
     def _ended(self, episode: Episode) -> None:
         self._episodes += 1
@@ -311,7 +316,7 @@ class Run:
         return f"{episodes}, return {fmean(self._recent):z.0f}{latest}{best}, {rate:.0f} updates/s"
 
     def _summary(self) -> dict[str, Any]:
-        """Test the best weights on fresh episodes, and write down what came of the run."""
+        """Test the best weights on fresh episodes, and write the summary. TrainingError if it cannot be written."""
         loop, workload = self._loop, self._workload
         rates = self._watch.read(loop.step - self._from[0], loop.updates - self._from[1], workload.learner.batch)
         tested = self._tested() if self._points and self._plan.test_episodes else []
@@ -348,33 +353,33 @@ class Run:
 
 
 def _made_by() -> dict[str, Any]:
-    """When, by which command and with which libraries a summary was made."""
+    """Time, command, threads and library versions of a summary."""
     import torch  # noqa: PLC0415  # loaded long since
 
     packages = ("numpy", "torch", "gymnasium", "numba")
-    found = {name: sys.modules[name].__version__ for name in packages if name in sys.modules}
+    versions = {name: sys.modules[name].__version__ for name in packages if name in sys.modules}
     return {
         "utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["python", "-m", "impls.training", *sys.argv[1:]]),
         "threads": torch.get_num_threads(),
-        "versions": {"python": platform.python_version()} | found,
+        "versions": {"python": platform.python_version()} | versions,
     }
 
 
 def _differences(saved: Mapping[str, Any], here: Mapping[str, Any], at: str = "") -> list[str]:
     """The keys in which two identities differ."""
-    found = []
-    for key in here:
-        one, other = saved.get(key), here[key]
-        if isinstance(other, dict) and isinstance(one, dict):
-            found += _differences(one, other, f"{at}{key}.")
-        elif one != (list(other) if isinstance(other, tuple) else other):
-            found.append(f"{at}{key}")
-    return found
+    differing = []
+    for key, value in here.items():
+        before = saved.get(key)
+        if isinstance(value, dict) and isinstance(before, dict):
+            differing += _differences(before, value, f"{at}{key}.")
+        elif before != (list(value) if isinstance(value, tuple) else value):
+            differing.append(f"{at}{key}")
+    return differing
 
 
 def start(
     workload: Workload, plan: Plan, *, contestant: str = "numba", seed: int = 0, resume: bool = False, **options: Any
 ) -> Run:
-    """A run that is ready to go; ``options`` are the loop's device and compiled."""
+    """A run that is ready to start or resume; ``options`` are the loop's device and compiled."""
     return Run(SerialLoop(workload, contestant=contestant, seed=seed, **options), plan, resume)

@@ -1,6 +1,6 @@
-"""SAC: two critics, and a Gaussian policy also rewarded for its entropy by a tuned temperature (Haarnoja et al. 2018).
+"""SAC: two critics, and a Gaussian policy also rewarded for its entropy by a tuned temperature [Haarnoja2018].
 
-TD errors: Q_i(s, a) - (r + gamma * (min_j Q'_j(s', a') - temperature * log pi(a'|s'))) with a' drawn from the policy,
+TD errors: Q_i(s, a) - (r + gamma * (min_j Q'_j(s', a') - temperature * log pi(a'|s'))) with a' sampled from the policy,
 i = 1, 2. The critics' losses are added; a record's priority comes from the larger error. The temperature is driven to
 where the entropy is -|A|.
 """
@@ -12,18 +12,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from .learner import Learner, Phase, Rows, larger
+from .learner import Learner, Phase, Rows
 from .networks import GaussianPolicy, Temperature, TwinCritic
 
 
 class SAC(Learner):
-    """Acts by numbers in [-1, 1]; explores by drawing from its policy."""
+    """Act by numbers in [-1, 1]; explore by sampling from the policy."""
 
     TARGETS = ("critic",)
 
     def _networks(self) -> dict[str, nn.Module]:
-        found: dict[str, nn.Module] = {"critic": TwinCritic(self.workload), "policy": GaussianPolicy(self.workload)}
-        return found | {"temperature": Temperature(self.workload.learner.temperature or 1.0)}
+        return {
+            "critic": TwinCritic(self.workload),
+            "policy": GaussianPolicy(self.workload),
+            "temperature": Temperature(self.workload.learner.temperature or 1.0),
+        }
 
     def _phases(self) -> tuple[Phase, ...]:
         phases = Phase("critic", self._critic_loss), Phase("policy", self._policy_loss)
@@ -33,10 +36,6 @@ class SAC(Learner):
     def _noise(self, batch: int) -> Rows:
         shape = (batch, self.workload.action_size)
         return {name: torch.randn(shape, generator=self.generator) for name in ("noise", "next_noise")}
-
-    def _critic_loss(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        errors = self._both_errors(rows)
-        return 2 * self._weighted(errors, rows), larger(errors)
 
     def _policy_loss(self, rows: Rows) -> tuple[Tensor, None]:
         actions, log_density = self.networks["policy"](rows["observation"], rows["noise"])
@@ -48,12 +47,7 @@ class SAC(Learner):
             log_density = self.networks["policy"](rows["observation"], rows["noise"])[1]
         return -(self.networks["temperature"]().log() * (log_density - self.workload.action_size)).mean(), None
 
-    def td_errors(self, rows: Rows) -> Tensor:
-        """``[B]``, the larger of the two critics'."""
-        return larger(self._both_errors(rows))
-
-    def _both_errors(self, rows: Rows) -> Tensor:
-        """``[2, B]``."""
+    def _errors(self, rows: Rows) -> Tensor:
         values = self.networks["critic"](rows["observation"], rows["action"])
         with torch.no_grad():
             actions, log_density = self.networks["policy"](rows["next_observation"], rows["next_noise"])
@@ -68,7 +62,8 @@ class SAC(Learner):
         return mean
 
     def act(self, observations: NDArray[Any], explore: float, rng: np.random.Generator | None) -> NDArray[Any]:
-        """As every learner's; whoever explores draws from the policy, whatever ``explore`` is."""
+        """Actions ``[A, size]`` for observations ``[A, *shape]``: sampled from the policy, or its means without an
+        ``rng``; ``explore`` has no effect."""
         if rng is None:
             return super().act(observations, explore, None)
         with torch.no_grad():
@@ -79,4 +74,4 @@ class SAC(Learner):
         return actions
 
     def _explored(self, actions: NDArray[Any], explore: float, rng: np.random.Generator) -> NDArray[Any]:
-        raise NotImplementedError("act draws from the policy")
+        raise NotImplementedError("act samples from the policy")

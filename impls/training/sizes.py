@@ -1,38 +1,39 @@
-"""How large things are, from a workload alone: a record, and a network's multiply-accumulates (MACs) and parameters."""
+"""Sizes that a workload alone decides: a record, and a network's multiply-accumulates (MACs) and parameters."""
 
 import itertools
+import math
 from typing import NamedTuple
 
 from ..replay import Layout
 from .workload import Workload
 
 CONVOLUTIONS = ((32, 8, 4, 4), (64, 4, 2, 2), (64, 3, 1, 1))
-"""(channels, kernel, stride, padding) of each layer: seed 4's Table 5.1, whose padding keeps 84x84 at 22, 12, 12."""
+"""(channels, kernel, stride, padding) of a layer: [Zhang2022, Table 5.1], padded so that 84x84 becomes 22, 12, 12."""
 
 
 class Size(NamedTuple):
-    """Of a network, or of a part of one."""
+    """MACs and parameters of a network, or of a part of one."""
 
     macs: int
     parameters: int
 
     def plus(self, other: "Size") -> "Size":
-        """Of both together."""
+        """Size of both together."""
         return Size(self.macs + other.macs, self.parameters + other.parameters)
 
 
 def dense(inputs: int, hidden: tuple[int, ...], outputs: int) -> Size:
-    """Of dense layers with biases.
+    """Size of dense layers with biases.
 
-    Seed 3's Table III prints 137 and 70.1K as MACs of its two critics; those are parameters, with one input more than
-    |S| + |A|:
+    [Zhang2023, Table III] prints 137 and 70.1K as MACs of its two critics; those are parameters, with one input more
+    than |S| + |A|:
 
     >>> dense(4 + 1 + 1, (8, 8), 1), dense(11 + 3 + 1, (256, 256), 1)
     (Size(macs=120, parameters=137), Size(macs=69632, parameters=70145))
     """
     sizes = (inputs, *hidden, outputs)
-    pairs = list(itertools.pairwise(sizes))
-    return Size(sum(a * b for a, b in pairs), sum(a * b + b for a, b in pairs))
+    macs = sum(a * b for a, b in itertools.pairwise(sizes))
+    return Size(macs, macs + sum(sizes[1:]))
 
 
 def convolutions(channels: int, height: int, width: int) -> tuple[Size, int]:
@@ -46,15 +47,13 @@ def convolutions(channels: int, height: int, width: int) -> tuple[Size, int]:
 
 
 def networks(workload: Workload) -> dict[str, Size]:
-    """Of each network that a learner trains, by its name there.
+    """Size of each network that a learner trains, by its name there.
 
     >>> from impls.training import load
-    >>> networks(load("pong_dqn"))["action_values"]                    # Table III prints 18.8M MACs
+    >>> networks(load("pong_dqn"))["action_values"]                    # [Zhang2023, Table III] prints 18.8M MACs
     Size(macs=18713600, parameters=4800166)
     """
-    inputs, first = 1, Size(0, 0)
-    for side in workload.observation.stacked:
-        inputs *= side
+    inputs, first = math.prod(workload.observation.stacked), Size(0, 0)
     if workload.network.kind == "convolution":
         channels, height, width = workload.observation.stacked
         first, inputs = convolutions(channels, height, width)
@@ -70,7 +69,7 @@ def networks(workload: Workload) -> dict[str, Size]:
 
 
 def layout_of(workload: Workload) -> Layout:
-    """What a record of the workload is made of."""
+    """Layout of a record of the workload."""
     seen = workload.observation
     choices = workload.action.choices if workload.algorithm == "dqn" else 0
     return Layout(seen.shape, seen.dtype, seen.frames, choices, 0 if choices else workload.action_size)

@@ -1,4 +1,4 @@
-"""TD3: DDPG with two critics, noise on the target's action and a policy that learns less often (Fujimoto et al. 2018).
+"""TD3: DDPG with two critics, noise on the target's action and a policy that learns less often [Fujimoto2018].
 
 TD errors: Q_i(s, a) - (r + gamma * min_j Q'_j(s', mu'(s') + clipped noise)), i = 1, 2. The critics' losses are added;
 a record's priority comes from the larger error.
@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from .ddpg import DDPG
-from .learner import Phase, Rows, larger
+from .learner import Phase, Rows
 from .networks import Policy, TwinCritic
 
 
 class TD3(DDPG):
-    """Acts and explores as DDPG does."""
+    """Act and explore as DDPG does."""
 
     def _networks(self) -> dict[str, nn.Module]:
         return {"critic": TwinCritic(self.workload), "policy": Policy(self.workload)}
@@ -30,21 +30,12 @@ class TD3(DDPG):
         noise = torch.randn(batch, self.workload.action_size, generator=self.generator) * settings.target_noise
         return {"noise": noise.clamp(-settings.noise_clip, settings.noise_clip)}
 
-    def _critic_loss(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        errors = self._both_errors(rows)
-        return 2 * self._weighted(errors, rows), larger(errors)
-
     def _policy_loss(self, rows: Rows) -> tuple[Tensor, None]:
         actions = self.networks["policy"](rows["observation"])
         first = cast(TwinCritic, self.networks["critic"]).first
         return -first(rows["observation"], actions).mean(), None
 
-    def td_errors(self, rows: Rows) -> Tensor:
-        """``[B]``, the larger of the two critics'."""
-        return larger(self._both_errors(rows))
-
-    def _both_errors(self, rows: Rows) -> Tensor:
-        """``[2, B]``."""
+    def _errors(self, rows: Rows) -> Tensor:
         values = self.networks["critic"](rows["observation"], rows["action"])
         with torch.no_grad():
             actions = (self.targets["policy"](rows["next_observation"]) + rows["noise"]).clamp(-1, 1)

@@ -1,4 +1,4 @@
-"""How fast a training system is, in the columns of published tables, and seed 4's five metrics (section 1.5)."""
+"""Throughput of a training system in the columns of published tables, and five metrics [Zhang2022, section 1.5]."""
 
 import os
 import time
@@ -13,7 +13,7 @@ class Throughput:
     """Rates of one run, or of a stretch of it.
 
     ``cpu_percent`` is processor time over wall time, 100 for each core that is kept busy; ``gpu_percent`` is None where
-    there is no GPU, or nobody has read its load.
+    there is no GPU, or its load was not read.
     """
 
     sampling_hz: float
@@ -50,25 +50,25 @@ class Stopwatch:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """What is done within does not count."""
+        """Leave out the time spent inside this context."""
         wall, cpu = time.perf_counter(), _cpu_seconds()
         yield
         self._wall += time.perf_counter() - wall
         self._cpu += _cpu_seconds() - cpu
 
     def read(self, steps: int, updates: int, batch: int) -> Throughput:
-        """Rates of what was done meanwhile."""
+        """Rates of so many environment steps and gradient steps on ``batch`` records since the watch was made."""
         seconds = max(time.perf_counter() - self._wall, 1e-9)
         return Throughput(steps / seconds, updates / seconds, batch, 100 * (_cpu_seconds() - self._cpu) / seconds)
 
 
 def _cpu_seconds() -> float:
-    found = os.times()
-    return found.user + found.system
+    times = os.times()
+    return times.user + times.system
 
 
 def policy_quality(rewards: Sequence[float], gamma: float = 1.0) -> float:
-    """Accumulated reward of an episode, sum of gamma^t r_t (Eq. 1.1); evaluations here take gamma = 1.
+    """Accumulated reward of an episode, sum of gamma^t r_t [Zhang2022, Eq. 1.1]; evaluations here take gamma = 1.
 
     >>> policy_quality([1, 2, 4], gamma=0.5)
     3.0
@@ -85,7 +85,7 @@ def first_at_least(counts: Sequence[int], returns: Sequence[float], threshold: f
 
 
 def sample_efficiency(steps: Sequence[int], returns: Sequence[float], threshold: float, window: int = 1) -> int | None:
-    """Environment steps until the returns converge, that is, surpass a threshold set beforehand; fewer is better.
+    """Environment steps until the returns converge, that is, reach a threshold set beforehand; fewer is better.
 
     >>> sample_efficiency([1000, 2000, 3000], [20, 480, 500], 475)
     2000

@@ -1,7 +1,7 @@
-"""A workload: what is trained, by what, on what, and every number that decides how fast that can go.
+"""A workload: environment, algorithm, networks, replay, actors, and every number that decides how fast they train.
 
 The fields are the keys of a workload file, each with its range and its meaning. Nothing here needs an environment or a
-network: the spaces are stated, and held against the environment's own when one is made.
+network: the spaces are stated, and compared with the environment's own when one is made.
 """
 
 import dataclasses
@@ -16,16 +16,16 @@ from ..strict_toml import key
 ALGORITHMS = ("dqn", "ddpg", "td3", "sac")
 CONTINUOUS = ("ddpg", "td3", "sac")
 DTYPES = ("float32", "uint8")
-MOST = 1 << 40  # of anything that is counted
+MOST = 1 << 40  # largest count
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 RESULTS_ALONE = ("name", "note", "steps", "seeds", "evaluation")  # keys that no primitive's time depends on
 
 SOFT_TAU, COPY_TAU = 0.005, 1.0
-"""Where a workload says no tau: at a target_interval of 1, as TD3 and SAC were published, and at a larger one."""
+"""Defaults of tau: at a target_interval of 1, as TD3 and SAC were published, and at a larger one."""
 
 
 def whole(meaning: str, low: int = 1, high: int = MOST, default: Any = MISSING, otherwise: str = "") -> Any:
-    """A whole number in [low, high]. ``otherwise`` says what holds without it, where the default alone does not."""
+    """A whole number in [low, high]. ``otherwise`` describes the default where its value alone does not."""
     return key("a whole number", default, help=meaning, otherwise=otherwise, low=low, high=high)
 
 
@@ -42,21 +42,21 @@ def wholes(meaning: str, low: int, high: int, most: int, default: Any = MISSING)
 
 
 def text(meaning: str, choices: tuple[str, ...] = (), default: Any = MISSING, **rules: Any) -> Any:
-    """Printable text, of ``choices`` if there are any."""
+    """Printable text, one of ``choices`` if there are any."""
     return key("text", default, help=meaning, otherwise="", choices=choices, **rules)
 
 
 def flag(meaning: str, default: bool) -> Any:
-    """True or false."""
+    """A truth value: true or false."""
     return key("true or false", default, help=meaning, otherwise="")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """What the environment shows."""
+    """Observations of the environment."""
 
     shape: tuple[int, ...] = wholes("of one observation, or of one frame", 1, 4096, 3)
-    dtype: str = text("of its values where they are stored", DTYPES, "float32")
+    dtype: str = text("of its values in the replay buffer", DTYPES, "float32")
     frames: int = whole("frames stacked into an observation; a record then stores one frame alone", 1, 16, 1)
 
     @property
@@ -67,7 +67,7 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """What the environment takes: one of ``choices``, or ``size`` numbers."""
+    """Actions that the environment takes: one of ``choices``, or ``size`` numbers."""
 
     choices: int = whole("actions to choose from", 2, 4096, 0, "needed, or else size")
     size: int = whole(
@@ -82,7 +82,7 @@ class Network:
     """The networks, all of one shape."""
 
     kind: str = text(
-        "mlp: dense layers; convolution: those of the thesis (Table 5.1), then dense ones",
+        "mlp: dense layers; convolution: those of [Zhang2022, Table 5.1], then dense ones",
         ("mlp", "convolution"),
         "mlp",
     )
@@ -92,7 +92,7 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True)
 class Learner:
-    """The gradient steps."""
+    """Gradient steps and their hyperparameters."""
 
     batch: int = whole("B, records of a gradient step", 1, 1 << 20)
     update_interval: int = whole("environment steps for each gradient step", 1)
@@ -116,30 +116,30 @@ class Learner:
     temperature: float = real("sac: weight of the entropy; 0 tunes it", 0, 100, 0.0)
 
     def __post_init__(self) -> None:
-        """Without a tau, take the one that makes a target network of this target_interval."""
+        """Set the default tau, which depends on target_interval."""
         if not self.tau:
             object.__setattr__(self, "tau", SOFT_TAU if self.target_interval == 1 else COPY_TAU)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """The prioritized buffer."""
+    """The prioritized replay buffer."""
 
     capacity: int = whole("N, records", 1, 1 << 33)
     fanout: int = whole("K of the sum tree", 2, 1 << 20, 16)
-    alpha: float = real("exponent of a priority; 0 draws uniformly", 0, 4, 0.6)
+    alpha: float = real("exponent of a priority; 0 samples uniformly", 0, 4, 0.6)
     beta: float = real("exponent of the importance weights", 0, 4, 0.4)
     beta_end: float = real("beta at the last step, linear in between; 0 keeps beta as it is", 0, 4, 0.0)
     epsilon: float = real("added to |TD error| before alpha", 0, 1e6, 1e-3, above=True)
     initial_priority: str = text(
         "of a record: the largest seen, or from the actor's own TD error", ("max", "td_error"), "max"
     )
-    presampled: int = whole("D, batches drawn ahead of the gradient step; 0 draws when one is needed", 0, 65536, 0)
+    presampled: int = whole("D, batches sampled ahead of the gradient step; 0: none is", 0, 65536, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exploration:
-    """How actors stray from the policy: the chance of a random action (dqn), or the noise's deviation (ddpg, td3)."""
+    """Exploration around the policy: the chance of a random action (dqn), or the noise's deviation (ddpg, td3)."""
 
     start: float = real("at the first step", 0, 10, 1.0)
     end: float = real("at the last step of the schedule and from there on", 0, 10, 0.05)
@@ -149,7 +149,7 @@ class Exploration:
 
 @dataclass(frozen=True, kw_only=True)
 class Actors:
-    """Who steps the environments."""
+    """Actors that step the environments."""
 
     count: int = whole("actors, each with an environment of its own, stepping in turn", 1, 4096, 1)
     local_storage: int = whole("records an actor collects before it inserts them", 1, 1 << 20, 1)
@@ -158,7 +158,7 @@ class Actors:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Episodes of the policy alone, in an environment of their own."""
+    """Episodes without exploration, in an environment of their own."""
 
     interval: int = whole("environment steps from one evaluation to the next", 1)
     episodes: int = whole("of an evaluation, each of at most 1,000,000 steps", 1, 10_000, 10)
@@ -169,13 +169,13 @@ class Evaluation:
 class Workload:
     """All of a workload file."""
 
-    name: str = text("by which results call it", pattern=NAME, called="of at most 64 letters, digits, _ and -")
-    note: str = text("what it is for, and where its numbers are from", default="")
-    environment: str = text("gymnasium's name of it")
+    name: str = text("its name in results", pattern=NAME, called="of at most 64 letters, digits, _ and -")
+    note: str = text("its purpose, and the source of its numbers", default="")
+    environment: str = text("its name in gymnasium")
     clip_rewards: bool = flag("learn from the sign of a reward alone", False)
     algorithm: str = text("of the learner", ALGORITHMS)
     steps: int = whole("of the environment")
-    seeds: tuple[int, ...] = wholes("of the runs that results speak of", 0, 1 << 32, 1000, (0,))
+    seeds: tuple[int, ...] = wholes("of the runs in results", 0, 1 << 32, 1000, (0,))
     observation: Observation
     action: Action
     network: Network
@@ -190,7 +190,7 @@ class Workload:
         """Outputs of the policy, or of the action values.
 
         A continuous algorithm on an environment of choices has one number in [-1, 1] as its action, cut into as many
-        equal intervals as there are choices (so seed 3 trains CartPole, |A| = 1, by DDPG).
+        equal intervals as there are choices (so [Zhang2023] trains CartPole, |A| = 1, by DDPG).
         """
         if self.algorithm not in CONTINUOUS:
             return self.action.choices

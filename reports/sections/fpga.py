@@ -1,4 +1,4 @@
-"""The page's section about an FPGA: claims held against laws, a better design point, and what nobody checked.
+"""The page's section about an FPGA: claims judged by laws, better design points, and what nobody checked.
 
 Everything here is modeled, computed or quoted, and says which; no FPGA was used.
 """
@@ -21,45 +21,45 @@ KINDS = {"lut": "LUT", "ff": "registers", "dsp": "DSP", "bram36": "BRAM36", "ura
 LAWS = {"rtl": "simulated hardware", "published": "formula as printed"}
 LARGEST = BATCHES[-1]
 MIB = 8 * 1024 * 1024
-"""Bits of it."""
+"""The bits of a MiB."""
 UNCHECKED = (
-    "The clock: nothing was placed or routed, so every time assumes the clock that seed 3's numbers imply.",
+    "The clock: nothing was placed or routed, so every time assumes the clock that the figures of [Zhang2023] imply.",
     "Dispatch across SLRs: the crossbar is simulated and synthesized for a few banks on its own, not laid out over "
     "dies, where it may need more registers and so more cycles.",
-    "The laws were held against simulated hardware on smaller trees than these; at this size they are extrapolated.",
-    "Interleaved banks draw another leaf for a given mass than leaves in order do; each leaf's chance is the same.",
+    "The laws were compared with simulated hardware on smaller trees than these; at this size they are extrapolated.",
+    "Interleaved banks return another leaf for a prefix value than leaves in order; each leaf's chance is the same.",
     "Look-up tables are a fit to synthesis by Yosys, whose counts differ from those of the vendor's tools.",
     "A random number generator, the host's interface and the replay data itself are in none of the counts.",
-    "Queues in block RAM, or back pressure, for batches beyond those the resources are told for: the cycles assume "
-    "queues that hold the whole batch.",
+    "Queues in block RAM, or back pressure, for batches beyond those that the resources are stated for: the cycles "
+    "assume queues that hold the whole batch.",
     "Power.",
 )
 
 
 def section(results: Path, records: Sequence[Measurement] = ()) -> str:
-    """Claims, design points and open ends as HTML. RecordError where nothing is quoted."""
-    found = quoted.read(results / "quoted")
+    """Return claims, design points and open ends as HTML. RecordError where nothing is quoted."""
+    quotes = quoted.read(results / "quoted")
     return (
         paragraph(
             "Nothing in this section was measured. Modeled: by cycle laws that equal simulated hardware, at "
-            f"{PUBLISHED.design.clock_hz / 1e6:g} MHz. Computed: arithmetic and seeded draws. Quoted: printed by "
+            f"{PUBLISHED.design.clock_hz / 1e6:g} MHz. Computed: arithmetic and seeded samples. Quoted: printed by "
             "others."
         )
         + judged(FPGA_PAPER, records, results, f"claim of {FPGA_PAPER}")
         + _designs()
-        + _resources(found)
+        + _resources(quotes)
         + paragraph("Not checked:")
         + items(UNCHECKED)
     )
 
 
 def _designs() -> str:
-    """Modeled cycles and microseconds of every point and law, and the host's link below them."""
+    """Return modeled cycles and microseconds of every point and law, and the host's link below them."""
     rows = []
     for point in POINTS:
         for law in point.laws:
             calls = [rmm_points.call(point.design, op, batch, law) for batch in BATCHES for op in ("sample", "update")]
-            times = [Cell(f"{one.cycles:,.0f}", note=f"{1e6 * one.seconds:,.3g} us") for one in calls]
+            times = [Cell(f"{call.cycles:,.0f}", note=f"{1e6 * call.seconds:,.3g} us") for call in calls]
             rows.append([_name(point), LAWS[law], *times])
     link = [(Cell("", note=f"+{1e6 * rmm_points.link_seconds(batch):,.3g} us"),) * 2 for batch in BATCHES]
     rows.append([named("host link, there and back"), "fit to a quoted log", *(cell for two in link for cell in two)])
@@ -67,7 +67,7 @@ def _designs() -> str:
     return (
         paragraph(
             "Design points: modeled cycles of a call, below them the time. Leaves have equal priority, which favors "
-            "banks that are sub-trees. The link comes on top where a host draws, 8 bytes an element each way."
+            "banks that are sub-trees. The link comes on top where a host samples, 8 bytes an element each way."
         )
         + table(("design", "cycles by", *("sample", "update") * len(BATCHES)), rows, groups)
         + items(_gains())
@@ -79,7 +79,7 @@ def _name(point: Point) -> Cell:
 
 
 def _gains() -> list[str]:
-    """How many times as long the published design takes as each of ours."""
+    """Say how many times as long the published design takes as each of ours."""
     sentences = []
     for point in POINTS[1:]:
         parts = []
@@ -95,64 +95,54 @@ def _cycles(point: Point, op: str, batch: int) -> float:
     return rmm_points.call(point.design, op, batch).cycles
 
 
-def _resources(found: Quoted) -> str:
-    """What a pipeline and the whole take by the fitted law, and shares of the slice; the printed module as quoted."""
-    held = found.table(f"{rmm_points.SHELL}.{PUBLISHED.slr}")
-    printed = found.table("seed3.table_vi.rmm")
-    quoted_row = [
-        named("published (quoted)"),
-        PUBLISHED.slr.upper(),
-        *(_quoted_cell(printed, held, kind) for kind in KINDS),
-        f"{printed['sram_mb']:g}",
-    ]
-    rows: list[Sequence[object]] = [quoted_row]
-    taken = {point.name: rmm_points.taken(point, found) for point in POINTS}
-    for point in POINTS:
-        rows.append(_resource_row(point, taken[point.name]))
+def _resources(quotes: Quoted) -> str:
+    """Return the resources of a pipeline and of the whole by the fitted law, their shares of the slice, and the printed
+    module as quoted."""
+    available = quotes.table(f"{rmm_points.SHELL}.{PUBLISHED.slr}")
+    printed = quotes.table("seed3.table_vi.rmm")
+    cells = (_quoted_cell(printed, available, kind) for kind in KINDS)
+    quoted_row = [named("published (quoted)"), PUBLISHED.slr.upper(), *cells, f"{printed['sram_mb']:g}"]
+    taken = {point.name: rmm_points.taken(point, quotes) for point in POINTS}
+    rows = [_resource_row(point, taken[point.name]) for point in POINTS]
     batch = taken[PUBLISHED.name].batch
     return (
         paragraph(
-            f"What they take (modeled by a fit to synthesis, for batches of up to {batch:,}): the whole with its "
-            f"dispatcher; below it the share of the slice it is meant for ({found.where(rmm_points.SHELL)}), and what "
-            "each pipeline takes with its memories."
+            f"Resources (modeled by a fit to synthesis, for batches of up to {batch:,}): the whole with its "
+            f"dispatcher; below it the share of the slice it is meant for ({quotes.where(rmm_points.SHELL)}), and "
+            "those of each pipeline with its memories."
         )
-        + table(("design", "slice", *KINDS.values(), "tree, MiB"), rows)
-        + items(_fitting(taken, found))
+        + table(("design", "slice", *KINDS.values(), "tree, MiB"), [quoted_row, *rows])
+        + items(_fitting(taken, quotes))
     )
 
 
-def _quoted_cell(printed: dict[str, float], held: dict[str, float], kind: str) -> Cell:
+def _quoted_cell(printed: dict[str, float], available: dict[str, float], kind: str) -> Cell:
     if kind not in printed:
         return Cell("not printed")
-    return Cell(f"{printed[kind]:,.0f}", note=f"{printed[kind] / held[kind]:.0%}")
+    return Cell(f"{printed[kind]:,.0f}", note=f"{printed[kind] / available[kind]:.0%}")
 
 
 def _resource_row(point: Point, taken: Taken) -> list[object]:
     cells = []
     for kind in KINDS:
         whole, each, share = getattr(taken.whole, kind), getattr(taken.pipeline, kind), taken.shares[kind]
-        cells.append(
-            Cell(
-                f"{whole:,g}" if whole < 1e6 else f"{whole:,.0f}",
-                "fault" if share > 1 else "",
-                f"{share:.0%}; {each:,g} each",
-            )
-        )
+        text = f"{whole:,g}" if whole < 1e6 else f"{whole:,.0f}"
+        cells.append(Cell(text, "fault" if share > 1 else "", f"{share:.0%}; {each:,g} each"))
     label = named(f"{point.name}, our hardware") if point is PUBLISHED else named(point.name, ours=True)
     return [label, point.slr.upper(), *cells, f"{taken.whole.sram_bits / MIB:.2f}"]
 
 
-def _fitting(taken: dict[str, Taken], found: Quoted) -> list[str]:
-    """Whether each fits its slice, and what becomes of the largest batch, whose queues may be too long."""
+def _fitting(taken: dict[str, Taken], quotes: Quoted) -> list[str]:
+    """Say whether each design fits its slice, also with the queues of the largest batch."""
     sentences = []
     for point in POINTS:
-        one = taken[point.name]
-        large = rmm_points.taken(point, found, LARGEST)
-        calls = LARGEST / one.batch * _cycles(point, "sample", one.batch)
+        small = taken[point.name]
+        large = rmm_points.taken(point, quotes, LARGEST)
+        calls = LARGEST / small.batch * _cycles(point, "sample", small.batch)
         sentences.append(
-            f"Modeled, {point.name}: {_fits(point, one)}, {one.dispatch_lut / one.whole.lut:.0%} of its LUTs for "
+            f"Modeled, {point.name}: {_fits(point, small)}, {small.dispatch_lut / small.whole.lut:.0%} of its LUTs for "
             f"dispatch. With queues for batches of {LARGEST:,} it {_fits(point, large)}; sampling "
-            f"so many in calls of {one.batch:,} would take {calls:,.0f} cycles."
+            f"so many in calls of {small.batch:,} would take {calls:,.0f} cycles."
         )
     return sentences
 
@@ -182,21 +172,25 @@ CHARTS = (
         "fpga_fixed_point",
         PRINTED,
         lambda *_: figures.leaf_bits(),
-        "Each bit more takes four times the draws to be noticed, once every leaf is held at all. Hollow markers below "
-        "the horizontal line are widths at which the draws made here differ from those of float64.",
+        "Each bit more takes four times the samples to be noticed, once every leaf fits at all. Hollow markers below "
+        "the horizontal line are widths at which the samples made here differ from those of float64.",
     ),
     Chart(
         "fpga_learner",
         PRINTED,
         lambda printed, _: figures.learner(printed),
         "Modeled, so dashed throughout. The published CartPole design meets its own printed rate, and uses few of the "
-        "multipliers there are. Where a star lies below its network's line, seed 3's GPU is ahead.",
+        "multipliers there are. Where a star lies below its network's line, the GPU of [Zhang2023] is ahead.",
     ),
 )
 
 
 def _html(material: Material) -> str:
-    return section(material.results, material.found) + material.pictures(CHARTS) + paragraphs(material.missing(CHARTS))
+    return (
+        section(material.results, material.measurements)
+        + material.pictures(CHARTS)
+        + paragraphs(material.missing(CHARTS))
+    )
 
 
 SECTIONS = (Section(70, "On an FPGA (modeled)", _html),)

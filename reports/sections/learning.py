@@ -1,4 +1,4 @@
-"""Training runs as they were kept: their curves over environment steps, and what each reached and how fast."""
+"""The kept training runs: their curves over environment steps, and what each reached and how fast."""
 
 import json
 import statistics
@@ -20,16 +20,16 @@ HEAD = ("workload", "alpha", "seeds", "steps", *REACHED, *RATES.values(), "CPU",
 
 
 def runs(machine: Path) -> list[tuple[dict[str, Any], pd.DataFrame]]:
-    """(summary, curve) of every finished run below ``machine/training``, in the order of their folders."""
-    found = []
+    """Return (summary, curve) of every finished run below ``machine/training``, in the order of their folders."""
+    finished = []
     for path in sorted((machine / "training").glob("*/*/summary.json")):
         curve = path.with_name("curve.csv")
-        found.append((json.loads(path.read_text()), pd.read_csv(curve) if curve.exists() else pd.DataFrame()))
-    return found
+        finished.append((json.loads(path.read_text()), pd.read_csv(curve) if curve.exists() else pd.DataFrame()))
+    return finished
 
 
 def curves(machine: Path) -> pd.DataFrame:
-    """A row an evaluation: workload, alpha, seed, step, mean_score, and the return at which it counts as solved."""
+    """Return a row an evaluation: workload, alpha, seed, step, mean_score, and the return that counts as solved."""
     parts = [
         curve.assign(**{name: summary[name] for name in ("workload", "alpha", "seed", "solved_at")})
         for summary, curve in runs(machine)
@@ -40,7 +40,7 @@ def curves(machine: Path) -> pd.DataFrame:
 
 @style.styled
 def draw(rows: pd.DataFrame, about: About) -> Figure:
-    """Returns of evaluations over steps: the median of the seeds, and all of them as a band."""
+    """Draw the returns of evaluations over steps: the median of the seeds, and all of them as a band."""
     groups = dict(iter(rows.groupby("workload")))
     figure, panels = style.panels("What do the trained policies return?", list(groups), 5, sharey=False)
     for axes, (_, part) in zip(panels, groups.items(), strict=True):
@@ -63,30 +63,31 @@ def draw(rows: pd.DataFrame, about: About) -> Figure:
 
 
 def section(machine: Path) -> str:
-    """The table as HTML; nothing where nobody has trained."""
+    """Return the table as HTML; nothing where nobody has trained."""
     groups: dict[tuple[str, float], list[dict[str, Any]]] = defaultdict(list)
     for summary, _ in runs(machine):
         groups[summary["workload"], summary["alpha"]].append(summary)
     if not groups:
         return ""
-    told = (
-        "Runs of the serial loop (measured). Those too short for an evaluation tell rates alone: sampling counts steps "
+    sentence = (
+        "Runs of the serial loop (measured). Those too short for an evaluation have rates alone: sampling counts steps "
         "of the environment, update frames are updates x batch. Medians over seeds."
     )
-    return paragraph(told) + table(HEAD, [_row(*key, held) for key, held in sorted(groups.items())])
+    return paragraph(sentence) + table(HEAD, [_row(*key, summaries) for key, summaries in sorted(groups.items())])
 
 
-def _row(workload: str, alpha: float, held: list[dict[str, Any]]) -> tuple[str, ...]:
+def _row(workload: str, alpha: float, summaries: list[dict[str, Any]]) -> tuple[str, ...]:
     def median(name: str, unit: str = "") -> str:
         # A run that was killed between its last checkpoint and its summary has no rates.
-        values = [one["throughput"][name] for one in held if one["throughput"]]
+        values = [summary["throughput"][name] for summary in summaries if summary["throughput"]]
         return "none" if not values or None in values else f"{statistics.median(values):,.0f}{unit}"
 
-    tested = [f"{one['test_mean']:.0f}" for one in held if one.get("test_episodes", 0) >= 100]
-    until = [one["sample_efficiency"] for one in held if one.get("test_episodes", 0) >= 100]
-    solved = f"{held[0]['solved_at']:g}" if tested else ""
+    tested = [f"{summary['test_mean']:.0f}" for summary in summaries if summary.get("test_episodes", 0) >= 100]
+    until = [summary["sample_efficiency"] for summary in summaries if summary.get("test_episodes", 0) >= 100]
+    solved = f"{summaries[0]['solved_at']:g}" if tested else ""
     reached = ", ".join(tested) or "not trained to an end", solved
     steps = ", ".join(f"{steps:,}" if steps else "never" for steps in until)
     used = (*map(median, RATES), median("cpu_percent", " %"), median("gpu_percent"))
-    seconds = statistics.median(one["seconds"] for one in held)
-    return workload, f"{alpha:g}", str(len(held)), f"{held[0]['steps']:,}", *reached, steps, *used, f"{seconds:,.0f}"
+    seconds = statistics.median(summary["seconds"] for summary in summaries)
+    shape = (workload, f"{alpha:g}", str(len(summaries)), f"{summaries[0]['steps']:,}")
+    return *shape, *reached, steps, *used, f"{seconds:,.0f}"

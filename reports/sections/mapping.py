@@ -1,4 +1,4 @@
-"""The page's section about mappings: whole answers, the solver's figures, and what the published algorithm loses."""
+"""The page's section about mappings: whole answers, the solver's figures, and the published algorithm's loss."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,22 +30,22 @@ def _evidence(material: Material) -> Evidence:
 
 
 def _cores(evidence: Evidence, _: About) -> Figure:
-    held = points.platform_cores(evidence)
+    curves = points.platform_cores(evidence)
     splits = []
     for u in points.INTERVALS:
-        chosen = allocate(held.f_a, held.f_l, u, held.total, points.RESERVED, within=points.WITHIN)
-        splits.append(figures.Split(f"{WORKLOAD}, update_interval = {u}", held.f_a, held.f_l, u, chosen))
-    origin = f"{held.total} cores of {PLATFORM}, {points.RESERVED} reserved to replay. {held.told}."
+        chosen = allocate(curves.f_a, curves.f_l, u, curves.total, points.RESERVED, within=points.WITHIN)
+        splits.append(figures.Split(f"{WORKLOAD}, update_interval = {u}", curves.f_a, curves.f_l, u, chosen))
+    origin = f"{curves.total} cores of {PLATFORM}, {points.RESERVED} reserved to replay. {curves.description}."
     return figures.cores(splits, origin)
 
 
 def _scaling(made: Sequence[Scaled], about: About) -> Figure:
-    told = (
+    origin = (
         f"from terms measured on machine {about.key}: steps on one thread (passes and update of weights together), the "
         "tree, weights through shared memory in turns, averages; records go as fast as they were gathered; a learner "
         "has a core of its own"
     )
-    return figures.scaling_factors(made, told)
+    return figures.scaling_factors(made, origin)
 
 
 CHARTS = (
@@ -54,7 +54,7 @@ CHARTS = (
         _evidence,
         _cores,
         "The slower side sets the pace: the choice is where the lower of both rings is highest. With more environment "
-        "steps a gradient step, actors need more of the cores. Figure 12 of seed 0 asks the same.",
+        "steps a gradient step, actors need more of the cores. [Zhang2021, Fig. 12] asks the same.",
     ),
     Chart(
         "solver_depth",
@@ -65,10 +65,10 @@ CHARTS = (
     ),
     Chart(
         "solver_scaling",
-        lambda material: points.scaled(material.found, material.about.key),
+        lambda material: points.scaled(material.measurements, material.about.key),
         _scaling,
         "A line that falls like 1 / L gains nothing from more learners. Where a solid line lies below the dashed one, "
-        "the printed formula promises more than the step's own times give. Figures 5.14 and 5.15 of seed 4 ask the "
+        "the printed formula promises more than the step's own times give. [Zhang2022, Figs. 5.14 and 5.15] ask the "
         "same.",
     ),
     Chart(
@@ -100,40 +100,40 @@ def _html(material: Material) -> str:
 
 
 def section(results: Path, key: str, pictures: str, left_out: Sequence[str]) -> str:
-    """The section as HTML around its figures."""
+    """Return the section as HTML around its figures."""
     return (
         _answer(results / key / "platform.toml", HERE_WORKLOAD, results, f"the machine of this page, {key}")
-        + _answer(PLATFORM, WORKLOAD, results, "the seeds' platform")
+        + _answer(PLATFORM, WORKLOAD, results, "the platform of [Zhang2023]")
         + pictures
         + paragraphs(left_out)
         + _loss_table()
     )
 
 
-def _answer(platform: str | Path, workload: str, results: Path, told: str) -> str:
-    """As the command prints it; else why there is none, and what it wants."""
-    asked = f"{workload} on {told}"
+def _answer(platform: str | Path, workload: str, results: Path, whose: str) -> str:
+    """Return the answer as the command prints it; else why there is none, and the remedy."""
+    asked = f"{workload} on {whose}"
     if isinstance(platform, Path) and not platform.is_file():
         return paragraph(f"Left out, {asked}: it was not probed; on it: {PROBE}, then {PROFILE}.")
     try:
-        given = recommend_mapping(platform, workload, results=results)
+        recommendation = recommend_mapping(platform, workload, results=results)
     except (PlatformError, RecordError, ValueError) as error:
         return paragraph(f"Left out, {asked}: {error}.")
     name = f"this --machine {platform.parent.name}" if isinstance(platform, Path) else platform
     command = f"python -m dse recommend --platform {name} --workload {workload}"
-    return paragraph(f"{asked}: {command}") + f"<pre>{safe(text(given))}</pre>\n"
+    return paragraph(f"{asked}: {command}") + f"<pre>{safe(text(recommendation))}</pre>\n"
 
 
 def _loss_table() -> str:
     rows = []
-    for one in mapping_loss.losses():
-        overall = 1 + one.share * (one.mean - 1)
-        rows.append((one.variant, f"{one.share:.1%}", f"{one.mean:.2f}x", f"{one.worst:.3f}x", f"{overall:.3f}x"))
-    told = (
-        f"Seed 3's Algorithm 3 and its readings over {mapping_loss.TABLES:,} random tables of times, each against the "
+    for loss in mapping_loss.losses():
+        overall = 1 + loss.share * (loss.mean - 1)
+        rows.append((loss.variant, f"{loss.share:.1%}", f"{loss.mean:.2f}x", f"{loss.worst:.3f}x", f"{overall:.3f}x"))
+    sentence = (
+        f"[Zhang2023, Alg. 3] and its readings over {mapping_loss.TABLES:,} random tables of times, each against the "
         "joint optimum of learner and RMM, which by definition is 1 on every table (modeled):"
     )
-    return paragraph(told) + table(LOSS_HEAD, rows)
+    return paragraph(sentence) + table(LOSS_HEAD, rows)
 
 
 SECTIONS = (Section(90, "Which mapping", _html),)

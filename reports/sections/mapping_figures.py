@@ -1,4 +1,4 @@
-"""The solver's figures: cores, batches drawn ahead, learners; devices and watts, what if, and the greedy one's loss."""
+"""The solver's figures: cores, batches sampled ahead, learners, devices and watts, what if, the greedy loss."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from .. import style
 from .mapping_points import Depths, Point, Scaled, WhatIf
 
 MOST_TICKS = 9
-LOSS_POINTS = 300  # of a curve
+LOSS_POINTS = 300  # that a curve has at most
 DATA_PARALLEL = "data parallel"
 RATE, SPEED_UP = "gradient steps / s", "speed-up / L (ratio)"
 
 
 @dataclass(frozen=True)
 class Split:
-    """One question of a panel: two curves over cores, and the allocation to ring."""
+    """The question of one panel: two curves over cores, and the allocation to ring."""
 
     title: str
     f_a: RateCurve
@@ -36,9 +36,8 @@ class Split:
 
 @style.styled
 def cores(splits: Sequence[Split], origin: str) -> Figure:
-    """Gradient steps a second that actors feed and learners take, over cores, the chosen points ringed (Fig. 12).
-
-    ``origin``: of what is measured, where and when; for the caption.
+    """Draw the gradient steps a second that actors feed and learners take, over cores, the chosen points ringed
+    [Zhang2021, Fig. 12]. ``origin`` of the rates, for the caption.
     """
     question, titles = "How many cores for actors, how many for learners?", [split.title for split in splits]
     figure, panels = style.panels(question, titles, 6.5, RATE, sharey=False)
@@ -49,18 +48,18 @@ def cores(splits: Sequence[Split], origin: str) -> Figure:
         axes.axhline(chosen.hz, color="0.35", linewidth=1, linestyle="-.", label="the system")
         style.ring(axes, chosen.actors, feeding * split.f_a.rates[chosen.actors].hz)
         style.ring(axes, chosen.learners, split.f_l.rates[chosen.learners].hz)
-        axes.text(0.03, 0.97, _told(chosen), transform=axes.transAxes, va="top", fontsize=9)
+        axes.text(0.03, 0.97, _described(chosen), transform=axes.transAxes, va="top", fontsize=9)
         low, high = axes.get_ylim()
         axes.set_ylim(low, high * (high / low) ** 0.25)  # room for the words
         style.x_axis(axes, _few(sorted(set(split.f_a.cores) | set(split.f_l.cores))), "cores")
     sources = _sources(splits)
     known = " Markers: measured or quoted." if {"measured", "quoted"} & set(sources) else ""
-    note = f"Ringed: the chosen numbers of cores.{known} Bands: 95 % intervals of laws."
+    note = f"Ringed: the chosen cores.{known} Bands: 95 % intervals of laws."
     return style.captioned(figure, f"{note} Sources: {', '.join(sources)}. {origin}")
 
 
 def _curve(axes: Axes, curve: RateCurve, label: str, position: int, factor: float) -> None:
-    """Points with intervals where there are some, a dotted line and a band where a law stands in."""
+    """Draw points with intervals where there are some, a dotted line and a band where a law stands in."""
     color, marker = style.COLORS[position], style.MARKERS[position]
     rates = {x: curve.rates[x] for x in curve.cores}
     lows, highs = ([factor * getattr(rate, end) for rate in rates.values()] for end in ("low", "high"))
@@ -71,7 +70,7 @@ def _curve(axes: Axes, curve: RateCurve, label: str, position: int, factor: floa
     if laws:
         axes.fill_between(list(rates), lows, highs, color=color, alpha=0.15, linewidth=0)
     known = [
-        (x, *(factor * one for one in (rate.hz, rate.low, rate.high)))
+        (x, *(factor * value for value in (rate.hz, rate.low, rate.high)))
         for x, rate in rates.items()
         if rate.source in ("measured", "quoted")
     ]
@@ -79,8 +78,8 @@ def _curve(axes: Axes, curve: RateCurve, label: str, position: int, factor: floa
         style.bars(axes, *zip(*known, strict=True), fmt=marker, color=color)
 
 
-def _told(chosen: Allocation) -> str:
-    """The allocation in three short lines."""
+def _described(chosen: Allocation) -> str:
+    """Describe the allocation in three short lines."""
     who = f"{chosen.actors} for actors, {chosen.learners} for learners"
     bound = "both sides equal" if chosen.bottleneck == "neither" else f"bound by {chosen.bottleneck}"
     if chosen.in_turns:
@@ -90,39 +89,39 @@ def _told(chosen: Allocation) -> str:
 
 
 def _sources(splits: Sequence[Split]) -> list[str]:
-    found = {rate.source for split in splits for curve in (split.f_a, split.f_l) for rate in curve.rates.values()}
-    return [source for source in SOURCES if source in found]
+    sources = {rate.source for split in splits for curve in (split.f_a, split.f_l) for rate in curve.rates.values()}
+    return [source for source in SOURCES if source in sources]
 
 
 @style.styled
 def depths(panels_of: Sequence[Depths], cvs: Sequence[float]) -> Figure:
-    """Gradient steps a second over D: the bound, and a simulation for each cv with its interval; D* as a line."""
-    titles = [one.name for one in panels_of]
+    """Draw gradient steps a second over D: the bound, a simulation for each cv with its interval, and D* as a line."""
+    titles = [panel.name for panel in panels_of]
     steps = panels_of[0].points[0].simulated[0].steps
-    figure, panels = style.panels("How many batches should be drawn ahead? (modeled)", titles, y=RATE, sharey=False)
-    for axes, one in zip(panels, panels_of, strict=True):
-        at, bound = style.columns(one.points, "depth", "bound_hz")
+    figure, panels = style.panels("How many batches should be sampled ahead? (modeled)", titles, y=RATE, sharey=False)
+    for axes, panel in zip(panels, panels_of, strict=True):
+        at, bound = style.columns(panel.points, "depth", "bound_hz")
         axes.plot(at, bound, color="0.25", linestyle="--", label="bound")
         for position, cv in enumerate(cvs):
-            rates, *ends = style.columns([point.simulated[position] for point in one.points], "hz", "low", "high")
+            rates, *ends = style.columns([point.simulated[position] for point in panel.points], "hz", "low", "high")
             label = "simulated, exact times" if cv == 0 else f"simulated, times vary (cv = {cv:g})"
             axes.plot(at, rates, label=label, **style.marks(position, ":"))
             axes.fill_between(at, *ends, color=style.COLORS[position], alpha=0.2)
-        axes.axvline(one.enough, color="0.35", linewidth=1, linestyle="-.", label="D*, enough by the bound")
-        axes.set(xscale="linear", yscale="linear", xlabel="batches drawn ahead D (D + 1 are under way)")
+        axes.axvline(panel.enough, color="0.35", linewidth=1, linestyle="-.", label="D*, enough by the bound")
+        axes.set(xscale="linear", yscale="linear", xlabel="batches sampled ahead D (D + 1 are under way)")
     figure = style.captioned(
         figure,
         f"Source: modeled; actors left out. Bands: 95 % intervals of means over {steps:,} simulated steps; some "
         "lie above the bound by chance. The bound reaches its plateau at D*; queues may need more.",
     )
-    for axes, one in zip(panels, panels_of, strict=True):
-        style.ticks(axes.xaxis, _few([point.depth for point in one.points]))
-        _from_zero(axes, 1.15 * max(found.high for point in one.points for found in point.simulated))
+    for axes, panel in zip(panels, panels_of, strict=True):
+        style.ticks(axes.xaxis, _few([point.depth for point in panel.points]))
+        _from_zero(axes, 1.15 * max(rate.high for point in panel.points for rate in point.simulated))
     return figure
 
 
 def _from_zero(axes: Axes, high: float) -> None:
-    """A linear axis from 0 with a handful of round ticks, set before the limits, of which logarithmic ones drop 0."""
+    """Set a linear axis from 0 with a handful of round ticks, before the limits, of which logarithmic ones drop 0."""
     round_ones = MaxNLocator(7, steps=(1, 2, 5, 10)).tick_values(0, high)
     style.ticks(axes.yaxis, [tick for tick in round_ones if 0 <= tick <= high], "{:,g}".format)
     axes.set_ylim(0, high)
@@ -130,33 +129,32 @@ def _from_zero(axes: Axes, high: float) -> None:
 
 @style.styled
 def scaling_factors(panels_of: Sequence[Scaled], learned_from: str) -> Figure:
-    """Speed-up for each learner over L: a panel a setting, a line an H; solid from 5.1, 5.2, 5.5, dashed as printed.
-
-    ``learned_from``: what the terms of the formulas rest on, for the caption.
+    """Draw the speed-up for each learner over L: a panel a setting, a line an H; solid by [Zhang2022, Eqs. 5.1, 5.2 and
+    5.5], dashed as printed in Eqs. 5.3 and 5.6. ``learned_from`` says what the terms rest on, for the caption.
     """
-    rows, titles = -(-len(panels_of) // 2), [one.name for one in panels_of]
+    rows, titles = -(-len(panels_of) // 2), [panel.name for panel in panels_of]
     cells = {"nrows": rows, "ncols": 2, "sharex": True}
     figure, panels = style.panels("How well do learners scale? (modeled)", titles, 3.5 + 2.3 * rows, SPEED_UP, **cells)
-    for place, (axes, one) in enumerate(zip(panels, panels_of, strict=True)):
-        for position, horizon in enumerate(dict.fromkeys(point.horizon for point in one.points)):
-            line = [point for point in one.points if point.horizon == horizon]
+    for cell, (axes, panel) in enumerate(zip(panels, panels_of, strict=True)):
+        for position, horizon in enumerate(dict.fromkeys(point.horizon for point in panel.points)):
+            line = [point for point in panel.points if point.horizon == horizon]
             at, exact, printed = style.columns(line, "learners", "exact", "printed")
             name = DATA_PARALLEL if horizon is None else f"SPO, H = {horizon}"
             axes.plot(at, exact, label=f"{name}: exact", **style.marks(position))
             how = style.marks(position, "--") | {"markerfacecolor": "white"}
             axes.plot(at, printed, label=f"{name}: as printed", **how)
-        for timed in one.measured:
+        for timed in panel.measured:
             label = f"{DATA_PARALLEL}: measured"
             style.bars(axes, *timed, fmt="*", color="black", markersize=12, zorder=5, label=label)
         axes.set(xscale="linear", yscale="linear")
-        if place >= len(panels_of) - 2:  # nothing is below it
+        if cell >= len(panels_of) - 2:  # nothing is below it
             axes.set_xlabel("learners L")
             axes.tick_params(labelbottom=True)
-        style.ticks(axes.xaxis, _few(sorted({point.learners for point in one.points})))
+        style.ticks(axes.xaxis, _few(sorted({point.learners for point in panel.points})))
     figure = style.captioned(
         figure,
-        f"Source: modeled, {learned_from}. 1 is perfect. Exact: from the times of a step, eqs. 5.1, 5.2 and 5.5 of "
-        "seed 4; printed: its eqs. 5.3 and 5.6. H: gradient steps between averages of the weights. Star: "
+        f"Source: modeled, {learned_from}. 1 is perfect. Exact: from the times of a step, Eqs. 5.1, 5.2 and 5.5 of "
+        "[Zhang2022]; printed: its Eqs. 5.3 and 5.6. H: gradient steps between averages of the weights. Star: "
         "measured, learners as threads of one process, with its 95 % interval.",
     )
     for axes in panels:
@@ -165,35 +163,36 @@ def scaling_factors(panels_of: Sequence[Scaled], learned_from: str) -> Figure:
 
 
 def _few(values: Sequence[int]) -> list[int]:
-    """All of a few values; of many those that about double, and the last."""
+    """Keep all of a few values; of many those that about double, and the last."""
     if len(values) <= MOST_TICKS:
         return list(values)
     chosen = [values[0]]
+    # Invariant: each chosen value is at least twice the one before.
     for value in values[1:]:
         if value >= 2 * max(chosen[-1], 1):
             chosen.append(value)
-    return [*(one for one in chosen if 1.4 * one < values[-1]), values[-1]]
+    return [*(value for value in chosen if 1.4 * value < values[-1]), values[-1]]
 
 
 @style.styled
 def fronts(panels_of: Mapping[str, Sequence[Point]], platform: str) -> Figure:
-    """Gradient steps a second over watts: a panel a workload, a point a set of devices; hollow where one beats it."""
+    """Draw gradient steps a second over watts: a panel a workload, a point a set of devices, hollow if dominated."""
     question = "What do more devices and watts buy? (modeled)"
     figure, panels = style.panels(question, list(panels_of), 6.5, RATE, sharey=False)
     for axes, points in zip(panels, panels_of.values(), strict=True):
         rising = sorted(points, key=lambda point: point.watts)
         best = [point for point in rising if point.is_undominated]
         axes.plot(*style.columns(best, "watts", "hz"), color="0.6", linestyle="--", label="front")
-        for place, one in enumerate(rising):
-            count = len(one.devices)
+        for rank, point in enumerate(rising):
+            count = len(point.devices)
             marks = style.marks(count - 1, "none")
-            style.bars(axes, one.watts, one.hz, one.low, one.high, fmt="none", ecolor=marks["color"])
-            face = {} if one.is_undominated else {"markerfacecolor": "white"}
-            axes.plot(one.watts, one.hz, markeredgewidth=1.6, **marks, **face)
+            style.bars(axes, point.watts, point.hz, point.low, point.high, fmt="none", ecolor=marks["color"])
+            face = {} if point.is_undominated else {"markerfacecolor": "white"}
+            axes.plot(point.watts, point.hz, markeredgewidth=1.6, **marks, **face)
             axes.plot([], [], label=f"{count} device{'s' * (count > 1)}", **marks)
-            side = "right" if 2 * place < len(rising) else "left"  # of the words that is at the point
-            words = f"{one.arrangement}\n{one.letters}\n{one.hz:,.0f} / s"
-            axes.annotate(words, (one.watts, one.hz), _AWAY[side], ha=side, **_LABEL)
+            side = "right" if 2 * rank < len(rising) else "left"  # the side of the words that touches the point
+            words = f"{point.arrangement}\n{point.letters}\n{point.hz:,.0f} / s"
+            axes.annotate(words, (point.watts, point.hz), _AWAY[side], ha=side, **_LABEL)
         axes.set(xscale="linear", xlim=(0, 1.4 * rising[-1].watts), xlabel="power of the devices (W)")
     return style.captioned(
         figure,
@@ -211,32 +210,32 @@ _LABEL = {"textcoords": "offset points", "va": "center", "fontsize": 8.5, "bbox"
 
 @style.styled
 def what_if(cells: Sequence[WhatIf], title: str) -> Figure:
-    """Gradient steps a second by batch and cores that may be used; hatched by the learner's device."""
+    """Draw gradient steps a second by batch and cores that may be used, hatched by the learner's device."""
     figure, (axes,) = style.panels("What if there were fewer cores, or larger batches? (modeled)", [title], 6.5)
-    batches, cores = (sorted({getattr(one, name) for one in cells}) for name in ("batch", "cores"))
+    batches, cores = (sorted({getattr(cell, name) for cell in cells}) for name in ("batch", "cores"))
     rates: NDArray[np.float64] = np.full((len(cores), len(batches)), np.nan)
-    for one in cells:
-        rates[cores.index(one.cores), batches.index(one.batch)] = one.hz
+    for cell in cells:
+        rates[cores.index(cell.cores), batches.index(cell.batch)] = cell.hz
     axes.set(xscale="linear", yscale="linear", xlabel="batch B", ylabel="cores that may be used")
     edges = [np.arange(count + 1) + 0.5 for count in (len(batches), len(cores))]
     shades = axes.pcolormesh(*edges, rates, norm=LogNorm(), cmap="YlGnBu", alpha=0.75)
-    learners = list(dict.fromkeys(one.learner for one in cells))
-    for one in cells:
-        x, y = batches.index(one.batch) + 1, cores.index(one.cores) + 1
-        hatch = _HATCHES[learners.index(one.learner) % len(_HATCHES)]
-        label = f"learner on {one.learner.upper()}"
+    learners = list(dict.fromkeys(cell.learner for cell in cells))
+    for cell in cells:
+        x, y = batches.index(cell.batch) + 1, cores.index(cell.cores) + 1
+        hatch = _HATCHES[learners.index(cell.learner) % len(_HATCHES)]
+        label = f"learner on {cell.learner.upper()}"
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, hatch=hatch, label=label, **_TILE))
-        axes.text(x, y, f"{one.hz:,.0f}\n{one.arrangement}\n{one.letters}", **_WORDS)
+        axes.text(x, y, f"{cell.hz:,.0f}\n{cell.arrangement}\n{cell.letters}", **_WORDS)
     axes.grid(visible=False)
     figure.subfigs[0].colorbar(shades, ax=axes, label="gradient steps / s")
     figure = style.captioned(
         figure,
-        "Each cell: gradient steps a second, arrangement, and learner-RMM-storage on CPU (C), GPU (G), FPGA (F); of "
+        "Each cell: gradient steps a second, execution mode, and learner-RMM-storage on CPU (C), GPU (G), FPGA (F); of "
         "mappings within 1 % of the fastest the one on fewest devices. Every cell is solved again. Source: modeled, or "
         "extrapolated as in the answer.",
     )
-    style.ticks(axes.xaxis, range(1, len(batches) + 1), lambda place: f"{batches[int(place) - 1]:,}")
-    style.ticks(axes.yaxis, range(1, len(cores) + 1), lambda place: f"{cores[int(place) - 1]:,}")
+    style.ticks(axes.xaxis, range(1, len(batches) + 1), lambda tick: f"{batches[int(tick) - 1]:,}")
+    style.ticks(axes.yaxis, range(1, len(cores) + 1), lambda tick: f"{cores[int(tick) - 1]:,}")
     return figure
 
 
@@ -247,7 +246,7 @@ _WORDS = {"ha": "center", "va": "center", "fontsize": 9, "bbox": {**_PALE, "pad"
 
 @style.styled
 def losses(ratios: Mapping[str, NDArray[np.float64]], tables: str) -> Figure:
-    """Share of tables on which each variant takes at least so many times as long as the optimum."""
+    """Draw the share of tables on which each variant takes at least so many times as long as the optimum."""
     figure, (axes,) = style.panels("What does the published algorithm lose? (modeled)", [tables])
     count = 1
     for position, (name, ratio) in enumerate(ratios.items()):
@@ -259,9 +258,9 @@ def losses(ratios: Mapping[str, NDArray[np.float64]], tables: str) -> Figure:
     axes.set(xscale="linear", xlabel="time of a step / the joint optimum's, at least (ratio)", ylabel="share of tables")
     figure = style.captioned(
         figure,
-        "Times of learner and RMM on CPU, GPU and FPGA are drawn log-uniform over two decades; parts on the GPU take "
-        "turns, others run at once. A line begins at the share of tables that are not optimal and ends at the worst. "
-        "Source: modeled, drawn by a fixed seed.",
+        "Times of learner and RMM on CPU, GPU and FPGA are log-uniform over two decades; parts on the GPU take turns, "
+        "others run at once. A line begins at the share of tables that are not optimal and ends at the worst. Source: "
+        "modeled, random by a fixed seed.",
     )
     lowest = int(np.floor(np.log10(1 / count)))
     style.ticks(axes.yaxis, [10.0**power for power in range(lowest, 0)], lambda share: f"{100 * share:g} %")

@@ -1,6 +1,6 @@
-"""What the solver's figures show of the seeds' platform, computed by the solver itself.
+"""The points of the solver's figures, which the solver computes for the platform of [Zhang2023].
 
-Letters: B batch, D batches drawn ahead, u environment steps a gradient step; L learners, H gradient steps between
+Letters: B batch, D batches sampled ahead, u environment steps a gradient step; L learners, H gradient steps between
 averages of the weights.
 """
 
@@ -31,15 +31,15 @@ from dse.tuning.multi_learner import FactorPoint, factors
 from dse.tuning.multi_learner import Terms as StepTerms
 from dse.tuning.presampling import DepthPoint, depth_curve, depth_enough
 
-PLATFORM, WORKLOAD = "u200", "hopper_ddpg"  # the seeds' machine, and a workload of theirs
+PLATFORM, WORKLOAD = "u200", "hopper_ddpg"  # the machine of [Zhang2023], and one of its workloads
 ACCELERATORS = ("gpu", "fpga")
 INTERVALS = (1, 16)  # u
-RESERVED = 1  # cores that replay
-WITHIN = 0.01  # of the most steps counts as equal
+RESERVED = 1  # cores for the replay manager
+WITHIN = 0.01  # of the most steps, below which rates count as equal
 DEPTHS, CVS, STEPS = (0, 1, 2, 4), (0.0, 1.0), 1000
 BATCHES, CORES = (64, 256, 1024), (1, 2, 3, 4, 8)
 FRONTS = ("hopper_ddpg", "pong_dqn")
-WORKLOADS = ("hopper_ddpg", "pong_dqn", "cartpole_dqn", "cartpole_ddpg")  # in this order, as far as they were profiled
+WORKLOADS = ("hopper_ddpg", "pong_dqn", "cartpole_dqn", "cartpole_ddpg")  # in this order, if they were profiled
 MOST_WORKLOADS = 2
 LEARNERS, HORIZONS = (1, 2, 4, 8), (5, 25)
 
@@ -47,12 +47,12 @@ Evidence = Path | None
 
 
 def evidence(results: Path) -> Evidence:
-    """The folder if a machine in it was profiled; without that nothing in it matters to answers for other machines."""
+    """Return the folder if a machine in it was profiled; otherwise no answer for another machine depends on it."""
     return results if any(results.glob("*/profile-*.jsonl")) else None
 
 
 def parts_of(results: Evidence, workload: str = WORKLOAD, batch: int | None = None) -> Parts:
-    """What each part of a workload takes on the seeds' platform."""
+    """Return the times of each part of a workload on PLATFORM."""
     platform, task = load(PLATFORM), load_workload(workload)
     if batch:
         task = dataclasses.replace(task, learner=dataclasses.replace(task.learner, batch=batch))
@@ -60,15 +60,15 @@ def parts_of(results: Evidence, workload: str = WORKLOAD, batch: int | None = No
 
 
 def built(results: Evidence, workload: str = WORKLOAD, batch: int | None = None, excluded: Iterable[str] = ()) -> Built:
-    """The same as problems."""
+    """Build the solver's problems from the times of a workload's parts on PLATFORM."""
     return build(parts_of(results, workload, batch), excluded=frozenset(excluded))
 
 
 def letters(chosen: Configuration) -> str:
-    """Devices of learner, RMM and storage as seed 3 writes them; an RMM in two places has two letters."""
+    """Write the devices of learner, RMM and storage as [Zhang2023] does; an RMM on two devices has two letters."""
     tree = dict.fromkeys((chosen.updating.device, chosen.sampling.device))
-    places = ([chosen.learner.device], tree, [chosen.storage.device])
-    return "-".join("+".join(device[:1].upper() for device in devices) for devices in places)
+    parts = ([chosen.learner.device], tree, [chosen.storage.device])
+    return "-".join("+".join(device[:1].upper() for device in devices) for devices in parts)
 
 
 # Cores
@@ -76,20 +76,20 @@ def letters(chosen: Configuration) -> str:
 
 @dataclass(frozen=True)
 class Cores:
-    """f_a and f_l by cores of the platform's processor, and what they rest on."""
+    """f_a and f_l over the cores of the platform's processor, and a description of their evidence."""
 
     f_a: RateCurve
     f_l: RateCurve
     total: int
-    told: str
+    description: str
 
 
 def platform_cores(results: Evidence) -> Cores:
-    """Of the workload, as the solver takes them on each number of cores."""
+    """Return the rates of the workload's actors and learners, as the solver takes them, over the cores."""
     parts = parts_of(results)
     f_a, f_l, sources = platform_curves(parts, parts.cores - 1)
-    told = ". ".join(f"{curve.name}: {one.source}, {one.told}" for curve, one in zip((f_a, f_l), sources, strict=True))
-    return Cores(f_a, f_l, parts.cores, told)
+    described = (f"{c.name}: {rests.source}, {rests.told}" for c, rests in zip((f_a, f_l), sources, strict=True))
+    return Cores(f_a, f_l, parts.cores, ". ".join(described))
 
 
 # Batches ahead
@@ -97,7 +97,7 @@ def platform_cores(results: Evidence) -> Cores:
 
 @dataclass(frozen=True)
 class Depths:
-    """Of a mapping: its name, its curve over D, and D*."""
+    """A mapping's name, its curve over D, and D*."""
 
     name: str
     points: tuple[DepthPoint, ...]
@@ -106,21 +106,22 @@ class Depths:
 
 @functools.lru_cache(maxsize=4)
 def depths(results: Evidence) -> list[Depths]:
-    """Of the answer, and of the answer without the accelerator that its learner is on."""
-    found: list[Depths] = []
+    """Return the depths of the answer, and of the answer without the accelerator that its learner is on."""
+    panels: list[Depths] = []
     title, excluded = "the answer", list[str]()
+    # Invariant: ``panels`` has the depths of every answer with fewer devices excluded.
     while True:
-        held = built(results, excluded=excluded)
-        result = best_placement(held.problems, "ratio")
+        model = built(results, excluded=excluded)
+        result = best_placement(model.problems, "ratio")
         if not isinstance(result, Solved):
-            return found
+            return panels
         chosen = result.answer.configuration
-        loop = network(held.problems[result.place], chosen, actors=False)
+        loop = network(model.problems[result.place], chosen, actors=False)
         points = depth_curve(loop, DEPTHS, CVS, STEPS)
-        found.append(Depths(f"{WORKLOAD}, {title}: {letters(chosen)}", points, depth_enough(loop)))
+        panels.append(Depths(f"{WORKLOAD}, {title}: {letters(chosen)}", points, depth_enough(loop)))
         device = chosen.learner.device
         if excluded or device not in ACCELERATORS:
-            return found
+            return panels
         title, excluded = f"without {device.upper()}", [device]
 
 
@@ -129,7 +130,7 @@ def depths(results: Evidence) -> list[Depths]:
 
 @dataclass(frozen=True)
 class Point:
-    """The fastest on some devices: gradient steps a second with their interval at 95 %, and watts."""
+    """The fastest mapping on some devices: gradient steps a second with their 95 % interval, and watts."""
 
     devices: tuple[str, ...]
     arrangement: str
@@ -143,19 +144,20 @@ class Point:
 
 @functools.lru_cache(maxsize=4)
 def fronts(results: Evidence) -> dict[str, list[Point]]:
-    """By workload: the fastest on each set of devices, whatever the others could add; RecordError without watts."""
+    """Return the fastest mapping on each set of devices, by workload. RecordError without watts."""
     return {workload: _front(results, workload) for workload in FRONTS}
 
 
 def _front(results: Evidence, workload: str) -> list[Point]:
     fastest: dict[tuple[str, ...], tuple[Built, str, Answer]] = {}
+    # Invariant: ``fastest`` has the fastest mapping so far on each set of devices that some front used.
     for count in range(len(ACCELERATORS) + 1):
         for excluded in itertools.combinations(ACCELERATORS, count):
-            held = built(results, workload, excluded=excluded)
-            for place, answer in fastest_of(held.problems):
+            model = built(results, workload, excluded=excluded)
+            for placement, answer in fastest_of(model.problems):
                 best = fastest.get(answer.outcome.devices)
                 if best is None or answer.value > best[2].value:
-                    fastest[answer.outcome.devices] = (held, place, answer)
+                    fastest[answer.outcome.devices] = (model, placement, answer)
     watts = [answer.outcome.watts for _, _, answer in fastest.values()]
     if None in watts:
         raise RecordError(f"platform {PLATFORM} does not state the watts of each device")
@@ -164,26 +166,26 @@ def _front(results: Evidence, workload: str) -> list[Point]:
         for (devices, (_, _, answer)), power in zip(fastest.items(), watts, strict=True)
     ]
     kept = front_of(points)
-    return [_point(*one, position in kept) for position, one in enumerate(fastest.values())]
+    return [_point(*entry, position in kept) for position, entry in enumerate(fastest.values())]
 
 
-def _point(held: Built, place: str, answer: Answer, is_undominated: bool) -> Point:
-    problem, chosen = held.problems[place], answer.configuration
+def _point(model: Built, placement: str, answer: Answer, is_undominated: bool) -> Point:
+    problem, chosen = model.problems[placement], answer.configuration
     low, high = Terms([(problem, chosen)], "ratio", spreads([problem])).interval(0)
-    given = answer.outcome
-    ends = min(low, given.hz), max(high, given.hz)
-    arrangement = place.split(maxsplit=1)[0]
-    return Point(given.devices, arrangement, letters(chosen), given.hz, *ends, given.watts or 0.0, is_undominated)
+    outcome = answer.outcome
+    ends = min(low, outcome.hz), max(high, outcome.hz)
+    arrangement = placement.split(maxsplit=1)[0]
+    return Point(outcome.devices, arrangement, letters(chosen), outcome.hz, *ends, outcome.watts or 0.0, is_undominated)
 
 
 def fastest_of(problems: Mapping[str, Problem]) -> list[tuple[str, Answer]]:
-    """(place, answer) of each place's front over steps a second, watts and devices."""
-    return [(place, answer) for place, problem in problems.items() for answer in front(problem)]
+    """Return (placement, answer) of each placement's front over steps a second, watts and devices."""
+    return [(placement, answer) for placement, problem in problems.items() for answer in front(problem)]
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The fastest mapping at a batch on so many cores; of those within 1 % the one with fewest devices."""
+    """The fastest mapping at a batch and a number of cores; of those within 1 % the one with fewest devices."""
 
     batch: int
     cores: int
@@ -195,28 +197,28 @@ class WhatIf:
 
 @functools.lru_cache(maxsize=4)
 def what_if(results: Evidence) -> list[WhatIf]:
-    """Of every batch on every number of cores that may be used; those on which nothing fits are left out."""
-    found = []
+    """Solve for every batch on every number of cores that may be used; those on which nothing fits are left out."""
+    cells = []
     for batch in BATCHES:
-        held = built(results, batch=batch)
-        name = f"{held.parts.cpu.name}.cores"
+        model = built(results, batch=batch)
+        name = f"{model.parts.cpu.name}.cores"
         for count in CORES:
             problems = {
-                place: dataclasses.replace(one, budgets={**one.budgets, name: float(count)})
-                for place, one in held.problems.items()
+                placement: dataclasses.replace(problem, budgets={**problem.budgets, name: float(count)})
+                for placement, problem in model.problems.items()
             }
             answers = fastest_of(problems)
             if answers:
-                place, answer = _chosen(problems, answers)
+                placement, answer = _chosen(problems, answers)
                 chosen = answer.configuration
-                arrangement, learner = place.split(maxsplit=1)[0], chosen.learner.device
-                found.append(WhatIf(batch, count, answer.value, arrangement, letters(chosen), learner))
-    return found
+                arrangement, learner = placement.split(maxsplit=1)[0], chosen.learner.device
+                cells.append(WhatIf(batch, count, answer.value, arrangement, letters(chosen), learner))
+    return cells
 
 
 def _chosen(problems: Mapping[str, Problem], answers: Sequence[tuple[str, Answer]]) -> tuple[str, Answer]:
-    least = threshold(max(one.value for _, one in answers), EPSILONS["ratio"])
-    good = [(place, one) for place, one in answers if one.value >= least]
+    least = threshold(max(answer.value for _, answer in answers), EPSILONS["ratio"])
+    good = [(placement, answer) for placement, answer in answers if answer.value >= least]
     return min(good, key=lambda pair: tie_key(problems[pair[0]], pair[1].configuration, pair[1].outcome)[:5])
 
 
@@ -225,27 +227,27 @@ def _chosen(problems: Mapping[str, Problem], answers: Sequence[tuple[str, Answer
 
 @dataclass(frozen=True)
 class Scaled:
-    """Scaling factors over L and H at a workload's batch; ``measured``: (L, factor, low, high) of learners that ran."""
+    """Scaling factors over L and H at a workload's batch; ``measured``: (L, factor, low, high) of timed learners."""
 
     name: str
     points: tuple[FactorPoint, ...]
     measured: tuple[tuple[int, float, float, float], ...]
 
 
-def scaled(found: Sequence[Measurement], key: str) -> list[Scaled]:
-    """Two batches of each of two workloads; RecordError where no profile has all terms."""
+def scaled(measurements: Sequence[Measurement], key: str) -> list[Scaled]:
+    """Return the factors of two batches of each of two workloads. RecordError where no profile has all terms."""
     made = []
     for name in WORKLOADS:
-        table = of_records(found, key, load_workload(name))
+        table = of_records(measurements, key, load_workload(name))
         own = max((batch for _, batch in table.alone("parallel_learners step")), default=0)
         batches = {own, max((batch for _, batch in table.alone("learner step", 1)), default=0)}
         chosen = [(batch, measured_terms(table, batch)) for batch in sorted(batches) if batch]
         made += [
-            Scaled(f"{name}, B = {batch:,}", factors(one, LEARNERS, HORIZONS), tuple(_ran(table, one)))
-            for batch, one in chosen
-            if one
+            Scaled(f"{name}, B = {batch:,}", factors(terms, LEARNERS, HORIZONS), tuple(_ran(table, terms)))
+            for batch, terms in chosen
+            if terms
         ]
-        if len({one.name.partition(",")[0] for one in made}) == MOST_WORKLOADS:
+        if len({curves.name.partition(",")[0] for curves in made}) == MOST_WORKLOADS:
             break
     if not made:
         raise RecordError(
@@ -256,8 +258,8 @@ def scaled(found: Sequence[Measurement], key: str) -> list[Scaled]:
 
 
 def _ran(table: PerformanceTable, terms: StepTerms) -> Iterator[tuple[int, float, float, float]]:
-    """Of data parallel learners as they were timed, each with the same replay beside."""
+    """Yield (L, factor, low, high) of data parallel learners as they were timed, each with the same replay beside."""
     alone, replay = table.time("learner step", terms.batch), terms.replay_seconds
     for ran in side_by_side(table, terms) if alone else ():
-        times = ((alone.seconds, ran.seconds), (alone.low, ran.high), (alone.high, ran.low))
-        yield ran.learners, *((one + replay) / several / ran.learners for one, several in times)
+        times = ((alone.value, ran.seconds), (alone.low, ran.high), (alone.high, ran.low))
+        yield ran.learners, *((single + replay) / several / ran.learners for single, several in times)

@@ -1,4 +1,4 @@
-"""The page's section about other libraries: times beside ours of one run, their ratios, how exact each tree is."""
+"""The page's section about other libraries: times beside ours in one run, their ratios, and how exact each tree is."""
 
 import math
 from collections import defaultdict
@@ -13,17 +13,17 @@ from dse.records import Measurement, RecordError, to_rows, twins
 
 from ..chart import Section
 from ..markup import Cell, items, named, paragraph, table
-from ..tidy import OPS, PREFERRED_CAPACITY, commit_of, sources_of, timed
+from ..tidy import OPS, PREFERRED_CAPACITY, commit_of, sources_of, timed, untimed
 from .peers_figures import SUM, label
 
 SHARED = f"{PEER}_shared"
 SORTED_BY = 1_024  # the batch whose sums order the table
 PARTS = (*OPS, SUM)
-ASKED = ((SUM, SORTED_BY), ("draw", 16_384), (SUM, 32))  # what numba is compared with the best library at
+ASKED = ((SUM, SORTED_BY), ("draw", 16_384), (SUM, 32))  # ops and batches at which numba and the best library compare
 
 
 @dataclass(frozen=True)
-class Contestant:
+class Implementation:
     """A library in one dtype, or a tree of ours, with its records by (op, batch)."""
 
     name: str
@@ -34,54 +34,61 @@ class Contestant:
     cells: dict[tuple[str, int], Measurement]
 
     @property
+    def kind(self) -> tuple[str, str, str]:
+        """The name, dtype and options."""
+        return self.name, self.dtype, self.options
+
+    @property
     def ours(self) -> bool:
-        """Whether it is a tree of ours."""
+        """Whether the implementation is ours."""
         return is_ours(self.name)
 
     def ns(self, part: str, batch: int) -> float | None:
-        """Nanoseconds per element of an op or of both; None where one was not timed."""
-        found = [self.cells.get((op, batch)) for op in (OPS if part == SUM else (part,))]
-        times = [1e9 * one.seconds / batch for one in found if one]
-        return sum(times) if len(times) == len(found) else None
+        """Return the nanoseconds per element of an op or of both; None where one was not timed."""
+        records = [self.cells.get((op, batch)) for op in (OPS if part == SUM else (part,))]
+        times = [1e9 * record.seconds / batch for record in records if record]
+        return sum(times) if len(times) == len(records) else None
 
 
-def contestants(cells: Iterable[Measurement], run: Sequence[Measurement]) -> list[Contestant]:
-    """The contestants of some cells, named and versioned as in their whole run."""
-    dtypes = {one.contestant: {other.dtype for other in run if other.contestant == one.contestant} for one in run}
-    found: dict[tuple[str, str, str], Contestant] = {}
-    for one, row in ((one, next(to_rows([one]))) for one in cells):
-        key = (one.contestant, one.dtype, row["options"])
-        if key not in found:
-            found[key] = Contestant(*key, label(*key, len(dtypes[one.contestant])), _version(one, run), {})
-        found[key].cells[one.op, one.batch] = one
-    return list(found.values())
+def implementations(cells: Iterable[Measurement], run: Sequence[Measurement]) -> list[Implementation]:
+    """Return the implementations of some cells, named and versioned as in their whole run."""
+    dtypes = {
+        record.contestant: {other.dtype for other in run if other.contestant == record.contestant} for record in run
+    }
+    by_key: dict[tuple[str, str, str], Implementation] = {}
+    for record, row in ((record, next(to_rows([record]))) for record in cells):
+        key = (record.contestant, record.dtype, row["options"])
+        if key not in by_key:
+            by_key[key] = Implementation(*key, label(*key, len(dtypes[record.contestant])), _version(record, run), {})
+        by_key[key].cells[record.op, record.batch] = record
+    return list(by_key.values())
 
 
-def _version(one: Measurement, run: Sequence[Measurement]) -> str:
-    """Of the package of its name, else of the packages it alone needed."""
-    packages = _packages(one)
-    if one.contestant in packages:
-        return packages[one.contestant]
+def _version(record: Measurement, run: Sequence[Measurement]) -> str:
+    """Return the version of the package of its name, else of the packages that it alone needed."""
+    packages = _packages(record)
+    if record.contestant in packages:
+        return packages[record.contestant]
     common = set.intersection(*(set(_packages(other)) for other in run))
     return ", ".join(f"{package} {version}" for package, version in packages.items() if package not in common)
 
 
-def _packages(one: Measurement) -> dict[str, str]:
-    return {"python": str(one.machine.get("python", "")), **(one.machine.get("packages") or {})}
+def _packages(record: Measurement) -> dict[str, str]:
+    return {"python": str(record.machine.get("python", "")), **(record.machine.get("packages") or {})}
 
 
-def section(found: Sequence[Measurement], folder: Path) -> str:
-    """Everything known about other libraries, as HTML. RecordError where no run timed any."""
-    run = one_run(found)
-    cells = [one for one in timed(run) if one.primitive == PEER]
+def section(measurements: Sequence[Measurement], folder: Path) -> str:
+    """Return everything known about other libraries, as HTML. RecordError where no run timed any."""
+    run = one_run(measurements)
+    cells = [record for record in timed(run) if record.primitive == PEER]
     if not cells:
         raise RecordError("no other library was timed; install and measure them: make peers")
     capacity = _capacity(cells)
-    cells = [one for one in cells if one.capacity == capacity]
-    batches = sorted({one.batch for one in cells})
+    cells = [record for record in cells if record.capacity == capacity]
+    batches = sorted({record.batch for record in cells})
     floor = stats.noise_floor(twins(run, PEER))
-    compared = contestants(cells, run)
-    others = sum(one.primitive.startswith(PEER) for one in found) - len(run)
+    compared = implementations(cells, run)
+    others = sum(record.primitive.startswith(PEER) for record in measurements) - len(run)
     return (
         _origin(run, others)
         + _times(compared, batches, capacity)
@@ -94,40 +101,40 @@ def section(found: Sequence[Measurement], folder: Path) -> str:
 
 
 def _capacity(cells: Iterable[Measurement]) -> int:
-    """1,000,000 if it was measured, else the N with the most B."""
+    """Return 1,000,000 if it was measured, else the N with the most B."""
     batches: dict[int, set[int]] = defaultdict(set)
-    for one in cells:
-        batches[one.capacity].add(one.batch)
+    for record in cells:
+        batches[record.capacity].add(record.batch)
     return max(batches, key=lambda n: (n == PREFERRED_CAPACITY, len(batches[n]), n))
 
 
 def _origin(run: Sequence[Measurement], others: int) -> str:
-    """Which run it was, and how large its noise."""
-    one, pairs = run[-1], twins(run, PEER)
+    """Say which run it was, and how large its noise is."""
+    last, pairs = run[-1], twins(run, PEER)
     noise = (
         f"The noise floor of the run is {stats.noise_floor(pairs):.1%} over {len(pairs)} A/A pairs."
         if pairs
-        else "No cell was measured twice in the run, so nothing tells how large its noise is."
+        else "No cell was measured twice in the run, so the size of its noise is unknown."
     )
     left = f" {others} cells of other runs are left out." if others else ""
     return paragraph(
-        f"Source: {sources_of(run)}, in one run of {one.command} at {commit_of(one, 'with uncommitted changes')}; "
-        f"contestants took turns. {noise}{left}"
+        f"Source: {sources_of(run)}, in one run of {last.command} at {commit_of(last, 'with uncommitted changes')}; "
+        f"implementations took turns. {noise}{left}"
     )
 
 
-def _times(compared: Sequence[Contestant], batches: Sequence[int], capacity: int) -> str:
-    """Nanoseconds per element, ours in bold, the fastest of each column marked."""
+def _times(compared: Sequence[Implementation], batches: Sequence[int], capacity: int) -> str:
+    """Return a table of nanoseconds per element, ours in bold, the fastest of each column marked."""
     columns = [(part, batch) for batch in batches for part in PARTS]
-    least = {column: min((ns for one in compared if (ns := one.ns(*column))), default=None) for column in columns}
+    least = {column: min((ns for tree in compared if (ns := tree.ns(*column))), default=None) for column in columns}
     rows = []
-    for one in sorted(compared, key=lambda one: one.ns(SUM, SORTED_BY) or math.inf):
-        ours = "ours" if one.ours else ""
-        times = [(ns, "best" if ns and ns == least[column] else "") for column in columns for ns in [one.ns(*column)]]
+    for tree in sorted(compared, key=lambda tree: tree.ns(SUM, SORTED_BY) or math.inf):
+        ours = "ours" if tree.ours else ""
+        times = [(ns, "best" if ns and ns == least[column] else "") for column in columns for ns in [tree.ns(*column)]]
         cells = [Cell(said(ns), f"{ours} {best}") for ns, best in times]
-        rows.append([named(text, one.ours) for text in (one.label, one.version)] + cells)
+        rows.append([named(text, tree.ours) for text in (tree.label, tree.version)] + cells)
     groups = [("", 2), *((f"B = {batch:,}", len(PARTS)) for batch in batches)]
-    head = ("contestant", "version", *("both" if part == SUM else part for part, _ in columns))
+    head = ("implementation", "version", *("both" if part == SUM else part for part, _ in columns))
     return paragraph(
         f"Nanoseconds per element (measured), N = {capacity:,}, one thread, sorted by both at B = {SORTED_BY:,}. Bold "
         "is ours, green the fastest of a column. A name with two dtypes comes with both: of a library's sums, of our "
@@ -136,7 +143,7 @@ def _times(compared: Sequence[Contestant], batches: Sequence[int], capacity: int
 
 
 def said(ns: float | None) -> str:
-    """Nanoseconds as the tables show them.
+    """Write nanoseconds as the tables show them.
 
     >>> said(4_538.4), said(16.26), said(None)
     ('4,538', '16.3', '')
@@ -144,22 +151,22 @@ def said(ns: float | None) -> str:
     return "" if ns is None else f"{ns:,.0f}" if ns >= 100 else f"{ns:.1f}"
 
 
-def _fastest(compared: Iterable[Contestant], part: str, batch: int) -> tuple[Contestant, float] | None:
-    times = [(one, ns) for one in compared if (ns := one.ns(part, batch))]
+def _fastest(compared: Iterable[Implementation], part: str, batch: int) -> tuple[Implementation, float] | None:
+    times = [(tree, ns) for tree in compared if (ns := tree.ns(part, batch))]
     return min(times, key=lambda pair: pair[1], default=None)
 
 
-def _reference(compared: Iterable[Contestant], options: str = "") -> list[Contestant]:
-    """The numba tree of float32 leaves, as it comes unless ``options`` say otherwise."""
-    return [one for one in compared if (one.name, one.dtype, one.options) == ("numba", "float32", options)]
+def _reference(compared: Iterable[Implementation], options: str = "") -> list[Implementation]:
+    """Select the numba tree of float32 leaves, with default options unless ``options`` say otherwise."""
+    return [tree for tree in compared if tree.kind == ("numba", "float32", options)]
 
 
-def _ratios(compared: Sequence[Contestant], floor: float) -> list[str]:
-    """How many times as long the best library takes as numba."""
+def _ratios(compared: Sequence[Implementation], floor: float) -> list[str]:
+    """Say how many times as long the best library takes as numba."""
     sentences = []
     for part, batch in ASKED:
         ours = _fastest(_reference(compared), part, batch)
-        theirs = _fastest([one for one in compared if not one.ours], part, batch)
+        theirs = _fastest([tree for tree in compared if not tree.ours], part, batch)
         if ours and theirs:
             ratio = theirs[1] / ours[1]
             wins = "numba wins" if ratio > 1 else "the library wins"
@@ -171,8 +178,8 @@ def _ratios(compared: Sequence[Contestant], floor: float) -> list[str]:
     return sentences
 
 
-def _single(compared: Sequence[Contestant], floor: float) -> list[str]:
-    """What one element costs, and how much of it are checks."""
+def _single(compared: Sequence[Implementation], floor: float) -> list[str]:
+    """Say what one element costs, and how much of it are checks."""
     fastest, ours = _fastest(compared, SUM, 1), _fastest(_reference(compared), SUM, 1)
     if not fastest or not ours:
         return []
@@ -192,13 +199,13 @@ def _single(compared: Sequence[Contestant], floor: float) -> list[str]:
     return [sentence]
 
 
-def _lost(compared: Sequence[Contestant], batches: Sequence[int]) -> list[str]:
-    """Where a library is faster than the best of ours."""
+def _lost(compared: Sequence[Implementation], batches: Sequence[int]) -> list[str]:
+    """Say where a library is faster than the best of ours."""
     losses = []
     for batch in batches:
         for part in PARTS:
-            ours = _fastest([one for one in compared if one.ours], part, batch)
-            theirs = _fastest([one for one in compared if not one.ours], part, batch)
+            ours = _fastest([tree for tree in compared if tree.ours], part, batch)
+            theirs = _fastest([tree for tree in compared if not tree.ours], part, batch)
             if ours and theirs and theirs[1] < ours[1]:
                 losses.append(
                     f"{part} at B = {batch:,} ({theirs[0].label} {said(theirs[1])} ns, {ours[0].label} "
@@ -208,89 +215,88 @@ def _lost(compared: Sequence[Contestant], batches: Sequence[int]) -> list[str]:
 
 
 def _remarks(cells: Iterable[Measurement]) -> str:
-    """What a time includes or leaves out, where its record says so."""
-    remarks = sorted({(one.contestant, one.reason) for one in cells if one.reason})
+    """List what a time includes or leaves out, where its record says so."""
+    remarks = sorted({(record.contestant, record.reason) for record in cells if record.reason})
     if not remarks:
         return ""
     return paragraph("What to know of the times:") + items(f"{name}: {reason}" for name, reason in remarks)
 
 
 def _shared(run: Sequence[Measurement]) -> str:
-    """What several Python threads gain that draw from one tree at once."""
-    shared = [one for one in timed(run) if one.primitive == SHARED]
-    most = max((one.threads for one in shared), default=1)
+    """Return a table of what several Python threads gain that sample from one tree at once."""
+    shared = [record for record in timed(run) if record.primitive == SHARED]
+    most = max((record.threads for record in shared), default=1)
     alone, together = (
-        {one.label: one for one in contestants([cell for cell in shared if cell.threads == threads], run)}
+        {tree.label: tree for tree in implementations([cell for cell in shared if cell.threads == threads], run)}
         for threads in (1, most)
     )
     rows = []
-    for one, several in ((alone[key], together[key]) for key in sorted(alone.keys() & together.keys())):
-        for op, batch in one.cells.keys() & several.cells.keys():
-            times = [held.ns(op, batch) for held in (one, several)]
-            speed_up = one.cells[op, batch].seconds / several.cells[op, batch].seconds
-            texts = (one.label, *map(said, times), f"{speed_up:.2f}x")
-            rows.append((-speed_up, [Cell(text, "ours" if one.ours else "") for text in texts]))
+    for single, several in ((alone[key], together[key]) for key in sorted(alone.keys() & together.keys())):
+        for op, batch in single.cells.keys() & several.cells.keys():
+            times = [tree.ns(op, batch) for tree in (single, several)]
+            speed_up = single.cells[op, batch].seconds / several.cells[op, batch].seconds
+            texts = (single.label, *map(said, times), f"{speed_up:.2f}x")
+            rows.append((-speed_up, [Cell(text, "ours" if single.ours else "") for text in texts]))
     if most == 1 or not rows:
         return paragraph("Left out: no tree was shared by several threads; measure it: make peers.")
     n, b = shared[-1].capacity, shared[-1].batch
     return paragraph(
-        f"One tree, {most} Python threads that draw from it at once: nanoseconds of wall time per element that all of "
-        f"them together draw (measured), N = {n:,}, B = {b:,}. Who holds the GIL gains nothing."
+        f"One tree, {most} Python threads that sample from it at once: nanoseconds of wall time per element that all "
+        f"of them together sample (measured), N = {n:,}, B = {b:,}. A tree that keeps the GIL gains nothing."
     ) + table(
-        ("contestant", "1 thread", f"{most} threads", "speed-up"),
+        ("implementation", "1 thread", f"{most} threads", "speed-up"),
         [row for _, row in sorted(rows, key=lambda row: row[0])],
     )
 
 
 def _accuracy(path: Path) -> str:
-    """What each tree gets wrong."""
+    """Return a table of how each tree errs."""
     if not path.exists():
-        return paragraph("Left out: no tree was checked for what it gets wrong; check them: make peers.")
+        return paragraph("Left out: no tree was checked for errors; check them: make peers.")
     try:
-        found = accuracy.read(path)
+        findings = accuracy.read(path)
     except RecordError as error:
         return paragraph(f"Left out: {error}.")
-    checks = [check for check in CHECKS if any(one.check == check for one in found)]
+    checks = [check for check in CHECKS if any(finding.check == check for finding in findings)]
     rows: dict[tuple[bool, str, str], dict[str, Accuracy]] = defaultdict(dict)
-    for one in found:
-        rows[not is_ours(one.contestant), one.contestant, one.dtype][one.check] = one
+    for finding in findings:
+        rows[not is_ours(finding.contestant), finding.contestant, finding.dtype][finding.check] = finding
     body = [
-        [Cell(text, "" if theirs else "ours") for text in (name, dtype)] + [_finding(held.get(c)) for c in checks]
-        for (theirs, name, dtype), held in sorted(rows.items())
+        [Cell(text, "" if theirs else "ours") for text in (name, dtype)] + [_finding(by_check.get(c)) for c in checks]
+        for (theirs, name, dtype), by_check in sorted(rows.items())
     ]
     return (
-        paragraph(f"What each tree gets wrong ({sources_of(found)}); red is wrong, small what was seen:")
-        + table(("contestant", "dtype", *(check.replace("_", " ") for check in checks)), body)
+        paragraph(f"What each tree gets wrong ({sources_of(findings)}); red is wrong, small what was seen:")
+        + table(("implementation", "dtype", *(check.replace("_", " ") for check in checks)), body)
         + items(f"{check.replace('_', ' ')}: {CHECKS[check]}" for check in checks)
     )
 
 
-def _finding(one: Accuracy | None) -> Cell:
-    """One check as a cell: the relative error, yes or no, or how many of how many."""
-    if one is None:
+def _finding(finding: Accuracy | None) -> Cell:
+    """Write one check as a cell: the relative error, yes or no, or how many of how many."""
+    if finding is None:
         return Cell("")
-    note = one.note or ""
-    if one.value is None:
+    note = finding.note or ""
+    if finding.value is None:
         return Cell("not checked", "", note)
-    if one.check == "drift":
-        return Cell(f"{one.value:.1e}", "number", note)
-    fault = "fault" if one.value else ""
-    if one.trials == 1:
-        return Cell("yes" if one.value else "no", fault, note)
-    share = f" ({one.value / one.trials:.2%})" if one.value else ""
-    return Cell(f"{one.value:,.0f} of {one.trials:,}{share}", fault, note)
+    if finding.check == "drift":
+        return Cell(f"{finding.value:.1e}", "number", note)
+    fault = "fault" if finding.value else ""
+    if finding.trials == 1:
+        return Cell("yes" if finding.value else "no", fault, note)
+    share = f" ({finding.value / finding.trials:.2%})" if finding.value else ""
+    return Cell(f"{finding.value:,.0f} of {finding.trials:,}{share}", fault, note)
 
 
 def _untimed(run: Sequence[Measurement]) -> str:
-    """Who is absent, and why."""
+    """List the implementations without a time, and why."""
     missing: dict[tuple[str, ...], list[Measurement]] = defaultdict(list)
-    for one in run:
-        if one.median_seconds is None:
-            missing[one.contestant, one.dtype, one.status, one.reason or "no reason given"].append(one)
+    for record in untimed(run):
+        missing[record.contestant, record.dtype, record.status, record.reason or "no reason given"].append(record)
     if not missing:
         return paragraph(f"Nobody is absent: each of the run's {len(run)} cells has a time.")
-    rows = [(*what, len(held), ", ".join(sorted({one.op for one in held}))) for what, held in sorted(missing.items())]
-    return paragraph("Absent, and why:") + table(("contestant", "dtype", "status", "reason", "cells", "ops"), rows)
+    rows = [(*what, len(cells), ", ".join(sorted({c.op for c in cells}))) for what, cells in sorted(missing.items())]
+    return paragraph("Absent, and why:") + table(("implementation", "dtype", "status", "reason", "cells", "ops"), rows)
 
 
-SECTIONS = (Section(50, "Other libraries", lambda material: section(material.found, material.folder)),)
+SECTIONS = (Section(50, "Other libraries", lambda material: section(material.measurements, material.folder)),)

@@ -1,6 +1,6 @@
 """The figures of other libraries, and their rows: ours thick and strong, the fastest libraries in color, others gray.
 
-Every contestant has one label and one place in the order of all figures, and so the same color, marker and dash.
+Every implementation has one label and one place in the order of all figures, and so the same color, marker and dash.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from dse.published.peer_claims import BATCH, PEER, is_ours
 from .. import style
 from ..tidy import OPS, PREFERRED_CAPACITY, About, either, where
 
-NAMED = {"validate=False": "unchecked", "launch=graph": "graph"}  # options that are called otherwise
+NAMED = {"validate=False": "unchecked", "launch=graph": "graph"}  # options that have a name
 GPU = "gpu"  # the primitive of trees on a device, timed beside each other
 SUM = "draw + update"
 KINDS = ["contestant", "dtype", "options"]
@@ -27,7 +27,7 @@ MARKERS = "osD^vPXp<>h*8dH"
 
 
 def label(contestant: str, dtype: str, options: str, dtypes: int) -> str:
-    """A contestant's name, its dtype if it was measured in several, its options.
+    """Return an implementation's name, its dtype if it was measured in several, its options.
 
     >>> label("torchrl", "float32", "", 2), label("cupy", "float32", "launch=graph,validate=False", 1)
     ('torchrl float32', 'cupy, graph, unchecked')
@@ -37,11 +37,11 @@ def label(contestant: str, dtype: str, options: str, dtypes: int) -> str:
 
 
 def peers(frame: pd.DataFrame, primitive: str = PEER) -> pd.DataFrame:
-    """Draws and updates of libraries and of ours beside them, by one thread, with ``label`` and ``ours``.
+    """Select draws and updates of libraries and of ours beside them, by one thread, with ``label`` and ``ours``.
 
     ``label`` is categorical: ours first, then libraries, each from the fastest to the slowest in the geometric mean.
-    ``place`` is the label's among ours or among the libraries, ``tree`` that of its contestant, ``variant`` that of its
-    options and dtype among those of its contestant.
+    ``place`` is the label's position among ours or among the libraries, ``tree`` its implementation's, ``variant`` that
+    of its options and dtype among those of its implementation.
     """
     rows = where(frame, primitive=primitive, op=OPS, threads=1, distribution="uniform")
     rows = rows.assign(contestant=rows["contestant"].astype(str), cost=np.log(rows["ns"]))
@@ -58,7 +58,7 @@ def peers(frame: pd.DataFrame, primitive: str = PEER) -> pd.DataFrame:
 
 
 def by_batch(frame: pd.DataFrame, primitive: str = PEER) -> pd.DataFrame:
-    """Every contestant over B at N = 1,000,000, or else at the N with the most B; empty unless there are two B."""
+    """Select every implementation over B at N = 1,000,000, or else at the N with the most B; empty below two B."""
     rows = peers(frame, primitive)
     batches = rows.groupby("capacity")["batch"].nunique()
     several = batches[batches > 1]
@@ -68,33 +68,35 @@ def by_batch(frame: pd.DataFrame, primitive: str = PEER) -> pd.DataFrame:
 
 
 def on_gpu(frame: pd.DataFrame) -> pd.DataFrame:
-    """The same of trees on a GPU."""
+    """Select the trees on a GPU over B, as ``by_batch`` does."""
     return by_batch(frame, GPU)
 
 
 def by_capacity(frame: pd.DataFrame) -> pd.DataFrame:
-    """Draw + update of every contestant at B = 128 over N, a row for both; empty unless there are two N."""
+    """Add draw and update of every implementation at B = 128 over N to one row; empty unless there are two N."""
     rows = where(peers(frame), batch=BATCH)
     keys = ["label", "capacity"]
     parts = {op: where(rows, op=op).set_index(keys) for op in OPS}
-    draws, updates = (part.loc[parts["draw"].index.intersection(parts["update"].index)] for part in parts.values())
-    both = draws.assign(op=SUM)
+    draw_rows, update_rows = (
+        part.loc[parts["draw"].index.intersection(parts["update"].index)] for part in parts.values()
+    )
+    both = draw_rows.assign(op=SUM)
     for column in ("ns", "low_ns", "high_ns"):
-        both[column] += updates[column]
-    both["status"] = either(draws["status"], updates["status"])
+        both[column] += update_rows[column]
+    both["status"] = either(draw_rows["status"], update_rows["status"])
     both = both.reset_index()
     return both if both["capacity"].nunique() > 1 else both[:0]
 
 
 @style.styled
 def batch(rows: pd.DataFrame, about: About) -> Figure:
-    """Time per element over B: a line a contestant, a panel an op."""
+    """Draw time per element over B: a line an implementation, a panel an op."""
     return _over_batches("How do other libraries compare, over the batch?", rows, about, "Thick: ours.")
 
 
 @style.styled
 def gpu(rows: pd.DataFrame, about: About) -> Figure:
-    """The same of trees on a GPU."""
+    """Draw time per element over B for trees on a GPU."""
     note = f"Thick: ours. On {about.gpu}; launched call by call, or as a captured graph."
     return _over_batches("On a GPU, how do trees compare over the batch?", rows, about, note)
 
@@ -109,7 +111,7 @@ def _over_batches(question: str, rows: pd.DataFrame, about: About, note: str) ->
 
 @style.styled
 def capacity(rows: pd.DataFrame, about: About) -> Figure:
-    """Time per element of a draw and an update over N: a line a contestant."""
+    """Draw time per element of a draw and an update over N: a line an implementation."""
     setting = f"{SUM}, B = {rows['batch'].iloc[0]:,}"
     figure, (axes,) = style.panels("How do other libraries grow with the number of leaves?", [setting], 8)
     _lines(axes, rows, "capacity")
@@ -118,16 +120,16 @@ def capacity(rows: pd.DataFrame, about: About) -> Figure:
 
 
 def _lines(axes: Axes, rows: pd.DataFrame, x: str) -> None:
-    """A line a contestant, in the order of their labels; the first of them lie on top."""
+    """Draw a line for each implementation, in the order of their labels; the first lie on top."""
     for position, (name, part) in enumerate(rows.groupby("label", observed=True)):
         style.series(axes, part, x, str(name), {**_style(part.iloc[0]), "zorder": 3 - position / 100})
 
 
-def _style(one: Any) -> dict[str, Any]:
-    """How the contestant of a row is drawn."""
-    marker = MARKERS[one["place"] % len(MARKERS)]
-    if one["ours"]:
-        color, dashes = OURS[one["tree"] % len(OURS)], DASHES[one["variant"] % len(DASHES)]
+def _style(row: Any) -> dict[str, Any]:
+    """Return the color, marker and dash of a row's implementation."""
+    marker = MARKERS[row["place"] % len(MARKERS)]
+    if row["ours"]:
+        color, dashes = OURS[row["tree"] % len(OURS)], DASHES[row["variant"] % len(DASHES)]
         return {"color": color, "marker": marker, "linestyle": dashes, "linewidth": 2.8}
-    color = THEIRS[one["place"]] if one["place"] < len(THEIRS) else GRAY
+    color = THEIRS[row["place"]] if row["place"] < len(THEIRS) else GRAY
     return {"color": color, "marker": marker, "linestyle": "-", "linewidth": 1.3}

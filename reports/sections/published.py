@@ -1,4 +1,4 @@
-"""The page's section about seed 3's published mappings beside the exact optimum, and the rates of all of them."""
+"""The page's section about the published mappings of [Zhang2023] beside the exact optimum, with the rates of all."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,21 +23,22 @@ HOLDS_HEAD = ("workload", "B", "learner-RMM", "CPU times x", "GPU times x", "FPG
 
 
 def mappings(results: Path, picture: str) -> str:
-    """Table V beside Algorithm 3 and the exact optimum, as HTML around the figure. RecordError if nothing is quoted."""
+    """Return Table V beside Algorithm 3 and the exact optimum, as HTML around the figure. RecordError if nothing is
+    quoted."""
     printed = quoted.read(results / "quoted")
     rows = table5.rows(printed, results)
     agreed = sum(row.agrees for row in rows)
     pairs = sum(row.same_pair for row in rows)
     greedy = sum(row.greedy.mapping == row.published.mapping for row in rows)
-    told = (
-        f"Seed 3's Table V: mappings learner-RMM-storage on CPU (C), GPU (G) or FPGA (F). Ours, the exact optimum with "
-        f"links, storage and shared engines, agrees in {agreed} of {len(rows)}, and in {pairs} about learner and RMM; "
-        f"Algorithm 3 as printed, given the same times, returns {greedy} of its own table. Mappings within "
+    sentence = (
+        "[Zhang2023, Table V]: mappings learner-RMM-storage on CPU (C), GPU (G) or FPGA (F). Ours, the exact optimum "
+        f"with links, storage and shared engines, agrees in {agreed} of {len(rows)}, and in {pairs} about learner and "
+        f"RMM; Algorithm 3 as printed, from the same times, returns {greedy} of its own table. Mappings within "
         f"{table5.EPSILON:.0%} of the best tie: fewest devices win, then fewest bytes over links. Times are modeled "
-        "from seed 3's platform file, or quoted; tables below show how far they may be off, and what that changes."
+        "from that platform's file, or quoted; tables below show how far they may be off, and what that changes."
     )
     return (
-        paragraph(told)
+        paragraph(sentence)
         + picture
         + table(MAPPING_HEAD, map(_mapping_row, rows))
         + paragraph("How far all times of a device may be from these with the published learner and RMM still chosen:")
@@ -47,7 +48,7 @@ def mappings(results: Path, picture: str) -> str:
         )
         + table(BASELINE_HEAD, (line for row in rows for line in _baseline_rows(row)))
         + paragraph(
-            "What they rest on: microseconds of the fastest on each device with the 95 % interval. Modeled, or quoted "
+            "Evidence: microseconds of the fastest on each device with the 95 % interval. Modeled, or quoted "
             f"(from {printed.where('seed3_mapping.table_v')}; {printed.where('seed3.table_vii.cartpole')}):"
         )
         + table(TIMES_HEAD, map(_times_row, rows))
@@ -56,13 +57,15 @@ def mappings(results: Path, picture: str) -> str:
 
 def _mapping_row(row: Row) -> tuple[object, ...]:
     agrees = "yes" if row.agrees else "learner and RMM" if row.same_pair else "no"
-    published, greedy, ours = (Cell(one.mapping, "name", _rate(one)) for one in (row.published, row.greedy, row.ours))
+    published, greedy, ours = (
+        Cell(mapping.mapping, "name", _rate(mapping)) for mapping in (row.published, row.greedy, row.ours)
+    )
     rates = (f"{row.ours.hz:,.0f}", f"{row.limit_hz:,.0f}")
     return row.workload, f"{row.batch:,}", published, greedy, ours, *rates, agrees, row.reason
 
 
-def _rate(one: Judged) -> str:
-    return one.lacks or f"{one.hz:,.0f}/s"
+def _rate(mapping: Judged) -> str:
+    return mapping.lacks or f"{mapping.hz:,.0f}/s"
 
 
 def _holds_row(row: Row) -> tuple[object, ...]:
@@ -81,10 +84,10 @@ def _factors(ends: tuple[float, float] | None) -> str:
 
 
 def _baseline_rows(row: Row) -> Iterator[tuple[object, ...]]:
-    for one, behind in row.baselines:
-        modeled = f"{row.published.hz / one.hz:,.3g}x" if one.hz else one.lacks
-        names = (row.published.mapping, one.mapping)
-        yield row.workload, f"{row.batch:,}", *names, f"{behind:g}x", modeled, one.bottleneck
+    for baseline, behind in row.baselines:
+        modeled = f"{row.published.hz / baseline.hz:,.3g}x" if baseline.hz else baseline.lacks
+        names = (row.published.mapping, baseline.mapping)
+        yield row.workload, f"{row.batch:,}", *names, f"{behind:g}x", modeled, baseline.bottleneck
 
 
 def _times_row(row: Row) -> tuple[object, ...]:
@@ -104,18 +107,18 @@ def _time(time: Estimate | None) -> Cell:
 
 @style.styled
 def throughput(printed: Quoted, results: Path) -> Figure:
-    """Steps a second of every learner-RMM pair over B, and of the fastest learner alone: modeled, after Fig. 13."""
+    """Draw modeled steps a second of every learner-RMM pair over B, and of the fastest learner alone, after Fig. 13."""
     paces = list(table5.paces(printed, results))
-    workloads = list(dict.fromkeys(one.workload for one in paces))
+    workloads = list(dict.fromkeys(pace.workload for pace in paces))
     figure, panels = style.panels("What does each mapping give?", workloads, 6.4, sharey=False)
     chosen = {(name, batch): _published(printed, name, batch) for name, batch in table5.asked(printed)}
     for axes, name in zip(panels, workloads, strict=True):
-        own = [one for one in paces if one.workload == name]
-        for position, pair in enumerate(dict.fromkeys(one.pair for one in own)):
-            _pair(axes, [one for one in own if one.pair == pair and one.hz], pair, position)
-        limits = dict(sorted((one.batch, one.limit_hz) for one in own))
+        own = [pace for pace in paces if pace.workload == name]
+        for position, pair in enumerate(dict.fromkeys(pace.pair for pace in own)):
+            _pair(axes, [pace for pace in own if pace.pair == pair and pace.hz], pair, position)
+        limits = dict(sorted((pace.batch, pace.limit_hz) for pace in own))
         axes.plot(list(limits), list(limits.values()), "k:", lw=2.5, label="fastest learner alone", zorder=0)
-        rings = [(one.batch, one.hz) for one in own if one.hz and chosen[name, one.batch] == one.pair]
+        rings = [(pace.batch, pace.hz) for pace in own if pace.hz and chosen[name, pace.batch] == pace.pair]
         marks = {"markersize": 15, "markerfacecolor": "none", "color": "0.25"}
         axes.plot(*zip(*rings, strict=True), "o", label="published", **marks)
         style.x_axis(axes, limits, "batch B")
@@ -123,14 +126,14 @@ def throughput(printed: Quoted, results: Path) -> Figure:
         axes.set(ylabel="gradient steps / s")
     caption = (
         "Learner-RMM on CPU (C), GPU (G), FPGA (F), each with the data storage where it is best; ringed: the pair of "
-        "seed 3's Table V. Modeled from seed 3's platform file, with the learners that Tables V and VII tell; actors "
-        "left out. The dotted line is what seed 3's Fig. 13 calls the theoretical optimum."
+        "[Zhang2023, Table V]. Modeled from that platform's file, with the learners of Tables V and VII; actors left "
+        "out. The dotted line is what [Zhang2023, Fig. 13] calls the theoretical optimum."
     )
     return style.captioned(figure, caption)
 
 
 def _pair(axes: Axes, line: Sequence[Pace], pair: str, position: int) -> None:
-    """The learner has the color, the RMM the marker and dash."""
+    """Draw one pair: the learner sets the color, the RMM the marker and dash."""
     learner, rmm = divmod(position, len(table5.DEVICES))
     marks = style.marks(rmm, ("-", "--", "-.")[rmm]) | {"color": style.COLORS[learner]}
     axes.plot(*style.columns(line, "batch", "hz"), label=pair, alpha=0.85, **marks)
@@ -147,7 +150,7 @@ CHARTS = (
         lambda material: (material.printed, material.results),
         lambda rests_on, _: throughput(*rests_on),
         "The highest line of a panel is the mapping to choose for its batch. The nearer it is to the dotted line, the "
-        "better everything hides behind the learner. Seed 3's Figure 13 asks the same.",
+        "better everything hides behind the learner. [Zhang2023, Fig. 13] asks the same.",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""The page's section about training: curves of primitives, the times that have no curve, the tree's share of a step."""
+"""The page's section about training: curves of primitives, times without a curve, the tree's share of a step."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from dse.times.batch_law import flat_then_linear
 
 from ..chart import Chart, Material, Section, measured
 from ..markup import items, named, paragraph, paragraphs, table
-from ..tidy import commit_of, sources_of, tidy, timed
+from ..tidy import commit_of, sources_of, tidy, timed, untimed
 from . import learning
 from . import training_figures as figures
 
@@ -36,21 +36,21 @@ SHARE_HEAD = ("workload", "tree", "step (us)", "in the tree (us)", "share of the
 ROWS = ("workload", "primitive", "of", "microseconds a call", "95 % interval", "calls a second", "")
 
 
-def section(found: Sequence[Measurement], pictures: str, left_out: Sequence[str]) -> str:
-    """The section as HTML around its figures, or how to make one."""
-    kept = [one for one in timed(found) if one.primitive.startswith(figures.PRIMITIVE)]
-    told = share_table(found)
-    body = told or paragraph(f"Left out: no training system was profiled; this would: {COMMAND}.")
+def section(measurements: Sequence[Measurement], pictures: str, left_out: Sequence[str]) -> str:
+    """Return the section as HTML around its figures, or the command that would measure it."""
+    kept = [record for record in timed(measurements) if record.primitive.startswith(figures.PRIMITIVE)]
+    shares_table = share_table(measurements)
+    body = shares_table or paragraph(f"Left out: no training system was profiled; this would: {COMMAND}.")
     if kept:
         frame = tidy(kept)
-        body = _origin(kept) + pictures + _singles(frame) + _knees(frame) + told
-    return body + paragraphs(left_out) + items(_untimed(found))
+        body = _origin(kept) + pictures + _singles(frame) + _knees(frame) + shares_table
+    return body + paragraphs(left_out) + items(_untimed(measurements))
 
 
 def _origin(kept: Sequence[Measurement]) -> str:
     pairs = twins(kept, figures.PRIMITIVE)
-    dirty = ", with uncommitted changes" if any(one.dirty for one in kept) else ""
-    commits = ", ".join(sorted({commit_of(one) for one in kept}))
+    dirty = ", with uncommitted changes" if any(record.dirty for record in kept) else ""
+    commits = ", ".join(sorted({commit_of(record) for record in kept}))
     return paragraph(
         f"Source: {sources_of(kept)} at {commits}{dirty}; the cells of a group took turns, each process on the cores "
         f"that its record names. The noise floor is {stats.noise_floor(pairs):.1%} ({len(pairs)} A/A pairs)."
@@ -58,7 +58,7 @@ def _origin(kept: Sequence[Measurement]) -> str:
 
 
 def _singles(frame: pd.DataFrame) -> str:
-    """What has no curve: one row a primitive and workload, on one core."""
+    """Return a table of the times without a curve: one row a primitive and workload, on one core."""
     rows = figures.alone(figures.parts(frame, *(part for part, _ in SINGLE)))
     rows = figures.called(rows[rows["threads"] == 1], "us")
     lines = []
@@ -69,25 +69,25 @@ def _singles(frame: pd.DataFrame) -> str:
             some = group[group["part"] == part]
             if part in ("learner step", "numba draw", "numba update") and wanted:
                 some = some[some["batch"] == wanted]
-            for one in some.sort_values("batch").itertuples():
-                of = f"B = {one.batch:,}" if one.batch > 1 else one.via or "one"
-                ends = f"{one.low_ns:,.1f} to {one.high_ns:,.1f}"
-                rate = 1e6 / one.ns
-                reason = one.reason if isinstance(one.reason, str) else ""
-                told = "; ".join(word for word in ("" if one.status == "ok" else one.status, reason) if word)
-                lines.append((workload, name, of, f"{one.ns:,.1f}", ends, f"{rate:,.0f}", told))
+            for row in some.sort_values("batch").itertuples():
+                of = f"B = {row.batch:,}" if row.batch > 1 else row.via or "one"
+                ends = f"{row.low_ns:,.1f} to {row.high_ns:,.1f}"
+                rate = 1e6 / row.ns
+                reason = row.reason if isinstance(row.reason, str) else ""
+                remarks = "; ".join(word for word in ("" if row.status == "ok" else row.status, reason) if word)
+                lines.append((workload, name, of, f"{row.ns:,.1f}", ends, f"{rate:,.0f}", remarks))
     return paragraph("One process on one core (measured):") + table(ROWS, lines)
 
 
 def _workload_batch(frame: pd.DataFrame, workload: str, batches: "pd.Series[int]") -> int:
-    """The workload's own batch: that of its parallel learners; 0 where they were not timed."""
+    """Return the workload's own batch: that of its parallel learners; 0 where they were not timed."""
     rows = figures.parts(frame, "parallel_learners step")
     own = set(rows[rows["workload"] == workload]["batch"]) & set(batches)
     return int(max(own, default=0))
 
 
 def _knees(frame: pd.DataFrame) -> str:
-    """Where each line of time over the batch begins to grow."""
+    """Return a table of the batch from which each line of time over the batch grows."""
     rows = figures.over_batch(frame)
     lines = []
     for (workload, part, threads), line in rows.groupby(["workload", "part", "threads"]):
@@ -99,21 +99,20 @@ def _knees(frame: pd.DataFrame) -> str:
         fits = (f"{law.fixed_seconds:.3g}", f"{1e3 * law.each_seconds:.3g}", f"{off:.0%}")
         lines.append((workload, part.replace(" step", "").replace(" act", ""), threads, knee, *fits))
     head = ("workload", "what", "threads", "knee B", "fixed (ms)", "each record (us)", "worst error of the fit")
-    told = "Time over the batch is flat, then linear; fitted, fixed + each x B, to the measured times:"
-    return paragraph(told) + table(head, lines) if lines else ""
+    sentence = "Time over the batch is flat, then linear; fitted, fixed + each x B, to the measured times:"
+    return paragraph(sentence) + table(head, lines) if lines else ""
 
 
-def _untimed(found: Sequence[Measurement]) -> list[str]:
+def _untimed(measurements: Sequence[Measurement]) -> list[str]:
     return [
-        f"Not timed, {one.options.get('workload')}, {one.contestant} {one.op} of B = {one.batch:,}: {one.reason}"
-        for one in found
-        if one.primitive == figures.PRIMITIVE and one.median_seconds is None
+        f"Not timed, {cell.options.get('workload')}, {cell.contestant} {cell.op} of B = {cell.batch:,}: {cell.reason}"
+        for cell in untimed(measurements, figures.PRIMITIVE)
     ]
 
 
 @dataclass(frozen=True)
 class Share:
-    """Of one tree in a workload's step: microseconds, and the share with its 95 % interval."""
+    """One tree's share of a workload's step with its 95 % interval, and the microseconds of both."""
 
     workload: str
     contestant: str
@@ -126,17 +125,17 @@ class Share:
     whole_us: float | None = None  # the loop as it trains, on the numba tree
 
 
-def shares(found: Sequence[Measurement]) -> list[Share]:
-    """Every tree whose parts of a step were all timed in one run, by workload, the smallest share first.
+def shares(measurements: Sequence[Measurement]) -> list[Share]:
+    """Return every tree whose parts of a step were all timed in one run, by workload, the smallest share first.
 
     A step is update_interval steps of an actor and what learning takes. Tree and learning are two readings of the same
     samples, so both are resampled by the same seed; actors' samples are their own.
     """
     runs: dict[tuple[str, str, str], dict[tuple[str, str], Measurement]] = defaultdict(dict)
-    for one in found:
-        if one.primitive == figures.SHARE and one.median_seconds is not None:
-            run = (str(one.options["workload"]), one.commit or "", one.command)
-            runs[run][one.contestant, one.op] = one
+    for record in measurements:
+        if record.primitive == figures.SHARE and record.median_seconds is not None:
+            run = (str(record.options["workload"]), record.commit or "", record.command)
+            runs[run][record.contestant, record.op] = record
     made = []
     for (workload, _, _), cells in runs.items():
         actor = cells.get((ACTOR, "step"))
@@ -144,7 +143,7 @@ def shares(found: Sequence[Measurement]) -> list[Share]:
             pair = [cells.get((contestant, name)) for name in (LEARNING, TREE)]
             if op == TREE and actor and pair[0] and pair[1]:
                 made.append(_share(workload, actor, pair[0], pair[1], cells.get((LOOP, "step"))))
-    return sorted(made, key=lambda one: (one.workload, one.share))
+    return sorted(made, key=lambda record: (record.workload, record.share))
 
 
 def _share(
@@ -152,7 +151,7 @@ def _share(
 ) -> Share:
     interval = int(tree.options["update_interval"])
     acting = interval * stats.bootstrap_medians(actor.samples_seconds, seed=1)
-    learnt, spent = (stats.bootstrap_medians(one.samples_seconds, seed=0) for one in (learning, tree))
+    learnt, spent = (stats.bootstrap_medians(record.samples_seconds, seed=0) for record in (learning, tree))
     low, high = stats.percentile_interval(spent / (learnt + acting))
     step = learning.seconds + interval * actor.seconds
     unstable = "unstable" in (actor.status, learning.status, tree.status)
@@ -170,35 +169,32 @@ def _share(
     )
 
 
-def share_table(found: Sequence[Measurement]) -> str:
-    """The table of shares as HTML; nothing where no step was timed."""
-    kept = shares(found)
+def share_table(measurements: Sequence[Measurement]) -> str:
+    """Return the table of shares as HTML; nothing where no step was timed."""
+    kept = shares(measurements)
     if not kept:
         return ""
     rows = []
-    for one in kept:
-        part = (f"{one.share:.2%}", f"{one.low:.2%} to {one.high:.2%}", "unstable" if one.is_unstable else "")
-        who = (one.workload, named(one.contestant, is_ours(one.contestant)))
-        rows.append((*who, f"{one.step_us:,.0f}", f"{one.tree_us:,.1f}", *part))
-    told = (
+    for share in kept:
+        part = (f"{share.share:.2%}", f"{share.low:.2%} to {share.high:.2%}", "unstable" if share.is_unstable else "")
+        who = (share.workload, named(share.contestant, is_ours(share.contestant)))
+        rows.append((*who, f"{share.step_us:,.0f}", f"{share.tree_us:,.1f}", *part))
+    sentence = (
         "Which share of a serial training step is spent in the tree (measured, on one core, trees in turns): the "
-        "actor's steps, insertion, draw, gather, gradient step and new priorities; the tree's own calls are timed "
-        "where they stand in the step. This is what stands behind Figure 11 of seed 0. Bold is ours."
+        "actor's steps, insertion, sampling, gathering, gradient step and new priorities; the tree's own calls are "
+        "timed inside the step. [Zhang2021, Fig. 11] rests on this share. Bold is ours."
     )
-    untimed = sorted(
-        {
-            f"Not timed, {one.options['workload']}, {one.contestant}: {one.reason}"
-            for one in found
-            if one.primitive == figures.SHARE and one.median_seconds is None
-        }
-    )
+    left_out = {
+        f"Not timed, {record.options['workload']}, {record.contestant}: {record.reason}"
+        for record in untimed(measurements, figures.SHARE)
+    }
     sums = [
-        f"{one.workload}: the parts on the {OURS} tree add up to {one.step_us:,.0f} us; the whole loop, measured in "
-        f"the same run, takes {one.whole_us:,.0f} us, {one.step_us / one.whole_us - 1:+.0%}."
-        for one in kept
-        if one.whole_us
+        f"{share.workload}: the parts on the {OURS} tree add up to {share.step_us:,.0f} us; the whole loop, measured "
+        f"in the same run, takes {share.whole_us:,.0f} us, {share.step_us / share.whole_us - 1:+.0%}."
+        for share in kept
+        if share.whole_us
     ]
-    return paragraph(told) + table(SHARE_HEAD, rows) + items([*sums, *untimed])
+    return paragraph(sentence) + table(SHARE_HEAD, rows) + items([*sums, *sorted(left_out)])
 
 
 CHARTS = (
@@ -206,30 +202,30 @@ CHARTS = (
         "training_cores",
         measured(figures.over_cores),
         figures.cores,
-        "A system takes as many steps as the slower side allows: actors on some cores, learners on the others. Figure "
-        "12 of seed 0 shares out cores by these curves.",
+        "A system takes as many steps as the slower side allows: actors on some cores, learners on the others. "
+        "[Zhang2021, Fig. 12] shares out cores by these curves.",
         COMMAND,
     ),
     Chart(
         "training_batch",
         measured(figures.over_batch),
         figures.batch,
-        "Left of the knee a larger batch costs little; right of it time grows as B does. Seed 3's Figure 11 and the "
-        "thesis' Figures 5.3 and 5.5 ask the same.",
+        "Left of the knee a larger batch costs little; right of it time grows as B does. [Zhang2023, Fig. 11] and "
+        "[Zhang2022, Figs. 5.3 and 5.5] ask the same.",
         COMMAND,
     ),
     Chart(
         "training_tree",
         measured(figures.of_trees),
         figures.trees,
-        "To be held against a gradient step of the same batch. Figure 5.2 of the thesis asks the same.",
+        "Compare with a gradient step of the same batch. [Zhang2022, Fig. 5.2] asks the same.",
         COMMAND,
     ),
     Chart(
         "training_average",
         measured(figures.over_models),
         figures.averages,
-        "A straight line through 0 would be proportional to k. Figures 5.4 and 5.6 of the thesis ask the same.",
+        "A straight line through 0 would be proportional to k. [Zhang2022, Figs. 5.4 and 5.6] ask the same.",
         COMMAND,
     ),
     Chart(
@@ -251,8 +247,8 @@ CHARTS = (
 
 
 def _html(material: Material) -> str:
-    told = section(material.found, material.pictures(CHARTS), material.missing(CHARTS))
-    return told + learning.section(material.folder)
+    body = section(material.measurements, material.pictures(CHARTS), material.missing(CHARTS))
+    return body + learning.section(material.folder)
 
 
 SECTIONS = (Section(80, "Training primitives", _html),)

@@ -1,6 +1,6 @@
-"""The figures of a training system's primitives, a panel or a line a workload: of each its rows, and how it is drawn.
+"""The figures of a training system's primitives, a panel or a line a workload: the selection of rows, and the drawing.
 
-Rows have their times in the unit that the figure asks for.
+Rows have their times in the figure's unit.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,40 +27,38 @@ MOST_TICKS = 10
 
 
 def parts(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
-    """Timed rows of parts, each "contestant op", a column an option; ``cores`` of a pair is ``placement``."""
+    """Select the timed rows of parts ("contestant op"), a column an option; ``cores`` of a pair is ``placement``."""
     rows = where(frame, primitive=PRIMITIVE)
     kinds = rows["contestant"].astype(str) + " " + rows["op"].astype(str)
     rows = rows.assign(part=kinds)[kinds.isin(names)]
-    told = [dict(word.split("=", 1) for word in text.split(",") if "=" in word) for text in rows["options"]]
+    options = [dict(word.split("=", 1) for word in text.split(",") if "=" in word) for text in rows["options"]]
     for name in OPTIONS:
         column = "placement" if name == "cores" else name
-        rows[column] = pd.Series([one.get(name, "") for one in told], index=rows.index, dtype=object)
+        rows[column] = pd.Series([row_options.get(name, "") for row_options in options], index=rows.index, dtype=object)
     for name in ("macs", "parameters", "update_interval", "models"):
         rows[name] = pd.to_numeric(rows[name])
     return rows
 
 
 def called(rows: pd.DataFrame, unit: str) -> pd.DataFrame:
-    """The same with ``ns`` and its interval as times of a call, in a unit, instead of nanoseconds an element."""
+    """Convert ``ns`` and its interval from nanoseconds an element into a unit of time a call."""
     factor = UNITS[unit] * rows["batch"] / 1e9
     return rows.assign(**{name: rows[name] * factor for name in ("ns", "low_ns", "high_ns")})
 
 
 def rates(rows: pd.DataFrame, factor: Any = 1.0) -> pd.DataFrame:
-    """The same with ``ns`` and its interval as calls a second, ``factor`` times as many."""
-    seconds = called(rows, "ms")[["ns", "low_ns", "high_ns"]] / 1e3
-    return rows.assign(
-        ns=factor / seconds["ns"], low_ns=factor / seconds["high_ns"], high_ns=factor / seconds["low_ns"]
-    )
+    """Convert ``ns`` and its interval into calls a second, ``factor`` times as many."""
+    middle, low, high = (called(rows, "ms")[name] / 1e3 for name in ("ns", "low_ns", "high_ns"))
+    return rows.assign(ns=factor / middle, low_ns=factor / high, high_ns=factor / low)
 
 
 def alone(rows: pd.DataFrame) -> pd.DataFrame:
-    """Those with nothing beside them, measured apart from pairs."""
+    """Select the rows that were measured apart from pairs."""
     return where(rows, beside="")
 
 
 def over_cores(frame: pd.DataFrame) -> pd.DataFrame:
-    """Environment steps a second over cores: those actors take, and those that gradient steps can follow.
+    """Select environment steps a second over cores: those that actors take, and those that learners can follow.
 
     Empty unless a workload has actors or learners on two numbers of cores.
     """
@@ -72,23 +70,23 @@ def over_cores(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def over_batch(frame: pd.DataFrame) -> pd.DataFrame:
-    """Milliseconds of gradient steps and forward passes over B; empty unless a workload has two B."""
+    """Select milliseconds of gradient steps and forward passes over B; empty unless a workload has two B."""
     rows = called(alone(parts(frame, "learner step", "forward act")), "ms")
     return _several(rows, "batch", ("workload", "part"))
 
 
 def of_trees(frame: pd.DataFrame) -> pd.DataFrame:
-    """Microseconds of draws and updates over B at each workload's shape; empty unless one has two B."""
+    """Select microseconds of draws and updates over B at each workload's N and K; empty unless one has two B."""
     return _several(called(alone(parts(frame, "numba draw", "numba update")), "us"), "batch", ("workload", "op"))
 
 
 def over_models(frame: pd.DataFrame) -> pd.DataFrame:
-    """Milliseconds of averaging k models; empty unless a workload has two k."""
+    """Select milliseconds of averaging k models; empty unless a workload has two k."""
     return _several(called(parts(frame, "weights average"), "ms"), "models", ("workload",))
 
 
 def of_pairs(frame: pd.DataFrame) -> pd.DataFrame:
-    """How many times as long a part takes beside another: of medians of one run, with an interval from both.
+    """Divide the time of a part beside another by its time alone: medians of one run, with an interval from both.
 
     ``ns``, ``low_ns`` and ``high_ns`` are those ratios; ``pair`` names both parts.
     """
@@ -114,7 +112,7 @@ def _several(rows: pd.DataFrame, x: str, keys: Iterable[str]) -> pd.DataFrame:
 
 
 def _by_workload(question: str, rows: pd.DataFrame, more: str = "") -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
-    """A panel a workload with its rows, two beside each other; ``more`` says more of its first row in the title."""
+    """Make a panel for each workload with its rows, two beside each other; ``more`` adds its first row to the title."""
     groups = dict(iter(rows.groupby("workload")))
     columns = min(2, len(groups))
     lines = -(-len(groups) // columns)
@@ -127,7 +125,7 @@ def _by_workload(question: str, rows: pd.DataFrame, more: str = "") -> tuple[Fig
 
 @style.styled
 def cores(rows: pd.DataFrame, about: About) -> Figure:
-    """Environment steps a second over cores: taken by actors, and followed by learners; the chosen split is ringed."""
+    """Draw environment steps a second over cores: of actors, and followed by learners; the chosen split is ringed."""
     figure, panels = _by_workload("How do actors and learners use cores?", rows)
     kinds = (
         ("actor step", "actors, f_a", "-"),
@@ -149,13 +147,13 @@ def cores(rows: pd.DataFrame, about: About) -> Figure:
 
 
 def _ring_split(axes: Axes, lines: Sequence[pd.DataFrame], cores: int) -> None:
-    """Rings around what actors and learners reach (both in environment steps a second) on the cores chosen for them."""
+    """Draw rings around the rates of actors and learners (environment steps a second) on the cores chosen for them."""
     if any(line.empty for line in lines) or sum(line["threads"].min() for line in lines) > cores:
         return
     f_a, f_l = (
         RateCurve(
             str(line["part"].iloc[0]),
-            {one.threads: Rate(one.ns, one.low_ns, one.high_ns, one.source) for one in line.itertuples()},
+            {row.threads: Rate(row.ns, row.low_ns, row.high_ns, row.source) for row in line.itertuples()},
         )
         for line in lines
     )
@@ -166,7 +164,7 @@ def _ring_split(axes: Axes, lines: Sequence[pd.DataFrame], cores: int) -> None:
 
 @style.styled
 def batch(rows: pd.DataFrame, about: About) -> Figure:
-    """Time of a gradient step and of a forward pass over B, the knee of each solid line marked."""
+    """Draw the time of a gradient step and of a forward pass over B, the knee of each solid line marked."""
     figure, panels = _by_workload("From which batch on does time grow?", rows, ", {macs:,.0f} MACs")
     for axes, part in panels:
         for position, (kind, threads, dashes) in enumerate(STEPS):
@@ -186,12 +184,12 @@ def batch(rows: pd.DataFrame, about: About) -> Figure:
 
 
 def _knee(axes: Axes, line: pd.DataFrame, color: Any) -> None:
-    """The fit of a line, and the B from which it grows."""
+    """Draw the fit of a line, and the B from which it grows."""
     if line["batch"].nunique() < 3:
         return
     law = flat_then_linear(line["batch"].tolist(), line["ns"].tolist())
     shown = np.geomspace(line["batch"].min(), line["batch"].max(), 60)
-    axes.plot(shown, [law.seconds(one) for one in shown], color=color, linewidth=0.8, alpha=0.8)
+    axes.plot(shown, [law.seconds(size) for size in shown], color=color, linewidth=0.8, alpha=0.8)
     knee = law.knee
     if knee and line["batch"].min() <= knee <= line["batch"].max():
         axes.axvline(knee, color=color, linewidth=1, linestyle=(0, (1, 2)))
@@ -201,8 +199,8 @@ def _knee(axes: Axes, line: pd.DataFrame, color: Any) -> None:
 
 @style.styled
 def trees(rows: pd.DataFrame, about: About) -> Figure:
-    """Time of a draw and an update over B at each workload's capacity and fanout."""
-    figure, panels = style.by_op("What does the tree take at a workload's shape?", rows, "numba tree")
+    """Draw the time of a draw and an update over B at each workload's capacity and fanout."""
+    figure, panels = style.by_op("How long does the tree take in a workload?", rows, "numba tree")
     workloads = sorted(rows["workload"].unique())
     for axes, part in panels:
         for name, line in part.groupby("workload"):
@@ -215,7 +213,7 @@ def trees(rows: pd.DataFrame, about: About) -> Figure:
 
 @style.styled
 def averages(rows: pd.DataFrame, about: About) -> Figure:
-    """Time of averaging k models, and the straight line through it."""
+    """Draw the time of averaging k models, and the straight line through it."""
     setting = "the mean of k models' weights, in one process"
     figure, (axes,) = style.panels("What does averaging weights cost?", [setting])
     for position, (name, line) in enumerate(rows.groupby("workload")):
@@ -223,7 +221,7 @@ def averages(rows: pd.DataFrame, about: About) -> Figure:
         style.line(axes, line, "models", label, position, "none")
         law = flat_then_linear(line["models"].tolist(), line["ns"].tolist())
         shown = np.geomspace(line["models"].min(), line["models"].max(), 60)
-        axes.plot(shown, [law.seconds(one) for one in shown], color=style.COLORS[position], linewidth=0.8)
+        axes.plot(shown, [law.seconds(count) for count in shown], color=style.COLORS[position], linewidth=0.8)
     style.x_axis(axes, rows["models"], "models k")
     axes.set(ylabel="time (ms)")
     return style.finish(figure, rows, about, "Lines: fixed + each x k, fitted.")
@@ -231,7 +229,7 @@ def averages(rows: pd.DataFrame, about: About) -> Figure:
 
 @style.styled
 def beside(rows: pd.DataFrame, about: About) -> Figure:
-    """How many times as long a part takes beside another, on the same core and on its own."""
+    """Draw how many times as long a part takes beside another, on the same core and on its own."""
     titles = {"shared": "both on one core", "own": "each on a core of its own"}
     shown = [name for name in titles if (rows["placement"] == name).any()]
     figure, panels = style.panels("What do primitives cost each other?", [titles[name] for name in shown])
@@ -253,7 +251,7 @@ def beside(rows: pd.DataFrame, about: About) -> Figure:
 
 
 def _batch_axis(axes: Axes, rows: pd.DataFrame) -> None:
-    """Ticks at all of a few batches; at some of many, evenly chosen, both ends among them."""
+    """Set ticks at all of a few batches; at some of many, evenly chosen, both ends among them."""
     values = sorted(rows["batch"].unique())
     if len(values) > MOST_TICKS:
         values = [values[at] for at in np.linspace(0, len(values) - 1, MOST_TICKS - 3).round().astype(int)]

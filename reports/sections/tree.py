@@ -1,4 +1,4 @@
-"""What was measured of the trees: the records, the answers from them, figures, the cost model, what has no time."""
+"""The page's sections about the trees: their records, the answers from them, figures, the cost model, untimed cells."""
 
 import statistics
 from collections import Counter, defaultdict
@@ -18,14 +18,10 @@ from ..tidy import OPS, binary, commit_of, machine_of, timed
 from . import peers_figures, training_figures
 from . import tree_figures as figures
 
-QUESTIONS = ((1_000_000, 256), (100_000, 32))  # N and B of the recommendations shown, each with one update a draw
+QUESTIONS = ((1_000_000, 256), (100_000, 32))  # N and B of the recommendations shown, each with one update a sample
 ANSWERING = "What answering a K costs (its time over the best measured K's, less 1), by a fit without that N:"
 REGRETS = ("op", "N", "B", "best K", "model's K*", "its regret", "regret of 16", "printed formula's K*", "its regret")
-TOLD_ELSEWHERE = (
-    peer_claims.PEER,
-    training_figures.PRIMITIVE,
-    training_figures.SHARE,
-)  # with what is not timed of them
+ELSEWHERE = (peer_claims.PEER, training_figures.PRIMITIVE, training_figures.SHARE)  # whose sections list untimed cells
 SWEEP = "python -m benchmarks sweep --preset quick"
 PEERS = "make peers"
 GPU = "make gpu, on a machine with a CUDA device"
@@ -36,7 +32,7 @@ CHARTS = (
         measured(figures.by_fanout),
         figures.fanout,
         "Lower is faster. Two K whose bars overlap, or that differ by less than the noise floor, may be equally "
-        "fast. Figure 9 of seed 0 asks the same.",
+        "fast. [Zhang2021, Fig. 9] asks the same.",
         SWEEP,
     ),
     Chart(
@@ -44,7 +40,7 @@ CHARTS = (
         measured(figures.by_capacity),
         figures.capacity,
         "A straight line that rises tenfold where N does is linear growth; a flat one does not care how many "
-        "leaves there are. Figure 8 of seed 0 asks the same.",
+        "leaves there are. [Zhang2021, Fig. 8] asks the same.",
         SWEEP,
     ),
     Chart(
@@ -91,7 +87,7 @@ CHARTS = (
         "peers_capacity",
         measured(peers_figures.by_capacity),
         peers_figures.capacity,
-        "A line that rises tenfold where N does is linear growth. Figure 8 of seed 0 asks the same of tianshou and "
+        "A line that rises tenfold where N does is linear growth. [Zhang2021, Fig. 8] asks the same of tianshou and "
         "RLlib.",
         PEERS,
     ),
@@ -107,7 +103,7 @@ CHARTS = (
         "gpu_lanes",
         measured(figures.by_lanes),
         figures.lanes,
-        "At 1 every thread draws a sample of its own, at 32 a warp draws one together. More lanes wait less for "
+        "At 1 every thread takes a sample of its own, at 32 a warp takes one together. More lanes wait less for "
         "memory, fewer leave more samples under way.",
         GPU,
     ),
@@ -115,21 +111,21 @@ CHARTS = (
 
 
 def _measured(material: Material) -> str:
-    about, found = material.about, material.found
-    machine = machine_of(found)
+    about, measurements = material.about, material.measurements
+    machine = machine_of(measurements)
     caches = ", ".join(f"{name} {binary(size)}" for name, size in about.caches.items()) or "unknown"
     packages = ", ".join(f"{name} {version}" for name, version in machine.get("packages", {}).items())
     runs: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for record in found:
+    for record in measurements:
         runs[record.source, commit_of(record, "with uncommitted changes"), record.command].append(record.utc)
-    counts = Counter((record.primitive, record.status) for record in found)
+    counts = Counter((record.primitive, record.status) for record in measurements)
     if about.pairs:
         noise = (
             f"The noise floor is {about.noise_floor:.1%}: in 95 % of {about.pairs} A/A pairs the same cell measured "
             "twice in one run differed by no more. Smaller differences are ties."
         )
     else:
-        noise = "No cell was measured twice in one run, so nothing tells how large the noise is."
+        noise = "No cell was measured twice in one run, so the size of the noise is unknown."
     return (
         paragraph(
             f"Machine {about.key}: {about.cpu}, {about.cores} cores, caches {caches}, {machine.get('kernel', '')}, "
@@ -141,16 +137,16 @@ def _measured(material: Material) -> str:
         )
         + table(
             ("what", "status", "cells"),
-            [(primitive, status, number) for (primitive, status), number in sorted(counts.items())],
+            [(primitive, status, count) for (primitive, status), count in sorted(counts.items())],
         )
         + paragraph(noise)
     )
 
 
 def _recommended(material: Material) -> str:
-    held = Table(material.found)
-    answers = [answer(held, Question(capacity, batch, 1.0, material.about.cores)) for capacity, batch in QUESTIONS]
-    return "".join(f"<pre>{safe(text(given))}</pre>\n" for given in answers)
+    times = Table(material.measurements)
+    asked = (Question(capacity, batch, 1.0, material.about.cores) for capacity, batch in QUESTIONS)
+    return "".join(f"<pre>{safe(text(answer(times, question)))}</pre>\n" for question in asked)
 
 
 def _figures(material: Material) -> str:
@@ -160,18 +156,18 @@ def _figures(material: Material) -> str:
 def _model(material: Material) -> str:
     errors, parts = [], {}
     for op in OPS:
-        cells = [record for record in timed(material.found) if _is_default_tree(record, op)]
-        points = [tree_cost_model.Point(one.capacity, one.fanout, one.batch, one.seconds) for one in cells]
+        cells = [record for record in timed(material.measurements) if _is_default_tree(record, op)]
+        points = [tree_cost_model.Point(cell.capacity, cell.fanout, cell.batch, cell.seconds) for cell in cells]
         if len(points) < tree_cost_model.LEAST_POINTS:
             continue
-        parts[op] = (family_of(cells[0], material.about.caches, Table(material.found).floor), points)
-        off = [one.error for one in tree_cost_model.cross_validate(*parts[op])]
+        parts[op] = (family_of(cells[0], material.about.caches, Table(material.measurements).floor), points)
+        off = [check.error for check in tree_cost_model.cross_validate(*parts[op])]
         errors += [(op, len(off), f"{statistics.median(off):.0%}", f"{max(off):.0%}")] if off else []
     regrets, sentences = [], []
     for what, chosen in ((" + ".join(parts), list(parts.values())), *((op, [part]) for op, part in parts.items())):
-        found = tree_cost_model.fanout_regrets(*chosen)
-        regrets += [_regret_row(what, one) for one in found]
-        sentences += [_regret_sentence(what, found)] if found else []
+        regrets_of = tree_cost_model.fanout_regrets(*chosen)
+        regrets += [_regret_row(what, regret) for regret in regrets_of]
+        sentences += [_regret_sentence(what, regrets_of)] if regrets_of else []
     if not errors:
         raise RecordError("no model can be checked; measure more: " + SWEEP)
     return (
@@ -189,35 +185,34 @@ def _is_default_tree(record: Measurement, op: str) -> bool:
     return shape == ("sum_tree", "numba", op, 1, "float32", "uniform") and not record.options
 
 
-def _regret_row(op: str, one: tree_cost_model.FanoutRegret) -> tuple[Any, ...]:
-    ours, sixteen, printed = (f"{one:.0%}" for one in (one.predicted_regret, one.sixteen_regret, one.printed_regret))
-    shape = (op, f"{one.capacity:,}", f"{one.batch:,}", one.best)
-    return *shape, one.predicted, ours, sixteen, one.printed, printed
+def _regret_row(op: str, row: tree_cost_model.FanoutRegret) -> tuple[Any, ...]:
+    ours, sixteen, printed = (f"{part:.0%}" for part in (row.predicted_regret, row.sixteen_regret, row.printed_regret))
+    return op, f"{row.capacity:,}", f"{row.batch:,}", row.best, row.predicted, ours, sixteen, row.printed, printed
 
 
-def _regret_sentence(op: str, found: Sequence[tree_cost_model.FanoutRegret]) -> str:
+def _regret_sentence(op: str, regrets: Sequence[tree_cost_model.FanoutRegret]) -> str:
     model, sixteen, printed = (
-        statistics.fmean(getattr(one, name) for one in found)
+        statistics.fmean(getattr(regret, name) for regret in regrets)
         for name in ("predicted_regret", "sixteen_regret", "printed_regret")
     )
     verdict = "worse than" if model > sixteen else "as good as" if model == sixteen else "better than"
     return (
-        f"For {op} the model is {verdict} always answering 16: over {len(found)} (N, B) its mean regret is "
+        f"For {op} the model is {verdict} always answering 16: over {len(regrets)} (N, B) its mean regret is "
         f"{model:.1%}, that of 16 is {sixteen:.1%}, that of the printed formula {printed:.1%}."
     )
 
 
 def _untimed(material: Material) -> str:
     capacities: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    found = [record for record in material.found if not record.primitive.startswith(TOLD_ELSEWHERE)]
-    for record in found:
+    measurements = [record for record in material.measurements if not record.primitive.startswith(ELSEWHERE)]
+    for record in measurements:
         if record.status in ("skipped", "failed"):
             what = (record.status, record.contestant, record.op, record.reason or "no reason given")
             capacities[what].append(record.capacity)
     if not capacities:
-        return paragraph(f"None: each of {len(found)} cells of the sweeps has a time.")
-    rows = [(*what, len(held), f"{min(held):,} to {max(held):,}") for what, held in sorted(capacities.items())]
-    return table(("status", "contestant", "op", "reason", "cells", "N"), rows)
+        return paragraph(f"None: each of {len(measurements)} cells of the sweeps has a time.")
+    rows = [(*what, len(sizes), f"{min(sizes):,} to {max(sizes):,}") for what, sizes in sorted(capacities.items())]
+    return table(("status", "implementation", "op", "reason", "cells", "N"), rows)
 
 
 SECTIONS = (

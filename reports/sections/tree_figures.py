@@ -1,4 +1,4 @@
-"""The figures of the sweeps: of each the rows that it shows, chosen from the tidy records, and how it is drawn."""
+"""The figures of the sweeps: the selection of each one's rows from the tidy records, and the drawing."""
 
 from typing import Any
 
@@ -15,30 +15,30 @@ from ..tidy import OPS, PREFERRED_CAPACITY, About, binary, either, short, where
 
 PREFERRED_FANOUT = 16
 PREFERRED_BATCH = 256
-RUN = ["contestant", "op", "capacity", "commit", "command"]  # what two rows share that may be divided by each other
-MOST_LEVEL_TICKS = 6  # more of five digits each run into each other
+RUN = ["contestant", "op", "capacity", "commit", "command"]  # two rows may be divided that share these
+MOST_LEVEL_TICKS = 6  # more labels of five digits run into each other
 
 
 def trees(frame: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
-    """Draws and updates of sum trees of float32 leaves with uniform priorities; one thread unless ``wanted`` says."""
+    """Select draws and updates of float32 trees with uniform priorities, by one thread, unless ``wanted`` says else."""
     usual = {"primitive": "sum_tree", "op": OPS, "dtype": "float32", "distribution": "uniform", "threads": 1}
     return where(frame, **(usual | wanted))
 
 
 def by_fanout(frame: pd.DataFrame) -> pd.DataFrame:
-    """The numba tree at B = 256 over K, default and plain layout; empty unless some line has two K."""
+    """Select the numba tree at B = 256 over K, default and plain layout; empty unless some line has two K."""
     rows = trees(frame, contestant="numba", batch=PREFERRED_BATCH, options=("", "layout=plain"))
     return rows if (rows[rows["options"] == ""].groupby(["op", "capacity"])["fanout"].nunique() > 1).any() else rows[:0]
 
 
 def by_capacity(frame: pd.DataFrame) -> pd.DataFrame:
-    """Every contestant as it comes at K = 16, B = 256 over N; empty unless there are two N."""
+    """Select every implementation by default at K = 16, B = 256 over N; empty unless there are two N."""
     rows = trees(frame, batch=PREFERRED_BATCH, fanout=PREFERRED_FANOUT, options="")
     return rows if rows["capacity"].nunique() > 1 else rows[:0]
 
 
 def by_batch(frame: pd.DataFrame) -> pd.DataFrame:
-    """Every contestant as it comes, and its threads, at K = 16 over B, at N = 1,000,000 or else at the largest N.
+    """Select every implementation by default, and its threads, at K = 16 over B, at N = 1,000,000 or the largest N.
 
     Empty unless there are two B.
     """
@@ -50,9 +50,9 @@ def by_batch(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def layout_ratios(frame: pd.DataFrame) -> pd.DataFrame:
-    """What layout costs: time of a variant over the default's, measured in the same run, at K = 16, B = 256.
+    """Divide the time of a layout by the default's, measured in the same run, at K = 16, B = 256.
 
-    Rows of the variants with ``ratio``, ``low``, ``high`` (95 % interval) and ``base_bytes`` besides.
+    The variants' rows get ``ratio``, ``low``, ``high`` (95 % interval) and ``base_bytes``.
     """
     rows = trees(frame, batch=PREFERRED_BATCH, fanout=PREFERRED_FANOUT, source="measured")
     variants = where(rows, options=("aligned=False", "padding=full"))
@@ -66,7 +66,7 @@ def layout_ratios(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_lanes(frame: pd.DataFrame) -> pd.DataFrame:
-    """The GPU tree at K = 16, unchecked, over the ``lanes`` that share a sample, at the largest N that has them.
+    """Select the GPU tree at K = 16, unchecked, over the ``lanes`` that share a sample, at the largest N with them.
 
     Empty unless there are two of them.
     """
@@ -78,9 +78,9 @@ def by_lanes(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def against_floor(frame: pd.DataFrame) -> pd.DataFrame:
-    """The default numba tree at K = 16 and one B, and the random reads of memory; empty unless there are both.
+    """Select the default numba tree at K = 16 and one B, and the random reads of memory; empty unless there are both.
 
-    The B is the one with the most capacities, of those 2,048 if it is among them.
+    The B is one with the most capacities, preferably 2,048.
     """
     numba = trees(frame, contestant="numba", fanout=PREFERRED_FANOUT, options="")
     reads = where(frame, primitive="memory", op="read")
@@ -93,15 +93,15 @@ def against_floor(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_bytes(frame: pd.DataFrame) -> pd.DataFrame:
-    """Draws of B = 256 from the numba tree at every K and N, and from the numpy tree with ragged and full levels."""
-    draws = trees(frame, op="draw", batch=PREFERRED_BATCH)
-    numba = where(draws, contestant="numba", options="")
-    return pd.concat([numba, where(draws, contestant="numpy", options=("", "padding=full"))])
+    """Select draws of B = 256: the numba tree at every K and N, and the numpy tree with ragged and full levels."""
+    sampling = trees(frame, op="draw", batch=PREFERRED_BATCH)
+    numba = where(sampling, contestant="numba", options="")
+    return pd.concat([numba, where(sampling, contestant="numpy", options=("", "padding=full"))])
 
 
 @style.styled
 def fanout(rows: pd.DataFrame, about: About) -> Figure:
-    """Time per element over K: a line a capacity, the best K ringed, the plain layout dashed."""
+    """Draw time per element over K: a line a capacity, the best K ringed, the plain layout dashed."""
     figure, panels = style.by_op("Which K is fastest?", rows, "numba tree, B = 256")
     capacities = sorted(rows["capacity"].unique())
     for axes, part in panels:
@@ -119,7 +119,7 @@ def fanout(rows: pd.DataFrame, about: About) -> Figure:
 
 @style.styled
 def capacity(rows: pd.DataFrame, about: About) -> Figure:
-    """Time per element over N: a line a contestant."""
+    """Draw time per element over N: a line an implementation."""
     figure, panels = style.by_op("How does time grow with the number of leaves?", rows, "K = 16, B = 256")
     for axes, part in panels:
         for name, line in part.groupby("contestant", observed=True):
@@ -130,7 +130,7 @@ def capacity(rows: pd.DataFrame, about: About) -> Figure:
 
 @style.styled
 def batch(rows: pd.DataFrame, about: About) -> Figure:
-    """Time per element over B: a line a contestant, several threads dashed."""
+    """Draw time per element over B: a line an implementation, several threads dashed."""
     setting = f"N = {rows['capacity'].iloc[0]:,}, K = 16"
     figure, panels = style.by_op("What do larger batches save, and more threads?", rows, setting)
     several = sorted(set(rows["threads"]) - {1})
@@ -146,7 +146,7 @@ def batch(rows: pd.DataFrame, about: About) -> Figure:
 
 @style.styled
 def layout(rows: pd.DataFrame, about: About) -> Figure:
-    """Time of a layout over the default's, by capacity, each point with the cache level its tree fits in."""
+    """Draw the time of a layout over the default's, by capacity, each point with the cache level its tree fits in."""
     figure, panels = style.by_op("What do alignment and ragged levels save?", rows, "K = 16, B = 256")
     capacities = sorted(rows["capacity"].unique())
     labels = {"aligned=False": "misaligned / aligned", "padding=full": "full / ragged levels"}
@@ -176,7 +176,7 @@ def layout(rows: pd.DataFrame, about: About) -> Figure:
 
 @style.styled
 def lanes(rows: pd.DataFrame, about: About) -> Figure:
-    """Time per element of the GPU tree over the threads that share one sample: a line a batch."""
+    """Draw time per element of the GPU tree over the threads that share one sample: a line a batch."""
     setting = f"N = {rows['capacity'].iloc[0]:,}, K = 16"
     figure, panels = style.by_op("On a GPU, how many threads should share a sample?", rows, setting)
     batches = sorted(rows["batch"].unique())
@@ -189,7 +189,7 @@ def lanes(rows: pd.DataFrame, about: About) -> Figure:
 
 @style.styled
 def floor(rows: pd.DataFrame, about: About) -> Figure:
-    """Time per element of the tree, and of one random read of 64 bytes, over the bytes they run through."""
+    """Draw time per element of the tree, and of one random read of 64 bytes, over the bytes they run through."""
     tree = rows[rows["primitive"] != "memory"]
     setting = f"numba tree, K = 16, B = {tree['batch'].iloc[0]:,}, beside random reads of 64 bytes"
     figure, (axes,) = style.panels("How far is a tree from the cost of memory itself?", [setting])
@@ -215,11 +215,11 @@ def floor(rows: pd.DataFrame, about: About) -> Figure:
 
 @style.styled
 def tree_bytes(rows: pd.DataFrame, about: About) -> Figure:
-    """Time per element of a draw over the tree's bytes: a number in a marker is its K, thin lines join one N."""
+    """Draw the time per element of a draw over the tree's bytes: a number in a marker is K, thin lines join one N."""
     parts = dict(iter(rows.groupby("contestant", observed=True)))
-    titles = [f"{name}, draws of B = 256" for name in parts]
+    titles = [f"{name}, samples of B = 256" for name in parts]
     stacked = {"nrows": len(parts), "ncols": 1, "sharex": True, "sharey": False}
-    figure, panels = style.panels("Does a smaller tree draw faster?", titles, 7, **stacked)
+    figure, panels = style.panels("Does a smaller tree sample faster?", titles, 7, **stacked)
     fanouts = sorted(rows["fanout"].unique())
     colors = dict(zip(fanouts, sns.color_palette("viridis", len(fanouts)), strict=True))
     for axes, part in zip(panels, parts.values(), strict=True):
@@ -236,7 +236,7 @@ def tree_bytes(rows: pd.DataFrame, about: About) -> Figure:
 
 
 def _numbered(axes: Axes, row: Any, color: tuple[float, float, float]) -> None:
-    """One tree as a marker with its K in it: a circle, or a diamond where its levels are full."""
+    """Draw one tree as a marker with its K in it: a circle, or a diamond where its levels are full."""
     hollow, source = row.status == "unstable", "" if row.source == "measured" else f"\n{row.source}"
     ink = "black" if hollow or sum(color) > 1.5 else "white"
     marker, size = ("D", 12.5) if "full" in row.options else ("o", 15)
@@ -248,5 +248,5 @@ def _numbered(axes: Axes, row: Any, color: tuple[float, float, float]) -> None:
 
 
 def _level(size: float, about: About) -> str:
-    """The smallest cache that holds so many bytes."""
-    return next((name for name, held in sorted(about.caches.items()) if size <= held), "RAM")
+    """Return the smallest cache that holds so many bytes."""
+    return next((name for name, most in sorted(about.caches.items()) if size <= most), "RAM")

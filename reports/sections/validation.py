@@ -1,4 +1,4 @@
-"""The page's sections that hold answers against what was measured."""
+"""The page's sections that compare answers with later measurements."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,78 +14,80 @@ from ..chart import Material, Section
 from ..markup import items, paragraph, table
 
 COMMAND = "python -m benchmarks loop-questions"
-TARGET = 0.15  # of the median error
+TARGET = 0.15  # for the median error
 RATES = ("predicted steps/s", "95 % interval", "measured steps/s", "95 % interval")
 LOOP_HEAD = ("workload", "B", "u", *RATES, "error", "beside the control", "")
 
 
-def loops(found: Sequence[Measurement], results: Path = RESULTS) -> str:
-    """The solver's rates of serial loops beside what was measured, as HTML; how to measure them where nothing was."""
-    answered, faults = prediction.every_answer(found, results)
+def loops(measurements: Sequence[Measurement], results: Path = RESULTS) -> str:
+    """Return the solver's rates of serial loops beside the measured ones as HTML, or the command that measures them."""
+    answered, faults = prediction.every_answer(measurements, results)
     faults = [f"Left out: {fault}." for fault in faults]
-    asked = [one for one in answered if not one.is_control]
+    asked = [answer for answer in answered if not answer.is_control]
     if not asked:
         nothing = f"Left out: no serial loop was measured at other shapes; this would: {COMMAND}."
         return items(faults) if faults else paragraph(nothing)
-    floor = noise_floor(twins(found, prediction.QUESTION))
-    seeds = ", ".join(sorted({str(one.measured.options["seed"]) for one in asked}))
-    told = (
-        f"Gradient steps a second of the serial loop, with batch B and update interval u drawn by seed {seeds}: what "
+    floor = noise_floor(twins(measurements, prediction.QUESTION))
+    seeds = ", ".join(sorted({str(answer.measured.options["seed"]) for answer in asked}))
+    sentence = (
+        f"Gradient steps a second of the serial loop, with random batch B and update interval u by seed {seeds}: what "
         "the command recommend answers from records made before, fixed to what was run (in turns on one core, one "
         f"thread of torch, the numba tree); then measured. {_typical(answered)} "
-        f"{sum(one.is_inside for one in asked)} of {len(asked)} intervals overlap. The same loop measured twice in the "
-        f"run differs by up to {floor:.1%}. The control is the workload as it is, in that run; beside it the error is "
-        "that of predicted / control's predicted against measured / control's measured."
+        f"{sum(answer.is_inside for answer in asked)} of {len(asked)} intervals overlap. The same loop measured twice "
+        f"in the run differs by up to {floor:.1%}. The control is the workload as it is, in that run; beside it the "
+        "error is that of predicted / control's predicted against measured / control's measured."
     )
     more = [*_drift(answered), *faults]
-    return paragraph(told) + table(LOOP_HEAD, map(_loop_row, answered)) + (items(more) if more else "")
+    return paragraph(sentence) + table(LOOP_HEAD, map(_loop_row, answered)) + (items(more) if more else "")
 
 
 def _typical(answered: Sequence[Answered]) -> str:
-    """The errors in a sentence."""
+    """Say the median errors in a sentence."""
     raw, beside = prediction.median_errors(answered)
-    told = f"The median error is {raw:.1%}"
+    sentence = f"The median error is {raw:.1%}"
     if beside is not None:
-        told += f", and {beside:.1%} with the drift of the control taken out"
-    return f"{told}; the target of {TARGET:.0%}, which is for the raw one, was {'' if raw <= TARGET else 'not '}met."
+        sentence += f", and {beside:.1%} with the drift of the control taken out"
+    return (
+        f"{sentence}; the target of {TARGET:.0%}, which is for the raw one, was {'' if raw <= TARGET else 'not '}met."
+    )
 
 
-def _loop_row(one: Answered) -> tuple[object, ...]:
-    predicted, (measured, *ends) = one.predicted, one.measured_hz
-    notes = ["control: the workload as it is"] if one.is_control else []
-    notes += ["unstable"] if one.measured.status == "unstable" else []
-    beside = "" if one.is_control or one.beside_control is None else f"{one.beside_control:+.1%}"
+def _loop_row(answer: Answered) -> tuple[object, ...]:
+    predicted, (measured, *ends) = answer.predicted, answer.measured_hz
+    notes = ["control: the workload as it is"] if answer.is_control else []
+    notes += ["unstable"] if answer.measured.status == "unstable" else []
+    beside = "" if answer.is_control or answer.beside_control is None else f"{answer.beside_control:+.1%}"
     rates = (f"{predicted.hz:,.1f}", f"{predicted.low:,.1f} to {predicted.high:,.1f}", f"{measured:,.1f}")
     shape = (predicted.workload, f"{predicted.batch:,}", predicted.update_interval)
-    return *shape, *rates, f"{ends[0]:,.1f} to {ends[1]:,.1f}", f"{one.error:+.1%}", beside, ", ".join(notes)
+    return *shape, *rates, f"{ends[0]:,.1f} to {ends[1]:,.1f}", f"{answer.error:+.1%}", beside, ", ".join(notes)
 
 
 def _drift(answered: Sequence[Answered]) -> list[str]:
-    """What the unchanged loops of the run say of the machine."""
+    """Say what the unchanged loops of the run show of the machine."""
     return [
-        f"{one.predicted.workload}: the control took {1 + one.error:.2f} times as long as the solver tells from "
-        "earlier records. So much the machine had changed by, or the solver misses of this loop as it is; it is part "
-        "of each raw error."
-        for one in answered
-        if one.is_control
+        f"{answer.predicted.workload}: the control took {1 + answer.error:.2f} times as long as the solver predicts "
+        "from earlier records. The machine has changed by so much, or the solver errs by it on the unchanged loop; it "
+        "is part of each raw error."
+        for answer in answered
+        if answer.is_control
     ]
 
 
 def _validation(material: Material) -> str:
     checked = validate(material.results, material.about.key)
     rows = []
-    for one in checked.checked:
-        asked = one.question
+    for check in checked.checked:
+        asked = check.question
         shape = (f"{asked.capacity:,}", f"{asked.batch:,}", asked.threads, f"{asked.updates_per_sample:g}")
-        rows.append((*shape, one.recommended, one.best, f"{one.regret:.1%}"))
+        rows.append((*shape, check.recommended, check.best, f"{check.regret:.1%}"))
     return paragraph(
         f"{len(rows)} questions, every candidate measured afterwards: the recommended one took "
         f"{checked.median_regret:.1%} longer than the best in the median and {checked.worst_regret:.1%} at worst, "
         f"where the same cell measured twice differs by up to {checked.noise_floor:.1%}."
-    ) + table(("N", "B", "threads", "updates a draw", "recommended", "best measured", "regret"), rows)
+    ) + table(("N", "B", "threads", "updates a sample", "recommended", "best measured", "regret"), rows)
 
 
 SECTIONS = (
-    Section(110, "Predicted loops held against measured ones", lambda asked: loops(asked.found, asked.results)),
+    Section(110, "Predicted loops held against measured ones", lambda asked: loops(asked.measurements, asked.results)),
     Section(130, "Recommendations held against measurement", _validation),
 )

@@ -1,13 +1,13 @@
-"""Hardware twin of the RMM, in Amaranth: what the cycle laws say is what it takes, and what resources are counted on.
+"""Hardware twin of the RMM, in Amaranth: it takes the cycles of the cycle laws, and its synthesis gives the resources.
 
 A bank is L memories, one a level below the root, and two pipelines that share them. A sample goes down, an update up,
-and a retrieval turns at the leaves:
+and a retrieval turns at the leaves; a ``mass`` is a prefix value in quanta:
 
     masses  ->  level L-1  ->  ..  ->  level 1  ->  level 0  ->  (leaf, priority)
     total   <-  level L-1  <-  ..  <-  level 1  <-  level 0  <-  (leaf, value)
                                         priority  <-  level 0  <-  leaf
 
-``nodes`` numbers them, ``sampler`` and ``updater`` are the pipelines, ``bank`` joins them, ``dispatch`` leads lanes to
+``nodes`` numbers nodes, ``sampler`` and ``updater`` are the pipelines, ``bank`` joins them, ``dispatch`` leads lanes to
 banks, ``rmm`` is all of it, ``simulate`` runs it, ``synthesis`` counts the cells of ``points``, to which ``fit`` fits
 the coefficients of ``resources.py``.
 

@@ -13,11 +13,11 @@ from .updater import Updater, access_layout, got_layout
 
 
 class Bank(wiring.Component):
-    """``sample`` is taken in any cycle with ``ready`` and comes out as ``drawn``; ``access`` is taken in every cycle
-    and ends with ``done`` if it is an update, else as ``got``.
+    """One bank. ``sample`` is taken in any cycle with ``ready`` and comes out as ``drawn``; ``access`` is taken in
+    every cycle and ends with ``done`` if it is an update, else as ``got``.
 
     A memory has one port to read and one to write, so the pipelines take turns: no access may be under way while a
-    sample is, or the sample sees half of an update, and reads of the access put the sample's off.
+    sample is, or the sample sees half of an update, and the access takes the read port from it.
     """
 
     def __init__(self, design: Design, tag_bits: int = 0, forwarding: bool = True) -> None:

@@ -16,12 +16,12 @@ from .nodes import divide, prefix_sums
 
 
 def mass_bits(design: Design) -> int:
-    """Bits of the sum of all banks."""
+    """Bits of a prefix value over all banks."""
     return design.widths[-1] + ceil_log2(design.banks)
 
 
 class Kind(IntEnum):
-    """What is asked for."""
+    """Kinds of requests to an RMM."""
 
     SAMPLE = 0
     UPDATE = 1
@@ -29,9 +29,9 @@ class Kind(IntEnum):
 
 
 def request_layout(design: Design, tag_bits: int) -> data.StructLayout:
-    """What a lane brings: the mass of a sample, or the leaf of an update or a retrieval and the value to update it to.
+    """A lane's request: the prefix value of a sample, or the leaf of an update or a retrieval and its new value.
 
-    The ``tag`` tells an answer by.
+    The ``tag`` comes back with the answer.
     """
     access = data.StructLayout({"leaf": ceil_log2(design.capacity), "value": design.leaf_bits})
     asked = data.UnionLayout({"mass": mass_bits(design), "access": access})
@@ -41,10 +41,9 @@ def request_layout(design: Design, tag_bits: int) -> data.StructLayout:
 class Queue(wiring.Component):
     """The queue of one bank. Those of the S ``lanes`` that ``chosen`` names come in at once, and one leaves a cycle.
 
-    A row holds the lanes as they were in one cycle, with a bit for each that is meant; the first row gives up those
-    lane by lane. So no lane is moved on its way in, and a batch of B, S a cycle, needs at most B / S rows, whatever
-    its banks.
-    Where it is ``filled``, ``head`` leaves in any cycle with ``ready``.
+    A row has the lanes as they were in one cycle, with a bit for each that is meant; those of the first row leave lane
+    by lane. So no lane is moved on its way in, and a batch of B, S a cycle, needs at most B / S rows, whatever its
+    banks. Where the queue is ``filled``, ``head`` leaves in any cycle with ``ready``.
     """
 
     def __init__(self, shape: data.StructLayout, lanes: int, depth: int) -> None:
@@ -67,6 +66,8 @@ class Queue(wiring.Component):
         count = Signal(range(self.rows.depth + 1))
         gone, waiting, first = Signal.like(self.chosen), Signal.like(self.chosen), Signal.like(self.chosen)
         leaves, emptied = Signal(), Signal()
+        # Invariant: ``count`` rows from read.addr on are in the queue, each meant for this bank in a lane at least; of
+        # the first, the lanes in ``gone`` have left, and one more is waiting.
         m.d.comb += [
             write.en.eq(self.chosen.any()),
             write.data.meant.eq(self.chosen),
@@ -89,10 +90,10 @@ class Queue(wiring.Component):
 
 
 class Dispatcher(wiring.Component):
-    """From the lanes to the banks in a cycle: what is ``valid`` in one is in its bank's queue in the next.
+    """Lanes to banks in a cycle: a request that is ``valid`` in one is in its bank's queue in the next.
 
-    ``starts`` are the masses at which the banks begin: the prefix sums of their ``totals``, one cycle late. The bank
-    of a mass or of a leaf is the last that begins at or before it.
+    ``starts`` are the prefix values at which the banks begin: the prefix sums of their ``totals``, one cycle late. The
+    bank of a prefix value or of a leaf is the last that begins at or before it.
     """
 
     def __init__(self, design: Design, tag_bits: int, queue_depth: int) -> None:
@@ -116,20 +117,20 @@ class Dispatcher(wiring.Component):
         for start, total in zip(self.starts[1:], prefix_sums(self.totals[:-1]), strict=True):
             m.d.sync += start.eq(total)
         choices = []
-        for number, lane in enumerate(self.lanes):
-            chosen = Signal(self.design.banks, name=f"chosen_{number}")
+        for index, lane in enumerate(self.lanes):
+            chosen = Signal(self.design.banks, name=f"chosen_{index}")
             of_leaf = self._bank_of_leaf(lane.asked.access.leaf)
             of_mass = _last_begun(lane.asked.mass, self.starts)
-            m.d.comb += chosen.eq(Mux(self.valid[number], Mux(lane.kind == Kind.SAMPLE, of_mass, of_leaf), 0))
+            m.d.comb += chosen.eq(Mux(self.valid[index], Mux(lane.kind == Kind.SAMPLE, of_mass, of_leaf), 0))
             choices.append(chosen)
-        for number, queue in enumerate(self.queues):
-            m.submodules[f"queue_{number}"] = queue
+        for index, queue in enumerate(self.queues):
+            m.submodules[f"queue_{index}"] = queue
             m.d.comb += [
-                queue.chosen.eq(Cat(chosen[number] for chosen in choices)),
-                *(queue.lanes[place].eq(lane) for place, lane in enumerate(self.lanes)),
-                self.filled[number].eq(queue.filled),
-                self.heads[number].eq(queue.head),
-                queue.ready.eq(self.ready[number]),
+                queue.chosen.eq(Cat(chosen[index] for chosen in choices)),
+                *(queue.lanes[position].eq(lane) for position, lane in enumerate(self.lanes)),
+                self.filled[index].eq(queue.filled),
+                self.heads[index].eq(queue.head),
+                queue.ready.eq(self.ready[index]),
             ]
         return m
 
@@ -140,6 +141,6 @@ class Dispatcher(wiring.Component):
 
 
 def _last_begun(value: Value, starts: Sequence[Value | int]) -> Value:
-    """A bit for each bank, set for the last whose start is not above the value; the first starts at 0."""
+    """A bit for each bank, set only for the last whose start is not above the value; the first starts at 0."""
     begun = [Const(1, 1), *(value >= start for start in starts[1:]), Const(0, 1)]
     return Cat(this & ~following for this, following in pairwise(begun))

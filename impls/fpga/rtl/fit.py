@@ -1,4 +1,4 @@
-"""Fits the coefficients of look-up tables: results/fpga/synthesis.json to impls/fpga/coefficients.py.
+"""Fit the coefficients of look-up tables: results/fpga/synthesis.json to impls/fpga/coefficients.py.
 
 python -m impls.fpga.rtl.fit
 """
@@ -20,29 +20,30 @@ HEAD = '"""Look-up tables a unit of each term of ``resources.py``. Written by ``
 
 
 def records() -> list[dict[str, Any]]:
-    """All that was synthesized."""
+    """Records of all points that were synthesized."""
     read: list[dict[str, Any]] = json.loads(RECORDS.read_text())
     return read
 
 
 def part_of(record: Mapping[str, Any]) -> Part:
-    """The laws' view of what was synthesized."""
+    """The part that a record was synthesized from, by the laws of ``resources.py``."""
     return PARTS[record["part"]](Design(**record["design"]), record["batch"], record["uram"])
 
 
 def fit(measured: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Coefficients, none negative, with the least sum of squares of relative errors over what is not held out.
+    """Coefficients >= 0 by term, with the least sum of squares of relative errors over points that are not held out.
 
     A term whose coefficient would be negative is left out, the most negative first.
     """
     taken = [record for record in measured if not record["held_out"]]
     parts = [part_of(record) for record in taken]
-    found = np.array([record["counts"]["lut"] for record in taken], np.float64)
-    fitted = (found - [part.memory_luts for part in parts]) / found
+    luts = np.array([record["counts"]["lut"] for record in taken], np.float64)
+    fitted = (luts - [part.memory_luts for part in parts]) / luts
     names = sorted({name for part in parts for name in part.terms})
-    sizes = np.array([[part.terms.get(name, 0) for name in names] for part in parts], np.float64) / found[:, None]
+    sizes = np.array([[part.terms.get(name, 0) for name in names] for part in parts], np.float64) / luts[:, None]
     kept = list(range(len(names)))
     while True:
+        # Invariant: the terms left out had negative coefficients, and count as 0.
         solution = np.linalg.lstsq(sizes[:, kept], fitted, rcond=None)[0]
         if solution.min() >= 0:
             break
@@ -52,7 +53,7 @@ def fit(measured: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Writes the coefficients."""
+    """Fit the records' coefficients and write them to ``coefficients.py``."""
     lines = "".join(f'    "{name}": {value},\n' for name, value in fit(records()).items())
     COEFFICIENTS.write_text(f"{HEAD}LUTS = {{\n{lines}}}\n")
 

@@ -1,4 +1,4 @@
-"""Numbers of nodes, the rows they lie in, and the choice of a child: what the stages of both pipelines share.
+"""Numbers of nodes, the rows they lie in, and the choice of a child, for the stages of both pipelines.
 
 Nodes of a level are numbered as in ``levels.py``; the children of node n are n K .. n K + K-1. The memory of a level
 has a *row* of K *words* for each sibling group (``wide``) or a row of one word for each node (``scan``), and is filled
@@ -28,17 +28,17 @@ def rows(design: Design, level: int) -> int:
 
 
 def node_bits(design: Design, level: int) -> int:
-    """Bits that number the nodes of a level: none for the root."""
+    """Bits of a node's number on a level: none for the root."""
     return ceil_log2(design.sizes[level])
 
 
 def row_layout(design: Design, level: int) -> data.ArrayLayout:
-    """One row of the memory of a level."""
+    """Layout of one row of the memory of a level."""
     return data.ArrayLayout(unsigned(design.widths[level]), words(design))
 
 
 def read_signature(design: Design, level: int) -> wiring.Signature:
-    """A look at the memory of a level: ``row`` is, one cycle later, what ``address`` holds if ``enable`` is set."""
+    """A read of the memory of a level: one cycle later ``row`` is the row at ``address``, if ``enable`` was set."""
     return wiring.Signature(
         {
             "enable": Out(1),
@@ -69,7 +69,7 @@ def divide(node: Value, divisor: int) -> tuple[Value, Value]:
 
 
 def prefix_sums(values: Sequence[Value]) -> list[Value]:
-    """v_0, v_0 + v_1, ..: log2 of their number adders deep.
+    """Inclusive prefix sums v_0, v_0 + v_1, .., as deep as log2 of their number in adders.
 
     >>> prefix_sums([5, 1, 0, 7])
     [5, 6, 6, 13]
@@ -82,10 +82,8 @@ def prefix_sums(values: Sequence[Value]) -> list[Value]:
 
 
 def narrow(rests: Sequence[Value], kept: Sequence[Value]) -> tuple[Value, Value]:
-    """(place of the last of ``rests`` that is not negative, what is ``kept`` of that place).
-
-    Rests never grow, and the first is not negative.
-    """
+    """(index of the last of ``rests`` that is not negative, the entry of ``kept`` at that index)."""
+    # Invariant: rests never grow along the list, and the first is not negative wherever the result is used.
     if len(rests) == 1:
         return Const(0, 0), kept[0]
     half = 1 << ceil_log2(len(rests)) - 1

@@ -8,7 +8,7 @@ from ..design import Design
 
 @dataclass(frozen=True)
 class Point:
-    """A ``part`` of a design, for batches of up to ``batch``; ``held_out`` ones take no part in fitting."""
+    """A ``part`` of a design, for batches of up to ``batch``; ``held_out`` points test the fit and are not in it."""
 
     part: str
     design: Design

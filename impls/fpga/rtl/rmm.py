@@ -17,7 +17,7 @@ from .updater import got_layout
 
 
 def drawn_layout(design: Design, tag_bits: int) -> data.StructLayout:
-    """The leaf of a sample, its priority and the tag the sample came with."""
+    """Answer to a sample: its leaf, the priority of that and the tag the sample came with."""
     leaf = {"leaf": ceil_log2(design.capacity), "priority": design.leaf_bits}
     return data.StructLayout({"valid": 1, **leaf, "tag": tag_bits})
 
@@ -26,7 +26,7 @@ class Rmm(wiring.Component):
     """Takes S requests a cycle, in the order of the lanes, and answers up to S, each as soon as it is done.
 
     A batch is of samples, of updates or of retrievals: the next may come in the cycle after the one in which the last
-    ``drawn``, ``done`` or ``got`` was seen, for both pipelines share the memories. ``queue_depth`` is the largest
+    ``drawn``, ``done`` or ``got`` was seen, as both pipelines share the memories. ``queue_depth`` is the largest
     batch, given S a cycle. Where there is one bank there is no queue, and a request is taken only with ``ready``.
     """
 
@@ -55,36 +55,36 @@ class Rmm(wiring.Component):
             m.submodules.dispatcher = self.dispatcher
             valid, requests, starts = self.dispatcher.filled, self.dispatcher.heads, self.dispatcher.starts
             m.d.comb += [self.ready.eq(1), self.dispatcher.valid.eq(self.valid)]
-            m.d.comb += [lane.eq(given) for lane, given in zip(self.dispatcher.lanes, self.lanes, strict=True)]
-            for number, bank in enumerate(self.banks):
-                m.d.comb += self.dispatcher.totals[number].eq(bank.total)
-                m.d.comb += self.dispatcher.ready[number].eq(bank.ready)
+            m.d.comb += [into.eq(lane) for into, lane in zip(self.dispatcher.lanes, self.lanes, strict=True)]
+            for index, bank in enumerate(self.banks):
+                m.d.comb += self.dispatcher.totals[index].eq(bank.total)
+                m.d.comb += self.dispatcher.ready[index].eq(bank.ready)
         m.d.comb += self.total.eq(reduce(add, [bank.total for bank in self.banks]))
-        for number, bank in enumerate(self.banks):
-            m.submodules[f"bank_{number}"] = bank
-            m.d.comb += self._join(number, bank, valid[number], requests[number], starts[number])
+        for index, bank in enumerate(self.banks):
+            m.submodules[f"bank_{index}"] = bank
+            m.d.comb += self._join(index, bank, valid[index], requests[index], starts[index])
         return m
 
-    def _join(self, number: int, bank: Bank, valid: Value, request: data.View, start: Value) -> list[Any]:
-        """A bank counts masses and leaves from its own start."""
-        access, drawn, sampling = request.asked.access, self.drawn[number], request.kind == Kind.SAMPLE
+    def _join(self, index: int, bank: Bank, valid: Value, request: data.View, start: Value) -> list[Any]:
+        """Connect a bank, which counts prefix values and leaves from its own start."""
+        access, drawn, sampling = request.asked.access, self.drawn[index], request.kind == Kind.SAMPLE
         interleaved = self.design.banking == "interleaved"
-        first = number * self.design.bank_capacity
-        place = divide(access.leaf, self.design.banks)[0] if interleaved else access.leaf - first
-        leaf = times(bank.drawn.node, self.design.banks) + number if interleaved else bank.drawn.node + first
+        first = index * self.design.bank_capacity
+        node = divide(access.leaf, self.design.banks)[0] if interleaved else access.leaf - first
+        leaf = times(bank.drawn.node, self.design.banks) + index if interleaved else bank.drawn.node + first
         return [
             bank.sample.valid.eq(valid & sampling),
             bank.sample.mass.eq(request.asked.mass - start),
             bank.sample.tag.eq(request.tag),
             bank.access.valid.eq(valid & ~sampling),
             bank.access.writing.eq(request.kind == Kind.UPDATE),
-            bank.access.node.eq(place),
+            bank.access.node.eq(node),
             bank.access.value.eq(access.value),
             bank.access.tag.eq(request.tag),
             drawn.valid.eq(bank.drawn.valid),
             drawn.leaf.eq(leaf),
             drawn.priority.eq(bank.drawn.priority),
             drawn.tag.eq(bank.drawn.tag),
-            self.got[number].eq(bank.got),
-            self.done[number].eq(bank.done),
+            self.got[index].eq(bank.got),
+            self.done[index].eq(bank.done),
         ]

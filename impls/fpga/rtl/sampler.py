@@ -1,9 +1,10 @@
 """Pipeline that takes samples from the root to the leaves: a stage a level, so L samples are under way at once.
 
-A sample that has come to a node carries what is left of its mass; it is below the sum of that node. A stage finds the
-child whose interval holds it: the first whose prefix sum is above the mass, so that a child of 0 is never drawn. The
-last stage, which has the leaf's word before it, hands on that in place of a mass: a draw needs no second look.
+A stage finds the child whose interval has the sample's prefix value (``mass``): the first whose prefix sum is above it,
+so that a child of 0 is never sampled. The last stage, which has read the leaf's word, passes that on in place of a
+prefix value, so that a sample comes with its priority.
 """
+# Invariant: a sample at a node carries the rest of its prefix value within that node, 0 <= mass < sum of the node.
 
 from amaranth import Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
@@ -14,13 +15,13 @@ from .nodes import child, narrow, node_bits, prefix_sums, read_signature
 
 
 def sample_layout(design: Design, level: int, tag_bits: int) -> data.StructLayout:
-    """A sample at a node of a level: with what is left of its mass, and at a leaf with the priority of that."""
+    """A sample at a node of a level: with the rest of its prefix value, and at a leaf with that leaf's priority."""
     carried = {"mass": design.widths[level]} if level else {"priority": design.leaf_bits}
     return data.StructLayout({"valid": 1, "node": node_bits(design, level), **carried, "tag": tag_bits})
 
 
 class Stage(wiring.Component):
-    """From a node of ``level + 1`` to one of its children. ``taken`` is taken in any cycle with ``ready``."""
+    """A step from a node of ``level + 1`` to one of its children. ``taken`` is taken in any cycle with ``ready``."""
 
     def __init__(self, design: Design, level: int, tag_bits: int) -> None:
         super().__init__(
@@ -35,9 +36,9 @@ class Stage(wiring.Component):
 
 
 class WideStage(Stage):
-    """All K siblings at once: a sample a cycle, 2 cycles each.
+    """Stage that compares all K siblings at once: a sample a cycle, 2 cycles each.
 
-    Cycle 0 reads the row; cycle 1 subtracts every prefix sum from the mass and keeps the last rest that is not
+    Cycle 0 reads the row; cycle 1 subtracts every prefix sum from the prefix value and keeps the last rest that is not
     negative, or the word it belongs to.
     """
 
@@ -46,8 +47,8 @@ class WideStage(Stage):
         held = Signal(self.taken.shape())
         words = [self.read.row[word] for word in range(self.fanout)]
         rests = [held.mass]
-        for place, total in enumerate(prefix_sums(words[:-1])):
-            rest = Signal((held.mass - total).shape(), name=f"rest_{place + 1}")
+        for index, total in enumerate(prefix_sums(words[:-1]), 1):
+            rest = Signal((held.mass - total).shape(), name=f"rest_{index}")
             m.d.comb += rest.eq(held.mass - total)
             rests.append(rest)
         digit, kept = narrow(rests, words if self.at_leaves else rests)
@@ -63,7 +64,7 @@ class WideStage(Stage):
 
 
 class ScanStage(Stage):
-    """One sibling a cycle: a sample every K cycles, K + 1 cycles each.
+    """Stage that looks at one sibling a cycle: a sample every K cycles, K + 1 cycles each.
 
     Cycle 0 reads sibling 0; cycle 1 + j has sibling j and reads the next one, which after the last is sibling 0 of the
     next sample. The scan goes on past the child that was found, so that every sample takes equally long.
@@ -82,7 +83,8 @@ class ScanStage(Stage):
         m.d.comb += [
             last.eq(sibling == self.fanout - 1),
             self.ready.eq(~held.valid | last),
-            # Once a child holds the mass, nothing more is passed.
+            # Invariant: held.mass is the prefix value less the siblings passed, ``chosen`` of them so far.
+            # Once the child is found, nothing more is passed.
             passed.eq(seeking & (held.mass >= word)),
             rest.eq(Mux(passed, held.mass - word, held.mass)),
             self.read.enable.eq(Mux(self.ready, self.taken.valid, 1)),
@@ -102,7 +104,7 @@ class ScanStage(Stage):
         if not self.at_leaves:
             m.d.sync += self.given.mass.eq(rest)
         else:
-            # The last word looked at while seeking is the child's, and it stays until the sample is given.
+            # The last word read while seeking is the child's, and it stays until the sample is passed on.
             with m.If(seeking):
                 m.d.sync += self.given.priority.eq(word)
         with m.If(self.ready):
@@ -116,10 +118,10 @@ STAGES = {"scan": ScanStage, "wide": WideStage}
 
 
 class Sampler(wiring.Component):
-    """L stages in a row, without the memories, which ``read_l`` looks at.
+    """L stages in a row, without the memories, which they read through ``read_l``.
 
     Only the first stage can be busy when a sample comes: samples leave a stage no closer together than the next one
-    takes them. The leaf drawn is ``given.node``, what it holds ``given.priority``.
+    takes them. The sampled leaf is ``given.node``, its priority ``given.priority``.
     """
 
     def __init__(self, design: Design, tag_bits: int) -> None:

@@ -1,4 +1,4 @@
-"""Runs a simulated RMM: batches in, leaves and priorities out, cycles counted."""
+"""Run a simulated RMM: batches in, leaves and priorities out, cycles counted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from .rmm import Rmm
 
 @dataclass(frozen=True)
 class Run:
-    """What a simulated RMM did: results in the order of their batch, and its cycles, 0 for a batch of none."""
+    """Results of a simulated RMM in the order of their batch, and its cycles, 0 for an empty batch."""
 
     leaves: tuple[int, ...]
     """Leaf of each sample."""
     priorities: tuple[int, ...]
-    """What came with it."""
+    """Priority that came with each sample."""
     got: tuple[int, ...]
     """Priority of each leaf retrieved."""
     tree: tuple[tuple[tuple[int, ...], ...], ...]
     """Nodes of every bank, level by level, leaves first, the root last: as they are once the updates are done."""
     tree_left: tuple[tuple[tuple[int, ...], ...], ...]
-    """As they are in the end."""
+    """The same nodes at the end."""
     update_cycles: int
     get_cycles: int
     sample_cycles: int
@@ -39,9 +39,10 @@ def simulate(
     masses: Sequence[int] = (),
     forwarding: bool = True,
 ) -> Run:
-    """Runs a batch of ``updates``, (leaf, value) each, one of ``gets``, leaves, and one of ``masses`` in [0, total).
+    """Run a batch of ``updates``, (leaf, value) each, one of ``gets``, leaves, and one of ``masses``, prefix values.
 
-    ``tree`` is what memories hold at the start, in the form of :class:`Run`; without it every leaf is 0.
+    ``tree`` gives all nodes at the start, in the form of :class:`Run`; without it every leaf is 0. Prefix values are
+    integers in [0, total).
     """
     batch = max(len(updates), len(gets), len(masses), 1)
     rmm = Rmm(design, tag_bits=batch.bit_length(), queue_depth=batch, forwarding=forwarding)
@@ -102,33 +103,35 @@ async def _update(ctx: Any, rmm: Rmm, updates: Sequence[tuple[int, int]]) -> int
 async def _get(ctx: Any, rmm: Rmm, gets: Sequence[int]) -> tuple[tuple[int, ...], int]:
     requests = [{"kind": Kind.RETRIEVAL, "asked": {"access": {"leaf": leaf}}} for leaf in gets]
     got, cycles = await _run(ctx, rmm, requests)
-    return tuple(got[place].priority for place in range(len(gets))), cycles
+    return tuple(got[index].priority for index in range(len(gets))), cycles
 
 
 async def _sample(ctx: Any, rmm: Rmm, masses: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     requests = [{"kind": Kind.SAMPLE, "asked": {"mass": mass}} for mass in masses]
     drawn, cycles = await _run(ctx, rmm, requests)
-    samples = [drawn[place] for place in range(len(masses))]
-    return tuple(one.leaf for one in samples), tuple(one.priority for one in samples), cycles
+    samples = [drawn[index] for index in range(len(masses))]
+    return tuple(sample.leaf for sample in samples), tuple(sample.priority for sample in samples), cycles
 
 
 async def _run(ctx: Any, rmm: Rmm, requests: Sequence[dict[str, Any]]) -> tuple[dict[int, Any], int]:
-    """Offers requests, S a cycle, tagged by their places, until there is an answer of whatever kind for each.
+    """Offer requests, S a cycle, tagged by their indices, until each is answered.
 
-    The answers by their tags, none for an update, and the number of cycles.
+    Returns the answers by their tags, none for an update, and the number of cycles.
     """
-    waiting = (request | {"tag": place} for place, request in enumerate(requests))
+    waiting = (request | {"tag": tag} for tag, request in enumerate(requests))
     answers: dict[int, Any] = {}
     cycles, done, taken = 0, 0, True
     while True:
+        # Invariant: ``cycles`` cycles have passed since the first requests were offered, and no result but those of the
+        # present cycle is uncounted.
         done += ctx.get(rmm.done).bit_count()
-        answers |= {ctx.get(one.tag): ctx.get(one) for one in (*rmm.drawn, *rmm.got) if ctx.get(one.valid)}
+        answers |= {ctx.get(answer.tag): ctx.get(answer) for answer in (*rmm.drawn, *rmm.got) if ctx.get(answer.valid)}
         if done + len(answers) >= len(requests):
             break
         if taken:
-            for number, lane in enumerate(rmm.lanes):
+            for index, lane in enumerate(rmm.lanes):
                 request = next(waiting, None)
-                ctx.set(rmm.valid[number], request is not None)
+                ctx.set(rmm.valid[index], request is not None)
                 if request is not None:
                     ctx.set(lane, request)
         taken = bool(ctx.get(rmm.ready))

@@ -1,9 +1,9 @@
-"""Counts the cells of RMMs: Amaranth to RTLIL, Yosys for UltraScale+, results/fpga/synthesis.json.
+"""Count the cells of RMMs: Amaranth to RTLIL, Yosys for UltraScale+, results/fpga/synthesis.json.
 
     python -m impls.fpga.rtl.synthesis [--out FILE] [--only PART] [--again] [--limit SECONDS]
 
-What stands in the file already is kept. Cells are counted before placement: there is no clock rate in them, and a
-placed design differs.
+Records that the file has already are kept. Cells are counted before placement: they give no clock rate, and a placed
+design differs.
 """
 
 import argparse
@@ -47,7 +47,7 @@ BLOCKS = {"dsp": "DSP48E2", "bram18": "RAMB18E2", "bram36": "RAMB36E2", "uram": 
 
 
 def component(point: Point) -> wiring.Component:
-    """The hardware that a point speaks of."""
+    """The hardware of a point's part."""
     design = point.design
     parts: dict[str, Callable[[], wiring.Component]] = {
         "sampler": lambda: Sampler(design, point.tag_bits),
@@ -60,7 +60,7 @@ def component(point: Point) -> wiring.Component:
 
 
 def counts(cells: Mapping[str, int]) -> dict[str, int]:
-    """Resources out of cells by type; ValueError for a cell that is not known to take, or to take none.
+    """Resources by name from cells by type. ValueError for a cell of unknown cost.
 
     >>> counts({"LUT6": 3, "RAM32M16": 1, "FDRE": 5, "RAMB18E2": 2})["lut"]
     11
@@ -76,10 +76,10 @@ def counts(cells: Mapping[str, int]) -> dict[str, int]:
 
 
 def map_cells(point: Point, folder: Path) -> None:
-    """Synthesizes a point; ``folder`` gets its cells by type, ``cells.json``, and the log."""
+    """Synthesize a point; ``folder`` gets its cells by type, ``cells.json``, and the log."""
     from pyosys import libyosys  # noqa: PLC0415  # the parent has no need of it
 
-    os.setsid()  # the tool starts processes of its own, which end with this one
+    os.setsid()  # the synthesizer starts processes of its own, which end with this one
     os.dup2(os.open(folder / "said", os.O_WRONLY | os.O_CREAT), sys.stdout.fileno())
     (folder / "rtl.il").write_text(rtlil.convert(component(point)))
     synthesis = f"synth_xilinx -family xcup -flatten -noiopad {'-uram' if point.uram else ''}"
@@ -93,9 +93,9 @@ def map_cells(point: Point, folder: Path) -> None:
 
 
 def synthesize(point: Point, limit_seconds: float) -> dict[str, Any]:
-    """A point and its counts, made in a process of its own; RuntimeError where no cells were counted.
+    """The record of a point and its counts, made in a process of its own. RuntimeError where no cells were counted.
 
-    Judged by the counts: the tool may end well without having mapped anything.
+    Success is judged by the counts: the synthesizer may exit with 0 without having mapped anything.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -104,7 +104,7 @@ def synthesize(point: Point, limit_seconds: float) -> dict[str, Any]:
         worker.start()
         worker.join(limit_seconds)
         if worker.pid and worker.is_alive():
-            with contextlib.suppress(ProcessLookupError):  # where it has come to no group of its own
+            with contextlib.suppress(ProcessLookupError):  # where it has no process group of its own yet
                 os.killpg(worker.pid, signal.SIGKILL)
             worker.kill()
             worker.join()
@@ -121,47 +121,48 @@ def synthesize(point: Point, limit_seconds: float) -> dict[str, Any]:
 
 
 def describe(point: Point) -> dict[str, Any]:
-    """A point as the file has it."""
+    """A point's fields in the file, without its counts."""
     tools = {tool: importlib.metadata.version(tool) for tool in TOOLS}
     return asdict(point) | {"tag_bits": point.tag_bits, "tools": tools}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Synthesizes what the file lacks, a line each; 1 where a point failed."""
+    """Synthesize the points that the file lacks, a line each; returns 1 if one failed, else 0."""
     parser = argparse.ArgumentParser(prog="python -m impls.fpga.rtl.synthesis", description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=OUT, help="file of counts (%(default)s)")
     parser.add_argument("--only", choices=sorted({point.part for point in POINTS}), help="points of one part only")
-    parser.add_argument("--again", action="store_true", help="also what the file has")
+    parser.add_argument("--again", action="store_true", help="also points that the file has")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds that a point may take (%(default)s)")
-    asked = parser.parse_args(arguments)
-    records = {} if not asked.out.exists() else {key_of(one): one for one in json.loads(asked.out.read_text())}
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    points = [point for point in POINTS if asked.only in (None, point.part)]
+    options = parser.parse_args(arguments)
+    saved = json.loads(options.out.read_text()) if options.out.exists() else []
+    records = {key_of(record): record for record in saved}
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    points = [point for point in POINTS if options.only in (None, point.part)]
     failures = 0
-    for number, point in enumerate(points, 1):
-        print(f"{number}/{len(points)} {point}", end="  ", flush=True)
+    for index, point in enumerate(points, 1):
+        print(f"{index}/{len(points)} {point}", end="  ", flush=True)
         key = key_of(describe(point))
-        if key in records and not asked.again:
+        if key in records and not options.again:
             print("kept")
             continue
         try:
-            records[key] = synthesize(point, asked.limit)
+            records[key] = synthesize(point, options.limit)
         except (RuntimeError, ValueError) as failure:
             print(failure)
             failures += 1
             continue
         print(records[key]["seconds"], "s", records[key]["counts"], flush=True)
-        asked.out.write_text(_lines(records.values()))
+        options.out.write_text(_lines(records.values()))
     return 1 if failures else 0
 
 
 def key_of(record: Mapping[str, Any]) -> str:
-    """What tells records apart."""
+    """Key that distinguishes records."""
     return json.dumps([record[name] for name in ("part", "design", "batch", "uram")], sort_keys=True)
 
 
 def _lines(records: Iterable[Mapping[str, Any]]) -> str:
-    """A record a line, sorted, so that a change is seen."""
+    """JSON with a record a line, sorted, so that differences are easy to read."""
     return "[\n" + ",\n".join(json.dumps(record) for record in sorted(records, key=key_of)) + "\n]\n"
 
 

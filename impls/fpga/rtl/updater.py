@@ -2,7 +2,7 @@
 
 An update reads the node of its level in one cycle; in the next it adds the change of its leaf and writes the sum, and
 the level above reads. So stage l reads in cycle l and writes in cycle l + 1. A *retrieval* goes no further than the
-leaves: it reads as an update does, and is answered in place of writing.
+leaves: it reads as an update does, and is answered instead of writing.
 """
 
 from amaranth import Module, Mux, Signal, Value, signed
@@ -15,13 +15,13 @@ from .nodes import divide, node_bits, read_signature, rows, words
 
 
 def access_layout(design: Design, tag_bits: int) -> data.StructLayout:
-    """An update of a leaf, where ``writing``, or else a retrieval of it, which ``tag`` is to be told by."""
+    """An update of a leaf, where ``writing``, or else a retrieval of it, whose answer has its ``tag``."""
     leaf = {"node": node_bits(design, 0), "value": design.leaf_bits}
     return data.StructLayout({"valid": 1, "writing": 1, **leaf, "tag": tag_bits})
 
 
 def got_layout(design: Design, tag_bits: int) -> data.StructLayout:
-    """The answer to a retrieval."""
+    """Answer to a retrieval: the priority, and the tag it came with."""
     return data.StructLayout({"valid": 1, "priority": design.leaf_bits, "tag": tag_bits})
 
 
@@ -31,7 +31,7 @@ def update_layout(design: Design, level: int) -> data.StructLayout:
 
 
 def write_signature(design: Design, level: int) -> wiring.Signature:
-    """``word`` is written, at the cycle's end, to every word of the row whose bit of ``enable`` is set."""
+    """A write to the memory of a level: ``word`` goes to the row's words that have a bit in ``enable``."""
     return wiring.Signature(
         {
             "enable": Out(words(design)),
@@ -42,9 +42,9 @@ def write_signature(design: Design, level: int) -> wiring.Signature:
 
 
 class Stage(wiring.Component):
-    """Writes a node of ``level`` and hands its parent the change, in the cycle after it took the update.
+    """Stage that writes a node of ``level`` and passes the change to its parent, in the cycle after it took the update.
 
-    The row comes from before the write of the update just ahead. If that wrote the same node, its sum, kept in
+    The row was read before the write of the update just ahead. If that wrote the same node, its sum, kept in
     ``written``, is the one to add to: *forwarding*, without which a repeated node loses a change.
     """
 
@@ -60,21 +60,21 @@ class Stage(wiring.Component):
         self.design, self.forwarding = design, forwarding
 
     def _access(self, m: Module, held: data.View, writes: Value) -> Value:
-        """What was taken, ``held`` for a cycle, finds its node's word; ``write.word`` takes that one's place if it
-        ``writes``."""
+        """The word of the node whose update or retrieval ``held`` has; ``write.word`` replaces it if it ``writes``."""
+        # Invariant: the row that was read lacks at most the write of the update just ahead, which ``written`` has.
         written = Signal(data.StructLayout({"valid": 1, "node": held.node.shape(), "word": self.write.word.shape()}))
-        row, place = divide(held.node, words(self.design))
+        row, word = divide(held.node, words(self.design))
         m.d.sync += [held.eq(self.taken), written.valid.eq(writes), written.node.eq(held.node)]
         m.d.sync += written.word.eq(self.write.word)
         m.d.comb += [
             self.read.enable.eq(self.taken.valid),
             self.read.address.eq(divide(self.taken.node, words(self.design))[0]),
-            self.write.enable.eq(writes << place),
+            self.write.enable.eq(writes << word),
             self.write.address.eq(row),
             self.given.valid.eq(writes),
             self.given.node.eq(divide(held.node, self.design.fanout)[0]),
         ]
-        old = self.read.row[place] if words(self.design) > 1 else self.read.row[0]
+        old = self.read.row[word] if words(self.design) > 1 else self.read.row[0]
         return Mux(written.valid & (written.node == held.node), written.word, old) if self.forwarding else old
 
 
@@ -113,9 +113,9 @@ class SumStage(Stage):
 
 
 class Updater(wiring.Component):
-    """A stage a level and the register of the root, ``total``, without the memories, which ``read_l`` and ``write_l``
-    look at and change. ``done`` is set in the cycle in which ``total`` first has the change of an update, ``got`` two
-    cycles after a retrieval was taken."""
+    """A stage a level and the register of the root, ``total``, without the memories, which they read and write through
+    ``read_l`` and ``write_l``. ``done`` is set in the cycle in which ``total`` first has the change of an update,
+    ``got`` two cycles after a retrieval was taken."""
 
     def __init__(self, design: Design, tag_bits: int, forwarding: bool = True) -> None:
         self.leaves = LeafStage(design, tag_bits, forwarding)

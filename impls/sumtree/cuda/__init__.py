@@ -1,1 +1,1 @@
-"""CUDA kernels of the GPU tree, and who runs them: ``device.py`` a GPU, ``emulation.py`` this processor."""
+"""CUDA kernels of the GPU tree; ``device.py`` runs them on a GPU, ``emulation.py`` on this processor."""

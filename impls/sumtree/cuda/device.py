@@ -1,4 +1,4 @@
-"""The kernels run on a GPU, through CuPy."""
+"""Run the kernels on a GPU, through CuPy."""
 
 import functools
 from typing import Any
@@ -13,16 +13,16 @@ def why_not() -> str | None:
     try:
         import cupy  # noqa: PLC0415  # heavy, and only here
     except ModuleNotFoundError as error:
-        return f"Contestant 'cupy' needs the module {error.name!r}, which is not installed."
+        return f"Implementation 'cupy' needs the module {error.name!r}, which is not installed."
     except ImportError as error:
-        return f"Contestant 'cupy' needs CuPy, which does not load: {_first_line(error.__cause__ or error)}."
+        return f"Implementation 'cupy' needs CuPy, which does not load: {_first_line(error.__cause__ or error)}."
     try:
         if cupy.cuda.runtime.getDeviceCount() > 0:
             return None
         problem = "none is visible"
     except cupy.cuda.runtime.CUDARuntimeError as error:
         problem = _first_line(error)
-    return f"Contestant 'cupy' needs a CUDA device, and there is none here: {problem}."
+    return f"Implementation 'cupy' needs a CUDA device, and there is none here: {problem}."
 
 
 def _first_line(error: BaseException) -> str:
@@ -45,11 +45,11 @@ class CudaDevice:
         return load_text(program.kernel_text(), constants, self._id)
 
     def address(self, array: Any) -> int:
-        """Where the array begins."""
+        """Address of the array's first byte."""
         return int(array.data.ptr)
 
     def follow(self) -> None:
-        """Have what is enqueued next begin after what was enqueued before on another stream."""
+        """Make what is enqueued next begin after what was enqueued before on another stream."""
         stream = self.arrays.cuda.get_current_stream()
         if self._last_stream not in (None, stream) and not stream.is_capturing():
             stream.wait_event(self._last_stream.record())

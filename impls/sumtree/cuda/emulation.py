@@ -1,4 +1,4 @@
-"""The kernels run on this processor, by their own text: ``emulator.cpp`` says how. It says nothing of speed."""
+"""Run the kernels' own text on this processor: ``emulator.cpp`` says how. Its speed means nothing."""
 
 import ctypes
 import functools
@@ -45,7 +45,7 @@ class HostDevice:
         return load_text(program.kernel_text(), constants)
 
     def address(self, array: Any) -> int:
-        """Where the array begins."""
+        """Address of the array's first byte."""
         return int(array.ctypes.data)
 
     def follow(self) -> None:
@@ -58,6 +58,7 @@ class HostDevice:
 @functools.cache
 def load_text(text: str, constants: Constants) -> dict[str, Launch]:
     """The kernels of a text by name. RuntimeError where there is no g++, and from a kernel whose threads get stuck."""
+    # The emulator is loaded first, for all: the kernels' library finds its functions so.
     _runtime()
     names = program.kernel_names(text)
     source = "\n".join(['#include "emulator.h"', text, *(f"EMULATE({name})" for name in names)])
@@ -67,7 +68,7 @@ def load_text(text: str, constants: Constants) -> dict[str, Launch]:
 
 @functools.cache
 def _runtime() -> ctypes.CDLL:
-    """The emulator itself, whose functions the kernels' libraries find because it is loaded for all."""
+    """The emulator itself, with its functions visible to the kernels' libraries."""
     return ctypes.CDLL(str(_compiled((_HERE / "emulator.cpp").read_text(), ["-std=c++17"])), mode=ctypes.RTLD_GLOBAL)
 
 
@@ -75,8 +76,8 @@ def _launcher(name: str, function: Any) -> Launch:
     function.restype = ctypes.c_char_p
 
     def launch(blocks: int, threads: int, *arguments: Any) -> None:
-        held = [_parameter(argument) for argument in arguments]
-        addresses = (ctypes.c_void_p * len(held))(*(where for where, _ in held))
+        parameters = [_parameter(argument) for argument in arguments]
+        addresses = (ctypes.c_void_p * len(parameters))(*(address for address, _ in parameters))
         problem = function(addresses, ctypes.c_uint(blocks), ctypes.c_uint(threads))
         if problem:
             raise RuntimeError(f"kernel {name}: {problem.decode()}")
@@ -85,7 +86,7 @@ def _launcher(name: str, function: Any) -> Launch:
 
 
 def _parameter(argument: Any) -> tuple[int, Any]:
-    """Where the parameter's value lies, and what must live as long."""
+    """(address of the parameter's value, the object that must live as long as it is used)"""
     if isinstance(argument, np.ndarray):
         if argument.dtype == TREE:
             return argument.ctypes.data, argument
@@ -96,7 +97,7 @@ def _parameter(argument: Any) -> tuple[int, Any]:
 
 
 def _compiled(source: str, flags: Sequence[str]) -> Path:
-    """The library made from a source text, from disk if it was made before."""
+    """Path of the library made from a source text, compiled unless it is there. RuntimeError where that fails."""
     compiler = _compiler()
     if compiler is None:
         raise RuntimeError(why_not())
@@ -121,7 +122,7 @@ def _version(compiler: str) -> str:
 
 @functools.cache
 def _folder() -> Path:
-    """Where libraries are kept: the user's cache, or where that cannot be written a folder of this process."""
+    """The folder of compiled libraries: the user's cache, or where that cannot be written one of this process."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fanout"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
 // Every thread of a block is a fiber. A fiber runs until it comes to a collective; there it leaves its value and rests
 // until all whom the collective names have come to the same one, and only then do any go on. That is what the hardware
 // promises and no more: between collectives nothing is ordered, and fibers start by turns in ascending and in
-// descending order, so that a missing barrier shows. Whoever waits for lanes that never come is told of it.
+// descending order, so that a missing barrier shows. A wait for lanes that never come is an error.
 // The blocks of a grid are shared among threads of the operating system, so that atomics between blocks have rivals.
 #include <setjmp.h>
 #include <ucontext.h>
@@ -123,6 +123,7 @@ bool run_block(unsigned number, unsigned threads, bool descending) {
         block->fibers[at]->state = FRESH;
         block->fibers[at]->where = {{at}, {number}, {threads}};
     }
+    // Invariant: a fiber is FRESH, or READY to go on, or WAITING at a collective that others have yet to reach, or DONE.
     for (;;) {
         bool moved = false, waiting = false;
         for (unsigned turn = 0; turn < threads; ++turn) {

@@ -9,20 +9,21 @@
 //   PACKED   1: every group starts on a multiple of 16 bytes, so that children are read in packs of 16 bytes
 //
 // Levels are counted from the leaves, as in levels.py; node n's children are n * width .. n * width + width - 1 of the
-// level below, and what a ragged level lacks to whole groups are zeros.
+// level below, and a ragged level is filled up to whole groups with zeros. ``mass`` is a prefix value.
 //
-// An update has two phases, with every thread of the grid between them. First each element claims its leaf (the highest
-// position, hence the last duplicate, wins) and announces itself to its ancestors: the first to announce at a node goes
-// on to the parent, so that pending[node] counts those children which will change. Then each element writes, and
-// whoever is the last to finish below a node sums that node and goes on upward. Nobody waits for anybody, each touched
-// group is summed once, and claims and pending are all zero again at the end.
+// An update has two phases, with a barrier of the whole grid between them. First each element claims its leaf (the
+// highest position, hence the last duplicate, wins) and announces itself to its ancestors: the first to announce at a
+// node goes on to the parent. Then each element writes, and the last to finish below a node sums that node and goes on
+// upward. No thread waits for another, and each touched group is summed once.
+// Invariant: between the phases pending[node] is the number of announcements at the node: of elements on level 1, of
+// children that will change above it. Between updates claims and pending are zero.
 
 typedef long long Index;
 
 constexpr int MOST_LEVELS = 64;
 constexpr int REFUSED = 0, EMPTY = 1;  // words of the status
 
-// Passed by value; program.py describes it to NumPy.
+// The tree as it is passed to a kernel, by value; program.py describes it to NumPy.
 struct Tree {
     LEAF* leaves;
     double* sums;          // inner nodes: level l begins at start[l]
@@ -73,6 +74,7 @@ struct Tile {
     // Sum of the lanes before this one.
     __device__ double sum_before(double value) const {
         double through = value;
+        // Invariant: through is the sum of this lane and of up to step - 1 lanes before it.
         for (int step = 1; step < LANES; step *= 2) {
             const double other = __shfl_up_sync(mask, through, step, LANES);
             if (lane >= step) through += other;
@@ -82,6 +84,7 @@ struct Tile {
     }
     // Sum over all lanes, the same bits in each.
     __device__ double sum(double value) const {
+        // Invariant: lanes that agree modulo 2 * step have the same value, which is the sum over all of them.
         for (int step = LANES / 2; step > 0; step /= 2) value += __shfl_xor_sync(mask, value, step, LANES);
         return value;
     }
@@ -101,14 +104,15 @@ __device__ void hold(double (&held)[HELD], const Value* children, Index mine, In
     }
 }
 
-// The child that the mass falls on, and in mass what is left of it within that child: the first positive child whose
-// inclusive prefix sum is above the mass, or, where rounding pushed the mass past them all, the last positive one; 0 in
-// a group without any.
+// The child that the prefix value falls on, and in mass the rest of it within that child: the first positive child whose
+// inclusive prefix sum is above mass, or, where rounding pushed mass past them all, the last positive one; 0 in a group
+// without any.
 template <typename Value>
 __device__ Index choose(const Tile& tile, const Value* children, Index width, double& mass) {
     double left = 0.0;  // sum of the chunks passed
     Index last = 0;
     double of_last = 0.0;
+    // Invariant: left is the sum of the children before first, none of which was hit; last is the last positive of them.
     for (Index first = 0; first < width; first += LANES * HELD) {
         const Index mine = first + tile.lane * HELD;
         double held[HELD], own = 0.0;
@@ -154,6 +158,7 @@ __device__ Index nearest_positive(const Tree& tree, Index leaf) {
 __device__ Index descend(const Tile& tile, const Tree& tree, double mass) {
     const Index width = tree.children();
     Index node = 0;
+    // Invariant: 0 <= mass < sum of node, but for rounding.
     for (int level = tree.height - 1; level > 0; --level)
         node = node * width + choose(tile, &tree.sum(level, node * width), width, mass);
     return node * width + choose(tile, tree.leaves + node * width, width, mass);
@@ -162,7 +167,8 @@ __device__ Index descend(const Tile& tile, const Tree& tree, double mass) {
 __device__ Index thread() { return Index(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ Index element() { return thread() / LANES; }
 
-// values [batch]: uniforms in [0, 1), or masses in [0, total). priorities may be null.
+// Leaves, -1 where there is none, and their priorities for values [batch]: uniforms in [0, 1), or prefix values in
+// [0, total). priorities may be null.
 extern "C" __global__ void search(Tree tree, const double* values, Index batch, Index uniform, Index* indices,
                                   LEAF* priorities) {
     const Index i = element();
@@ -208,6 +214,7 @@ __device__ void claim(const Tree& tree, Index i, Index leaf) {
     atomicMax(&tree.claims[leaf], int(i) + 1);
     if (DELTA) return;
     Index node = leaf;
+    // Invariant: this element was the first to announce at every node so far.
     for (int level = 1; level <= tree.height; ++level) {
         node = tree.parent(node);
         if (atomicAdd(&tree.pending[tree.start[level] + node], 1) != 0) return;  // announced above by another
@@ -231,7 +238,7 @@ __device__ double sum_below(const Tile& tile, const Tree& tree, int level, Index
                       : sum_of(tile, &tree.sum(level - 1, node * width), width);
 }
 
-// Writes the leaf and gives it free, if this element is the one whose claim holds; change is what the leaf grew by.
+// Writes the leaf and clears its claim, if this element is the one whose claim stands; change is what the leaf grew by.
 __device__ bool write(const Tree& tree, Index i, Index leaf, double priority, double& change) {
     if (tree.claims[leaf] != int(i) + 1) return false;
     const LEAF value = LEAF(priority);
@@ -255,6 +262,7 @@ __device__ void settle_by_sums(const Tile& tile, const Tree& tree, Index i, Inde
     double change;
     if (tile.lane == 0) write(tree, i, leaf, priority, change);
     Index node = leaf;
+    // Invariant: this element was the last to finish below every inner node so far, and those are right.
     for (int level = 1; level <= tree.height; ++level) {
         node = tree.parent(node);
         int others = 0;

@@ -21,18 +21,18 @@ TREE = np.dtype(
 REFUSED, EMPTY = 0, 1  # words of the status
 FUSED_THREADS = 512  # of update_fused's only block
 BLOCK_THREADS = 128  # of every other kernel's blocks
-KNOWN_WIDTHS = (2, 4, 8, 16, 32, 64, 128, 256)  # groups whose size the compiler is told
+KNOWN_WIDTHS = (2, 4, 8, 16, 32, 64, 128, 256)  # of groups, that are constants of the compiled kernels
 
 
 class Launch(Protocol):
     """Runs a kernel: so many blocks of so many threads."""
 
     def __call__(self, blocks: int, threads: int, *arguments: Any) -> None:
-        """Arguments are the tree, arrays of the device, and NumPy's numbers; 0 is no array."""
+        """Launch with the tree, arrays of the device and NumPy's numbers as arguments; 0 stands for no array."""
 
 
 class Device(Protocol):
-    """Where kernels run and their arrays lie."""
+    """A device that runs kernels, and its memory."""
 
     name: str
     arrays: Any  # the array module: numpy or cupy
@@ -41,10 +41,10 @@ class Device(Protocol):
         """The kernels by name, compiled."""
 
     def address(self, array: Any) -> int:
-        """Where the array begins."""
+        """Address of the array's first byte."""
 
     def follow(self) -> None:
-        """Have what is enqueued next, on whatever stream, begin after what was enqueued before."""
+        """Make what is enqueued next, on whatever stream, begin after what was enqueued before."""
 
     def synchronize(self) -> None:
         """Wait until all kernels have finished."""
@@ -52,7 +52,7 @@ class Device(Protocol):
 
 @dataclass(frozen=True)
 class Constants:
-    """What the text is compiled with; ``kernels.cu`` explains each. ``fanout`` 0: known at run time only."""
+    """Constants that the text is compiled with; ``kernels.cu`` explains each. ``fanout`` 0: known at run time only."""
 
     leaf: str
     fanout: int
@@ -68,7 +68,7 @@ class Constants:
         return cls(leaf, width if width in KNOWN_WIDTHS else 0, lanes, delta, packed)
 
     def flags(self) -> tuple[str, ...]:
-        """What any compiler is given."""
+        """The compiler's flags that define them."""
         values = {
             "LEAF": self.leaf,
             "FANOUT": self.fanout,
@@ -80,7 +80,7 @@ class Constants:
 
 
 def kernel_text() -> str:
-    """The kernels, as any compiler gets them."""
+    """The text of all kernels."""
     return (Path(__file__).parent / "kernels.cu").read_text()
 
 
