@@ -20,7 +20,7 @@ from dse.solver.simulation import network, simulate
 from dse.solver.throughput import seconds, shortages, transfers
 from dse.times import analytic
 from dse.times.parts import Parts
-from dse.times.profile import SKIPPED, carried, of_records, over_batch
+from dse.times.profile import SKIPPED, PerformanceTable, carried, of_records, over_batch
 from dse.times.trees import trees
 from impls.fpga.resources import Budget
 from impls.training import identity, load, names
@@ -234,9 +234,16 @@ def test_a_pixel_batch_is_stacks_of_frames_though_storage_holds_one_frame_a_reco
 @pytest.mark.parametrize("place", ["apart", "pipelined 0", "pipelined 1"])
 def test_sampling_and_updating_have_one_tree_or_copies(place):
     """Every pair is one tree on one device, or copies on two devices; all of these are there."""
-    problem = build(parts_of("u200", "cartpole_ddpg")).problems[place]
+    parts = parts_of("u200", "cartpole_ddpg")
+    problem = build(parts).problems[place]
+    known = {(one.name, device.name): one for device in parts.platform.devices for one in trees(parts, device, False)}
     found = set()
     for sampling, updating in problem.trees:
+        tree = known[sampling.name.removeprefix("copy in "), sampling.device]
+        if place != "apart":  # where a call of the FPGA comes on top
+            copies = sampling.device != updating.device  # sums are stored in the copy, which takes as long as to sample
+            assert sampling.time.value == (2 if copies else 1) * tree.draw.value
+            assert updating.time == known[updating.name.removeprefix("sums of "), updating.device].update
         if sampling.device == updating.device:
             assert (sampling.name, sampling.engine) == (updating.name, updating.engine)
             assert not updating.needs  # a tree that is there once takes room once
@@ -250,6 +257,20 @@ def test_sampling_and_updating_have_one_tree_or_copies(place):
     expected = {(names_of[a], names_of[b]) for a, b in pairs if a == b or place != "apart"}
     assert found == expected
     assert set(problem.options) == {"actors", "storage", "learner"}
+
+
+def test_a_tree_is_no_surer_than_the_less_sure_of_its_operations(monkeypatch):
+    parts = parts_of(RESULTS / KEY / "platform.toml", "hopper_ddpg")
+    time = PerformanceTable.tree
+
+    def guessed(table, configuration, op, *where):
+        known = time(table, configuration, op, *where)
+        return known and (known.resting_on(source="interpolated") if op == "draw" else known)
+
+    assert {tree.draw.source for tree in trees(parts, parts.cpu, False)} == {"measured"}
+    monkeypatch.setattr(PerformanceTable, "tree", guessed)
+    found = trees(parts, parts.cpu, False)
+    assert {time.source for tree in found for time in (tree.draw, tree.update)} == {"interpolated"}
 
 
 def test_a_serial_loop_is_one_engine_and_takes_the_cores_of_its_learner():
