@@ -88,8 +88,21 @@ def summary(found: Sequence[Held]) -> dict[str, Any]:
             "worst_factor": max((one.factor for one in here), default=None),
             "covered_by_interval": sum(one.covered for one in here),
         }
-    rows = [dataclasses.asdict(one) | {"factor": one.factor, "covered": one.covered} for one in found]
-    return {"answers": rows, **sides}
+    return {"answers": [_row(one) for one in found], **sides}
+
+
+def _row(one: Held) -> dict[str, Any]:
+    return {
+        "question": dataclasses.asdict(one.question),
+        "configuration": dataclasses.asdict(one.choice.configuration),
+        "told_seconds": one.choice.seconds.value,
+        "low_seconds": one.choice.seconds.low,
+        "high_seconds": one.choice.seconds.high,
+        "inside": one.inside,
+        "measured_seconds": one.measured_seconds,
+        "factor": one.factor,
+        "covered": one.covered,
+    }
 
 
 def _text(found: Sequence[Held]) -> str:
@@ -99,8 +112,8 @@ def _text(found: Sequence[Held]) -> str:
         question = one.question
         lines.append(
             f"{question.capacity:12,} {question.batch:7,} {question.updates_per_sample:5g}  "
-            f"{one.told_seconds * micro:12,.2f} {one.measured_seconds * micro:12,.2f} {one.factor:7.2f}  "
-            f"{one.configuration}{'' if one.inside else ', outside of what was measured'}"
+            f"{one.choice.seconds.value * micro:12,.2f} {one.measured_seconds * micro:12,.2f} {one.factor:7.2f}  "
+            f"{one.choice.configuration}{'' if one.inside else ', outside of what was measured'}"
         )
     told = summary(found)
     for where in ("inside", "outside"):

@@ -21,7 +21,8 @@ from .analytic import Law, clock_of, doubled
 from .overheads import Overheads
 from .parts import Parts
 from .profile import PerformanceTable
-from .tree_times import Configuration, Question
+from .tree_times import Question
+from .tree_variants import Configuration
 
 FANOUTS = (2, 4, 8, 16, 32, 64)  # of trees that are modeled
 MOST_THREADS = 8  # of a modeled one

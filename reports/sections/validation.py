@@ -51,13 +51,13 @@ def _typical(answered: Sequence[Answered]) -> str:
 
 
 def _loop_row(one: Answered) -> tuple[object, ...]:
-    predicted, (measured, *ends) = one.predicted, one.measured_hz
+    predicted, measured = one.predicted, one.measured_hz
     notes = ["control: the workload as it is"] if one.is_control else []
     notes += ["unstable"] if one.measured.status == "unstable" else []
     beside = "" if one.is_control or one.beside_control is None else f"{one.beside_control:+.1%}"
-    rates = (f"{predicted.hz:,.1f}", f"{predicted.low:,.1f} to {predicted.high:,.1f}", f"{measured:,.1f}")
+    rates = (f"{predicted.hz:,.1f}", f"{predicted.low:,.1f} to {predicted.high:,.1f}", f"{measured.value:,.1f}")
     shape = (predicted.workload, f"{predicted.batch:,}", predicted.update_interval)
-    return *shape, *rates, f"{ends[0]:,.1f} to {ends[1]:,.1f}", f"{one.error:+.1%}", beside, ", ".join(notes)
+    return *shape, *rates, f"{measured.low:,.1f} to {measured.high:,.1f}", f"{one.error:+.1%}", beside, ", ".join(notes)
 
 
 def _drift(answered: Sequence[Answered]) -> list[str]:
