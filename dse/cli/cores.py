@@ -10,13 +10,14 @@ from typing import Any
 from impls.terminal import count, plural
 from impls.training import WorkloadError
 
+from ..estimate import Estimate
 from ..platforms import PlatformError
 from ..platforms.reading import HERE, RESULTS
 from ..records import RecordError
 from ..tuning.core_question import EQUAL, CoreSplit, platform_split, split_cores
-from ..tuning.core_split import Allocation, Rate, RateCurve
+from ..tuning.core_split import Allocation, RateCurve
 from .mapping import add_machine
-from .text import interval, rests_on, rounded, show, wrapped
+from .text import interval, rests_on, rounded, show, with_ends, wrapped
 
 ABOUT = """How many of a processor's cores to actors, and how many to learners?
 
@@ -87,9 +88,20 @@ def run(options: argparse.Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     records = given.workload != ""
-    as_dict = dataclasses.asdict(given) | {"hz_beside": given.hz_beside}
-    show(options, given.machine, given.machine_note, as_dict, _text(given), records)
+    show(options, given.machine, given.machine_note, _dict(given), _text(given), records)
     return 0
+
+
+def _dict(given: CoreSplit) -> dict[str, Any]:
+    """Plain values, for JSON."""
+    curves = {
+        side: {
+            "name": curve.name,
+            "rates": {x: with_ends("hz", rate) | {"source": rate.source} for x, rate in curve.rates.items()},
+        }
+        for side, curve in (("f_a", given.f_a), ("f_l", given.f_l))
+    }
+    return dataclasses.asdict(given) | curves | {"hz_beside": given.hz_beside}
 
 
 def _asked(options: argparse.Namespace) -> CoreSplit:
@@ -116,9 +128,7 @@ def _asked(options: argparse.Namespace) -> CoreSplit:
         for cores, hz in rates.items():
             if not LEAST_HZ <= hz <= MOST_HZ:
                 raise ValueError(f"{flag} {cores}:{hz:g}: a rate is from {LEAST_HZ:g} to {MOST_HZ:g} steps a second")
-    f_a, f_l = (
-        RateCurve(flag, {x: Rate(hz, hz, hz, "quoted") for x, hz in rates.items()}) for flag, rates in own.items()
-    )
+    f_a, f_l = (RateCurve.of(flag, rates) for flag, rates in own.items())
     u = 1 if options.update_interval is None else options.update_interval
     return split_cores(f_a, f_l, u, options.cores, options.reserved)
 
@@ -135,7 +145,7 @@ def _text(given: CoreSplit) -> Iterator[str]:
     acting, learning = given.f_a.rates[choice.actors], given.f_l.rates[choice.learners]
     yield from wrapped(
         f"actors feed {_rate(acting, 1 / u)}, learners take {_rate(learning, 1)} gradient steps a second; if neither "
-        f"waited: {rounded(acting.hz / learning.hz)} environment steps a gradient step, wanted {u:g}"
+        f"waited: {rounded(acting.value / learning.value)} environment steps a gradient step, wanted {u:g}"
     )
     if not choice.in_turns and given.turns.hz > choice.hz:
         yield from wrapped(
@@ -156,8 +166,8 @@ def _split(one: Allocation) -> str:
     return f"{plural(one.actors, 'core')} to actors, {plural(one.learners, 'core')} to learners"
 
 
-def _rate(rate: Rate, factor: float) -> str:
-    return f"{interval(*(factor * one for one in (rate.hz, rate.low, rate.high)))} ({_source(rate.source)})"
+def _rate(rate: Estimate, factor: float) -> str:
+    return f"{interval(*(factor * one for one in (rate.value, rate.low, rate.high)))} ({_source(rate.source)})"
 
 
 def _source(*sources: str) -> str:
@@ -174,7 +184,7 @@ def _table(given: CoreSplit) -> Iterator[str]:
     """The choice, and the splits around it."""
     yield "  actors  learners  steps a second      feed      take  bound by       sources"
     for one in (given.choice, *given.around, *([] if given.choice.in_turns else [given.turns])):
-        feed, take = given.f_a.rates[one.actors].hz / given.update_interval, given.f_l.rates[one.learners].hz
+        feed, take = given.f_a.rates[one.actors].value / given.update_interval, given.f_l.rates[one.learners].value
         yield (
             f"  {one.actors:>6,}  {one.learners:>8,}  {rounded(one.hz):>14}  {rounded(feed):>8}  {rounded(take):>8}  "
             f"{one.bottleneck:13}  {_source(*one.sources)}"

@@ -16,7 +16,7 @@ from ..records import RecordError
 from ..tuning.presampling import LOSS, SPREAD, STEPS, Busy, DepthAnswer, DepthPoint, Enough, depth_of, platform_depth
 from ..tuning.presampling import published_loop as loop_of
 from .mapping import add_machine, pairs
-from .text import interval, rests_on, rounded, show, wrapped
+from .text import interval, rests_on, rounded, show, with_ends, wrapped
 
 ABOUT = f"""How many batches should be drawn ahead of the one that is trained on?
 
@@ -130,7 +130,15 @@ def _dict(given: DepthAnswer) -> dict[str, Any]:
     """Plain values, for JSON: all rates are modeled, from the times, which have a source each."""
     loss = {f"depth_{at}": _losses(given, at) for at in (0, 1, given.depth)}
     more = {"most_hz": given.most_hz, "source": "modeled", "steps": STEPS, "enough_within": LOSS, "loss": loss}
-    return dataclasses.asdict(given) | more | {"staleness": STALE}
+    points = [
+        {
+            "depth": point.depth,
+            "bound_hz": point.bound_hz,
+            "simulated": [with_ends("hz", rate) | {"steps": STEPS} for rate in point.simulated],
+        }
+        for point in given.points
+    ]
+    return dataclasses.asdict(given) | {"points": points} | more | {"staleness": STALE}
 
 
 def _losses(given: DepthAnswer, at: int) -> dict[str, Any]:
@@ -139,9 +147,11 @@ def _losses(given: DepthAnswer, at: int) -> dict[str, Any]:
     simulated = [
         {
             "cv": enough.cv,
-            **{name: 1 - rate / given.most_hz for name, rate in zip(("loss", "high", "low"), ends, strict=True)},
+            "loss": 1 - rate.value / given.most_hz,
+            "high": 1 - rate.low / given.most_hz,
+            "low": 1 - rate.high / given.most_hz,
         }
-        for enough, ends in zip(given.simulated, ((one.hz, one.low, one.high) for one in point.simulated), strict=True)
+        for enough, rate in zip(given.simulated, point.simulated, strict=True)
     ]
     return {"bound": 1 - point.bound_hz / given.most_hz, "simulated": simulated}
 
@@ -230,4 +240,4 @@ def _table(given: DepthAnswer) -> Iterator[str]:
 def _cells(point: DepthPoint) -> Iterator[str]:
     yield f"{rounded(point.bound_hz):>11}"
     for one in point.simulated:
-        yield interval(one.hz, one.low, one.high).rjust(32)
+        yield interval(one.value, one.low, one.high).rjust(32)

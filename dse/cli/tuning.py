@@ -18,7 +18,7 @@ from ..tuning.learners import LearnerScaling, learner_scaling
 from ..tuning.looks import Search
 from ..tuning.multi_learner import FactorPoint, data_parallel_seconds, spo_seconds
 from .mapping import add_machine
-from .text import show, wrapped
+from .text import show, with_ends, wrapped
 
 HARDLY, PARTLY = 1.1, 1.5  # times as fast with two learners, below which a second one is hardly, or partly, worth it
 ADAPT = f"""How many samplers (processes of actors) and which batch, found as training could find them: by few looks.
@@ -211,7 +211,14 @@ def _learners(options: argparse.Namespace) -> int:
 def _scaling_dict(given: LearnerScaling) -> dict[str, Any]:
     """Plain values, for JSON."""
     horizon, averaged, gathered = given.second()
+    sources = [
+        {"name": one.rests_on.number, "law": dataclasses.asdict(one.law), "per": one.per}
+        | {"source": one.rests_on.source, "told": one.rests_on.told}
+        for one in given.sources
+    ]
     return dataclasses.asdict(given) | {
+        "sources": sources,
+        "ran": [{"learners": count} | with_ends("seconds", step) for count, step in given.ran.items()],
         "single_seconds": given.single_seconds,
         "best_seconds": given.best_seconds,
         "second_learner": {"horizon": horizon, "spo_seconds": averaged, "data_parallel_seconds": gathered},
@@ -252,7 +259,8 @@ def _scaling_text(given: LearnerScaling) -> Iterator[str]:
         fixed, each = (1e6 * part for part in (one.law.fixed_seconds, one.law.each_seconds))
         law = f"{fixed:,.4g} us" if not each else f"{each:,.4g} us a {one.per}"
         law = f"{fixed:,.4g} us + {each:,.4g} us a {one.per}" if fixed and each else law
-        yield from wrapped(f"{one.name}: {law}; {one.source}, {one.told}", "    ")
+        evidence = one.rests_on
+        yield from wrapped(f"{evidence.number}: {law}; {evidence.source}, {evidence.told}", "    ")
 
 
 def _cell(given: LearnerScaling, point: FactorPoint) -> str:
@@ -276,8 +284,8 @@ def _verdict(given: LearnerScaling) -> str:
     if against := given.contradicted():
         ran, modeled = against
         told += (
-            f". What was measured says otherwise: two data parallel learners took {ran.seconds * 1e6:,.0f} us "
-            f"[{ran.low * 1e6:,.0f}, {ran.high * 1e6:,.0f}], {ran.seconds / modeled:.2f} times the formula's "
+            f". What was measured says otherwise: two data parallel learners took {ran.value * 1e6:,.0f} us "
+            f"[{ran.low * 1e6:,.0f}, {ran.high * 1e6:,.0f}], {ran.value / modeled:.2f} times the formula's "
             f"{modeled * 1e6:,.0f}, so believe one learner until SPO is timed too"
         )
     return told

@@ -24,7 +24,7 @@ from typing import Any
 
 from impls.training import Workload
 
-from ..estimate import Evidence
+from ..estimate import Estimate, Evidence
 from ..mapping.alternatives import Solved, best_placement
 from ..mapping.question import ask
 from ..platforms import Platform
@@ -32,7 +32,7 @@ from ..platforms.reading import RESULTS
 from ..records import Source
 from ..solver.infeasible import Infeasible
 from ..solver.problem import LOOP, Configuration, Problem, ProblemError
-from ..solver.simulation import Network, Simulated, Visit, network, simulate
+from ..solver.simulation import Network, Visit, network, simulate
 from ..solver.throughput import transfers
 
 SPREAD, LEAST_SPREAD, MOST_SPREAD = (
@@ -85,7 +85,7 @@ class DepthPoint:
 
     depth: int
     bound_hz: float
-    simulated: tuple[Simulated, ...]
+    simulated: tuple[Estimate, ...]
 
 
 def depth_curve(
@@ -172,7 +172,7 @@ def depth_of(loop: Network, spread: float = SPREAD, ends: tuple[Network, Network
         points += depth_curve(loop, (depth,), cvs, STEPS)
         if depth > needed and (in_turns or all(one.low >= enough for one in points[-1].simulated)):
             break
-    ends_of = ("hz", "high", "low")
+    ends_of = ("value", "high", "low")
     found = tuple(
         Enough(cv, *((0, 0, 0) if in_turns else (_first(points, place, end, enough) for end in ends_of)))
         for place, cv in enumerate(cvs)

@@ -11,8 +11,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dse.estimate import Estimate, Evidence
 from dse.times.batch_law import flat_then_linear
-from dse.tuning.core_split import Rate, RateCurve, allocate
+from dse.tuning.core_split import RateCurve, allocate
 
 from .. import style
 from ..tidy import About, either, short, where
@@ -152,16 +153,22 @@ def _ring_split(axes: Axes, lines: Sequence[pd.DataFrame], cores: int) -> None:
     """Rings around what actors and learners reach (both in environment steps a second) on the cores chosen for them."""
     if any(line.empty for line in lines) or sum(line["threads"].min() for line in lines) > cores:
         return
-    f_a, f_l = (
-        RateCurve(
-            str(line["part"].iloc[0]),
-            {one.threads: Rate(one.ns, one.low_ns, one.high_ns, one.source) for one in line.itertuples()},
-        )
-        for line in lines
-    )
+    f_a, f_l = map(_curve, lines)
     chosen = allocate(f_a, f_l, 1, cores)
     for count, curve in ((chosen.actors, f_a), (chosen.learners, f_l)):
-        style.ring(axes, count, curve.rates[count].hz)
+        style.ring(axes, count, curve.rates[count].value)
+
+
+def _curve(line: pd.DataFrame) -> RateCurve:
+    """Calls a second by threads."""
+    name = str(line["part"].iloc[0])
+    return RateCurve(
+        name,
+        {
+            one.threads: Estimate(one.ns, one.low_ns, one.high_ns, Evidence(name, one.source))
+            for one in line.itertuples()
+        },
+    )
 
 
 @style.styled
