@@ -33,7 +33,7 @@ BATCH_BYTES = 24  # of an element beside its priority: a uniform or index, a flo
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The answer. ``regret_95``: at 95 % confidence the choice costs at most this fraction more than the best one.
+    """Which tree to choose. ``regret_95``: at 95 % confidence it costs at most this fraction more than the best one.
 
     ``modeled``: the fastest of what only a model knows. It is never the choice, for nobody has timed it here.
     ``machine_note``: where ``machine`` is not the one asked about, but the nearest with records, a sentence that says
@@ -118,7 +118,7 @@ def answer(table: Table, question: Question) -> Recommendation:
         notes.append(f"{question.threads} threads are allowed, and more than {most} were never measured")
     times = _nearest(_times(table, question))
     logs = [math.log(time.seconds.value) for time in times]
-    # How far the question lies from every cell makes all times wrong alike, and tells none from another.
+    # How far the question lies from every cell makes all times wrong alike, and sets none apart.
     sigmas = [time.own_sigma for time in times]
     chosen = stats.choose(logs, sigmas)
     # A tie within 2 % goes to fewer threads: a core it leaves free is worth more than what nobody can measure.
@@ -172,7 +172,7 @@ def _times(table: Table, question: Question) -> list[TreeTime]:
             f"N = {question.capacity:,} {question.dtype} leaves and batches of {question.batch:,} need at least "
             f"{min(needs.values()) / 1e9:,.1f} GB, and the machine has {table.memory_bytes / 1e9:,.1f} GB of memory"
         )
-    fitting = [one for one in able if table.memory_bytes is None or needs[one] <= table.memory_bytes]
+    fitting = [tree for tree in able if table.memory_bytes is None or needs[tree] <= table.memory_bytes]
     times = [time for configuration in fitting if (time := table.step(configuration, question))]
     if not times:
         raise RecordError(

@@ -94,14 +94,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _dict(given: CoreSplit) -> dict[str, Any]:
     """Plain values, for JSON."""
-    curves = {
-        side: {
-            "name": curve.name,
-            "rates": {x: with_ends("hz", rate) | {"source": rate.source} for x, rate in curve.rates.items()},
-        }
-        for side, curve in (("f_a", given.f_a), ("f_l", given.f_l))
-    }
-    return dataclasses.asdict(given) | curves | {"hz_beside": given.hz_beside}
+    plain = dataclasses.asdict(given) | {"hz_beside": given.hz_beside}
+    for side, curve in (("f_a", given.f_a), ("f_l", given.f_l)):
+        plain[side]["rates"] = {x: with_ends("hz", rate) | {"source": rate.source} for x, rate in curve.rates.items()}
+    return plain
 
 
 def _asked(options: argparse.Namespace) -> CoreSplit:

@@ -130,15 +130,10 @@ def _dict(given: DepthAnswer) -> dict[str, Any]:
     """Plain values, for JSON: all rates are modeled, from the times, which have a source each."""
     loss = {f"depth_{at}": _losses(given, at) for at in (0, 1, given.depth)}
     more = {"most_hz": given.most_hz, "source": "modeled", "steps": STEPS, "enough_within": LOSS, "loss": loss}
-    points = [
-        {
-            "depth": point.depth,
-            "bound_hz": point.bound_hz,
-            "simulated": [with_ends("hz", rate) | {"steps": STEPS} for rate in point.simulated],
-        }
-        for point in given.points
-    ]
-    return dataclasses.asdict(given) | {"points": points} | more | {"staleness": STALE}
+    plain = dataclasses.asdict(given) | more | {"staleness": STALE}
+    for point, rates in zip(plain["points"], (one.simulated for one in given.points), strict=True):
+        point["simulated"] = [with_ends("hz", rate) | {"steps": STEPS} for rate in rates]
+    return plain
 
 
 def _losses(given: DepthAnswer, at: int) -> dict[str, Any]:

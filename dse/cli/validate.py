@@ -92,17 +92,11 @@ def summary(found: Sequence[Held]) -> dict[str, Any]:
 
 
 def _row(one: Held) -> dict[str, Any]:
-    return {
-        "question": dataclasses.asdict(one.question),
-        "configuration": dataclasses.asdict(one.choice.configuration),
-        "told_seconds": one.choice.seconds.value,
-        "low_seconds": one.choice.seconds.low,
-        "high_seconds": one.choice.seconds.high,
-        "inside": one.inside,
-        "measured_seconds": one.measured_seconds,
-        "factor": one.factor,
-        "covered": one.covered,
-    }
+    plain = one.choice.to_dict()
+    told = {"configuration": plain["configuration"], "told_seconds": plain["seconds"]}
+    ends = {name: plain[name] for name in ("low_seconds", "high_seconds")}
+    more = {name: getattr(one, name) for name in ("inside", "measured_seconds", "factor", "covered")}
+    return {"question": dataclasses.asdict(one.question), **told, **ends, **more}
 
 
 def _text(found: Sequence[Held]) -> str:

@@ -10,12 +10,7 @@ from ..records import Source
 
 Origin = Literal["measured", "datasheet", "paper", "assumed"]
 ORIGINS = ("measured", "datasheet", "paper", "assumed")
-SOURCE_OF: Mapping[str, Source] = {
-    "measured": "measured",
-    "datasheet": "quoted",
-    "paper": "quoted",
-    "assumed": "modeled",
-}
+SOURCE_OF = dict[str, Source](measured="measured", datasheet="quoted", paper="quoted", assumed="modeled")
 """What the origins of platform files are among the sources of all other numbers: a maker or a paper is quoted, and what
 somebody assumed is a model of the device."""
 DIGITS = 6  # shown of a number

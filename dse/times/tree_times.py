@@ -16,8 +16,9 @@ from . import tree_cost_model
 from .tree_variants import Configuration, TreeTime, Variant
 
 TRANSFERS = {"upload": "there", "download": "back"}
-FLOOR_READS = {"line": "gather", "wait": "chase"}  # kinds of reads of the memory floor that tell each cost
+FLOOR_READS = {"line": "gather", "wait": "chase"}  # the kind of read of the memory floor that has each cost
 NEAREST = 4  # cells named as evidence where none is the question's own
+NAMED = ("op", "capacity", "batch", "median_seconds", "source", "commit", "utc")  # of a cell as evidence
 _Key = tuple[str, int, tuple[tuple[str, Any], ...], str, str, str]
 """Implementation, threads, options, op, dtype, distribution: what the cells of a ``Variant`` have in common."""
 
@@ -35,9 +36,9 @@ class Question:
 
 
 class Table:
-    """The timed draws and updates of one machine's sum trees, as times for any (N, B).
+    """The timed samples and updates of one machine's sum trees, as times for any (N, B).
 
-    ``modeled``: the configurations that only a model tells of. ``memory_bytes``: of the machine, None if unknown.
+    ``modeled``: the configurations that only a model knows. ``memory_bytes``: of the machine, None if unknown.
     RecordError for records without a measured time of a sum tree.
     """
 
@@ -91,7 +92,7 @@ class Table:
         return sorted(timed["draw"] & timed["update"], key=repr)
 
     def step(self, configuration: Configuration, question: Question) -> TreeTime | None:
-        """Time of one draw and R updates; None where nothing tells it."""
+        """Time of one sample and R updates; None where no cell and no model has it."""
         draw, update = (self.call(configuration, op, question) for op in ("draw", "update"))
         if draw is None or update is None:
             return None
@@ -103,7 +104,7 @@ class Table:
         return TreeTime.log_normal(configuration, seconds, sigma, source, distance)
 
     def call(self, configuration: Configuration, op: str, question: Question) -> TreeTime | None:
-        """Time of one "draw" or "update" of B; None where nothing measured or fitted tells it."""
+        """Time of one "draw" or "update" of B; None where no cell and no model has it."""
         variant = self._variant(_key(configuration, op, question.dtype, question.distribution))
         return variant.time(configuration.fanout, question.capacity, question.batch)
 
@@ -113,18 +114,8 @@ class Table:
         for op in ("draw", "update"):
             key = _key(configuration, op, question.dtype, question.distribution)
             cells = self._cells.get(key, {}).get(configuration.fanout, {})
-            result += [
-                {
-                    "op": op,
-                    "capacity": record.capacity,
-                    "batch": record.batch,
-                    "median_seconds": record.median_seconds,
-                    "source": record.source,
-                    "commit": record.commit,
-                    "utc": record.utc,
-                }
-                for record in (cells[cell] for cell in sorted(_nearest(cells, question.capacity, question.batch)))
-            ]
+            records = (cells[cell] for cell in sorted(_nearest(cells, question.capacity, question.batch)))
+            result += [{name: getattr(record, name) for name in NAMED} for record in records]
         return result
 
     def most_threads(self) -> int:
@@ -137,7 +128,7 @@ class Table:
         return max(counts, default=0)
 
     def transfers(self, configuration: Configuration, batch: int) -> str | None:
-        """Where the configuration's batches lie, if not in the host's memory, and what moving one takes, if known."""
+        """A sentence: on which device its batches lie, and what moving one takes; None if in the host's memory."""
         name, chosen = configuration.contestant, _key(configuration)
         timed = (cells.get(configuration.fanout, {}) for key, cells in self._cells.items() if key[:3] == chosen[:3])
         records = (record for cells in timed for record in cells.values())
@@ -158,7 +149,7 @@ class Table:
         return {(fanout, *cell): record for fanout, cells in by_fanout.items() for cell, record in cells.items()}
 
     def _variant(self, key: _Key) -> Variant:
-        """The variant with those cells, and the default that it is compared with."""
+        """The variant with those cells; its ``base`` is the default, on one thread."""
         if key not in self._variants:
             cells = self.cells(key)
             default: _Key = (key[0], 1, (), key[3], "float32", "uniform")

@@ -28,7 +28,7 @@ LEAST_MODEL_SIGMA = 0.05  # no model of eight costs and more is better than that
 UNKNOWN_SIGMA = 0.5  # of ln(time) where a model's error cannot be known, or a variant's rests on the default alone
 DRIFT_SIGMA = 0.25  # of ln(time), for each factor of e that N or B lies outside of the cells
 MOST_SPREAD = 1e6  # factor to either end of an interval
-SCALES = (1.5 * math.log(10), math.log(4), 1.5 * math.log(8))  # of ln N, ln K, ln B: how far a cell tells of others
+SCALES = (1.5 * math.log(10), math.log(4), 1.5 * math.log(8))  # of ln N, ln K, ln B: how far cells resemble others
 _Mean = Callable[[int, int, int], tuple[float, float]]
 
 
@@ -50,7 +50,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class TreeTime:
-    """Seconds of a call, or of a step, of one configuration, and what telling it from others takes.
+    """Seconds of a call, or of a step, of one configuration, and how sure they are beside those of others.
 
     ``distance`` is how far outside of that configuration's cells the question lies: the sum of |ln| of the factors in N
     and B, 0 inside. ``own_sigma`` is the standard deviation of the time's logarithm without what the distance adds.
@@ -66,14 +66,15 @@ class TreeTime:
         cls, configuration: Configuration, seconds: float, own_sigma: float, source: Source, distance: float = 0.0
     ) -> "TreeTime":
         """The time whose logarithm has that standard deviation, with the 95 % interval that follows."""
-        spread = math.exp(min(stats.Z * _sigma(own_sigma, distance), math.log(MOST_SPREAD)))
+        sigma = math.hypot(own_sigma, DRIFT_SIGMA * distance)
+        spread = math.exp(min(stats.Z * sigma, math.log(MOST_SPREAD)))
         estimate = Estimate(seconds, seconds / spread, seconds * spread, _evidence(configuration, source))
         return cls(configuration, estimate, own_sigma, distance)
 
     @property
     def sigma(self) -> float:
         """The standard deviation of the time's logarithm."""
-        return _sigma(self.own_sigma, self.distance)
+        return math.hypot(self.own_sigma, DRIFT_SIGMA * self.distance)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -98,19 +99,15 @@ class TreeTime:
         return cls(configuration, seconds, plain.get("own_sigma", plain["sigma"]), plain["distance"])
 
 
-def _sigma(own_sigma: float, distance: float) -> float:
-    return math.hypot(own_sigma, DRIFT_SIGMA * distance)
-
-
 def _evidence(configuration: Configuration, source: Source) -> Evidence:
     return Evidence(f"tree({configuration.contestant} K={configuration.fanout})", source)
 
 
 class Variant:
-    """Measured cells (K, N, B) of one operation of a variant, and what tells of the places between and beyond them.
+    """Times of one operation of a variant: of its measured cells (K, N, B), and between and beyond them.
 
-    That is ``base``, the default's cells, if they can tell, else a cost model of its own, of cells of ``family``, which
-    is None where there are no cells.
+    Between and beyond they follow ``base``, the default, if that is fitted, else a cost model of the variant's own
+    cells, which are of ``family``. Without cells ``family`` is None.
     """
 
     def __init__(
@@ -127,7 +124,7 @@ class Variant:
         if family is None:
             return
         points = [tree_cost_model.Point(n, k, b, record.seconds) for (k, n, b), record in cells.items()]
-        if base and base.tells:
+        if base and base.is_fitted:
             self._mean, offset = base.mean, UNKNOWN_SIGMA
         elif _span(cells):
             model = tree_cost_model.fit(family, points)
@@ -145,19 +142,19 @@ class Variant:
         self._off = stats.Field(places, np.array(off), np.array(errors), max(LEAST_MODEL_SIGMA, sigma), offset)
 
     @property
-    def tells(self) -> bool:
-        """Whether it tells of places that are no cells of its own."""
+    def is_fitted(self) -> bool:
+        """Whether it has times where it has no cells."""
         return self._mean is not None
 
     def mean(self, capacity: int, fanout: int, batch: int) -> tuple[float, float]:
-        """(seconds, standard deviation of their logarithm) of a call anywhere. ValueError where nothing tells them."""
+        """(seconds, standard deviation of their logarithm) of a call. ValueError where ``time`` is None."""
         time = self.time(fanout, capacity, batch)
         if time is None:
             raise ValueError(f"nothing tells the time of K={fanout}, N={capacity}, B={batch}")
         return time.seconds.value, time.own_sigma
 
     def time(self, fanout: int, capacity: int, batch: int) -> TreeTime | None:
-        """The measured time, or what the cells around and a model or the default tell; None where nothing does."""
+        """The measured time, or one from the cells around and the default or a model; None without these."""
         contestant, threads, options = self._chosen
         configuration = Configuration(contestant, fanout, threads, options)
         record = self._cells.get((fanout, capacity, batch))
@@ -187,7 +184,7 @@ def _span(cells: Iterable[tuple[int, int, int]]) -> bool:
 
 
 def _place(fanout: int, capacity: int, batch: int) -> list[float]:
-    """A cell as a place of the field ``[3]``."""
+    """Coordinates ``[3]`` of a cell in the field."""
     logs = (math.log(capacity), math.log(fanout), math.log(batch))
     return [value / scale for value, scale in zip(logs, SCALES, strict=True)]
 

@@ -125,14 +125,11 @@ def completed(curve: RateCurve, cores: int) -> RateCurve:
     law = scaling(curve)
     rates = dict(curve.rates)
     for x in missing:
-        if curve.cores[0] < x < curve.cores[-1]:
-            hz, evidence = law.hz(x), Evidence(curve.name, "modeled")
-            rates[x] = Estimate(hz, hz / law.off, hz * law.off, evidence)
-            continue
         end = min(max(x, curve.cores[0]), curve.cores[-1])
-        may = (law.hz(x), curve.rates[end].value, curve.rates[end].value * x / end)
-        evidence = Evidence(curve.name, "extrapolated")
-        rates[x] = Estimate(may[0], min(may) / law.off, max(may) * law.off, evidence)
+        hz, last = law.hz(x), curve.rates.get(end)  # None between two points
+        may = [hz, last.value, last.value * x / end] if last else [hz]
+        evidence = Evidence(curve.name, "extrapolated" if last else "modeled")
+        rates[x] = Estimate(hz, min(may) / law.off, max(may) * law.off, evidence)
     return RateCurve(curve.name, rates)
 
 

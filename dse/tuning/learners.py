@@ -126,20 +126,8 @@ def learner_scaling(
     ran = side_by_side(parts.table, terms) if parts.table and home is parts.cpu else {}
     points = factors(terms, counts, horizons)
     return LearnerScaling(
-        *(
-            place.name,
-            question.workload.name,
-            home.name,
-            terms,
-            sources,
-            counts,
-            horizons,
-            points,
-            held,
-            longest,
-            choice,
-            ran,
-        ),
+        *(place.name, question.workload.name, home.name, terms, sources, counts, horizons),
+        *(points, held, longest, choice, ran),
         machine=question.machine,
         machine_note=question.machine_note,
     )

@@ -35,11 +35,7 @@ from ..solver.problem import LOOP, Configuration, Problem, ProblemError
 from ..solver.simulation import Network, Visit, network, simulate
 from ..solver.throughput import transfers
 
-SPREAD, LEAST_SPREAD, MOST_SPREAD = (
-    1.0,
-    1e-6,
-    3.0,
-)  # cv of times that vary: as exponential ones do, unless asked otherwise
+SPREAD, LEAST_SPREAD, MOST_SPREAD = 1.0, 1e-6, 3.0  # cv of times that vary: as exponential ones do, unless asked
 LOSS = 0.03  # of the most steps a second, within which a simulated rate is enough: noise hides less
 TRIED = (*range(9), 12, 16, 24, 32)  # D that are simulated, until one is surely enough
 STEPS = 4000

@@ -148,26 +148,13 @@ def unmeasured(path: Path) -> int:
     return len(json.loads(path.read_text())["answers"]) - len(held(path))
 
 
-def _held(asked: dict[str, Any], choice: dict[str, Any], timed: Sequence[Any], cells: dict[str, float]) -> Held | None:
+def _held(asked: dict[str, Any], plain: dict[str, Any], timed: Sequence[Any], cells: dict[str, float]) -> Held | None:
     """One answer beside its measured step; None where that has no time."""
-    question, time = Question(**asked), TreeTime.from_dict(choice)
-    chosen, seconds = time.configuration, {}
-    for op in ("draw", "update"):
-        wanted = dataclasses.replace(
-            timed[0],
-            primitive=ANSWER,
-            contestant=chosen.contestant,
-            op=op,
-            capacity=question.capacity,
-            batch=question.batch,
-            fanout=chosen.fanout,
-            threads=chosen.threads,
-            dtype=question.dtype,
-            options=dict(chosen.options),
-            distribution=question.distribution,
-        )
-        seconds[op] = cells.get(wanted.cell)
-    draw, update = seconds["draw"], seconds["update"]
+    question, choice = Question(**asked), TreeTime.from_dict(plain)
+    chosen = dataclasses.asdict(choice.configuration) | {"options": dict(choice.configuration.options)}
+    shape = {name: getattr(question, name) for name in ("capacity", "batch", "dtype", "distribution")}
+    like = dataclasses.replace(timed[0], primitive=ANSWER, **chosen, **shape)
+    draw, update = (cells.get(dataclasses.replace(like, op=op).cell) for op in ("draw", "update"))
     if draw is None or update is None:
         return None
-    return Held(question, time, draw + question.updates_per_sample * update)
+    return Held(question, choice, draw + question.updates_per_sample * update)

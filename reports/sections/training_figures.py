@@ -153,22 +153,19 @@ def _ring_split(axes: Axes, lines: Sequence[pd.DataFrame], cores: int) -> None:
     """Rings around what actors and learners reach (both in environment steps a second) on the cores chosen for them."""
     if any(line.empty for line in lines) or sum(line["threads"].min() for line in lines) > cores:
         return
-    f_a, f_l = map(_curve, lines)
+    f_a, f_l = (
+        RateCurve(
+            str(line["part"].iloc[0]),
+            {
+                one.threads: Estimate(one.ns, one.low_ns, one.high_ns, Evidence(one.part, one.source))
+                for one in line.itertuples()
+            },
+        )
+        for line in lines
+    )
     chosen = allocate(f_a, f_l, 1, cores)
     for count, curve in ((chosen.actors, f_a), (chosen.learners, f_l)):
         style.ring(axes, count, curve.rates[count].value)
-
-
-def _curve(line: pd.DataFrame) -> RateCurve:
-    """Calls a second by threads."""
-    name = str(line["part"].iloc[0])
-    return RateCurve(
-        name,
-        {
-            one.threads: Estimate(one.ns, one.low_ns, one.high_ns, Evidence(name, one.source))
-            for one in line.itertuples()
-        },
-    )
 
 
 @style.styled
