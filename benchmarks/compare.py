@@ -167,8 +167,7 @@ def _timed(path: Path) -> dict[str, Measurement]:
 
 def _error(record: Measurement) -> float:
     """Return the standard error of ln(median), by the record's interval."""
-    interval = stats.Interval(record.seconds, record.low_seconds or 0.0, record.high_seconds or 0.0)
-    return stats.log_sigma(interval, 0.0)
+    return stats.log_sigma(record.low_seconds or 0.0, record.high_seconds or 0.0, 0.0)
 
 
 def _case(record: Measurement) -> Case:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dse.stats import Interval, median_interval
+from dse.stats import MedianInterval, median_interval
 
 from .clock import LEAST_SAMPLE_SECONDS, Call, CallClock, Clock
 
@@ -23,7 +23,7 @@ class Timing:
     calls_per_sample: int
 
     @property
-    def interval(self) -> Interval:
+    def interval(self) -> MedianInterval:
         """The median and its 95 % interval."""
         return median_interval(self.samples)
 

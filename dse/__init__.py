@@ -7,7 +7,7 @@ Which mapping
     ``explain_mapping``     why another configuration loses, ties or does not fit: an ``Explanation``
 How many
     ``platform_split``      cores for actors and for learners, of a workload on a platform: a ``CoreSplit``
-    ``split_cores``         the same from your own curves, each a ``RateCurve`` of a ``Rate`` by cores
+    ``split_cores``         the same from your own curves, each a ``RateCurve``
     ``platform_depth``      batches to sample ahead, of a workload on a platform: a ``DepthAnswer``
 Records
     ``Measurement``         one number with its source, machine, commit and command
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     )
     from .times.tree_times import family_and_points
     from .tuning.core_question import CoreSplit, platform_split, split_cores
-    from .tuning.core_split import Rate, RateCurve
+    from .tuning.core_split import RateCurve
     from .tuning.presampling import DepthAnswer, platform_depth
 
 _HOMES = {
@@ -69,7 +69,7 @@ _HOMES = {
     "times.tree_cost_model": "CostModel FanoutRegret Family HeldOut Point cross_validate fanout_regrets fit",
     "times.tree_times": "family_and_points",
     "tuning.core_question": "CoreSplit platform_split split_cores",
-    "tuning.core_split": "Rate RateCurve",
+    "tuning.core_split": "RateCurve",
     "tuning.presampling": "DepthAnswer platform_depth",
 }
 __all__ = [
@@ -92,7 +92,6 @@ __all__ = [
     "Point",
     "Problem",
     "ProblemError",
-    "Rate",
     "RateCurve",
     "Recommendation",
     "RecordError",

@@ -4,6 +4,7 @@ Units are the user's: seconds for a part of a training system, calls a second fo
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -11,6 +12,16 @@ from .records import Source
 
 LEAST_FACTOR = 1.02
 """No law and no stopwatch tells a time better than within this factor."""
+SUREST_FIRST: tuple[Source, ...] = ("measured", "interpolated", "quoted", "extrapolated", "modeled")
+
+
+def weakest(sources: Iterable[Source]) -> Source:
+    """The least sure of sources, which is that of whatever rests on all of them. ValueError without any.
+
+    >>> weakest(["measured", "extrapolated", "interpolated"])
+    'extrapolated'
+    """
+    return max(sources, key=SUREST_FIRST.index)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """Which tree, which K, how many threads for this N and B: an answer from records, with what it rests on.
 
-A training step is one draw of B leaves and R updates of B leaves. Every configuration measured gets a time for the
-asked (N, B) from ``times.tree_times``, with its uncertainty; from these come ties, regret and the probability of being
-best.
+A training step is one sample of B leaves and R updates of B leaves. Every configuration measured gets a time for the
+asked (N, B) from ``times.tree_times``, with its uncertainty; ties, regret and the probability of being best follow.
 """
 
 import math
@@ -20,30 +19,31 @@ from . import machines, platforms, stats
 from .platforms.reading import FILE
 from .records import RecordError, benchmark, how_to_measure
 from .times import tree_cost_model
-from .times.tree_times import LEAST_CELLS, Configuration, Estimate, Question, Table
+from .times.tree_times import Question, Table
+from .times.tree_variants import LEAST_CELLS, Configuration, TreeTime
 from .times.untimed_trees import Modeled, fastest
 
 SWEEP = "sweep --preset quick"  # what would answer a question that the records cannot
 QUESTIONS_FILE = "questions.jsonl"  # what answers are tested with: never what they rest on
 CLOSE_ENOUGH = 0.02  # a tie within so much goes to fewer threads
 EQUALLY_FAR = 0.1  # |ln| of factors by which two configurations' cells may differ in distance from the question
-MOST_UPDATES = 1_000_000  # a draw
+MOST_UPDATES = 1_000_000  # a sample
 BATCH_BYTES = 24  # of an element beside its priority: a uniform or index, a float64 priority, a place in a work list
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The answer. ``regret_95``: at 95 % confidence the choice costs at most this fraction more than the best one.
+    """Which tree to choose. ``regret_95``: at 95 % confidence it costs at most this fraction more than the best one.
 
     ``modeled``: the fastest of what only a model knows. It is never the choice, for nobody has timed it here.
-    ``machine_note``: the sentence that says so where ``machine`` is not the one asked about, but the nearest with
-    records; else "". ``results``: the folder that was read, as it was given.
+    ``machine_note``: where ``machine`` is not the one asked about, but the nearest with records, a sentence that says
+    so; else "". ``results``: the folder that was read, as the caller named it.
     """
 
     question: Question
-    choice: Estimate
-    ties: tuple[Estimate, ...]
-    runner_up: Estimate | None
+    choice: TreeTime
+    ties: tuple[TreeTime, ...]
+    runner_up: TreeTime | None
     regret_95: float
     probability_best: float
     noise_floor: float
@@ -56,7 +56,11 @@ class Recommendation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return asdict(self)
+        return asdict(self) | {
+            "choice": self.choice.to_dict(),
+            "ties": [tie.to_dict() for tie in self.ties],
+            "runner_up": self.runner_up.to_dict() if self.runner_up else None,
+        }
 
 
 def recommend(
@@ -72,21 +76,21 @@ def recommend(
     """The best configuration for N leaves and batches of B on a machine (default: this one, or the nearest swept one).
 
     ``threads`` bounds the threads (default: the machine's cores). RecordError if the results cannot answer; ValueError
-    for a question outside any sense.
+    for a question out of bounds.
     """
     check(Question(capacity, batch, updates_per_sample, 1 if threads is None else threads, dtype, distribution))
     results = Path(results)
-    found, note = machines.read(results, machine, machines.SWEEP, skip=(QUESTIONS_FILE,))
-    table = Table(found)
+    records, note = machines.read(results, machine, machines.SWEEP, skip=(QUESTIONS_FILE,))
+    table = Table(records)
     if table.memory_bytes is None:
         table.memory_bytes = probed_memory_bytes(results, table.machine_key)
     most = threads or int(table.machine.get("cores", 1))
-    given = answer(table, Question(capacity, batch, updates_per_sample, most, dtype, distribution))
-    return replace(given, machine_note=note, results=str(results))
+    answered = answer(table, Question(capacity, batch, updates_per_sample, most, dtype, distribution))
+    return replace(answered, machine_note=note, results=str(results))
 
 
 def check(question: Question) -> None:
-    """ValueError, with the value and the bound, for a question outside any sense."""
+    """Raise a ValueError, with the value and the bound, for a question out of bounds."""
     for what in ("capacity", "batch", "threads"):
         if (value := getattr(question, what)) < 1:
             raise ValueError(f"{what} must be at least 1, not {value}")
@@ -96,7 +100,7 @@ def check(question: Question) -> None:
 
 
 def probed_memory_bytes(results: Path, machine: str) -> float | None:
-    """Bytes of a machine's memory, as a probe of it found them; None where there was none."""
+    """Bytes of a machine's memory by a probe of it; None where it was not probed."""
     path = results / machine / FILE
     if not path.exists():
         return None
@@ -105,7 +109,7 @@ def probed_memory_bytes(results: Path, machine: str) -> float | None:
 
 
 def answer(table: Table, question: Question) -> Recommendation:
-    """The recommendation a table of records gives.
+    """Recommendation from a table of records.
 
     RecordError if it holds no draws and updates of those leaves, if its cells tell nothing of that N and B, or if no
     tree fits the machine's memory.
@@ -113,19 +117,19 @@ def answer(table: Table, question: Question) -> Recommendation:
     notes = []
     if question.threads > (most := table.most_threads()):
         notes.append(f"{question.threads} threads are allowed, and more than {most} were never measured")
-    estimates = _nearest(_estimates(table, question))
-    logs = [math.log(estimate.seconds) for estimate in estimates]
-    # How far the question lies from every cell makes all times wrong alike, and tells none from another.
-    sigmas = [estimate.own_sigma for estimate in estimates]
+    times = _nearest(_times(table, question))
+    logs = [math.log(time.seconds.value) for time in times]
+    # How far the question lies from every cell makes all times wrong alike, and sets none apart.
+    sigmas = [time.own_sigma for time in times]
     chosen = stats.choose(logs, sigmas)
     # A tie within 2 % goes to fewer threads: a core it leaves free is worth more than what nobody can measure.
     close = [i for i in (chosen.best, *chosen.ties) if logs[i] - logs[chosen.best] <= CLOSE_ENOUGH]
-    best = min(close, key=lambda i: (estimates[i].configuration.threads, logs[i]))
+    best = min(close, key=lambda i: (times[i].configuration.threads, logs[i]))
     regret, probability = stats.risk(logs, sigmas, best)
     tied = sorted({chosen.best, *chosen.ties} - {best}, key=logs.__getitem__)
-    choice = estimates[best]
+    choice = times[best]
     others = [i for i in np.argsort(logs).tolist() if i != best]
-    if choice.basis == "extrapolated":
+    if choice.seconds.source == "extrapolated":
         notes.append(
             f"the question lies outside what was measured, by a factor of {math.exp(choice.distance):,.1f} in N or B: "
             "the interval is as wide as that is far"
@@ -136,8 +140,8 @@ def answer(table: Table, question: Question) -> Recommendation:
     return Recommendation(
         question=question,
         choice=choice,
-        ties=tuple(estimates[i] for i in tied),
-        runner_up=estimates[others[0]] if others else None,
+        ties=tuple(times[i] for i in tied),
+        runner_up=times[others[0]] if others else None,
         regret_95=regret,
         probability_best=probability,
         noise_floor=table.noise_floor,
@@ -148,7 +152,7 @@ def answer(table: Table, question: Question) -> Recommendation:
     )
 
 
-def _estimates(table: Table, question: Question) -> list[Estimate]:
+def _times(table: Table, question: Question) -> list[TreeTime]:
     """Times of every configuration within the asked threads that fits the memory. RecordError if there are none."""
     measured = table.distributions(question.dtype)
     if measured and question.distribution not in measured:
@@ -157,37 +161,37 @@ def _estimates(table: Table, question: Question) -> list[Estimate]:
             f"those that can be measured are listed by: {benchmark('sweep --help')}"
         )
     known = table.configurations(question)
-    able = [one for one in known if one.threads <= question.threads]
+    able = [configuration for configuration in known if configuration.threads <= question.threads]
     if not able:
         fewer = f" on {plural(question.threads, 'thread')} or fewer" if known else ""
         raise RecordError(
             f"the records hold no draws and updates of {question.dtype} leaves{fewer}; {how_to_measure(SWEEP)}"
         )
-    needs = {one: _bytes(one, question) for one in able}
+    needs = {configuration: _bytes(configuration, question) for configuration in able}
     if table.memory_bytes is not None and min(needs.values()) > table.memory_bytes:
         raise RecordError(
             f"N = {question.capacity:,} {question.dtype} leaves and batches of {question.batch:,} need at least "
             f"{min(needs.values()) / 1e9:,.1f} GB, and the machine has {table.memory_bytes / 1e9:,.1f} GB of memory"
         )
-    fitting = [one for one in able if table.memory_bytes is None or needs[one] <= table.memory_bytes]
-    estimates = [estimate for one in fitting if (estimate := table.step(one, question))]
-    if not estimates:
+    fitting = [tree for tree in able if table.memory_bytes is None or needs[tree] <= table.memory_bytes]
+    times = [time for configuration in fitting if (time := table.step(configuration, question))]
+    if not times:
         raise RecordError(
             f"the records hold no cell at N = {question.capacity:,} and B = {question.batch:,}, and too few others to "
             f"tell its time by ({table.most_cells(question.dtype)} of an operation): an implementation needs at least "
             f"{LEAST_CELLS}, with two values of N and of B among them; {how_to_measure(SWEEP)}"
         )
-    return estimates
+    return times
 
 
-def _nearest(estimates: list[Estimate]) -> list[Estimate]:
-    """What was measured around the question, or nearest to it, decides: a far guess is not to beat a near one."""
-    least = min(estimate.distance for estimate in estimates)
-    return [estimate for estimate in estimates if estimate.distance <= least + (EQUALLY_FAR if least else 0.0)]
+def _nearest(times: list[TreeTime]) -> list[TreeTime]:
+    """Times from cells around the question, or nearest to it: a guess from afar must not beat them."""
+    least = min(time.distance for time in times)
+    return [time for time in times if time.distance <= least + (EQUALLY_FAR if least else 0.0)]
 
 
 def _bytes(configuration: Configuration, question: Question) -> float:
-    """Bytes that a tree and one batch take at least: of a tree that is no array, its leaves."""
+    """Bytes that a tree and one batch take at least; a tree that is no array counts as its leaves."""
     leaf = np.dtype(question.dtype).itemsize
     try:
         tree = tree_cost_model.tree_bytes(

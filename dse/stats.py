@@ -20,8 +20,8 @@ STUDENT = 2.093  # 97.5 % quantile of Student's t for 19 degrees of freedom
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A median with its 95 % interval."""
+class MedianInterval:
+    """A statistic of samples: their median with its 95 % interval. It rests on nothing else, unlike an estimate."""
 
     median: float
     low: float
@@ -47,13 +47,13 @@ def ratio_interval(base: Sequence[float], new: Sequence[float]) -> tuple[float, 
     return percentile_interval(bootstrap_medians(new, seed=1) / bootstrap_medians(base, seed=0))
 
 
-def median_interval(samples: Sequence[float], seed: int = 0) -> Interval:
-    """Compute the median with its 95 % percentile-bootstrap interval. ValueError without samples."""
+def median_interval(samples: Sequence[float], seed: int = 0) -> MedianInterval:
+    """Compute the median of the samples with the 95 % percentile-bootstrap interval. ValueError without samples."""
     if not len(samples):
         raise ValueError("no samples, no median")
     low, high = percentile_interval(bootstrap_medians(samples, seed))
     median = float(np.median(samples))
-    return Interval(median, min(low, median), max(high, median))
+    return MedianInterval(median, min(low, median), max(high, median))
 
 
 def percentile_interval(drawn: NDArray[np.float64]) -> tuple[float, float]:
@@ -103,9 +103,9 @@ def verdict(base: Sequence[float], new: Sequence[float], floor: float, seed: int
     return "same" if -floor <= low and high <= floor else "ambiguous"
 
 
-def log_sigma(interval: Interval, floor: float) -> float:
-    """Compute the standard deviation of ln(time) from the interval and the run's noise floor, as independent errors."""
-    own = math.log(interval.high / interval.low) / (2 * Z)
+def log_sigma(low: float, high: float, floor: float) -> float:
+    """Compute the standard deviation of ln(time) from its 95 % interval and the noise floor, as independent errors."""
+    own = math.log(high / low) / (2 * Z)
     return math.hypot(own, floor / Z)
 
 

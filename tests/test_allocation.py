@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from dse.solver.problem import ProblemError
-from dse.tuning.core_split import Rate, RateCurve, Scaling, allocate, completed, printed_allocations, scaling
+from dse.tuning.core_split import RateCurve, Scaling, allocate, completed, printed_allocations, scaling
 
 
 def curve(name, rates, source="measured"):
-    return RateCurve(name, {x: Rate(hz, 0.95 * hz, 1.05 * hz, source) for x, hz in rates.items()})
+    return RateCurve.of(name, rates, source, 0.95, 1.05)
 
 
 def usl(name, law, cores, rng=None):
@@ -28,7 +28,7 @@ def by_brute_force(f_a, f_l, u, cores, reserved):
     best = None
     for used in range(2, cores - reserved + 1):
         for x_a in range(1, used):
-            hz = min(f_a.rates[x_a].hz / u, f_l.rates[used - x_a].hz)
+            hz = min(f_a.rates[x_a].value / u, f_l.rates[used - x_a].value)
             if best is None or hz > best[0]:
                 best = (hz, x_a, used - x_a)
     return best
@@ -42,7 +42,7 @@ def test_the_choice_is_that_of_brute_force_on_56_cores():
         found = allocate(f_a, f_l, u, 56, reserved)
         assert (found.hz, found.actors, found.learners) == by_brute_force(f_a, f_l, u, 56, reserved)
         assert found.idle == 56 - reserved - found.actors - found.learners >= 0
-        assert found.ratio == f_a.rates[found.actors].hz / f_l.rates[found.learners].hz
+        assert found.ratio == f_a.rates[found.actors].value / f_l.rates[found.learners].value
         assert (found.bottleneck == "actors") == (found.ratio < u)
         assert found.low <= found.hz <= found.high
 
@@ -104,10 +104,10 @@ def test_the_scaling_law_is_found_again_and_fills_gaps():
     assert found.off == pytest.approx(1 / 0.95)  # the intervals of the points
     full = completed(some, 56)
     assert full.cores == tuple(range(1, 57))
-    assert all(rate.hz == pytest.approx(law.hz(x)) for x, rate in full.rates.items())
+    assert all(rate.value == pytest.approx(law.hz(x)) for x, rate in full.rates.items())
     sources = {x: rate.source for x, rate in full.rates.items()}
     assert (sources[8], sources[16], sources[33]) == ("measured", "modeled", "extrapolated")
-    assert full.rates[16].low < full.rates[16].hz < full.rates[16].high
+    assert full.rates[16].low < full.rates[16].value < full.rates[16].high
     assert completed(full, 56) is full
 
 
@@ -137,9 +137,9 @@ def test_a_bad_curve_is_refused_with_a_sentence(rates, told):
 
 def test_an_interval_must_hold_its_rate_and_a_question_must_make_sense():
     with pytest.raises(ProblemError, match=r"within its interval, not 5\.0 in"):
-        RateCurve("f_a", {1: Rate(5.0, 6.0, 7.0, "measured")})
+        RateCurve.of("f_a", {1: 5.0}, "measured", 1.2, 1.4)
     with pytest.raises(ProblemError, match="source of a rate"):
-        RateCurve("f_a", {1: Rate(5.0, 5.0, 7.0, "guessed")})
+        RateCurve.of("f_a", {1: 5.0}, "guessed", 1.0, 1.4)
     one = curve("f", {1: 5.0})
     for u, cores, reserved in ((0, 2, 0), (math.nan, 2, 0), (1, 0, 0), (1, 2, -1)):
         with pytest.raises(ProblemError, match="must be"):

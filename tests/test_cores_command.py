@@ -1,5 +1,6 @@
 """Tests of ``python -m dse cores`` and of ``platform_split``."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 from dse.__main__ import main
 from dse.solver.problem import ProblemError
 from dse.tuning.core_question import MOST_CORES, WITHIN, platform_split, split_cores
-from dse.tuning.core_split import Rate, RateCurve
+from dse.tuning.core_split import RateCurve
+from impls.training import load
 
 MACHINE = "d7dae63b89"
 HERE = ["--machine", MACHINE, "--workload"]
@@ -23,7 +25,7 @@ def told(capsys, *arguments):
 
 
 def curve(name, rates, off=0.0, source="measured"):
-    return RateCurve(name, {x: Rate(hz, hz * (1 - off), hz * (1 + off), source) for x, hz in rates.items()})
+    return RateCurve.of(name, rates, source, 1 - off, 1 + off)
 
 
 def test_the_answer_comes_first_and_the_records_last(capsys):
@@ -54,10 +56,19 @@ def test_rates_are_the_profiles_own():
         ]
 
     acting, learning = seconds("actor", "step", 1), seconds("learner", "step", 256)
-    assert min(acting) <= 1 / given.f_a.rates[1].hz <= max(acting)
-    assert min(learning) <= 1 / given.f_l.rates[1].hz <= max(learning)
-    assert given.choice.hz == min(given.f_a.rates[1].hz, given.f_l.rates[1].hz)
+    assert min(acting) <= 1 / given.f_a.rates[1].value <= max(acting)
+    assert min(learning) <= 1 / given.f_l.rates[1].value <= max(learning)
+    assert given.choice.hz == min(given.f_a.rates[1].value, given.f_l.rates[1].value)
     assert {rate.source for rate in given.f_a.rates.values()} == {"measured"}
+
+
+def test_a_rate_between_measured_batches_is_interpolated():
+    workload = load("hopper_ddpg")
+    between = dataclasses.replace(workload, learner=dataclasses.replace(workload.learner, batch=200))
+    given, known = (platform_split("this", asked, machine=MACHINE) for asked in (between, workload))
+    assert given.f_l.rates[1].source == "interpolated"
+    assert given.f_l.rates[1].value > known.f_l.rates[1].value  # of 256
+    assert given.choice.sources == ("measured", "interpolated")
 
 
 def test_curves_of_ones_own(capsys):
@@ -117,8 +128,8 @@ def test_more_cores_than_a_machine_has_are_carried_on_and_it_says_so(capsys):
     assert given.cores_there == 2
     far, last = given.f_l.rates[7], given.f_l.rates[2]
     assert (far.source, last.source) == ("extrapolated", "measured")
-    assert far.low <= last.hz  # more cores may gain nothing
-    assert far.high >= last.hz * 7 / 2  # or all that they could
+    assert far.low <= last.value  # more cores may gain nothing
+    assert far.high >= last.value * 7 / 2  # or all that they could
     _, text, _ = told(capsys, *HERE, "pong_dqn", "--cores", "8")
     assert "note: the machine has 2 cores; rates on more of them are carried on by a law" in text
     assert "scalability law" in text
@@ -134,7 +145,7 @@ def test_a_machine_without_records_is_modeled():
 def test_one_core_serves_both_in_turns(capsys):
     given = platform_split("this", "hopper_ddpg", 1, machine=MACHINE)
     assert given.choice.in_turns
-    assert 1 / given.choice.hz == pytest.approx(1 / given.f_a.rates[1].hz + 1 / given.f_l.rates[1].hz)
+    assert 1 / given.choice.hz == pytest.approx(1 / given.f_a.rates[1].value + 1 / given.f_l.rates[1].value)
     code, text, _ = told(capsys, *HERE, "hopper_ddpg", "--cores", "1")
     assert code == 0
     assert "1 core for both, in turns" in text
@@ -162,7 +173,7 @@ def test_eq_5_as_printed_is_told(capsys):
 def test_sides_that_slow_each_other_down_are_told(capsys):
     given = platform_split("this", "cartpole_dqn", machine=MACHINE)
     assert given.slowdown[1] > 2
-    assert given.hz_beside == pytest.approx(given.f_l.rates[1].hz / given.slowdown[1])
+    assert given.hz_beside == pytest.approx(given.f_l.rates[1].value / given.slowdown[1])
     _, text, _ = told(capsys, *HERE, "cartpole_dqn")
     assert "a learner 2.91 times as long, so the split would make 467" in re.sub(r"\s+", " ", text)
 

@@ -125,8 +125,8 @@ def test_a_depth_is_enough_where_its_rate_is_near_the_most():
     given = depth_of(published_loop(1.0, 2.0, 0.5, 0.3))
     exact, vary = given.simulated
     rates = {point.depth: point.simulated for point in given.points}
-    assert rates[exact.depth][0].hz >= (1 - LOSS) * given.most_hz > rates[exact.depth - 1][0].hz
-    assert rates[vary.depth][1].hz >= (1 - LOSS) * given.most_hz > rates[vary.depth - 1][1].hz
+    assert rates[exact.depth][0].value >= (1 - LOSS) * given.most_hz > rates[exact.depth - 1][0].value
+    assert rates[vary.depth][1].value >= (1 - LOSS) * given.most_hz > rates[vary.depth - 1][1].value
     assert vary.least <= vary.depth <= (vary.most or vary.depth)
     assert STEPS > 400  # than here, so that more can be told
 

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse import platforms
+from dse.estimate import SUREST_FIRST
 from dse.platforms import PlatformError, Quantity, leaves, load, problems
-from dse.platforms.quantities import ORIGINS, UNITS, in_unit, readable, to_si
+from dse.platforms.quantities import ORIGINS, SOURCE_OF, UNITS, in_unit, readable, to_si
 from dse.platforms.reading import parse, path_of
 from dse.platforms.writing import to_toml
 from dse.times.untimed_trees import host_link
@@ -66,6 +67,8 @@ def test_every_shipped_file_loads_and_every_number_says_where_it_comes_from(name
     numbers = [leaf.value for leaf in leaves(platform) if isinstance(leaf.value, Quantity)]
     assert len(numbers) >= 25
     assert all(number.origin in ORIGINS and number.note for number in numbers)
+    assert set(SOURCE_OF) == set(ORIGINS)
+    assert set(SOURCE_OF.values()) <= set(SUREST_FIRST)
     assert shipped_text(name).startswith("# ")
 
 

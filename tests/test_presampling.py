@@ -69,14 +69,14 @@ def check_cases(count, steps, seed):
         found, depth = network(problem, configuration), configuration.depth
         assert bound_hz(found, depth) == pytest.approx(outcome(problem, configuration).hz)
         trained = network(problem, configuration, actors=False)
-        assert simulate(found, depth, steps=steps).hz <= highest_hz(found, depth, steps)
+        assert simulate(found, depth, steps=steps).value <= highest_hz(found, depth, steps)
         if not any(flow.waits and flow.source == "actors" for flow in problem.flows):  # else part of the loop itself
             assert bound_hz(trained, depth) == pytest.approx(outcome(problem, configuration).training_hz)
         if not trained.beside:
-            assert simulate(trained, 0, steps=20).hz == pytest.approx(bound_hz(trained, 0), rel=1e-9)
+            assert simulate(trained, 0, steps=20).value == pytest.approx(bound_hz(trained, 0), rel=1e-9)
         noisy = simulate(found, depth, cv=0.7, steps=steps, seed=number)
         # Twice its half width: a 95 % interval misses the mean now and then, among so many.
-        assert noisy.hz <= highest_hz(found, depth, steps) + 2 * (noisy.hz - noisy.low)
+        assert noisy.value <= highest_hz(found, depth, steps) + 2 * (noisy.value - noisy.low)
 
 
 def test_no_simulation_exceeds_its_bound():
@@ -93,11 +93,11 @@ def test_of_one_batch_under_way_the_bound_is_exact():
     for _ in range(30):
         loop = published_loop(*rng.uniform(0.1, 5, 4))
         found = simulate(loop, 0, steps=40)
-        assert found.hz == pytest.approx(bound_hz(loop, 0), rel=1e-9)
-        assert found.low <= found.hz * (1 + 1e-9)
+        assert found.value == pytest.approx(bound_hz(loop, 0), rel=1e-9)
+        assert found.low <= found.value * (1 + 1e-9)
         together = published_loop(*rng.uniform(0.1, 5, 4), together=True)
         assert len(together.busy) == 1
-        assert simulate(together, 3, steps=400).hz == pytest.approx(1 / together.round_seconds, rel=0.01)
+        assert simulate(together, 3, steps=400).value == pytest.approx(1 / together.round_seconds, rel=0.01)
         assert depth_enough(together) == 0
 
 
@@ -115,12 +115,12 @@ def test_the_formula_is_the_bound_of_the_published_loop():
 
 def test_the_worked_example_and_what_randomness_costs():
     assert depth_enough(EXAMPLE) == 2  # ahead, three under way
-    exact = [simulate(EXAMPLE, depth, steps=4000).hz / 0.5 for depth in range(4)]
+    exact = [simulate(EXAMPLE, depth, steps=4000).value / 0.5 for depth in range(4)]
     assert exact[0] == pytest.approx(2 / 4.1)
     assert exact[1] == pytest.approx(2 * 2 / 4.1)
     assert exact[2:] == pytest.approx([1, 1])
     little = simulate(EXAMPLE, 2, cv=0.3, steps=10_000)
-    assert little.hz / 0.5 == pytest.approx(0.995, abs=0.01)
+    assert little.value / 0.5 == pytest.approx(0.995, abs=0.01)
     three, eight = (simulate(EXAMPLE, under_way - 1, cv=1.0, steps=10_000) for under_way in (3, 8))
     assert three.high / 0.5 < 0.9
     assert eight.low / 0.5 < 0.98 < eight.high / 0.5 + 0.01
@@ -130,7 +130,7 @@ def test_the_worked_example_and_what_randomness_costs():
 def test_a_curve_is_of_the_depths_asked_and_random_times_cost():
     curve = depth_curve(EXAMPLE, range(3), cvs=(0.0, 1.0), steps=1000)
     assert [point.depth for point in curve] == [0, 1, 2]
-    assert all(point.simulated[1].hz < point.simulated[0].hz for point in curve[1:])
+    assert all(point.simulated[1].value < point.simulated[0].value for point in curve[1:])
 
 
 def optimism(count, depths, steps):
@@ -141,7 +141,7 @@ def optimism(count, depths, steps):
         times = 10 ** rng.uniform(-1, 1, 4)
         loop = published_loop(*times[:3], times[3] / 5)
         for depth in depths:
-            found[depth].append(bound_hz(loop, depth) / simulate(loop, depth, steps=steps).hz - 1)
+            found[depth].append(bound_hz(loop, depth) / simulate(loop, depth, steps=steps).value - 1)
     return found
 
 
@@ -161,13 +161,13 @@ def test_how_optimistic_the_bound_is():
 
 def test_what_no_batch_waits_for_holds_up_the_whole_when_it_is_slow():
     work = Network((Visit("learner", 1.0),), beside=((0, (Visit("link", 3.0), Visit("far link", 2.0))),))
-    assert simulate(work, 2, steps=STEPS).hz == pytest.approx(1 / 3, rel=0.01)
+    assert simulate(work, 2, steps=STEPS).value == pytest.approx(1 / 3, rel=0.01)
     actors = Network((Visit("learner", 1.0),), actors=Visit("cpu", 4.0))
-    assert simulate(actors, 2, steps=STEPS).hz == pytest.approx(1 / 4, rel=0.01)
+    assert simulate(actors, 2, steps=STEPS).value == pytest.approx(1 / 4, rel=0.01)
     alone = dataclasses.replace(actors, actors=None)
-    assert simulate(alone, 2, steps=STEPS).hz == pytest.approx(1.0)
+    assert simulate(alone, 2, steps=STEPS).value == pytest.approx(1.0)
     serial = Network(tuple(Visit("core", 1.0) for _ in LOOP), actors=Visit("core", 2.0))
-    assert simulate(serial, 0, steps=STEPS).hz == pytest.approx(1 / 6, rel=0.01)
+    assert simulate(serial, 0, steps=STEPS).value == pytest.approx(1 / 6, rel=0.01)
 
 
 def test_senseless_questions_are_refused_with_a_sentence():
@@ -177,3 +177,6 @@ def test_senseless_questions_are_refused_with_a_sentence():
         simulate(EXAMPLE, 1, steps=5)
     with pytest.raises(ProblemError, match="not -1, 0"):
         simulate(EXAMPLE, -1)
+    together = published_loop(1.0, 2.0, 0.5, together=True)
+    with pytest.raises(ProblemError, match="20 simulated steps of cv = 3 are too few to bound their rate"):
+        simulate(together, 0, cv=3.0, steps=20, seed=9)

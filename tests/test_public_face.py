@@ -92,7 +92,7 @@ def test_a_mapping_is_recommended_and_explained():
 
 def test_cores_and_depths_are_told():
     f_a, f_l = (
-        dse.RateCurve(name, {x: dse.Rate(hz * x, hz * x, hz * x, "measured") for x in range(1, 4)})
+        dse.RateCurve.of(name, {x: hz * x for x in range(1, 4)}, "measured")
         for name, hz in (("f_a", 100.0), ("f_l", 300.0))
     )
     given = dse.split_cores(f_a, f_l, 1, 4)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from dse.records import Measurement, Writer
-from dse.times.tree_times import Configuration, Question
+from dse.times.tree_times import Question
+from dse.times.tree_variants import Configuration
 from dse.validation.trees import Checked, Validation
 from reports import __main__ as command
 from reports import page, style, tidy

@@ -4,7 +4,7 @@ import pytest
 
 from dse.published import mapping_loss
 from dse.times.batch_law import FlatThenLinear
-from dse.tuning.core_split import Rate, RateCurve, Scaling, allocate, completed
+from dse.tuning.core_split import RateCurve, Scaling, allocate, completed
 from dse.tuning.multi_learner import Terms, factors
 from dse.tuning.presampling import depth_curve, depth_enough, published_loop
 
@@ -14,8 +14,7 @@ LOOP = published_loop(1.0, 2.0, 0.5, 0.3)
 
 
 def curve(name, law, at):
-    points = {x: Rate(law.hz(x), 0.96 * law.hz(x), 1.05 * law.hz(x), "measured") for x in at}
-    return RateCurve(name, points)
+    return RateCurve.of(name, {x: law.hz(x) for x in at}, "measured", 0.96, 1.05)
 
 
 def shared_cores():
@@ -37,7 +36,7 @@ def drawn_ahead():
 
     points = depth_curve(LOOP, range(6), (0.0, 1.0), steps=100)
     one = Depths("made-up times", points, depth_enough(LOOP))
-    return points, solver_figures.depths([one, one], (0.0, 1.0))
+    return points, solver_figures.depths([one, one], (0.0, 1.0), 100)
 
 
 def side_by_side():
@@ -121,7 +120,7 @@ def test_depths_show_the_bound_the_simulations_and_where_the_plateau_begins():
     lines = {line.get_label(): line for line in axes.lines}
     assert list(lines["bound"].get_ydata()) == [point.bound_hz for point in points]
     noisy = lines["simulated, times vary (cv = 1)"].get_ydata()
-    assert list(noisy) == [point.simulated[1].hz for point in points]
+    assert list(noisy) == [point.simulated[1].value for point in points]
     assert lines["D*, enough by the bound"].get_xdata()[0] == 2
     assert axes.get_ylim()[0] == 0
 

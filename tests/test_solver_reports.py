@@ -175,10 +175,10 @@ def test_cores_are_those_the_solver_counts_with():
     found = solver_points.platform_cores(None)
     parts = solver_points.parts_of(None)
     for learner in parts.learners(parts.cpu):
-        assert found.f_l.rates[learner.cores].hz == pytest.approx(1 / learner.step.value)
-    assert found.f_a.rates[4].hz == pytest.approx(1 / parts.actor_step(4).value)
+        assert found.f_l.rates[learner.cores].value == pytest.approx(1 / learner.step.value)
+    assert found.f_a.rates[4].value == pytest.approx(1 / parts.actor_step(4).value)
     assert found.f_a.cores == found.f_l.cores == tuple(range(1, 28))
-    assert not math.isnan(found.f_l.rates[27].hz)
+    assert not math.isnan(found.f_l.rates[27].value)
 
 
 def test_the_page_lists_the_figures_and_has_them_in_their_section(monkeypatch, profiled, tmp_path):

@@ -23,7 +23,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says():
 
 
 def test_intervals_of_few_and_equal_samples():
-    assert stats.median_interval([2.0]) == stats.Interval(2.0, 2.0, 2.0)
+    assert stats.median_interval([2.0]) == stats.MedianInterval(2.0, 2.0, 2.0)
     assert stats.median_interval([2.0] * 9).relative_width == 0.0
     with pytest.raises(ValueError, match="no samples"):
         stats.median_interval([])

@@ -14,6 +14,7 @@ from dse.solver.problem import ProblemError
 from dse.tuning.adapt import MEMORY, PROCESSOR, adapted
 from dse.tuning.learners import learner_scaling, measured_terms
 from dse.tuning.multi_learner import data_parallel_factor, spo_factor, spo_seconds
+from impls.training import load as load_workload
 
 HERE = str(Path("results") / "d7dae63b89" / "platform.toml")
 ASK = ["--platform", HERE, "--workload", "hopper_ddpg"]
@@ -80,7 +81,7 @@ def test_adaptation_in_words_and_in_json(capsys):
 
 def test_factors_follow_from_the_terms_that_are_told():
     given = learner_scaling(HERE, "hopper_ddpg", most=6, longest=40)
-    assert {one.source for one in given.sources} == {"measured"}
+    assert {one.rests_on.source for one in given.sources} == {"measured"}
     assert given.counts == (1, 2, 4, 6)
     for one in given.points:
         if one.horizon is None:
@@ -95,7 +96,7 @@ def test_factors_follow_from_the_terms_that_are_told():
 
 def test_a_machine_without_records_has_modeled_terms():
     given = learner_scaling("u200", "hopper_ddpg", device="gpu")
-    assert {one.source for one in given.sources} == {"modeled"}
+    assert {one.rests_on.source for one in given.sources} == {"modeled"}
     assert given.held == 1
     assert given.second()[1] > 0.9 * given.single_seconds  # a framework's own time is no learner's to share
 
@@ -125,10 +126,18 @@ def test_the_terms_of_a_profiled_machine_are_those_of_its_records():
     question = ask(HERE, "hopper_ddpg")
     own, _ = question.tables
     given = learner_scaling(HERE, "hopper_ddpg")
-    assert {one.source for one in given.sources} == {"measured"}
+    assert {one.rests_on.source for one in given.sources} == {"measured"}
     assert measured_terms(own, question.workload.learner.batch) == given.terms
     without = tuple(row for row in own.rows if row.what != "weights average")
     assert measured_terms(dataclasses.replace(own, rows=without), question.workload.learner.batch) is None
+
+
+def test_a_term_between_measured_batches_is_interpolated():
+    workload = load_workload("hopper_ddpg")
+    between = dataclasses.replace(workload, learner=dataclasses.replace(workload.learner, batch=200))
+    replay, *others = (term.rests_on for term in learner_scaling(HERE, between).sources)
+    assert (replay.number, replay.source) == ("T_replay", "interpolated")
+    assert {evidence.source for evidence in others} == {"measured"}
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,14 @@ from typing import Any
 from impls.terminal import count, plural
 from impls.training import WorkloadError
 
+from ..estimate import Estimate
 from ..platforms import PlatformError
 from ..platforms.reading import HERE
 from ..records import RecordError
 from ..tuning.core_question import EQUAL, CoreSplit, platform_split, split_cores
-from ..tuning.core_split import Allocation, Rate, RateCurve
+from ..tuning.core_split import Allocation, RateCurve
 from .mapping import add_system
-from .text import add_command, interval, rests_on, rounded, show, wrapped
+from .text import add_command, interval, rests_on, rounded, show, with_ends, wrapped
 
 ABOUT = """How many of a processor's cores to actors, and how many to learners?
 
@@ -81,9 +82,16 @@ def run(options: argparse.Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     records = answer.workload != ""
-    as_dict = dataclasses.asdict(answer) | {"hz_beside": answer.hz_beside}
-    show(options, answer.machine, answer.machine_note, as_dict, _text(answer), records)
+    show(options, answer.machine, answer.machine_note, _dict(answer), _text(answer), records)
     return 0
+
+
+def _dict(given: CoreSplit) -> dict[str, Any]:
+    """Plain values, for JSON."""
+    plain = dataclasses.asdict(given) | {"hz_beside": given.hz_beside}
+    for side, curve in (("f_a", given.f_a), ("f_l", given.f_l)):
+        plain[side]["rates"] = {x: with_ends("hz", rate) | {"source": rate.source} for x, rate in curve.rates.items()}
+    return plain
 
 
 def _asked(options: argparse.Namespace) -> CoreSplit:
@@ -110,9 +118,7 @@ def _asked(options: argparse.Namespace) -> CoreSplit:
         for cores, hz in rates.items():
             if not LEAST_HZ <= hz <= MOST_HZ:
                 raise ValueError(f"{flag} {cores}:{hz:g}: a rate is from {LEAST_HZ:g} to {MOST_HZ:g} steps a second")
-    f_a, f_l = (
-        RateCurve(flag, {x: Rate(hz, hz, hz, "quoted") for x, hz in rates.items()}) for flag, rates in own.items()
-    )
+    f_a, f_l = (RateCurve.of(flag, rates) for flag, rates in own.items())
     u = 1 if options.update_interval is None else options.update_interval
     return split_cores(f_a, f_l, u, options.cores, options.reserved)
 
@@ -129,7 +135,7 @@ def _text(answer: CoreSplit) -> Iterator[str]:
     acting, learning = answer.f_a.rates[choice.actors], answer.f_l.rates[choice.learners]
     yield from wrapped(
         f"actors feed {_rate(acting, 1 / u)}, learners take {_rate(learning, 1)} gradient steps a second; if neither "
-        f"waited: {rounded(acting.hz / learning.hz)} environment steps a gradient step, wanted {u:g}"
+        f"waited: {rounded(acting.value / learning.value)} environment steps a gradient step, wanted {u:g}"
     )
     if not choice.in_turns and answer.turns.hz > choice.hz:
         yield from wrapped(
@@ -150,8 +156,8 @@ def _split(split: Allocation) -> str:
     return f"{plural(split.actors, 'core')} to actors, {plural(split.learners, 'core')} to learners"
 
 
-def _rate(rate: Rate, factor: float) -> str:
-    return f"{interval(*(factor * one for one in (rate.hz, rate.low, rate.high)))} ({_source(rate.source)})"
+def _rate(rate: Estimate, factor: float) -> str:
+    return f"{interval(*(factor * one for one in (rate.value, rate.low, rate.high)))} ({_source(rate.source)})"
 
 
 def _source(*sources: str) -> str:
@@ -168,7 +174,8 @@ def _table(answer: CoreSplit) -> Iterator[str]:
     """Lay out the choice and the splits around it."""
     yield "  actors  learners  steps a second      feed      take  bound by       sources"
     for split in (answer.choice, *answer.around, *([] if answer.choice.in_turns else [answer.turns])):
-        feed, take = answer.f_a.rates[split.actors].hz / answer.update_interval, answer.f_l.rates[split.learners].hz
+        feed = answer.f_a.rates[split.actors].value / answer.update_interval
+        take = answer.f_l.rates[split.learners].value
         yield (
             f"  {split.actors:>6,}  {split.learners:>8,}  {rounded(split.hz):>14}  {rounded(feed):>8}  "
             f"{rounded(take):>8}  {split.bottleneck:13}  {_source(*split.sources)}"

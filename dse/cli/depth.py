@@ -27,7 +27,7 @@ from ..tuning.presampling import (
 from ..tuning.presampling import published_loop as loop_of
 from .mapping import add_system, pairs
 from .mapping import show as show_mapping
-from .text import add_command, interval, rests_on, rounded, show, wrapped
+from .text import add_command, interval, rests_on, rounded, show, with_ends, wrapped
 
 ABOUT = f"""How many batches should be sampled ahead of the one that is trained on?
 
@@ -138,7 +138,10 @@ def _dict(answer: DepthAnswer) -> dict[str, Any]:
     """Give plain values, for JSON: all rates are modeled, from the times, which have a source each."""
     loss = {f"depth_{at}": _losses(answer, at) for at in (0, 1, answer.depth)}
     more = {"most_hz": answer.most_hz, "source": "modeled", "steps": STEPS, "enough_within": LOSS, "loss": loss}
-    return dataclasses.asdict(answer) | more | {"staleness": STALE}
+    plain = dataclasses.asdict(answer) | more | {"staleness": STALE}
+    for point, rates in zip(plain["points"], (point.simulated for point in answer.points), strict=True):
+        point["simulated"] = [with_ends("hz", rate) | {"steps": STEPS} for rate in rates]
+    return plain
 
 
 def _losses(answer: DepthAnswer, at: int) -> dict[str, Any]:
@@ -147,9 +150,11 @@ def _losses(answer: DepthAnswer, at: int) -> dict[str, Any]:
     simulated = [
         {
             "cv": enough.cv,
-            **{name: 1 - rate / answer.most_hz for name, rate in zip(("loss", "high", "low"), ends, strict=True)},
+            "loss": 1 - rate.value / answer.most_hz,
+            "high": 1 - rate.low / answer.most_hz,
+            "low": 1 - rate.high / answer.most_hz,
         }
-        for enough, ends in zip(answer.simulated, ((one.hz, one.low, one.high) for one in point.simulated), strict=True)
+        for enough, rate in zip(answer.simulated, point.simulated, strict=True)
     ]
     return {"bound": 1 - point.bound_hz / answer.most_hz, "simulated": simulated}
 
@@ -236,4 +241,4 @@ def _table(answer: DepthAnswer) -> Iterator[str]:
 def _cells(point: DepthPoint) -> Iterator[str]:
     yield f"{rounded(point.bound_hz):>11}"
     for one in point.simulated:
-        yield interval(one.hz, one.low, one.high).rjust(32)
+        yield interval(one.value, one.low, one.high).rjust(32)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from impls.terminal import COMMAND
 
-from ..estimate import Evidence
+from ..estimate import Estimate, Evidence
 
 WIDTH = 116
 WIDE = 0.2  # of an interval, beyond which no third digit is known
@@ -48,6 +48,11 @@ def interval(value: float, low: float, high: float) -> str:
     """Write a number with its interval, if it has one that shows."""
     middle, *ends = (rounded(one, low, high) for one in (value, low, high))
     return middle if ends == [middle, middle] else f"{middle} [{', '.join(ends)}]"
+
+
+def with_ends(unit: str, estimate: Estimate) -> dict[str, float]:
+    """An estimate for JSON: its value under the name of its unit, and the ends of its interval."""
+    return {unit: estimate.value, "low": estimate.low, "high": estimate.high}
 
 
 def records_read(machine: str, results: str) -> str:

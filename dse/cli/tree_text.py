@@ -5,7 +5,7 @@ import textwrap
 from impls.terminal import plural
 
 from ..recommend import Recommendation
-from ..times.tree_times import Estimate
+from ..times.tree_variants import TreeTime
 from .text import WIDTH
 
 MOST_CELLS_SHOWN = 8
@@ -54,9 +54,9 @@ def text(answer: Recommendation) -> str:
     return "\n".join(lines)
 
 
-def _time(estimate: Estimate, batch: int) -> str:
-    micro = 1e6
+def _time(time: TreeTime, batch: int) -> str:
+    micro, seconds = 1e6, time.seconds
     return (
-        f"{estimate.seconds * micro:,.2f} us a step [{estimate.low_seconds * micro:,.2f}, "
-        f"{estimate.high_seconds * micro:,.2f}], {estimate.seconds / batch * 1e9:,.1f} ns an element, {estimate.basis}"
+        f"{seconds.value * micro:,.2f} us a step [{seconds.low * micro:,.2f}, {seconds.high * micro:,.2f}], "
+        f"{seconds.value / batch * 1e9:,.1f} ns an element, {seconds.source}"
     )

@@ -16,7 +16,7 @@ from ..tuning.learners import LearnerScaling, learner_scaling
 from ..tuning.looks import Search
 from ..tuning.multi_learner import FactorPoint, data_parallel_seconds, spo_seconds
 from .mapping import add_system
-from .text import add_command, show, wrapped
+from .text import add_command, show, with_ends, wrapped
 
 HARDLY, PARTLY = 1.1, 1.5  # times as fast with two learners, below which a second one is hardly, or partly, worth it
 ADAPT = f"""How many samplers (processes of actors) and which batch would training find by itself, in few looks?
@@ -209,7 +209,14 @@ def _learners(options: argparse.Namespace) -> int:
 def _scaling_dict(answer: LearnerScaling) -> dict[str, Any]:
     """Give plain values, for JSON."""
     horizon, averaged, gathered = answer.second()
+    sources = [
+        {"name": term.rests_on.number, "law": dataclasses.asdict(term.law), "per": term.per}
+        | {"source": term.rests_on.source, "told": term.rests_on.told}
+        for term in answer.sources
+    ]
     return dataclasses.asdict(answer) | {
+        "sources": sources,
+        "ran": [{"learners": count} | with_ends("seconds", step) for count, step in answer.ran.items()],
         "single_seconds": answer.single_seconds,
         "best_seconds": answer.best_seconds,
         "second_learner": {"horizon": horizon, "spo_seconds": averaged, "data_parallel_seconds": gathered},
@@ -250,7 +257,8 @@ def _scaling_text(answer: LearnerScaling) -> Iterator[str]:
         fixed, each = (1e6 * part for part in (one.law.fixed_seconds, one.law.each_seconds))
         law = f"{fixed:,.4g} us" if not each else f"{each:,.4g} us a {one.per}"
         law = f"{fixed:,.4g} us + {each:,.4g} us a {one.per}" if fixed and each else law
-        yield from wrapped(f"{one.name}: {law}; {one.source}, {one.told}", "    ")
+        evidence = one.rests_on
+        yield from wrapped(f"{evidence.number}: {law}; {evidence.source}, {evidence.told}", "    ")
 
 
 def _cell(answer: LearnerScaling, point: FactorPoint) -> str:
@@ -274,8 +282,8 @@ def _verdict(answer: LearnerScaling) -> str:
     if against := answer.contradicted():
         ran, modeled = against
         verdict += (
-            f". What was measured says otherwise: two data parallel learners took {ran.seconds * 1e6:,.0f} us "
-            f"[{ran.low * 1e6:,.0f}, {ran.high * 1e6:,.0f}], {ran.seconds / modeled:.2f} times the formula's "
+            f". What was measured says otherwise: two data parallel learners took {ran.value * 1e6:,.0f} us "
+            f"[{ran.low * 1e6:,.0f}, {ran.high * 1e6:,.0f}], {ran.value / modeled:.2f} times the formula's "
             f"{modeled * 1e6:,.0f}, so believe one learner until SPO is timed too"
         )
     return verdict

@@ -92,8 +92,15 @@ def summary(checked: Sequence[Held]) -> dict[str, Any]:
             "worst_factor": max((one.factor for one in here), default=None),
             "covered_by_interval": sum(one.covered for one in here),
         }
-    rows = [dataclasses.asdict(one) | {"factor": one.factor, "covered": one.covered} for one in checked]
-    return {"answers": rows, **sides}
+    return {"answers": [_row(one) for one in checked], **sides}
+
+
+def _row(one: Held) -> dict[str, Any]:
+    plain = one.choice.to_dict()
+    told = {"configuration": plain["configuration"], "told_seconds": plain["seconds"]}
+    ends = {name: plain[name] for name in ("low_seconds", "high_seconds")}
+    more = {name: getattr(one, name) for name in ("inside", "measured_seconds", "factor", "covered")}
+    return {"question": dataclasses.asdict(one.question), **told, **ends, **more}
 
 
 def _text(checked: Sequence[Held]) -> str:
@@ -103,8 +110,8 @@ def _text(checked: Sequence[Held]) -> str:
         question = one.question
         lines.append(
             f"{question.capacity:12,} {question.batch:7,} {question.updates_per_sample:5g}  "
-            f"{one.told_seconds * micro:12,.2f} {one.measured_seconds * micro:12,.2f} {one.factor:7.2f}  "
-            f"{one.configuration}{'' if one.inside else ', outside of what was measured'}"
+            f"{one.choice.seconds.value * micro:12,.2f} {one.measured_seconds * micro:12,.2f} {one.factor:7.2f}  "
+            f"{one.choice.configuration}{'' if one.inside else ', outside of what was measured'}"
         )
     sides = summary(checked)
     for where in ("inside", "outside"):

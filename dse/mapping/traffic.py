@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from ..estimate import Evidence
+from ..estimate import Evidence, weakest
 from ..platforms import Device, Link
-from ..records import Source
+from ..platforms.quantities import SOURCE_OF
 from ..solver.problem import Flow, Hop
 from ..times.parts import Parts
 
@@ -51,13 +51,7 @@ def _hops(parts: Parts, start: str, links: Sequence[Link], process: str) -> Iter
         beta = link.back_beta_bytes_per_s if back else link.beta_bytes_per_s
         hops = link.hops.value
         command = "no command here times a link; time one, and state alpha and beta in the platform file"
-        evidence = Evidence(f"link {link.name}", source_of(link.origins), f"the platform file: {alpha.note}", command)
+        source = weakest(SOURCE_OF[origin] for origin in link.origins)
+        evidence = Evidence(f"link {link.name}", source, f"the platform file: {alpha.note}", command)
         yield Hop(process or f"link {start} to {end}", hops * alpha.value, hops / beta.value, evidence)
         start = end
-
-
-def source_of(origins: set[str]) -> Source:
-    """The weakest of what numbers of a platform file are."""
-    known = {"measured": 0, "datasheet": 1, "paper": 1, "assumed": 2}
-    sources: tuple[Source, ...] = ("measured", "quoted", "modeled")
-    return sources[max(known[origin] for origin in origins)]

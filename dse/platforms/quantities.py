@@ -6,8 +6,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, NamedTuple
 
+from ..records import Source
+
 Origin = Literal["measured", "datasheet", "paper", "assumed"]
 ORIGINS = ("measured", "datasheet", "paper", "assumed")
+SOURCE_OF = dict[str, Source](measured="measured", datasheet="quoted", paper="quoted", assumed="modeled")
+"""What the origins of platform files are among the sources of all other numbers: a maker or a paper is quoted, and what
+somebody assumed is a model of the device."""
 DIGITS = 6  # shown of a number
 LONG = 1e9  # from here on, an exponent is easier to read
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ..estimate import Estimate, Evidence
 from ..stats import STRETCHES, batch_means
 from .problem import LOOP, Configuration, Problem, ProblemError
 from .throughput import seconds, transfers
@@ -100,22 +101,14 @@ def network(problem: Problem, configuration: Configuration, actors: bool = True)
     return Network(tuple(visits), acting, tuple((places[part], chain) for part, chain in aside))
 
 
-@dataclass(frozen=True)
-class Simulated:
-    """Gradient steps a second, with the 95 % interval from means of stretches, over so many steps after a warm-up."""
+def simulate(found: Network, depth: int, cv: float = 0.0, steps: int = 2000, seed: int = 0) -> Estimate:
+    """Gradient steps a second over ``steps`` of them after a warm-up, with the 95 % interval from means of stretches.
 
-    hz: float
-    low: float
-    high: float
-    steps: int
-
-
-def simulate(found: Network, depth: int, cv: float = 0.0, steps: int = 2000, seed: int = 0) -> Simulated:
-    """A run until ``steps`` gradient steps are done. Times are exact for cv = 0, else drawn from gamma distributions.
+    Times are exact for cv = 0, else drawn from gamma distributions.
 
     A draw is of one visit, around its mean, whatever the others were; a seed gives the same run always. A run may show
     slightly more than the bound: by steps that were under way when counting began. ProblemError for a negative depth or
-    cv, or too few steps.
+    cv, or too few steps, which may be fewer than it takes to bound a rate from above.
     """
     import simpy  # noqa: PLC0415  # only here
 
@@ -136,9 +129,11 @@ def simulate(found: Network, depth: int, cv: float = 0.0, steps: int = 2000, see
 
     _Play(world, simpy, found, under_way, _factors(cv, seed)).start(done)
     world.run(until=enough)
-    counted = np.array(finished[warm - 1 :])
-    each, half = batch_means(counted)
-    return Simulated(1 / each, 1 / (each + half), 1 / (each - half) if half < each else math.inf, len(counted) - 1)
+    each, half = batch_means(np.array(finished[warm - 1 :]))
+    if half >= each:
+        raise ProblemError(f"{steps} simulated steps of cv = {cv:g} are too few to bound their rate; simulate more")
+    evidence = Evidence("simulation", "modeled", f"{steps:,} steps with times of cv = {cv:g}")
+    return Estimate(1 / each, 1 / (each + half), 1 / (each - half), evidence)
 
 
 @dataclass

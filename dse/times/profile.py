@@ -23,7 +23,8 @@ from ..platforms import Platform
 from ..records import Measurement, RecordError, how_to_measure, read_folder, twins
 from .batch_law import flat_then_linear
 from .overheads import Overheads, Times, overheads
-from .tree_times import Configuration, Question, Table
+from .tree_times import Question, Table
+from .tree_variants import Configuration
 
 FREE = ("learner.batch", "learner.update_interval", "learner.learning_starts", "replay.", "exploration.", "actors.")
 """Keys of a workload that may differ from the profiled one: what depends on them is asked for, never looked up."""
@@ -101,10 +102,8 @@ class PerformanceTable:
             own = self.time(f"{key[0]} {op}", batch, key[1], number, fanout=configuration.fanout, capacity=capacity)
         if self.trees is None or (own and own.source != "extrapolated"):
             return own
-        known = self.trees.call(configuration, op, Question(capacity, batch, 0.0, configuration.threads))
-        if known is None:
-            return own
-        return Estimate(known.seconds, known.low_seconds, known.high_seconds, Evidence(number, known.basis))
+        swept = self.trees.call(configuration, op, Question(capacity, batch, 0.0, configuration.threads))
+        return swept.seconds.resting_on(number=number) if swept else own
 
 
 def over_batch(cells: Mapping[int, Estimate], batch: int, number: str) -> Estimate:
@@ -221,7 +220,7 @@ def _rows(records: Iterable[Measurement], profiled: str, floor: float) -> Iterab
             what = f"{record.contestant} {record.op}"
             options = {**record.options, "capacity": record.capacity, "fanout": record.fanout}
             low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
-            sigma = stats.log_sigma(stats.Interval(record.seconds, low, high), floor)
+            sigma = stats.log_sigma(low, high, floor)
             time = Estimate.within(record.seconds, math.exp(stats.Z * sigma), Evidence(what, "measured"))
             description = f"{record.command}, at {(record.commit or 'no commit')[:8]}, {record.utc}"
             beside = str(record.options.get("beside", ""))

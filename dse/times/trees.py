@@ -11,17 +11,18 @@ from typing import Any
 import impls
 from impls.fpga.resources import exceeded
 
-from ..estimate import Estimate, Evidence
+from ..estimate import Estimate, Evidence, weakest
 from ..fpga import placement
 from ..fpga.points import BOUNDED
 from ..platforms import Device
-from ..records import Source, benchmark
+from ..records import benchmark
 from . import analytic
 from .analytic import clock_of, doubled
 from .overheads import Overheads
 from .parts import Parts
 from .profile import PerformanceTable
-from .tree_times import Configuration, Question
+from .tree_times import Question
+from .tree_variants import Configuration
 
 FANOUTS = (2, 4, 8, 16, 32, 64)  # K of modeled trees
 MOST_THREADS = 8  # of a modeled tree
@@ -29,7 +30,6 @@ PROFILED = "numba"  # the tree that profiles time
 LEAF_BYTES = 20.0  # a leaf with its share of inner levels, at K = 2 in two copies
 CONSTRAINTS = ("fanout", "contestant", "threads")
 SWEEP = "sweep --preset quick"
-SURE: tuple[Source, ...] = ("measured", "interpolated", "extrapolated")  # what records tell, the surest first
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _recorded(parts: Parts, table: PerformanceTable, configuration: Configuratio
         description += f", plus {over.cold_seconds * 1e9:.0f} ns an element for a cold cache ({over.description})"
         draw, update = _chilled(draw, over, parts.batch), _chilled(update, over, parts.batch)
         insert += over.insert_seconds
-    evidence = Evidence(evidence_id, max(draw.source, update.source, key=SURE.index), description, benchmark(SWEEP))
+    evidence = Evidence(evidence_id, weakest((draw.source, update.source)), description, benchmark(SWEEP))
     draw, update = (
         dataclasses.replace(time, rests_on=evidence) for time in (draw, update.plus(insert * parts.inserts, 2.0))
     )

@@ -1,4 +1,4 @@
-"""What trees that nobody timed would take, by performance models of their own; told beside a choice, never chosen."""
+"""What trees that nobody timed would take, by their own performance models; shown beside a choice, never chosen."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,21 +9,25 @@ from impls.fpga.model import Link
 
 from .. import platforms
 from ..platforms import Platform
-from .tree_times import Configuration, Question
+from .tree_times import Question
+from .tree_variants import Configuration
 
 REFERENCE = "u200"
-"""The platform whose slices hardware must fit and whose link it is fed by, the seeds' own."""
+"""The platform whose slices hardware must fit and whose link feeds it: that of [Zhang2023]."""
 MOST_LEAVES = 1 << 26
 MOST_ELEMENTS = 1 << 14
-"""A model is asked through a tree of so many leaves at most, and plays batches of so many elements through at most: no
-hardware of the reference holds queues for more."""
+"""Leaves of the largest tree, and elements of the largest batch, that a model is asked about: no hardware of the
+reference has queues for more."""
 
 
 @dataclass(frozen=True)
 class Modeled:
-    """Seconds per step that a performance model tells of its configuration, leaves of equal weight, and those to move
-    what a step takes and gives: uniforms there, indices back, indices and priorities there for each update. ``place``:
-    what of the reference device its hardware fits. Nothing was measured, so nothing tells how far off they are."""
+    """Seconds of a step by a performance model, for leaves of equal weight.
+
+    ``transfer_seconds`` go to moving its data: uniforms there, indices back, indices and priorities there for each
+    update. ``place``: the slice of the reference platform that the hardware fits. Nothing was measured, so nothing says
+    how far off the seconds are: they have no interval, and are no ``Estimate``.
+    """
 
     configuration: Configuration
     seconds: float
@@ -32,22 +36,22 @@ class Modeled:
 
 
 def fastest(configurations: Iterable[Configuration], question: Question) -> Modeled | None:
-    """What the fastest of them would take; None where no model tells."""
-    found = (_step(configuration, question) for configuration in configurations)
-    return min((one for one in found if one), key=lambda one: (one.seconds, one.configuration), default=None)
+    """The fastest of the configurations that a model knows; None where it knows none."""
+    steps = (_step(configuration, question) for configuration in configurations)
+    return min((step for step in steps if step), key=lambda step: (step.seconds, step.configuration), default=None)
 
 
 def host_link(platform: Platform) -> Link:
-    """The way between a platform's processor and its FPGA, as a model takes it."""
+    """The link between a platform's processor and its FPGA, as a model takes it."""
     names = {device.kind: device.name for device in reversed(platform.devices)}
     there = partial(platform.transfer_seconds, names["cpu"], names["fpga"])
     return Link(there, partial(platform.transfer_seconds, names["fpga"], names["cpu"]))
 
 
 def _step(configuration: Configuration, question: Question) -> Modeled | None:
-    """Asked of the model itself, which needs no cells around and takes the ``link`` to its host as an option.
+    """A step by the implementation's own model, which takes the ``link`` to its host as an option.
 
-    None for a question it does not take, and for hardware that fits no slice of the reference device.
+    None for a question that it refuses, and for hardware that fits no slice of the reference platform.
     """
     if question.capacity > MOST_LEAVES or question.batch > MOST_ELEMENTS:
         return None

@@ -22,7 +22,6 @@ from ..times.parts import Parts
 from .core_split import (
     LEAST_POINTS,
     Allocation,
-    Rate,
     RateCurve,
     allocate,
     check,
@@ -73,7 +72,7 @@ class CoreSplit:
         """Gradient steps a second of the choice, both sides slowed down as beside each other; in turns neither is."""
         if self.choice.in_turns:
             return self.choice.hz
-        acting, learning = self.f_a.rates[self.choice.actors].hz, self.f_l.rates[self.choice.learners].hz
+        acting, learning = self.f_a.rates[self.choice.actors].value, self.f_l.rates[self.choice.learners].value
         return min(acting / self.update_interval / self.slowdown[0], learning / self.slowdown[1])
 
 
@@ -167,8 +166,8 @@ def _profiled(parts: Parts, what: str, counts: range) -> list[int]:
     return known if len(known) >= min(LEAST_POINTS, len(counts)) else []
 
 
-def _rates(times: Mapping[int, Estimate]) -> dict[int, Rate]:
-    return {x: Rate(1 / time.value, 1 / time.high, 1 / time.low, time.source) for x, time in times.items()}
+def _rates(times: Mapping[int, Estimate]) -> dict[int, Estimate]:
+    return {x: Estimate(1 / time.value, 1 / time.high, 1 / time.low, time.rests_on) for x, time in times.items()}
 
 
 def platform_split(

@@ -9,13 +9,14 @@ second, min(f_a(x_a) / u, f_l(x_l)), with x_a + x_l + reserved <= M. Curves need
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
-from ..records import SOURCES, Source
+from ..estimate import Estimate, Evidence
+from ..records import Source
 from ..solver.problem import ProblemError
 from ..stats import nonnegative
 
@@ -23,25 +24,29 @@ LEAST_POINTS = 2  # below which no law of scaling is fitted
 
 
 @dataclass(frozen=True)
-class Rate:
-    """Calls a second with a 95 % interval and their source."""
-
-    hz: float
-    low: float
-    high: float
-    source: Source
-
-
-@dataclass(frozen=True)
 class RateCurve:
-    """Rates by number of cores: f_a or f_l. ProblemError without points, or for a rate outside any sense.
+    """Calls a second by number of cores: f_a or f_l. ProblemError without points, or for a rate outside any sense.
 
-    >>> RateCurve("f_a", {1: Rate(100.0, 99.0, 101.0, "measured"), 2: Rate(90.0, 88.0, 91.0, "measured")}).falls
+    >>> RateCurve.of("f_a", {1: 100.0, 2: 90.0}).falls
     (2,)
     """
 
     name: str
-    rates: Mapping[int, Rate]
+    rates: Mapping[int, Estimate]
+
+    @classmethod
+    def of(
+        cls, name: str, rates: Mapping[int, float], source: Source = "quoted", low: float = 1.0, high: float = 1.0
+    ) -> "RateCurve":
+        """A curve of plain rates, each in an interval from ``low`` to ``high`` times itself."""
+        for cores, hz in rates.items():
+            if not 0 < low * hz <= hz <= high * hz < math.inf:
+                raise ProblemError(
+                    f"{name}: on {cores} cores a rate must be above 0, finite and within its interval, not {hz} in "
+                    f"[{low * hz}, {high * hz}]"
+                )
+        evidence = Evidence(name, source)
+        return cls(name, {cores: Estimate(hz, low * hz, high * hz, evidence) for cores, hz in rates.items()})
 
     def __post_init__(self) -> None:
         if not self.rates:
@@ -49,13 +54,10 @@ class RateCurve:
         for cores, rate in self.rates.items():
             if cores < 1 or cores != cores // 1:
                 raise ProblemError(f"{self.name}: a rate on {cores} cores; cores are whole and at least 1")
-            if not 0 < rate.low <= rate.hz <= rate.high < math.inf:
+            if rate.source not in get_args(Source):
                 raise ProblemError(
-                    f"{self.name}: on {cores} cores a rate must be above 0, finite and within its interval, not "
-                    f"{rate.hz} in [{rate.low}, {rate.high}]"
+                    f"{self.name}: the source of a rate is one of {get_args(Source)}, not {rate.source!r}"
                 )
-            if rate.source not in SOURCES:
-                raise ProblemError(f"{self.name}: the source of a rate is one of {SOURCES}, not {rate.source!r}")
         object.__setattr__(self, "rates", {int(cores): rate for cores, rate in self.rates.items()})
 
     @property
@@ -67,7 +69,7 @@ class RateCurve:
     def falls(self) -> tuple[int, ...]:
         """Numbers of cores on which the rate is lower than on the next smaller number."""
         pairs = zip(self.cores, self.cores[1:], strict=False)
-        return tuple(more for fewer, more in pairs if self.rates[more].hz < self.rates[fewer].hz)
+        return tuple(more for fewer, more in pairs if self.rates[more].value < self.rates[fewer].value)
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def scaling(curve: RateCurve) -> Scaling:
     if len(curve.rates) < LEAST_POINTS:
         raise ProblemError(f"{curve.name}: one point says nothing of scaling; time it on a second number of cores")
     x = np.array(curve.cores, np.float64)
-    f = np.array([curve.rates[cores].hz for cores in curve.cores])
+    f = np.array([curve.rates[cores].value for cores in curve.cores])
     parts = np.stack((np.ones_like(x), x - 1, x * (x - 1)), axis=1)[:, : len(x)] * (f / x)[:, None]
     scale = parts.max(axis=0)
     scale[scale == 0] = 1.0
@@ -108,7 +110,7 @@ def scaling(curve: RateCurve) -> Scaling:
     off = 1.0
     for cores, rate in curve.rates.items():
         fitted = law.hz(cores)
-        off = max(off, fitted / rate.hz, rate.hz / fitted, rate.high / rate.hz, rate.hz / rate.low)
+        off = max(off, fitted / rate.value, rate.value / fitted, rate.high / rate.value, rate.value / rate.low)
     return Scaling(law.rate_hz, law.contention, law.coherence, off)
 
 
@@ -124,12 +126,11 @@ def completed(curve: RateCurve, cores: int) -> RateCurve:
     law = scaling(curve)
     rates = dict(curve.rates)
     for x in missing:
-        if curve.cores[0] < x < curve.cores[-1]:
-            rates[x] = Rate(law.hz(x), law.hz(x) / law.off, law.hz(x) * law.off, "modeled")
-            continue
         end = min(max(x, curve.cores[0]), curve.cores[-1])
-        may = (law.hz(x), curve.rates[end].hz, curve.rates[end].hz * x / end)
-        rates[x] = Rate(may[0], min(may) / law.off, max(may) * law.off, "extrapolated")
+        hz, last = law.hz(x), curve.rates.get(end)  # None between two points
+        may = [hz, last.value, last.value * x / end] if last else [hz]
+        evidence = Evidence(curve.name, "extrapolated" if last else "modeled")
+        rates[x] = Estimate(hz, min(may) / law.off, max(may) * law.off, evidence)
     return RateCurve(curve.name, rates)
 
 
@@ -223,17 +224,14 @@ def parted(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Allo
         for x_l, learning in f_l.rates.items():
             if x_a + x_l > free:
                 continue
-            hz, ends = min(acting.hz / u, learning.hz), _slower(acting, learning, u)
-            equal = math.isclose(acting.hz / u, learning.hz)  # a law through points is right to rounding alone
-            side: Literal["actors", "learners"] = "actors" if acting.hz / u < learning.hz else "learners"
+            feed, take = acting.value / u, learning.value
+            ends = min(acting.low / u, learning.low), min(acting.high / u, learning.high)
+            equal = math.isclose(feed, take)  # a law through points is right to rounding alone
+            side: Literal["actors", "learners"] = "actors" if feed < take else "learners"
             bottleneck = "neither" if equal else side
             sources = (acting.source, learning.source)
-            ratio = acting.hz / learning.hz
-            yield Allocation(x_a, x_l, False, hz, *ends, ratio, bottleneck, free - x_a - x_l, sources)
-
-
-def _slower(acting: Rate, learning: Rate, u: float) -> tuple[float, float]:
-    return min(acting.low / u, learning.low), min(acting.high / u, learning.high)
+            ratio = acting.value / learning.value
+            yield Allocation(x_a, x_l, False, min(feed, take), *ends, ratio, bottleneck, free - x_a - x_l, sources)
 
 
 def in_turns(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Allocation]:
@@ -241,10 +239,7 @@ def in_turns(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Al
     for x in set(f_a.rates) & set(f_l.rates):
         if x <= free:
             acting, learning = f_a.rates[x], f_l.rates[x]
-            hz, low, high = (1 / (u / a + 1 / b) for a, b in _pairs(acting, learning))
+            pairs = ((acting.value, learning.value), (acting.low, learning.low), (acting.high, learning.high))
+            hz, low, high = (1 / (u / a + 1 / b) for a, b in pairs)
             sources = (acting.source, learning.source)
             yield Allocation(x, x, True, hz, low, high, u, "both in turns", free - x, sources)
-
-
-def _pairs(acting: Rate, learning: Rate) -> Sequence[tuple[float, float]]:
-    return (acting.hz, learning.hz), (acting.low, learning.low), (acting.high, learning.high)

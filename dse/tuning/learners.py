@@ -7,18 +7,17 @@ Letters: B batch, L learners, H gradient steps between averages of the weights.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from impls.training import Workload
 from impls.training.sizes import networks
 
-from ..estimate import Estimate
+from ..estimate import Estimate, Evidence, weakest
 from ..mapping.question import ask
 from ..platforms import Device, Platform
 from ..platforms.reading import RESULTS
-from ..records import Source
 from ..solver.problem import ProblemError
 from ..times import analytic
 from ..times.batch_law import FlatThenLinear, flat_then_linear
@@ -33,30 +32,19 @@ LEAST_POINTS = 2  # of a law with a fixed and a growing part
 
 @dataclass(frozen=True)
 class Term:
-    """A term of a gradient step: its letters, its law by a number of ``per``, its source and description."""
+    """A term of a gradient step: its law by a number of ``per``, and its evidence, whose number is its letters."""
 
-    name: str
     law: FlatThenLinear
     per: str
-    source: Source
-    told: str
-
-
-@dataclass(frozen=True)
-class Ran:
-    """Data parallel learners as they were timed: seconds of a step, replay included, and their 95 % interval."""
-
-    learners: int
-    seconds: float
-    low: float
-    high: float
+    rests_on: Evidence
 
 
 @dataclass(frozen=True)
 class LearnerScaling:
     """The answer: ``choice`` is (L, H) of at most ``held`` learners, which is how many the platform has room for.
 
-    ``points``: data parallel training, then SPO with each of ``horizons``, for each of ``counts``. ``ran``: measured.
+    ``points``: data parallel training, then SPO with each of ``horizons``, for each of ``counts``. ``ran``: the
+    measured steps of data parallel learners, by their number.
     """
 
     platform: str
@@ -70,7 +58,7 @@ class LearnerScaling:
     held: int
     longest: int
     choice: tuple[int, int]
-    ran: tuple[Ran, ...]
+    ran: Mapping[int, Estimate]
     machine: str  # whose records were read, if any
     machine_note: str  # says so where another machine stands for "this"
 
@@ -89,14 +77,14 @@ class LearnerScaling:
         _, horizon = choose([2], range(1, self.longest + 1), self.terms, WITHIN)
         return horizon, spo_seconds(self.terms, 2, horizon), data_parallel_seconds(self.terms, 2)
 
-    def contradicted(self) -> tuple[Ran, float] | None:
+    def contradicted(self) -> tuple[Estimate, float] | None:
         """Return the measured step of two data parallel learners and 5.1's, where they disagree.
 
         They do where only one of them is faster than a single learner; None elsewhere, or where none was timed.
         """
-        ran = next((one for one in self.ran if one.learners == 2), None)
+        ran = self.ran.get(2)
         modeled_seconds = data_parallel_seconds(self.terms, 2)
-        if ran and (ran.seconds < self.single_seconds) != (modeled_seconds < self.single_seconds):
+        if ran and (ran.value < self.single_seconds) != (modeled_seconds < self.single_seconds):
             return ran, modeled_seconds
         return None
 
@@ -135,30 +123,18 @@ def learner_scaling(
     fitting = range(1, (min(most, held) if home.kind == "cpu" else most) + 1)
     choice = choose(fitting, range(1, longest + 1), terms, WITHIN)
     horizons = tuple(sorted({1, choice[1], longest}))
-    ran = tuple(side_by_side(parts.table, terms)) if parts.table and home is parts.cpu else ()
+    ran = side_by_side(parts.table, terms) if parts.table and home is parts.cpu else {}
     points = factors(terms, counts, horizons)
     return LearnerScaling(
-        *(
-            place.name,
-            question.workload.name,
-            home.name,
-            terms,
-            sources,
-            counts,
-            horizons,
-            points,
-            held,
-            longest,
-            choice,
-            ran,
-        ),
+        *(place.name, question.workload.name, home.name, terms, sources, counts, horizons),
+        *(points, held, longest, choice, ran),
         machine=question.machine,
         machine_note=question.machine_note,
     )
 
 
 def _terms(batch: int, sources: Iterable[Term]) -> Terms:
-    law = {one.name: one.law for one in sources}
+    law = {one.rests_on.number: one.law for one in sources}
     return Terms(
         batch=batch,
         replay_seconds=law["T_replay"].fixed_seconds,
@@ -200,15 +176,16 @@ def _measured(table: PerformanceTable, batch: int) -> dict[str, Term]:
             f"steps on one thread, weights updated, at {len(steps)} batches from {min(steps):,} to {max(steps):,}; the "
             f"law is {off:.0%} off at worst"
         )
-        found.append(Term("T_pass", law, "record", "measured", told))
+        found.append(Term(law, "record", Evidence("T_pass", "measured", told)))
     for seconds, size in gathers:
         law = FlatThenLinear(0.0, seconds / size)
-        found.append(Term("T_records", law, "record", "measured", "records go as fast as they are gathered"))
+        told = "records go as fast as they are gathered"
+        found.append(Term(law, "record", Evidence("T_records", "measured", told)))
     if len(means) >= LEAST_POINTS:
         told = f"averages of {', '.join(f'{one:g}' for one in sorted(means))} models"
         law = flat_then_linear(list(means), list(means.values()))
-        found.append(Term("T_avg", law, "learner", "measured", told))
-    return {one.name: one for one in found}
+        found.append(Term(law, "learner", Evidence("T_avg", "measured", told)))
+    return {one.rests_on.number: one for one in found}
 
 
 def _fixed(name: str, times: Iterable[Estimate | None], told: str) -> Iterator[Term]:
@@ -216,8 +193,8 @@ def _fixed(name: str, times: Iterable[Estimate | None], told: str) -> Iterator[T
     known = list(times)
     spent = [one for one in known if one]
     if len(spent) == len(known):
-        source: Source = "extrapolated" if any(one.source == "extrapolated" for one in spent) else "measured"
-        yield Term(name, FlatThenLinear(sum(one.value for one in spent), 0.0), "", source, told)
+        evidence = Evidence(name, weakest(one.source for one in spent), told)
+        yield Term(FlatThenLinear(sum(one.value for one in spent), 0.0), "", evidence)
 
 
 def _sources(parts: Parts, home: Device, most: int) -> Iterator[Term]:
@@ -232,9 +209,8 @@ def _replay(parts: Parts, home: Device, most: int) -> Term:
     replay = parts.workload.replay
     laws = analytic.tree(parts.cpu, replay.capacity, replay.fanout, parts.batch)
     seconds = sum(law.value for law in laws)
-    return Term(
-        "T_replay", FlatThenLinear(seconds, 0.0), "B", "modeled", f"sampling and updating: {laws[0].rests_on.told}"
-    )
+    description = f"sampling and updating: {laws[0].rests_on.told}"
+    return _modeled("T_replay", FlatThenLinear(seconds, 0.0), "B", description)
 
 
 def _passes(parts: Parts, home: Device, most: int) -> Term:
@@ -252,7 +228,8 @@ def _passes(parts: Parts, home: Device, most: int) -> Term:
             )
         found.append(steps[0])
     law = flat_then_linear(sizes, [one.value for one in found])
-    return Term("T_pass", law, "record", found[-1].source, found[-1].rests_on.told)
+    evidence = Evidence("T_pass", found[-1].source, found[-1].rests_on.told)
+    return Term(law, "record", evidence)
 
 
 def _records(parts: Parts, home: Device, most: int) -> Term:
@@ -260,12 +237,10 @@ def _records(parts: Parts, home: Device, most: int) -> Term:
         nbytes = parts.batch * parts.transition_bytes
         alone, whole = (parts.platform.transfer_seconds(parts.cpu.name, home.name, size) for size in (0.0, nbytes))
         law = FlatThenLinear(alone, (whole - alone) / parts.batch)
-        return Term(
-            "T_records", law, "record", "modeled", f"{parts.transition_bytes:g} bytes over the route to {home.name}"
-        )
+        return _modeled("T_records", law, "record", f"{parts.transition_bytes:g} bytes over the route to {home.name}")
     moved = analytic.rows_moved(parts.cpu, parts.batch, parts.batch * parts.transition_bytes)
     law = FlatThenLinear(0.0, moved.value / parts.batch)
-    return Term("T_records", law, "record", "modeled", f"as fast as they are gathered: {moved.rests_on.told}")
+    return _modeled("T_records", law, "record", f"as fast as they are gathered: {moved.rests_on.told}")
 
 
 def _weights_bytes(parts: Parts) -> float:
@@ -276,26 +251,30 @@ def _weights_bytes(parts: Parts) -> float:
 def _weights(parts: Parts, home: Device, most: int) -> Term:
     if home is not parts.cpu:
         seconds = parts.platform.transfer_seconds(parts.cpu.name, home.name, _weights_bytes(parts))
-        told = f"{_weights_bytes(parts) / 1e6:.2g} MB over the route to {home.name}"
-        return Term("T_weights", FlatThenLinear(seconds, 0.0), "", "modeled", told)
+        description = f"{_weights_bytes(parts) / 1e6:.2g} MB over the route to {home.name}"
+        return _modeled("T_weights", FlatThenLinear(seconds, 0.0), "", description)
     law = analytic.fetch(_weights_bytes(parts))
-    return Term("T_weights", FlatThenLinear(law.value, 0.0), "", "modeled", law.rests_on.told)
+    return _modeled("T_weights", FlatThenLinear(law.value, 0.0), "", law.rests_on.told)
 
 
 def _average(parts: Parts, home: Device, most: int) -> Term:
     moved = analytic.rows_moved(parts.cpu, 1, _weights_bytes(parts))
     told = "each learner's weights through the processor's memory once"
-    return Term("T_avg", FlatThenLinear(0.0, moved.value), "learner", "modeled", told)
+    return _modeled("T_avg", FlatThenLinear(0.0, moved.value), "learner", told)
+
+
+def _modeled(name: str, law: FlatThenLinear, per: str, told: str) -> Term:
+    return Term(law, per, Evidence(name, "modeled", told))
 
 
 MODELS = {"T_replay": _replay, "T_pass": _passes, "T_records": _records, "T_weights": _weights, "T_avg": _average}
 """Models of the terms that a profile lacks: from the parts, the learners' device, and the most learners."""
 
 
-def side_by_side(table: PerformanceTable, terms: Terms) -> Iterator[Ran]:
-    """Yield data parallel learners of the terms' batch as they were timed, with the time of the replay added."""
-    replay = terms.replay_seconds
-    for (count, batch), rows in sorted(table.alone("parallel_learners step").items()):
-        if batch == terms.batch and count > 1:
-            time = rows[0].time
-            yield Ran(count, time.value + replay, time.low + replay, time.high + replay)
+def side_by_side(table: PerformanceTable, terms: Terms) -> dict[int, Estimate]:
+    """Return measured steps of data parallel learners of the terms' batch, by their number, the replay's time added."""
+    return {
+        count: rows[0].time.plus(terms.replay_seconds)
+        for (count, batch), rows in sorted(table.alone("parallel_learners step").items())
+        if batch == terms.batch and count > 1
+    }

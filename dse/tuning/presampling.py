@@ -24,7 +24,7 @@ from typing import Any, cast
 
 from impls.training import Workload
 
-from ..estimate import Evidence
+from ..estimate import Estimate, Evidence
 from ..mapping.alternatives import Solved, best_placement
 from ..mapping.answer import Shortage, lacking
 from ..mapping.question import answer_question, ask
@@ -32,14 +32,10 @@ from ..platforms import Platform
 from ..platforms.reading import RESULTS
 from ..records import Source
 from ..solver.problem import LOOP, Configuration, Problem, ProblemError
-from ..solver.simulation import Network, Simulated, Visit, network, simulate
+from ..solver.simulation import Network, Visit, network, simulate
 from ..solver.throughput import rate, transfers
 
-SPREAD, LEAST_SPREAD, MOST_SPREAD = (
-    1.0,
-    1e-6,
-    3.0,
-)  # cv of times that vary: as exponential ones do, unless asked otherwise
+SPREAD, LEAST_SPREAD, MOST_SPREAD = 1.0, 1e-6, 3.0  # cv of times that vary: as exponential ones do, unless asked
 LOSS = 0.03  # of the most steps a second, within which a simulated rate is enough: noise hides less
 TRIED = (*range(9), 12, 16, 24, 32)  # D that are simulated, until one is surely enough
 STEPS = 4000
@@ -94,7 +90,7 @@ class DepthPoint:
 
     depth: int
     bound_hz: float
-    simulated: tuple[Simulated, ...]
+    simulated: tuple[Estimate, ...]
 
 
 def depth_curve(
@@ -182,7 +178,7 @@ def depth_of(loop: Network, spread: float = SPREAD, ends: tuple[Network, Network
         points += depth_curve(loop, (depth,), cvs, STEPS)
         if depth > needed and (in_turns or all(one.low >= enough for one in points[-1].simulated)):
             break
-    ends_of = ("hz", "high", "low")
+    ends_of = ("value", "high", "low")
     simulated = tuple(
         Enough(cv, *((0, 0, 0) if in_turns else (_first(points, at, end, enough) for end in ends_of)))
         for at, cv in enumerate(cvs)

@@ -20,6 +20,7 @@ from typing import Any
 from impls.training import Workload, WorkloadError, load
 
 from .. import platforms
+from ..estimate import Estimate, Evidence
 from ..mapping.answer import MappingAnswer, build_answer
 from ..mapping.build import build
 from ..platforms import Platform, PlatformError
@@ -55,16 +56,16 @@ class Answered:
         return None if self.control is None else (1 + self.error) / (1 + self.control) - 1
 
     @property
-    def measured_hz(self) -> tuple[float, float, float]:
-        """Steps a second, and the ends of the 95 % interval."""
+    def measured_hz(self) -> Estimate:
+        """Steps a second as measured."""
         one = self.measured
-        return 1 / one.seconds, 1 / (one.high_seconds or one.seconds), 1 / (one.low_seconds or one.seconds)
+        ends = 1 / (one.high_seconds or one.seconds), 1 / (one.low_seconds or one.seconds)
+        return Estimate(1 / one.seconds, *ends, Evidence(QUESTION, "measured"))
 
     @property
     def is_inside(self) -> bool:
         """True where the intervals of both overlap."""
-        _, low, high = self.measured_hz
-        return self.predicted.low <= high and low <= self.predicted.high
+        return self.predicted.low <= self.measured_hz.high and self.measured_hz.low <= self.predicted.high
 
 
 def as_run(workload: Workload) -> dict[str, Any]:

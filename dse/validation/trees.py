@@ -19,7 +19,8 @@ import numpy as np
 from .. import stats
 from ..recommend import QUESTIONS_FILE, answer
 from ..records import RecordError, how_to_measure, read_file, read_folder, twins
-from ..times.tree_times import Configuration, Question, Table
+from ..times.tree_times import Question, Table
+from ..times.tree_variants import Configuration, TreeTime
 
 ASKED_FILE = "questions.json"
 ANSWER = "answer"  # the primitive of records that hold answers' configurations
@@ -74,8 +75,8 @@ def _check(sweeps: Table, truth: Table, question: Question) -> Checked:
     seconds = {}
     for configuration in truth.configurations(question):
         step = truth.step(configuration, question)
-        if configuration.threads <= question.threads and step and step.basis == "measured":
-            seconds[configuration] = step.seconds
+        if configuration.threads <= question.threads and step and step.seconds.source == "measured":
+            seconds[configuration] = step.seconds.value
     recommended = answer(sweeps, question).choice.configuration
     if recommended not in seconds:
         raise RecordError(
@@ -90,22 +91,23 @@ class Held:
     """An answer and the measured time of its configuration, seconds a step; ``inside`` the measured N and B or not."""
 
     question: Question
-    configuration: Configuration
-    told_seconds: float
-    low_seconds: float
-    high_seconds: float
-    inside: bool
+    choice: TreeTime
     measured_seconds: float
+
+    @property
+    def inside(self) -> bool:
+        """Whether the question lies inside the measured N and B."""
+        return self.choice.distance == 0
 
     @property
     def factor(self) -> float:
         """The factor by which the answer was off: measured over predicted, or the inverse, whichever is above 1."""
-        return math.exp(abs(math.log(self.measured_seconds / self.told_seconds)))
+        return math.exp(abs(math.log(self.measured_seconds / self.choice.seconds.value)))
 
     @property
     def covered(self) -> bool:
         """True where the interval holds the measured time."""
-        return self.low_seconds <= self.measured_seconds <= self.high_seconds
+        return self.choice.seconds.low <= self.measured_seconds <= self.choice.seconds.high
 
 
 def questions(count: int, seed: int, threads: int) -> list[Question]:
@@ -128,7 +130,7 @@ def write_answers(table: Table, asked: Sequence[Question], seed: int, path: Path
     answers = []
     for question in asked:
         choice = answer(table, question).choice
-        answers.append({"question": dataclasses.asdict(question), "choice": dataclasses.asdict(choice)})
+        answers.append({"question": dataclasses.asdict(question), "choice": choice.to_dict()})
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(one) for one in answers)
     path.write_text(f'{{"seed": {seed}, "machine": "{table.machine_key}", "answers": [\n{lines}\n]}}\n')
@@ -151,35 +153,13 @@ def unmeasured(path: Path) -> int:
     return len(json.loads(path.read_text())["answers"]) - len(held(path))
 
 
-def _held(asked: dict[str, Any], choice: dict[str, Any], timed: Sequence[Any], cells: dict[str, float]) -> Held | None:
+def _held(asked: dict[str, Any], plain: dict[str, Any], timed: Sequence[Any], cells: dict[str, float]) -> Held | None:
     """Read one answer beside its measured step; None where that has no time."""
-    question, chosen = Question(**asked), choice["configuration"]
-    chosen = Configuration(**(chosen | {"options": tuple((key, value) for key, value in chosen["options"])}))
-    seconds = {}
-    for op in ("draw", "update"):
-        wanted = dataclasses.replace(
-            timed[0],
-            primitive=ANSWER,
-            contestant=chosen.contestant,
-            op=op,
-            capacity=question.capacity,
-            batch=question.batch,
-            fanout=chosen.fanout,
-            threads=chosen.threads,
-            dtype=question.dtype,
-            options=dict(chosen.options),
-            distribution=question.distribution,
-        )
-        seconds[op] = cells.get(wanted.cell)
-    draw, update = seconds["draw"], seconds["update"]
+    question, choice = Question(**asked), TreeTime.from_dict(plain)
+    chosen = dataclasses.asdict(choice.configuration) | {"options": dict(choice.configuration.options)}
+    shape = {name: getattr(question, name) for name in ("capacity", "batch", "dtype", "distribution")}
+    like = dataclasses.replace(timed[0], primitive=ANSWER, **chosen, **shape)
+    draw, update = (cells.get(dataclasses.replace(like, op=op).cell) for op in ("draw", "update"))
     if draw is None or update is None:
         return None
-    return Held(
-        question=question,
-        configuration=chosen,
-        told_seconds=choice["seconds"],
-        low_seconds=choice["low_seconds"],
-        high_seconds=choice["high_seconds"],
-        inside=choice["distance"] == 0,
-        measured_seconds=draw + question.updates_per_sample * update,
-    )
+    return Held(question, choice, draw + question.updates_per_sample * update)

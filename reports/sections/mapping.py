@@ -59,7 +59,7 @@ CHARTS = (
     Chart(
         "solver_depth",
         _evidence,
-        lambda evidence, _: figures.depths(points.depths(evidence), points.CVS),
+        lambda evidence, _: figures.depths(points.depths(evidence), points.CVS, points.STEPS),
         "Right of D* the bound is flat: more batches ahead only grow stale. Where one part takes nearly all of the "
         "time there is little to gain.",
     ),

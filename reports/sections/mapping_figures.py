@@ -46,8 +46,8 @@ def cores(splits: Sequence[Split], origin: str) -> Figure:
         _curve(axes, split.f_a, "actors feed, f_a / update_interval", 0, feeding)
         _curve(axes, split.f_l, "learners take, f_l", 1, 1.0)
         axes.axhline(chosen.hz, color="0.35", linewidth=1, linestyle="-.", label="the system")
-        style.ring(axes, chosen.actors, feeding * split.f_a.rates[chosen.actors].hz)
-        style.ring(axes, chosen.learners, split.f_l.rates[chosen.learners].hz)
+        style.ring(axes, chosen.actors, feeding * split.f_a.rates[chosen.actors].value)
+        style.ring(axes, chosen.learners, split.f_l.rates[chosen.learners].value)
         axes.text(0.03, 0.97, _described(chosen), transform=axes.transAxes, va="top", fontsize=9)
         low, high = axes.get_ylim()
         axes.set_ylim(low, high * (high / low) ** 0.25)  # room for the words
@@ -63,14 +63,14 @@ def _curve(axes: Axes, curve: RateCurve, label: str, position: int, factor: floa
     color, marker = style.COLORS[position], style.MARKERS[position]
     rates = {x: curve.rates[x] for x in curve.cores}
     lows, highs = ([factor * getattr(rate, end) for rate in rates.values()] for end in ("low", "high"))
-    line = [factor * rate.hz for rate in rates.values()]
+    line = [factor * rate.value for rate in rates.values()]
     laws = any(rate.source in ("modeled", "extrapolated") for rate in rates.values())
     how = {"linestyle": ":", "marker": ""} if laws else {"linestyle": "-", "marker": marker}
     axes.plot(list(rates), line, color=color, label=label, **how)
     if laws:
         axes.fill_between(list(rates), lows, highs, color=color, alpha=0.15, linewidth=0)
     known = [
-        (x, *(factor * value for value in (rate.hz, rate.low, rate.high)))
+        (x, *(factor * value for value in (rate.value, rate.low, rate.high)))
         for x, rate in rates.items()
         if rate.source in ("measured", "quoted")
     ]
@@ -90,20 +90,19 @@ def _described(chosen: Allocation) -> str:
 
 def _sources(splits: Sequence[Split]) -> list[str]:
     sources = {rate.source for split in splits for curve in (split.f_a, split.f_l) for rate in curve.rates.values()}
-    return [source for source in SOURCES if source in sources]
+    return [source for source in (*SOURCES, "interpolated") if source in sources]
 
 
 @style.styled
-def depths(panels_of: Sequence[Depths], cvs: Sequence[float]) -> Figure:
+def depths(panels_of: Sequence[Depths], cvs: Sequence[float], steps: int) -> Figure:
     """Draw gradient steps a second over D: the bound, a simulation for each cv with its interval, and D* as a line."""
     titles = [panel.name for panel in panels_of]
-    steps = panels_of[0].points[0].simulated[0].steps
     figure, panels = style.panels("How many batches should be sampled ahead? (modeled)", titles, y=RATE, sharey=False)
     for axes, panel in zip(panels, panels_of, strict=True):
         at, bound = style.columns(panel.points, "depth", "bound_hz")
         axes.plot(at, bound, color="0.25", linestyle="--", label="bound")
         for position, cv in enumerate(cvs):
-            rates, *ends = style.columns([point.simulated[position] for point in panel.points], "hz", "low", "high")
+            rates, *ends = style.columns([point.simulated[position] for point in panel.points], "value", "low", "high")
             label = "simulated, exact times" if cv == 0 else f"simulated, times vary (cv = {cv:g})"
             axes.plot(at, rates, label=label, **style.marks(position, ":"))
             axes.fill_between(at, *ends, color=style.COLORS[position], alpha=0.2)

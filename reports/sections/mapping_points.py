@@ -260,6 +260,6 @@ def scaled(measurements: Sequence[Measurement], key: str) -> list[Scaled]:
 def _ran(table: PerformanceTable, terms: StepTerms) -> Iterator[tuple[int, float, float, float]]:
     """Yield (L, factor, low, high) of data parallel learners as they were timed, each with the same replay beside."""
     alone, replay = table.time("learner step", terms.batch), terms.replay_seconds
-    for ran in side_by_side(table, terms) if alone else ():
-        times = ((alone.value, ran.seconds), (alone.low, ran.high), (alone.high, ran.low))
-        yield ran.learners, *((single + replay) / several / ran.learners for single, several in times)
+    for learners, ran in side_by_side(table, terms).items() if alone else ():
+        times = ((alone.value, ran.value), (alone.low, ran.high), (alone.high, ran.low))
+        yield learners, *((single + replay) / several / learners for single, several in times)

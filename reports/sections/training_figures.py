@@ -11,8 +11,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dse.estimate import Estimate, Evidence
 from dse.times.batch_law import flat_then_linear
-from dse.tuning.core_split import Rate, RateCurve, allocate
+from dse.tuning.core_split import RateCurve, allocate
 
 from .. import style
 from ..tidy import About, either, short, where
@@ -153,13 +154,16 @@ def _ring_split(axes: Axes, lines: Sequence[pd.DataFrame], cores: int) -> None:
     f_a, f_l = (
         RateCurve(
             str(line["part"].iloc[0]),
-            {row.threads: Rate(row.ns, row.low_ns, row.high_ns, row.source) for row in line.itertuples()},
+            {
+                row.threads: Estimate(row.ns, row.low_ns, row.high_ns, Evidence(row.part, row.source))
+                for row in line.itertuples()
+            },
         )
         for line in lines
     )
     chosen = allocate(f_a, f_l, 1, cores)
     for count, curve in ((chosen.actors, f_a), (chosen.learners, f_l)):
-        style.ring(axes, count, curve.rates[count].hz)
+        style.ring(axes, count, curve.rates[count].value)
 
 
 @style.styled

@@ -53,13 +53,20 @@ def _typical(answered: Sequence[Answered]) -> str:
 
 
 def _loop_row(answer: Answered) -> tuple[object, ...]:
-    predicted, (measured, *ends) = answer.predicted, answer.measured_hz
+    predicted, measured = answer.predicted, answer.measured_hz
     notes = ["control: the workload as it is"] if answer.is_control else []
     notes += ["unstable"] if answer.measured.status == "unstable" else []
     beside = "" if answer.is_control or answer.beside_control is None else f"{answer.beside_control:+.1%}"
-    rates = (f"{predicted.hz:,.1f}", f"{predicted.low:,.1f} to {predicted.high:,.1f}", f"{measured:,.1f}")
+    rates = (f"{predicted.hz:,.1f}", f"{predicted.low:,.1f} to {predicted.high:,.1f}", f"{measured.value:,.1f}")
     shape = (predicted.workload, f"{predicted.batch:,}", predicted.update_interval)
-    return *shape, *rates, f"{ends[0]:,.1f} to {ends[1]:,.1f}", f"{answer.error:+.1%}", beside, ", ".join(notes)
+    return (
+        *shape,
+        *rates,
+        f"{measured.low:,.1f} to {measured.high:,.1f}",
+        f"{answer.error:+.1%}",
+        beside,
+        ", ".join(notes),
+    )
 
 
 def _drift(answered: Sequence[Answered]) -> list[str]:

@@ -1,0 +1,198 @@
+"""One variant of a sum tree: its measured cells as times for any fanout K, capacity N and batch B.
+
+An implementation as it comes, on one thread, has a cost model fitted to its cells, if these have two values of N and of
+B. Its variants (other options, threads, leaves, priorities) are compared with it instead: what one takes where nobody
+measured it is what the default takes there, times the ratio of the two at the cells around. So a variant that was
+measured at a single B borrows the default's cost of a call. What a model or a ratio is off by at the cells is carried
+over by kriging (stats.Field), the less the noisier they are and the farther away. Each time has a standard deviation of
+its logarithm, which grows with the distance from the cells.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+import impls
+
+from .. import stats
+from ..estimate import Estimate, Evidence
+from ..records import Measurement, Source
+from . import tree_cost_model
+
+LEAST_CELLS = 6  # of an operation, below which no cost model is fitted: a cell answers for itself alone
+LEAST_SIGMA = 0.01
+LEAST_MODEL_SIGMA = 0.05  # no model of eight costs and more is better than that, however few cells it misses
+UNKNOWN_SIGMA = 0.5  # of ln(time) where a model's error cannot be known, or a variant's rests on the default alone
+DRIFT_SIGMA = 0.25  # of ln(time), for each factor of e that N or B lies outside of the cells
+MOST_SPREAD = 1e6  # factor to either end of an interval
+SCALES = (1.5 * math.log(10), math.log(4), 1.5 * math.log(8))  # of ln N, ln K, ln B: how far cells resemble others
+_Mean = Callable[[int, int, int], tuple[float, float]]
+
+
+@dataclass(frozen=True, order=True)
+class Configuration:
+    """What is chosen: an implementation, its fanout, its threads, its options as sorted pairs."""
+
+    contestant: str
+    fanout: int
+    threads: int
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        parts = [f"K={self.fanout}"] if impls.traits(self.contestant).uses_fanout else []
+        parts += [f"{key}={value}" for key, value in self.options]
+        parts += [f"{self.threads} threads" if self.threads > 1 else "1 thread"]
+        return f"{self.contestant} ({', '.join(parts)})"
+
+
+@dataclass(frozen=True)
+class TreeTime:
+    """Seconds of a call, or of a step, of one configuration, and how sure they are beside those of others.
+
+    ``distance`` is how far outside of that configuration's cells the question lies: the sum of |ln| of the factors in N
+    and B, 0 inside. ``own_sigma`` is the standard deviation of the time's logarithm without what the distance adds.
+    """
+
+    configuration: Configuration
+    seconds: Estimate
+    own_sigma: float
+    distance: float = 0.0
+
+    @classmethod
+    def log_normal(
+        cls, configuration: Configuration, seconds: float, own_sigma: float, source: Source, distance: float = 0.0
+    ) -> "TreeTime":
+        """The time whose logarithm has that standard deviation, with the 95 % interval that follows."""
+        sigma = math.hypot(own_sigma, DRIFT_SIGMA * distance)
+        spread = math.exp(min(stats.Z * sigma, math.log(MOST_SPREAD)))
+        estimate = Estimate(seconds, seconds / spread, seconds * spread, _evidence(configuration, source))
+        return cls(configuration, estimate, own_sigma, distance)
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of the time's logarithm."""
+        return math.hypot(self.own_sigma, DRIFT_SIGMA * self.distance)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "configuration": asdict(self.configuration),
+            "seconds": self.seconds.value,
+            "low_seconds": self.seconds.low,
+            "high_seconds": self.seconds.high,
+            "basis": self.seconds.source,
+            "sigma": self.sigma,
+            "own_sigma": self.own_sigma,
+            "distance": self.distance,
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> "TreeTime":
+        """The time that ``to_dict`` wrote down; older files have no ``own_sigma``."""
+        fields = plain["configuration"]
+        configuration = Configuration(**fields | {"options": tuple((key, value) for key, value in fields["options"])})
+        evidence = _evidence(configuration, plain["basis"])
+        seconds = Estimate(plain["seconds"], plain["low_seconds"], plain["high_seconds"], evidence)
+        return cls(configuration, seconds, plain.get("own_sigma", plain["sigma"]), plain["distance"])
+
+
+def _evidence(configuration: Configuration, source: Source) -> Evidence:
+    return Evidence(f"tree({configuration.contestant} K={configuration.fanout})", source)
+
+
+class Variant:
+    """Times of one operation of a variant: of its measured cells (K, N, B), and between and beyond them.
+
+    Between and beyond they follow ``base``, the default, if that is fitted, else a cost model of the variant's own
+    cells, which are of ``family``. Without cells ``family`` is None.
+    """
+
+    def __init__(
+        self,
+        chosen: tuple[str, int, tuple[tuple[str, Any], ...]],
+        cells: Mapping[tuple[int, int, int], Measurement],
+        family: tree_cost_model.Family | None,
+        noise_floor: float,
+        base: "Variant | None",
+    ) -> None:
+        """``chosen``: implementation, threads and options."""
+        self._chosen, self._cells, self._noise_floor = chosen, cells, noise_floor
+        self._mean: _Mean | None = None  # (seconds, sigma) of (N, K, B), before what the cells around are off by
+        if family is None:
+            return
+        points = [tree_cost_model.Point(n, k, b, record.seconds) for (k, n, b), record in cells.items()]
+        if base and base.is_fitted:
+            self._mean, offset = base.mean, UNKNOWN_SIGMA
+        elif _span(cells):
+            model = tree_cost_model.fit(family, points)
+            self._mean, offset = lambda n, k, b: (model.predict(n, k, b), 0.0), 0.0
+        else:
+            return
+        off = [math.log(point.seconds / self._mean(point.capacity, point.fanout, point.batch)[0]) for point in points]
+        if offset:
+            sigma = float(np.std(off))
+        else:
+            errors_out = [cell.log_error for cell in tree_cost_model.cross_validate(family, points)]
+            sigma = _rms(errors_out) if errors_out else UNKNOWN_SIGMA
+        errors = [self._measured_sigma(record) for record in cells.values()]
+        places = np.array([_place(*cell) for cell in cells])
+        self._off = stats.Field(places, np.array(off), np.array(errors), max(LEAST_MODEL_SIGMA, sigma), offset)
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it has times where it has no cells."""
+        return self._mean is not None
+
+    def mean(self, capacity: int, fanout: int, batch: int) -> tuple[float, float]:
+        """(seconds, standard deviation of their logarithm) of a call. ValueError where ``time`` is None."""
+        time = self.time(fanout, capacity, batch)
+        if time is None:
+            raise ValueError(f"nothing tells the time of K={fanout}, N={capacity}, B={batch}")
+        return time.seconds.value, time.own_sigma
+
+    def time(self, fanout: int, capacity: int, batch: int) -> TreeTime | None:
+        """The measured time, or one from the cells around and the default or a model; None without these."""
+        contestant, threads, options = self._chosen
+        configuration = Configuration(contestant, fanout, threads, options)
+        record = self._cells.get((fanout, capacity, batch))
+        if record is not None:
+            return TreeTime.log_normal(configuration, record.seconds, self._measured_sigma(record), "measured")
+        if self._mean is None:
+            return None
+        seconds, doubt = self._mean(capacity, fanout, batch)
+        off, sigma = self._off.at(_place(fanout, capacity, batch))
+        near = [(n, b) for k, n, b in self._cells if k == fanout] or [(n, b) for _, n, b in self._cells]
+        distance = sum(
+            _outside(values, asked) for values, asked in zip(zip(*near, strict=True), (capacity, batch), strict=True)
+        )
+        source: Source = "extrapolated" if distance else "interpolated"
+        own_sigma = max(LEAST_SIGMA, math.hypot(sigma, doubt))
+        return TreeTime.log_normal(configuration, seconds * math.exp(off), own_sigma, source, distance)
+
+    def _measured_sigma(self, record: Measurement) -> float:
+        low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
+        return max(LEAST_SIGMA, stats.log_sigma(low, high, self._noise_floor))
+
+
+def _span(cells: Iterable[tuple[int, int, int]]) -> bool:
+    """Whether there are enough cells for a cost model: two values of N and of B, for it is asked along both."""
+    known = list(cells)
+    return len(known) >= LEAST_CELLS and all(len({cell[axis] for cell in known}) > 1 for axis in (1, 2))
+
+
+def _place(fanout: int, capacity: int, batch: int) -> list[float]:
+    """Coordinates ``[3]`` of a cell in the field."""
+    logs = (math.log(capacity), math.log(fanout), math.log(batch))
+    return [value / scale for value, scale in zip(logs, SCALES, strict=True)]
+
+
+def _outside(values: Sequence[int], asked: int) -> float:
+    """|ln| of the factor by which a value lies outside of others."""
+    return max(0.0, math.log(asked / max(values)), math.log(min(values) / asked))
+
+
+def _rms(values: Sequence[float]) -> float:
+    return math.sqrt(sum(value * value for value in values) / len(values))
