@@ -80,7 +80,7 @@ def test_a_pin_is_the_time_of_the_fastest_learner_and_keeps_the_others_in_propor
 
 def test_the_rmms_times_are_of_a_whole_tree(printed):
     problem, _ = mapping_times.problem_of(printed, RESULTS, "pong_dqn", 256)
-    trees = mapping_times.trees(problem)
+    trees = mapping_times.rmm_times(problem)
     assert set(trees) == {"C", "G", "F"}
     whole = [sum(one.seconds for one in pair) for pair in problem.trees if {one.device for one in pair} == {"gpu"}]
     assert trees["G"].value == min(whole)

@@ -77,7 +77,7 @@ def problem_of(quoted: Quoted, results: Path, name: str, batch: int) -> tuple[Pr
     """Pose a problem with pinned times for modeled ones: a device's fastest learner takes it, others in proportion."""
     problem, workload = _built(results, name, batch)
     for device, pinned in pins(quoted, name, batch).items():
-        factor = pinned.value / learners(problem)[LETTERS[device]].value
+        factor = pinned.value / learner_times(problem)[LETTERS[device]].value
         options = problem.options["learner"]
         problem = problem.having(
             "learner", *(slower(one, factor, pinned) if one.device == device else one for one in options)
@@ -93,12 +93,12 @@ def slower(option: Option, factor: float, pinned: Estimate | None = None) -> Opt
     return dataclasses.replace(option, time=time)
 
 
-def learners(problem: Problem) -> dict[str, Estimate]:
+def learner_times(problem: Problem) -> dict[str, Estimate]:
     """Give the time of each device's fastest learner, by letter."""
     return _fastest((option.device, option.time) for option in problem.options["learner"])
 
 
-def trees(problem: Problem) -> dict[str, Estimate]:
+def rmm_times(problem: Problem) -> dict[str, Estimate]:
     """Give the time of each device's fastest sum tree, which samples and updates there, by letter."""
     alone = (pair for pair in problem.trees if pair[0].device == pair[1].device)
     return _fastest((sampling.device, sampling.time + updating.time) for sampling, updating in alone)

@@ -22,7 +22,7 @@ from ..solver.objectives import EPSILONS, bottleneck
 from ..solver.problem import LOOP, Configuration, Option, Part, Problem
 from ..solver.search import Found, solve
 from .greedy_mapping import ACTORS, LEARNER, RMM, DeviceTable, printed, printed_storage, traffic_words
-from .mapping_times import DEVICES, LETTERS, TABLE, asked, learners, problem_of, slower, trees
+from .mapping_times import DEVICES, LETTERS, TABLE, asked, learner_times, problem_of, rmm_times, slower
 from .quoted import Quoted
 
 EPSILON = EPSILONS["training"]
@@ -113,7 +113,7 @@ def row(quoted: Quoted, results: Path, name: str, batch: int) -> Row:
     found = solve(problem, alternatives=False)
     if isinstance(found, Infeasible):
         raise ValueError(f"{name} at B = {batch}: {found}")
-    learner, rmm = learners(problem), trees(problem)
+    learner, rmm = learner_times(problem), rmm_times(problem)
     return Row(
         name,
         batch,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .problem import PARTS
-from .space import Booleans, Integers, Space, opened
+from .space import Booleans, Integers, Space, expanded
 from .throughput import Reals
 
 ROWS = 1 << 14  # judged at once; some 300 bytes each
@@ -37,7 +37,7 @@ def _open(space: Space, rows: Integers, axes: list[int], judge: Judge) -> None:
         # Invariant: whatever the rows before stood for is judged, so this block may be beaten by now.
         block = judge(rows[:, first : first + step])
         if block.size:
-            _open(space, opened(space, block, axes[0]), axes[1:], judge)
+            _open(space, expanded(space, block, axes[0]), axes[1:], judge)
 
 
 def comes_before(keys: Reals, bound: Reals) -> Booleans:

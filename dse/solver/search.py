@@ -15,8 +15,8 @@ from .descent import comes_before, descend
 from .infeasible import Infeasible, infeasible
 from .objectives import EPSILONS, OBJECTIVES, Objective, threshold, tie_key, undominated, value
 from .problem import LOOP, PARTS, Configuration, Problem, ProblemError
-from .space import Booleans, Integers, Space, build, columns, configuration, group_of, loads, needs, roots, single
-from .throughput import Outcome, Reals, fits, outcome, rate
+from .space import Booleans, Integers, Space, build, by_part, configuration, group_of, loads, needs, roots, single
+from .throughput import Outcome, Reals, fits, outcome, steps_per_second
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def front(problem: Problem) -> tuple[Answer, ...]:
 def values(space: Space, rows: Integers, depths: Sequence[int]) -> Reals:
     """Value (a bound, where a choice is a group) of rows at each depth, budgets aside: [R, depths]."""
     busiest, loop = loads(space, rows)
-    value: Reals = rate(busiest[:, None], loop[:, None], np.array(depths)) / space.divisor[rows[-1], None]
+    value: Reals = steps_per_second(busiest[:, None], loop[:, None], np.array(depths)) / space.divisor[rows[-1], None]
     return value
 
 
@@ -201,7 +201,7 @@ def _one(space: Space) -> Integers:
 def _keys(space: Space, rows: Integers, depth: Integers) -> Reals:
     """``tie_key`` of rows, with ranks for the options' own keys: [R, 5 + P]. No more than of what a row stands for."""
     cores, seconds, ranks = np.zeros(rows.shape[1]), np.zeros(rows.shape[1]), list[Reals]()
-    for _, _, column, node in columns(space, rows):
+    for _, _, column, node in by_part(space, rows):
         cores += column.cores[node]
         seconds += column.seconds[node]
         ranks.append(column.rank[node])
@@ -256,7 +256,7 @@ def _bound(space: Space) -> float:
     """See ``Found``. A slowdown below 1 helps even here. Watts are those of the devices that are used together."""
     fastest = {}
     groups = roots(space, np.arange(space.settings.shape[1]))
-    for p, part, column, node in columns(space, groups):
+    for p, part, column, node in by_part(space, groups):
         fastest[part] = column.seconds[node] * np.minimum(space.slow[p], 1.0)
     loop = sum(fastest[part] for part in LOOP) / (space.depths[-1] + 1)
     slowest = np.maximum.reduce([loop, *(fastest[part] for part in space.counted)])

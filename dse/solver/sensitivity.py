@@ -13,7 +13,7 @@ import numpy as np
 from ..stats import Z, percentile_interval
 from .objectives import Objective
 from .problem import Configuration, Option, Problem
-from .throughput import Reals, charges, fits, rate, used_devices
+from .throughput import Reals, charges, fits, steps_per_second, used_devices
 
 DRAWS = 1000
 GRID = np.exp(np.linspace(0, math.log(30.0), 60)[1:])  # factors that are tried, up to 30 times
@@ -73,7 +73,7 @@ class Terms:
     def values(self, factors: Reals) -> Reals:
         """[c] of numbers times ``factors`` [n]."""
         busiest = (self._busy @ factors).max(axis=1)
-        return rate(busiest, self._loop @ factors) / self._watts
+        return steps_per_second(busiest, self._loop @ factors) / self._watts
 
     def interval(self, chosen: int) -> tuple[float, float]:
         """95 % of the chosen one's values, every number drawn from its interval independently, log-normal by sides."""
@@ -81,7 +81,7 @@ class Terms:
         low, high = (np.log([getattr(one, side) for one in self._spreads]) for side in ("low", "high"))
         factors = np.exp(np.where(z > 0, z * high, -z * low))
         busiest = np.einsum("en,dn->de", self._busy[chosen], factors).max(axis=1)
-        return percentile_interval(rate(busiest, factors @ self._loop[chosen]) / self._watts[chosen])
+        return percentile_interval(steps_per_second(busiest, factors @ self._loop[chosen]) / self._watts[chosen])
 
     def survival(self, chosen: int, epsilon: float, names: Sequence[str]) -> list[Robustness]:
         """The robustness against every number; those that may decide come first, then those that move the rate most."""
@@ -121,7 +121,7 @@ class Terms:
         rest_busy = self._busy.sum(axis=2) - self._busy[:, :, n]
         rest_loop = self._loop.sum(axis=1) - self._loop[:, n]
         busiest = (rest_busy[:, :, None] + self._busy[:, :, n, None] * grid).max(axis=1)
-        values = rate(busiest, rest_loop[:, None] + self._loop[:, n, None] * grid) / self._watts[:, None]
+        values = steps_per_second(busiest, rest_loop[:, None] + self._loop[:, n, None] * grid) / self._watts[:, None]
         losing = np.flatnonzero(values[chosen] < (1 - epsilon) * values.max(axis=0))
         if not losing.size:
             return None, None

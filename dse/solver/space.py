@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from .objectives import Objective, cores, option_key, undominated
 from .problem import LOOP, PARTS, Choice, Configuration, Part, Problem, ProblemError
-from .throughput import Reals, factors, no_routes, transfers, used_devices
+from .throughput import Reals, no_routes, slowdowns, transfers, used_devices
 
 Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
@@ -121,7 +121,7 @@ def build(problem: Problem, objective: Objective) -> Space:
         stages=tuple((part, a, own.index(part)) for part in PARTS for a, own in enumerate(parts) if part in own),
         settings=settings,
         lacks=lacks,
-        slow=np.array([factors(problem, one) for one in there]).T,
+        slow=np.array([slowdowns(problem, one) for one in there]).T,
         engine=np.array([[index[option.engine] for option in one.options] for one in there]).T,
         links=links,
         waits=np.array([waits for _, waits, _ in traffic]),
@@ -227,7 +227,7 @@ def single(space: Space, rows: Integers) -> Booleans:
     return result
 
 
-def opened(space: Space, rows: Integers, axis: int) -> Integers:
+def expanded(space: Space, rows: Integers, axis: int) -> Integers:
     """Every row once for each choice of its group of an axis."""
     nodes = space.nodes[axis]
     group = rows[axis] - len(nodes.choices)
@@ -237,7 +237,7 @@ def opened(space: Space, rows: Integers, axis: int) -> Integers:
     return result
 
 
-def columns(space: Space, rows: Integers) -> Iterator[tuple[int, Part, Column, Integers]]:
+def by_part(space: Space, rows: Integers) -> Iterator[tuple[int, Part, Column, Integers]]:
     """(place in ``PARTS``, part, its arrays over nodes, the rows' nodes) of every part, in that order."""
     for p, (part, axis, column) in enumerate(space.stages):
         yield p, part, space.nodes[axis].columns[column], rows[axis]
@@ -250,7 +250,7 @@ def loads(space: Space, rows: Integers) -> tuple[Reals, Reals]:
     flat, first = busy.reshape(-1), np.arange(setting.size) * busy.shape[1]
     loop = space.waits[setting]
     # Invariant: busy and loop are the sums of ``charges`` up to this part, in their order.
-    for p, part, column, node in columns(space, rows):
+    for p, part, column, node in by_part(space, rows):
         spent = column.seconds[node] * space.slow[p, setting]
         if part in space.counted:
             flat[first + space.engine[p, setting]] += spent
@@ -262,6 +262,6 @@ def loads(space: Space, rows: Integers) -> tuple[Reals, Reals]:
 def needs(space: Space, rows: Integers) -> Reals:
     """What rows need of ``space.budgets`` [R, B]."""
     total = np.zeros((rows.shape[1], len(space.budgets)))
-    for _, _, column, node in columns(space, rows):
+    for _, _, column, node in by_part(space, rows):
         total += column.needs[node]
     return total

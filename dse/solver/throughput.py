@@ -3,8 +3,8 @@
 Every engine (a processor's thread group, a GPU, a slice, a link in one direction) is busy for the sum of what a
 gradient step asks of it, so there are at most 1 / busy steps a second. A batch passes sampling, storage, learner and
 updating one after the other, and every transfer between them, in ``loop`` seconds; D + 1 batches under way make at most
-(D + 1) / loop steps a second. The throughput is the smallest of these bounds (``rate``): exact for D = 0 with one
-engine, an upper bound elsewhere (``simulation.py``, which plays the queues, says how close).
+(D + 1) / loop steps a second. The throughput is the smallest of these bounds (``steps_per_second``): exact for D = 0
+with one engine, an upper bound elsewhere (``simulation.py``, which plays the queues, says how close).
 
 Who is busy for how long stands in ``charges`` alone. Whoever adds them up does so in that order, so that sums of floats
 are equal and ties exact: ``outcome`` for one configuration, ``space.py`` for many at once, ``sensitivity.py`` by what
@@ -69,7 +69,7 @@ def transfers(problem: Problem, configuration: Configuration) -> Iterator[tuple[
                 yield flow, hop, flow.times * hop.alpha_seconds + flow.nbytes * hop.seconds_per_byte
 
 
-def factors(problem: Problem, configuration: Configuration) -> tuple[float, ...]:
+def slowdowns(problem: Problem, configuration: Configuration) -> tuple[float, ...]:
     """How much slower each part is because of what runs beside it on its device, in the order of ``PARTS``."""
     slower = []
     for option in configuration.options:
@@ -83,7 +83,7 @@ def factors(problem: Problem, configuration: Configuration) -> tuple[float, ...]
 
 def seconds(problem: Problem, configuration: Configuration) -> dict[str, float]:
     """Seconds of each part, slowed down by what runs beside it."""
-    slower = zip(configuration.options, factors(problem, configuration), strict=True)
+    slower = zip(configuration.options, slowdowns(problem, configuration), strict=True)
     return {option.part: option.seconds * factor for option, factor in slower}
 
 
@@ -97,7 +97,7 @@ def charges(problem: Problem, configuration: Configuration) -> Iterator[Charge]:
         yield Charge(option.engine, spent[option.part], number, option.part in LOOP, option.part == "actors")
 
 
-def rate(busiest: Reals | float, loop: Reals | float, depth: Reals | int = 0) -> Reals:
+def steps_per_second(busiest: Reals | float, loop: Reals | float, depth: Reals | int = 0) -> Reals:
     """Gradient steps a second where the busiest engine is busy, and a batch on its way, for so many seconds a step."""
     result: Reals = 1 / np.maximum(loop / (np.asarray(depth) + 1), busiest)
     return result
@@ -152,8 +152,8 @@ def outcome(problem: Problem, configuration: Configuration) -> Outcome:
     for device in devices:
         watts = None if watts is None or device not in problem.watts else watts + problem.watts[device]
     return Outcome(
-        hz=float(rate(busy[slowest], loop, configuration.depth)),
-        training_hz=float(rate(trained[learning], loop, configuration.depth)),
+        hz=float(steps_per_second(busy[slowest], loop, configuration.depth)),
+        training_hz=float(steps_per_second(trained[learning], loop, configuration.depth)),
         actor_hz=1 / busy[configuration.actors.engine],
         bottleneck=slowest if busy[slowest] >= under_way else LOOP_BOUND,
         training_bottleneck=learning if trained[learning] >= under_way else LOOP_BOUND,

@@ -2,7 +2,7 @@
 
 Letters: N capacity, K fanout, B batch, h height, C nodes in a cache line.
 
-Seed 0, section IV-C.5b, prints (log_K N + 1)(T_miss K/C + T_hit K (1 - 1/C)). That is K times a constant times the
+[Zhang2021, IV-C.5b] prints (log_K N + 1)(T_miss K/C + T_hit K (1 - 1/C)). That is K times a constant times the
 number of levels, so its minimum lies near K = 3 whatever N, T_miss and T_hit are: it charges a fraction of a miss where
 the processor fetches whole lines. Here each line of a group costs one load from the cache that its level lives in, and
 a line from farther away costs at least as much as a nearer one; the other nodes of a group cost T_hit; heights are
@@ -133,7 +133,7 @@ class CostModel:
     seconds: Reals
 
     def predict(self, capacity: int, fanout: int, batch: int) -> float:
-        """Seconds per call."""
+        """Predict the seconds of a call on a batch of B."""
         return float(self.seconds @ _features(self.family, Point(capacity, fanout, batch, 1.0)))
 
 
@@ -165,7 +165,7 @@ def _features(family: Family, point: Point) -> Reals:
 
 
 def printed_cost(capacity: int, fanout: int, miss_seconds: float, hit_seconds: float, per_line: int = 16) -> float:
-    """Seed 0's formula as it stands, for one element: real-valued height, fractional lines."""
+    """The formula of [Zhang2021, IV-C.5b] as it stands, for one element: real-valued height, fractional lines."""
     levels = math.log(capacity) / math.log(fanout) + 1
     return levels * (miss_seconds * fanout / per_line + hit_seconds * fanout * (1 - 1 / per_line))
 

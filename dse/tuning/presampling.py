@@ -33,7 +33,7 @@ from ..platforms.reading import RESULTS
 from ..records import Source
 from ..solver.problem import LOOP, Configuration, Problem, ProblemError
 from ..solver.simulation import Network, Visit, network, simulate
-from ..solver.throughput import rate, transfers
+from ..solver.throughput import steps_per_second, transfers
 
 SPREAD, LEAST_SPREAD, MOST_SPREAD = 1.0, 1e-6, 3.0  # cv of times that vary: as exponential ones do, unless asked
 LOSS = 0.03  # of the most steps a second, within which a simulated rate is enough: noise hides less
@@ -58,7 +58,7 @@ def published_loop(
 
 def bound_hz(network: Network, depth: int) -> float:
     """Bound the steps a second: by the busiest engine, or by D + 1 batches that never wait."""
-    return float(rate(max(network.busy.values()), network.round_seconds, depth))
+    return float(steps_per_second(max(network.busy.values()), network.round_seconds, depth))
 
 
 def depth_enough(network: Network) -> int:
