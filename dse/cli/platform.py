@@ -36,7 +36,7 @@ from ..platforms.reading import HERE, RESULTS, here, path_of, read
 from ..platforms.writing import to_toml
 from ..times import estimates
 from ..times.estimates import Asked, Row
-from .text import add_command, wrapped
+from .text import add_command, rounded, wrapped
 
 WIDTH = 120
 WORKLOAD = "hopper_ddpg"  # that estimates are for unless another one is named
@@ -149,7 +149,7 @@ def _table(rows: list[Row]) -> list[str]:
     cells = [["device", "what", "modeled", ""]]
     for row in rows:
         factor, unit = {"s": (1e6, "us"), "J": (1e3, "mJ")}[row.unit]
-        cells.append([row.device, row.what, "-" if row.value is None else f"{factor * row.value:,.3g}", unit])
+        cells.append([row.device, row.what, "-" if row.value is None else rounded(factor * row.value), unit])
     evidence = ["rests on", *(row.note or ", ".join(row.origins) for row in rows)]
     widths = [max(map(len, column)) + 2 for column in zip(*cells, strict=True)]
     lines = []
