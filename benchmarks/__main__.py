@@ -22,6 +22,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import impls
 from dse import records
 from dse.records import RecordError
 from impls.terminal import answering, count
@@ -133,6 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="every command has a --help of its own",
         formatter_class=raw,
     )
+    parser.add_argument("--version", action="version", version=f"fanout {impls.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name in ELSEWHERE:
         commands.add_parser(name, help=HELP[name], add_help=False)

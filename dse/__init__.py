@@ -109,6 +109,9 @@ __all__ = [
 ]
 
 
+__version__: str
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
@@ -116,6 +119,8 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # for mypy knows what there is, and nothing else is
 
     def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            return import_module("impls").__version__
         for module, names in _HOMES.items():
             if name in names.split():
                 globals()[name] = getattr(import_module(f".{module}", __name__), name)

@@ -15,6 +15,7 @@ validate    how far off answers about trees were, when their configurations were
 import argparse
 import sys
 
+from impls import __version__
 from impls.terminal import answering
 
 from .cli import cores, depth, fpga, mapping, platform, recommend, tuning, validate
@@ -29,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="python -m dse", description=__doc__, formatter_class=raw)
+    parser.add_argument("--version", action="version", version=f"fanout {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for room in dict.fromkeys(_COMMANDS.values()):
         room.add_to(commands)
