@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import dse
-import impls
 from dse import Measurement
+from dse.published.peer_claims import is_ours
 
 from .page import charts, sections
 from .sections.training import shares
@@ -56,7 +56,8 @@ def trees(results: Path) -> str:
         if one.median_seconds is not None and all(getattr(one, key) == value for key, value in usual.items())
     }
     wanted = list(itertools.product(CAPACITIES, OPS))
-    rows = [[f"`{name}`", *(_ns(cells.get((name, *cell))) for cell in wanted)] for name in impls.names()]
+    names = sorted({name for name, _, _ in cells})
+    rows = [[f"`{name}`", *(_ns(cells.get((name, *cell))) for cell in wanted)] for name in names]
     head = ["ns per element", *(f"{op}, N = {capacity:,}" for capacity, op in wanted)]
     measured = [one for one in cells.values() if one.source == "measured"]
     note = f"K = 16, B = 256, float32, one thread, checks on. {_origin(measured)}; ~ modeled{UNSTABLE}."
@@ -76,7 +77,7 @@ def peers(results: Path) -> str:
     for (name, dtype, options), times in sorted(seconds.items(), key=lambda item: item[1][1_024]):
         if times is not ours:
             label = f"{name} {dtype}{options}"
-            shown = f"**{label}**" if name in impls.names() else label
+            shown = f"**{label}**" if is_ours(name) else label
             rows.append([shown, *(f"{times[batch] / ours[batch]:,.2f}x" for batch in BATCHES)])
     note = f"Draw and update together, N = 1,000,000; trees of this project in bold. {_origin(cells)}."
     return _table(["", *(f"B = {batch:,}" for batch in BATCHES)], rows) + f"\n{note}\n"
