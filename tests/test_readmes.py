@@ -50,7 +50,7 @@ def checkout(tmp_path_factory):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PYTHONPATH": str(folder), "PATH": path, "TMPDIR": str(folder)}
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PATH": path, "HOME": str(folder), "TMPDIR": str(folder)}
 
     def run(command):
         how = {"cwd": folder, "env": environment, "timeout": LONGEST_SECONDS}
