@@ -23,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import impls
 from dse import records
 from dse.records import RecordError
 from impls.terminal import answering
@@ -142,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"every command has a --help of its own\nexample: {FIRST}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"fanout {impls.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, run: Callable[[argparse.Namespace], int], example: str, epilog: str = "") -> Any:

@@ -112,6 +112,9 @@ __all__ = [
 ]
 
 
+__version__: str
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
@@ -119,6 +122,8 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # mypy reads the imports above, and refuses any other name
 
     def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            return import_module("impls").__version__
         for module, names in _HOMES.items():
             if name in names.split():
                 globals()[name] = getattr(import_module(f".{module}", __name__), name)

@@ -15,6 +15,7 @@ validate    how far off answers about trees were, when their configurations were
 import argparse
 import sys
 
+from impls import __version__
 from impls.terminal import answering
 
 from .cli import cores, depth, fpga, mapping, platform, recommend, tuning, validate
@@ -30,6 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     example = "example:\n  python -m dse recommend --platform u200 --workload hopper_ddpg"
     parser = argparse.ArgumentParser(prog="python -m dse", description=__doc__, epilog=example, formatter_class=raw)
+    parser.add_argument("--version", action="version", version=f"fanout {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for module in dict.fromkeys(_COMMANDS.values()):
         module.add_to(commands)

@@ -1,0 +1,176 @@
+"""The READMEs: commands run as printed, what they show is what the records give, links resolve, nothing is missing."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import benchmarks.__main__ as benchmarks_cli
+import dse
+import dse.__main__ as dse_cli
+import impls
+from reports import readme_tables, readmes
+
+ROOT = Path(__file__).resolve().parent.parent
+PROSE = [*readmes.readmes(), *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md"))]
+SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ROW = re.compile(r"^\| `([^`]+)` \| ([^|]+) \| ([^|]*) \|$", re.MULTILINE)
+LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+QUANTITY = re.compile(r"\d\s*(?:[nmu]s\b|%|x\b)|\d times ")
+RECORDED = "compare"  # the one command whose recorded output is shown: it measures
+LONGEST_SECONDS = 60  # ten on an idle machine
+
+
+def commands():
+    """Each command of a `sh` block, without its comment."""
+    lines = (line for path in PROSE for block in SHELL.findall(path.read_text()) for line in block.splitlines())
+    return list(dict.fromkeys(line.partition("  #")[0].strip() for line in lines))
+
+
+def slow():
+    """Commands that are not run here: how long each takes, and when it was last run."""
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Commands of the READMEs")[2]
+    return {command: (takes, run) for command, takes, run in ROW.findall(table)}
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A copy of the files that git knows, with a home of its own, and a way to run a command in it."""
+    folder = tmp_path_factory.mktemp("checkout")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PATH": path, "HOME": str(folder), "TMPDIR": str(folder)}
+
+    def run(command):
+        how = {"cwd": folder, "env": environment, "timeout": LONGEST_SECONDS}
+        return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, **how)
+
+    return run
+
+
+@pytest.mark.parametrize("command", [one for one in commands() if one not in slow()])
+def test_a_command_runs_as_printed(checkout, command):
+    done = checkout(command)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout
+
+
+def test_commands_that_are_not_run_here_are_in_some_readme_and_say_when_they_last_were():
+    assert set(slow()) <= set(commands())
+    assert len(slow()) < len(commands())
+    for command, (takes, run) in slow().items():
+        assert takes, command
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d, `[0-9a-f]{8}`|not run.*", run), command
+
+
+def test_what_is_shown_of_the_records_is_what_they_give(capsys):
+    """To rewrite it: python -m reports.readmes."""
+    assert readmes.main(["--check"]) == 0, capsys.readouterr().out
+
+
+def test_a_changed_block_is_found_and_rewritten_and_the_rest_stays(tmp_path):
+    page = tmp_path / "README.md"
+    made = "<!-- begin: output -->\n```console\n$ echo 2\n2\n```\n<!-- end: output -->\n\nAfter.\n"
+    page.write_text("Before.\n\n" + made.replace("\n2\n```", "\n1\n```"))
+    assert readmes.text_of(page, tmp_path / "results") == "Before.\n\n" + made
+    page.write_text(made.replace("echo 2", "exit 3"))
+    with pytest.raises(RuntimeError, match="exit 3: exit code 3"):
+        readmes.text_of(page, tmp_path / "results")
+
+
+def test_every_output_is_generated_but_for_the_recorded_one():
+    for path in readmes.readmes():
+        outside = readmes.BLOCK.sub("", path.read_text())
+        shown = [line for block in CONSOLE.findall(outside) for line in block.splitlines() if line.startswith("$ ")]
+        assert all(f" {RECORDED} " in line for line in shown), path
+
+
+@pytest.mark.parametrize("path", readmes.readmes(), ids=lambda path: path.parent.name)
+def test_no_measured_number_is_typed_by_hand(path):
+    text = re.sub(r"^```.*?^```$", "", readmes.BLOCK.sub("", path.read_text()), flags=re.MULTILINE | re.DOTALL)
+    hits = [text[found.start() - 20 : found.end() + 20] for found in QUANTITY.finditer(text.replace("95 %", ""))]
+    assert hits == []
+
+
+@pytest.mark.parametrize("path", PROSE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_resolve(path):
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    links = [link for link in LINK.findall(text) if not link.startswith("http")]
+    missing = [link for link in links if not (path.parent / link).exists()]
+    assert missing == []
+
+
+def test_figures_are_those_that_are_shown():
+    links = [link for path in readmes.readmes() for link in LINK.findall(path.read_text())]
+    shown = {Path(link).name for link in links if "figures/" in link}
+    there = {path.name for path in (ROOT / "reports" / "figures").iterdir()}
+    assert shown == there == {f"{name}.svg" for name in readmes.FIGURES}
+
+
+def test_the_first_page_is_short_and_answers_first():
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 130
+    assert lines.index("## Three questions") < 30
+
+
+@pytest.mark.parametrize(
+    ("folder", "names"),
+    [
+        ("impls", impls.names()),
+        ("benchmarks", benchmarks_cli.HELP),
+        ("dse", dse_cli._COMMANDS),
+        ("dse", [path.stem for path in (ROOT / "dse" / "platforms").glob("*.toml")]),
+    ],
+)
+def test_a_folders_readme_names_all_that_it_offers(folder, names):
+    text = (ROOT / folder / "README.md").read_text()
+    assert [name for name in names if f"`{name}" not in text] == []
+
+
+def test_paper_names_are_those_of_the_references():
+    cited = {name for path in PROSE for name in re.findall(r"\[([A-Z][A-Za-z]+\d{4}|StoneSachdev)\b", path.read_text())}
+    listed = set(re.findall(r"\[(\w+)\]", (ROOT / "REFERENCES.md").read_text()))
+    assert {"Zhang2021", "Zhang2022", "Zhang2023", "Hou2023", "StoneSachdev"} <= cited <= listed
+
+
+def test_tables_tell_of_what_is_on_record():
+    trees = readme_tables.trees(ROOT / "results")
+    assert all(f"| `{name}` |" in trees for name in ("numba", "numpy", "flat"))
+    assert "~" not in next(line for line in trees.splitlines() if "`numba`" in line)
+    assert "~" in next(line for line in trees.splitlines() if "`fpga`" in line)
+    ours = next(line for line in readme_tables.peers(ROOT / "results").splitlines() if "numba float32" in line)
+    assert "x" not in ours.partition("element")[2]
+
+
+def test_the_version_is_one(capsys):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert project["tool"]["hatch"]["version"]["path"] == "impls/__init__.py"
+    assert {impls.__version__, dse.__version__, citation["version"], newest[1]} == {impls.__version__}
+    for cli in (dse_cli, benchmarks_cli):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["--version"])
+        assert ended.value.code == 0
+        assert capsys.readouterr().out == f"fanout {impls.__version__}\n"
+
+
+def test_the_citation_agrees_with_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= set(citation)
+    assert citation["authors"] == project["authors"]
+    assert citation["license"] == project["license"]
+    assert citation["keywords"] == project["keywords"]
