@@ -266,7 +266,7 @@ def test_of_batches_that_train_as_much_the_smallest_is_the_answer():
 
 
 def test_drawing_ahead_helps_where_parts_overlap():
-    """CartPole-DQN draws no batch ahead: on a GPU everything waits for everything, unless that is free."""
+    """CartPole-DQN samples no batch ahead: on a GPU everything waits for everything, unless that is free."""
     wishes = {"learner": "gpu", "arrangement": "pipelined"}
     none = recommend_mapping("h200", "cartpole_dqn", "training", fix=wishes)
     ahead = recommend_mapping("h200", "cartpole_dqn", "training", fix=wishes, free=["presampled"])

@@ -80,7 +80,7 @@ def difference(chosen: tuple[Place, Configuration], other: tuple[Place, Configur
     if _tree(mine) != _tree(yours):
         words.append(_tree(yours))
     if mine.depth != yours.depth:
-        words.append(f"{yours.depth} batches drawn ahead")
+        words.append(f"{yours.depth} batches sampled ahead")
     return ", ".join(words) or f"the same with cores to replay ({there})"
 
 

@@ -152,7 +152,7 @@ def _part(built: Built, option: Option) -> PartAnswer:
 
 def _bottleneck(chosen: Configuration, objective: Objective, engine: str) -> str:
     if engine == LOOP_BOUND:
-        return f"batches under way: a batch waits for the one before it ({chosen.depth} drawn ahead)"
+        return f"batches under way: a batch waits for the one before it ({chosen.depth} sampled ahead)"
     on = [part for part in (LOOP if objective == "training" else PARTS) if chosen.of(part).engine == engine]
     if not on:
         return engine
@@ -207,9 +207,11 @@ def _notes(built: Built, result: Solved) -> list[str]:
         notes.append(f"no profile of {workload.name}; {how_to_measure(f'profile --workload {parts.workload_word}')}")
     in_turns = result.place.in_turns
     if in_turns and chosen.depth:
-        notes.append(f"the workload's {chosen.depth} batches drawn ahead gain nothing where everything takes turns")
+        notes.append(f"the workload's {chosen.depth} batches sampled ahead gain nothing where everything takes turns")
     if not in_turns and chosen.depth == 0:
-        notes.append("the workload draws no batch ahead, so nothing of the loop overlaps; --free presampled lifts that")
+        notes.append(
+            "the workload samples no batch ahead, so nothing of the loop overlaps; --free presampled lifts that"
+        )
     if parts.table and parts.table.overheads and in_turns:
         over = parts.table.overheads
         if over.rest > 1:

@@ -3,7 +3,7 @@
 A **place** is a set of processes to put parts in, and each place is a problem of its own:
 
 serial        one process does everything in turns, transfers and all, as ``python -m impls.training`` does
-apart         actors on cores of their own; one process draws, gathers, sends, learns and updates in turns
+apart         actors on cores of their own; one process samples, gathers, sends, learns and updates in turns
 pipelined r   actors, replay on r cores, and the learner, each on cores (or devices) of their own, all at the same time
 """
 
@@ -22,7 +22,7 @@ from .options import ARRANGEMENT, OptionBuilder, OptionKey, Place, key_of
 from .traffic import flows, ways
 
 DEPTHS = (0, 1, 2, 3, 4, 8, 16, 50)
-BATCHES_SHARE = 0.1  # of the smallest memory, that batches drawn ahead may take where their number is free
+BATCHES_SHARE = 0.1  # of the smallest memory, that batches sampled ahead may take where their number is free
 LISTED = 6  # options of a device in a sentence
 REPLAYING = (0, 1, 2, 4, 8)  # cores
 

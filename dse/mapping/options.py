@@ -21,7 +21,7 @@ Trees = Callable[[Device, bool], list[Tree]]
 OptionKey = tuple[Part, str, str, str]
 ARRANGEMENT = {
     "serial": "one process does everything in turns, as impls.training does",
-    "apart": "actors on cores of their own; one process draws, gathers, learns and updates in turns",
+    "apart": "actors on cores of their own; one process samples, gathers, learns and updates in turns",
     "pipelined": "actors, replay and learner on cores or devices of their own, all at the same time",
 }
 RUNS_HERE = ("serial",)  # what impls.training can run; the others are put together from their parts' times

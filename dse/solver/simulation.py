@@ -11,7 +11,7 @@ D + 1 ahead or behind, no more, so a slow one holds up the whole.
 The queues of [Zhang2023] (200 or 10 batches, 1024 requests) are not there: one that holds D batches never fills, a
 shorter one never leaves the learner without a batch.
 
-Letters: D batches drawn ahead (so D + 1 are under way), cv coefficient of variation of a time (deviation over mean).
+Letters: D batches sampled ahead (so D + 1 are under way), cv coefficient of variation of a time (deviation over mean).
 """
 
 import itertools

@@ -63,9 +63,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Family:
-    """Cells one model is fitted to: a contestant's operation, its leaf dtype, and the caches it ran on, in bytes.
+    """Cells one model is fitted to: an implementation's operation, its leaf dtype, and the caches it ran on, in bytes.
 
-    What a call pays for follows from the contestant's traits: lines and levels where it uses K, else leaves and steps.
+    What a call pays for follows from its traits: lines and levels where it uses K, else leaves and steps.
 
     ``shares``: whether a batch works through each group it touches once (an update that recomputes), not once for each
     element. ``floor``: seconds that a "line" and a "wait" cost more from memory than from the last cache, as random
@@ -86,7 +86,7 @@ class Family:
 
 
 def tree_bytes(contestant: str, capacity: int, fanout: int, dtype: str, options: Mapping[str, Any]) -> int:
-    """Bytes of a tree's levels, from its layout. ValueError for a contestant whose shape does not tell them."""
+    """Bytes of a tree's levels, from its layout. ValueError for an implementation whose shape does not tell them."""
     found = impls.traits(contestant).nbytes_of(capacity, fanout, dtype, options)
     if found is None:
         raise ValueError(f"nobody knows the bytes of {contestant!r} from its shape")
