@@ -112,6 +112,7 @@ def check(said, least=1):
 
 def said_by(capsys, main, *words):
     """What a command prints, on whichever stream, wherever it leaves; but for argparse's summary of its flags."""
+    capsys.readouterr()  # of commands that were tried out before
     try:
         main([str(word) for word in words])
     except SystemExit:

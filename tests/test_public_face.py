@@ -102,7 +102,7 @@ def test_cores_and_depths_are_told():
 
 
 def test_whole_numbers_of_cores_may_be_floats_and_others_are_refused():
-    rate = dse.Rate(100.0, 100.0, 100.0, "measured")
+    rate = dse.Estimate(100.0, 100.0, 100.0, dse.Evidence("f", "measured"))
     curves = [dse.RateCurve(name, {1.0: rate, np.float64(2.0): rate, np.int64(3): rate}) for name in ("f_a", "f_l")]
     assert [type(cores) for cores in curves[0].rates] == [int] * 3
     assert dse.split_cores(*curves, 1, 8.0, 2.0) == dse.split_cores(*curves, 1, 8, 2)
