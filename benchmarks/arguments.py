@@ -6,11 +6,26 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from impls import names
+from impls.checks import near, short
 from impls.terminal import count
 
 DEFAULT = "default: %(default)s"
+PEERS = Path(__file__).parent / "peers"
+
+
+def implementation(name: str) -> str:
+    """Return the name of a tree of ours or of a library. ArgumentTypeError for any other, before anything is made."""
+    known = [*names(), *(path.stem.removesuffix("_peer") for path in sorted(PEERS.glob("*_peer.py")))]
+    if name not in known:
+        raise argparse.ArgumentTypeError(
+            f"no implementation {short(name)}; there are {', '.join(known)}{near(name, known)}"
+        )
+    return name
+
+
 AXES: dict[str, tuple[Callable[[str], Any], str]] = {
-    "contestants": (str, "names of implementations, see impls.names()"),
+    "contestants": (implementation, "names of implementations, see impls.names()"),
     "ops": (str, "operations to time, listed below"),
     "capacities": (count, "numbers of leaves N"),
     "batches": (count, "elements of a call B"),

@@ -29,16 +29,20 @@ class Installed:
     python: Path
 
 
+def resolve(name: str, root: Path = ROOT) -> str:
+    """Return the hash of a commit. ValueError for a name git does not know."""
+    done = quietly(["git", "-C", str(root), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"])
+    if done.returncode:
+        raise ValueError(f"{name!r} is neither a commit of this repository nor a file of records")
+    return done.stdout.strip()
+
+
 def install(name: str, root: Path = ROOT) -> Installed:
     """Build a commit of the repository and install it with its dependencies, unless that was done before.
 
     ValueError for a name git does not know, BrokenCommitError for a commit that does not install.
     """
-    named = ["git", "-C", str(root), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]
-    done = quietly(named)
-    if done.returncode:
-        raise ValueError(f"{name!r} is neither a commit of this repository nor a file of records")
-    sha = done.stdout.strip()
+    sha = resolve(name, root)
     folder = root / FOLDER / sha[:12]
     python = folder / "bin" / "python"
     if not (folder / READY).exists():

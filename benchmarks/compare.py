@@ -30,7 +30,7 @@ from impls.terminal import Progress, plural
 
 from .arguments import AXES, add_axes, add_common, add_numbers, parser_of
 from .cases import OPS, Case
-from .commits import BrokenCommitError, Installed, install, suite
+from .commits import BrokenCommitError, Installed, install, resolve, suite
 from .comparison import Cell, Comparison, as_json, as_markdown, label
 from .presets import Block
 from .run import SHAPE
@@ -60,6 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def compare_commits(base: str, new: str, options: argparse.Namespace) -> Comparison:
     """Measure two commits. ValueError for a name that git does not know, BrokenCommitError."""
+    resolve(new)  # before anything is installed for the other
     sides = install(base), install(new)
     cells = [Cell(case) for case in _cases(options)]
     names = [f"{side.name} ({side.sha[:8]})" for side in sides]

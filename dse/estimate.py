@@ -6,6 +6,7 @@ Units are the user's: seconds for a part of a training system, calls a second fo
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, Self
 
 from .records import Source
@@ -37,6 +38,10 @@ class Evidence:
     told: str = ""
     command: str = ""
 
+    def __post_init__(self) -> None:
+        if self.source not in SUREST_FIRST:
+            raise ValueError(f"{self.number}: a source is one of {', '.join(SUREST_FIRST)}, not {self.source!r}")
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -48,7 +53,10 @@ class Estimate:
     rests_on: Evidence
 
     def __post_init__(self) -> None:
-        if not (0 < self.low <= self.value <= self.high < math.inf):
+        if not isinstance(self.rests_on, Evidence):
+            raise ValueError(f"an estimate rests on an Evidence, not {self.rests_on!r}")
+        real = all(isinstance(end, Real) for end in (self.value, self.low, self.high))
+        if not (real and 0 < self.low <= self.value <= self.high < math.inf):
             raise ValueError(
                 f"{self.rests_on.number}: an estimate must be above 0, finite and within its interval, not "
                 f"{self.value} in [{self.low}, {self.high}]"
@@ -57,6 +65,8 @@ class Estimate:
     @classmethod
     def within(cls, value: float, factor: float, rests_on: Evidence) -> Self:
         """A value that is right within ``factor``, taken as ``LEAST_FACTOR`` at least, either way."""
+        if not factor > 0:
+            raise ValueError(f"{rests_on.number}: a factor must be above 0, not {factor}")
         factor = max(factor, LEAST_FACTOR)
         return cls(value, value / factor, value * factor, rests_on)
 

@@ -5,15 +5,18 @@
 
 Such text stands between ``<!-- begin: NAME -->`` and ``<!-- end: NAME -->``. Of a block named ``output`` the README
 gives the command, after "$ ", and what it prints is put below; any other NAME is a function of
-``reports/readme_tables.py``. Only committed records are read, so that the text is the same on every machine.
+``reports/readme_tables.py``. Records are those of the last commit, so that the text is the same on every machine,
+whatever was measured since.
 """
 
 import argparse
+import io
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -80,15 +83,14 @@ def figures(results: Path) -> dict[Path, bytes]:
 
 @contextmanager
 def committed_results() -> Iterator[Path]:
-    """A copy of the files in ``results/`` that git knows, or of all where this is no checkout, in an empty folder."""
-    listed = subprocess.run(["git", "ls-files", "-z", "results"], cwd=ROOT, capture_output=True, text=True, check=False)
-    names = [name for name in listed.stdout.split("\0") if name] or [
-        str(path.relative_to(ROOT)) for path in (ROOT / "results").rglob("*") if path.is_file()
-    ]
+    """A copy of ``results/`` as the last commit has it, or as it is where this is no checkout, in an empty folder."""
+    archive = subprocess.run(["git", "archive", "HEAD", "results"], cwd=ROOT, capture_output=True, check=False)
     with tempfile.TemporaryDirectory() as folder:
-        for name in names:
-            (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, Path(folder) / name)
+        if archive.returncode == 0:
+            with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+                files.extractall(folder, filter="data")
+        else:
+            shutil.copytree(ROOT / "results", Path(folder) / "results")
         yield Path(folder) / "results"
 
 

@@ -40,3 +40,18 @@ def test_sums_and_products_carry_their_ends():
 def test_the_evidence_is_replaced_in_part():
     told = Estimate(1.0, 1.0, 1.0, GUESS).resting_on(number="other", command="measure")
     assert told.rests_on == Evidence("other", "modeled", "a guess", "measure")
+
+
+@pytest.mark.parametrize("value", ["1", None, 1j])
+def test_what_is_no_number_is_no_estimate(value):
+    with pytest.raises(ValueError, match="guess: an estimate must be above 0"):
+        Estimate(value, value, value, GUESS)
+
+
+def test_evidence_has_a_source_and_a_factor_is_above_0():
+    with pytest.raises(ValueError, match=r"x: a source is one of measured, interpolated, .*, not 'guessed'"):
+        Evidence("x", "guessed")
+    with pytest.raises(ValueError, match="an estimate rests on an Evidence, not 'x'"):
+        Estimate(1.0, 1.0, 1.0, "x")
+    with pytest.raises(ValueError, match="guess: a factor must be above 0, not 0"):
+        Estimate.within(1.0, 0, GUESS)

@@ -386,3 +386,16 @@ def test_more_of_anything_never_hurts(platform, change):
     for name, wishes in (("hopper_ddpg", {}), ("hopper_ddpg", {"learner": "cpu", "learner_threads": 1})):
         before, after = (recommend_mapping(machine, name, fix=wishes) for machine in (base, more))
         assert after.value >= before.value * 0.99, (name, wishes)
+
+
+def test_parts_that_slow_each_other_down_are_shown_as_slow_as_they_are():
+    """Seconds of the parts in one process add up to those of its engine, slowdown and all; a note names the factor."""
+    question = ask(HERE, "cartpole_dqn", "training", {"arrangement": "apart"}, results=RESULTS)
+    (problem,) = question.built().problems.values()
+    given = answer_question(question)
+    loop = [part.seconds for part in given.parts if part.part != "actors"]
+    assert {part.engine for part in given.parts if part.part != "actors"} == {"cpu.loop"}
+    assert sum(loop) == pytest.approx(1 / given.value)
+    factor = problem.slowdown["learner", "actors", "cpu"]
+    assert factor > 2
+    assert any(note.startswith(f"learner takes {factor:.2f} times as long") for note in given.notes)

@@ -115,6 +115,18 @@ def test_between_batches_a_time_lies_on_the_line_of_logarithms():
     assert beyond.high / beyond.value >= 1.1
 
 
+def test_a_time_cites_the_records_it_is_made_of(records):
+    table = of_records(records, KEY, load("hopper_ddpg"))
+    rows = table.alone("learner step", 1)[1, 256]
+    told = table.time("learner step", 256).rests_on.told
+    assert len(rows) > 1
+    assert told == f"{rows[-1].time.rests_on.told}, pooled with {len(rows) - 1} earlier records of that cell".replace(
+        "1 earlier records", "1 earlier record"
+    )
+    between = table.time("learner step", 200).rests_on.told
+    assert between.startswith("between B = 128 (python -m benchmarks profile") and "and B = 256 (" in between
+
+
 def test_what_is_carried_further_is_less_sure():
     cell = Estimate.within(1.0, 1.2, Evidence("a", "measured"))
     near, far = carried(cell, 1.5, "n"), carried(cell, 6.0, "n")

@@ -242,3 +242,51 @@ def test_dominated_options_go_and_no_others() -> None:
         for name, (taken, need) in sizes.items()
     ]
     assert [each.name for (each,) in undominated(problem, [(design,) for design in designs])] == ["fast", "small"]
+
+
+def wrong(**changes) -> dict:
+    """The fields of a problem with some of them replaced."""
+    good = two_devices()
+    return {field.name: getattr(good, field.name) for field in dataclasses.fields(good)} | changes
+
+
+ALL = two_devices().options
+TREES = tuple(zip(ALL["sampling"], ALL["updating"], strict=True))
+REST = {part: options for part, options in ALL.items() if part not in ("sampling", "updating")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"options": REST, "trees": tuple(pair[::-1] for pair in TREES)},
+            "sampling and one of updating, in this order",
+        ),
+        ({"options": REST, "trees": tuple((*pair, pair[0]) for pair in TREES)}, "sampling and one of updating"),
+        ({"options": REST, "trees": ((),)}, "sampling and one of updating"),
+        ({"trees": TREES}, "the part 'sampling' has its options in trees"),
+        ({"options": REST}, "nothing can run the part 'sampling'"),
+        (
+            {"options": ALL | {"storage": ALL["learner"]}},
+            "is an option of 'learner'",
+        ),
+        ({"options": ALL | {"critic": ALL["learner"]}}, "not of 'critic'"),
+        ({"options": ALL | {"actors": (option("actors", "x", "cpu", 1e31),)}}, "an Estimate from 1e-30 to 1e[+]30 s"),
+        ({"budgets": {"cpu.cores": float("nan"), "gpu.memory_bytes": 1.0}}, "budget cpu.cores must be a number from 0"),
+        ({"budgets": {"cpu.cores": -1.0, "gpu.memory_bytes": 1.0}}, "budget cpu.cores must be a number from 0"),
+        ({"depths": (1.5,)}, "depths must be one or more whole numbers from 0 on"),
+        ({"depths": ()}, "depths must be"),
+        ({"hosts": "cpu"}, "hosts are a tuple"),
+        ({"watts": {"cpu": -1.0}}, "watts of cpu must be a number from 0"),
+        ({"flows": (Flow("storage", "critic", 1.0, True),)}, "a flow from 'storage' to 'critic'"),
+        ({"flows": (Flow("storage", "learner", -1.0, True),)}, "bytes from storage to learner must be a number from 0"),
+        ({"flows": (Flow("storage", "learner", 1.0, True, float("nan")),)}, "transfers from storage to learner"),
+        ({"ways": {("cpu", "gpu"): (hop("x", -1.0, 0.0),)}}, "alpha of x must be a number from 0"),
+        ({"ways": {("cpu", "gpu"): (hop("x", 0.0, float("inf")),)}}, "seconds per byte of x"),
+        ({"slowdown": {("learner", "critic", "cpu"): 2.0}}, "a slowdown of 'learner' beside 'critic'"),
+        ({"slowdown": {("learner", "actors", "cpu"): 0.0}}, "cannot take 0.0 times as long"),
+    ],
+)
+def test_a_problem_without_sense_is_refused_before_it_is_solved(changes: dict, message: str) -> None:
+    with pytest.raises(ProblemError, match=message):
+        Problem(**wrong(**changes))

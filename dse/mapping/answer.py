@@ -1,5 +1,6 @@
 """The answer to a mapping question: what to run where, how fast, how sure, what is next, and what it all rests on."""
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -11,7 +12,7 @@ from ..solver.infeasible import Infeasible
 from ..solver.objectives import Objective, bottleneck, threshold
 from ..solver.problem import LOOP, PARTS, Configuration, Option
 from ..solver.sensitivity import Robustness, Terms, around, spreads
-from ..solver.throughput import LOOP_BOUND
+from ..solver.throughput import LOOP_BOUND, slowdowns
 from .alternatives import Other, Solved, best_placement, by_mapping, difference, key_of, mapping_of, others
 from .build import Built
 
@@ -102,6 +103,7 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
     if not isinstance(result, Solved):
         return _shortage(built, result)
     chosen, given = result.answer.configuration, result.answer.outcome
+    problem = built.problems[result.place]
     beside = others(result)
     terms, names = _terms(built, result, objective)
     low, high = terms.interval(0)
@@ -118,9 +120,9 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         objective=objective,
         epsilon=result.epsilon,
         arrangement=result.place.arrangement,
-        parts=tuple(_part(built, option) for option in chosen.options),
+        parts=tuple(map(functools.partial(_part, built), chosen.options, slowdowns(problem, chosen))),
         depth=chosen.depth,
-        cores=(sum(option.needs.get(cpu, 0.0) for option in chosen.options), built.problems[result.place].budgets[cpu]),
+        cores=(sum(option.needs.get(cpu, 0.0) for option in chosen.options), problem.budgets[cpu]),
         value=result.answer.value,
         low=min(low, result.answer.value),
         high=max(high, result.answer.value),
@@ -142,8 +144,8 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
     )
 
 
-def _part(built: Built, option: Option) -> PartAnswer:
-    time, evidence = option.time, option.time.rests_on
+def _part(built: Built, option: Option, slower: float) -> PartAnswer:
+    time, evidence = option.time.scaled(slower), option.time.rests_on
     return PartAnswer(
         *(option.part, option.device, option.engine, option.name, built.details(option)),
         *(time.value, time.low, time.high, evidence.source, evidence.number),
@@ -201,8 +203,16 @@ def _notes(built: Built, result: Solved) -> list[str]:
             f"profiled was {parts.table.workload} with other {', '.join(parts.table.differs)}; what depends on those "
             "was interpolated or modeled, the rest is that profile's"
         )
+    for option, factor in zip(chosen.options, slowdowns(built.problems[result.place], chosen), strict=True):
+        if factor != 1:
+            notes.append(
+                f"{option.part} takes {factor:.2f} times as long beside what runs on other cores of {option.device}; "
+                "its time above counts that"
+            )
     if parts.table is None:
-        notes.append("no records of this machine: every time is modeled, quoted, or carried over from another machine")
+        notes.append(
+            f"no records of {parts.platform.name}: every time is modeled, quoted, or carried over from another machine"
+        )
     elif not parts.table.rows:
         notes.append(f"no profile of {workload.name}; {how_to_measure(f'profile --workload {parts.workload_word}')}")
     in_turns = result.place.in_turns

@@ -69,6 +69,9 @@ class MappingQuestion:
     machine_note: str = ""
 
     def __post_init__(self) -> None:
+        for key in ("exclude", "free"):
+            if isinstance(named := getattr(self, key), str):
+                object.__setattr__(self, key, (named,))
         devices = [device.name for device in self.platform.devices]
         _check(self, devices)
         fix = {key: _value(key, value, devices) for key, value in self.fix.items()}

@@ -69,10 +69,10 @@ def processor(cpuinfo: str) -> dict[str, Any]:
 
 
 def commit(folder: Path) -> tuple[str | None, bool | None]:
-    """Return (commit, whether tracked files differ from it) of a folder's checkout; (None, None) outside of one."""
+    """Return (commit, whether tracked files but results differ from it) of a checkout; (None, None) outside of one."""
     try:
         head = _git(folder, "rev-parse", "HEAD")
-        return head, bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))
+        return head, bool(_git(folder, "status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/results"))
     except (OSError, subprocess.CalledProcessError):
         return None, None
 

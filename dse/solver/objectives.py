@@ -34,7 +34,7 @@ EPSILONS: dict[Objective, float] = {"training": 0.01, "ratio": 0.01, "per_watt":
 ``fewest_devices`` is ``ratio`` with more patience: devices come first in every tie, so it takes only a larger epsilon.
 """
 
-OptionKey = tuple[float, tuple[float, ...], str, str, str]
+OptionKey = tuple[float, tuple[float, ...], str, str, str, float, float, str, str]
 TieKey = tuple[int, float, int, float, float, tuple[OptionKey, ...]]
 
 
@@ -70,7 +70,9 @@ def cores(option: Option) -> float:
 def option_key(problem: Problem, option: Option) -> OptionKey:
     """Order of the options of one part."""
     needs = tuple(option.needs.get(budget, 0.0) for budget in sorted(problem.budgets))
-    return option.seconds, needs, option.name, option.device, option.engine
+    time, evidence = option.time, option.time.rests_on
+    where = option.name, option.device, option.engine
+    return option.seconds, needs, *where, time.low, time.high, evidence.number, evidence.source
 
 
 def undominated(problem: Problem, choices: Iterable[Choice]) -> tuple[Choice, ...]:

@@ -12,6 +12,7 @@ Times are seconds, bytes are traffic; both are those of one gradient step.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 from typing import Any, Literal
 
 from ..estimate import Estimate, Evidence
@@ -22,6 +23,10 @@ LOOP: tuple[Part, ...] = ("sampling", "storage", "learner", "updating")
 """What a batch passes through, in order; then the next one may be sampled."""
 TREE: tuple[Part, ...] = ("sampling", "updating")
 """What works on the sum tree."""
+
+
+SHORTEST, LONGEST = 1e-30, 1e30
+"""Bounds of seconds, and of other numbers, within which no sum or quotient of them leaves the floats."""
 
 
 class ProblemError(ValueError):
@@ -58,8 +63,8 @@ Choice = tuple[Option, ...]
 class Flow:
     """Bytes a gradient step sends from a part to another; nothing where both are on one device.
 
-    ``waits``: a batch cannot go on before they have arrived. Others only keep links busy. ``times``: the number of
-    transfers, below 1 where those of several gradient steps go together.
+    ``waits``: a batch cannot go on before they have arrived, so they are in its loop, whoever sends them. Others only
+    keep links busy. ``times``: the number of transfers, below 1 where those of several gradient steps go together.
     """
 
     source: Part
@@ -104,23 +109,8 @@ class Problem:
     trees: tuple[tuple[Option, Option], ...] = ()
 
     def __post_init__(self) -> None:
-        for part in PARTS:
-            of_tree = bool(self.trees) and part in TREE
-            if not of_tree and not self.options.get(part):
-                raise ProblemError(f"nothing can run the part {part!r}: give it an option on some device")
-            if of_tree and part in self.options:
-                raise ProblemError(f"the part {part!r} has its options in trees; give it no others")
-        if not self.depths or min(self.depths) < 0:
-            raise ProblemError(f"depths must be one or more numbers from 0 on, not {self.depths}")
-        for (part, other, device), factor in self.slowdown.items():
-            if not 0 < factor < math.inf:
-                raise ProblemError(f"{part} beside {other} on {device} cannot take {factor} times as long")
-        for option in self.every_option():
-            for budget, amount in option.needs.items():
-                if budget not in self.budgets:
-                    raise ProblemError(f"{option.part} {option.name!r} needs {budget}, of which no budget is stated")
-                if not 0 <= amount < math.inf:
-                    raise ProblemError(f"{option.part} {option.name!r} needs {amount} of {budget}")
+        _check_options(self)
+        _check_numbers(self)
 
     @property
     def axes(self) -> tuple[tuple[Choice, ...], ...]:
@@ -164,3 +154,64 @@ class Configuration:
         """The option of a part."""
         option: Option = getattr(self, part)
         return option
+
+
+def _check_options(problem: Problem) -> None:
+    """ProblemError unless every part has options, each where it belongs."""
+    for part in PARTS:
+        of_tree = bool(problem.trees) and part in TREE
+        if not of_tree and not problem.options.get(part):
+            raise ProblemError(f"nothing can run the part {part!r}: give it an option on some device")
+        if of_tree and part in problem.options:
+            raise ProblemError(f"the part {part!r} has its options in trees; give it no others")
+    for pair in problem.trees:
+        if [getattr(option, "part", None) for option in pair] != list(TREE):
+            raise ProblemError(f"a tree is an option of sampling and one of updating, in this order, not {pair}")
+    for part, option in ((part, option) for part, options in problem.options.items() for option in options):
+        if part not in PARTS or option.part != part:
+            raise ProblemError(f"{option.name!r} is an option of {option.part!r}, not of {part!r}")
+    _check_needs(problem)
+
+
+def _check_needs(problem: Problem) -> None:
+    """ProblemError for a time or a need of an option that makes no sense."""
+    for option in problem.every_option():
+        if not isinstance(option.time, Estimate) or not SHORTEST <= option.seconds <= LONGEST:
+            time = getattr(option.time, "value", option.time)
+            raise ProblemError(
+                f"{option.part} {option.name!r} must take an Estimate from {SHORTEST:g} to {LONGEST:g} s, not {time}"
+            )
+        for budget, amount in option.needs.items():
+            if budget not in problem.budgets:
+                raise ProblemError(f"{option.part} {option.name!r} needs {budget}, of which no budget is stated")
+            _check(f"{option.part} {option.name!r} needs of {budget}", amount)
+
+
+def _check_numbers(problem: Problem) -> None:
+    """ProblemError for flows, links, budgets, watts, depths and slowdowns that make no sense."""
+    if not problem.depths or not all(isinstance(depth, Integral) and depth >= 0 for depth in problem.depths):
+        raise ProblemError(f"depths must be one or more whole numbers from 0 on, not {problem.depths}")
+    if isinstance(problem.hosts, str):
+        raise ProblemError(f"hosts are a tuple of devices' names, not {problem.hosts!r}")
+    for name, amount in problem.budgets.items():
+        _check(f"the budget {name}", amount, math.inf)
+    for device, watts in problem.watts.items():
+        _check(f"the watts of {device}", watts)
+    for flow in problem.flows:
+        if flow.source not in PARTS or flow.target not in PARTS:
+            raise ProblemError(f"a flow from {flow.source!r} to {flow.target!r}; parts are {', '.join(PARTS)}")
+        _check(f"bytes from {flow.source} to {flow.target}", flow.nbytes)
+        _check(f"transfers from {flow.source} to {flow.target}", flow.times)
+    for hop in (hop for way in problem.ways.values() for hop in way):
+        _check(f"alpha of {hop.engine}", hop.alpha_seconds)
+        _check(f"seconds per byte of {hop.engine}", hop.seconds_per_byte)
+    for (part, other, device), factor in problem.slowdown.items():
+        if part not in PARTS or other not in PARTS:
+            raise ProblemError(f"a slowdown of {part!r} beside {other!r}; parts are {', '.join(PARTS)}")
+        if not 0 < factor < math.inf:
+            raise ProblemError(f"{part} beside {other} on {device} cannot take {factor} times as long")
+
+
+def _check(what: str, value: Any, most: float = LONGEST) -> None:
+    if not isinstance(value, Real) or not 0 <= float(value) <= most:
+        raise ProblemError(f"{what} must be a number from 0 to {most:g}, not {value!r}")

@@ -276,10 +276,9 @@ class Parts:
 
     def measured(self, known: Estimate, table: PerformanceTable, what: str) -> Estimate:
         """A measured estimate with the description and the command of its evidence."""
-        where = next((row.description for row in reversed(table.rows) if row.what == what), "")
         reused = f"; profiled with other {', '.join(table.differs)}" if table.differs else ""
         kind = ", carried on by a fit" if known.source == "extrapolated" else ""
-        return known.resting_on(told=f"{what}{kind}: {where}{reused}", command=self._profile)
+        return known.resting_on(told=f"{what}{kind}: {known.rests_on.told}{reused}", command=self._profile)
 
     @property
     def _profile(self) -> str:

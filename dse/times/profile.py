@@ -36,7 +36,7 @@ SKIPPED = ("questions.jsonl", "peers.jsonl")  # what answers are tested with, an
 class Row:
     """A measured cell: ``what`` is an implementation and an op, such as "learner step".
 
-    ``beside``: what ran meanwhile on other cores, "" for nothing. ``description``: its command, commit and time.
+    ``beside``: what ran meanwhile on other cores, "" for nothing. The evidence of its time is its record.
     """
 
     what: str
@@ -45,7 +45,6 @@ class Row:
     beside: str
     options: Mapping[str, Any]
     time: Estimate
-    description: str
 
 
 @dataclass(frozen=True)
@@ -118,19 +117,24 @@ def over_batch(cells: Mapping[int, Estimate], batch: int, number: str) -> Estima
     misses = [abs(math.log(law.seconds(size) / cells[size].value)) for size in sizes]
     if not sizes[0] < batch < sizes[-1]:
         own = max(cells[sizes[0]].factor, cells[sizes[-1]].factor)
-        return Estimate.within(law.seconds(batch), own * math.exp(max(misses)), Evidence(number, "extrapolated"))
+        return Estimate.within(
+            law.seconds(batch),
+            own * math.exp(max(misses)),
+            Evidence(number, "extrapolated", cells[sizes[-1]].rests_on.told),
+        )
     low, high = next(pair for pair in itertools.pairwise(sizes) if pair[0] < batch < pair[1])
     part = math.log(batch / low) / math.log(high / low)
     seconds = cells[low].value ** (1 - part) * cells[high].value ** part
     own = max(cells[low].factor, cells[high].factor)
     missed = math.sqrt(sum(miss * miss for miss in misses) / len(misses)) / 2
-    return Estimate.within(seconds, own * math.exp(missed), Evidence(number, "interpolated"))
+    told = " and ".join(f"B = {size:,} ({cells[size].rests_on.told})" for size in (low, high))
+    return Estimate.within(seconds, own * math.exp(missed), Evidence(number, "interpolated", f"between {told}"))
 
 
 def carried(cell: Estimate, ratio: float, number: str) -> Estimate:
     """A measured time multiplied by a law's ratio, which is in doubt by its square root."""
     factor = cell.factor * math.sqrt(max(ratio, 1 / ratio))
-    return Estimate.within(cell.value * ratio, factor, Evidence(number, "extrapolated"))
+    return Estimate.within(cell.value * ratio, factor, Evidence(number, "extrapolated", cell.rests_on.told))
 
 
 def read(results: Path, machine_key: str, workload: Workload) -> PerformanceTable:
@@ -221,17 +225,19 @@ def _rows(records: Iterable[Measurement], profiled: str, floor: float) -> Iterab
             options = {**record.options, "capacity": record.capacity, "fanout": record.fanout}
             low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
             sigma = stats.log_sigma(low, high, floor)
-            time = Estimate.within(record.seconds, math.exp(stats.Z * sigma), Evidence(what, "measured"))
-            description = f"{record.command}, at {(record.commit or 'no commit')[:8]}, {record.utc}"
-            beside = str(record.options.get("beside", ""))
-            yield Row(what, record.batch, record.threads, beside, options, time, description)
+            told = f"{record.command}, at {(record.commit or 'no commit')[:8]}, {record.utc}"
+            time = Estimate.within(record.seconds, math.exp(stats.Z * sigma), Evidence(what, "measured", told))
+            yield Row(what, record.batch, record.threads, str(record.options.get("beside", "")), options, time)
 
 
 def _merged(times: Sequence[Estimate]) -> Estimate:
     """The same thing measured several times: the geometric mean, as uncertain as any one and as they lie apart."""
     seconds = stats.geometric_mean([time.value for time in times])
+    told = times[-1].rests_on.told
+    if len(times) > 1:
+        told += f", pooled with {len(times) - 1} earlier record{'s' * (len(times) > 2)} of that cell"
     return dataclasses.replace(
-        times[0],
+        times[0].resting_on(told=told),
         value=seconds,
         low=min(seconds, *(time.low for time in times)),
         high=max(seconds, *(time.high for time in times)),
