@@ -175,7 +175,7 @@ def _check_options(problem: Problem) -> None:
 
 def _check_needs(problem: Problem) -> None:
     """ProblemError for a time or a need of an option that makes no sense."""
-    for option in problem.every_option():
+    for option in {id(option): option for option in problem.every_option()}.values():  # once, in however many trees
         if not isinstance(option.time, Estimate) or not SHORTEST <= option.seconds <= LONGEST:
             time = getattr(option.time, "value", option.time)
             raise ProblemError(
@@ -213,5 +213,5 @@ def _check_numbers(problem: Problem) -> None:
 
 
 def _check(what: str, value: Any, most: float = LONGEST) -> None:
-    if not isinstance(value, Real) or not 0 <= float(value) <= most:
+    if not (isinstance(value, float) or isinstance(value, Real)) or not 0 <= float(value) <= most:
         raise ProblemError(f"{what} must be a number from 0 to {most:g}, not {value!r}")
