@@ -2,17 +2,13 @@
 
 import argparse
 import dataclasses
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from impls.terminal import count, plural
-from impls.training import WorkloadError
 
 from ..estimate import Estimate
-from ..platforms import PlatformError
 from ..platforms.reading import HERE
-from ..records import RecordError
 from ..tuning.core_question import EQUAL, CoreSplit, platform_split, split_cores
 from ..tuning.core_split import Allocation, RateCurve
 from .mapping import add_system
@@ -75,14 +71,9 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answer; returns the exit code: 0 answered, 2 cannot be asked (a sentence says why)."""
-    try:
-        answer = _asked(options)
-    except (PlatformError, WorkloadError, RecordError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    records = answer.workload != ""
-    show(options, answer.machine, answer.machine_note, _dict(answer), _text(answer), records)
+    """Answer; returns the exit code 0. Raises as ``platform_split``."""
+    answer = _asked(options)
+    show(options, answer, _dict(answer), _text(answer))
     return 0
 
 

@@ -2,16 +2,12 @@
 
 import argparse
 import dataclasses
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from impls.terminal import plural
-from impls.training import WorkloadError
 
-from ..platforms import PlatformError
 from ..platforms.reading import HERE
-from ..records import RecordError
 from ..tuning.presampling import (
     LOSS,
     SPREAD,
@@ -78,18 +74,14 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answer; returns the exit code: 0 answered, 1 nothing fits, 2 cannot be asked (a sentence says why)."""
+    """Answer; returns the exit code: 0 answered, 1 nothing fits. Raises as ``platform_depth``."""
     try:
         answer = _asked(options)
     except NothingFits as error:
         return show_mapping(error.shortage, options.json)
-    except (PlatformError, WorkloadError, RecordError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     except ModuleNotFoundError as error:
-        print(f"error: the simulation needs {error.name}; install it with: pip install '.[suite]'", file=sys.stderr)
-        return 2
-    show(options, answer.machine, answer.machine_note, _dict(answer), _text(answer), answer.workload != "")
+        raise ValueError(f"the simulation needs {error.name}; install it with: pip install '.[suite]'") from None
+    show(options, answer, _dict(answer), _text(answer))
     return 0
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from ..fpga.explore import Choice
 from ..fpga.learner_search import LearnerPoint
 from ..fpga.points import Slice
 from ..fpga.rmm_search import LEAF_BITS, Space
-from ..platforms import Device, Platform, PlatformError, Quantity
+from ..platforms import Device, Platform, Quantity
 from .text import WIDTH, add_command
 
 ABOUT = f"""Which replay management module (RMM) and which learner are fastest on an FPGA, for a network and B?
@@ -66,15 +65,11 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answer; returns the exit code: 0 answered, 2 cannot be answered or does not fit (one sentence says why)."""
-    try:
-        question = _question(options)
-        choices = explore.explore(
-            question.network, question.space, question.slices, question.sharing, question.fill, question.mac
-        )
-    except (PlatformError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    """Answer; returns the exit code 0. PlatformError or ValueError where it cannot be answered or does not fit."""
+    question = _question(options)
+    choices = explore.explore(
+        question.network, question.space, question.slices, question.sharing, question.fill, question.mac
+    )
     print(json.dumps(to_dict(question, choices)) if options.json else text(question, choices, options.front))
     return 0
 

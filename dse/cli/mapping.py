@@ -3,13 +3,11 @@
 import argparse
 import dataclasses
 import json
-import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from impls.training import WorkloadError
 from impls.training import names as workload_names
 
 from ..mapping.answer import MappingAnswer, Shortage
@@ -17,9 +15,9 @@ from ..mapping.explain import Explanation
 from ..mapping.options import ARRANGEMENT
 from ..mapping.question import FIX, FREE, MappingQuestion, answer_question, ask, explain_choice
 from ..mapping.what_if import with_changes
-from ..platforms import PlatformError, names
+from ..platforms import names
 from ..platforms.reading import HERE, RESULTS
-from ..records import RecordError, has_benchmarks
+from ..records import has_benchmarks
 from ..solver.objectives import EPSILONS
 from .mapping_text import GOALS, beside, text
 from .text import WIDTH, add_command
@@ -102,12 +100,8 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answer; returns the exit code: 0 answered, 1 nothing fits, 2 cannot be asked (a sentence says why)."""
-    try:
-        return {"recommend": _recommend, "explain": _explain, "what-if": _what_if}[options.command](options)
-    except (PlatformError, WorkloadError, RecordError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    """Answer; returns the exit code: 0 answered, 1 nothing fits. Raises as ``recommend_mapping``."""
+    return {"recommend": _recommend, "explain": _explain, "what-if": _what_if}[options.command](options)
 
 
 def _recommend(options: argparse.Namespace) -> int:

@@ -60,24 +60,18 @@ def records_read(machine: str, results: str) -> str:
     return f"records: those of machine {machine} in {results}" if machine else f"records: none fits in {results}"
 
 
-def show(
-    options: argparse.Namespace,
-    machine: str,
-    machine_note: str,
-    as_dict: Mapping[str, Any],
-    lines: Iterable[str],
-    records: bool = True,
-) -> None:
-    """Print an answer with the records that it read, if any could be; first of all whose they are if another machine's.
+def show(options: argparse.Namespace, answer: Any, as_dict: Mapping[str, Any], lines: Iterable[str]) -> None:
+    """Print an answer about a system, its workload's records, and first of all whose they are if another machine's.
 
-    ``options`` has ``json`` and ``results``.
+    ``options`` has ``json`` and ``results``; ``answer`` has ``machine``, ``machine_note`` and ``workload``, which is ""
+    where no records could be read.
     """
     if options.json:
-        more = {"machine": machine, "machine_note": machine_note, "results": str(options.results)}
+        more = {"machine": answer.machine, "machine_note": answer.machine_note, "results": str(options.results)}
         print(json.dumps({**as_dict, **more}))
         return
-    whose = [*wrapped(machine_note, ""), ""] if machine_note else []
-    read = [f"  {records_read(machine, str(options.results))}"] if records else []
+    whose = [*wrapped(answer.machine_note, ""), ""] if answer.machine_note else []
+    read = [f"  {records_read(answer.machine, str(options.results))}"] if answer.workload else []
     print("\n".join([*whose, *lines, *read]))
 
 

@@ -7,10 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from impls.terminal import count, plural
-from impls.training import WorkloadError
 
-from ..platforms import PlatformError
-from ..records import RecordError
 from ..tuning.adapt import MEMORY, PROCESS_BYTES, PROCESSOR, WHOLE, Adaptation, adapted
 from ..tuning.learners import LearnerScaling, learner_scaling
 from ..tuning.looks import Search
@@ -71,12 +68,8 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answer; returns the exit code: 0 answered, 2 cannot be asked (a sentence says why)."""
-    try:
-        return {"adapt": _adapt, "learners": _learners}[options.command](options)
-    except (PlatformError, WorkloadError, RecordError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    """Answer; returns the exit code 0. Raises as ``recommend_mapping``."""
+    return {"adapt": _adapt, "learners": _learners}[options.command](options)
 
 
 def _adapt(options: argparse.Namespace) -> int:
@@ -97,7 +90,7 @@ def _adapt(options: argparse.Namespace) -> int:
     )
     if shown:
         print(f"\r{'':24}\r", end="", file=sys.stderr)
-    show(options, answer.machine, answer.machine_note, _adapted_dict(answer), _adapted_text(answer))
+    show(options, answer, _adapted_dict(answer), _adapted_text(answer))
     return 0
 
 
@@ -202,7 +195,7 @@ def _learners(options: argparse.Namespace) -> int:
         results=options.results,
         machine=options.machine,
     )
-    show(options, answer.machine, answer.machine_note, _scaling_dict(answer), _scaling_text(answer))
+    show(options, answer, _scaling_dict(answer), _scaling_text(answer))
     return 0
 
 

@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from impls.terminal import count, plural
 
 from .. import machines
 from ..recommend import QUESTIONS_FILE
-from ..records import RecordError, how_to_measure
+from ..records import how_to_measure
 from ..times.tree_times import Table
 from ..validation.trees import WITHIN, Held, held, questions, unmeasured, write_answers
 from .text import add_command
@@ -48,16 +47,12 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Sample questions, or compare; returns the exit code: 0 done, 2 cannot be done (a sentence says why)."""
-    try:
-        if options.draw is not None:
-            return _draw(options)
-        if options.file is None:
-            raise ValueError("name a file of answers, or draw questions with --draw 40 --seed S")
-        checked, missing = held(options.file), unmeasured(options.file)
-    except (RecordError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    """Sample questions, or compare; returns the exit code 0. RecordError or ValueError where that cannot be."""
+    if options.draw is not None:
+        return _draw(options)
+    if options.file is None:
+        raise ValueError("name a file of answers, or draw questions with --draw 40 --seed S")
+    checked, missing = held(options.file), unmeasured(options.file)
     print(json.dumps(summary(checked) | {"not_measured": missing}) if options.json else _text(checked))
     if missing and not options.json:
         print(f"{plural(missing, 'answer')} of the file not measured, and in none of these counts")
