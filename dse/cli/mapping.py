@@ -131,17 +131,13 @@ def _what_if(options: argparse.Namespace) -> int:
 
 
 def _question(options: argparse.Namespace) -> MappingQuestion:
-    return ask(
-        options.platform,
-        options.workload,
-        options.objective,
-        fix=pairs(options.fix, "--fix"),
-        exclude=options.exclude,
-        free=options.free,
-        epsilon=options.epsilon,
-        results=options.results,
-        machine=options.machine,
-    )
+    asked = {name: getattr(options, name) for name in ("objective", "exclude", "free", "epsilon")}
+    return system_of(options, fix=pairs(options.fix, "--fix"), **asked)
+
+
+def system_of(options: argparse.Namespace, **asked: Any) -> MappingQuestion:
+    """Ask about the system that the options of ``add_system`` name; keywords as in ``ask``."""
+    return ask(options.platform, options.workload, results=options.results, machine=options.machine, **asked)
 
 
 def show(answer: MappingAnswer | Shortage | Explanation, as_json: bool) -> int:

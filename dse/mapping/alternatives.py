@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..solver.infeasible import Infeasible
-from ..solver.objectives import EPSILONS, OBJECTIVES, Objective, threshold, tie_key
-from ..solver.problem import PARTS, Configuration, Problem, ProblemError
+from ..solver.objectives import EPSILONS, Objective, threshold, tie_key
+from ..solver.problem import PARTS, Configuration, Problem
 from ..solver.search import Answer, Found, solve
 from .options import Place
 
@@ -45,10 +45,8 @@ def best_placement(
     A mode's own answer may be epsilon below a best that is itself below that of all: then it is solved again with what
     is left of epsilon. ProblemError for an unknown objective, or as ``solve``.
     """
-    if objective not in OBJECTIVES:
-        raise ProblemError(f"the objective is one of {', '.join(OBJECTIVES)}, not {objective!r}")
-    epsilon = EPSILONS[objective] if epsilon is None else epsilon
     results = {place: solve(problem, objective, epsilon, alternatives) for place, problem in problems.items()}
+    epsilon = EPSILONS[objective] if epsilon is None else epsilon
     found = {place: one for place, one in results.items() if isinstance(one, Found)}
     if not found:
         return [one for one in results.values() if isinstance(one, Infeasible)]
@@ -59,13 +57,8 @@ def best_placement(
             if isinstance(again, Found):
                 found[place] = again
     good = [place for place, one in found.items() if one.value >= least]
-    order = list(problems)
-
-    def key(place: Place) -> tuple[Any, ...]:
-        one = found[place]
-        return (*tie_key(problems[place], one.choice, one.outcome)[:5], order.index(place))
-
-    place = min(good, key=key)
+    # Modes are in the order of the problems, of which min takes the first where keys are equal.
+    place = min(good, key=lambda place: tie_key(problems[place], found[place].choice, found[place].outcome)[:5])
     return Solved(place, found[place].answer, found, epsilon)
 
 
@@ -110,15 +103,8 @@ def others(result: Solved) -> list[Other]:
         key = key_of(place, one)
         if key not in seen:
             seen.add(key)
-            kept.append(
-                Other(
-                    difference(choice, (place, one)),
-                    place.arrangement,
-                    mapping_of(one),
-                    value,
-                    1 - value / result.answer.value,
-                )
-            )
+            words, cost = difference(choice, (place, one)), 1 - value / result.answer.value
+            kept.append(Other(words, place.arrangement, mapping_of(one), value, cost))
     return kept
 
 

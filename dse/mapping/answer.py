@@ -170,8 +170,8 @@ def _terms(built: Built, result: Solved, objective: Objective) -> tuple[Terms, l
         rows += [(place, one) for one in around(built.problems[place], found.choice)]
     unique = list({(place, key_of(place, one)): (place, one) for place, one in rows}.values())
     sure = spreads(list(built.problems.values()), rows[0][1])
-    found_terms = Terms([(built.problems[place], one) for place, one in unique], objective, sure)
-    return found_terms, [difference(rows[0], (place, one)) for place, one in unique]
+    terms = Terms([(built.problems[place], one) for place, one in unique], objective, sure)
+    return terms, [difference(rows[0], (place, one)) for place, one in unique]
 
 
 def _numbers(built: Built, result: Solved) -> list[str]:
@@ -179,8 +179,8 @@ def _numbers(built: Built, result: Solved) -> list[str]:
     problem, chosen = built.problems[result.place], result.answer.configuration
     numbers = [option.time.rests_on.number for option in chosen.options]
     for flow in problem.flows:
-        way = problem.ways.get((chosen.of(flow.source).device, chosen.of(flow.target).device), ())
-        numbers += [hop.rests_on.number for hop in way]
+        route = problem.ways.get((chosen.of(flow.source).device, chosen.of(flow.target).device), ())
+        numbers += [hop.rests_on.number for hop in route]
     return [number for number in dict.fromkeys(numbers) if number in built.evidence]
 
 
@@ -234,14 +234,13 @@ def _notes(built: Built, result: Solved) -> list[str]:
 def _shortage(built: Built, results: Sequence[Infeasible]) -> Shortage:
     repairs: list[Mapping[str, tuple[float, float]]] = []
     links: set[tuple[str, str]] = set()
-    for one in results:
-        for repair in one.repairs:
-            repairs += [repair.budgets] if repair.budgets else []
-            links |= set(repair.ways)
+    for missing in (repair for result in results for repair in result.repairs):
+        repairs += [missing.budgets] if missing.budgets else []
+        links |= set(missing.ways)
     unique: dict[tuple[str, ...], Mapping[str, tuple[float, float]]] = {}
-    for found in sorted(repairs, key=lambda repair: (len(repair), _excess(repair))):
-        if not any(set(names) <= set(found) for names in unique):  # of the same budgets, the least that would do
-            unique[tuple(found)] = found
+    for repair in sorted(repairs, key=lambda repair: (len(repair), _excess(repair))):
+        if not any(set(names) <= set(repair) for names in unique):  # of the same budgets, the least that would do
+            unique[tuple(repair)] = repair
     return Shortage(built.parts.platform.name, built.parts.workload.name, tuple(unique.values()), tuple(sorted(links)))
 
 

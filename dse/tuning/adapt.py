@@ -12,15 +12,11 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-from impls.training import Workload
 
 from ..estimate import Estimate, Evidence
 from ..mapping.build import build
-from ..mapping.question import BATCHES, MappingQuestion, ask
+from ..mapping.question import BATCHES, MappingQuestion
 from ..platforms import Platform
-from ..platforms.reading import RESULTS
 from ..solver.problem import Configuration, Problem, ProblemError
 from ..solver.search import Found, solve
 from ..solver.throughput import Outcome, outcome
@@ -97,26 +93,21 @@ class Adaptation:
 
 
 def adapted(
-    platform: str | Path | Platform,
-    workload: str | Path | Workload,
+    question: MappingQuestion,
     memory_bytes: float | None = None,
     cpu_percent: float = WHOLE,
-    *,
-    results: str | Path = RESULTS,
     tell: Callable[[int], None] = lambda batch: None,
-    machine: str | None = None,
 ) -> Adaptation:
-    """Search samplers and batch, each by its own rate, and compare with the best pair.
+    """Search samplers and batch of a system, each by its own rate, and compare with the best pair.
 
     ``memory_bytes``: the cap on the host's memory, by default what the platform states. ``tell`` is called with each
-    batch before its mappings are searched; ``machine`` is as in ``recommend_mapping``. ProblemError for caps outside
-    any sense, or below what one sampler takes; PlatformError, WorkloadError or RecordError as in ``recommend_mapping``.
+    batch before its mappings are searched. ProblemError for caps outside any sense, or below what one sampler takes;
+    RecordError as in ``recommend_mapping``.
     """
     if not 0 < cpu_percent <= WHOLE:
         raise ProblemError(f"the cap on the processor is a percentage above 0 and up to 100, not {cpu_percent:g}")
     if memory_bytes is not None and not memory_bytes > 0:
         raise ProblemError(f"the cap on memory must be above 0 GB, not {memory_bytes / 1e9:g}")
-    question = ask(platform, workload, results=results, machine=machine)
     caps, batches = list(_caps(question, memory_bytes, cpu_percent)), _batches(question)
     samplers = tuple(range(1, _parts(question, 1, batches[0]).cores + 1))
     rates = _replayed(question, samplers, batches, caps, tell)
