@@ -77,10 +77,10 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _dict(given: CoreSplit) -> dict[str, Any]:
-    """Plain values, for JSON."""
-    plain = dataclasses.asdict(given) | {"hz_beside": given.hz_beside}
-    for side, curve in (("f_a", given.f_a), ("f_l", given.f_l)):
+def _dict(answer: CoreSplit) -> dict[str, Any]:
+    """Give plain values, for JSON."""
+    plain = dataclasses.asdict(answer) | {"hz_beside": answer.hz_beside}
+    for side, curve in (("f_a", answer.f_a), ("f_l", answer.f_l)):
         plain[side]["rates"] = {x: with_ends("hz", rate) | {"source": rate.source} for x, rate in curve.rates.items()}
     return plain
 
@@ -90,15 +90,10 @@ def _asked(options: argparse.Namespace) -> CoreSplit:
     if not any(own.values()):
         if not options.workload:
             raise ValueError(f"name a --workload, or give curves of your own: {EXAMPLE}")
-        return platform_split(
-            options.platform or HERE,
-            options.workload,
-            options.cores,
-            options.update_interval,
-            options.reserved,
-            results=options.results,
-            machine=options.machine,
-        )
+        asked = {
+            name: getattr(options, name) for name in ("cores", "update_interval", "reserved", "results", "machine")
+        }
+        return platform_split(options.platform or HERE, options.workload, **asked)
     for flag in ("workload", "platform", "machine"):
         if getattr(options, flag):
             raise ValueError(f"--{flag} has curves of its own; leave it out, or --actors and --learners")

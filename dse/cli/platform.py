@@ -35,7 +35,7 @@ from ..platforms.reading import HERE, RESULTS, here, path_of, read
 from ..platforms.writing import to_toml
 from ..times import estimates
 from ..times.estimates import Asked, Row
-from .text import add_command, rounded, wrapped
+from .text import add_command, aligned, rounded, wrapped
 
 WIDTH = 120
 WORKLOAD = "hopper_ddpg"  # that estimates are for unless another one is named
@@ -89,7 +89,7 @@ def _list(options: argparse.Namespace) -> int:
         rows.append(_row(HERE, load(HERE, options.results)))
     else:
         rows.append([HERE, "", "this machine; not probed yet: python -m dse platform probe"])
-    print("\n".join(_aligned([["name", "devices", ""], *rows])))
+    print("\n".join(aligned([["name", "devices", ""], *rows])))
     return 0
 
 
@@ -222,7 +222,7 @@ def _diff(options: argparse.Namespace) -> int:
         shown = [
             [path, *(" ".join(_value(leaf)).strip() if leaf else "" for leaf in pair), why] for path, *pair, why in rows
         ]
-        print("\n".join(_aligned([["key", options.a, options.b, ""], *shown])))
+        print("\n".join(aligned([["key", options.a, options.b, ""], *shown])))
     else:
         print("no key differs")
     return 0
@@ -240,11 +240,6 @@ def _difference(first: Leaf | None, second: Leaf | None) -> str:
     if before.agrees(after):
         return "within the spread"
     return f"x {after.value / before.value:.3g}" if before.value else "differs"
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _probe(options: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 import argparse
 import json
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from impls.terminal import COMMAND
@@ -48,6 +48,17 @@ def interval(value: float, low: float, high: float) -> str:
     """Write a number with its interval, if it has one that shows."""
     middle, *ends = (rounded(one, low, high) for one in (value, low, high))
     return middle if ends == [middle, middle] else f"{middle} [{', '.join(ends)}]"
+
+
+def aligned(rows: Sequence[Sequence[str]], indent: str = "", right: int | None = None) -> Iterator[str]:
+    """Lay out columns as wide as their widest cell, one of them flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if column == right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield f"{indent}{'  '.join(cells)}".rstrip()
 
 
 def with_ends(unit: str, estimate: Estimate) -> dict[str, float]:

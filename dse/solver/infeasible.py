@@ -73,10 +73,8 @@ def infeasible(space: Space) -> Infeasible:
     descend(space, roots(space, np.arange(space.settings.shape[1])), judge)
     smallest = [limits for limits in found if not any(other < limits for other in found)]
     repairs = [_repair(space, limits, found[limits]) for limits in smallest]
-    return Infeasible(
-        tuple(sorted(repairs, key=lambda repair: (len(repair.budgets) + len(repair.ways), str(repair)))),
-        space.raw,
-    )
+    repairs.sort(key=lambda repair: (len(repair.budgets) + len(repair.ways), str(repair)))
+    return Infeasible(tuple(repairs), space.raw)
 
 
 def _keys(space: Space, need: Reals) -> Reals:

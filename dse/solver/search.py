@@ -222,11 +222,7 @@ def _answer(space: Space, chosen: Configuration) -> Answer:
 
 
 def _next(
-    space: Space,
-    start: Integers,
-    epsilon: float,
-    near: tuple[Configuration, ...] = (),
-    without: Integers | None = None,
+    space: Space, start: Integers, epsilon: float, near: tuple[Configuration, ...] = (), without: Integers | None = None
 ) -> Answer | None:
     """The answer among all rows but one, and some more configurations."""
     others = [_answer(space, one) for one in near]

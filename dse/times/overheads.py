@@ -67,10 +67,8 @@ def overheads(
     own = math.exp(floor)
     cold, cold_factor = _middle([one.cold_seconds for one in chosen], own)
     rest, rest_factor = _middle([one.rest for one in chosen], own)
-    fixed, insert = (
-        sum(values) / len(chosen)
-        for values in zip(*((one.rest_seconds, one.insert_seconds) for one in chosen), strict=True)
-    )
+    fixed = sum(one.rest_seconds for one in chosen) / len(chosen)
+    insert = sum(one.insert_seconds for one in chosen) / len(chosen)
     description = "whole serial loops less the sum of their parts, as the command share of benchmarks times them"
     return Overheads(cold, cold_factor, rest, rest_factor, fixed, insert, description)
 

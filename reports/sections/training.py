@@ -156,17 +156,9 @@ def _share(
     step = learning.seconds + interval * actor.seconds
     unstable = "unstable" in (actor.status, learning.status, tree.status)
     ratio = tree.seconds / step
-    return Share(
-        workload,
-        tree.contestant,
-        1e6 * step,
-        1e6 * tree.seconds,
-        ratio,
-        min(low, ratio),
-        max(high, ratio),
-        unstable,
-        1e6 * whole.seconds if whole and tree.contestant == OURS else None,
-    )
+    ends = min(low, ratio), max(high, ratio)
+    whole_us = 1e6 * whole.seconds if whole and tree.contestant == OURS else None
+    return Share(workload, tree.contestant, 1e6 * step, 1e6 * tree.seconds, ratio, *ends, unstable, whole_us)
 
 
 def share_table(measurements: Sequence[Measurement]) -> str:
