@@ -51,13 +51,8 @@ def curve(text: str) -> dict[int, float]:
 
 def add_to(commands: Any) -> None:
     """Add ``cores`` to the commands of a parser."""
-    parser = add_command(
-        commands,
-        "cores",
-        "how many cores to actors and how many to learners",
-        ABOUT,
-        "cores --platform u200 --workload hopper_ddpg --update-interval 16 --reserved 1",
-    )
+    example = "cores --platform u200 --workload hopper_ddpg --update-interval 16 --reserved 1"
+    parser = add_command(commands, "cores", "how many cores to actors and how many to learners", ABOUT, example)
     add_system(parser, is_required=False, default=HERE)
     parser.add_argument("--actors", type=curve, metavar="X:HZ,...", help="environment steps a second on x cores")
     parser.add_argument("--learners", type=curve, metavar="X:HZ,...", help="gradient steps a second on x cores")

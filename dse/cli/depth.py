@@ -53,13 +53,8 @@ def add_to(commands: Any) -> None:
     for name, words in OWN.items():
         parser.add_argument(f"--{name}-us", type=float, metavar="US", help=words)
     parser.add_argument("--together", action="store_true", help="all of your own times on one engine")
-    parser.add_argument(
-        "--spread",
-        type=float,
-        default=presampling.SPREAD,
-        metavar="CV",
-        help="of times that vary; 0: none do (default: %(default)g)",
-    )
+    varying = "of times that vary; 0: none do (default: %(default)g)"
+    parser.add_argument("--spread", type=float, default=presampling.SPREAD, metavar="CV", help=varying)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -115,17 +110,16 @@ def _dict(answer: DepthAnswer) -> dict[str, Any]:
 
 def _losses(answer: DepthAnswer, at: int) -> dict[str, Any]:
     """Give the shares of the most steps a second that are lost at a D: by the bound, and simulated with intervals."""
+
+    def lost(hz: float) -> float:
+        return 1 - hz / answer.most_hz
+
     point = next(one for one in answer.points if one.depth == at)
     simulated = [
-        {
-            "cv": enough.cv,
-            "loss": 1 - rate.value / answer.most_hz,
-            "high": 1 - rate.low / answer.most_hz,
-            "low": 1 - rate.high / answer.most_hz,
-        }
+        {"cv": enough.cv, "loss": lost(rate.value), "high": lost(rate.low), "low": lost(rate.high)}
         for enough, rate in zip(answer.simulated, point.simulated, strict=True)
     ]
-    return {"bound": 1 - point.bound_hz / answer.most_hz, "simulated": simulated}
+    return {"bound": lost(point.bound_hz), "simulated": simulated}
 
 
 def _text(answer: DepthAnswer) -> Iterator[str]:

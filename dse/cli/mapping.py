@@ -68,11 +68,8 @@ def add_system(parser: argparse.ArgumentParser, is_required: bool, default: str 
     )
     parser.add_argument("--workload", required=is_required, metavar="NAME", help="a workload's name or file")
     shown = "`python -m benchmarks list` shows them" if has_benchmarks() else "folders of results are named so"
-    parser.add_argument(
-        "--machine",
-        metavar="KEY",
-        help=f"key of another machine with records; {shown} (default: this machine, or the nearest with records)",
-    )
+    another = f"key of another machine with records; {shown} (default: this machine, or the nearest with records)"
+    parser.add_argument("--machine", metavar="KEY", help=another)
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: %(default)s")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
@@ -89,14 +86,9 @@ def add_to(commands: Any) -> None:
         commands, "what-if", summary, f"{about}\n\n{ABOUT}", f"what-if {system} --set cpu-fpga.beta_gb_per_s=1"
     )
     add_question(parser)
-    parser.add_argument(
-        "--set",
-        dest="changes",
-        action="append",
-        required=True,
-        metavar="DEVICE.KEY=VALUE",
-        help="as in platform files: gpu.memory_gb=24, cpu.cores=8, cpu-gpu.beta_gb_per_s=50; may be repeated",
-    )
+    keys = "as in platform files: gpu.memory_gb=24, cpu.cores=8, cpu-gpu.beta_gb_per_s=50; may be repeated"
+    change: dict[str, Any] = {"dest": "changes", "action": "append", "required": True, "metavar": "DEVICE.KEY=VALUE"}
+    parser.add_argument("--set", **change, help=keys)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -131,13 +123,14 @@ def _what_if(options: argparse.Namespace) -> int:
 
 
 def _question(options: argparse.Namespace) -> MappingQuestion:
+    fix = pairs(options.fix, "--fix")
     asked = {name: getattr(options, name) for name in ("objective", "exclude", "free", "epsilon")}
-    return system_of(options, fix=pairs(options.fix, "--fix"), **asked)
+    return dataclasses.replace(system_of(options), fix=fix, **asked)
 
 
-def system_of(options: argparse.Namespace, **asked: Any) -> MappingQuestion:
-    """Ask about the system that the options of ``add_system`` name; keywords as in ``ask``."""
-    return ask(options.platform, options.workload, results=options.results, machine=options.machine, **asked)
+def system_of(options: argparse.Namespace) -> MappingQuestion:
+    """Ask about the system that the options of ``add_system`` name."""
+    return ask(options.platform, options.workload, results=options.results, machine=options.machine)
 
 
 def show(answer: MappingAnswer | Shortage | Explanation, as_json: bool) -> int:

@@ -13,6 +13,12 @@ from . import mapping
 from .text import add_command
 from .tree_text import text
 
+ABOUT = f"""Which mapping of a workload is the best on a platform; or which tree for N leaves and batches of B?
+
+{mapping.ABOUT}
+
+Without a workload, --capacity and --batch ask which implementation of a tree, which K and how many threads:
+a step samples B leaves once and updates B leaves R times, answered from the records in results/."""
 NUMBERS = {"capacity": None, "batch": None, "updates_per_sample": 1.0, "threads": None}
 TREE = {**NUMBERS, "dtype": "float32", "distribution": "uniform"}
 MAPPING: dict[str, Any] = {"objective": "ratio", "fix": [], "exclude": [], "free": [], "epsilon": None}
@@ -21,16 +27,8 @@ MAPPING: dict[str, Any] = {"objective": "ratio", "fix": [], "exclude": [], "free
 
 def add_to(commands: Any) -> None:
     """Add ``recommend`` to the commands of a parser."""
-    ask = add_command(
-        commands,
-        "recommend",
-        "which mapping for a platform and a workload, or which tree for N and B",
-        f"Which mapping of a workload is the best on a platform; or which tree for N leaves and batches of B?\n\n"
-        f"{mapping.ABOUT}\n\n"
-        "Without a workload, --capacity and --batch ask which implementation of a tree, which K and how many threads:\n"
-        "a step samples B leaves once and updates B leaves R times, answered from the records in results/.",
-        "recommend --platform u200 --workload hopper_ddpg",
-    )
+    summary = "which mapping for a platform and a workload, or which tree for N and B"
+    ask = add_command(commands, "recommend", summary, ABOUT, "recommend --platform u200 --workload hopper_ddpg")
     mapping.add_question(ask, needs_platform=False)
     ask.add_argument("--capacity", type=count, metavar="N", help="leaves of a tree")
     ask.add_argument("--batch", type=count, metavar="B", help="elements of a call of a tree")

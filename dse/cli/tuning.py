@@ -86,22 +86,12 @@ def _adapt(options: argparse.Namespace) -> int:
 
 def _adapted_dict(answer: Adaptation) -> dict[str, Any]:
     """Give plain values, for JSON."""
-    return {
-        "platform": answer.platform,
-        "workload": answer.workload,
-        "caps": answer.caps,
-        **{
-            name: dataclasses.asdict(search) | {"values": values, "source": source}
-            for name, search, values, source in _searches(answer)
-        },
-        "pair": answer.pair,
-        "pair_records_hz": answer.rates.records_hz(*answer.pair),
-        "best": answer.best,
-        "best_records_hz": answer.rates.records_hz(*answer.best),
-        "loss": answer.loss,
-        "pairs": answer.tried,
-        "left_out": answer.left_out,
-    }
+    plain: dict[str, Any] = {name: getattr(answer, name) for name in ("platform", "workload", "caps")}
+    for name, search, values, source in _searches(answer):
+        plain[name] = dataclasses.asdict(search) | {"values": values, "source": source}
+    for name, pair in (("pair", answer.pair), ("best", answer.best)):
+        plain |= {name: pair, f"{name}_records_hz": answer.rates.records_hz(*pair)}
+    return plain | {"loss": answer.loss, "pairs": answer.tried, "left_out": answer.left_out}
 
 
 def _searches(answer: Adaptation) -> Iterator[tuple[str, Search, tuple[int, ...], Mapping[int, str]]]:

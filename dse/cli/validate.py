@@ -29,13 +29,8 @@ after it."""
 
 def add_to(commands: Any) -> None:
     """Add ``validate`` to the commands of a parser."""
-    parser = add_command(
-        commands,
-        "validate",
-        "how far off answers about trees were, when measured",
-        ABOUT,
-        "validate --draw 40 --seed 7",
-    )
+    summary = "how far off answers about trees were, when measured"
+    parser = add_command(commands, "validate", summary, ABOUT, "validate --draw 40 --seed 7")
     parser.add_argument("file", nargs="?", type=Path, help="of answers, as --draw wrote it")
     parser.add_argument("--draw", type=count, metavar="COUNT", help="sample so many questions and answer them")
     parser.add_argument("--seed", type=int, help="of the questions")

@@ -85,6 +85,12 @@ class MappingQuestion:
         """Key of the machine whose records are read; "" where none are."""
         return next((table.machine_key for table in self.tables if table), "")
 
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """The names of platform and workload, and whose records are read: fields that every answer has."""
+        whose = {"machine": self.machine, "machine_note": self.machine_note}
+        return {"platform": self.platform.name, "workload": self.workload.name, **whose}
+
     def parts(self, workload: Workload | None = None) -> Parts:
         """What each part takes, of another shape of the workload if one is given."""
         return Parts(self.platform, workload or self.workload, *self.tables, self.fix, self.called)

@@ -37,11 +37,11 @@ def ways(parts: Parts, devices: Sequence[Device], process: str = "") -> dict[tup
     for source, target in itertools.permutations((device.name for device in devices), 2):
         _, links = parts.platform.way(source, target, parts.batch * parts.transition_bytes)
         if links:
-            routes[source, target] = tuple(_hops(parts, source, links, process))
+            routes[source, target] = tuple(_hops(source, links, process))
     return routes
 
 
-def _hops(parts: Parts, start: str, links: Sequence[Link], process: str) -> Iterator[Hop]:
+def _hops(start: str, links: Sequence[Link], process: str) -> Iterator[Hop]:
     for link in links:
         back = link.source != start
         end = link.source if back else link.target

@@ -102,15 +102,8 @@ def fit_of(skew: str, leaf_bits: int) -> Fit:
     beyond = float(chi2.isf(LEVEL, freedom)) - freedom  # of what is expected where nothing differs
     distance = float(((chances - wanted)[wanted > 0] ** 2 / wanted[wanted > 0]).sum())
     gone = (kept == 0) & (leaves > 0)
-    return Fit(
-        skew,
-        leaf_bits,
-        fraction_bits,
-        float(chi2.sf(statistic, seen.size - 1)),
-        int(gone.sum()),
-        float(wanted[gone].sum()),
-        beyond / distance if distance else math.inf,
-    )
+    p_value, needed = float(chi2.sf(statistic, seen.size - 1)), beyond / distance if distance else math.inf
+    return Fit(skew, leaf_bits, fraction_bits, p_value, int(gone.sum()), float(wanted[gone].sum()), needed)
 
 
 def _pooled(values: Reals, expected: Reals) -> Reals:

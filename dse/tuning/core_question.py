@@ -192,10 +192,7 @@ def platform_split(
         split,
         sources=(*sources, *split.sources),
         slowdown=(slowdown[0], slowdown[1]),
-        platform=asked.platform.name,
-        workload=asked.workload.name,
         batch=parts.batch,
         cores_there=own if wanted - reserved > own else None,
-        machine=asked.machine,
-        machine_note=asked.machine_note,
+        **asked.provenance,
     )

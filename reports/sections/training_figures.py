@@ -151,19 +151,16 @@ def _ring_split(axes: Axes, lines: Sequence[pd.DataFrame], cores: int) -> None:
     """Draw rings around the rates of actors and learners (environment steps a second) on the cores chosen for them."""
     if any(line.empty for line in lines) or sum(line["threads"].min() for line in lines) > cores:
         return
-    f_a, f_l = (
-        RateCurve(
-            str(line["part"].iloc[0]),
-            {
-                row.threads: Estimate(row.ns, row.low_ns, row.high_ns, Evidence(row.part, row.source))
-                for row in line.itertuples()
-            },
-        )
-        for line in lines
-    )
+    f_a, f_l = map(_rate_curve, lines)
     chosen = allocate(f_a, f_l, 1, cores)
     for count, curve in ((chosen.actors, f_a), (chosen.learners, f_l)):
         style.ring(axes, count, curve.rates[count].value)
+
+
+def _rate_curve(line: pd.DataFrame) -> RateCurve:
+    rows = list(line.itertuples())
+    rates = {row.threads: Estimate(row.ns, row.low_ns, row.high_ns, Evidence(row.part, row.source)) for row in rows}
+    return RateCurve(str(rows[0].part), rates)
 
 
 @style.styled
