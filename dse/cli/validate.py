@@ -87,10 +87,10 @@ def summary(checked: Sequence[Held]) -> dict[str, Any]:
 
 def _row(one: Held) -> dict[str, Any]:
     plain = one.choice.to_dict()
-    told = {"configuration": plain["configuration"], "told_seconds": plain["seconds"]}
+    answered = {"configuration": plain["configuration"], "told_seconds": plain["seconds"]}
     ends = {name: plain[name] for name in ("low_seconds", "high_seconds")}
     more = {name: getattr(one, name) for name in ("inside", "measured_seconds", "factor", "covered")}
-    return {"question": dataclasses.asdict(one.question), **told, **ends, **more}
+    return {"question": dataclasses.asdict(one.question), **answered, **ends, **more}
 
 
 def _text(checked: Sequence[Held]) -> str:

@@ -47,19 +47,19 @@ def best_placement(
     """
     results = {place: solve(problem, objective, epsilon, alternatives) for place, problem in problems.items()}
     epsilon = EPSILONS[objective] if epsilon is None else epsilon
-    found = {place: one for place, one in results.items() if isinstance(one, Found)}
-    if not found:
+    solved = {place: one for place, one in results.items() if isinstance(one, Found)}
+    if not solved:
         return [one for one in results.values() if isinstance(one, Infeasible)]
-    least = threshold(max(one.best for one in found.values()), epsilon)
-    for place, one in found.items():
+    least = threshold(max(one.best for one in solved.values()), epsilon)
+    for place, one in solved.items():
         if one.value < least <= one.best:
             again = solve(problems[place], objective, max(0.0, 1 - least / one.best), alternatives)
             if isinstance(again, Found):
-                found[place] = again
-    good = [place for place, one in found.items() if one.value >= least]
+                solved[place] = again
+    good = [place for place, one in solved.items() if one.value >= least]
     # Modes are in the order of the problems, of which min takes the first where keys are equal.
-    place = min(good, key=lambda place: tie_key(problems[place], found[place].choice, found[place].outcome)[:5])
-    return Solved(place, found[place].answer, found, epsilon)
+    place = min(good, key=lambda place: tie_key(problems[place], solved[place].choice, solved[place].outcome)[:5])
+    return Solved(place, solved[place].answer, solved, epsilon)
 
 
 def difference(chosen: tuple[Place, Configuration], other: tuple[Place, Configuration]) -> str:
@@ -92,8 +92,8 @@ def others(result: Solved) -> list[Other]:
     """The alternatives, best first: the best of each other mapping and execution mode, and the runner-up."""
     rows = [
         (one.value, place, one.configuration)
-        for place, found in result.found.items()
-        for one in (found.answer, *found.ties, found.runner_up, found.elsewhere)
+        for place, solved in result.found.items()
+        for one in (solved.answer, *solved.ties, solved.runner_up, solved.elsewhere)
         if one
     ]
     choice = (result.place, result.answer.configuration)
@@ -108,10 +108,10 @@ def others(result: Solved) -> list[Other]:
     return kept
 
 
-def by_mapping(found: Sequence[Other], least: float) -> list[Other]:
+def by_mapping(others: Sequence[Other], least: float) -> list[Other]:
     """The best of each arrangement on each mapping of parts to devices, as long as it is as good as the best."""
     kept: dict[tuple[Any, ...], Other] = {}
-    for other in found:
+    for other in others:
         if other.value >= least:
             kept.setdefault((other.arrangement, *other.mapping.items()), other)
     return list(kept.values())

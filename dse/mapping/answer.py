@@ -101,7 +101,7 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
     parts = built.parts
     if not isinstance(result, Solved):
         return _shortage(built, result)
-    chosen, given = result.answer.configuration, result.answer.outcome
+    chosen, outcome = result.answer.configuration, result.answer.outcome
     beside = others(result)
     terms, names = _terms(built, result, objective)
     low, high = terms.interval(0)
@@ -124,13 +124,13 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         value=result.answer.value,
         low=min(low, result.answer.value),
         high=max(high, result.answer.value),
-        hz=given.hz,
-        actor_hz=given.actor_hz,
-        bottleneck=_bottleneck(chosen, objective, bottleneck(objective, given)),
+        hz=outcome.hz,
+        actor_hz=outcome.actor_hz,
+        bottleneck=_bottleneck(chosen, objective, bottleneck(objective, outcome)),
         bound=bound,
         distance=1 - result.answer.value / bound,
         learner_hz=max(one.learner_hz for one in result.found.values()),
-        watts=given.watts,
+        watts=outcome.watts,
         ties=tuple(by_mapping(beside, threshold(result.best, result.epsilon))),
         runner_up=beside[0] if beside else None,
         elsewhere=next((other for other in beside if other.mapping != mapping_of(chosen)), None),
@@ -164,10 +164,10 @@ def _bottleneck(chosen: Configuration, objective: Objective, engine: str) -> str
 def _terms(built: Built, result: Solved, objective: Objective) -> tuple[Terms, list[str]]:
     """The choice first, then every configuration a changed number might put in its place."""
     rows = [(result.place, result.answer.configuration)]
-    for place, found in result.found.items():
-        answers = [found.answer, *found.ties, *(one for one in (found.runner_up, found.elsewhere) if one)]
+    for place, solved in result.found.items():
+        answers = [solved.answer, *solved.ties, *(one for one in (solved.runner_up, solved.elsewhere) if one)]
         rows += [(place, one.configuration) for one in answers]
-        rows += [(place, one) for one in around(built.problems[place], found.choice)]
+        rows += [(place, one) for one in around(built.problems[place], solved.choice)]
     unique = list({(place, key_of(place, one)): (place, one) for place, one in rows}.values())
     sure = spreads(list(built.problems.values()), rows[0][1])
     terms = Terms([(built.problems[place], one) for place, one in unique], objective, sure)

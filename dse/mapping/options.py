@@ -82,11 +82,6 @@ class OptionBuilder:
         """The engine that does everything in turns; "" where parts run at the same time."""
         return {"serial": f"{self.cpu}.main", "apart": f"{self.cpu}.loop"}.get(self.place, "")
 
-    @property
-    def reachable(self) -> list[Device]:
-        """Devices for replay: a serial loop drives a GPU's learner, but its replay is the processor's."""
-        return [device for device in self.devices if self.place != "serial" or device.name == self.cpu]
-
     def build(self) -> "OptionBuilder":
         """Returns the builder itself, with all options."""
         self._actors()
@@ -156,9 +151,10 @@ class OptionBuilder:
         self.add(option, learner.details)
 
     def _replay(self) -> None:
-        """Adds sum trees and storage."""
+        """Adds sum trees and storage. A serial loop drives a GPU's learner, but its replay is the processor's."""
         own = self.place.in_turns or self.place.replaying > 0  # cores for what the processor does
-        devices = [device for device in self.reachable if own or device.kind != "cpu"]
+        reachable = [device for device in self.devices if self.place != "serial" or device.name == self.cpu]
+        devices = [device for device in reachable if own or device.kind != "cpu"]
         most = max(self.place.replaying, 1)  # in turns one: the cores of that process are those its learner asks for
         fitting = {
             device.name: [tree for tree in self.trees_on(device, self.place.in_turns) if tree.threads <= most]

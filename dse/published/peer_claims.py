@@ -34,21 +34,21 @@ def is_ours(implementation: str) -> bool:
     return implementation in impls.names()
 
 
-def one_run(found: Sequence[Measurement], primitive: str = PEER) -> list[Measurement]:
+def one_run(records: Sequence[Measurement], primitive: str = PEER) -> list[Measurement]:
     """Select the records of other libraries that one run made, the one with most of them; of equals, the latest.
 
     Times of two runs may differ by the hour alone, so only those of one are divided by each other.
     """
     runs: dict[tuple[str | None, str], list[Measurement]] = defaultdict(list)
-    for record in found:
+    for record in records:
         if record.primitive.startswith(primitive):
             runs[record.commit, record.command].append(record)
     return max(runs.values(), key=lambda run: (len(run), max(record.utc for record in run)), default=[])
 
 
-def verdicts(found: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
+def verdicts(records: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
     """Judge the claims of section VI-D about tianshou and RLlib."""
-    run = one_run(found)
+    run = one_run(records)
     floor = stats.noise_floor(twins(run, PEER))
     return [
         _about_four_times_tianshou(run, floor),

@@ -22,9 +22,9 @@ INNER_KS = 3  # fewer fanouts have no inside
 LINEAR_SLOPE = 0.9  # of ln(time) over ln(N), from which growth counts as linear
 
 
-def verdicts(found: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
+def verdicts(records: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
     """Judge all claims of sections IV-C, VI-D and VI-G that samples and updates of a sum tree can answer."""
-    timed = [record for record in found if record.median_seconds is not None]
+    timed = [record for record in records if record.median_seconds is not None]
     floor = stats.noise_floor(twins(timed))
     trees = [record for record in timed if record.primitive == "sum_tree"]
     return [

@@ -217,8 +217,8 @@ def _possible(space: Space, rows: Integers, without: Integers | None) -> Boolean
 
 
 def _answer(space: Space, chosen: Configuration) -> Answer:
-    given = outcome(space.problem, chosen)
-    return Answer(chosen, given, value(space.objective, given))
+    result = outcome(space.problem, chosen)
+    return Answer(chosen, result, value(space.objective, result))
 
 
 def _next(

@@ -56,14 +56,14 @@ def overheads(
         if record.primitive == "serial_step" and record.contestant in ours and record.low_seconds:
             key = str(record.options.get("identity"))
             loops.setdefault(key, {})[f"{record.contestant} {record.op}"] = record
-    found = {}
+    beyond = {}
     for key, steps in loops.items():
         parts = {"loop step", "actor step", "numba tree"}
         if parts <= set(steps) and (pair := _beyond(alone(key), steps)):
-            found[key] = pair
-    if not found:
+            beyond[key] = pair
+    if not beyond:
         return None
-    chosen = [found[profiled]] if profiled in found else list(found.values())
+    chosen = [beyond[profiled]] if profiled in beyond else list(beyond.values())
     own = math.exp(floor)
     cold, cold_factor = _middle([one.cold_seconds for one in chosen], own)
     rest, rest_factor = _middle([one.rest for one in chosen], own)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ..estimate import Estimate, Evidence
 from ..mapping.build import build
-from ..mapping.question import BATCHES, MappingQuestion
+from ..mapping.question import BATCHES, MappingQuestion, measured_batches
 from ..platforms import Platform
 from ..solver.problem import Configuration, Problem, ProblemError
 from ..solver.search import Found, solve
@@ -108,19 +108,19 @@ def adapted(
         raise ProblemError(f"the cap on the processor is a percentage above 0 and up to 100, not {cpu_percent:g}")
     if memory_bytes is not None and not memory_bytes > 0:
         raise ProblemError(f"the cap on memory must be above 0 GB, not {memory_bytes / 1e9:g}")
-    caps, batches = list(_caps(question, memory_bytes, cpu_percent)), _batches(question)
+    caps, batches = list(_caps(question, memory_bytes, cpu_percent)), tuple(measured_batches(question) or BATCHES)
     samplers = tuple(range(1, _parts(question, 1, batches[0]).cores + 1))
     rates = _replayed(question, samplers, batches, caps, tell)
     task, platform_name = question.workload, question.platform.name
-    found = adapt(samplers, batches, rates.sampling_hz, rates.frames_hz, caps)
+    searches = adapt(samplers, batches, rates.sampling_hz, rates.frames_hz, caps)
     best = joint(samplers, batches, rates.records_hz, caps)
     if not rates.records_hz(*best):
         raise ProblemError(f"{task.name} does not fit {platform_name} with actors in processes of their own")
     tried = sum(all(cap.uses(x, batch) <= cap.most for cap in caps) for x in samplers for batch in batches)
     most = {cap.name: cap.most for cap in caps}
-    pair = found.samplers.best, found.batch.best
+    pair = searches.samplers.best, searches.batch.best
     return Adaptation(
-        *(platform_name, task.name, samplers, batches, most, rates, found, pair, best, tried),
+        *(platform_name, task.name, samplers, batches, most, rates, searches, pair, best, tried),
         left_out=fixed_designs(question.platform),
         machine=question.machine,
         machine_note=question.machine_note,
@@ -137,13 +137,6 @@ def _parts(question: MappingQuestion, samplers: int, batch: int) -> Parts:
     actors = dataclasses.replace(question.workload.actors, count=samplers)
     learner = dataclasses.replace(question.workload.learner, batch=batch)
     return question.parts(dataclasses.replace(question.workload, actors=actors, learner=learner))
-
-
-def _batches(question: MappingQuestion) -> tuple[int, ...]:
-    """List powers of two; of a machine with records, those within what was measured."""
-    own, _ = question.tables
-    sizes = {batch for _, batch in own.alone("learner step")} if own else set()
-    return tuple(one for one in BATCHES if not sizes or min(sizes) <= one <= max(sizes))
 
 
 def _caps(question: MappingQuestion, memory_bytes: float | None, cpu_percent: float) -> Iterator[Cap]:
@@ -217,12 +210,12 @@ def _row(
 
 def _fastest(problems: Sequence[Problem], acting: Mapping[int, Estimate], samplers: int) -> _Chosen | None:
     """Find the mapping on which the learner could take the most steps, of equal ones that with the most steps."""
-    found = []
+    solved = []
     for problem in problems:
         if samplers <= len(problem.options["actors"]):
             option = dataclasses.replace(problem.options["actors"][samplers - 1], time=acting[samplers])
             one = problem.having("actors", option)
             answer = solve(one, "training", 0.0, alternatives=False)
             if isinstance(answer, Found):
-                found.append((problem, answer.choice, answer.outcome))
-    return max(found, key=lambda one: (one[2].training_hz, one[2].hz)) if found else None
+                solved.append((problem, answer.choice, answer.outcome))
+    return max(solved, key=lambda one: (one[2].training_hz, one[2].hz)) if solved else None

@@ -104,10 +104,6 @@ def _recommended(material: Material) -> str:
     return "".join(f"<pre>{safe(text(answer(times, question)))}</pre>\n" for question in asked)
 
 
-def _figures(material: Material) -> str:
-    return material.pictures(CHARTS) + paragraphs(material.missing(CHARTS))
-
-
 def _model(material: Material) -> str:
     errors, parts = [], {}
     for op in OPS:
@@ -173,7 +169,7 @@ def _untimed(material: Material) -> str:
 SECTIONS = (
     Section(10, "What was measured", _measured),
     Section(20, "What to choose", _recommended),
-    Section(30, "Figures", _figures),
+    Section(30, "Figures", lambda asked: asked.pictures(CHARTS) + paragraphs(asked.missing(CHARTS))),
     Section(40, "The cost model", _model),
     Section(140, "Skipped and failed cells", _untimed),
 )
