@@ -54,15 +54,14 @@ def add_to(commands: Any) -> None:
     example = "cores --platform u200 --workload hopper_ddpg --update-interval 16 --reserved 1"
     parser = add_command(commands, "cores", "how many cores to actors and how many to learners", ABOUT, example)
     add_system(parser, is_required=False, default=HERE)
-    parser.add_argument("--actors", type=curve, metavar="X:HZ,...", help="environment steps a second on x cores")
-    parser.add_argument("--learners", type=curve, metavar="X:HZ,...", help="gradient steps a second on x cores")
-    parser.add_argument("--cores", type=count, metavar="M", help="cores to share out (default: the platform's)")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--actors", type=curve, metavar="X:HZ,...", help="environment steps a second on x cores")
+    add("--learners", type=curve, metavar="X:HZ,...", help="gradient steps a second on x cores")
+    add("--cores", type=count, metavar="M", help="cores to share out (default: the platform's)")
+    add(
         "--update-interval", type=count, metavar="U", help="environment steps a gradient step (default: the workload's)"
     )
-    parser.add_argument(
-        "--reserved", type=count, default=0, metavar="R", help="cores for anything else (default: %(default)s)"
-    )
+    add("--reserved", type=count, default=0, metavar="R", help="cores for anything else (default: %(default)s)")
 
 
 def run(options: argparse.Namespace) -> int:

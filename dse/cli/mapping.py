@@ -50,28 +50,26 @@ K is free unless fixed; how many batches are sampled ahead is the workload's `pr
 def add_question(parser: argparse.ArgumentParser, needs_platform: bool = True) -> None:
     """Add the options of every question about a mapping."""
     add_system(parser, needs_platform)
-    parser.add_argument("--objective", default="ratio", metavar="GOAL", help="see above (default: %(default)s)")
-    parser.add_argument("--fix", action="append", default=[], metavar="KEY=VALUE", help="may be repeated")
-    parser.add_argument("--exclude", action="append", default=[], metavar="DEVICE", help="may be repeated")
-    parser.add_argument(
-        "--free", action="append", default=[], metavar="KEY", help=f"{' or '.join(FREE)}; may be repeated"
-    )
+    add = parser.add_argument
+    add("--objective", default="ratio", metavar="GOAL", help="see above (default: %(default)s)")
+    add("--fix", action="append", default=[], metavar="KEY=VALUE", help="may be repeated")
+    add("--exclude", action="append", default=[], metavar="DEVICE", help="may be repeated")
+    add("--free", action="append", default=[], metavar="KEY", help=f"{' or '.join(FREE)}; may be repeated")
     shares = ", ".join(f"{epsilon:g} for {name}" for name, epsilon in EPSILONS.items())
-    parser.add_argument("--epsilon", type=float, metavar="E", help=f"share of the best that counts as a tie ({shares})")
+    add("--epsilon", type=float, metavar="E", help=f"share of the best that counts as a tie ({shares})")
 
 
 def add_system(parser: argparse.ArgumentParser, is_required: bool, default: str = "") -> None:
     """Add the options of every question about a training system: whose it is, and which records answer."""
+    add = parser.add_argument
     or_default = f" (default: {default})" if default else ""
-    parser.add_argument(
-        "--platform", required=is_required, metavar="NAME", help=f"a platform's name or file, or `{HERE}`{or_default}"
-    )
-    parser.add_argument("--workload", required=is_required, metavar="NAME", help="a workload's name or file")
+    add("--platform", required=is_required, metavar="NAME", help=f"a platform's name or file, or `{HERE}`{or_default}")
+    add("--workload", required=is_required, metavar="NAME", help="a workload's name or file")
     shown = "`python -m benchmarks list` shows them" if has_benchmarks() else "folders of results are named so"
     another = f"key of another machine with records; {shown} (default: this machine, or the nearest with records)"
-    parser.add_argument("--machine", metavar="KEY", help=another)
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: %(default)s")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    add("--machine", metavar="KEY", help=another)
+    add("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: %(default)s")
+    add("--json", action="store_true", help="print JSON instead of text")
 
 
 def add_to(commands: Any) -> None:

@@ -45,21 +45,15 @@ def add_to(commands: Any) -> None:
     adapting = add_command(
         commands, "adapt", "how many samplers and which batch, by few looks", ADAPT, f"adapt {system} --memory-gb 64"
     )
-    adapting.add_argument(
-        "--memory-gb", type=float, metavar="GB", help="at most so much (default: what the platform states)"
-    )
-    adapting.add_argument(
-        "--cpu-percent", type=float, default=WHOLE, metavar="P", help="of the processor's cores (default: %(default)g)"
-    )
+    add = adapting.add_argument
+    add("--memory-gb", type=float, metavar="GB", help="at most so much (default: what the platform states)")
+    add("--cpu-percent", type=float, default=WHOLE, metavar="P", help="of the processor's cores (default: %(default)g)")
     example = f"learners {system} --device gpu --most 4"
     scaling = add_command(commands, "learners", "whether a second learner is worth it", LEARNERS, example)
-    scaling.add_argument("--most", type=count, default=8, metavar="L", help="learners at most (default: %(default)s)")
-    scaling.add_argument(
-        "--longest-period", type=count, default=25, metavar="H", help="steps between averages (default: %(default)s)"
-    )
-    scaling.add_argument(
-        "--device", metavar="NAME", help="what each learner runs on (default: a core of the processor)"
-    )
+    add = scaling.add_argument
+    add("--most", type=count, default=8, metavar="L", help="learners at most (default: %(default)s)")
+    add("--longest-period", type=count, default=25, metavar="H", help="steps between averages (default: %(default)s)")
+    add("--device", metavar="NAME", help="what each learner runs on (default: a core of the processor)")
     for parser in (adapting, scaling):
         add_system(parser, is_required=True)
 
