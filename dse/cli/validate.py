@@ -31,14 +31,13 @@ def add_to(commands: Any) -> None:
     """Add ``validate`` to the commands of a parser."""
     summary = "how far off answers about trees were, when measured"
     parser = add_command(commands, "validate", summary, ABOUT, "validate --draw 40 --seed 7")
-    parser.add_argument("file", nargs="?", type=Path, help="of answers, as --draw wrote it")
-    parser.add_argument("--draw", type=count, metavar="COUNT", help="sample so many questions and answer them")
-    parser.add_argument("--seed", type=int, help="of the questions")
-    parser.add_argument(
-        "--machine", metavar="KEY", help="whose records answer (default: this machine's, or the nearest)"
-    )
-    parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    add = parser.add_argument
+    add("file", nargs="?", type=Path, help="of answers, as --draw wrote it")
+    add("--draw", type=count, metavar="COUNT", help="sample so many questions and answer them")
+    add("--seed", type=int, help="of the questions")
+    add("--machine", metavar="KEY", help="whose records answer (default: this machine's, or the nearest)")
+    add("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
+    add("--json", action="store_true", help="print JSON instead of text")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -90,16 +90,12 @@ def mapping_of(chosen: Configuration) -> dict[str, str]:
 
 def others(result: Solved) -> list[Other]:
     """The alternatives, best first: the best of each other mapping and execution mode, and the runner-up."""
-    rows = [
-        (one.value, place, one.configuration)
-        for place, solved in result.found.items()
-        for one in (solved.answer, *solved.ties, solved.runner_up, solved.elsewhere)
-        if one
-    ]
+    every = ((place, one) for place, solved in result.found.items() for one in solved.answers)
     choice = (result.place, result.answer.configuration)
     seen, kept = {key_of(*choice)}, list[Other]()
-    for value, place, one in sorted(rows, key=lambda row: -row[0]):
+    for place, answer in sorted(every, key=lambda pair: -pair[1].value):
         # Invariant: kept has the first, so the best, of each key in seen but the choice's own.
+        one, value = answer.configuration, answer.value
         key = key_of(place, one)
         if key not in seen:
             seen.add(key)

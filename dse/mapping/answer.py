@@ -165,8 +165,7 @@ def _terms(built: Built, result: Solved, objective: Objective) -> tuple[Terms, l
     """The choice first, then every configuration a changed number might put in its place."""
     rows = [(result.place, result.answer.configuration)]
     for place, solved in result.found.items():
-        answers = [solved.answer, *solved.ties, *(one for one in (solved.runner_up, solved.elsewhere) if one)]
-        rows += [(place, one.configuration) for one in answers]
+        rows += [(place, one.configuration) for one in solved.answers]
         rows += [(place, one) for one in around(built.problems[place], solved.choice)]
     unique = list({(place, key_of(place, one)): (place, one) for place, one in rows}.values())
     sure = spreads(list(built.problems.values()), rows[0][1])

@@ -58,6 +58,11 @@ class Found:
         return self.answer.configuration
 
     @property
+    def answers(self) -> list[Answer]:
+        """The answer and all that surround it."""
+        return [one for one in (self.answer, *self.ties, self.runner_up, self.elsewhere) if one]
+
+    @property
     def outcome(self) -> Outcome:
         """What the choice gives, and what bounds it."""
         return self.answer.outcome

@@ -173,11 +173,8 @@ CHARTS = (
 
 
 def _html(material: Material) -> str:
-    return (
-        section(material.results, material.measurements)
-        + material.pictures(CHARTS)
-        + paragraphs(material.missing(CHARTS))
-    )
+    body = section(material.results, material.measurements)
+    return body + material.pictures(CHARTS) + paragraphs(material.missing(CHARTS))
 
 
 SECTIONS = (Section(70, "On an FPGA (modeled)", _html),)
