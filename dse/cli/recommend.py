@@ -30,14 +30,15 @@ def add_to(commands: Any) -> None:
     summary = "which mapping for a platform and a workload, or which tree for N and B"
     ask = add_command(commands, "recommend", summary, ABOUT, "recommend --platform u200 --workload hopper_ddpg")
     mapping.add_question(ask, needs_platform=False)
-    ask.add_argument("--capacity", type=count, metavar="N", help="leaves of a tree")
-    ask.add_argument("--batch", type=count, metavar="B", help="elements of a call of a tree")
-    ask.add_argument(
+    add = ask.add_argument
+    add("--capacity", type=count, metavar="N", help="leaves of a tree")
+    add("--batch", type=count, metavar="B", help="elements of a call of a tree")
+    add(
         "--updates-per-sample", type=float, default=TREE["updates_per_sample"], metavar="R", help="default: %(default)s"
     )
-    ask.add_argument("--threads", type=count, metavar="T", help="at most so many (default: the machine's cores)")
-    ask.add_argument("--dtype", default=TREE["dtype"], help="of the leaves (default: %(default)s)")
-    ask.add_argument("--distribution", default=TREE["distribution"], help="of the priorities (default: %(default)s)")
+    add("--threads", type=count, metavar="T", help="at most so many (default: the machine's cores)")
+    add("--dtype", default=TREE["dtype"], help="of the leaves (default: %(default)s)")
+    add("--distribution", default=TREE["distribution"], help="of the priorities (default: %(default)s)")
 
 
 def run(options: argparse.Namespace) -> int:
