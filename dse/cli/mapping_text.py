@@ -9,7 +9,7 @@ from ..mapping.alternatives import Other
 from ..mapping.answer import MappingAnswer, PartAnswer, Shortage, lacking
 from ..mapping.explain import Explanation
 from ..mapping.options import ARRANGEMENT, RUNS_HERE
-from .text import aligned, number, records_read, rests_on, wrapped
+from .text import aligned, number, records_read, rests_on, whose, wrapped
 
 SHOWN = 5  # of a list
 COLUMN = ("execution mode", "actors", "sampling", "storage", "learner", "updating", "rate", "bound by")
@@ -23,19 +23,12 @@ GOALS = {
 
 def text(answer: MappingAnswer | Shortage | Explanation) -> str:
     """Write an answer for a reader."""
-    lines = [*whose(answer.best if isinstance(answer, Explanation) else answer)]
+    lines = whose((answer.best if isinstance(answer, Explanation) else answer).machine_note)
     if isinstance(answer, Shortage):
         lines += _shortage(answer)
     else:
         lines += _explanation(answer) if isinstance(answer, Explanation) else _answer(answer)
     return "\n".join(lines)
-
-
-def whose(answer: MappingAnswer | Shortage) -> Iterator[str]:
-    """Yield the lines that say whose records answer, where they are not this machine's own."""
-    if answer.machine_note:
-        yield from wrapped(answer.machine_note, "")
-        yield ""
 
 
 def _answer(answer: MappingAnswer) -> Iterator[str]:
@@ -147,7 +140,7 @@ def _explanation(answer: Explanation) -> Iterator[str]:
 def beside(before: MappingAnswer | Shortage, after: MappingAnswer | Shortage, change: str) -> str:
     """Write two answers beside each other."""
     rows = [("", "before", "after"), *zip(COLUMN, _column(before), _column(after), strict=True)]
-    lines = [*whose(before), f"what if {change}:", "", *aligned(rows, "  ")]
+    lines = [*whose(before.machine_note), f"what if {change}:", "", *aligned(rows, "  ")]
     if isinstance(before, MappingAnswer) and isinstance(after, MappingAnswer):
         lines += ["", *wrapped(_gain(before, after, change))]
     for one in (before, after):

@@ -71,6 +71,11 @@ def records_read(machine: str, results: str) -> str:
     return f"records: those of machine {machine} in {results}" if machine else f"records: none fits in {results}"
 
 
+def whose(machine_note: str) -> list[str]:
+    """Begin a text with whose records answer, where they are not this machine's own."""
+    return [*wrapped(machine_note, ""), ""] if machine_note else []
+
+
 def show(options: argparse.Namespace, answer: Any, as_dict: Mapping[str, Any], lines: Iterable[str]) -> None:
     """Print an answer about a system, its workload's records, and first of all whose they are if another machine's.
 
@@ -81,9 +86,8 @@ def show(options: argparse.Namespace, answer: Any, as_dict: Mapping[str, Any], l
         more = {"machine": answer.machine, "machine_note": answer.machine_note, "results": str(options.results)}
         print(json.dumps({**as_dict, **more}))
         return
-    whose = [*wrapped(answer.machine_note, ""), ""] if answer.machine_note else []
     read = [f"  {records_read(answer.machine, str(options.results))}"] if answer.workload else []
-    print("\n".join([*whose, *lines, *read]))
+    print("\n".join([*whose(answer.machine_note), *lines, *read]))
 
 
 def rests_on(sources: Iterable[Evidence]) -> Iterator[str]:
