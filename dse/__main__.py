@@ -17,14 +17,21 @@ import sys
 
 from impls import __version__
 from impls.terminal import answering
+from impls.training import WorkloadError
 
 from .cli import cores, depth, fpga, mapping, platform, recommend, tuning, validate
+from .platforms import PlatformError
+from .records import RecordError
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Answer a command; returns the exit code: 0 answered, 1 nothing fits, 2 no answer (one sentence says why)."""
     options = _parser().parse_args(arguments)
-    return int(_COMMANDS[options.command].run(options))
+    try:
+        return int(_COMMANDS[options.command].run(options))
+    except (PlatformError, WorkloadError, RecordError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
 
 
 def _parser() -> argparse.ArgumentParser:

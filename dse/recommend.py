@@ -190,17 +190,11 @@ def _nearest(times: list[TreeTime]) -> list[TreeTime]:
     return [time for time in times if time.distance <= least + (EQUALLY_FAR if least else 0.0)]
 
 
-def _bytes(configuration: Configuration, question: Question) -> float:
+def _bytes(chosen: Configuration, question: Question) -> float:
     """Bytes that a tree and one batch take at least; a tree that is no array counts as its leaves."""
-    leaf = np.dtype(question.dtype).itemsize
+    leaf, options = np.dtype(question.dtype).itemsize, dict(chosen.options)
     try:
-        tree = tree_cost_model.tree_bytes(
-            configuration.contestant,
-            question.capacity,
-            configuration.fanout,
-            question.dtype,
-            dict(configuration.options),
-        )
+        tree = tree_cost_model.tree_bytes(chosen.contestant, question.capacity, chosen.fanout, question.dtype, options)
     except ValueError:
         tree = leaf * question.capacity
     return tree + (BATCH_BYTES + leaf) * question.batch

@@ -10,6 +10,7 @@ import base64
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
         measurements, note = machines.read(options.results, options.machine, machines.ANYTHING, skip=(QUESTIONS_FILE,))
         if note and not options.json:
             print(note)
-        built = build(measurements, options.results, options.out, note, _silent if options.json else _say)
+        tell = None if options.json else partial(print, file=sys.stderr, flush=True)
+        built = build(measurements, options.results, options.out, note, tell)
     except RecordError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -52,26 +54,19 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _say(doing: str) -> None:
-    print(doing, file=sys.stderr, flush=True)
-
-
-def _silent(doing: str) -> None:
-    """Say nothing, where the output is JSON."""
-
-
 def build(
     measurements: Sequence[Measurement],
     results: Path,
     out: Path,
     note: str = "",
-    tell: Callable[[str], None] = _silent,
+    tell: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Draw and write everything into ``out``; return the paths of page and figures, and why others were left out.
 
     ``note`` says, at the top of the page, whose records these are. ``tell`` is called with a line before each figure
     that is drawn, and before the page is made.
     """
+    tell = tell or (lambda doing: None)
     out.mkdir(parents=True, exist_ok=True)
     material = Material(measurements, tidy.about(measurements), results, note=note)
     paths: list[str] = []

@@ -85,15 +85,15 @@ def peers(results: Path) -> str:
 
 def share(results: Path) -> str:
     """Which share of a serial training step the tree takes, with its 95 % interval."""
-    found = dse.read_folder(results, COMPARED)
-    rows = {one.workload: ["", *[""] * len(LIBRARIES)] for one in shares(found)}
-    for one in shares(found):
+    records = dse.read_folder(results, COMPARED)
+    rows = {one.workload: ["", *[""] * len(LIBRARIES)] for one in shares(records)}
+    for one in shares(records):
         if one.contestant in LIBRARIES:
             if one.contestant == LIBRARIES[0]:
                 rows[one.workload][0] = f"`{one.workload}`, {one.step_us / 1e3:.2g} ms a step"
             cell = f"{one.share:.1%} [{one.low:.1%}, {one.high:.1%}]{'*' * one.is_unstable}"
             rows[one.workload][1 + LIBRARIES.index(one.contestant)] = cell
-    note = _origin([one for one in found if one.primitive == "serial_step"])
+    note = _origin([one for one in records if one.primitive == "serial_step"])
     return _table(["share of a step", *LIBRARIES], rows.values()) + f"\n{note}{UNSTABLE}.\n"
 
 
@@ -149,12 +149,14 @@ def _ns(one: Measurement | None) -> str:
     return f"{'~' * (one.source == 'modeled')}{text}{'*' * (one.status == 'unstable')}"
 
 
-def _origin(found: Sequence[Measurement]) -> str:
+def _origin(records: Sequence[Measurement]) -> str:
     """The machine, commits and dates of measured records, in a sentence without its stop."""
-    one = found[-1]
-    commits = ", ".join(sorted({(each.commit or "no commit")[:8] for each in found}))
+    one = records[-1]
+    commits = ", ".join(sorted({(each.commit or "no commit")[:8] for each in records}))
     who = f"{one.machine['cpu']}, {one.machine['cores']} cores"
-    return f"Source: measured on {who} (machine `{one.machine_key}`), at {commits}, {_span(each.utc for each in found)}"
+    return (
+        f"Source: measured on {who} (machine `{one.machine_key}`), at {commits}, {_span(each.utc for each in records)}"
+    )
 
 
 def _span(times: Iterable[str]) -> str:

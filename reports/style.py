@@ -127,9 +127,9 @@ def ticks(axis: Axis, values: Sequence[float], say: Callable[[float], str] = sho
     axis.set_minor_locator(NullLocator())
 
 
-def x_axis(axes: Axes, values: Iterable[float], label: str, say: Callable[[float], str] = short) -> None:
+def x_axis(axes: Axes, values: Iterable[float], label: str) -> None:
     """Set a label, and ticks at these values and nowhere else."""
-    ticks(axes.xaxis, sorted(set(values)), say)
+    ticks(axes.xaxis, sorted(set(values)))
     axes.set(xlabel=label)
 
 

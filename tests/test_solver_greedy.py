@@ -1,30 +1,30 @@
 """Tests of the published mapping algorithm: its four faults with figures, its storage step, and its losses."""
 
 import itertools
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
+from dse.estimate import Estimate, Evidence
 from dse.published.greedy_mapping import (
     ACTORS,
     LEARNER,
     RMM,
     VARIANTS,
     DeviceTable,
-    best_storage,
     dissertation,
     joint,
     learner_first,
+    measured_together,
     printed,
     printed_storage,
     recomputed,
     step_seconds,
-    storage_words,
-    table_problem,
     traffic_words,
 )
 from dse.published.mapping_loss import DEVICES, losses, random_tables, ratios
-from dse.solver.problem import ProblemError
+from dse.solver.problem import PARTS, Option, Part, Problem, ProblemError
 from dse.solver.search import Found, solve
 
 
@@ -38,6 +38,46 @@ def random_table(seed: int, **more) -> DeviceTable:
     """Sample times over two decades."""
     learner, rmm = random_tables(1, seed)
     return table(tuple(learner[0]), tuple(rmm[0]), **more)
+
+
+def storage_words(device: Mapping[str, str], words: Mapping[str, int], storage: str) -> int:
+    """Count the words a step to or from a data storage: those of the primitives that are elsewhere."""
+    return sum(amount for primitive, amount in words.items() if device[primitive] != storage)
+
+
+def best_storage(device: Mapping[str, str], words: Mapping[str, int]) -> tuple[str, int]:
+    """Find the device of a primitive where the fewest words cross, the first of equals by name, and how many."""
+    chosen = min(sorted(set(device.values())), key=lambda storage: storage_words(device, words, storage))
+    return chosen, storage_words(device, words, chosen)
+
+
+def table_problem(table: DeviceTable) -> Problem:
+    """Pose the simple model of Learner and RMM as a ``Problem``: ``training_hz`` is one over ``step_seconds``.
+
+    The RMM is the sampling part. The three others take no time to speak of, on a device of their own. Two batches are
+    at most in two places, so with D = 3 the loop never binds.
+    """
+    nothing = min(table.seconds.values()) * 1e-9
+    options: dict[Part, tuple[Option, ...]] = {part: (_option(part, "beside", "beside", nothing),) for part in PARTS}
+    slowdown: dict[tuple[Part, Part, str], float] = {}
+    parts: dict[str, Part] = {LEARNER: "learner", RMM: "sampling"}
+    at_once = {device for device in table.devices if measured_together(table, (LEARNER, RMM), device)}
+    for primitive, other in ((LEARNER, RMM), (RMM, LEARNER)):
+        part = parts[primitive]
+        chosen = []
+        for device in table.devices:
+            engine = device if device in table.shared - at_once else f"{device}.{part}"
+            chosen.append(_option(part, device, engine, table.seconds[primitive, device]))
+            if device in at_once:
+                beside = table.together[primitive, other, device]
+                slowdown[part, parts[other], device] = beside / table.seconds[primitive, device]
+        options[part] = tuple(chosen)
+    return Problem(options, {}, depths=(3,), slowdown=slowdown)
+
+
+def _option(part: Part, device: str, engine: str, seconds: float) -> Option:
+    time = Estimate(seconds, seconds, seconds, Evidence(f"{part} on {device}", "modeled"))
+    return Option(part, device, device, engine, time)
 
 
 @pytest.mark.parametrize(

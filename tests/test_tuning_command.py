@@ -22,7 +22,7 @@ ASK = ["--platform", HERE, "--workload", "hopper_ddpg"]
 
 @pytest.fixture(scope="module")
 def many_cores():
-    return adapted("u200", "hopper_ddpg", cpu_percent=50.0)
+    return adapted(ask("u200", "hopper_ddpg"), cpu_percent=50.0)
 
 
 def told(capsys, *arguments):
@@ -59,8 +59,8 @@ def test_searching_apart_is_under_the_caps_and_loses_what_is_told(many_cores):
 
 
 def test_memory_caps_the_batch():
-    free = adapted(HERE, "hopper_ddpg")
-    tight = adapted(HERE, "hopper_ddpg", memory_bytes=0.64e9)
+    free = adapted(ask(HERE, "hopper_ddpg"))
+    tight = adapted(ask(HERE, "hopper_ddpg"), memory_bytes=0.64e9)
     assert tight.found.batch.stopped_by == MEMORY
     assert tight.pair[1] == tight.found.batch.allowed[-1] == 512 < free.pair[1]
 
@@ -80,7 +80,7 @@ def test_adaptation_in_words_and_in_json(capsys):
 
 
 def test_factors_follow_from_the_terms_that_are_told():
-    given = learner_scaling(HERE, "hopper_ddpg", most=6, longest=40)
+    given = learner_scaling(ask(HERE, "hopper_ddpg"), most=6, longest=40)
     assert {one.rests_on.source for one in given.sources} == {"measured"}
     assert given.counts == (1, 2, 4, 6)
     for one in given.points:
@@ -95,7 +95,7 @@ def test_factors_follow_from_the_terms_that_are_told():
 
 
 def test_a_machine_without_records_has_modeled_terms():
-    given = learner_scaling("u200", "hopper_ddpg", device="gpu")
+    given = learner_scaling(ask("u200", "hopper_ddpg"), device="gpu")
     assert {one.rests_on.source for one in given.sources} == {"modeled"}
     assert given.held == 1
     assert given.second()[1] > 0.9 * given.single_seconds  # a framework's own time is no learner's to share
@@ -104,7 +104,7 @@ def test_a_machine_without_records_has_modeled_terms():
 def test_a_device_without_a_link_is_refused():
     machine = dataclasses.replace(load("u200"), links=())
     with pytest.raises(ProblemError, match="no chain of links from cpu to gpu"):
-        learner_scaling(machine, "hopper_ddpg", device="gpu")
+        learner_scaling(ask(machine, "hopper_ddpg"), device="gpu")
 
 
 def test_learners_in_words_and_in_json(capsys):
@@ -125,7 +125,7 @@ def test_learners_in_words_and_in_json(capsys):
 def test_the_terms_of_a_profiled_machine_are_those_of_its_records():
     question = ask(HERE, "hopper_ddpg")
     own, _ = question.tables
-    given = learner_scaling(HERE, "hopper_ddpg")
+    given = learner_scaling(ask(HERE, "hopper_ddpg"))
     assert {one.rests_on.source for one in given.sources} == {"measured"}
     assert measured_terms(own, question.workload.learner.batch) == given.terms
     without = tuple(row for row in own.rows if row.what != "weights average")
@@ -135,7 +135,7 @@ def test_the_terms_of_a_profiled_machine_are_those_of_its_records():
 def test_a_term_between_measured_batches_is_interpolated():
     workload = load_workload("hopper_ddpg")
     between = dataclasses.replace(workload, learner=dataclasses.replace(workload.learner, batch=200))
-    replay, *others = (term.rests_on for term in learner_scaling(HERE, between).sources)
+    replay, *others = (term.rests_on for term in learner_scaling(ask(HERE, between)).sources)
     assert (replay.number, replay.source) == ("T_replay", "interpolated")
     assert {evidence.source for evidence in others} == {"measured"}
 

@@ -2,17 +2,13 @@
 
 import argparse
 import dataclasses
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from impls.terminal import count, plural
-from impls.training import WorkloadError
 
 from ..estimate import Estimate
-from ..platforms import PlatformError
 from ..platforms.reading import HERE
-from ..records import RecordError
 from ..tuning.core_question import EQUAL, CoreSplit, platform_split, split_cores
 from ..tuning.core_split import Allocation, RateCurve
 from .mapping import add_system
@@ -55,41 +51,30 @@ def curve(text: str) -> dict[int, float]:
 
 def add_to(commands: Any) -> None:
     """Add ``cores`` to the commands of a parser."""
-    parser = add_command(
-        commands,
-        "cores",
-        "how many cores to actors and how many to learners",
-        ABOUT,
-        "cores --platform u200 --workload hopper_ddpg --update-interval 16 --reserved 1",
-    )
+    example = "cores --platform u200 --workload hopper_ddpg --update-interval 16 --reserved 1"
+    parser = add_command(commands, "cores", "how many cores to actors and how many to learners", ABOUT, example)
     add_system(parser, is_required=False, default=HERE)
-    parser.add_argument("--actors", type=curve, metavar="X:HZ,...", help="environment steps a second on x cores")
-    parser.add_argument("--learners", type=curve, metavar="X:HZ,...", help="gradient steps a second on x cores")
-    parser.add_argument("--cores", type=count, metavar="M", help="cores to share out (default: the platform's)")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--actors", type=curve, metavar="X:HZ,...", help="environment steps a second on x cores")
+    add("--learners", type=curve, metavar="X:HZ,...", help="gradient steps a second on x cores")
+    add("--cores", type=count, metavar="M", help="cores to share out (default: the platform's)")
+    add(
         "--update-interval", type=count, metavar="U", help="environment steps a gradient step (default: the workload's)"
     )
-    parser.add_argument(
-        "--reserved", type=count, default=0, metavar="R", help="cores for anything else (default: %(default)s)"
-    )
+    add("--reserved", type=count, default=0, metavar="R", help="cores for anything else (default: %(default)s)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answer; returns the exit code: 0 answered, 2 cannot be asked (a sentence says why)."""
-    try:
-        answer = _asked(options)
-    except (PlatformError, WorkloadError, RecordError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    records = answer.workload != ""
-    show(options, answer.machine, answer.machine_note, _dict(answer), _text(answer), records)
+    """Answer; returns the exit code 0. Raises as ``platform_split``."""
+    answer = _asked(options)
+    show(options, answer, _dict(answer), _text(answer))
     return 0
 
 
-def _dict(given: CoreSplit) -> dict[str, Any]:
-    """Plain values, for JSON."""
-    plain = dataclasses.asdict(given) | {"hz_beside": given.hz_beside}
-    for side, curve in (("f_a", given.f_a), ("f_l", given.f_l)):
+def _dict(answer: CoreSplit) -> dict[str, Any]:
+    """Give plain values, for JSON."""
+    plain = dataclasses.asdict(answer) | {"hz_beside": answer.hz_beside}
+    for side, curve in (("f_a", answer.f_a), ("f_l", answer.f_l)):
         plain[side]["rates"] = {x: with_ends("hz", rate) | {"source": rate.source} for x, rate in curve.rates.items()}
     return plain
 
@@ -99,15 +84,10 @@ def _asked(options: argparse.Namespace) -> CoreSplit:
     if not any(own.values()):
         if not options.workload:
             raise ValueError(f"name a --workload, or give curves of your own: {EXAMPLE}")
-        return platform_split(
-            options.platform or HERE,
-            options.workload,
-            options.cores,
-            options.update_interval,
-            options.reserved,
-            results=options.results,
-            machine=options.machine,
-        )
+        asked = {
+            name: getattr(options, name) for name in ("cores", "update_interval", "reserved", "results", "machine")
+        }
+        return platform_split(options.platform or HERE, options.workload, **asked)
     for flag in ("workload", "platform", "machine"):
         if getattr(options, flag):
             raise ValueError(f"--{flag} has curves of its own; leave it out, or --actors and --learners")

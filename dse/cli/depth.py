@@ -2,29 +2,14 @@
 
 import argparse
 import dataclasses
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from impls.terminal import plural
-from impls.training import WorkloadError
 
-from ..platforms import PlatformError
 from ..platforms.reading import HERE
-from ..records import RecordError
-from ..tuning.presampling import (
-    LOSS,
-    SPREAD,
-    STEPS,
-    Busy,
-    DepthAnswer,
-    DepthPoint,
-    Enough,
-    NothingFits,
-    depth_of,
-    platform_depth,
-)
-from ..tuning.presampling import published_loop as loop_of
+from ..tuning import presampling
+from ..tuning.presampling import LOSS, STEPS, Busy, DepthAnswer, DepthPoint, Enough
 from .mapping import add_system, pairs
 from .mapping import show as show_mapping
 from .text import add_command, interval, rests_on, rounded, show, with_ends, wrapped
@@ -68,28 +53,19 @@ def add_to(commands: Any) -> None:
     for name, words in OWN.items():
         parser.add_argument(f"--{name}-us", type=float, metavar="US", help=words)
     parser.add_argument("--together", action="store_true", help="all of your own times on one engine")
-    parser.add_argument(
-        "--spread",
-        type=float,
-        default=SPREAD,
-        metavar="CV",
-        help="of times that vary; 0: none do (default: %(default)g)",
-    )
+    varying = "of times that vary; 0: none do (default: %(default)g)"
+    parser.add_argument("--spread", type=float, default=presampling.SPREAD, metavar="CV", help=varying)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answer; returns the exit code: 0 answered, 1 nothing fits, 2 cannot be asked (a sentence says why)."""
+    """Answer; returns the exit code: 0 answered, 1 nothing fits. Raises as ``platform_depth``."""
     try:
         answer = _asked(options)
-    except NothingFits as error:
+    except presampling.NothingFits as error:
         return show_mapping(error.shortage, options.json)
-    except (PlatformError, WorkloadError, RecordError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     except ModuleNotFoundError as error:
-        print(f"error: the simulation needs {error.name}; install it with: pip install '.[suite]'", file=sys.stderr)
-        return 2
-    show(options, answer.machine, answer.machine_note, _dict(answer), _text(answer), answer.workload != "")
+        raise ValueError(f"the simulation needs {error.name}; install it with: pip install '.[suite]'") from None
+    show(options, answer, _dict(answer), _text(answer))
     return 0
 
 
@@ -98,15 +74,9 @@ def _asked(options: argparse.Namespace) -> DepthAnswer:
     if not own and not options.together:
         if not options.workload:
             raise ValueError("name a --workload, or give times of your own: --sampling-us 1000 --training-us 2000")
-        return platform_depth(
-            options.platform or HERE,
-            options.workload,
-            options.spread,
-            fix=pairs(options.fix, "--fix"),
-            exclude=options.exclude,
-            results=options.results,
-            machine=options.machine,
-        )
+        asked = {name: getattr(options, name) for name in ("exclude", "results", "machine")}
+        platform, fix = options.platform or HERE, pairs(options.fix, "--fix")
+        return presampling.platform_depth(platform, options.workload, options.spread, fix=fix, **asked)
     for flag in ("workload", "platform", "machine", "fix", "exclude"):
         if getattr(options, flag):
             raise ValueError(f"--{flag} goes with times of a workload, not with your own; leave one of them out")
@@ -121,17 +91,11 @@ def _asked(options: argparse.Namespace) -> DepthAnswer:
     if options.together and own.get("transfer"):
         raise ValueError("--together has nothing to transfer; leave --transfer-us out")
     sampling, training, updating, transfer = (own.get(name, 0.0) / 1e6 for name in OWN)
-    loop = loop_of(sampling, training, updating, transfer, options.together)
-    names = [
-        "sampling",
-        *(["there"] * bool(transfer)),
-        "training",
-        *(["back"] * bool(transfer)),
-        *(["updating"] * bool(updating)),
-    ]
-    pairs_of = zip(names, loop.round, strict=True)
-    times = (Busy(name, one.engine, one.seconds, None, None, "quoted") for name, one in pairs_of)
-    return dataclasses.replace(depth_of(loop, options.spread), times=tuple(times))
+    loop = presampling.published_loop(sampling, training, updating, transfer, options.together)
+    every = {"sampling": sampling, "there": transfer, "training": training, "back": transfer, "updating": updating}
+    named = zip((name for name, seconds in every.items() if seconds), loop.round, strict=True)
+    times = (Busy(name, visit.engine, visit.seconds, None, None, "quoted") for name, visit in named)
+    return dataclasses.replace(presampling.depth_of(loop, options.spread), times=tuple(times))
 
 
 def _dict(answer: DepthAnswer) -> dict[str, Any]:
@@ -146,17 +110,16 @@ def _dict(answer: DepthAnswer) -> dict[str, Any]:
 
 def _losses(answer: DepthAnswer, at: int) -> dict[str, Any]:
     """Give the shares of the most steps a second that are lost at a D: by the bound, and simulated with intervals."""
+
+    def lost(hz: float) -> float:
+        return 1 - hz / answer.most_hz
+
     point = next(one for one in answer.points if one.depth == at)
     simulated = [
-        {
-            "cv": enough.cv,
-            "loss": 1 - rate.value / answer.most_hz,
-            "high": 1 - rate.low / answer.most_hz,
-            "low": 1 - rate.high / answer.most_hz,
-        }
+        {"cv": enough.cv, "loss": lost(rate.value), "high": lost(rate.low), "low": lost(rate.high)}
         for enough, rate in zip(answer.simulated, point.simulated, strict=True)
     ]
-    return {"bound": 1 - point.bound_hz / answer.most_hz, "simulated": simulated}
+    return {"bound": lost(point.bound_hz), "simulated": simulated}
 
 
 def _text(answer: DepthAnswer) -> Iterator[str]:
@@ -186,10 +149,8 @@ def _text(answer: DepthAnswer) -> Iterator[str]:
     yield from wrapped(f"a round takes {_us(answer.round_seconds)}, {_us(part)} of it on the busiest engine, {engine}")
     if len(answer.busy) == 1:
         yield from wrapped("everything takes turns on one engine, so sampling ahead gains nothing")
-    if answer.presampled is not None:
-        yield from wrapped(f"note: the workload samples {answer.presampled} ahead; {STALE}")
-    else:
-        yield from wrapped(f"note: {STALE}")
+    ahead = "" if answer.presampled is None else f"the workload samples {answer.presampled} ahead; "
+    yield from wrapped(f"note: {ahead}{STALE}")
     if answer.sources:
         yield from rests_on(answer.sources)
 

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from ..fpga.explore import Choice
 from ..fpga.learner_search import LearnerPoint
 from ..fpga.points import Slice
 from ..fpga.rmm_search import LEAF_BITS, Space
-from ..platforms import Device, Platform, PlatformError, Quantity
+from ..platforms import Device, Platform, Quantity
 from .text import WIDTH, add_command
 
 ABOUT = f"""Which replay management module (RMM) and which learner are fastest on an FPGA, for a network and B?
@@ -39,23 +38,14 @@ COLUMNS = {"lut": "LUT", "ff": "FF", "dsp": "DSP", "bram36": "BRAM36", "uram": "
 
 def add_to(commands: Any) -> None:
     """Add ``fpga`` to the commands of a parser."""
-    ask = add_command(
-        commands,
-        "fpga",
-        "which RMM and learner for an FPGA, a network and B",
-        ABOUT,
-        "fpga --network hopper --batch 256 --platform u200",
-    )
+    summary = "which RMM and learner for an FPGA, a network and B"
+    ask = add_command(commands, "fpga", summary, ABOUT, "fpga --network hopper --batch 256 --platform u200")
     ask.add_argument("--network", required=True, help="its layers, or a name")
     ask.add_argument("--batch", type=count, required=True, metavar="B", help="samples of a gradient step")
     ask.add_argument("--capacity", type=count, default=1 << 20, metavar="N", help="leaves (default: %(default)s)")
     ask.add_argument("--platform", default="u200", help="a name or a file with an FPGA (default: %(default)s)")
-    ask.add_argument(
-        "--slice",
-        choices=explore.SHARINGS,
-        default="kept",
-        help="whether the RMM's slice is kept for it, or the learner may have what is left (default: %(default)s)",
-    )
+    kept = "whether the RMM's slice is kept for it, or the learner may have what is left (default: %(default)s)"
+    ask.add_argument("--slice", choices=explore.SHARINGS, default="kept", help=kept)
     ask.add_argument("--fill", choices=FILLS, default="ideal", help="cycles of a tensor unit (default: %(default)s)")
     ask.add_argument("--leaf-bits", type=int, default=LEAF_BITS[0], metavar="W", help="default: %(default)s")
     ask.add_argument("--clock-mhz", type=float, metavar="F", help="default: the platform's")
@@ -66,15 +56,11 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answer; returns the exit code: 0 answered, 2 cannot be answered or does not fit (one sentence says why)."""
-    try:
-        question = _question(options)
-        choices = explore.explore(
-            question.network, question.space, question.slices, question.sharing, question.fill, question.mac
-        )
-    except (PlatformError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    """Answer; returns the exit code 0. PlatformError or ValueError where it cannot be answered or does not fit."""
+    question = _question(options)
+    choices = explore.explore(
+        question.network, question.space, question.slices, question.sharing, question.fill, question.mac
+    )
     print(json.dumps(to_dict(question, choices)) if options.json else text(question, choices, options.front))
     return 0
 

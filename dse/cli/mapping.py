@@ -3,13 +3,11 @@
 import argparse
 import dataclasses
 import json
-import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from impls.training import WorkloadError
 from impls.training import names as workload_names
 
 from ..mapping.answer import MappingAnswer, Shortage
@@ -17,9 +15,9 @@ from ..mapping.explain import Explanation
 from ..mapping.options import ARRANGEMENT
 from ..mapping.question import FIX, FREE, MappingQuestion, answer_question, ask, explain_choice
 from ..mapping.what_if import with_changes
-from ..platforms import PlatformError, names
+from ..platforms import names
 from ..platforms.reading import HERE, RESULTS
-from ..records import RecordError, has_benchmarks
+from ..records import has_benchmarks
 from ..solver.objectives import EPSILONS
 from .mapping_text import GOALS, beside, text
 from .text import WIDTH, add_command
@@ -52,31 +50,26 @@ K is free unless fixed; how many batches are sampled ahead is the workload's `pr
 def add_question(parser: argparse.ArgumentParser, needs_platform: bool = True) -> None:
     """Add the options of every question about a mapping."""
     add_system(parser, needs_platform)
-    parser.add_argument("--objective", default="ratio", metavar="GOAL", help="see above (default: %(default)s)")
-    parser.add_argument("--fix", action="append", default=[], metavar="KEY=VALUE", help="may be repeated")
-    parser.add_argument("--exclude", action="append", default=[], metavar="DEVICE", help="may be repeated")
-    parser.add_argument(
-        "--free", action="append", default=[], metavar="KEY", help=f"{' or '.join(FREE)}; may be repeated"
-    )
+    add = parser.add_argument
+    add("--objective", default="ratio", metavar="GOAL", help="see above (default: %(default)s)")
+    add("--fix", action="append", default=[], metavar="KEY=VALUE", help="may be repeated")
+    add("--exclude", action="append", default=[], metavar="DEVICE", help="may be repeated")
+    add("--free", action="append", default=[], metavar="KEY", help=f"{' or '.join(FREE)}; may be repeated")
     shares = ", ".join(f"{epsilon:g} for {name}" for name, epsilon in EPSILONS.items())
-    parser.add_argument("--epsilon", type=float, metavar="E", help=f"share of the best that counts as a tie ({shares})")
+    add("--epsilon", type=float, metavar="E", help=f"share of the best that counts as a tie ({shares})")
 
 
 def add_system(parser: argparse.ArgumentParser, is_required: bool, default: str = "") -> None:
     """Add the options of every question about a training system: whose it is, and which records answer."""
+    add = parser.add_argument
     or_default = f" (default: {default})" if default else ""
-    parser.add_argument(
-        "--platform", required=is_required, metavar="NAME", help=f"a platform's name or file, or `{HERE}`{or_default}"
-    )
-    parser.add_argument("--workload", required=is_required, metavar="NAME", help="a workload's name or file")
+    add("--platform", required=is_required, metavar="NAME", help=f"a platform's name or file, or `{HERE}`{or_default}")
+    add("--workload", required=is_required, metavar="NAME", help="a workload's name or file")
     shown = "`python -m benchmarks list` shows them" if has_benchmarks() else "folders of results are named so"
-    parser.add_argument(
-        "--machine",
-        metavar="KEY",
-        help=f"key of another machine with records; {shown} (default: this machine, or the nearest with records)",
-    )
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: %(default)s")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    another = f"key of another machine with records; {shown} (default: this machine, or the nearest with records)"
+    add("--machine", metavar="KEY", help=another)
+    add("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: %(default)s")
+    add("--json", action="store_true", help="print JSON instead of text")
 
 
 def add_to(commands: Any) -> None:
@@ -91,23 +84,14 @@ def add_to(commands: Any) -> None:
         commands, "what-if", summary, f"{about}\n\n{ABOUT}", f"what-if {system} --set cpu-fpga.beta_gb_per_s=1"
     )
     add_question(parser)
-    parser.add_argument(
-        "--set",
-        dest="changes",
-        action="append",
-        required=True,
-        metavar="DEVICE.KEY=VALUE",
-        help="as in platform files: gpu.memory_gb=24, cpu.cores=8, cpu-gpu.beta_gb_per_s=50; may be repeated",
-    )
+    keys = "as in platform files: gpu.memory_gb=24, cpu.cores=8, cpu-gpu.beta_gb_per_s=50; may be repeated"
+    change: dict[str, Any] = {"dest": "changes", "action": "append", "required": True, "metavar": "DEVICE.KEY=VALUE"}
+    parser.add_argument("--set", **change, help=keys)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answer; returns the exit code: 0 answered, 1 nothing fits, 2 cannot be asked (a sentence says why)."""
-    try:
-        return {"recommend": _recommend, "explain": _explain, "what-if": _what_if}[options.command](options)
-    except (PlatformError, WorkloadError, RecordError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    """Answer; returns the exit code: 0 answered, 1 nothing fits. Raises as ``recommend_mapping``."""
+    return {"recommend": _recommend, "explain": _explain, "what-if": _what_if}[options.command](options)
 
 
 def _recommend(options: argparse.Namespace) -> int:
@@ -137,17 +121,14 @@ def _what_if(options: argparse.Namespace) -> int:
 
 
 def _question(options: argparse.Namespace) -> MappingQuestion:
-    return ask(
-        options.platform,
-        options.workload,
-        options.objective,
-        fix=pairs(options.fix, "--fix"),
-        exclude=options.exclude,
-        free=options.free,
-        epsilon=options.epsilon,
-        results=options.results,
-        machine=options.machine,
-    )
+    fix = pairs(options.fix, "--fix")
+    asked = {name: getattr(options, name) for name in ("objective", "exclude", "free", "epsilon")}
+    return dataclasses.replace(system_of(options), fix=fix, **asked)
+
+
+def system_of(options: argparse.Namespace) -> MappingQuestion:
+    """Ask about the system that the options of ``add_system`` name."""
+    return ask(options.platform, options.workload, results=options.results, machine=options.machine)
 
 
 def show(answer: MappingAnswer | Shortage | Explanation, as_json: bool) -> int:

@@ -1,6 +1,7 @@
 """Write answers about mappings as text for a reader."""
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from impls.terminal import plural
 
@@ -8,7 +9,7 @@ from ..mapping.alternatives import Other
 from ..mapping.answer import MappingAnswer, PartAnswer, Shortage, lacking
 from ..mapping.explain import Explanation
 from ..mapping.options import ARRANGEMENT, RUNS_HERE
-from .text import number, records_read, wrapped
+from .text import aligned, number, records_read, rests_on, whose, wrapped
 
 SHOWN = 5  # of a list
 COLUMN = ("execution mode", "actors", "sampling", "storage", "learner", "updating", "rate", "bound by")
@@ -22,17 +23,12 @@ GOALS = {
 
 def text(answer: MappingAnswer | Shortage | Explanation) -> str:
     """Write an answer for a reader."""
-    lines = [*whose(answer.best if isinstance(answer, Explanation) else answer)]
+    lines = whose((answer.best if isinstance(answer, Explanation) else answer).machine_note)
     if isinstance(answer, Shortage):
-        return "\n".join([*lines, *_shortage(answer)])
-    return "\n".join([*lines, *(_explanation(answer) if isinstance(answer, Explanation) else _answer(answer))])
-
-
-def whose(answer: MappingAnswer | Shortage) -> Iterator[str]:
-    """Yield the lines that say whose records answer, where they are not this machine's own."""
-    if answer.machine_note:
-        yield from wrapped(answer.machine_note, "")
-        yield ""
+        lines += _shortage(answer)
+    else:
+        lines += _explanation(answer) if isinstance(answer, Explanation) else _answer(answer)
+    return "\n".join(lines)
 
 
 def _answer(answer: MappingAnswer) -> Iterator[str]:
@@ -65,18 +61,7 @@ def _parts(parts: Sequence[PartAnswer]) -> Iterator[str]:
     for part in parts:
         seconds, low, high = (f"{1e6 * one:,.2f}" for one in (part.seconds, part.low, part.high))
         rows.append((part.part, part.device, part.choice, f"{seconds} us [{low}, {high}]", part.source))
-    return _table(rows, right=3)
-
-
-def _table(rows: Sequence[Sequence[str]], right: int | None = None) -> Iterator[str]:
-    """Lay out columns as wide as their widest cell, one of them flush right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [
-            cell.rjust(width) if column == right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield f"  {'  '.join(cells)}".rstrip()
+    return aligned(rows, "  ", right=3)
 
 
 def rate(answer: MappingAnswer) -> str:
@@ -126,9 +111,7 @@ def _survival(answer: MappingAnswer) -> Iterator[str]:
 
 def _evidence(answer: MappingAnswer) -> Iterator[str]:
     yield from (line for note in answer.notes for line in wrapped(f"note: {note}"))
-    yield "  rests on:"
-    for one in answer.sources:
-        yield from wrapped(f"{one.number}: {one.source}, {one.told}", "    ")
+    yield from rests_on(answer.sources)
     yield from wrapped(records_read(answer.machine, answer.results))
     if answer.measure_next:
         yield from wrapped(f"to be surer, measure {answer.measure_next.number}: {answer.measure_next.command}")
@@ -157,7 +140,7 @@ def _explanation(answer: Explanation) -> Iterator[str]:
 def beside(before: MappingAnswer | Shortage, after: MappingAnswer | Shortage, change: str) -> str:
     """Write two answers beside each other."""
     rows = [("", "before", "after"), *zip(COLUMN, _column(before), _column(after), strict=True)]
-    lines = [*whose(before), f"what if {change}:", "", *_table(rows)]
+    lines = [*whose(before.machine_note), f"what if {change}:", "", *aligned(rows, "  ")]
     if isinstance(before, MappingAnswer) and isinstance(after, MappingAnswer):
         lines += ["", *wrapped(_gain(before, after, change))]
     for one in (before, after):
@@ -167,10 +150,8 @@ def beside(before: MappingAnswer | Shortage, after: MappingAnswer | Shortage, ch
 
 
 def _gain(before: MappingAnswer, after: MappingAnswer, change: str) -> str:
-    if (before.parts, before.depth, before.value, before.low, before.high) == (
-        *(after.parts, after.depth, after.value),
-        *(after.low, after.high),
-    ):
+    compared = attrgetter("parts", "depth", "value", "low", "high")
+    if compared(before) == compared(after):
         keys = ", ".join(word.partition("=")[0].strip() for word in change.split(","))
         known = any(one.source == "measured" for one in after.sources)
         records = ": measured records decide, and they are of the machine as it is" if known else ""

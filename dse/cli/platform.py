@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from impls.terminal import count
-from impls.training import WorkloadError
 from impls.training import load as load_workload
 
 from ..platforms import Leaf, Platform, PlatformError, Quantity, leaves, load, names
@@ -36,7 +35,7 @@ from ..platforms.reading import HERE, RESULTS, here, path_of, read
 from ..platforms.writing import to_toml
 from ..times import estimates
 from ..times.estimates import Asked, Row
-from .text import add_command, rounded, wrapped
+from .text import add_command, aligned, rounded, wrapped
 
 WIDTH = 120
 WORKLOAD = "hopper_ddpg"  # that estimates are for unless another one is named
@@ -44,12 +43,8 @@ SIZES = ("capacity", "fanout", "batch", "record_bytes")  # that may be asked for
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do one of the actions; returns the exit code: 0 done, 2 not, with a sentence for each reason."""
-    try:
-        return int(options.run(options))
-    except (PlatformError, WorkloadError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    """Do one of the actions; returns the exit code: 0 done, 2 for a file with faults. PlatformError, WorkloadError."""
+    return int(options.run(options))
 
 
 def add_to(commands: Any) -> None:
@@ -71,10 +66,8 @@ def add_to(commands: Any) -> None:
     show = action("show", _show, shown, " u200", "NAME")
     checked = "Is a file right? If not, the exit code is 2, and every fault is named with its line."
     check = action("check", _check, checked, " u200", "FILE")
-    diff = action(
-        *("diff", _diff, "What differs between two platforms? Origins and notes are not compared.", " u200 edge"),
-        *("A", "B"),
-    )
+    compared = "What differs between two platforms? Origins and notes are not compared."
+    diff = action("diff", _diff, compared, " u200 edge", "A", "B")
     for parser in (show, check, diff):
         parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     asked = "What would a workload take on each device? A rough model, no measurement."
@@ -96,7 +89,7 @@ def _list(options: argparse.Namespace) -> int:
         rows.append(_row(HERE, load(HERE, options.results)))
     else:
         rows.append([HERE, "", "this machine; not probed yet: python -m dse platform probe"])
-    print("\n".join(_aligned([["name", "devices", ""], *rows])))
+    print("\n".join(aligned([["name", "devices", ""], *rows])))
     return 0
 
 
@@ -229,7 +222,7 @@ def _diff(options: argparse.Namespace) -> int:
         shown = [
             [path, *(" ".join(_value(leaf)).strip() if leaf else "" for leaf in pair), why] for path, *pair, why in rows
         ]
-        print("\n".join(_aligned([["key", options.a, options.b, ""], *shown])))
+        print("\n".join(aligned([["key", options.a, options.b, ""], *shown])))
     else:
         print("no key differs")
     return 0
@@ -247,11 +240,6 @@ def _difference(first: Leaf | None, second: Leaf | None) -> str:
     if before.agrees(after):
         return "within the spread"
     return f"x {after.value / before.value:.3g}" if before.value else "differs"
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _probe(options: argparse.Namespace) -> int:

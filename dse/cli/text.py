@@ -3,7 +3,7 @@
 import argparse
 import json
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from impls.terminal import COMMAND
@@ -50,6 +50,17 @@ def interval(value: float, low: float, high: float) -> str:
     return middle if ends == [middle, middle] else f"{middle} [{', '.join(ends)}]"
 
 
+def aligned(rows: Sequence[Sequence[str]], indent: str = "", right: int | None = None) -> Iterator[str]:
+    """Lay out columns as wide as their widest cell, one of them flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if column == right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield f"{indent}{'  '.join(cells)}".rstrip()
+
+
 def with_ends(unit: str, estimate: Estimate) -> dict[str, float]:
     """An estimate for JSON: its value under the name of its unit, and the ends of its interval."""
     return {unit: estimate.value, "low": estimate.low, "high": estimate.high}
@@ -60,25 +71,23 @@ def records_read(machine: str, results: str) -> str:
     return f"records: those of machine {machine} in {results}" if machine else f"records: none fits in {results}"
 
 
-def show(
-    options: argparse.Namespace,
-    machine: str,
-    machine_note: str,
-    as_dict: Mapping[str, Any],
-    lines: Iterable[str],
-    records: bool = True,
-) -> None:
-    """Print an answer with the records that it read, if any could be; first of all whose they are if another machine's.
+def whose(machine_note: str) -> list[str]:
+    """Begin a text with whose records answer, where they are not this machine's own."""
+    return [*wrapped(machine_note, ""), ""] if machine_note else []
 
-    ``options`` has ``json`` and ``results``.
+
+def show(options: argparse.Namespace, answer: Any, as_dict: Mapping[str, Any], lines: Iterable[str]) -> None:
+    """Print an answer about a system, its workload's records, and first of all whose they are if another machine's.
+
+    ``options`` has ``json`` and ``results``; ``answer`` has ``machine``, ``machine_note`` and ``workload``, which is ""
+    where no records could be read.
     """
     if options.json:
-        more = {"machine": machine, "machine_note": machine_note, "results": str(options.results)}
+        more = {"machine": answer.machine, "machine_note": answer.machine_note, "results": str(options.results)}
         print(json.dumps({**as_dict, **more}))
         return
-    whose = [*wrapped(machine_note, ""), ""] if machine_note else []
-    read = [f"  {records_read(machine, str(options.results))}"] if records else []
-    print("\n".join([*whose, *lines, *read]))
+    read = [f"  {records_read(answer.machine, str(options.results))}"] if answer.workload else []
+    print("\n".join([*whose(answer.machine_note), *lines, *read]))
 
 
 def rests_on(sources: Iterable[Evidence]) -> Iterator[str]:

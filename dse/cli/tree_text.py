@@ -41,7 +41,7 @@ def text(answer: Recommendation) -> str:
     lines += [
         f"  rests on {len(answer.rests_on)} cells of that configuration, measured on machine {answer.machine}"
         f"{f' (records in {answer.results})' if answer.results else ''}, where the same cell measured twice differs by "
-        f"up to {answer.noise_floor:.0%}:",
+        f"up to {answer.noise_floor:.0%}:"
     ]
     shown = answer.rests_on[:MOST_CELLS_SHOWN]
     lines += [

@@ -3,20 +3,17 @@
 import argparse
 import dataclasses
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from impls.terminal import count, plural
-from impls.training import WorkloadError
 
-from ..platforms import PlatformError
-from ..records import RecordError
 from ..tuning.adapt import MEMORY, PROCESS_BYTES, PROCESSOR, WHOLE, Adaptation, adapted
 from ..tuning.learners import LearnerScaling, learner_scaling
 from ..tuning.looks import Search
 from ..tuning.multi_learner import FactorPoint, data_parallel_seconds, spo_seconds
-from .mapping import add_system
-from .text import add_command, show, with_ends, wrapped
+from .mapping import add_system, system_of
+from .text import add_command, rests_on, show, with_ends, wrapped
 
 HARDLY, PARTLY = 1.1, 1.5  # times as fast with two learners, below which a second one is hardly, or partly, worth it
 ADAPT = f"""How many samplers (processes of actors) and which batch would training find by itself, in few looks?
@@ -45,38 +42,25 @@ within 1 % of the shortest step, the fewest learners are chosen, then the smalle
 def add_to(commands: Any) -> None:
     """Add ``adapt`` and ``learners`` to the commands of a parser."""
     system = "--platform u200 --workload hopper_ddpg"
-    ask = add_command(
+    adapting = add_command(
         commands, "adapt", "how many samplers and which batch, by few looks", ADAPT, f"adapt {system} --memory-gb 64"
     )
-    ask.add_argument(
-        "--memory-gb", type=float, metavar="GB", help="at most so much (default: what the platform states)"
-    )
-    ask.add_argument(
-        "--cpu-percent", type=float, default=WHOLE, metavar="P", help="of the processor's cores (default: %(default)g)"
-    )
-    more = add_command(
-        commands,
-        "learners",
-        "whether a second learner is worth it",
-        LEARNERS,
-        f"learners {system} --device gpu --most 4",
-    )
-    more.add_argument("--most", type=count, default=8, metavar="L", help="learners at most (default: %(default)s)")
-    more.add_argument(
-        "--longest-period", type=count, default=25, metavar="H", help="steps between averages (default: %(default)s)"
-    )
-    more.add_argument("--device", metavar="NAME", help="what each learner runs on (default: a core of the processor)")
-    for parser in (ask, more):
+    add = adapting.add_argument
+    add("--memory-gb", type=float, metavar="GB", help="at most so much (default: what the platform states)")
+    add("--cpu-percent", type=float, default=WHOLE, metavar="P", help="of the processor's cores (default: %(default)g)")
+    example = f"learners {system} --device gpu --most 4"
+    scaling = add_command(commands, "learners", "whether a second learner is worth it", LEARNERS, example)
+    add = scaling.add_argument
+    add("--most", type=count, default=8, metavar="L", help="learners at most (default: %(default)s)")
+    add("--longest-period", type=count, default=25, metavar="H", help="steps between averages (default: %(default)s)")
+    add("--device", metavar="NAME", help="what each learner runs on (default: a core of the processor)")
+    for parser in (adapting, scaling):
         add_system(parser, is_required=True)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answer; returns the exit code: 0 answered, 2 cannot be asked (a sentence says why)."""
-    try:
-        return {"adapt": _adapt, "learners": _learners}[options.command](options)
-    except (PlatformError, WorkloadError, RecordError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    """Answer; returns the exit code 0. Raises as ``recommend_mapping``."""
+    return {"adapt": _adapt, "learners": _learners}[options.command](options)
 
 
 def _adapt(options: argparse.Namespace) -> int:
@@ -86,54 +70,32 @@ def _adapt(options: argparse.Namespace) -> int:
         if shown:
             print(f"\rpredicting B = {batch:<6,}", end="", file=sys.stderr, flush=True)
 
-    answer = adapted(
-        options.platform,
-        options.workload,
-        None if options.memory_gb is None else options.memory_gb * 1e9,
-        options.cpu_percent,
-        results=options.results,
-        tell=tell,
-        machine=options.machine,
-    )
+    memory = None if options.memory_gb is None else options.memory_gb * 1e9
+    answer = adapted(system_of(options), memory, options.cpu_percent, tell)
     if shown:
         print(f"\r{'':24}\r", end="", file=sys.stderr)
-    show(options, answer.machine, answer.machine_note, _adapted_dict(answer), _adapted_text(answer))
+    show(options, answer, _adapted_dict(answer), _adapted_text(answer))
     return 0
 
 
 def _adapted_dict(answer: Adaptation) -> dict[str, Any]:
     """Give plain values, for JSON."""
-    return {
-        "platform": answer.platform,
-        "workload": answer.workload,
-        "caps": answer.caps,
-        **{
-            name: dataclasses.asdict(search) | {"values": values, "source": source}
-            for name, search, values, source in _searches(answer)
-        },
-        "pair": answer.pair,
-        "pair_records_hz": answer.rates.records_hz(*answer.pair),
-        "best": answer.best,
-        "best_records_hz": answer.rates.records_hz(*answer.best),
-        "loss": answer.loss,
-        "pairs": answer.tried,
-        "left_out": answer.left_out,
-    }
+    plain: dict[str, Any] = {name: getattr(answer, name) for name in ("platform", "workload", "caps")}
+    for name, search, values, source in _searches(answer):
+        plain[name] = dataclasses.asdict(search) | {"values": values, "source": source}
+    for name, pair in (("pair", answer.pair), ("best", answer.best)):
+        plain |= {name: pair, f"{name}_records_hz": answer.rates.records_hz(*pair)}
+    return plain | {"loss": answer.loss, "pairs": answer.tried, "left_out": answer.left_out}
 
 
-def _searches(answer: Adaptation) -> Iterator[tuple[str, Search, tuple[int, ...], dict[int, str]]]:
+def _searches(answer: Adaptation) -> Iterator[tuple[str, Search, tuple[int, ...], Mapping[int, str]]]:
     """Yield (name, search, all values, the source of each look's rate)."""
-    looks, (samplers, _) = answer.rates.looks, answer.pair
+    looks, least, chosen = answer.rates.looks, answer.batches[0], answer.pair[0]
     first, second = answer.found.samplers, answer.found.batch
-    pairs = {x: (x, answer.batches[0]) for x in first.seen}
-    yield (
-        "samplers",
-        first,
-        answer.samplers,
-        {x: looks[pair].actors.source for x, pair in pairs.items() if pair in looks},
-    )
-    pairs = {batch: (samplers, batch) for batch in second.seen}
-    yield "batch", second, answer.batches, {b: looks[pair].learner.source for b, pair in pairs.items() if pair in looks}
+    acting = {x: looks[x, least].actors.source for x in first.seen if (x, least) in looks}
+    yield "samplers", first, answer.samplers, acting
+    learning = {batch: looks[chosen, batch].learner.source for batch in second.seen if (chosen, batch) in looks}
+    yield "batch", second, answer.batches, learning
 
 
 def _adapted_text(answer: Adaptation) -> Iterator[str]:
@@ -177,10 +139,8 @@ def _adapted_text(answer: Adaptation) -> Iterator[str]:
         )
     for device in answer.left_out:
         yield from wrapped(f"note: {device} is left out: a design is built for its batch, which no look can change")
-    yield "  rests on:"
     look = answer.rates.looks[answer.pair]
-    for one in (look.actors, look.learner):
-        yield from wrapped(f"{one.number}: {one.source}, {one.told}", "    ")
+    yield from rests_on([look.actors, look.learner])
 
 
 def _cap(answer: Adaptation, name: str) -> str:
@@ -193,16 +153,8 @@ def _pair(pair: Sequence[int]) -> str:
 
 
 def _learners(options: argparse.Namespace) -> int:
-    answer = learner_scaling(
-        options.platform,
-        options.workload,
-        options.most,
-        options.longest_period,
-        options.device,
-        results=options.results,
-        machine=options.machine,
-    )
-    show(options, answer.machine, answer.machine_note, _scaling_dict(answer), _scaling_text(answer))
+    answer = learner_scaling(system_of(options), options.most, options.longest_period, options.device)
+    show(options, answer, _scaling_dict(answer), _scaling_text(answer))
     return 0
 
 

@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from impls.terminal import count, plural
 
 from .. import machines
 from ..recommend import QUESTIONS_FILE
-from ..records import RecordError, how_to_measure
+from ..records import how_to_measure
 from ..times.tree_times import Table
 from ..validation.trees import WITHIN, Held, held, questions, unmeasured, write_answers
 from .text import add_command
@@ -30,34 +29,24 @@ after it."""
 
 def add_to(commands: Any) -> None:
     """Add ``validate`` to the commands of a parser."""
-    parser = add_command(
-        commands,
-        "validate",
-        "how far off answers about trees were, when measured",
-        ABOUT,
-        "validate --draw 40 --seed 7",
-    )
-    parser.add_argument("file", nargs="?", type=Path, help="of answers, as --draw wrote it")
-    parser.add_argument("--draw", type=count, metavar="COUNT", help="sample so many questions and answer them")
-    parser.add_argument("--seed", type=int, help="of the questions")
-    parser.add_argument(
-        "--machine", metavar="KEY", help="whose records answer (default: this machine's, or the nearest)"
-    )
-    parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    summary = "how far off answers about trees were, when measured"
+    parser = add_command(commands, "validate", summary, ABOUT, "validate --draw 40 --seed 7")
+    add = parser.add_argument
+    add("file", nargs="?", type=Path, help="of answers, as --draw wrote it")
+    add("--draw", type=count, metavar="COUNT", help="sample so many questions and answer them")
+    add("--seed", type=int, help="of the questions")
+    add("--machine", metavar="KEY", help="whose records answer (default: this machine's, or the nearest)")
+    add("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
+    add("--json", action="store_true", help="print JSON instead of text")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Sample questions, or compare; returns the exit code: 0 done, 2 cannot be done (a sentence says why)."""
-    try:
-        if options.draw is not None:
-            return _draw(options)
-        if options.file is None:
-            raise ValueError("name a file of answers, or draw questions with --draw 40 --seed S")
-        checked, missing = held(options.file), unmeasured(options.file)
-    except (RecordError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    """Sample questions, or compare; returns the exit code 0. RecordError or ValueError where that cannot be."""
+    if options.draw is not None:
+        return _draw(options)
+    if options.file is None:
+        raise ValueError("name a file of answers, or draw questions with --draw 40 --seed S")
+    checked, missing = held(options.file), unmeasured(options.file)
     print(json.dumps(summary(checked) | {"not_measured": missing}) if options.json else _text(checked))
     if missing and not options.json:
         print(f"{plural(missing, 'answer')} of the file not measured, and in none of these counts")
@@ -97,10 +86,10 @@ def summary(checked: Sequence[Held]) -> dict[str, Any]:
 
 def _row(one: Held) -> dict[str, Any]:
     plain = one.choice.to_dict()
-    told = {"configuration": plain["configuration"], "told_seconds": plain["seconds"]}
+    answered = {"configuration": plain["configuration"], "told_seconds": plain["seconds"]}
     ends = {name: plain[name] for name in ("low_seconds", "high_seconds")}
     more = {name: getattr(one, name) for name in ("inside", "measured_seconds", "factor", "covered")}
-    return {"question": dataclasses.asdict(one.question), **told, **ends, **more}
+    return {"question": dataclasses.asdict(one.question), **answered, **ends, **more}
 
 
 def _text(checked: Sequence[Held]) -> str:

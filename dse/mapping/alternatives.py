@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..solver.infeasible import Infeasible
-from ..solver.objectives import EPSILONS, OBJECTIVES, Objective, threshold, tie_key
-from ..solver.problem import PARTS, Configuration, Problem, ProblemError
+from ..solver.objectives import EPSILONS, Objective, threshold, tie_key
+from ..solver.problem import PARTS, Configuration, Problem
 from ..solver.search import Answer, Found, solve
 from .options import Place
 
@@ -45,28 +45,21 @@ def best_placement(
     A mode's own answer may be epsilon below a best that is itself below that of all: then it is solved again with what
     is left of epsilon. ProblemError for an unknown objective, or as ``solve``.
     """
-    if objective not in OBJECTIVES:
-        raise ProblemError(f"the objective is one of {', '.join(OBJECTIVES)}, not {objective!r}")
-    epsilon = EPSILONS[objective] if epsilon is None else epsilon
     results = {place: solve(problem, objective, epsilon, alternatives) for place, problem in problems.items()}
-    found = {place: one for place, one in results.items() if isinstance(one, Found)}
-    if not found:
+    epsilon = EPSILONS[objective] if epsilon is None else epsilon
+    solved = {place: one for place, one in results.items() if isinstance(one, Found)}
+    if not solved:
         return [one for one in results.values() if isinstance(one, Infeasible)]
-    least = threshold(max(one.best for one in found.values()), epsilon)
-    for place, one in found.items():
+    least = threshold(max(one.best for one in solved.values()), epsilon)
+    for place, one in solved.items():
         if one.value < least <= one.best:
             again = solve(problems[place], objective, max(0.0, 1 - least / one.best), alternatives)
             if isinstance(again, Found):
-                found[place] = again
-    good = [place for place, one in found.items() if one.value >= least]
-    order = list(problems)
-
-    def key(place: Place) -> tuple[Any, ...]:
-        one = found[place]
-        return (*tie_key(problems[place], one.choice, one.outcome)[:5], order.index(place))
-
-    place = min(good, key=key)
-    return Solved(place, found[place].answer, found, epsilon)
+                solved[place] = again
+    good = [place for place, one in solved.items() if one.value >= least]
+    # Modes are in the order of the problems, of which min takes the first where keys are equal.
+    place = min(good, key=lambda place: tie_key(problems[place], solved[place].choice, solved[place].outcome)[:5])
+    return Solved(place, solved[place].answer, solved, epsilon)
 
 
 def difference(chosen: tuple[Place, Configuration], other: tuple[Place, Configuration]) -> str:
@@ -97,35 +90,24 @@ def mapping_of(chosen: Configuration) -> dict[str, str]:
 
 def others(result: Solved) -> list[Other]:
     """The alternatives, best first: the best of each other mapping and execution mode, and the runner-up."""
-    rows = [
-        (one.value, place, one.configuration)
-        for place, found in result.found.items()
-        for one in (found.answer, *found.ties, found.runner_up, found.elsewhere)
-        if one
-    ]
+    every = ((place, one) for place, solved in result.found.items() for one in solved.answers)
     choice = (result.place, result.answer.configuration)
     seen, kept = {key_of(*choice)}, list[Other]()
-    for value, place, one in sorted(rows, key=lambda row: -row[0]):
+    for place, answer in sorted(every, key=lambda pair: -pair[1].value):
         # Invariant: kept has the first, so the best, of each key in seen but the choice's own.
+        one, value = answer.configuration, answer.value
         key = key_of(place, one)
         if key not in seen:
             seen.add(key)
-            kept.append(
-                Other(
-                    difference(choice, (place, one)),
-                    place.arrangement,
-                    mapping_of(one),
-                    value,
-                    1 - value / result.answer.value,
-                )
-            )
+            words, cost = difference(choice, (place, one)), 1 - value / result.answer.value
+            kept.append(Other(words, place.arrangement, mapping_of(one), value, cost))
     return kept
 
 
-def by_mapping(found: Sequence[Other], least: float) -> list[Other]:
+def by_mapping(others: Sequence[Other], least: float) -> list[Other]:
     """The best of each arrangement on each mapping of parts to devices, as long as it is as good as the best."""
     kept: dict[tuple[Any, ...], Other] = {}
-    for other in found:
+    for other in others:
         if other.value >= least:
             kept.setdefault((other.arrangement, *other.mapping.items()), other)
     return list(kept.values())

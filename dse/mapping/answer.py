@@ -102,7 +102,7 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
     parts = built.parts
     if not isinstance(result, Solved):
         return _shortage(built, result)
-    chosen, given = result.answer.configuration, result.answer.outcome
+    chosen, outcome = result.answer.configuration, result.answer.outcome
     problem = built.problems[result.place]
     beside = others(result)
     terms, names = _terms(built, result, objective)
@@ -126,13 +126,13 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         value=result.answer.value,
         low=min(low, result.answer.value),
         high=max(high, result.answer.value),
-        hz=given.hz,
-        actor_hz=given.actor_hz,
-        bottleneck=_bottleneck(chosen, objective, bottleneck(objective, given)),
+        hz=outcome.hz,
+        actor_hz=outcome.actor_hz,
+        bottleneck=_bottleneck(chosen, objective, bottleneck(objective, outcome)),
         bound=bound,
         distance=1 - result.answer.value / bound,
         learner_hz=max(one.learner_hz for one in result.found.values()),
-        watts=given.watts,
+        watts=outcome.watts,
         ties=tuple(by_mapping(beside, threshold(result.best, result.epsilon))),
         runner_up=beside[0] if beside else None,
         elsewhere=next((other for other in beside if other.mapping != mapping_of(chosen)), None),
@@ -166,14 +166,13 @@ def _bottleneck(chosen: Configuration, objective: Objective, engine: str) -> str
 def _terms(built: Built, result: Solved, objective: Objective) -> tuple[Terms, list[str]]:
     """The choice first, then every configuration a changed number might put in its place."""
     rows = [(result.place, result.answer.configuration)]
-    for place, found in result.found.items():
-        answers = [found.answer, *found.ties, *(one for one in (found.runner_up, found.elsewhere) if one)]
-        rows += [(place, one.configuration) for one in answers]
-        rows += [(place, one) for one in around(built.problems[place], found.choice)]
+    for place, solved in result.found.items():
+        rows += [(place, one.configuration) for one in solved.answers]
+        rows += [(place, one) for one in around(built.problems[place], solved.choice)]
     unique = list({(place, key_of(place, one)): (place, one) for place, one in rows}.values())
     sure = spreads(list(built.problems.values()), rows[0][1])
-    found_terms = Terms([(built.problems[place], one) for place, one in unique], objective, sure)
-    return found_terms, [difference(rows[0], (place, one)) for place, one in unique]
+    terms = Terms([(built.problems[place], one) for place, one in unique], objective, sure)
+    return terms, [difference(rows[0], (place, one)) for place, one in unique]
 
 
 def _numbers(built: Built, result: Solved) -> list[str]:
@@ -181,8 +180,8 @@ def _numbers(built: Built, result: Solved) -> list[str]:
     problem, chosen = built.problems[result.place], result.answer.configuration
     numbers = [option.time.rests_on.number for option in chosen.options]
     for flow in problem.flows:
-        way = problem.ways.get((chosen.of(flow.source).device, chosen.of(flow.target).device), ())
-        numbers += [hop.rests_on.number for hop in way]
+        route = problem.ways.get((chosen.of(flow.source).device, chosen.of(flow.target).device), ())
+        numbers += [hop.rests_on.number for hop in route]
     return [number for number in dict.fromkeys(numbers) if number in built.evidence]
 
 
@@ -244,14 +243,13 @@ def _notes(built: Built, result: Solved) -> list[str]:
 def _shortage(built: Built, results: Sequence[Infeasible]) -> Shortage:
     repairs: list[Mapping[str, tuple[float, float]]] = []
     links: set[tuple[str, str]] = set()
-    for one in results:
-        for repair in one.repairs:
-            repairs += [repair.budgets] if repair.budgets else []
-            links |= set(repair.ways)
+    for missing in (repair for result in results for repair in result.repairs):
+        repairs += [missing.budgets] if missing.budgets else []
+        links |= set(missing.ways)
     unique: dict[tuple[str, ...], Mapping[str, tuple[float, float]]] = {}
-    for found in sorted(repairs, key=lambda repair: (len(repair), _excess(repair))):
-        if not any(set(names) <= set(found) for names in unique):  # of the same budgets, the least that would do
-            unique[tuple(found)] = found
+    for repair in sorted(repairs, key=lambda repair: (len(repair), _excess(repair))):
+        if not any(set(names) <= set(repair) for names in unique):  # of the same budgets, the least that would do
+            unique[tuple(repair)] = repair
     return Shortage(built.parts.platform.name, built.parts.workload.name, tuple(unique.values()), tuple(sorted(links)))
 
 

@@ -75,7 +75,7 @@ class Built:
 def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[str] = frozenset()) -> Built:
     """All execution modes in which every part has an option. ProblemError, naming what was asked for, without any."""
     devices = [device for device in parts.platform.devices if device.name not in excluded]
-    found: dict[Place, Problem] = {}
+    problems: dict[Place, Problem] = {}
     shown: dict[OptionKey, Mapping[str, Any]] = {}
     lacking: list[Part] = []
     known = functools.cache(functools.partial(trees, parts))
@@ -84,15 +84,15 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
         builder = OptionBuilder(parts, place, devices, known, depths).build()
         lacking += builder.lacking()
         if not builder.lacking():
-            found[place] = _problem(builder)
+            problems[place] = _problem(builder)
             shown.update(builder.shown)
-    if not found:
+    if not problems:
         asked = ", ".join(f"{key}={value}" for key, value in parts.constraints.items()) or "the devices there are"
         part = max(PARTS, key=lacking.count)  # what lacks in the most places
-        told = f"nothing can run the part {part!r} on platform {parts.platform.name!r} with {asked}"
+        lack = f"nothing can run the part {part!r} on platform {parts.platform.name!r} with {asked}"
         offer = _offer(parts, devices, depths, part)
-        raise ProblemError(told + (f"; with nothing but the arrangement fixed it could be: {offer}" if offer else ""))
-    return Built(found, parts, shown)
+        raise ProblemError(lack + (f"; with nothing but the arrangement fixed it could be: {offer}" if offer else ""))
+    return Built(problems, parts, shown)
 
 
 def _offer(parts: Parts, devices: Sequence[Device], depths: tuple[int, ...], part: Part) -> str:
@@ -102,7 +102,7 @@ def _offer(parts: Parts, devices: Sequence[Device], depths: tuple[int, ...], par
     for place in _places(free):
         for option in OptionBuilder(free, place, devices, functools.partial(trees, free), depths).build().of(part):
             names.setdefault(option.device, {})[option.name] = None
-    return "; ".join(f"on {device} {_listed(list(held))}" for device, held in names.items())
+    return "; ".join(f"on {device} {_listed(list(options))}" for device, options in names.items())
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -129,7 +129,7 @@ def _problem(builder: OptionBuilder) -> Problem:
     parts = builder.parts
     watts = {device.name: device.power_watts.value for device in builder.devices if device.power_watts}
     return Problem(
-        {part: tuple(held) for part, held in builder.options.items()},
+        {part: tuple(options) for part, options in builder.options.items()},
         {budget: amount for device in builder.devices for budget, amount in budgets(device)},
         tuple(flows(parts)),
         ways(parts, builder.devices, builder.process),

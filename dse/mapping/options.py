@@ -7,10 +7,9 @@ sampling device, which takes as long to store them as to sample: this is our mod
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..estimate import Estimate
 from ..platforms import Device
 from ..solver.problem import PARTS, TREE, Option, Part
 from ..times.parts import Learner, Parts
@@ -83,11 +82,6 @@ class OptionBuilder:
         """The engine that does everything in turns; "" where parts run at the same time."""
         return {"serial": f"{self.cpu}.main", "apart": f"{self.cpu}.loop"}.get(self.place, "")
 
-    @property
-    def reachable(self) -> list[Device]:
-        """Devices for replay: a serial loop drives a GPU's learner, but its replay is the processor's."""
-        return [device for device in self.devices if self.place != "serial" or device.name == self.cpu]
-
     def build(self) -> "OptionBuilder":
         """Returns the builder itself, with all options."""
         self._actors()
@@ -95,38 +89,19 @@ class OptionBuilder:
         self._replay()
         return self
 
-    def add(
-        self,
-        part: Part,
-        name: str,
-        device: str,
-        engine: str,
-        time: Estimate,
-        needs: Mapping[str, float],
-        details: Mapping[str, Any],
-    ) -> None:
-        """An option of a part alone, if what is fixed allows it."""
-        if self._allows(part, device):
-            self.options[part].append(self._option(part, name, device, engine, time, needs, details))
+    def add(self, option: Option, details: Mapping[str, Any]) -> None:
+        """Adds an option of a part alone, if what is fixed allows it."""
+        if self._allows(option.part, option.device):
+            self.options[option.part].append(self._with_call(option, details))
 
     def _allows(self, part: Part, device: str) -> bool:
         return part == "actors" or self.parts.constraints.get(part) in (None, device)
 
-    def _option(
-        self,
-        part: Part,
-        name: str,
-        device: str,
-        engine: str,
-        time: Estimate,
-        needs: Mapping[str, float],
-        details: Mapping[str, Any],
-    ) -> Option:
-        if self.place.in_turns and (call := self.parts.call_seconds(device)):
-            time = time.plus(call, 2.0)
-        option = Option(part, name, device, engine, time, needs)
+    def _with_call(self, option: Option, details: Mapping[str, Any]) -> Option:
+        """Keeps an option's details, and adds what calling its device takes where one process does everything."""
         self.shown[key_of(option)] = details
-        return option
+        call = self.parts.call_seconds(option.device) if self.place.in_turns else 0.0
+        return replace(option, time=option.time.plus(call, 2.0)) if call else option
 
     def of(self, part: Part) -> list[Option]:
         """The options of a part, those of trees too."""
@@ -155,7 +130,8 @@ class OptionBuilder:
                 time = parts.acting(processes, serial)
                 needs = {f"{self.cpu}.cores": float(0 if serial else processes + self.place.replaying)}
                 name, engine = f"{processes} process{'es' * (processes > 1)}", "main" if serial else "actors"
-                self.add("actors", name, self.cpu, f"{self.cpu}.{engine}", time, needs, {"processes": processes})
+                option = Option("actors", name, self.cpu, f"{self.cpu}.{engine}", time, needs)
+                self.add(option, {"processes": processes})
 
     def _learners(self) -> None:
         """Adds the learners of every device; a serial loop drives no FPGA."""
@@ -169,14 +145,16 @@ class OptionBuilder:
     def _learner(self, device: Device, learner: Learner) -> None:
         over = self.parts.table.overheads if self.parts.table else None
         step = over.step(learner.step) if over and self.place.in_turns and device.kind == "cpu" else learner.step
-        held = self.parts.learner_bytes(device, max(self.depths))
-        needs = {**held, **learner.needs, f"{self.cpu}.cores": float(learner.cores)}
-        self.add("learner", learner.name, device.name, self.engine(device, "learner"), step, needs, learner.details)
+        kept = self.parts.learner_bytes(device, max(self.depths))
+        needs = {**kept, **learner.needs, f"{self.cpu}.cores": float(learner.cores)}
+        option = Option("learner", learner.name, device.name, self.engine(device, "learner"), step, needs)
+        self.add(option, learner.details)
 
     def _replay(self) -> None:
-        """Adds sum trees and storage."""
+        """Adds sum trees and storage. A serial loop drives a GPU's learner, but its replay is the processor's."""
         own = self.place.in_turns or self.place.replaying > 0  # cores for what the processor does
-        devices = [device for device in self.reachable if own or device.kind != "cpu"]
+        reachable = [device for device in self.devices if self.place != "serial" or device.name == self.cpu]
+        devices = [device for device in reachable if own or device.kind != "cpu"]
         most = max(self.place.replaying, 1)  # in turns one: the cores of that process are those its learner asks for
         fitting = {
             device.name: [tree for tree in self.trees_on(device, self.place.in_turns) if tree.threads <= most]
@@ -192,9 +170,9 @@ class OptionBuilder:
         for device in devices:
             if device.memory:
                 needs = {f"{device.name}.memory_bytes": self.parts.storage_bytes}
-                time, engine = self.parts.rows_moved(device), self.engine(device, "memory")
-                engine = self.engine(device, "replay") if device.kind == "cpu" else engine
-                self.add("storage", "records", device.name, engine, time, needs, {})
+                engine = self.engine(device, "replay" if device.kind == "cpu" else "memory")
+                time = self.parts.rows_moved(device)
+                self.add(Option("storage", "records", device.name, engine, time, needs), {})
 
     def _driver(self, device: Device) -> dict[str, float]:
         """The need of a core that hands batches to a device, where no process does everything in turns."""
@@ -204,17 +182,17 @@ class OptionBuilder:
         if all(self._allows(part, device.name) for part in TREE):
             where = tree.name, device.name, self.engine(device, "replay")
             needs = {**tree.needs, **self._driver(device)}  # once: it is one tree
-            sampling = self._option("sampling", *where, tree.draw, needs, tree.details)
-            self.trees.append((sampling, self._option("updating", *where, tree.update, {}, tree.details)))
+            sampling = self._with_call(Option("sampling", *where, tree.draw, needs), tree.details)
+            self.trees.append((sampling, self._with_call(Option("updating", *where, tree.update), tree.details)))
 
     def _copies(self, here: Device, tree: Tree, there: Device, other: Tree) -> None:
         """Sampling from a copy here, updating there. The copy takes as long to store sums as to sample."""
         if self._allows("sampling", here.name) and self._allows("updating", there.name):
             copy = f"copy in {tree.name}", here.name, self.engine(here, "replay"), tree.draw + tree.draw
             sums = f"sums of {other.name}", there.name, self.engine(there, "replay"), other.update
-            sampling = self._option("sampling", *copy, {**tree.needs, **self._driver(here)}, tree.details)
-            updating = self._option("updating", *sums, {**other.needs, **self._driver(there)}, other.details)
-            self.trees.append((sampling, updating))
+            sampling = Option("sampling", *copy, {**tree.needs, **self._driver(here)})
+            updating = Option("updating", *sums, {**other.needs, **self._driver(there)})
+            self.trees.append((self._with_call(sampling, tree.details), self._with_call(updating, other.details)))
 
 
 def _fastest(trees: Sequence[Tree]) -> list[Tree]:

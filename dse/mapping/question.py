@@ -88,6 +88,12 @@ class MappingQuestion:
         """Key of the machine whose records are read; "" where none are."""
         return next((table.machine_key for table in self.tables if table), "")
 
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """The names of platform and workload, and whose records are read: fields that every answer has."""
+        whose = {"machine": self.machine, "machine_note": self.machine_note}
+        return {"platform": self.platform.name, "workload": self.workload.name, **whose}
+
     def parts(self, workload: Workload | None = None) -> Parts:
         """What each part takes, of another shape of the workload if one is given."""
         return Parts(self.platform, workload or self.workload, *self.tables, self.fix, self.called)
@@ -144,11 +150,11 @@ def answer_question(question: MappingQuestion) -> MappingAnswer | Shortage:
     if "batch" in question.free:
         batch, note = _batch(question)
         workload = with_values(workload, {"batch": batch})
-    given = build_answer(question.built(workload), question.objective, question.epsilon)
-    if note and isinstance(given, MappingAnswer):
-        given = replace(given, notes=(note, *given.notes))
+    answer = build_answer(question.built(workload), question.objective, question.epsilon)
+    if note and isinstance(answer, MappingAnswer):
+        answer = replace(answer, notes=(note, *answer.notes))
     whose, results = question.machine_note, str(question.results)
-    return replace(given, machine=question.machine, machine_note=whose, results=results)
+    return replace(answer, machine=question.machine, machine_note=whose, results=results)
 
 
 def explain_mapping(
@@ -210,30 +216,30 @@ def _check(question: MappingQuestion, devices: Collection[str]) -> None:
         raise ProblemError(f"epsilon is a share of the best rate, from 0 up to 1, not {epsilon}")
     for name in question.exclude:
         if name not in devices:
-            raise ProblemError(
-                f"no device {short(name)} to exclude; there are {', '.join(devices)}{near(name, devices)}"
-            )
+            raise _unknown(f"no device {short(name)} to exclude", name, devices)
         if platform.device(name).kind == "cpu":
             raise ProblemError(f"{name} cannot be excluded: environments step on it")
     for name in question.free:
         if name not in FREE:
-            raise ProblemError(f"{short(name)} cannot be free; there are {', '.join(FREE)}{near(name, FREE)}")
+            raise _unknown(f"{short(name)} cannot be free", name, FREE)
         if name in question.fix:
             raise ProblemError(f"{name} is both fixed and free; leave one of them out")
 
 
+def _unknown(sentence: str, value: Any, known: Collection[str]) -> ProblemError:
+    return ProblemError(f"{sentence}; there are {', '.join(known)}{near(str(value), known)}")
+
+
 def _value(key: str, value: Any, devices: Collection[str]) -> Any:
     if key not in FIX:
-        raise ProblemError(f"no key {short(key)} to fix; there are {', '.join(FIX)}{near(key, FIX)}")
+        raise _unknown(f"no key {short(key)} to fix", key, FIX)
     if key in WHERE and value not in devices:
-        raise ProblemError(
-            f"{key}: no device {short(value)}; there are {', '.join(devices)}{near(str(value), devices)}"
-        )
+        raise _unknown(f"{key}: no device {short(value)}", value, devices)
     if key == "arrangement" and value not in ARRANGEMENT:
         known = ", ".join(ARRANGEMENT)
         raise ProblemError(f"arrangement is one of {known}, not {short(value)}{near(str(value), ARRANGEMENT)}")
     if key == "contestant" and value not in trees():
-        raise ProblemError(f"no tree {short(value)}; there are {', '.join(trees())}{near(str(value), trees())}")
+        raise _unknown(f"no tree {short(value)}", value, trees())
     if key not in (*NUMBERS, *COUNTS):
         return value
     least = 0 if key == "presampled" else 2 if key == "fanout" else 1
@@ -260,25 +266,30 @@ def with_values(workload: Workload, fix: Mapping[str, Any]) -> Workload:
     return workload
 
 
+def measured_batches(question: MappingQuestion) -> list[int]:
+    """Those of ``BATCHES`` that lie within what this very machine's gradient steps were measured at."""
+    own, _ = question.tables
+    sizes = {batch for _, batch in own.alone("learner step")} if own else set()
+    return [batch for batch in BATCHES if sizes and min(sizes) <= batch <= max(sizes)]
+
+
 def _batch(question: MappingQuestion) -> tuple[int, str]:
     """(B with which the most records are trained, what was tried): the smallest of those within epsilon of the most.
 
     ProblemError where none can be asked; the first one tried where none fits.
     """
-    (own, _), objective, epsilon = question.tables, question.objective, question.epsilon
-    measured = {batch for _, batch in own.alone("learner step")} if own else set()
+    objective, epsilon, within = question.objective, question.epsilon, measured_batches(question)
     trained, tried, error = dict[int, float](), list[int](), ProblemError("")
-    within = [one for one in BATCHES if measured and min(measured) <= one <= max(measured)]
     for batch in within or BATCHES[::2]:
         try:
             problems = question.built(with_values(question.workload, {"batch": batch})).problems
-            found = best_placement(problems, objective, epsilon, False)
+            result = best_placement(problems, objective, epsilon, False)
         except ProblemError as fault:
             error = fault
             continue
         tried.append(batch)
-        if isinstance(found, Solved):
-            trained[batch] = found.best * batch
+        if isinstance(result, Solved):
+            trained[batch] = result.best * batch
     if not tried:
         raise error
     least = max(trained.values(), default=0.0) * (1 - (EPSILONS[objective] if epsilon is None else epsilon))

@@ -1,5 +1,6 @@
 """What parts of a training system send each other in a gradient step, and over which links of a platform."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from ..estimate import Evidence, weakest
@@ -32,18 +33,15 @@ def ways(parts: Parts, devices: Sequence[Device], process: str = "") -> dict[tup
     ``process``: the engine that every transfer keeps busy, where one process drives all devices in turns; without it
     each direction of a link is an engine of its own.
     """
-    found = {}
-    names = [device.name for device in devices]
-    for source in names:
-        for target in names:
-            if source != target:
-                _, links = parts.platform.way(source, target, parts.batch * parts.transition_bytes)
-                if links:
-                    found[source, target] = tuple(_hops(parts, source, links, process))
-    return found
+    routes = {}
+    for source, target in itertools.permutations((device.name for device in devices), 2):
+        _, links = parts.platform.way(source, target, parts.batch * parts.transition_bytes)
+        if links:
+            routes[source, target] = tuple(_hops(source, links, process))
+    return routes
 
 
-def _hops(parts: Parts, start: str, links: Sequence[Link], process: str) -> Iterator[Hop]:
+def _hops(start: str, links: Sequence[Link], process: str) -> Iterator[Hop]:
     for link in links:
         back = link.source != start
         end = link.source if back else link.target

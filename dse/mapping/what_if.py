@@ -28,7 +28,7 @@ def with_changes(platform: Platform, changes: Mapping[str, float]) -> Platform:
         _set(data, path, value)
         made, faults = schema.build(data)
         if made is None:
-            raise PlatformError("\n".join(f"{path}: {told}" for _, told in faults))
+            raise PlatformError("\n".join(f"{path}: {sentence}" for _, sentence in faults))
         platform = dataclasses.replace(made, devices=tuple(map(_grown, platform.devices, made.devices)))
     return platform
 
@@ -38,9 +38,8 @@ def _grown(before: Device, after: Device) -> Device:
     for cores in CORES:
         old, new = getattr(before, cores), getattr(after, cores)
         if old and new and old.value != new.value:
-            found = {name: total for name in TOTALS if (total := getattr(after, name))}
-            ratio = new.value / old.value
-            totals = {name: dataclasses.replace(total, value=total.value * ratio) for name, total in found.items()}
+            stated, ratio = {name: getattr(after, name) for name in TOTALS}, new.value / old.value
+            totals = {name: dataclasses.replace(one, value=one.value * ratio) for name, one in stated.items() if one}
             after = dataclasses.replace(after, **totals)
     return after
 
@@ -55,9 +54,8 @@ def _set(data: dict[str, Any], path: str, value: float) -> None:
             f"{first} alone names no number; write {first}.KEY=VALUE, such as cpu.cores or gpu.memory_gb"
         )
     if first not in tables:
-        raise PlatformError(
-            f"no device or link {short(first)} to set; there are {', '.join(tables)}{near(first, tables)}"
-        )
+        known = ", ".join(tables)
+        raise PlatformError(f"no device or link {short(first)} to set; there are {known}{near(first, tables)}")
     table, *between = tables[first], *rest.split(".")[:-1]
     key = rest.split(".")[-1]
     if not between and key.startswith("memory_"):

@@ -1,7 +1,7 @@
 """Judge claims of the published documents, each with a verdict; the registry is the folder.
 
 A module ``dse/published/*_claims.py`` judges claims of one document: ``PAPER`` is its short name, ``ORDER`` its place
-among the modules of that paper, and ``verdicts(found, quoted)`` takes records and quoted numbers and returns Claims.
+among the modules of that paper, and ``verdicts(records, quoted)`` takes records and quoted numbers and returns Claims.
 """
 
 import importlib
@@ -44,7 +44,7 @@ def papers() -> list[str]:
     return list(dict.fromkeys(module.PAPER for module in _modules()))
 
 
-def judged(paper: str, found: Sequence[Measurement], results: Path) -> list[Claim]:
+def judged(paper: str, records: Sequence[Measurement], results: Path) -> list[Claim]:
     """Judge all claims of a paper by the records and by the numbers quoted in a results folder.
 
     RecordError where a claim needs a number that is not quoted.
@@ -54,4 +54,4 @@ def judged(paper: str, found: Sequence[Measurement], results: Path) -> list[Clai
     except RecordError:
         printed = quoted.NOTHING
     modules = [module for module in _modules() if module.PAPER == paper]
-    return [claim for module in modules for claim in module.verdicts(found, printed)]
+    return [claim for module in modules for claim in module.verdicts(records, printed)]

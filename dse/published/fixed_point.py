@@ -82,13 +82,14 @@ def lost(skew: str, leaf_bits: int, capacity: int) -> tuple[int, float]:
     return int(gone.sum()), float(leaves[gone].sum() / leaves.sum())
 
 
-@functools.cache
 def fits() -> tuple[Fit, ...]:
     """Test every skew and width."""
-    return tuple(_fit(skew, bits) for skew in SKEWS for bits in WIDTHS)
+    return tuple(fit_of(skew, bits) for skew in SKEWS for bits in WIDTHS)
 
 
-def _fit(skew: str, leaf_bits: int) -> Fit:
+@functools.cache
+def fit_of(skew: str, leaf_bits: int) -> Fit:
+    """Test one skew and width."""
     from scipy.stats import chi2  # noqa: PLC0415  # heavy
 
     leaves = priorities(skew)
@@ -101,15 +102,8 @@ def _fit(skew: str, leaf_bits: int) -> Fit:
     beyond = float(chi2.isf(LEVEL, freedom)) - freedom  # of what is expected where nothing differs
     distance = float(((chances - wanted)[wanted > 0] ** 2 / wanted[wanted > 0]).sum())
     gone = (kept == 0) & (leaves > 0)
-    return Fit(
-        skew,
-        leaf_bits,
-        fraction_bits,
-        float(chi2.sf(statistic, seen.size - 1)),
-        int(gone.sum()),
-        float(wanted[gone].sum()),
-        beyond / distance if distance else math.inf,
-    )
+    p_value, needed = float(chi2.sf(statistic, seen.size - 1)), beyond / distance if distance else math.inf
+    return Fit(skew, leaf_bits, fraction_bits, p_value, int(gone.sum()), float(wanted[gone].sum()), needed)
 
 
 def _pooled(values: Reals, expected: Reals) -> Reals:
@@ -122,8 +116,3 @@ def least_bits(skew: str) -> int:
     """Find the smallest width from which on every wider one passes too."""
     failing = [fit.leaf_bits for fit in fits() if fit.skew == skew and not fit.passes]
     return min(bits for bits in WIDTHS if bits > max(failing, default=0))
-
-
-def fit_of(skew: str, leaf_bits: int) -> Fit:
-    """Return the test of one skew and width."""
-    return next(fit for fit in fits() if (fit.skew, fit.leaf_bits) == (skew, leaf_bits))

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate import Estimate, Evidence
-from ..solver.problem import PARTS, Option, Part, Problem, ProblemError
+from ..solver.problem import ProblemError
 
 Reals = NDArray[np.float64]
 LEARNER, RMM, ACTORS = "Learner", "RMM", "Actors"
@@ -70,7 +69,7 @@ def step_seconds(table: DeviceTable, device: Mapping[str, str]) -> float:
     for here in table.devices:
         members = [primitive for primitive in table.primitives if device[primitive] == here]
         alone = [table.seconds[member, here] for member in members]
-        if _measured_together(table, members, here):
+        if measured_together(table, members, here):
             taken = max(table.together[*pair, here] for pair in itertools.permutations(members, 2))
         else:
             taken = sum(alone) if here in table.shared else max(alone, default=0.0)
@@ -83,8 +82,8 @@ def printed(table: DeviceTable) -> Mapped:
 
     Line 5 has no rule for ties; here the first device of the table wins.
     """
-    found = _removing(table, ())
-    return replace(found, evaluations=found.evaluations + (found.device[LEARNER] == GPU))
+    mapped = _removing(table, ())
+    return replace(mapped, evaluations=mapped.evaluations + (mapped.device[LEARNER] == GPU))
 
 
 def heeded(learner: Reals, rmm: Reals, devices: Sequence[str], tested: Sequence[str]) -> Reals:
@@ -154,48 +153,9 @@ def printed_storage(device: Mapping[str, str], words: Mapping[str, int]) -> tupl
     return chosen, int(least)
 
 
-def storage_words(device: Mapping[str, str], words: Mapping[str, int], storage: str) -> int:
-    """Count the words a step to or from a data storage: those of the primitives that are elsewhere."""
-    return sum(amount for primitive, amount in words.items() if device[primitive] != storage)
-
-
-def best_storage(device: Mapping[str, str], words: Mapping[str, int]) -> tuple[str, int]:
-    """Find the device of a primitive where the fewest words cross, the first of equals by name, and how many."""
-    chosen = min(sorted(set(device.values())), key=lambda storage: storage_words(device, words, storage))
-    return chosen, storage_words(device, words, chosen)
-
-
-def table_problem(table: DeviceTable) -> Problem:
-    """Pose the simple model of Learner and RMM as a ``Problem``: ``training_hz`` is one over ``step_seconds``.
-
-    The RMM is the sampling part. The three others take no time to speak of, on a device of their own. Two batches are
-    at most in two places, so with D = 3 the loop never binds.
-    """
-    nothing = min(table.seconds.values()) * 1e-9
-    options: dict[Part, tuple[Option, ...]] = {part: (_option(part, "beside", "beside", nothing),) for part in PARTS}
-    slowdown: dict[tuple[Part, Part, str], float] = {}
-    parts: dict[str, Part] = {LEARNER: "learner", RMM: "sampling"}
-    at_once = {device for device in table.devices if _measured_together(table, (LEARNER, RMM), device)}
-    for primitive, other in ((LEARNER, RMM), (RMM, LEARNER)):
-        part = parts[primitive]
-        chosen = []
-        for device in table.devices:
-            engine = device if device in table.shared - at_once else f"{device}.{part}"
-            chosen.append(_option(part, device, engine, table.seconds[primitive, device]))
-            if device in at_once:
-                beside = table.together[primitive, other, device]
-                slowdown[part, parts[other], device] = beside / table.seconds[primitive, device]
-        options[part] = tuple(chosen)
-    return Problem(options, {}, depths=(3,), slowdown=slowdown)
-
-
-def _measured_together(table: DeviceTable, members: Sequence[str], device: str) -> bool:
+def measured_together(table: DeviceTable, members: Sequence[str], device: str) -> bool:
+    """Tell whether several primitives were measured beside each other on a device, every pair of them."""
     return len(members) > 1 and all((*pair, device) in table.together for pair in itertools.permutations(members, 2))
-
-
-def _option(part: Part, device: str, engine: str, seconds: float) -> Option:
-    time = Estimate(seconds, seconds, seconds, Evidence(f"{part} on {device}", "modeled"))
-    return Option(part, device, device, engine, time)
 
 
 def _removing(table: DeviceTable, tested: Sequence[str]) -> Mapped:

@@ -19,9 +19,9 @@ LEARNERS = ("slr0", "slr2")
 """Slices of the published learner: the RMM is in the third."""
 
 
-def slices(quoted: Quoted, table: str = SHELL) -> tuple[Slice, ...]:
+def slices(quoted: Quoted) -> tuple[Slice, ...]:
     """List the slices of the Alveo U200, less its shell."""
-    resources = {name: quoted.table(f"{table}.{name}") for name in SLICES}
+    resources = {name: quoted.table(f"{SHELL}.{name}") for name in SLICES}
     return tuple(
         Slice(name, Budget(**{kind: int(amount) for kind, amount in each.items()})) for name, each in resources.items()
     )

@@ -17,7 +17,6 @@ from impls.training import Workload, load
 from ..estimate import Estimate, Evidence
 from ..mapping.options import Place
 from ..mapping.question import MappingQuestion
-from ..platforms import Platform
 from ..platforms import load as load_platform
 from ..solver.problem import Option, Problem
 from .learner_points import published
@@ -33,8 +32,8 @@ LETTERS = {device: letter for letter, device in DEVICES.items()}
 
 def asked(quoted: Quoted) -> list[tuple[str, int]]:
     """List (workload, batch) of every configuration, as quoted."""
-    found = (name.removeprefix(f"{TABLE}.").split(".") for name in quoted.numbers if name.startswith(f"{TABLE}."))
-    return list(dict.fromkeys((workload, int(batch)) for workload, batch, _ in found))
+    names = (name.removeprefix(f"{TABLE}.").split(".") for name in quoted.numbers if name.startswith(f"{TABLE}."))
+    return list(dict.fromkeys((workload, int(batch)) for workload, batch, _ in names))
 
 
 def pins(quoted: Quoted, name: str, batch: int) -> dict[str, Estimate]:
@@ -52,24 +51,20 @@ def pins(quoted: Quoted, name: str, batch: int) -> dict[str, Estimate]:
         seconds = ledger(published(quoted), batch).seconds
         return {"fpga": Estimate(seconds, seconds, seconds, Evidence("the design that Table VII implies", "modeled"))}
     rate = quoted[f"{where}.watts"] * quoted[f"{where}.gps_per_watt"]
-    found = {}
+    times = {}
     for mapping, behind in sorted(quoted.table(f"{TABLE}.{name}.{batch}").items()):
         learner, rmm, _ = mapping.split("-")
         if (learner, rmm) != ("G", "G"):
             seconds = behind / rate
             evidence = Evidence(f"{mapping} in Tables V and VII", "quoted")
-            found[DEVICES[learner]] = Estimate(seconds, seconds, seconds, evidence)
-    return found
-
-
-@functools.cache
-def _machine(results: Path) -> Platform:
-    return load_platform(PLATFORM, results)
+            times[DEVICES[learner]] = Estimate(seconds, seconds, seconds, evidence)
+    return times
 
 
 @functools.lru_cache(maxsize=32)
 def _built(results: Path, name: str, batch: int) -> tuple[Problem, Workload]:
-    question = MappingQuestion(_machine(results), load(name), fix={**FIXED, "batch": batch}, results=results)
+    platform, fix = load_platform(PLATFORM, results), {**FIXED, "batch": batch}
+    question = MappingQuestion(platform, load(name), fix=fix, results=results)
     return question.built().problems[PLACE], question.workload
 
 

@@ -110,20 +110,20 @@ def row(quoted: Quoted, results: Path, name: str, batch: int) -> Row:
     problem, workload = problem_of(quoted, results, name, batch)
     speedups = quoted.table(f"{TABLE}.{name}.{batch}")
     printed_best = next(mapping for mapping, speedup in speedups.items() if speedup == 1)
-    found = solve(problem, alternatives=False)
-    if isinstance(found, Infeasible):
-        raise ValueError(f"{name} at B = {batch}: {found}")
+    answer = solve(problem, alternatives=False)
+    if isinstance(answer, Infeasible):
+        raise ValueError(f"{name} at B = {batch}: {answer}")
     learner, rmm = learner_times(problem), rmm_times(problem)
     return Row(
         name,
         batch,
         judged(problem, printed_best),
         judged(problem, _greedy(workload, learner, rmm)),
-        _judged(found),
-        _ties(problem, found),
+        _judged(answer),
+        _ties(problem, answer),
         learner,
         rmm,
-        found.learner_hz,
+        answer.learner_hz,
         tuple((judged(problem, mapping), behind) for mapping, behind in speedups.items() if behind != 1),
         {letter: _holds(problem, device, printed_best) for letter, device in DEVICES.items()},
     )
@@ -164,8 +164,8 @@ def judged(problem: Problem, mapping: str) -> Judged:
         "sampling": (rmm, pairs),
         "storage": (storage, options["storage"]),
     }
-    for name, (device, found) in there.items():
-        if not found:
+    for name, (device, choices) in there.items():
+        if not choices:
             return Judged(mapping, lacks=f"nothing runs the part {name!r} on the {device}")
     best = solve(dataclasses.replace(problem, options=options, trees=pairs), alternatives=False)
     return Judged(mapping, lacks=str(best)) if isinstance(best, Infeasible) else _judged(best)
@@ -179,8 +179,8 @@ def _ties(problem: Problem, found: Found) -> tuple[Judged, ...]:
 
 
 def _judged(found: Found) -> Judged:
-    given = found.outcome
-    return Judged(letters(found.choice), found.value, _bottleneck(found), len(given.devices), given.bytes_moved)
+    outcome = found.outcome
+    return Judged(letters(found.choice), found.value, _bottleneck(found), len(outcome.devices), outcome.bytes_moved)
 
 
 def _bottleneck(found: Found) -> str:
@@ -226,18 +226,18 @@ def _differs(published: Judged, ours: Judged) -> str:
 def _holds(problem: Problem, device: str, published: str) -> tuple[float, float] | None:
     """Find ``Row.holds`` on a grid of factors; the ends are the last ones at which the pair still is the answer."""
     pair = Judged(published).pair
-    held = [factor for factor in FACTORS if Judged(_answer(problem, device, factor)).pair == pair]
-    return (min(held), max(held)) if held else None
+    factors = [factor for factor in FACTORS if Judged(_answer(problem, device, factor)).pair == pair]
+    return (min(factors), max(factors)) if factors else None
 
 
 def _answer(problem: Problem, device: str, factor: float) -> str:
     def scaled(option: Option) -> Option:
         return slower(option, factor) if option.device == device and option.part != "actors" else option
 
-    options = {part: tuple(map(scaled, held)) for part, held in problem.options.items()}
+    options = {part: tuple(map(scaled, choices)) for part, choices in problem.options.items()}
     pairs = tuple((scaled(sampling), scaled(updating)) for sampling, updating in problem.trees)
-    found = solve(dataclasses.replace(problem, options=options, trees=pairs), alternatives=False)
-    return "" if isinstance(found, Infeasible) else letters(found.choice)
+    answer = solve(dataclasses.replace(problem, options=options, trees=pairs), alternatives=False)
+    return "" if isinstance(answer, Infeasible) else letters(answer.choice)
 
 
 @dataclass(frozen=True)

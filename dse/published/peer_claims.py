@@ -7,7 +7,7 @@ the one written in Python alone.
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ import impls
 
 from .. import stats
 from ..records import Measurement, twins
-from .claims import Claim, Verdict, verdict_of
+from .claims import Claim, verdict_of
 from .quoted import NOTHING, Quoted
 from .tree_claims import LINEAR_SLOPE
 
@@ -27,6 +27,7 @@ LEAST_CAPACITIES = 3  # fewer points have no slope worth the name
 FIGURE = f"VI-D, Fig. 8: insertion + sampling, B = {BATCH}"
 
 Totals = Mapping[int, float]
+Beside = Callable[[Sequence[Measurement], Totals], str]
 
 
 def is_ours(implementation: str) -> bool:
@@ -34,60 +35,52 @@ def is_ours(implementation: str) -> bool:
     return implementation in impls.names()
 
 
-def one_run(found: Sequence[Measurement], primitive: str = PEER) -> list[Measurement]:
+def one_run(records: Sequence[Measurement], primitive: str = PEER) -> list[Measurement]:
     """Select the records of other libraries that one run made, the one with most of them; of equals, the latest.
 
     Times of two runs may differ by the hour alone, so only those of one are divided by each other.
     """
     runs: dict[tuple[str | None, str], list[Measurement]] = defaultdict(list)
-    for record in found:
+    for record in records:
         if record.primitive.startswith(primitive):
             runs[record.commit, record.command].append(record)
     return max(runs.values(), key=lambda run: (len(run), max(record.utc for record in run)), default=[])
 
 
-def verdicts(found: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
+def verdicts(records: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
     """Judge the claims of section VI-D about tianshou and RLlib."""
-    run = one_run(found)
+    run = one_run(records)
     floor = stats.noise_floor(twins(run, PEER))
     return [
-        _about_four_times_tianshou(run, floor),
-        _about_a_hundred_times_rllib(run, floor),
+        _times_as_fast(run, floor, 4, "tianshou", _compiled_too),
+        _times_as_fast(run, floor, 100, "RLlib", _in_python_too),
         _rllib_grows_linearly(run),
     ]
 
 
-def _about_four_times_tianshou(run: Sequence[Measurement], floor: float) -> Claim:
-    text = f"The tree is about 4x as fast as tianshou's ({FIGURE})."
-    theirs = _totals(run, "tianshou")
+def _times_as_fast(run: Sequence[Measurement], floor: float, claimed: int, name: str, beside: Beside) -> Claim:
+    """Judge that the tree is so many times as fast as a library's; ``beside`` says what another tree of ours tells."""
+    text, library = f"The tree is about {claimed}x as fast as {name}'s ({FIGURE}).", name.lower()
+    theirs = _totals(run, library)
     ratios = _ratios(theirs, _totals(run, "numba"))
     if not ratios:
-        return _untestable(text, run, "tianshou")
+        return _untestable(text, run, library)
+    criterion = f"the mean counts, and {claimed}x within the noise floor of {floor:.1%} confirms"
+    verdict = verdict_of(_mean(ratios) >= claimed * math.exp(-floor))
+    return Claim(text, verdict, f"numba over {name}: {_said(ratios)}; {criterion}. {beside(run, theirs)}")
+
+
+def _compiled_too(run: Sequence[Measurement], theirs: Totals) -> str:
     exact = _ratios(theirs, _totals(run, "numba", "float64"))
-    beside = f"; with float64 leaves, as tianshou's: {_said(exact)}" if exact else ""
-    return Claim(
-        text,
-        _verdict(ratios, 4, floor),
-        f"numba over tianshou: {_said(ratios)}; {_criterion(4, floor)}. Both are compiled by numba, so the language is "
-        f"the same{beside}",
-    )
+    more = f"; with float64 leaves, as tianshou's: {_said(exact)}" if exact else ""
+    return f"Both are compiled by numba, so the language is the same{more}"
 
 
-def _about_a_hundred_times_rllib(run: Sequence[Measurement], floor: float) -> Claim:
-    text = f"The tree is about 100x as fast as RLlib's ({FIGURE})."
-    theirs = _totals(run, "rllib")
-    ratios = _ratios(theirs, _totals(run, "numba"))
-    if not ratios:
-        return _untestable(text, run, "rllib")
+def _in_python_too(run: Sequence[Measurement], theirs: Totals) -> str:
     python = _ratios(theirs, _totals(run, "python"))
-    beside = (
-        f"In the same language, our tree in pure Python over RLlib's: {_said(python)}"
-        if python
-        else "No tree of ours in pure Python was in the run, RLlib's language"
-    )
-    return Claim(
-        text, _verdict(ratios, 100, floor), f"numba over RLlib: {_said(ratios)}; {_criterion(100, floor)}. {beside}"
-    )
+    if not python:
+        return "No tree of ours in pure Python was in the run, RLlib's language"
+    return f"In the same language, our tree in pure Python over RLlib's: {_said(python)}"
 
 
 def _rllib_grows_linearly(run: Sequence[Measurement]) -> Claim:
@@ -125,14 +118,6 @@ def _ratios(theirs: Totals, ours: Totals) -> dict[int, float]:
 
 def _mean(ratios: Totals) -> float:
     return math.exp(sum(map(math.log, ratios.values())) / len(ratios))
-
-
-def _verdict(ratios: Totals, claimed: float, floor: float) -> Verdict:
-    return verdict_of(_mean(ratios) >= claimed * math.exp(-floor))
-
-
-def _criterion(claimed: float, floor: float) -> str:
-    return f"the mean counts, and {claimed:g}x within the noise floor of {floor:.1%} confirms"
 
 
 def _said(ratios: Totals) -> str:

@@ -4,6 +4,7 @@ Printed numbers come from ``results/quoted``; ours come from the laws of ``impls
 about what the device has and the module takes are in ``rmm_device``.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
@@ -27,21 +28,13 @@ Law = Callable[[Design, int], int]
 
 def verdicts(_: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
     """Judge all claims of sections IV-C4, VI-A2, VII-A and VII-C that laws can answer."""
-    return [
-        _sampling_cycles(quoted),
-        _update_cycles(quoted),
-        _even_banks(),
-        _fixed_point(),
-        *rmm_device.verdicts(quoted),
-        _sampling_span(quoted),
-        _update_span(quoted),
-        _link(quoted),
-    ]
+    module = [_sampling_cycles(quoted), _update_cycles(quoted), _even_banks(), _fixed_point()]
+    return [*module, *rmm_device.verdicts(quoted), _sampling_span(quoted), _update_span(quoted), _link(quoted)]
 
 
 def _shrunk(banks: int) -> Design:
     """Build the published design with other banks, as it scales them with the batch."""
-    return Design(PUBLISHED.capacity, PUBLISHED.fanout, PUBLISHED.leaf_bits, PUBLISHED.micro, banks, PUBLISHED.banking)
+    return dataclasses.replace(PUBLISHED, banks=banks)
 
 
 def _sampling_cycles(quoted: Quoted) -> Claim:

@@ -19,14 +19,7 @@ MOST_LEAF_BITS = 40
 
 def verdicts(quoted: Quoted) -> list[Claim]:
     """Judge memory, DSP blocks, the bound of S, percentages, on-chip memory, clock."""
-    return [
-        _memory(quoted),
-        _dsps(quoted),
-        _most_banks(quoted),
-        _percentages(quoted),
-        _on_chip(quoted),
-        _clock(quoted),
-    ]
+    return [judge(quoted) for judge in (_memory, _dsps, _most_banks, _percentages, _on_chip, _clock)]
 
 
 def _tree(leaf_bits: int) -> Design:

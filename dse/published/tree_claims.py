@@ -4,6 +4,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 import numpy as np
 
@@ -21,9 +22,9 @@ INNER_KS = 3  # fewer fanouts have no inside
 LINEAR_SLOPE = 0.9  # of ln(time) over ln(N), from which growth counts as linear
 
 
-def verdicts(found: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
+def verdicts(records: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
     """Judge all claims of sections IV-C, VI-D and VI-G that samples and updates of a sum tree can answer."""
-    timed = [record for record in found if record.median_seconds is not None]
+    timed = [record for record in records if record.median_seconds is not None]
     floor = stats.noise_floor(twins(timed))
     trees = [record for record in timed if record.primitive == "sum_tree"]
     return [
@@ -148,11 +149,7 @@ def _latency_is_sublinear(trees: Sequence[Measurement]) -> Claim:
     for record in trees:
         if (record.contestant, record.options, record.threads, record.fanout) == (TREE, {}, 1, 16):
             series[record.op, record.batch][record.capacity] = record
-    slopes = {
-        cell: float(np.polyfit(np.log(list(by_n)), np.log([r.seconds for r in by_n.values()]), 1)[0])
-        for cell, by_n in series.items()
-        if len(by_n) >= INNER_KS
-    }
+    slopes = [_exponent(by_n) for by_n in series.values() if len(by_n) >= INNER_KS]
     if not slopes:
         return Claim(text, "not testable here", "no op was measured at three capacities")
     arrays = {
@@ -162,8 +159,8 @@ def _latency_is_sublinear(trees: Sequence[Measurement]) -> Claim:
     beside = "".join(f"; {what} has {slope:.2f}" for what, slope in arrays.items() if slope is not None)
     return Claim(
         text,
-        verdict_of(max(slopes.values()) < LINEAR_SLOPE),
-        f"fitted exponents of N (1 is linear) from {min(slopes.values()):.2f} to {max(slopes.values()):.2f} over "
+        verdict_of(max(slopes) < LINEAR_SLOPE),
+        f"fitted exponents of N (1 is linear) from {min(slopes):.2f} to {max(slopes):.2f} over "
         f"{len(slopes)} (op, B){beside}",
     )
 
@@ -174,10 +171,13 @@ def _slope(trees: Sequence[Measurement], implementation: str, op: str) -> float 
     for record in trees:
         if (record.contestant, record.op) == (implementation, op):
             series[record.batch][record.capacity] = record
-    for _, by_n in sorted(series.items()):
-        if len(by_n) >= INNER_KS:
-            return float(np.polyfit(np.log(list(by_n)), np.log([r.seconds for r in by_n.values()]), 1)[0])
-    return None
+    several = (by_n for _, by_n in sorted(series.items()) if len(by_n) >= INNER_KS)
+    return next(map(_exponent, several), None)
+
+
+def _exponent(by_n: Series) -> float:
+    """Fit the exponent of N to the times of a series."""
+    return float(np.polyfit(np.log(list(by_n)), np.log([record.seconds for record in by_n.values()]), 1)[0])
 
 
 def _fits_ten_kilobytes() -> Claim:
@@ -190,17 +190,7 @@ def _fits_ten_kilobytes() -> Claim:
     )
 
 
-def _shape(record: Measurement) -> tuple[object, ...]:
-    return (
-        record.contestant,
-        record.op,
-        record.capacity,
-        record.fanout,
-        record.batch,
-        record.threads,
-        record.dtype,
-        record.distribution,
-    )
+_shape = attrgetter("contestant", "op", "capacity", "fanout", "batch", "threads", "dtype", "distribution")
 
 
 def _counted(values: Sequence[int]) -> str:

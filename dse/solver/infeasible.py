@@ -49,7 +49,7 @@ def infeasible(space: Space) -> Infeasible:
     ways = tuple(frozenset[tuple[str, str]]().union(*space.lacks))
     absent = np.array([[way in lacks for way in ways] for lacks in space.lacks], dtype=np.bool_)
     names: tuple[str | tuple[str, str], ...] = (*space.budgets, *ways)
-    found: dict[Limits, Reals] = {}
+    keys_of: dict[Limits, Reals] = {}
 
     def judge(rows: Integers) -> Integers:
         need = needs(space, rows)
@@ -58,25 +58,23 @@ def infeasible(space: Space) -> Infeasible:
         left = []
         for pattern in np.unique(broken, axis=0):
             limits = frozenset(name for name, is_broken in zip(names, pattern, strict=True) if is_broken)
-            if any(other < limits for other in found):
+            if any(other < limits for other in keys_of):
                 continue
             here = np.flatnonzero((broken == pattern).all(axis=1))
-            if limits in found:
-                here = here[comes_before(keys[here], np.broadcast_to(found[limits], keys[here].shape))]
+            if limits in keys_of:
+                here = here[comes_before(keys[here], np.broadcast_to(keys_of[limits], keys[here].shape))]
             here = here[np.lexsort(keys[here].T[::-1])]
             if here.size and single(space, rows)[here[0]]:
-                found[limits] = keys[here[0]]
+                keys_of[limits] = keys[here[0]]
             left.append((len(limits), here))
         ordered = [here for _, here in sorted(left, key=lambda item: item[0])]
         return rows[:, np.concatenate(ordered)] if ordered else rows[:, :0]
 
     descend(space, roots(space, np.arange(space.settings.shape[1])), judge)
-    smallest = [limits for limits in found if not any(other < limits for other in found)]
-    repairs = [_repair(space, limits, found[limits]) for limits in smallest]
-    return Infeasible(
-        tuple(sorted(repairs, key=lambda repair: (len(repair.budgets) + len(repair.ways), str(repair)))),
-        space.raw,
-    )
+    smallest = [limits for limits in keys_of if not any(other < limits for other in keys_of)]
+    repairs = [_repair(space, limits, keys_of[limits]) for limits in smallest]
+    repairs.sort(key=lambda repair: (len(repair.budgets) + len(repair.ways), str(repair)))
+    return Infeasible(tuple(repairs), space.raw)
 
 
 def _keys(space: Space, need: Reals) -> Reals:

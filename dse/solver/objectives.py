@@ -93,11 +93,5 @@ def tie_key(problem: Problem, configuration: Configuration, outcome: Outcome) ->
     for part in PARTS:
         core_count += cores(configuration.of(part))
         seconds += configuration.of(part).seconds
-    return (
-        len(outcome.devices),
-        outcome.bytes_moved,
-        configuration.depth,
-        core_count,
-        seconds,
-        tuple(option_key(problem, option) for option in configuration.options),
-    )
+    keys = tuple(option_key(problem, option) for option in configuration.options)
+    return len(outcome.devices), outcome.bytes_moved, configuration.depth, core_count, seconds, keys

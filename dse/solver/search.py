@@ -58,6 +58,11 @@ class Found:
         return self.answer.configuration
 
     @property
+    def answers(self) -> list[Answer]:
+        """The answer and all that surround it."""
+        return [one for one in (self.answer, *self.ties, self.runner_up, self.elsewhere) if one]
+
+    @property
     def outcome(self) -> Outcome:
         """What the choice gives, and what bounds it."""
         return self.answer.outcome
@@ -217,16 +222,12 @@ def _possible(space: Space, rows: Integers, without: Integers | None) -> Boolean
 
 
 def _answer(space: Space, chosen: Configuration) -> Answer:
-    given = outcome(space.problem, chosen)
-    return Answer(chosen, given, value(space.objective, given))
+    result = outcome(space.problem, chosen)
+    return Answer(chosen, result, value(space.objective, result))
 
 
 def _next(
-    space: Space,
-    start: Integers,
-    epsilon: float,
-    near: tuple[Configuration, ...] = (),
-    without: Integers | None = None,
+    space: Space, start: Integers, epsilon: float, near: tuple[Configuration, ...] = (), without: Integers | None = None
 ) -> Answer | None:
     """The answer among all rows but one, and some more configurations."""
     others = [_answer(space, one) for one in near]

@@ -50,17 +50,17 @@ class Terms:
     """Configurations as sums over numbers. ``with_actors``: as ``Outcome.hz``, else as ``Outcome.training_hz``."""
 
     def __init__(
-        self, found: Sequence[tuple[Problem, Configuration]], objective: Objective, spreads: Mapping[str, Spread]
+        self, rows: Sequence[tuple[Problem, Configuration]], objective: Objective, spreads: Mapping[str, Spread]
     ) -> None:
         self.numbers = sorted(spreads)
         self._spreads = [spreads[number] for number in self.numbers]
         place = {number: index for index, number in enumerate(self.numbers)}
-        charged = [list(charges(problem, one)) for problem, one in found]
+        charged = [list(charges(problem, one)) for problem, one in rows]
         row = {engine: index for index, engine in enumerate(sorted({one.engine for each in charged for one in each}))}
-        self._busy = np.zeros((len(found), len(row), len(place)))
-        self._loop = np.zeros((len(found), len(place)))
-        self._watts = np.ones(len(found))
-        for c, (problem, one) in enumerate(found):
+        self._busy = np.zeros((len(rows), len(row), len(place)))
+        self._loop = np.zeros((len(rows), len(place)))
+        self._watts = np.ones(len(rows))
+        for c, (problem, one) in enumerate(rows):
             for charge in charged[c]:
                 n = place[charge.number]
                 if objective != "training" or not charge.acting:
@@ -86,8 +86,8 @@ class Terms:
     def survival(self, chosen: int, epsilon: float, names: Sequence[str]) -> list[Robustness]:
         """The robustness against every number; those that may decide come first, then those that move the rate most."""
         used = np.flatnonzero(self._busy.any(axis=(0, 1)) | self._loop.any(axis=0))
-        found = [self._of(int(n), chosen, epsilon, names) for n in used]
-        return sorted(found, key=lambda one: (not one.decides, -one.rate_factor, _closest(one), one.number))
+        robust = [self._of(int(n), chosen, epsilon, names) for n in used]
+        return sorted(robust, key=lambda one: (not one.decides, -one.rate_factor, _closest(one), one.number))
 
     def _of(self, n: int, chosen: int, epsilon: float, names: Sequence[str]) -> Robustness:
         down, loser = self._flip(n, chosen, epsilon, 1 / GRID, names)
@@ -140,21 +140,21 @@ def spreads(problems: Sequence[Problem], chosen: Configuration | None = None) ->
 
     For a number that ``chosen`` rests on, only its own options count: what was not chosen makes it no less sure.
     """
-    found = _widest(option for problem in problems for option in problem.every_option())
+    widest = _widest(option for problem in problems for option in problem.every_option())
     for hop in (hop for problem in problems for way in problem.ways.values() for hop in way):
         factor = LINK_FACTORS[hop.rests_on.source]
-        found[hop.rests_on.number] = Spread(1 / factor, factor)
-    return found | (_widest(chosen.options) if chosen else {})
+        widest[hop.rests_on.number] = Spread(1 / factor, factor)
+    return widest | (_widest(chosen.options) if chosen else {})
 
 
 def _widest(options: Iterable[Option]) -> dict[str, Spread]:
-    found: dict[str, Spread] = {}
+    widest: dict[str, Spread] = {}
     for option in options:
         time = option.time
-        known = found.get(time.rests_on.number, Spread(1.0, 1.0))
+        known = widest.get(time.rests_on.number, Spread(1.0, 1.0))
         low, high = time.low / time.value, time.high / time.value
-        found[time.rests_on.number] = Spread(min(known.low, low), max(known.high, high))
-    return found
+        widest[time.rests_on.number] = Spread(min(known.low, low), max(known.high, high))
+    return widest
 
 
 def around(problem: Problem, chosen: Configuration) -> list[Configuration]:

@@ -101,7 +101,7 @@ def network(problem: Problem, configuration: Configuration, actors: bool = True)
     return Network(tuple(visits), acting, tuple((places[part], chain) for part, chain in aside))
 
 
-def simulate(found: Network, depth: int, cv: float = 0.0, steps: int = 2000, seed: int = 0) -> Estimate:
+def simulate(loop: Network, depth: int, cv: float = 0.0, steps: int = 2000, seed: int = 0) -> Estimate:
     """Gradient steps a second over ``steps`` of them after a warm-up, with the 95 % interval from means of stretches.
 
     Times are exact for cv = 0, else drawn from gamma distributions.
@@ -127,7 +127,7 @@ def simulate(found: Network, depth: int, cv: float = 0.0, steps: int = 2000, see
         if len(finished) == warm + steps:
             enough.succeed()
 
-    _Play(world, simpy, found, under_way, _factors(cv, seed)).start(done)
+    _Play(world, simpy, loop, under_way, _factors(cv, seed)).start(done)
     world.run(until=enough)
     each, half = batch_means(np.array(finished[warm - 1 :]))
     if half >= each:

@@ -105,12 +105,9 @@ def steps_per_second(busiest: Reals | float, loop: Reals | float, depth: Reals |
 
 def no_routes(problem: Problem, configuration: Configuration) -> set[tuple[str, str]]:
     """(from, to) of every two devices that would have to talk and have no link."""
-    pairs = {(configuration.of(one.source).device, configuration.of(one.target).device) for one in _sent(problem)}
+    sent = (flow for flow in problem.flows if flow.nbytes)
+    pairs = {(configuration.of(flow.source).device, configuration.of(flow.target).device) for flow in sent}
     return {(source, target) for source, target in pairs - problem.ways.keys() if source != target}
-
-
-def _sent(problem: Problem) -> Iterator[Flow]:
-    return (flow for flow in problem.flows if flow.nbytes)
 
 
 def fits(problem: Problem, configuration: Configuration) -> bool:

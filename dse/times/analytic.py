@@ -137,13 +137,7 @@ def network_of(workload: Workload) -> tuple[Network, float]:
 
 
 def tree(
-    device: Device,
-    capacity: int,
-    fanout: int,
-    batch: int,
-    threads: int = 1,
-    insertions: float = 0.0,
-    leaves: int = 1,
+    device: Device, capacity: int, fanout: int, batch: int, threads: int = 1, insertions: float = 0.0, leaves: int = 1
 ) -> tuple[Estimate, Estimate]:
     """(draw, update with so many insertions of ``leaves``) of a compiled tree on a CPU or a GPU.
 

@@ -6,6 +6,7 @@ records, so both commands rest on the same numbers where nothing is measured.
 Letters: N leaves, K fanout, B batch. Times are seconds of one call.
 """
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Self
@@ -178,9 +179,7 @@ def _storage(device: Device, asked: Asked) -> Iterator[Row]:
 
 def _moves(platform: Platform, asked: Asked) -> Iterator[Row]:
     """A batch of records from each device to each other, by the fastest chain of links."""
-    for source in platform.devices:
-        for target in platform.devices:
-            if source is not target:
-                seconds, links = platform.way(source.name, target.name, asked.batch_bytes)
-                origins = {origin for link in links for origin in link.origins}
-                yield Row(source.name, f"send a batch to {target.name}", seconds, "s", tuple(sorted(origins)))
+    for source, target in itertools.permutations(platform.devices, 2):
+        seconds, links = platform.way(source.name, target.name, asked.batch_bytes)
+        origins = {origin for link in links for origin in link.origins}
+        yield Row(source.name, f"send a batch to {target.name}", seconds, "s", tuple(sorted(origins)))

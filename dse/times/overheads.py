@@ -56,21 +56,19 @@ def overheads(
         if record.primitive == "serial_step" and record.contestant in ours and record.low_seconds:
             key = str(record.options.get("identity"))
             loops.setdefault(key, {})[f"{record.contestant} {record.op}"] = record
-    found = {}
+    beyond = {}
     for key, steps in loops.items():
         parts = {"loop step", "actor step", "numba tree"}
         if parts <= set(steps) and (pair := _beyond(alone(key), steps)):
-            found[key] = pair
-    if not found:
+            beyond[key] = pair
+    if not beyond:
         return None
-    chosen = [found[profiled]] if profiled in found else list(found.values())
+    chosen = [beyond[profiled]] if profiled in beyond else list(beyond.values())
     own = math.exp(floor)
     cold, cold_factor = _middle([one.cold_seconds for one in chosen], own)
     rest, rest_factor = _middle([one.rest for one in chosen], own)
-    fixed, insert = (
-        sum(values) / len(chosen)
-        for values in zip(*((one.rest_seconds, one.insert_seconds) for one in chosen), strict=True)
-    )
+    fixed = sum(one.rest_seconds for one in chosen) / len(chosen)
+    insert = sum(one.insert_seconds for one in chosen) / len(chosen)
     description = "whole serial loops less the sum of their parts, as the command share of benchmarks times them"
     return Overheads(cold, cold_factor, rest, rest_factor, fixed, insert, description)
 

@@ -117,9 +117,8 @@ class Parts:
     def actor_step(self, processes: int) -> Estimate:
         """Seconds between two environment steps of each of x processes."""
         evidence_id = f"f_a({self.cpu.name})"
-        known = self.table.time("actor step", 1, processes, f"{evidence_id} x={processes}") if self.table else None
-        if known and self.table:
-            return self.measured(known, self.table, "actor step")
+        if known := self._recorded("actor step", 1, processes, f"{evidence_id} x={processes}"):
+            return known
         speedup, more = analytic.scaled(1.0, processes, analytic.ACTOR_CONTENTION)
         for table, factor in ((self.table, 1.0), (self.reference, analytic.ELSEWHERE_FACTOR)):
             alone = table.time("actor step", 1, 1) if table else None
@@ -170,7 +169,7 @@ class Parts:
             return
         for threads in self._thread_counts("learner step"):
             name = f"{threads} thread{'s' * (threads > 1)} of torch"
-            known = self._recorded("learner step", threads, f"{evidence_id}, {name}")
+            known = self._recorded("learner step", self.batch, threads, f"{evidence_id}, {name}")
             if known is None:
                 law = self._more_threads(threads)
                 law = law or analytic.learner(self.cpu, device, self.workload, self.batch, threads)
@@ -179,13 +178,16 @@ class Parts:
         # Parallel learners are timed at one B; another B goes as a gradient step of one thread does.
         for count in self.table.threads("parallel_learners step") if self.table else ():
             name = f"{count} parallel learners"
-            known = self._recorded("parallel_learners step", count, f"{evidence_id}, {name}", self._one_thread)
+            number = f"{evidence_id}, {name}"
+            known = self._recorded("parallel_learners step", self.batch, count, number, self._one_thread)
             if known and 1 < count <= self.cores:
                 yield Learner(name, known, count, {}, {"learners": count})
 
-    def _recorded(self, what: str, threads: int, evidence_id: str, shape: Shape | None = None) -> Estimate | None:
+    def _recorded(
+        self, what: str, batch: int, threads: int, evidence_id: str, shape: Shape | None = None
+    ) -> Estimate | None:
         """The estimate that this machine's records give, if any, with its evidence."""
-        known = self.table.time(what, self.batch, threads, evidence_id, shape) if self.table else None
+        known = self.table.time(what, batch, threads, evidence_id, shape) if self.table else None
         return self.measured(known, self.table, what) if known and self.table else None
 
     def _one_thread(self, batch: int) -> float:

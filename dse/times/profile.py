@@ -233,12 +233,8 @@ def _rows(records: Iterable[Measurement], profiled: str, floor: float) -> Iterab
 def _merged(times: Sequence[Estimate]) -> Estimate:
     """The same thing measured several times: the geometric mean, as uncertain as any one and as they lie apart."""
     seconds = stats.geometric_mean([time.value for time in times])
+    low, high = min(seconds, *(time.low for time in times)), max(seconds, *(time.high for time in times))
     told = times[-1].rests_on.told
     if len(times) > 1:
         told += f", pooled with {len(times) - 1} earlier record{'s' * (len(times) > 2)} of that cell"
-    return dataclasses.replace(
-        times[0].resting_on(told=told),
-        value=seconds,
-        low=min(seconds, *(time.low for time in times)),
-        high=max(seconds, *(time.high for time in times)),
-    )
+    return dataclasses.replace(times[0].resting_on(told=told), value=seconds, low=low, high=high)

@@ -87,23 +87,28 @@ class Family:
 
 def tree_bytes(contestant: str, capacity: int, fanout: int, dtype: str, options: Mapping[str, Any]) -> int:
     """Bytes of a tree's levels, from its layout. ValueError for an implementation whose shape does not tell them."""
-    found = impls.traits(contestant).nbytes_of(capacity, fanout, dtype, options)
-    if found is None:
+    nbytes = impls.traits(contestant).nbytes_of(capacity, fanout, dtype, options)
+    if nbytes is None:
         raise ValueError(f"nobody knows the bytes of {contestant!r} from its shape")
-    return found
+    return nbytes
 
 
 def features(point: Point, family: Family) -> Reals:
-    """What one call touches ``[12]``, in the order of FEATURES: counts per call of B elements."""
+    """What one call touches: ``[12]`` counts per call of B elements in the order of FEATURES.
+
+    Of an array baseline ``[4]``, in the order of BASELINE_FEATURES.
+    """
+    if not family.has_levels:
+        return np.array([point.capacity, point.batch * math.log2(max(point.capacity, 2)), point.batch, 1.0])
     sizes = level_sizes(point.capacity, point.fanout)
     leaf = np.dtype(family.dtype).itemsize
     capacities = [family.caches.get(name, DEFAULT_CACHES[name]) for name in ("L1", "L2", "L3")]
     counts = np.zeros(len(FEATURES))
-    held = 0
+    nbytes = 0
     for level in range(len(sizes) - 2, -1, -1):  # from the root's children down: upper levels are the hottest
         itemsize = leaf if level == 0 else 8
-        held += sizes[level] * itemsize
-        beyond = sum(held > size for size in capacities)  # caches that are too small for this level and those above
+        nbytes += sizes[level] * itemsize
+        beyond = sum(nbytes > size for size in capacities)  # caches that are too small for this level and those above
         lines = math.ceil(point.fanout * itemsize / CACHE_LINE)
         groups = distinct(sizes[level + 1], point.batch) if family.shares else point.batch
         counts[LINES][: beyond + 1] += groups * lines
@@ -120,11 +125,6 @@ def distinct(groups: int, batch: int) -> float:
     return -groups * math.expm1(batch * math.log1p(-1 / groups)) if groups > 1 else 1.0
 
 
-def baseline_features(point: Point) -> Reals:
-    """What one call of an array baseline touches ``[4]``, in the order of BASELINE_FEATURES."""
-    return np.array([point.capacity, point.batch * math.log2(max(point.capacity, 2)), point.batch, 1.0])
-
-
 @dataclass(frozen=True)
 class CostModel:
     """Nonnegative seconds for each feature, fitted to the measured cells of a family."""
@@ -134,7 +134,7 @@ class CostModel:
 
     def predict(self, capacity: int, fanout: int, batch: int) -> float:
         """Predict the seconds of a call on a batch of B."""
-        return float(self.seconds @ _features(self.family, Point(capacity, fanout, batch, 1.0)))
+        return float(self.seconds @ features(Point(capacity, fanout, batch, 1.0), self.family))
 
 
 def fit(family: Family, points: Sequence[Point]) -> CostModel:
@@ -144,7 +144,7 @@ def fit(family: Family, points: Sequence[Point]) -> CostModel:
     """
     if len(points) < LEAST_POINTS:
         raise ValueError(f"a cost model wants at least {LEAST_POINTS} measured cells, there are {len(points)}")
-    counts = np.array([_features(family, point) for point in points])
+    counts = np.array([features(point, family) for point in points])
     times = np.array([point.seconds for point in points])
     known = [key for key in FLOOR if key in family.floor] if family.has_levels else []
     prior = np.zeros((len(known), counts.shape[1]))
@@ -155,10 +155,6 @@ def fit(family: Family, points: Sequence[Point]) -> CostModel:
     scale = weighted.max(axis=0)
     scale[scale == 0] = 1.0
     return CostModel(family, stats.nonnegative(weighted / scale, target) / scale)
-
-
-def _features(family: Family, point: Point) -> Reals:
-    return features(point, family) if family.has_levels else baseline_features(point)
 
 
 # The form as printed.
@@ -244,14 +240,13 @@ def fanout_regrets(*parts: tuple[Family, Sequence[Point]]) -> list[FanoutRegret]
         for batch in sorted({batch for batch, _ in shared}):
             here = {k: sum(times[b, k] for times in measured) for b, k in sorted(shared) if b == batch}
             if len(here) >= LEAST_POINTS and 16 in here:
-                told = {k: sum(model.predict(capacity, k, batch) for model in fitted) for k in here}
-                result.append(_fanout_regret(capacity, batch, here, told))
+                predicted = {k: sum(model.predict(capacity, k, batch) for model in fitted) for k in here}
+                result.append(_fanout_regret(capacity, batch, here, predicted))
     return result
 
 
-def _fanout_regret(capacity: int, batch: int, measured: dict[int, float], told: dict[int, float]) -> FanoutRegret:
-    best = min(measured, key=measured.__getitem__)
-    predicted = min(told, key=told.__getitem__)
+def _fanout_regret(capacity: int, batch: int, measured: dict[int, float], predicted: dict[int, float]) -> FanoutRegret:
+    best, chosen = (min(times, key=times.__getitem__) for times in (measured, predicted))
     printed = printed_best_fanout(capacity, measured)
     regret = {fanout: seconds / measured[best] - 1 for fanout, seconds in measured.items()}
-    return FanoutRegret(capacity, batch, best, predicted, regret[predicted], regret[16], printed, regret[printed])
+    return FanoutRegret(capacity, batch, best, chosen, regret[chosen], regret[16], printed, regret[printed])

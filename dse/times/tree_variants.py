@@ -124,7 +124,7 @@ class Variant:
         if family is None:
             return
         points = [tree_cost_model.Point(n, k, b, record.seconds) for (k, n, b), record in cells.items()]
-        if base and base.is_fitted:
+        if base and base._mean:
             self._mean, offset = base.mean, UNKNOWN_SIGMA
         elif _span(cells):
             model = tree_cost_model.fit(family, points)
@@ -140,11 +140,6 @@ class Variant:
         errors = [self._measured_sigma(record) for record in cells.values()]
         places = np.array([_place(*cell) for cell in cells])
         self._off = stats.Field(places, np.array(off), np.array(errors), max(LEAST_MODEL_SIGMA, sigma), offset)
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether it has times where it has no cells."""
-        return self._mean is not None
 
     def mean(self, capacity: int, fanout: int, batch: int) -> tuple[float, float]:
         """(seconds, standard deviation of their logarithm) of a call. ValueError where ``time`` is None."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import impls
 from impls.fpga.model import Link
@@ -57,15 +58,9 @@ def _step(configuration: Configuration, question: Question) -> Modeled | None:
         return None
     reference = platforms.load(REFERENCE)
     try:
-        tree = impls.make(
-            configuration.contestant,
-            question.capacity,
-            fanout=configuration.fanout,
-            dtype=question.dtype,
-            threads=configuration.threads,
-            **dict(configuration.options),
-            link=host_link(reference),
-        )
+        shape = {"fanout": configuration.fanout, "dtype": question.dtype, "threads": configuration.threads}
+        options: dict[str, Any] = {**shape, **dict(configuration.options), "link": host_link(reference)}
+        tree = impls.make(configuration.contestant, question.capacity, **options)
     except ValueError:
         return None
     rate, batch = question.updates_per_sample, question.batch

@@ -12,15 +12,11 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-from impls.training import Workload
 
 from ..estimate import Estimate, Evidence
 from ..mapping.build import build
-from ..mapping.question import BATCHES, MappingQuestion, ask
+from ..mapping.question import BATCHES, MappingQuestion, measured_batches
 from ..platforms import Platform
-from ..platforms.reading import RESULTS
 from ..solver.problem import Configuration, Problem, ProblemError
 from ..solver.search import Found, solve
 from ..solver.throughput import Outcome, outcome
@@ -97,39 +93,34 @@ class Adaptation:
 
 
 def adapted(
-    platform: str | Path | Platform,
-    workload: str | Path | Workload,
+    question: MappingQuestion,
     memory_bytes: float | None = None,
     cpu_percent: float = WHOLE,
-    *,
-    results: str | Path = RESULTS,
     tell: Callable[[int], None] = lambda batch: None,
-    machine: str | None = None,
 ) -> Adaptation:
-    """Search samplers and batch, each by its own rate, and compare with the best pair.
+    """Search samplers and batch of a system, each by its own rate, and compare with the best pair.
 
     ``memory_bytes``: the cap on the host's memory, by default what the platform states. ``tell`` is called with each
-    batch before its mappings are searched; ``machine`` is as in ``recommend_mapping``. ProblemError for caps outside
-    any sense, or below what one sampler takes; PlatformError, WorkloadError or RecordError as in ``recommend_mapping``.
+    batch before its mappings are searched. ProblemError for caps outside any sense, or below what one sampler takes;
+    RecordError as in ``recommend_mapping``.
     """
     if not 0 < cpu_percent <= WHOLE:
         raise ProblemError(f"the cap on the processor is a percentage above 0 and up to 100, not {cpu_percent:g}")
     if memory_bytes is not None and not memory_bytes > 0:
         raise ProblemError(f"the cap on memory must be above 0 GB, not {memory_bytes / 1e9:g}")
-    question = ask(platform, workload, results=results, machine=machine)
-    caps, batches = list(_caps(question, memory_bytes, cpu_percent)), _batches(question)
+    caps, batches = list(_caps(question, memory_bytes, cpu_percent)), tuple(measured_batches(question) or BATCHES)
     samplers = tuple(range(1, _parts(question, 1, batches[0]).cores + 1))
     rates = _replayed(question, samplers, batches, caps, tell)
     task, platform_name = question.workload, question.platform.name
-    found = adapt(samplers, batches, rates.sampling_hz, rates.frames_hz, caps)
+    searches = adapt(samplers, batches, rates.sampling_hz, rates.frames_hz, caps)
     best = joint(samplers, batches, rates.records_hz, caps)
     if not rates.records_hz(*best):
         raise ProblemError(f"{task.name} does not fit {platform_name} with actors in processes of their own")
     tried = sum(all(cap.uses(x, batch) <= cap.most for cap in caps) for x in samplers for batch in batches)
     most = {cap.name: cap.most for cap in caps}
-    pair = found.samplers.best, found.batch.best
+    pair = searches.samplers.best, searches.batch.best
     return Adaptation(
-        *(platform_name, task.name, samplers, batches, most, rates, found, pair, best, tried),
+        *(platform_name, task.name, samplers, batches, most, rates, searches, pair, best, tried),
         left_out=fixed_designs(question.platform),
         machine=question.machine,
         machine_note=question.machine_note,
@@ -146,13 +137,6 @@ def _parts(question: MappingQuestion, samplers: int, batch: int) -> Parts:
     actors = dataclasses.replace(question.workload.actors, count=samplers)
     learner = dataclasses.replace(question.workload.learner, batch=batch)
     return question.parts(dataclasses.replace(question.workload, actors=actors, learner=learner))
-
-
-def _batches(question: MappingQuestion) -> tuple[int, ...]:
-    """List powers of two; of a machine with records, those within what was measured."""
-    own, _ = question.tables
-    sizes = {batch for _, batch in own.alone("learner step")} if own else set()
-    return tuple(one for one in BATCHES if not sizes or min(sizes) <= one <= max(sizes))
 
 
 def _caps(question: MappingQuestion, memory_bytes: float | None, cpu_percent: float) -> Iterator[Cap]:
@@ -226,12 +210,12 @@ def _row(
 
 def _fastest(problems: Sequence[Problem], acting: Mapping[int, Estimate], samplers: int) -> _Chosen | None:
     """Find the mapping on which the learner could take the most steps, of equal ones that with the most steps."""
-    found = []
+    solved = []
     for problem in problems:
         if samplers <= len(problem.options["actors"]):
             option = dataclasses.replace(problem.options["actors"][samplers - 1], time=acting[samplers])
             one = problem.having("actors", option)
             answer = solve(one, "training", 0.0, alternatives=False)
             if isinstance(answer, Found):
-                found.append((problem, answer.choice, answer.outcome))
-    return max(found, key=lambda one: (one[2].training_hz, one[2].hz)) if found else None
+                solved.append((problem, answer.choice, answer.outcome))
+    return max(solved, key=lambda one: (one[2].training_hz, one[2].hz)) if solved else None

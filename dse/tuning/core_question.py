@@ -19,18 +19,8 @@ from ..records import Source
 from ..solver.problem import ProblemError
 from ..times import analytic
 from ..times.parts import Parts
-from .core_split import (
-    LEAST_POINTS,
-    Allocation,
-    RateCurve,
-    allocate,
-    check,
-    completed,
-    in_turns,
-    parted,
-    printed_allocations,
-    scaling,
-)
+from . import core_split
+from .core_split import Allocation, RateCurve, check
 
 MOST_CORES = 512  # so that all pairs are tried in seconds
 WITHIN = 0.01  # of the most steps counts as equal: then fewer cores are chosen
@@ -90,19 +80,18 @@ def split_cores(f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: i
     if free < 1:
         raise ProblemError(f"{cores} cores with {reserved} reserved leave none to actors and learners; reserve fewer")
     curves, u = (f_a, f_l), update_interval
-    f_a, f_l = (completed(one, free if len(one.rates) > 1 else max(1, free - 1)) for one in curves)
-    choice = allocate(f_a, f_l, u, cores, reserved, turns=free == 1, within=WITHIN)
-    others = [
-        one for one in parted(f_a, f_l, u, free) if (one.actors, one.learners) != (choice.actors, choice.learners)
-    ]
+    f_a, f_l = (core_split.completed(one, free if len(one.rates) > 1 else max(1, free - 1)) for one in curves)
+    choice = core_split.allocate(f_a, f_l, u, cores, reserved, turns=free == 1, within=WITHIN)
+    splits = core_split.parted(f_a, f_l, u, free)
+    others = [one for one in splits if (one.actors, one.learners) != (choice.actors, choice.learners)]
     near = [one for one in others if max(abs(one.actors - choice.actors), abs(one.learners - choice.learners)) == 1]
     ties = _as_fast(others, choice)
-    solutions = printed_allocations(f_a, f_l, u, free, EQUAL)
+    solutions = core_split.printed_allocations(f_a, f_l, u, free, EQUAL)
     return CoreSplit(
         *(u, cores, reserved, choice),
         tuple(sorted(near, key=lambda one: (-one.hz, one.cores, one.actors))),
         tuple(sorted(ties, key=lambda one: (one.cores, one.actors))),
-        max(in_turns(f_a, f_l, u, free), key=lambda one: one.hz),
+        max(core_split.in_turns(f_a, f_l, u, free), key=lambda one: one.hz),
         (len(solutions), solutions[0] if solutions else None),
         *(f_a, f_l),
         tuple(
@@ -127,7 +116,7 @@ def _as_fast(others: Sequence[Allocation], choice: Allocation) -> Iterator[Alloc
 
 def _filled_in(before: RateCurve, after: RateCurve) -> Evidence:
     """Give the evidence of the rates that a scaling law adds to a curve."""
-    law = scaling(before)
+    law = core_split.scaling(before)
     added = [cores for cores in after.cores if cores not in before.rates]
     source: Source = "extrapolated" if any(after.rates[x].source == "extrapolated" for x in added) else "modeled"
     description = (
@@ -147,9 +136,10 @@ def platform_curves(parts: Parts, cores: int) -> tuple[RateCurve, RateCurve, tup
     acting = {x: parts.actor_step(x) for x in _profiled(parts, "actor step", counts) or counts}
     learning: dict[int, Estimate] = {}
     if known := _profiled(parts, "learner step", counts):
-        for way in parts.learners(cpu):
-            if way.cores in known and (way.cores not in learning or way.step.value < learning[way.cores].value):
-                learning[way.cores] = way.step
+        for learner in parts.learners(cpu):
+            x = learner.cores
+            if x in known and (x not in learning or learner.step.value < learning[x].value):
+                learning[x] = learner.step
     else:
         laws = {x: analytic.learner(cpu, cpu, parts.workload, parts.batch, x) for x in reversed(counts)}
         learning = {x: parts.modeled(law, f"f_l({cpu.name})") for x, law in laws.items()}
@@ -163,7 +153,7 @@ def platform_curves(parts: Parts, cores: int) -> tuple[RateCurve, RateCurve, tup
 def _profiled(parts: Parts, what: str, counts: range) -> list[int]:
     """List the numbers of cores that were measured; none where they are too few for a law."""
     known = [x for x in (parts.table.threads(what) if parts.table else []) if x in counts and x <= parts.cores]
-    return known if len(known) >= min(LEAST_POINTS, len(counts)) else []
+    return known if len(known) >= min(core_split.LEAST_POINTS, len(counts)) else []
 
 
 def _rates(times: Mapping[int, Estimate]) -> dict[int, Estimate]:
@@ -194,18 +184,15 @@ def platform_split(
     parts = asked.parts()
     u = asked.workload.learner.update_interval if update_interval is None else update_interval
     f_a, f_l, sources = platform_curves(parts, max(1, min(wanted, MOST_CORES) - reserved))
-    found = split_cores(f_a, f_l, u, wanted, reserved)
+    split = split_cores(f_a, f_l, u, wanted, reserved)
     table = parts.table
     pairs = (("actor step", "learner"), ("learner step", "actor"))
     slowdown = tuple(table.slowdown(*pair) if table else 1.0 for pair in pairs)
     return replace(
-        found,
-        sources=(*sources, *found.sources),
+        split,
+        sources=(*sources, *split.sources),
         slowdown=(slowdown[0], slowdown[1]),
-        platform=asked.platform.name,
-        workload=asked.workload.name,
         batch=parts.batch,
         cores_there=own if wanted - reserved > own else None,
-        machine=asked.machine,
-        machine_note=asked.machine_note,
+        **asked.provenance,
     )

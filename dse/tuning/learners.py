@@ -7,17 +7,15 @@ Letters: B batch, L learners, H gradient steps between averages of the weights.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from impls.training import Workload
 from impls.training.sizes import networks
 
 from ..estimate import Estimate, Evidence, weakest
-from ..mapping.question import ask
-from ..platforms import Device, Platform
-from ..platforms.reading import RESULTS
+from ..mapping.question import MappingQuestion
+from ..platforms import Device
+from ..records import Source
 from ..solver.problem import ProblemError
 from ..times import analytic
 from ..times.batch_law import FlatThenLinear, flat_then_linear
@@ -90,25 +88,17 @@ class LearnerScaling:
 
 
 def learner_scaling(
-    platform: str | Path | Platform,
-    workload: str | Path | Workload,
-    most: int = 8,
-    longest: int = 25,
-    device: str | None = None,
-    *,
-    results: str | Path = RESULTS,
-    machine: str | None = None,
+    question: MappingQuestion, most: int = 8, longest: int = 25, device: str | None = None
 ) -> LearnerScaling:
-    """Find the scaling factors of up to ``most`` learners, averaged every ``longest`` steps at the most.
+    """Find the scaling factors of up to ``most`` learners of a system, averaged every ``longest`` steps at the most.
 
     ``device``: what each learner runs on, by default a core of the processor. ProblemError for numbers outside any
-    sense or a device that cannot train; PlatformError, WorkloadError or RecordError as in ``recommend_mapping``.
+    sense or a device that cannot train; RecordError as in ``recommend_mapping``.
     """
     if not 1 <= most <= MOST:
         raise ProblemError(f"the most learners to try are from 1 to {MOST}, not {most}")
     if not 1 <= longest <= LONGEST:
         raise ProblemError(f"the longest period is from 1 to {LONGEST} gradient steps, not {longest}")
-    question = ask(platform, workload, results=results, machine=machine)
     place, parts = question.platform, question.parts()
     names = [one.name for one in place.devices]
     if device is not None and device not in names:
@@ -163,38 +153,36 @@ def _measured(table: PerformanceTable, batch: int) -> dict[str, Term]:
     sent = [table.time(f"weights {op}", 1, via="shared") for op in ("publish", "fetch")]
     steps = {size: rows[0].time.value for (_, size), rows in table.alone("learner step", 1).items()}
     gathers = [(rows[0].time.value, size) for (_, size), rows in table.alone("storage gather").items()][:1]
-    rows = [row for held in table.alone("weights average").values() for row in held]
-    means = {float(row.options["models"]): row.time.value for row in rows}
-    found = [
+    averages = [row for rows in table.alone("weights average").values() for row in rows]
+    means = {float(row.options["models"]): row.time.value for row in averages}
+    terms = [
         *_fixed("T_replay", replay, "sampling and updating with the numba tree"),
         *_fixed("T_weights", sent, "weights of all networks, published and fetched in shared memory"),
     ]
     if len(steps) >= LEAST_POINTS:
         law = flat_then_linear(list(steps), list(steps.values()))
         off = max(max(law.seconds(size) / time, time / law.seconds(size)) for size, time in steps.items()) - 1
-        told = (
+        description = (
             f"steps on one thread, weights updated, at {len(steps)} batches from {min(steps):,} to {max(steps):,}; the "
             f"law is {off:.0%} off at worst"
         )
-        found.append(Term(law, "record", Evidence("T_pass", "measured", told)))
+        terms.append(_term("T_pass", law, "record", description, "measured"))
     for seconds, size in gathers:
         law = FlatThenLinear(0.0, seconds / size)
-        told = "records go as fast as they are gathered"
-        found.append(Term(law, "record", Evidence("T_records", "measured", told)))
+        terms.append(_term("T_records", law, "record", "records go as fast as they are gathered", "measured"))
     if len(means) >= LEAST_POINTS:
-        told = f"averages of {', '.join(f'{one:g}' for one in sorted(means))} models"
+        description = f"averages of {', '.join(f'{count:g}' for count in sorted(means))} models"
         law = flat_then_linear(list(means), list(means.values()))
-        found.append(Term(law, "learner", Evidence("T_avg", "measured", told)))
-    return {one.rests_on.number: one for one in found}
+        terms.append(_term("T_avg", law, "learner", description, "measured"))
+    return {term.rests_on.number: term for term in terms}
 
 
-def _fixed(name: str, times: Iterable[Estimate | None], told: str) -> Iterator[Term]:
+def _fixed(name: str, times: Sequence[Estimate | None], description: str) -> Iterator[Term]:
     """Yield the sum of times as a term, if all of them were measured."""
-    known = list(times)
-    spent = [one for one in known if one]
-    if len(spent) == len(known):
-        evidence = Evidence(name, weakest(one.source for one in spent), told)
-        yield Term(FlatThenLinear(sum(one.value for one in spent), 0.0), "", evidence)
+    spent = [time for time in times if time]
+    if len(spent) == len(times):
+        law = FlatThenLinear(sum(time.value for time in spent), 0.0)
+        yield _term(name, law, "", description, weakest(time.source for time in spent))
 
 
 def _sources(parts: Parts, home: Device, most: int) -> Iterator[Term]:
@@ -210,26 +198,25 @@ def _replay(parts: Parts, home: Device, most: int) -> Term:
     laws = analytic.tree(parts.cpu, replay.capacity, replay.fanout, parts.batch)
     seconds = sum(law.value for law in laws)
     description = f"sampling and updating: {laws[0].rests_on.told}"
-    return _modeled("T_replay", FlatThenLinear(seconds, 0.0), "B", description)
+    return _term("T_replay", FlatThenLinear(seconds, 0.0), "B", description)
 
 
 def _passes(parts: Parts, home: Device, most: int) -> Term:
     """Draw a line through the learner's times at B and at the smallest part of it."""
     small = max(1, parts.batch // most)
     sizes = (small, parts.batch) if small < parts.batch else (parts.batch, 2 * parts.batch)
-    found = []
+    times = []
     for size in sizes:
         learner = dataclasses.replace(parts.workload.learner, batch=size)
-        one = dataclasses.replace(parts, workload=dataclasses.replace(parts.workload, learner=learner))
-        steps = [way.step for way in one.learners(home) if way.details.get("threads", 1) == 1 and way.cores == 1]
+        sized = dataclasses.replace(parts, workload=dataclasses.replace(parts.workload, learner=learner))
+        steps = [one.step for one in sized.learners(home) if one.details.get("threads", 1) == 1 and one.cores == 1]
         if not steps:
             raise ProblemError(
                 f"nothing trains {parts.workload.name} on {home.name}, at B = {size}; name another device"
             )
-        found.append(steps[0])
-    law = flat_then_linear(sizes, [one.value for one in found])
-    evidence = Evidence("T_pass", found[-1].source, found[-1].rests_on.told)
-    return Term(law, "record", evidence)
+        times.append(steps[0])
+    law = flat_then_linear(sizes, [time.value for time in times])
+    return _term("T_pass", law, "record", times[-1].rests_on.told, times[-1].source)
 
 
 def _records(parts: Parts, home: Device, most: int) -> Term:
@@ -237,10 +224,10 @@ def _records(parts: Parts, home: Device, most: int) -> Term:
         nbytes = parts.batch * parts.transition_bytes
         alone, whole = (parts.platform.transfer_seconds(parts.cpu.name, home.name, size) for size in (0.0, nbytes))
         law = FlatThenLinear(alone, (whole - alone) / parts.batch)
-        return _modeled("T_records", law, "record", f"{parts.transition_bytes:g} bytes over the route to {home.name}")
+        return _term("T_records", law, "record", f"{parts.transition_bytes:g} bytes over the route to {home.name}")
     moved = analytic.rows_moved(parts.cpu, parts.batch, parts.batch * parts.transition_bytes)
     law = FlatThenLinear(0.0, moved.value / parts.batch)
-    return _modeled("T_records", law, "record", f"as fast as they are gathered: {moved.rests_on.told}")
+    return _term("T_records", law, "record", f"as fast as they are gathered: {moved.rests_on.told}")
 
 
 def _weights_bytes(parts: Parts) -> float:
@@ -252,19 +239,19 @@ def _weights(parts: Parts, home: Device, most: int) -> Term:
     if home is not parts.cpu:
         seconds = parts.platform.transfer_seconds(parts.cpu.name, home.name, _weights_bytes(parts))
         description = f"{_weights_bytes(parts) / 1e6:.2g} MB over the route to {home.name}"
-        return _modeled("T_weights", FlatThenLinear(seconds, 0.0), "", description)
+        return _term("T_weights", FlatThenLinear(seconds, 0.0), "", description)
     law = analytic.fetch(_weights_bytes(parts))
-    return _modeled("T_weights", FlatThenLinear(law.value, 0.0), "", law.rests_on.told)
+    return _term("T_weights", FlatThenLinear(law.value, 0.0), "", law.rests_on.told)
 
 
 def _average(parts: Parts, home: Device, most: int) -> Term:
     moved = analytic.rows_moved(parts.cpu, 1, _weights_bytes(parts))
-    told = "each learner's weights through the processor's memory once"
-    return _modeled("T_avg", FlatThenLinear(0.0, moved.value), "learner", told)
+    description = "each learner's weights through the processor's memory once"
+    return _term("T_avg", FlatThenLinear(0.0, moved.value), "learner", description)
 
 
-def _modeled(name: str, law: FlatThenLinear, per: str, told: str) -> Term:
-    return Term(law, per, Evidence(name, "modeled", told))
+def _term(name: str, law: FlatThenLinear, per: str, description: str, source: Source = "modeled") -> Term:
+    return Term(law, per, Evidence(name, source, description))
 
 
 MODELS = {"T_replay": _replay, "T_pass": _passes, "T_records": _records, "T_weights": _weights, "T_avg": _average}

@@ -94,11 +94,11 @@ class DepthPoint:
 
 
 def depth_curve(
-    network: Network, depths: Sequence[int], cvs: Sequence[float] = (0.0, 1.0), steps: int = 2000, seed: int = 0
+    network: Network, depths: Sequence[int], cvs: Sequence[float] = (0.0, 1.0), steps: int = 2000
 ) -> tuple[DepthPoint, ...]:
     """Compute the bound and the simulations at each depth."""
     return tuple(
-        DepthPoint(depth, bound_hz(network, depth), tuple(simulate(network, depth, cv, steps, seed) for cv in cvs))
+        DepthPoint(depth, bound_hz(network, depth), tuple(simulate(network, depth, cv, steps) for cv in cvs))
         for depth in depths
     )
 
@@ -236,14 +236,11 @@ def platform_depth(
         depth_of(loop, spread, (ends[0], ends[1])),
         times=tuple(_times(problem, chosen)),
         sources=tuple(built.rests_on(number, chosen) for number in numbers if number in built.evidence),
-        platform=asked.platform.name,
-        workload=asked.workload.name,
         batch=built.parts.batch,
         arrangement=result.place.arrangement,
         mapping={part: chosen.of(part).device for part in LOOP},
         presampled=asked.workload.replay.presampled,
-        machine=asked.machine,
-        machine_note=asked.machine_note,
+        **asked.provenance,
     )
 
 

@@ -79,12 +79,12 @@ def as_run(workload: Workload) -> dict[str, Any]:
     }
 
 
-def predicted(found: Sequence[Measurement], platform: Platform, workload: Workload) -> MappingAnswer:
+def predicted(records: Sequence[Measurement], platform: Platform, workload: Workload) -> MappingAnswer:
     """Predict from records of the platform, which is a machine's own; ``hz`` in [``low``, ``high``].
 
     RecordError where a part was never timed, for a model of it is not what questions are to judge.
     """
-    table = profile.of_records(found, platform.machine_key or "", workload)
+    table = profile.of_records(records, platform.machine_key or "", workload)
     if not table.rows:
         raise _missing(workload, "a profile", "profile")
     answer = build_answer(build(Parts(platform, workload, table, None, as_run(workload))), "ratio")
@@ -98,17 +98,17 @@ def predicted(found: Sequence[Measurement], platform: Platform, workload: Worklo
     return answer
 
 
-def answers(found: Sequence[Measurement], platform: Platform, workload: Workload) -> list[Answered]:
+def answers(records: Sequence[Measurement], platform: Platform, workload: Workload) -> list[Answered]:
     """Answer every question about a workload that one machine's records hold, by batch, the control first.
 
     Only records from before the first question count. RecordError or ProblemError where they do not suffice; empty
     without questions.
     """
-    asked = [one for one in _questions(found) if one.options["workload"] == workload.name]
+    asked = [one for one in _questions(records) if one.options["workload"] == workload.name]
     if not asked:
         return []
     first = min(one.utc for one in asked)
-    before = [one for one in found if one.utc < first]
+    before = [one for one in records if one.utc < first]
     shaped = [_shaped(workload, one) for one in asked]
     pairs = [(predicted(before, platform, shape), one) for shape, one in zip(shaped, asked, strict=True)]
     control = next((_error(*pair) for shape, pair in zip(shaped, pairs, strict=True) if shape == workload), None)
@@ -116,16 +116,16 @@ def answers(found: Sequence[Measurement], platform: Platform, workload: Workload
     return sorted(answered, key=lambda one: (not one.is_control, one.predicted.batch, one.predicted.update_interval))
 
 
-def every_answer(found: Sequence[Measurement], results: Path) -> tuple[list[Answered], list[str]]:
+def every_answer(records: Sequence[Measurement], results: Path) -> tuple[list[Answered], list[str]]:
     """Answer for all workloads that one machine was asked about; (answers, a sentence for each workload without one).
 
     ``results``: where the machine's folder lies, with the platform as it was probed.
     """
     answered, faults = list[Answered](), list[str]()
-    asked = {str(one.options["workload"]): one.machine_key for one in _questions(found)}
+    asked = {str(one.options["workload"]): one.machine_key for one in _questions(records)}
     for name, key in sorted(asked.items()):
         try:
-            answered += answers(found, _probed(results, key), load(name))
+            answered += answers(records, _probed(results, key), load(name))
         except (RecordError, WorkloadError) as error:
             faults.append(str(error))
         except (PlatformError, ProblemError) as error:
@@ -143,8 +143,8 @@ def median_errors(answered: Sequence[Answered]) -> tuple[float, float | None]:
     return median(abs(one.error) for one in asked), median(beside) if len(beside) == len(asked) else None
 
 
-def _questions(found: Sequence[Measurement]) -> list[Measurement]:
-    return [one for one in found if one.primitive == QUESTION and one.median_seconds]
+def _questions(records: Sequence[Measurement]) -> list[Measurement]:
+    return [one for one in records if one.primitive == QUESTION and one.median_seconds]
 
 
 def _probed(results: Path, key: str) -> Platform:

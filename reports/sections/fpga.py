@@ -153,44 +153,28 @@ def _fits(point: Point, taken: Taken) -> str:
 
 
 PRINTED = attrgetter("printed")
+READINGS = {
+    "fpga_latency": "Modeled, so dashed throughout. Where a line is flat a batch waits for the pipeline to fill; the "
+    "formula as printed has no such part. A host waits for the link as well, which takes longer than all of them.",
+    "fpga_banks": "A batch takes as many times an even share as its busiest bank has. Sub-trees as banks suffer from a "
+    "buffer that is filled in part, or where the newest leaves weigh most; dealing leaves out in turn does not.",
+    "fpga_fixed_point": "Each bit more takes four times the samples to be noticed, once every leaf fits at all. Hollow "
+    "markers below the horizontal line are widths at which the samples made here differ from those of float64.",
+    "fpga_learner": "Modeled, so dashed throughout. The published CartPole design meets its own printed rate, and uses "
+    "few of the multipliers there are. Where a star lies below its network's line, the GPU of [Zhang2023] is ahead.",
+}
+"""How to read each figure."""
 CHARTS = (
-    Chart(
-        "fpga_latency",
-        PRINTED,
-        lambda *_: figures.latency(),
-        "Modeled, so dashed throughout. Where a line is flat a batch waits for the pipeline to fill; the formula as "
-        "printed has no such part. A host waits for the link as well, which takes longer than all of them.",
-    ),
-    Chart(
-        "fpga_banks",
-        PRINTED,
-        lambda *_: figures.banks(),
-        "A batch takes as many times an even share as its busiest bank has. Sub-trees as banks suffer from a buffer "
-        "that is filled in part, or where the newest leaves weigh most; dealing leaves out in turn does not.",
-    ),
-    Chart(
-        "fpga_fixed_point",
-        PRINTED,
-        lambda *_: figures.leaf_bits(),
-        "Each bit more takes four times the samples to be noticed, once every leaf fits at all. Hollow markers below "
-        "the horizontal line are widths at which the samples made here differ from those of float64.",
-    ),
-    Chart(
-        "fpga_learner",
-        PRINTED,
-        lambda printed, _: figures.learner(printed),
-        "Modeled, so dashed throughout. The published CartPole design meets its own printed rate, and uses few of the "
-        "multipliers there are. Where a star lies below its network's line, the GPU of [Zhang2023] is ahead.",
-    ),
+    Chart("fpga_latency", PRINTED, lambda *_: figures.latency(), READINGS["fpga_latency"]),
+    Chart("fpga_banks", PRINTED, lambda *_: figures.banks(), READINGS["fpga_banks"]),
+    Chart("fpga_fixed_point", PRINTED, lambda *_: figures.leaf_bits(), READINGS["fpga_fixed_point"]),
+    Chart("fpga_learner", PRINTED, lambda printed, _: figures.learner(printed), READINGS["fpga_learner"]),
 )
 
 
 def _html(material: Material) -> str:
-    return (
-        section(material.results, material.measurements)
-        + material.pictures(CHARTS)
-        + paragraphs(material.missing(CHARTS))
-    )
+    body = section(material.results, material.measurements)
+    return body + material.pictures(CHARTS) + paragraphs(material.missing(CHARTS))
 
 
 SECTIONS = (Section(70, "On an FPGA (modeled)", _html),)

@@ -156,17 +156,9 @@ def _share(
     step = learning.seconds + interval * actor.seconds
     unstable = "unstable" in (actor.status, learning.status, tree.status)
     ratio = tree.seconds / step
-    return Share(
-        workload,
-        tree.contestant,
-        1e6 * step,
-        1e6 * tree.seconds,
-        ratio,
-        min(low, ratio),
-        max(high, ratio),
-        unstable,
-        1e6 * whole.seconds if whole and tree.contestant == OURS else None,
-    )
+    ends = min(low, ratio), max(high, ratio)
+    whole_us = 1e6 * whole.seconds if whole and tree.contestant == OURS else None
+    return Share(workload, tree.contestant, 1e6 * step, 1e6 * tree.seconds, ratio, *ends, unstable, whole_us)
 
 
 def share_table(measurements: Sequence[Measurement]) -> str:
@@ -197,50 +189,31 @@ def share_table(measurements: Sequence[Measurement]) -> str:
     return paragraph(sentence) + table(SHARE_HEAD, rows) + items([*sums, *sorted(left_out)])
 
 
+READINGS = {
+    "training_cores": "A system takes as many steps as the slower side allows: actors on some cores, learners on the "
+    "others. [Zhang2021, Fig. 12] shares out cores by these curves.",
+    "training_batch": "Left of the knee a larger batch costs little; right of it time grows as B does. [Zhang2023, "
+    "Fig. 11] and [Zhang2022, Figs. 5.3 and 5.5] ask the same.",
+    "training_tree": "Compare with a gradient step of the same batch. [Zhang2022, Fig. 5.2] asks the same.",
+    "training_average": "A straight line through 0 would be proportional to k. [Zhang2022, Figs. 5.4 and 5.6] ask the "
+    "same.",
+    "training_beside": "On one core 2 is a fair half of it and nothing more; what lies above is lost to the caches. On "
+    "cores of their own 1 is no loss; what lies above is what both share: caches, memory, and whatever else runs.",
+    "training_curves": "A policy is tested every so many steps, with no noise on its actions; the best one's weights "
+    "are kept.",
+}
+"""How to read each figure."""
 CHARTS = (
-    Chart(
-        "training_cores",
-        measured(figures.over_cores),
-        figures.cores,
-        "A system takes as many steps as the slower side allows: actors on some cores, learners on the others. "
-        "[Zhang2021, Fig. 12] shares out cores by these curves.",
-        COMMAND,
-    ),
-    Chart(
-        "training_batch",
-        measured(figures.over_batch),
-        figures.batch,
-        "Left of the knee a larger batch costs little; right of it time grows as B does. [Zhang2023, Fig. 11] and "
-        "[Zhang2022, Figs. 5.3 and 5.5] ask the same.",
-        COMMAND,
-    ),
-    Chart(
-        "training_tree",
-        measured(figures.of_trees),
-        figures.trees,
-        "Compare with a gradient step of the same batch. [Zhang2022, Fig. 5.2] asks the same.",
-        COMMAND,
-    ),
-    Chart(
-        "training_average",
-        measured(figures.over_models),
-        figures.averages,
-        "A straight line through 0 would be proportional to k. [Zhang2022, Figs. 5.4 and 5.6] ask the same.",
-        COMMAND,
-    ),
-    Chart(
-        "training_beside",
-        measured(figures.of_pairs),
-        figures.beside,
-        "On one core 2 is a fair half of it and nothing more; what lies above is lost to the caches. On cores of their "
-        "own 1 is no loss; what lies above is what both share: caches, memory, and whatever else runs.",
-        COMMAND,
-    ),
+    Chart("training_cores", measured(figures.over_cores), figures.cores, READINGS["training_cores"], COMMAND),
+    Chart("training_batch", measured(figures.over_batch), figures.batch, READINGS["training_batch"], COMMAND),
+    Chart("training_tree", measured(figures.of_trees), figures.trees, READINGS["training_tree"], COMMAND),
+    Chart("training_average", measured(figures.over_models), figures.averages, READINGS["training_average"], COMMAND),
+    Chart("training_beside", measured(figures.of_pairs), figures.beside, READINGS["training_beside"], COMMAND),
     Chart(
         "training_curves",
         lambda material: learning.curves(material.folder),
         learning.draw,
-        "A policy is tested every so many steps, with no noise on its actions; the best one's weights are kept.",
+        READINGS["training_curves"],
         "python -m impls.training cartpole_dqn --out results/{key}/training/cartpole_dqn/alpha0.6-seed0",
     ),
 )

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dse.estimate import Estimate, Evidence
-from dse.times.batch_law import flat_then_linear
+from dse.times.batch_law import FlatThenLinear, flat_then_linear
 from dse.tuning.core_split import RateCurve, allocate
 
 from .. import style
@@ -151,19 +151,16 @@ def _ring_split(axes: Axes, lines: Sequence[pd.DataFrame], cores: int) -> None:
     """Draw rings around the rates of actors and learners (environment steps a second) on the cores chosen for them."""
     if any(line.empty for line in lines) or sum(line["threads"].min() for line in lines) > cores:
         return
-    f_a, f_l = (
-        RateCurve(
-            str(line["part"].iloc[0]),
-            {
-                row.threads: Estimate(row.ns, row.low_ns, row.high_ns, Evidence(row.part, row.source))
-                for row in line.itertuples()
-            },
-        )
-        for line in lines
-    )
+    f_a, f_l = map(_rate_curve, lines)
     chosen = allocate(f_a, f_l, 1, cores)
     for count, curve in ((chosen.actors, f_a), (chosen.learners, f_l)):
         style.ring(axes, count, curve.rates[count].value)
+
+
+def _rate_curve(line: pd.DataFrame) -> RateCurve:
+    rows = list(line.itertuples())
+    rates = {row.threads: Estimate(row.ns, row.low_ns, row.high_ns, Evidence(row.part, row.source)) for row in rows}
+    return RateCurve(str(rows[0].part), rates)
 
 
 @style.styled
@@ -191,14 +188,19 @@ def _knee(axes: Axes, line: pd.DataFrame, color: Any) -> None:
     """Draw the fit of a line, and the B from which it grows."""
     if line["batch"].nunique() < 3:
         return
-    law = flat_then_linear(line["batch"].tolist(), line["ns"].tolist())
-    shown = np.geomspace(line["batch"].min(), line["batch"].max(), 60)
-    axes.plot(shown, [law.seconds(size) for size in shown], color=color, linewidth=0.8, alpha=0.8)
-    knee = law.knee
+    knee = _fitted(axes, line, "batch", color=color, alpha=0.8).knee
     if knee and line["batch"].min() <= knee <= line["batch"].max():
         axes.axvline(knee, color=color, linewidth=1, linestyle=(0, (1, 2)))
         text = f" {knee:,.0f}"
         axes.text(knee, 0.02, text, transform=axes.get_xaxis_transform(), color=color, fontsize=9, va="bottom")
+
+
+def _fitted(axes: Axes, line: pd.DataFrame, x: str, **look: Any) -> FlatThenLinear:
+    """Draw the law that fits a line, and return it."""
+    law = flat_then_linear(line[x].tolist(), line["ns"].tolist())
+    shown = np.geomspace(line[x].min(), line[x].max(), 60)
+    axes.plot(shown, [law.seconds(count) for count in shown], linewidth=0.8, **look)
+    return law
 
 
 @style.styled
@@ -223,9 +225,7 @@ def averages(rows: pd.DataFrame, about: About) -> Figure:
     for position, (name, line) in enumerate(rows.groupby("workload")):
         label = f"{name} ({line['parameters'].iloc[0]:,.0f} parameters act)"
         style.line(axes, line, "models", label, position, "none")
-        law = flat_then_linear(line["models"].tolist(), line["ns"].tolist())
-        shown = np.geomspace(line["models"].min(), line["models"].max(), 60)
-        axes.plot(shown, [law.seconds(count) for count in shown], color=style.COLORS[position], linewidth=0.8)
+        _fitted(axes, line, "models", color=style.COLORS[position])
     style.x_axis(axes, rows["models"], "models k")
     axes.set(ylabel="time (ms)")
     return style.finish(figure, rows, about, "Lines: fixed + each x k, fitted.")

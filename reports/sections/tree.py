@@ -26,87 +26,42 @@ SWEEP = "python -m benchmarks sweep --preset quick"
 PEERS = "make peers"
 GPU = "make gpu, on a machine with a CUDA device"
 
+READINGS = {
+    "fanout": "Lower is faster. Two K whose bars overlap, or that differ by less than the noise floor, may be equally "
+    "fast. [Zhang2021, Fig. 9] asks the same.",
+    "capacity": "A straight line that rises tenfold where N does is linear growth; a flat one does not care how many "
+    "leaves there are. [Zhang2021, Fig. 8] asks the same.",
+    "batch": "What a line falls by from left to right is the cost of a call, shared by more elements. Dashed lines "
+    "share each batch among threads: they pay where they lie below the solid line of the same tree.",
+    "layout": "Above 1 the default layout is faster. A bar wholly outside of the gray band is a difference; one that "
+    "reaches into it may be noise, for the same tree measured twice differs as much.",
+    "floor": "The dashed lines are what one random read of 64 bytes takes, out of a buffer of as many bytes: where "
+    "reads may overlap, and where each must wait for the last. An element of a tree takes several of them.",
+    "bytes": "Along a thin line the leaves are the same and K changes both the bytes and the work of a level. Trees "
+    "below each other are equally large.",
+    "peers_batch": "Thick lines are ours, thin ones other libraries, gray the slower of them. Where lines are flat the "
+    "work of an element counts, where they fall the cost of a call.",
+    "peers_capacity": "A line that rises tenfold where N does is linear growth. [Zhang2021, Fig. 8] asks the same of "
+    "tianshou and RLlib.",
+    "gpu_batch": "Where a line falls by half when B doubles, launching is all of the cost; a captured graph shows what "
+    "is left without it.",
+    "gpu_lanes": "At 1 every thread takes a sample of its own, at 32 a warp takes one together. More lanes wait less "
+    "for memory, fewer leave more samples under way.",
+}
+"""How to read each figure."""
 CHARTS = (
+    Chart("fanout", measured(figures.by_fanout), figures.fanout, READINGS["fanout"], SWEEP),
+    Chart("capacity", measured(figures.by_capacity), figures.capacity, READINGS["capacity"], SWEEP),
+    Chart("batch", measured(figures.by_batch), figures.batch, READINGS["batch"], SWEEP),
+    Chart("layout", measured(figures.layout_ratios), figures.layout, READINGS["layout"], SWEEP),
+    Chart("floor", measured(figures.against_floor), figures.floor, READINGS["floor"], SWEEP),
+    Chart("bytes", measured(figures.by_bytes), figures.tree_bytes, READINGS["bytes"], SWEEP),
+    Chart("peers_batch", measured(peers_figures.by_batch), peers_figures.batch, READINGS["peers_batch"], PEERS),
     Chart(
-        "fanout",
-        measured(figures.by_fanout),
-        figures.fanout,
-        "Lower is faster. Two K whose bars overlap, or that differ by less than the noise floor, may be equally "
-        "fast. [Zhang2021, Fig. 9] asks the same.",
-        SWEEP,
+        "peers_capacity", measured(peers_figures.by_capacity), peers_figures.capacity, READINGS["peers_capacity"], PEERS
     ),
-    Chart(
-        "capacity",
-        measured(figures.by_capacity),
-        figures.capacity,
-        "A straight line that rises tenfold where N does is linear growth; a flat one does not care how many "
-        "leaves there are. [Zhang2021, Fig. 8] asks the same.",
-        SWEEP,
-    ),
-    Chart(
-        "batch",
-        measured(figures.by_batch),
-        figures.batch,
-        "What a line falls by from left to right is the cost of a call, shared by more elements. Dashed lines share "
-        "each batch among threads: they pay where they lie below the solid line of the same tree.",
-        SWEEP,
-    ),
-    Chart(
-        "layout",
-        measured(figures.layout_ratios),
-        figures.layout,
-        "Above 1 the default layout is faster. A bar wholly outside of the gray band is a difference; one that reaches "
-        "into it may be noise, for the same tree measured twice differs as much.",
-        SWEEP,
-    ),
-    Chart(
-        "floor",
-        measured(figures.against_floor),
-        figures.floor,
-        "The dashed lines are what one random read of 64 bytes takes, out of a buffer of as many bytes: where reads "
-        "may overlap, and where each must wait for the last. An element of a tree takes several of them.",
-        SWEEP,
-    ),
-    Chart(
-        "bytes",
-        measured(figures.by_bytes),
-        figures.tree_bytes,
-        "Along a thin line the leaves are the same and K changes both the bytes and the work of a level. Trees below "
-        "each other are equally large.",
-        SWEEP,
-    ),
-    Chart(
-        "peers_batch",
-        measured(peers_figures.by_batch),
-        peers_figures.batch,
-        "Thick lines are ours, thin ones other libraries, gray the slower of them. Where lines are flat the work of an "
-        "element counts, where they fall the cost of a call.",
-        PEERS,
-    ),
-    Chart(
-        "peers_capacity",
-        measured(peers_figures.by_capacity),
-        peers_figures.capacity,
-        "A line that rises tenfold where N does is linear growth. [Zhang2021, Fig. 8] asks the same of tianshou and "
-        "RLlib.",
-        PEERS,
-    ),
-    Chart(
-        "gpu_batch",
-        measured(peers_figures.on_gpu),
-        peers_figures.gpu,
-        "Where a line falls by half when B doubles, launching is all of the cost; a captured graph shows what is left "
-        "without it.",
-        GPU,
-    ),
-    Chart(
-        "gpu_lanes",
-        measured(figures.by_lanes),
-        figures.lanes,
-        "At 1 every thread takes a sample of its own, at 32 a warp takes one together. More lanes wait less for "
-        "memory, fewer leave more samples under way.",
-        GPU,
-    ),
+    Chart("gpu_batch", measured(peers_figures.on_gpu), peers_figures.gpu, READINGS["gpu_batch"], GPU),
+    Chart("gpu_lanes", measured(figures.by_lanes), figures.lanes, READINGS["gpu_lanes"], GPU),
 )
 
 
@@ -147,10 +102,6 @@ def _recommended(material: Material) -> str:
     times = Table(material.measurements)
     asked = (Question(capacity, batch, 1.0, material.about.cores) for capacity, batch in QUESTIONS)
     return "".join(f"<pre>{safe(text(answer(times, question)))}</pre>\n" for question in asked)
-
-
-def _figures(material: Material) -> str:
-    return material.pictures(CHARTS) + paragraphs(material.missing(CHARTS))
 
 
 def _model(material: Material) -> str:
@@ -218,7 +169,7 @@ def _untimed(material: Material) -> str:
 SECTIONS = (
     Section(10, "What was measured", _measured),
     Section(20, "What to choose", _recommended),
-    Section(30, "Figures", _figures),
+    Section(30, "Figures", lambda asked: asked.pictures(CHARTS) + paragraphs(asked.missing(CHARTS))),
     Section(40, "The cost model", _model),
     Section(140, "Skipped and failed cells", _untimed),
 )

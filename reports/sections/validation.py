@@ -57,16 +57,10 @@ def _loop_row(answer: Answered) -> tuple[object, ...]:
     notes = ["control: the workload as it is"] if answer.is_control else []
     notes += ["unstable"] if answer.measured.status == "unstable" else []
     beside = "" if answer.is_control or answer.beside_control is None else f"{answer.beside_control:+.1%}"
-    rates = (f"{predicted.hz:,.1f}", f"{predicted.low:,.1f} to {predicted.high:,.1f}", f"{measured.value:,.1f}")
     shape = (predicted.workload, f"{predicted.batch:,}", predicted.update_interval)
-    return (
-        *shape,
-        *rates,
-        f"{measured.low:,.1f} to {measured.high:,.1f}",
-        f"{answer.error:+.1%}",
-        beside,
-        ", ".join(notes),
-    )
+    rates = (f"{predicted.hz:,.1f}", f"{predicted.low:,.1f} to {predicted.high:,.1f}")
+    rates += (f"{measured.value:,.1f}", f"{measured.low:,.1f} to {measured.high:,.1f}")
+    return *shape, *rates, f"{answer.error:+.1%}", beside, ", ".join(notes)
 
 
 def _drift(answered: Sequence[Answered]) -> list[str]:
