@@ -21,8 +21,14 @@ RESULTS = Path(__file__).parents[1] / "results"
 HERE = "8fb834d50a"
 
 
+def shipped(name):
+    """The records of a file, but for those measured here since, by a later commit."""
+    found = read_file(RESULTS / HERE / name)
+    return [one for one in found if one.commit == found[0].commit]
+
+
 def swept(stamp):
-    found = read_file(RESULTS / HERE / "quick.jsonl")
+    found = shipped("quick.jsonl")
     return [[compare._case(one) for one in found if one.primitive == "sum_tree"]], stamp.cell
 
 
@@ -53,8 +59,7 @@ SHIPPED = {
 @pytest.mark.parametrize("kept", [0.0, 0.3, 0.99, 1.0])
 def test_it_goes_on_with_a_file_of_the_shipped_format_wherever_that_was_cut_off(tmp_path, name, kept):
     primitive, cells, count = SHIPPED[name]
-    shipped = read_file(RESULTS / HERE / name)
-    whole = [one for one in shipped if one.commit == shipped[0].commit]  # but for what was measured here since
+    whole = shipped(name)
     stamp = Stamp(whole[0].commit, False, "made up", primitive, whole[0].machine)
     first = whole[: int(kept * len(whole))]
     path = tmp_path / name
