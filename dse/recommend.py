@@ -118,7 +118,7 @@ def answer(table: Table, question: Question) -> Recommendation:
     if question.threads > (most := table.most_threads()):
         notes.append(f"{question.threads} threads are allowed, and more than {most} were never measured")
     times = _nearest(_times(table, question))
-    logs = [math.log(time.seconds.value) for time in times]
+    logs = [math.log(time.seconds) for time in times]
     # How far the question lies from every cell makes all times wrong alike, and sets none apart.
     sigmas = [time.own_sigma for time in times]
     chosen = stats.choose(logs, sigmas)
@@ -129,7 +129,7 @@ def answer(table: Table, question: Question) -> Recommendation:
     tied = sorted({chosen.best, *chosen.ties} - {best}, key=logs.__getitem__)
     choice = times[best]
     others = [i for i in np.argsort(logs).tolist() if i != best]
-    if choice.seconds.source == "extrapolated":
+    if choice.basis == "extrapolated":
         notes.append(
             f"the question lies outside what was measured, by a factor of {math.exp(choice.distance):,.1f} in N or B: "
             "the interval is as wide as that is far"

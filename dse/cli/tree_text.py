@@ -55,7 +55,7 @@ def text(answer: Recommendation) -> str:
 
 
 def _time(time: TreeTime, batch: int) -> str:
-    micro, seconds = 1e6, time.seconds
+    micro, seconds = 1e6, time.time
     return (
         f"{seconds.value * micro:,.2f} us a step [{seconds.low * micro:,.2f}, {seconds.high * micro:,.2f}], "
         f"{seconds.value / batch * 1e9:,.1f} ns an element, {seconds.source}"

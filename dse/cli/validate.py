@@ -99,7 +99,7 @@ def _text(checked: Sequence[Held]) -> str:
         question = one.question
         lines.append(
             f"{question.capacity:12,} {question.batch:7,} {question.updates_per_sample:5g}  "
-            f"{one.choice.seconds.value * micro:12,.2f} {one.measured_seconds * micro:12,.2f} {one.factor:7.2f}  "
+            f"{one.choice.seconds * micro:12,.2f} {one.measured_seconds * micro:12,.2f} {one.factor:7.2f}  "
             f"{one.choice.configuration}{'' if one.inside else ', outside of what was measured'}"
         )
     sides = summary(checked)

@@ -102,7 +102,7 @@ class PerformanceTable:
         if self.trees is None or (own and own.source != "extrapolated"):
             return own
         swept = self.trees.call(configuration, op, Question(capacity, batch, 0.0, configuration.threads))
-        return swept.seconds.resting_on(number=number) if swept else own
+        return swept.time.resting_on(number=number) if swept else own
 
 
 def over_batch(cells: Mapping[int, Estimate], batch: int, number: str) -> Estimate:

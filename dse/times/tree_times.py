@@ -96,11 +96,11 @@ class Table:
         draw, update = (self.call(configuration, op, question) for op in ("draw", "update"))
         if draw is None or update is None:
             return None
-        rate, drawing, updating = question.updates_per_sample, draw.seconds.value, update.seconds.value
+        rate, drawing, updating = question.updates_per_sample, draw.seconds, update.seconds
         seconds = drawing + rate * updating
         sigma = math.hypot(drawing * draw.own_sigma, rate * updating * update.own_sigma) / seconds
         used = [draw, update] if rate else [draw]
-        source, distance = weakest(call.seconds.source for call in used), max(call.distance for call in used)
+        source, distance = weakest(call.basis for call in used), max(call.distance for call in used)
         return TreeTime.log_normal(configuration, seconds, sigma, source, distance)
 
     def call(self, configuration: Configuration, op: str, question: Question) -> TreeTime | None:

@@ -57,7 +57,7 @@ class TreeTime:
     """
 
     configuration: Configuration
-    seconds: Estimate
+    time: Estimate
     own_sigma: float
     distance: float = 0.0
 
@@ -72,6 +72,26 @@ class TreeTime:
         return cls(configuration, estimate, own_sigma, distance)
 
     @property
+    def seconds(self) -> float:
+        """The expected time."""
+        return self.time.value
+
+    @property
+    def low_seconds(self) -> float:
+        """The lower end of its 95 % interval."""
+        return self.time.low
+
+    @property
+    def high_seconds(self) -> float:
+        """The upper end of its 95 % interval."""
+        return self.time.high
+
+    @property
+    def basis(self) -> Source:
+        """Where the time comes from."""
+        return self.time.source
+
+    @property
     def sigma(self) -> float:
         """The standard deviation of the time's logarithm."""
         return math.hypot(self.own_sigma, DRIFT_SIGMA * self.distance)
@@ -80,13 +100,7 @@ class TreeTime:
         """Plain values, for JSON."""
         return {
             "configuration": asdict(self.configuration),
-            "seconds": self.seconds.value,
-            "low_seconds": self.seconds.low,
-            "high_seconds": self.seconds.high,
-            "basis": self.seconds.source,
-            "sigma": self.sigma,
-            "own_sigma": self.own_sigma,
-            "distance": self.distance,
+            **{name: getattr(self, name) for name in _SHOWN},
         }
 
     @classmethod
@@ -97,6 +111,9 @@ class TreeTime:
         evidence = _evidence(configuration, plain["basis"])
         seconds = Estimate(plain["seconds"], plain["low_seconds"], plain["high_seconds"], evidence)
         return cls(configuration, seconds, plain.get("own_sigma", plain["sigma"]), plain["distance"])
+
+
+_SHOWN = ("seconds", "low_seconds", "high_seconds", "basis", "sigma", "own_sigma", "distance")
 
 
 def _evidence(configuration: Configuration, source: Source) -> Evidence:
@@ -146,7 +163,7 @@ class Variant:
         time = self.time(fanout, capacity, batch)
         if time is None:
             raise ValueError(f"nothing tells the time of K={fanout}, N={capacity}, B={batch}")
-        return time.seconds.value, time.own_sigma
+        return time.seconds, time.own_sigma
 
     def time(self, fanout: int, capacity: int, batch: int) -> TreeTime | None:
         """The measured time, or one from the cells around and the default or a model; None without these."""

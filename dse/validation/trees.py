@@ -75,8 +75,8 @@ def _check(sweeps: Table, truth: Table, question: Question) -> Checked:
     seconds = {}
     for configuration in truth.configurations(question):
         step = truth.step(configuration, question)
-        if configuration.threads <= question.threads and step and step.seconds.source == "measured":
-            seconds[configuration] = step.seconds.value
+        if configuration.threads <= question.threads and step and step.basis == "measured":
+            seconds[configuration] = step.seconds
     recommended = answer(sweeps, question).choice.configuration
     if recommended not in seconds:
         raise RecordError(
@@ -102,12 +102,12 @@ class Held:
     @property
     def factor(self) -> float:
         """The factor by which the answer was off: measured over predicted, or the inverse, whichever is above 1."""
-        return math.exp(abs(math.log(self.measured_seconds / self.choice.seconds.value)))
+        return math.exp(abs(math.log(self.measured_seconds / self.choice.seconds)))
 
     @property
     def covered(self) -> bool:
         """True where the interval holds the measured time."""
-        return self.choice.seconds.low <= self.measured_seconds <= self.choice.seconds.high
+        return self.choice.low_seconds <= self.measured_seconds <= self.choice.high_seconds
 
 
 def questions(count: int, seed: int, threads: int) -> list[Question]:
