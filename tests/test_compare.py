@@ -56,6 +56,7 @@ class Clock(WorkerClock):
 def simulate(monkeypatch, seed=0, **new):
     """Two commits of which NEW is as ``new`` says."""
     rng = np.random.default_rng(seed)
+    monkeypatch.setattr(compare, "resolve", str)
     monkeypatch.setattr(compare, "install", lambda name: Installed(name, name * 8, Path(name)))
     monkeypatch.setattr(compare, "_worker", lambda side: Simulated(rng, **(new if side.name == "new" else {})))
 
@@ -101,6 +102,7 @@ def test_a_commit_that_does_not_install_is_broken(monkeypatch, capsys):
     def fails(name):
         raise BrokenCommitError(f"{name} does not install; pip said what is above")
 
+    monkeypatch.setattr(compare, "resolve", str)
     monkeypatch.setattr(compare, "install", fails)
     code, found = run(capsys, "old", "new")
     assert (code, found["outcome"]) == (BROKEN, "broken")
@@ -124,6 +126,7 @@ def test_a_commit_that_dies_or_answers_wrongly_is_broken(monkeypatch, capsys):
 
 def test_what_neither_can_do_is_shown_and_breaks_nothing(monkeypatch, capsys):
     rng = np.random.default_rng(0)
+    monkeypatch.setattr(compare, "resolve", str)
     monkeypatch.setattr(compare, "install", lambda name: Installed(name, name * 8, Path(name)))
     monkeypatch.setattr(compare, "_worker", lambda side: Simulated(rng, untimed=("python",)))
     assert command.main(["compare", "old", "new", "--budget", "5"]) == OK

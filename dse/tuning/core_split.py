@@ -39,6 +39,8 @@ class RateCurve:
         cls, name: str, rates: Mapping[int, float], source: Source = "quoted", low: float = 1.0, high: float = 1.0
     ) -> "RateCurve":
         """A curve of plain rates, each in an interval from ``low`` to ``high`` times itself."""
+        if source not in get_args(Source):
+            raise ProblemError(f"{name}: the source of a rate is one of {get_args(Source)}, not {source!r}")
         for cores, hz in rates.items():
             if not 0 < low * hz <= hz <= high * hz < math.inf:
                 raise ProblemError(
@@ -54,10 +56,6 @@ class RateCurve:
         for cores, rate in self.rates.items():
             if cores < 1 or cores != cores // 1:
                 raise ProblemError(f"{self.name}: a rate on {cores} cores; cores are whole and at least 1")
-            if rate.source not in get_args(Source):
-                raise ProblemError(
-                    f"{self.name}: the source of a rate is one of {get_args(Source)}, not {rate.source!r}"
-                )
         object.__setattr__(self, "rates", {int(cores): rate for cores, rate in self.rates.items()})
 
     @property
