@@ -53,7 +53,7 @@ class RateCurve:
     def __post_init__(self) -> None:
         if not self.rates:
             raise ProblemError(f"{self.name}: a curve without a point; time it on at least one number of cores")
-        for cores, rate in self.rates.items():
+        for cores in self.rates:
             if cores < 1 or cores != cores // 1:
                 raise ProblemError(f"{self.name}: a rate on {cores} cores; cores are whole and at least 1")
         object.__setattr__(self, "rates", {int(cores): rate for cores, rate in self.rates.items()})
