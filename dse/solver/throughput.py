@@ -6,9 +6,8 @@ updating one after the other, and every transfer between them, in ``loop`` secon
 (D + 1) / loop steps a second. The throughput is the smallest of these bounds (``steps_per_second``): exact for D = 0
 with one engine, an upper bound elsewhere (``simulation.py``, which plays the queues, says how close).
 
-Who is busy for how long stands in ``charges`` alone. Whoever adds them up does so in that order, so that sums of floats
-are equal and ties exact: ``outcome`` for one configuration, ``space.py`` for many at once, ``sensitivity.py`` by what
-the times rest on.
+Who is busy for how long stands in ``charges``. ``outcome`` adds them up for one configuration, ``sensitivity.py`` by
+what the times rest on; ``space.py`` adds the same terms as arrays, in the same order, so that ties are exact.
 """
 
 from collections.abc import Iterator

@@ -73,7 +73,7 @@ class TreeTime:
 
     @property
     def seconds(self) -> float:
-        """The expected time."""
+        """The expected time of a call or a step."""
         return self.time.value
 
     @property
@@ -98,10 +98,7 @@ class TreeTime:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {
-            "configuration": asdict(self.configuration),
-            **{name: getattr(self, name) for name in _SHOWN},
-        }
+        return {"configuration": asdict(self.configuration)} | {name: getattr(self, name) for name in _SHOWN}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "TreeTime":
