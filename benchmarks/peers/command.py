@@ -149,7 +149,7 @@ def _run(members: Sequence[_Member], twin: _Member, path: Path, options: argpars
     shared = [member.measuring(SHARED, callers) for member in members for callers in CALLERS]
     groups = [[(member, member.case(op, *shape)) for member in once] for shape in shapes for op in ("draw", "update")]
     groups.append([(member, member.case("draw", options.capacity, SHARED_BATCH)) for member in shared])
-    how: dict[str, Any] = {"unit": "cell", "told": _described, "bar": not options.json}
+    how: dict[str, Any] = {"unit": "cell", "told": _described, "bar": not options.json, "sentinels": Sentinels()}
     measure = functools.partial(_measure, options)
     run(groups, path, members[0].stamp, measure, name=lambda pair: pair[0].record(pair[1], "skipped").cell, **how)
 
