@@ -19,6 +19,7 @@ import impls
 from benchmarks.arguments import DEFAULT, add_common, add_list, add_numbers, one_of, parser_of
 from benchmarks.cases import Case
 from benchmarks.run import Stamp, file_of, run
+from benchmarks.sentinels import Sentinels
 from benchmarks.timing import Timing, interleave
 from benchmarks.workers import Untimed, Worker, WorkerClock, WorkerError
 from dse import accuracy, platforms, records
