@@ -17,6 +17,7 @@ from impls.sumtree.contract import LEAF_DTYPES
 from impls.terminal import plural
 
 from . import machines, platforms, stats
+from .drift import Drift
 from .platforms.reading import FILE
 from .records import RecordError, benchmark, how_to_measure
 from .times import tree_cost_model
@@ -48,6 +49,7 @@ class Recommendation:
     regret_95: float
     probability_best: float
     noise_floor: float
+    drift: Drift
     machine: str
     rests_on: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
@@ -139,6 +141,7 @@ def answer(table: Table, question: Question) -> Recommendation:
         regret_95=chosen.regret_95,
         probability_best=chosen.probability_best,
         noise_floor=table.noise_floor,
+        drift=table.drift,
         machine=table.machine_key,
         rests_on=tuple(table.rests_on(choice.configuration, question)),
         notes=tuple(notes),

@@ -19,7 +19,7 @@ from .tree_variants import Configuration, TreeTime, Variant
 TRANSFERS = {"upload": "there", "download": "back"}
 FLOOR_READS = {"line": "gather", "wait": "chase"}  # the kind of read of the memory floor that has each cost
 NEAREST = 4  # cells named as evidence where none is the question's own
-NAMED = ("op", "capacity", "batch", "median_seconds", "source", "commit", "utc")  # of a cell as evidence
+NAMED = ("op", "capacity", "batch", "median_seconds", "source", "status", "commit", "utc")  # of a cell as evidence
 _Key = tuple[str, int, tuple[tuple[str, Any], ...], str, str, str]
 """Implementation, threads, options, op, dtype, distribution: what the cells of a ``Variant`` have in common."""
 
