@@ -21,7 +21,7 @@ from dse.records import Measurement, Status
 from impls.terminal import Progress, plural
 
 from .cases import Case
-from .sentinels import DISTURBED, Sentinels
+from .sentinels import Sentinels
 from .timing import Timing
 
 SHAPE = ("contestant", "op", "capacity", "batch", "fanout", "threads", "dtype")  # fields of a case and of its record
@@ -137,7 +137,7 @@ def run(
     end, tally = time.monotonic() + most_seconds, Tally(sum(map(len, groups)))
     known = [record for record in (records.read_file(path) if path.exists() else []) if stamp.covers(record)]
     done = {record.cell for record in known if is_final(record)}
-    disturbed: list[list[Cell]] = []
+    looked: list[list[Cell]] = []
     with records.Writer(path) as writer, Progress(tally.cells, unit, bar=bar, shown=bool(unit)) as progress:
 
         def kept(group: list[Cell]) -> Iterator[Measurement]:
@@ -146,8 +146,9 @@ def run(
                 writer.append(record)
                 known.append(record)
                 yield record
-            if sentinels and sentinels.look() > DISTURBED:
-                disturbed.append(group)
+            if sentinels:
+                sentinels.look()
+                looked.append(group)
 
         # Invariant: every cell of the groups before has a record in the file or is counted as left.
         for group in groups:
@@ -161,6 +162,7 @@ def run(
                 if record.cell in todo:
                     tally.by_status[record.status] += 1
                     progress.update(1, told and functools.partial(told, todo[record.cell]))
+        disturbed = [looked[place] for place in (sentinels.disturbed() if sentinels else ())]
         for group in disturbed[: math.ceil(MOST_REPEATS * len(groups))]:
             tally.repeated += len(group)
             collections.deque(kept(group), maxlen=0)

@@ -31,6 +31,7 @@ WATCHED = 2  # sentinels that a look times: the first tree, and reads of memory 
 SAMPLES, LOOK_SAMPLES, SAMPLE_SECONDS = 7, 3, 0.004
 EVERY_SECONDS = 45.0  # from one visit in a run to the next
 DISTURBED = 1.15  # times a sentinel's quiet level in the run
+LEAST_LOOKS = 10  # of fewer nobody knows what is quiet
 
 
 class Sentinels:
@@ -62,19 +63,24 @@ class Sentinels:
         for (case, op, _), timing in zip(self._clocks, timings, strict=True):
             yield timed(case, timing, {"affinity": affinity}, primitive=SENTINEL, op=op)
 
-    def look(self) -> float:
-        """Time the watched sentinels briefly; return how many times its quiet level in this run the worst one takes,
-        now or at the look before: between the two lies what was timed meanwhile."""
+    def look(self) -> None:
+        """Time the watched sentinels briefly."""
         pin(1)
         watched = [clock for _, _, clock in self._clocks[:WATCHED]]
         self._looks.append([statistics.median(clock.sample() for _ in range(LOOK_SAMPLES)) for clock in watched])
         pin(len(ALL_CPUS))
-        return max(max(times[-2:]) / _quiet(times) for times in zip(*self._looks, strict=True))
 
+    def disturbed(self) -> list[int]:
+        """List the looks at which the machine was disturbed since the look before, by position; [] of too few looks.
 
-def _quiet(times: tuple[float, ...]) -> float:
-    """Return the median of the faster half of the looks."""
-    return statistics.median(sorted(times)[: (len(times) + 1) // 2])
+        It was where a sentinel took longer than its quiet level in the run, the median of the faster half of its looks.
+        """
+        if len(self._looks) < LEAST_LOOKS:
+            return []
+        levels = np.array(self._looks)
+        quiet = np.median(np.sort(levels, axis=0)[: (len(levels) + 1) // 2], axis=0)
+        loud = (levels > DISTURBED * quiet).any(axis=1)
+        return [here for here in range(len(loud)) if loud[max(0, here - 1) : here + 1].any()]
 
 
 def _reads() -> list[tuple[str, Call]]:

@@ -3,6 +3,8 @@
 import dataclasses
 import itertools
 import math
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -80,13 +82,16 @@ def test_no_visit_replaces_another_when_records_are_read(tmp_path):
 
 
 class Machine:
-    """Sentinels of a machine whose looks take as long as it is told."""
+    """Sentinels of a machine that was disturbed at certain looks."""
 
-    def __init__(self, looks):
-        self.looks = iter(looks)
+    def __init__(self, disturbed):
+        self.places = disturbed
 
     def look(self):
-        return next(self.looks)
+        pass
+
+    def disturbed(self):
+        return self.places
 
     def visit(self, timed):
         yield timed(Case("numba", "draw", 8, 4), Timing((1.0,), 1), primitive=SENTINEL)
@@ -107,7 +112,7 @@ def measured(stamp, log):
 def test_groups_timed_while_the_machine_was_disturbed_are_measured_once_more(tmp_path):
     groups = [[Case("python", "draw", 8, batch)] for batch in (1, 2, 3, 4)]
     stamp, log = Stamp.of_this_run(), []
-    machine = Machine([1.0, 1.3, 1.0, 1.0, 1.3])
+    machine = Machine([1])
     tally = runs.run(groups, tmp_path / "a.jsonl", stamp, measured(stamp, log), sentinels=machine)
     assert log == [[1], [2], [3], [4], [2]]  # and not a third time, whatever the machine does
     assert (tally.by_status["ok"], tally.repeated) == (4, 1)
@@ -120,7 +125,7 @@ def test_groups_timed_while_the_machine_was_disturbed_are_measured_once_more(tmp
 def test_a_machine_that_is_never_quiet_does_not_double_a_run(tmp_path):
     groups = [[Case("python", "draw", 8, batch)] for batch in range(1, 9)]
     stamp, log = Stamp.of_this_run(), []
-    tally = runs.run(groups, tmp_path / "a.jsonl", stamp, measured(stamp, log), sentinels=Machine([2.0] * 99))
+    tally = runs.run(groups, tmp_path / "a.jsonl", stamp, measured(stamp, log), sentinels=Machine(range(8)))
     assert tally.repeated == math.ceil(runs.MOST_REPEATS * len(groups))
 
 
@@ -140,16 +145,24 @@ def test_visits_are_records_of_every_sentinel_and_not_made_twice_at_once(monkeyp
     assert len(list(watching.visit(stamp.timed))) == len(first)
 
 
-def test_a_look_compares_with_the_quiet_level_and_covers_what_lies_between_two_looks():
-    watching = sentinels.Sentinels()
-    seconds = iter([1.0] * 9 + [1.5] * 3 + [1.0] * 6)
+def looked(*levels):
+    """Sentinels after looks of two clocks, of which the second is never disturbed."""
+    watching, steady = sentinels.Sentinels(), itertools.repeat(5.0)
+    samples = iter([level for level in levels for _ in range(sentinels.LOOK_SAMPLES)])
+    clocks = [SimpleNamespace(sample=partial(next, source)) for source in (samples, steady)]
+    watching.__dict__["_clocks"] = [(None, "draw", clock) for clock in clocks]
+    for _ in levels:
+        watching.look()
+    return watching.disturbed()
 
-    class Clock:
-        def sample(self):
-            return next(seconds)
 
-    watching.__dict__["_clocks"] = [(None, "draw", Clock())]
-    assert [watching.look() for _ in range(6)] == pytest.approx([1.0, 1.0, 1.0, 1.5, 1.5, 1.0])
+def test_what_lies_beside_a_slow_look_was_disturbed():
+    assert looked(*[1.0] * 12) == []
+    assert looked(*[1.0] * 6, 1.5, *[1.0] * 5) == [6, 7]
+    assert looked(1.5, *[1.0] * 11) == [0, 1]
+    assert looked(*[1.0, 1.1] * 6) == []  # a spread of a tenth is usual
+    assert looked(*[1.5] * 4, *[1.0] * 8) == [0, 1, 2, 3, 4]  # what is quiet is known at the end alone
+    assert looked(1.5, *[1.0] * 8) == []  # too few looks
 
 
 def test_a_tree_time_holds_in_another_run_and_ties_follow_its_own_drift_alone():
