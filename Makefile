@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := .venv-peers
 
-.PHONY: help demo peers gpu test test-slow bench check format clean
+.PHONY: help demo peers gpu test test-slow mutants bench check format clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -39,6 +39,9 @@ test: $(READY)  ## the tests, in minutes: a worker a core, then those that asser
 
 test-slow: $(READY)  ## the long tests as well
 	$(BIN)/python -m pytest
+
+mutants: $(READY)  ## put faults into copies of the code and see that the tests catch each; under 20 minutes
+	$(BIN)/python -m tests.mutation
 
 bench: $(READY)  ## time samples and updates with pytest-benchmark, in seconds
 	$(BIN)/python -m pytest tests/test_micro.py --benchmark-enable --benchmark-only
