@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -182,6 +183,11 @@ def test_the_twin_of_a_cell_is_another_tree_timed_last_and_recorded_as_its_twin(
     trees = {id(prepared.tree) for prepared in seen}
     assert len(trees) == len({id(prepared.call) for prepared in seen}) == 4
     assert seen[3].case == seen[0].case
+
+
+def test_whether_a_call_is_too_long_is_told_by_when_the_device_has_finished():
+    late = SimpleNamespace(call=lambda turn: None, tree=SimpleNamespace(synchronize=lambda: time.sleep(0.005)))
+    assert sweep._call_seconds(late, 1e-3) >= 0.005
 
 
 def test_what_is_there_can_be_listed_and_exported(tmp_path, capsys):
