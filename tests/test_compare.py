@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from benchmarks import commits, compare
 from benchmarks.cases import Case
 from benchmarks.commits import BrokenCommitError, Installed
 from benchmarks.comparison import BROKEN, INCONCLUSIVE, OK, REGRESSION, Cell, Comparison
-from benchmarks.workers import Untimed, WorkerClock, WorkerError
+from benchmarks.workers import Untimed, Worker, WorkerClock, WorkerError
 from dse.records import Writer
 from tests.repositories import Repository
 from tests.test_reports import record
@@ -264,6 +265,51 @@ def test_the_suite_workers_see_is_the_checkouts_and_nothing_else(tmp_path):
     assert [path.name for path in folder.iterdir()] == ["benchmarks"]
     assert (folder / "benchmarks" / "worker.py").exists()
     assert commits.suite(tmp_path) == folder
+
+
+SLOWER, FIND = (
+    "for _ in range(30): in_parts(self._descend, mass, self._width)",
+    "def _find(self, mass: Reals) -> Indices:",
+)
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """A repository with a commit that samples 30 times slower, one of other prose, and one that cannot be imported."""
+    made = Repository(tmp_path_factory.mktemp("compare") / "fanout")
+    made.prose, made.slow = made.same_code(), made.commit("impls/sumtree/numpy_tree.py", slower)
+    made.fault = made.commit("impls/__init__.py", lambda text: text + "\nraise RuntimeError('does not start')\n")
+    return made
+
+
+def slower(text):
+    assert text.count(FIND) == 1
+    return text.replace(FIND, f"{FIND}\n        {SLOWER}")
+
+
+@pytest.mark.parametrize(
+    ("commit", "budget", "code"),
+    [("slow", "60", REGRESSION), ("prose", "60", OK), ("prose", "0", INCONCLUSIVE), ("fault", "0", BROKEN)],
+)
+def test_real_commits_run_by_real_processes_get_their_exit_codes(commit, budget, code, real, capsys, monkeypatch):
+    """The slow test below in a reduced form: commits are unpacked, not installed, and differ by more than noise."""
+    suite = commits.suite(real.folder)
+
+    def unpack(name):
+        sha = commits.resolve(name, real.folder)
+        folder = real.folder / ".compare" / sha
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            commits._unpack(real.folder, sha, folder)
+            shutil.rmtree(folder / "benchmarks")  # it is the suite that times, not the commit's own
+        return Installed(str(folder), sha, Path(sys.executable))
+
+    monkeypatch.setattr(compare, "resolve", lambda name: commits.resolve(name, real.folder))
+    monkeypatch.setattr(compare, "install", unpack)
+    monkeypatch.setattr(compare, "_worker", lambda side: Worker(side.python, [Path(side.name), suite]))
+    cell = ["--contestants", "numpy", "--ops", "draw", "--capacities", "1000", "--batches", "64"]
+    easy = ["--threshold", "1", "--detect", "4"]
+    assert run(capsys, real.base, getattr(real, commit), *cell, *easy, "--budget", budget)[0] == code
 
 
 @pytest.mark.slow

@@ -205,6 +205,15 @@ def test_nonnegative_least_squares_are_scipys(seed):
     assert (found >= 0).all()
 
 
+def test_columns_alike_are_taken_out_again_where_they_would_be_negative():
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        rows, columns = random.integers(2, 30), random.integers(3, 8)
+        matrix = random.normal(size=(rows + columns, columns)) + 3 * random.normal(size=(rows + columns, 1))
+        target = random.normal(size=rows + columns)
+        assert stats.nonnegative(matrix, target) == pytest.approx(scipy.optimize.nnls(matrix, target)[0], abs=1e-9)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_front_is_what_nothing_beats_and_the_first_of_equals(seed):
     random = np.random.default_rng(seed)
