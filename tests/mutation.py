@@ -31,6 +31,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from impls.terminal import plural
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = "tests/mutants"
 MOST_ALIVE = 3
@@ -229,7 +231,7 @@ def summary(outcomes: Sequence[Outcome]) -> tuple[bool, str]:
     words = ", ".join(f"{counts[name]} {name}" for name in ("killed", "lives", "stale", "broken") if counts[name])
     why = f"; {len(wrong)} not as the list says" if wrong else ""
     why += f"; at most {MOST_ALIVE} may live" if counts["lives"] > MOST_ALIVE else ""
-    return good, f"{len(outcomes)} mutants: {words or 'none'}{why}"
+    return good, f"{plural(len(outcomes), 'mutant')}: {words or 'none'}{why}"
 
 
 def as_row(outcome: Outcome) -> str:

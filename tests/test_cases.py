@@ -176,9 +176,12 @@ def test_uniforms_prefix_values_slots_and_priorities_are_what_they_are_called():
     uniforms, masses = np.concatenate(inputs.uniforms), np.concatenate(inputs.masses)
     np.testing.assert_allclose(masses, uniforms * total, rtol=1e-9)
     assert (masses < total).all()
-    assert np.concatenate(inputs.slots[:8]).tolist() == [slot % 1_000 for slot in range(8 * 256)]
-    assert (np.concatenate(inputs.priorities) > 0).all()
-    assert leaves[np.concatenate(inputs.indices)].min() > 0
+    slots, priorities, indices = (
+        np.concatenate(rows[:8]) for rows in (inputs.slots, inputs.priorities, inputs.indices)
+    )
+    assert slots.tolist() == [slot % 1_000 for slot in range(8 * 256)]
+    assert priorities.min() > 0
+    assert leaves[indices].min() > 0
 
 
 def test_bad_cases_are_refused():

@@ -94,7 +94,7 @@ def test_the_command_prints_json_and_its_exit_code_tells(toy, monkeypatch, capsy
     shown = json.loads(capsys.readouterr().out)
     assert (shown["good"], [one["verdict"] for one in shown["mutants"]]) == (True, ["killed"])
     assert mutation.main(["--named", "is equivalent"]) == 1
-    assert "1 mutants: 1 killed; 1 not as the list says" in capsys.readouterr().out
+    assert "1 mutant: 1 killed; 1 not as the list says" in capsys.readouterr().out
     assert mutation.main(["--named", "no such name"]) == 1
 
 
