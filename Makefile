@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := .venv-peers
 
-.PHONY: help demo peers gpu test test-slow bench check format clean
+.PHONY: help demo peers gpu test test-slow mutants bench check format clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -34,11 +34,14 @@ gpu:  ## where there is a CUDA device: check, time and plot the GPU tree; PYTHON
 	  echo "records are in results/; $(PYTHON) has no pandas and seaborn to draw them with: python -m reports elsewhere"
 
 test: $(READY)  ## the tests, in minutes: a worker a core, then those that assert on a clock, alone
-	$(BIN)/python -m pytest -m "not slow and not timing" --numprocesses auto --dist loadfile
-	$(BIN)/python -m pytest -m "timing and not slow"
+	$(BIN)/python -m pytest -m "not slow and not timing" --strict-skips --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest -m "timing and not slow" --strict-skips
 
 test-slow: $(READY)  ## the long tests as well
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --strict-skips
+
+mutants: $(READY)  ## put faults into copies of the code and see that the tests catch each; under 20 minutes
+	$(BIN)/python -m tests.mutation
 
 bench: $(READY)  ## time samples and updates with pytest-benchmark, in seconds
 	$(BIN)/python -m pytest tests/test_micro.py --benchmark-enable --benchmark-only

@@ -61,7 +61,8 @@ NOISY = "that is a noisy run: measure again at a quieter time with --name, the l
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; return the exit code: 0 done, 2 cannot be done (one sentence says why), 130 interrupted."""
+    """Run a command; return the exit code: 0 done, 1 cells failed, 2 cannot be done (one sentence says why each), 130
+    interrupted."""
     words = sys.argv[1:] if arguments is None else arguments
     if not words:
         print(f"error: name a command, such as {FIRST}; {ALL} says what each is for", file=sys.stderr)

@@ -30,7 +30,7 @@ from .arguments import add_common, add_numbers, parser_of
 from .cases import ROTATION, Case, Prepared, WrongAnswerError, prepare
 from .clock import LEAST_SAMPLE_SECONDS, Call, Clock
 from .presets import ENDS, ON_DEVICE, UNCHECKED, Block, groups
-from .run import Stamp, Tally, file_of
+from .run import Stamp, Tally, exit_code, file_of
 from .sweep import SweepMethod, sweep
 from .worker import maker
 
@@ -165,13 +165,14 @@ def require_a_live_device() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the stages; return the exit code: 0 done, 1 a check failed. RecordError where there is no device."""
+    """Run the stages; return the exit code: 0 done, 1 a check or cell failed. RecordError where there is no device."""
     options = _parser().parse_args(arguments)
     if reason := impls.why_not("cupy"):
         raise RecordError(reason)
     path = file_of(options.results, FILE)
     report: dict[str, Any] = {"gpus": platforms.fingerprint()["gpus"], "file": str(path)}
     wrong: list[Any] = []
+    failed = 0
     for stage in options.stage or STAGES:
         if stage == "check":
             outcome = report[stage] = _check(path.with_name(CHECK_FILE), options.seed)
@@ -181,13 +182,14 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             tally = _timed(stage, path, options)
             report[stage], shown = tally.as_json(), str(tally)
+            failed |= exit_code(tally, path)
         if not options.json:
             print(f"{stage}: {shown}", flush=True)
         if wrong:
             break  # an implementation that is wrong is not timed
     if options.json:
         print(json.dumps(report))
-    return 1 if wrong else 0
+    return 1 if wrong else failed
 
 
 def _check(path: Path, seed: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import functools
 import itertools
 import json
 import math
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -78,7 +79,8 @@ class Stamp:
 @dataclasses.dataclass
 class Tally:
     """The outcome of a run: its cells, those found done, those measured by status, those measured again because the
-    machine was disturbed, those left for lack of time, and both medians of each A/A pair."""
+    machine was disturbed, those left for lack of time, both medians of each A/A pair, and what failed: a sentence for
+    each cell whose latest record says so."""
 
     cells: int
     resumed: int = 0
@@ -86,6 +88,7 @@ class Tally:
     repeated: int = 0
     left: int = 0
     pairs: list[tuple[float, float]] = dataclasses.field(default_factory=list)
+    failures: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def noise_floor(self) -> float:
@@ -167,6 +170,9 @@ def run(
             tally.repeated += len(group)
             collections.deque(kept(group), maxlen=0)
     tally.pairs = records.twins(known, stamp.primitive)
+    asked = {(name or stamp.cell)(cell) for group in groups for cell in group}
+    latest = {record.cell: record for record in known if record.cell in asked}
+    tally.failures = [f"{one.contestant} {one.op}, {one.reason}" for one in latest.values() if one.status == "failed"]
     return tally
 
 
@@ -175,15 +181,25 @@ def file_of(results: Path, name: str) -> Path:
     return results / str(platforms.fingerprint()["key"]) / name
 
 
+def exit_code(tally: Tally, path: Path) -> int:
+    """Return 0, or 1 where cells failed, which one sentence on standard error says."""
+    if not tally.failures:
+        return 0
+    count, first = plural(len(tally.failures), "cell"), tally.failures[0]
+    print(f"error: {count} failed, such as {first}; see {path}", file=sys.stderr)
+    return 1
+
+
 def report(tally: Tally, path: Path, as_json: bool, if_noisy: str = "") -> int:
-    """Print a run's outcome, in words or as JSON, and the remedy ``if_noisy``; return the exit code 0."""
+    """Print a run's outcome, in words or as JSON, and the remedy ``if_noisy``; return its ``exit_code``."""
+    code = exit_code(tally, path)
     if as_json:
         print(json.dumps({"file": str(path), **tally.as_json()}))
-        return 0
+        return code
     print(tally)
     if tally.pairs:
         print(f"the same cell measured twice differs by up to {tally.noise_floor:.1%} ({len(tally.pairs)} A/A pairs)")
     if if_noisy and tally.noise_floor > NOISY:
         print(if_noisy)
     print(f"records: {path}")
-    return 0
+    return code

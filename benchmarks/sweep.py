@@ -106,11 +106,14 @@ def _prepare(
             too_long = f"one call takes {seconds:.2g} s, too long for the sweep's budget"
             return stamp.record(case, "skipped", reason=too_long)
         return ready, method.clock(ready)
-    except (RuntimeError, ValueError, TypeError, NotImplementedError, MemoryError) as error:
+    except (RuntimeError, ValueError, MemoryError) as error:  # by which an implementation refuses a configuration
         method.after_failure()
         return stamp.record(case, "skipped", reason=str(error) or "not enough memory")
     except WrongAnswerError as error:
         return stamp.record(case, "failed", reason=str(error))
+    except Exception as error:  # a fault of the code; the run's exit code says so
+        method.after_failure()
+        return stamp.record(case, "failed", reason=f"{type(error).__name__}: {error}")
 
 
 def _call_seconds(ready: Prepared, longest: float) -> float:

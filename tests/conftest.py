@@ -13,6 +13,7 @@ import dse
 import impls
 from impls.sumtree.cuda import device, emulation
 from tests import fake_cupy
+from tests.skips import StrictSkips
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -24,6 +25,15 @@ for package in (impls, dse):
 
 settings.register_profile("fanout", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("fanout")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--strict-skips", action="store_true", help="fail where a test is skipped that need not be")
+
+
+def pytest_configure(config):
+    if config.getoption("--strict-skips") and not hasattr(config, "workerinput"):  # a worker's reports come here too
+        config.pluginmanager.register(StrictSkips())
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.stats import chisquare
 
 import impls
 from benchmarks import cases
@@ -43,27 +44,144 @@ def test_every_distribution(distribution, duplicates):
         assert (leaves == 0).mean() == pytest.approx(0.9)
 
 
-class _Liar(type(impls.make("numpy", 1))):
-    def _find(self, mass):
-        return np.maximum(super()._find(mass) - 1, 0)
+class Between:
+    """A tree between a case and another tree; ``by`` has what some methods do to that tree's answer."""
 
-    def _get(self, indices):
-        return super()._get(indices) + np.float32(1e-3)
+    def __init__(self, tree, by, said=None):
+        self._tree, self._by, self._said = tree, by, said if said is not None else []
 
-    def _set(self, indices, priorities):
-        super()._set(indices[:-1], priorities[:-1])
+    def __getattr__(self, name):
+        method = getattr(self._tree, name)
+        if not callable(method):
+            return method
+
+        def call(*arguments):
+            self._said.append((name, arguments))
+            return self._by[name](self._tree, *arguments) if name in self._by else method(*arguments)
+
+        return call
 
 
-@pytest.mark.parametrize("op", ["sample", "draw", "get", "update", "insert", "step"])
-def test_a_wrong_answer_is_never_timed(op, monkeypatch):
-    def lying(name, capacity, **settings):
-        tree = _Liar(capacity, **settings)
-        tree._load = lambda leaves: (tree._leaves.__setitem__(slice(None), leaves), tree._rebuild())
-        return tree
+def before(indices):
+    return np.maximum(indices - 1, 0)
 
-    monkeypatch.setattr(impls, "make", lying)
+
+def unsummed(tree, indices, priorities):
+    """Store leaves, and leave the sums above them as they are."""
+    tree._leaves[indices] = priorities
+
+
+# Lies, each in one method alone, and the ops whose answers they spoil.
+LIES = {
+    "finds the leaf before": (
+        ["sample"],
+        {"prefix_sum_index": lambda tree, mass: before(tree.prefix_sum_index(mass))},
+    ),
+    "samples the leaf before, with its own priority": (
+        ["draw", "step"],
+        {"sample": lambda tree, u: (before(tree.sample(u)[0]), tree.get(before(tree.sample(u)[0])))},
+    ),
+    "samples right leaves with wrong priorities": (
+        ["draw"],
+        {"sample": lambda tree, u: (tree.sample(u)[0], np.float32(1.001) * tree.sample(u)[1])},
+    ),
+    "reads priorities wrong": (
+        ["get"],
+        {"get": lambda tree, indices: tree.get(indices) + np.float32(1e-3)},
+    ),
+    "forgets the last update": (
+        ["update", "insert", "step"],
+        {"update": lambda tree, indices, priorities: tree.update(indices[:-1], priorities[:-1])},
+    ),
+    "updates leaves to wrong priorities": (
+        ["update", "insert", "step"],
+        {"update": lambda tree, indices, priorities: tree.update(indices, 0.5 * priorities)},
+    ),
+    "writes leaves and not their sums": (["update", "insert", "step"], {"update": unsummed}),
+    "has a total of its own": (["total"], {"total": lambda tree: 1.01 * tree.total()}),
+    "sends something else": (["upload"], {"place": lambda tree, batch: 0.5 * tree.place(batch)}),
+}
+
+
+@pytest.mark.parametrize(("lie", "op"), [(lie, op) for lie, (ops, _) in LIES.items() for op in ops])
+def test_a_wrong_answer_is_never_timed(lie, op):
+    _, by = LIES[lie]
+    case = Case("numpy", op, 500, 64)
     with pytest.raises(WrongAnswerError, match="oracle"):
-        prepare(Case("numpy", op, 500, 64))
+        prepare(case, make=lambda *shape, **how: Between(impls.make(*shape, **how), by))
+
+
+@pytest.mark.parametrize("op", ["update", "step"])
+def test_a_wrong_leaf_is_told_by_the_leaf_and_not_only_by_the_total(op):
+    def swapped(tree, indices, priorities):
+        """Exchange two leaves of a batch: the total is right."""
+        tree.update(indices, priorities)
+        one, other = np.unique(indices)[:2]
+        tree.update([one, other], tree.get([other, one]))
+
+    case = Case("numpy", op, 500, 64, distribution="rank1.0")
+    with pytest.raises(WrongAnswerError, match=r"\d of 64 answers are not the oracle's"):
+        prepare(case, make=lambda *shape, **how: Between(impls.make(*shape, **how), {"update": swapped}))
+
+
+def test_a_tree_that_tells_the_truth_is_timed_through_the_same_door():
+    for op in OPS:
+        prepare(Case("numpy", op, 500, 64), make=lambda *shape, **how: Between(impls.make(*shape, **how), {}))
+
+
+@pytest.mark.parametrize(
+    ("op", "method"),
+    [("sample", "prefix_sum_index"), ("draw", "sample"), ("update", "update"), ("get", "get"), ("insert", "update")],
+)
+def test_every_turn_has_inputs_of_its_own_until_all_have_been(op, method):
+    said = []
+    case = Case("numpy", op, 300, cases.ROTATION // 4)
+    prepared = prepare(case, make=lambda *shape, **how: Between(impls.make(*shape, **how), {}, said))
+    said.clear()
+    for turn in range(8):
+        prepared.call(turn)
+    assert [name for name, _ in said] == [method] * 8
+    rows = [id(arguments[0]) for _, arguments in said]
+    assert (len(set(rows)), rows[:4]) == (4, rows[4:])
+
+
+def test_a_step_samples_reads_and_updates_with_inputs_of_its_turn():
+    said = []
+    case = Case("numpy", "step", 300, cases.ROTATION // 4)
+    prepared = prepare(case, make=lambda *shape, **how: Between(impls.make(*shape, **how), {}, said))
+    said.clear()
+    for turn in range(8):
+        prepared.call(turn)
+    assert [name for name, _ in said] == ["sample", "get", "update"] * 8
+    for rows in ([id(words[0]) for _, words in said[::3]], [id(words[1]) for _, words in said[2::3]]):
+        assert (len(set(rows)), rows[:4]) == (4, rows[4:])
+    for (_, read), (_, written) in zip(said[1::3], said[2::3], strict=True):
+        assert read[0] is written[0]  # what was sampled
+
+
+def test_updates_are_of_leaves_as_training_samples_them():
+    """A leaf is updated as often as its priority says: by chi-square, which uniform indices fail."""
+    inputs = cases._inputs(50, 1_024, "float32", "rank1.0", 0.0, 3)
+    leaves = cases._leaves(50, "float32", "rank1.0", 3).astype(np.float64)
+    counts = np.bincount(np.concatenate(inputs.indices), minlength=50)
+    expected = leaves / leaves.sum() * counts.sum()
+    assert chisquare(counts, expected).pvalue > 1e-4
+    assert chisquare(counts).pvalue < 1e-9
+
+
+def test_uniforms_prefix_values_slots_and_priorities_are_what_they_are_called():
+    inputs = cases._inputs(1_000, 256, "float32", "mostly_zero", 0.0, 0)
+    leaves = cases._leaves(1_000, "float32", "mostly_zero", 0)
+    total = leaves.sum(dtype=np.float64)
+    uniforms, masses = np.concatenate(inputs.uniforms), np.concatenate(inputs.masses)
+    np.testing.assert_allclose(masses, uniforms * total, rtol=1e-9)
+    assert (masses < total).all()
+    slots, priorities, indices = (
+        np.concatenate(rows[:8]) for rows in (inputs.slots, inputs.priorities, inputs.indices)
+    )
+    assert slots.tolist() == [slot % 1_000 for slot in range(8 * 256)]
+    assert priorities.min() > 0
+    assert leaves[indices].min() > 0
 
 
 def test_bad_cases_are_refused():

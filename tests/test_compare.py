@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import commits, compare
+from benchmarks.cases import Case
 from benchmarks.commits import BrokenCommitError, Installed
-from benchmarks.comparison import BROKEN, INCONCLUSIVE, OK, REGRESSION
-from benchmarks.workers import Untimed, WorkerClock, WorkerError
+from benchmarks.comparison import BROKEN, INCONCLUSIVE, OK, REGRESSION, Cell, Comparison
+from benchmarks.workers import Untimed, Worker, WorkerClock, WorkerError
 from dse.records import Writer
 from tests.repositories import Repository
 from tests.test_reports import record
@@ -143,6 +145,88 @@ def test_an_unknown_commit_is_one_sentence(capsys):
     )
 
 
+def test_who_is_timed_first_changes_from_sample_to_sample_and_so_do_the_cells(monkeypatch):
+    order = []
+
+    class Noted(WorkerClock):
+        def sample(self):
+            order.append(self.number)
+            return 1.0
+
+    class Process(Simulated):
+        def prepare(self, case, seed):
+            order.append(case.op)
+            return Noted(self, opened.index(self), 10, [])
+
+    opened = []
+
+    def worker(side):
+        opened.append(Process(np.random.default_rng(0)))
+        return opened[-1]
+
+    monkeypatch.setattr(compare, "_worker", worker)
+    sides = [Installed(name, name * 8, Path(name)) for name in ("old", "new")]
+    ops = ("draw", "update", "get", "insert", "sample")
+    of_cells, of_sides = set(), []
+    for seed in range(4):
+        timed = [Cell(Case("numpy", op, 100, 8)) for op in ops]
+        opened.clear()
+        order.clear()
+        compare._round(sides, timed, seed)
+        of_cells.add(tuple(dict.fromkeys(word for word in order if isinstance(word, str))))
+        numbers = [word for word in order if isinstance(word, int)]
+        of_sides += [tuple(numbers[at : at + 3]) for at in range(0, len(numbers), 3)]
+        assert all(len(cell.base) == len(cell.new) == len(cell.again) == 1 for cell in timed)
+    assert len(of_cells) >= 3
+    assert len(of_sides) == 4 * 5 * compare.SAMPLES
+    assert {tuple(sorted(one)) for one in of_sides} == {(0, 1, 2)}  # BASE, NEW and BASE again take turns
+    assert len(set(of_sides)) == 6
+
+
+def in_rounds(change, again, spread=0.001, rounds=12, seed=0):
+    """A cell whose NEW and whose BASE again take so many times what BASE takes, but for noise."""
+    noise = np.exp(np.random.default_rng(seed).normal(0, spread, (3, rounds)))
+    return Cell(Case("numpy", "draw", 100, 8), list(noise[0]), list(change * noise[1]), list(again * noise[2]))
+
+
+def judged(*timed):
+    comparison = Comparison("old", "new", list(timed), 0.05, 0.20, rounds=len(timed[0].base))
+    compare._undecided(comparison)
+    return comparison
+
+
+def test_what_base_differs_from_itself_by_is_no_slow_down():
+    assert judged(in_rounds(1.1, again=1.0)).cells[0].difference.verdict == "slower"
+    noisy = judged(in_rounds(1.1, again=1.15))
+    assert noisy.floor == pytest.approx(np.log(1.15), rel=0.05)
+    assert noisy.cells[0].difference.verdict == "same"
+    assert noisy.code == OK
+
+
+def test_differences_below_the_threshold_do_not_matter():
+    assert judged(in_rounds(1.04, again=1.0)).cells[0].difference.verdict == "same"
+    assert judged(in_rounds(1.5, again=1.0)).code == REGRESSION
+
+
+def test_a_cell_whose_rounds_happen_to_agree_is_as_uncertain_as_the_others():
+    noisy = [in_rounds(1.0, again=1.0, spread=0.3, rounds=3, seed=seed) for seed in range(9)]
+    lucky = in_rounds(1.2, again=1.0, spread=1e-4, rounds=3)
+    assert judged(lucky).cells[0].difference.verdict == "slower"
+    assert judged(lucky, *noisy).cells[0].difference.verdict == "ambiguous"
+
+
+def test_the_noise_floor_of_two_files_is_the_larger(tmp_path, capsys):
+    quiet = write(tmp_path / "quiet.jsonl", cells(1.0))
+    noisy = [*cells(1.1), record(12.0, primitive="sum_tree_again")]
+    noisy = [one for one in noisy if one.primitive == "sum_tree" or one.seconds > 1.1 * record(10).seconds]
+    loud = write(tmp_path / "loud.jsonl", noisy)
+    for sides in ((quiet, loud), (loud, quiet)):
+        code, found = run(capsys, *sides)
+        assert found["noise_floor"] == pytest.approx(np.log(1.2))
+        assert (code, {cell["verdict"] for cell in found["cells"]}) == (OK, {"same"})
+    assert run(capsys, quiet, write(tmp_path / "slower.jsonl", cells(1.1)))[0] == REGRESSION
+
+
 def write(path, found):
     with Writer(path) as writer:
         for one in found:
@@ -181,6 +265,51 @@ def test_the_suite_workers_see_is_the_checkouts_and_nothing_else(tmp_path):
     assert [path.name for path in folder.iterdir()] == ["benchmarks"]
     assert (folder / "benchmarks" / "worker.py").exists()
     assert commits.suite(tmp_path) == folder
+
+
+SLOWER, FIND = (
+    "for _ in range(30): in_parts(self._descend, mass, self._width)",
+    "def _find(self, mass: Reals) -> Indices:",
+)
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """A repository with a commit that samples 30 times slower, one of other prose, and one that cannot be imported."""
+    made = Repository(tmp_path_factory.mktemp("compare") / "fanout")
+    made.prose, made.slow = made.same_code(), made.commit("impls/sumtree/numpy_tree.py", slower)
+    made.fault = made.commit("impls/__init__.py", lambda text: text + "\nraise RuntimeError('does not start')\n")
+    return made
+
+
+def slower(text):
+    assert text.count(FIND) == 1
+    return text.replace(FIND, f"{FIND}\n        {SLOWER}")
+
+
+@pytest.mark.parametrize(
+    ("commit", "budget", "code"),
+    [("slow", "60", REGRESSION), ("prose", "60", OK), ("prose", "0", INCONCLUSIVE), ("fault", "0", BROKEN)],
+)
+def test_real_commits_run_by_real_processes_get_their_exit_codes(commit, budget, code, real, capsys, monkeypatch):
+    """The slow test below in a reduced form: commits are unpacked, not installed, and differ by more than noise."""
+    suite = commits.suite(real.folder)
+
+    def unpack(name):
+        sha = commits.resolve(name, real.folder)
+        folder = real.folder / ".compare" / sha
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            commits._unpack(real.folder, sha, folder)
+            shutil.rmtree(folder / "benchmarks")  # it is the suite that times, not the commit's own
+        return Installed(str(folder), sha, Path(sys.executable))
+
+    monkeypatch.setattr(compare, "resolve", lambda name: commits.resolve(name, real.folder))
+    monkeypatch.setattr(compare, "install", unpack)
+    monkeypatch.setattr(compare, "_worker", lambda side: Worker(side.python, [Path(side.name), suite]))
+    cell = ["--contestants", "numpy", "--ops", "draw", "--capacities", "1000", "--batches", "64"]
+    easy = ["--threshold", "1", "--detect", "4"]
+    assert run(capsys, real.base, getattr(real, commit), *cell, *easy, "--budget", budget)[0] == code
 
 
 @pytest.mark.slow

@@ -3,14 +3,16 @@
 import dataclasses
 import json
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import impls
 from benchmarks import __main__ as cli
-from benchmarks import gpu, peers
+from benchmarks import gpu, peers, sweep
 from benchmarks.cases import Case, prepare
+from benchmarks.clock import LEAST_SAMPLE_SECONDS
 from benchmarks.presets import Block
 from dse.platforms import fingerprint
 from dse.records import read_file
@@ -26,6 +28,9 @@ def small(monkeypatch, with_cupy):
     for name in ("CHECKS", "TREES", "RIVALS", "TRANSFERS"):
         block = getattr(gpu, name)[0]
         monkeypatch.setattr(gpu, name, (dataclasses.replace(block, **SMALL, options=block.options[:3]),))
+    for clock in (gpu.EventClock, gpu.GraphClock):
+        shorter = tuple(5e-4 if default == LEAST_SAMPLE_SECONDS else default for default in clock.__init__.__defaults__)
+        monkeypatch.setattr(clock.__init__, "__defaults__", shorter)
 
 
 def run(results, *more):
@@ -123,6 +128,32 @@ def test_a_check_that_has_passed_is_not_repeated(small, tmp_path, monkeypatch, c
     monkeypatch.setattr(gpu, "prepare", lambda *case: pytest.fail("checked again"))
     assert run(tmp_path, "--stage", "check") == 0
     assert capsys.readouterr().out.count("18 cases, all right") == 2
+
+
+def test_events_enclose_every_call_of_a_sample_and_the_inputs_rotate(with_cupy, monkeypatch):
+    with_cupy()
+    now, turns = [0.0], []
+    monkeypatch.setattr(fake_cupy, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def call(turn):
+        turns.append(turn)
+        now[0] += 0.001
+
+    clock = gpu.EventClock(call, 0.005)
+    assert clock.calls_per_sample == 8
+    first = clock._turn
+    turns.clear()
+    assert [clock.sample() for _ in range(3)] == pytest.approx([0.001] * 3)
+    assert turns == list(range(first, first + 24))
+
+
+def test_a_cell_that_fails_on_the_device_fails_the_run(small, tmp_path, capsys, monkeypatch):
+    def faulty(*words):
+        raise TypeError("a mistake of ours")
+
+    monkeypatch.setattr(sweep, "prepare", faulty)
+    assert run(tmp_path, "--stage", "transfers") == 1
+    assert "load, TypeError: a mistake of ours; see" in capsys.readouterr().err
 
 
 def test_a_graph_replays_what_was_captured(with_cupy):

@@ -192,6 +192,39 @@ def test_folders_give_the_latest_record_of_each_cell_and_machine(tmp_path):
         read_folder(tmp_path / "nothing")
 
 
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_the_latest_record_is_that_of_the_last_time_wherever_its_file_stands(tmp_path, names):
+    old = measurement(median_seconds=2.5e-6, utc="2025-06-01T00:00:00+00:00")
+    new = measurement(median_seconds=1.5e-6, utc="2025-12-01T00:00:00+00:00")
+    write(tmp_path / f"{names[0]}.jsonl", old)
+    write(tmp_path / f"{names[1]}.jsonl", new)
+    assert read_folder(tmp_path) == [new]
+    write(tmp_path / f"{names[1]}.jsonl", dataclasses.replace(old, median_seconds=2.9e-6))
+    assert read_folder(tmp_path) == [new]  # nor is it the last of its file
+
+
+def test_twins_are_what_one_run_of_one_commit_measured_twice():
+    first = measurement(commit="c0ffee", command="sweep", median_seconds=2e-6)
+    again = dataclasses.replace(first, primitive="sum_tree_again", median_seconds=2.5e-6)
+    assert records.twins([first, again]) == [(2e-6, 2.5e-6)]
+    for other in ({"command": "questions"}, {"commit": "beef"}, {"batch": 64}, {"options": {"aligned": False}}):
+        assert records.twins([first, dataclasses.replace(again, **other)]) == []
+    untimed = dataclasses.replace(again, median_seconds=None, status="skipped")
+    assert records.twins([first, untimed]) == []
+    peer = [dataclasses.replace(one, primitive=one.primitive.replace("sum_tree", "peer")) for one in (first, again)]
+    assert (records.twins(peer), records.twins(peer, "peer")) == ([], [(2e-6, 2.5e-6)])
+
+
+def test_each_record_is_on_disk_before_the_next_is_measured(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+    with Writer(tmp_path / "r.jsonl") as writer:
+        for op in ("draw", "update"):
+            writer.append(measurement(op=op))
+            assert synced[-1] == (tmp_path / "r.jsonl").stat().st_size
+    assert len(synced) == 2
+
+
 def test_cells_are_equal_exactly_where_the_same_thing_was_measured():
     assert measurement(utc="later", median_seconds=1.0).cell == measurement().cell
     for field, value in (("op", "get"), ("options", {"aligned": False}), ("threads", 2), ("distribution", "rank0.6")):

@@ -9,10 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import compare, sweep
+from benchmarks.cases import Case
 from benchmarks.peers import command as peers
 from benchmarks.profile import questions, share
 from benchmarks.profile.cells import PRESETS, groups
 from benchmarks.run import Stamp, Tally, report, run
+from benchmarks.timing import Timing
+from dse import records
 from dse.records import Measurement, RecordError, read_file
 from impls.training import load
 from tests.profiled import MACHINE
@@ -162,6 +165,33 @@ def test_what_is_not_final_is_measured_again_and_nothing_is_begun_after_the_end(
     tally, measured = counted(path, [1, 2], [3], is_final=lambda one: one.contestant != "2", most_seconds=0.0)
     assert (measured, tally.resumed, tally.left) == ([2], 1, 1)
     assert str(tally) == "3 cells: 1 were there, measured now: 1 ok; 1 are left: the same command goes on"
+
+
+def test_the_end_leaves_every_group_but_the_first_that_is_measured(tmp_path):
+    tally, measured = counted(tmp_path / "a.jsonl", [1, 2], [3], [4, 5], most_seconds=0.0)
+    assert (measured, tally.left) == ([1, 2], 3)
+    tally, measured = counted(tmp_path / "a.jsonl", [1, 2], [3], [4, 5], most_seconds=0.0)
+    assert (measured, tally.resumed, tally.left) == ([3], 2, 2)
+
+
+def test_a_timing_whose_interval_is_wide_is_recorded_as_unstable():
+    case = Case("numpy", "draw", 10, 1)
+    steady, shaky = Timing((1.0,) * 11, 5), Timing((1.0,) * 6 + (2.0,) * 5, 5)
+    assert [stamp().timed(case, one).status for one in (steady, shaky)] == ["ok", "unstable"]
+    found = stamp().timed(case, shaky, {"affinity": [0]})
+    assert (found.low_seconds, found.median_seconds, found.high_seconds) == (1.0, 1.0, 2.0)
+    assert (found.samples_seconds, found.calls_per_sample) == (shaky.samples, 5)
+    assert found.machine == {"key": "x", "gpus": [], "affinity": [0]}
+
+
+def test_what_failed_fails_until_a_later_record_says_otherwise(tmp_path):
+    path = tmp_path / "a.jsonl"
+    with records.Writer(path) as writer:
+        for number in (1, 2, 7):
+            writer.append(record(number, status="failed", median_seconds=None, reason="a mistake"))
+        writer.append(record(2))
+    tally, measured = counted(path, [1, 2], [3])
+    assert (tally.failures, measured) == (["1 op, a mistake"], [3])  # 7 was not asked for
 
 
 def test_whatever_ends_it_each_finished_cell_is_on_disk(tmp_path):

@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.signal
+import scipy.stats
 
 from dse import stats
 
@@ -32,6 +34,115 @@ def test_intervals_of_few_and_equal_samples():
 def test_the_noise_floor_is_what_equal_things_differ_by():
     assert stats.noise_floor([]) == 0.0
     assert stats.noise_floor([(1.0, 1.1), (1.1, 1.0)]) == pytest.approx(math.log(1.1))
+
+
+def test_the_noise_floor_is_the_95_percent_quantile_of_unequal_pairs():
+    pairs = [(math.exp(0.01 * rank), 1.0) if rank % 2 else (1.0, math.exp(0.01 * rank)) for rank in range(1, 11)]
+    assert stats.noise_floor(pairs) == pytest.approx(0.0955)  # 0.55 of the way from the ninth to the largest
+    drawn = np.random.default_rng(0).normal(0, 0.1, (2000, 2))
+    assert stats.noise_floor(np.exp(drawn)) == pytest.approx(1.96 * 0.1 * math.sqrt(2), rel=0.05)
+
+
+def test_constants_are_what_they_are_called():
+    assert stats.Z == pytest.approx(scipy.stats.norm.ppf(0.975), abs=1e-4)
+    assert stats.STUDENT == pytest.approx(scipy.stats.t.ppf(0.975, stats.STRETCHES - 1), abs=5e-4)
+
+
+def test_the_middle_95_percent():
+    assert stats.percentile_interval(np.arange(1001.0)) == (25.0, 975.0)
+
+
+def test_resamples_are_as_many_as_the_samples_with_replacement_and_differ_by_seed():
+    first, second = (stats.bootstrap_medians(samples(1.0, 0.1, 25, 0), seed) for seed in (0, 1))
+    assert len(first) == stats.RESAMPLES
+    assert not np.array_equal(first, second)
+    assert np.array_equal(first, stats.bootstrap_medians(samples(1.0, 0.1, 25, 0), 0))
+    assert len(np.unique(first)) > 5
+
+
+def test_resamples_are_of_medians_and_a_spike_does_not_move_them():
+    assert stats.bootstrap_medians([*np.linspace(1.0, 1.1, 40), 1e6]).max() < 1.2
+
+
+def test_two_samples_are_resampled_apart():
+    """The very same numbers twice are two independent samples: their ratio is not known exactly."""
+    noisy = samples(1.0, 0.1, 25, 0)
+    low, high = stats.ratio_interval(noisy, noisy)
+    alone = stats.median_interval(noisy)
+    assert low < 1 < high
+    assert math.log(high / low) == pytest.approx(math.sqrt(2) * math.log(alone.high / alone.low), rel=0.35)
+    assert stats.verdict(noisy, noisy, 0.001) == "ambiguous"
+
+
+def test_the_interval_of_a_ratio_is_of_new_over_base_and_holds_it_as_often_as_it_says():
+    held = [
+        low <= 1.5 <= high
+        for seed in range(200)
+        for low, high in [stats.ratio_interval(samples(1, 0.1, 25, seed), samples(1.5, 0.1, 25, seed + 1000))]
+    ]
+    assert 0.90 <= np.mean(held) <= 0.995
+    assert all(map(math.isnan, stats.ratio_interval([], [1.0])))
+
+
+def test_batch_means_hold_the_mean_of_steps_that_follow_each_other():
+    """Steps with a memory of ten: their own spread over sqrt(steps) would be far too narrow."""
+    held, widths = [], []
+    for seed in range(200):
+        noise = np.random.default_rng(seed).normal(0, 0.02, 4000)
+        steps = 1.0 + scipy.signal.lfilter([1.0], [1.0, -0.9], noise)
+        mean, half = stats.batch_means(np.concatenate([[5.0], 5.0 + np.cumsum(steps)]))
+        assert mean == pytest.approx(steps.mean())
+        held.append(abs(mean - 1.0) <= half)
+        widths.append(half)
+    assert 0.88 <= np.mean(held) <= 0.99
+    assert np.mean(widths) == pytest.approx(1.96 * 0.02 / (1 - 0.9) / math.sqrt(4000), rel=0.2)
+
+
+def test_the_deviation_of_a_time_is_that_of_its_interval_and_the_floors_together():
+    low, high = math.exp(-1.96 * 0.03), math.exp(1.96 * 0.03)
+    assert stats.log_sigma(low, high, 0.0) == pytest.approx(0.03)
+    assert stats.log_sigma(1.0, 1.0, 1.96 * 0.04) == pytest.approx(0.04)
+    assert stats.log_sigma(low, high, 1.96 * 0.04) == pytest.approx(0.05)
+
+
+def test_the_geometric_mean():
+    assert stats.geometric_mean([1.0, 4.0, 16.0]) == pytest.approx(4.0)
+
+
+def test_of_many_equal_cells_hardly_ever_is_any_called_slower():
+    """The family's error, not the cell's: 30 cells at 5 % each would be wrong in 78 % of the runs."""
+    runs, cells, error = 400, 30, 0.02
+    estimates = np.random.default_rng(0).normal(0, error, (runs, cells))
+    wrong = [
+        any(one.verdict in ("slower", "faster") for one in stats.differences(row, [error] * cells, 0.0, 0.2))
+        for row in estimates
+    ]
+    assert np.mean(wrong) <= 0.08
+    assert stats.differences([0.05], [0.02], 0.0, 0.2)[0].verdict == "slower"
+    assert {one.verdict for one in stats.differences([0.05] * cells, [0.02] * cells, 0.0, 0.2)} == {"same"}
+
+
+def test_a_difference_is_judged_by_its_whole_interval():
+    verdicts = [one.verdict for one in stats.differences([0.3, -0.3, 0.0, 0.11, 0.3], [0.01] * 4 + [0.2], 0.1, 0.2)]
+    assert verdicts == ["slower", "faster", "same", "same", "ambiguous"]
+    inside = stats.differences([0.12], [0.02], 0.1, 0.2)[0]
+    assert (inside.verdict, inside.low < 0.1 < inside.high) == ("same", True)
+    assert (inside.low, inside.high) == pytest.approx((0.12 - 1.96 * 0.02, 0.12 + 1.96 * 0.02), abs=1e-4)
+
+
+def test_errors_of_cells_are_their_own_or_all_cells_pooled_whichever_is_larger():
+    lucky, unlucky = [[0.1, 0.1, 0.1], [0.0, 0.0, 0.0]], [[-0.3, 0.0, 0.3], [-0.3, 0.0, 0.3]]
+    alone, worst = stats.standard_errors([lucky, unlucky])
+    assert worst == pytest.approx(0.3 / math.sqrt(3))  # its own spread: squares of 0.36 over 4 degrees of freedom
+    assert alone == pytest.approx(math.sqrt(0.36 / 8 / 3))  # all spreads pooled
+    assert stats.standard_errors([lucky]) == pytest.approx([0.0], abs=1e-12)
+    assert stats.standard_errors([[[0.1, 0.1], [0.0, 0.0]]]) == [math.inf]
+
+
+@pytest.mark.parametrize(("sigmas", "ties"), [(1.5, (1,)), (1.8, (1,)), (2.2, ()), (2.5, ())])
+def test_ties_are_what_a_95_percent_test_cannot_tell_apart(sigmas, ties):
+    apart = sigmas * math.hypot(0.03, 0.04)
+    assert stats.choose([0.0, apart], [0.03, 0.04]).ties == ties
 
 
 def test_verdicts():
@@ -92,6 +203,15 @@ def test_nonnegative_least_squares_are_scipys(seed):
     found, (expected, _) = stats.nonnegative(matrix, target), scipy.optimize.nnls(matrix, target)
     assert found == pytest.approx(expected, abs=1e-9)
     assert (found >= 0).all()
+
+
+def test_columns_alike_are_taken_out_again_where_they_would_be_negative():
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        rows, columns = random.integers(2, 30), random.integers(3, 8)
+        matrix = random.normal(size=(rows + columns, columns)) + 3 * random.normal(size=(rows + columns, 1))
+        target = random.normal(size=rows + columns)
+        assert stats.nonnegative(matrix, target) == pytest.approx(scipy.optimize.nnls(matrix, target)[0], abs=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -9,16 +9,25 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from benchmarks import __main__ as cli
-from benchmarks import speed_table
+from benchmarks import speed_table, sweep
+from benchmarks.cases import Case, Prepared, WrongAnswerError
+from benchmarks.run import Stamp
 from dse.platforms import fingerprint
 from dse.records import read_file
 
 ROOT = Path(__file__).resolve().parent.parent
 AXES = "--capacities 50,60,70 --batches 4,8 --fanouts 4 --ops draw,update --budget 0.001 --no-floor".split()
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch):
+    """Samples of half a millisecond, for runs within this process."""
+    monkeypatch.setattr(Prepared.clock, "__defaults__", (5e-4,))
 
 
 def arguments(results, *more):
@@ -106,6 +115,79 @@ def test_cells_that_cannot_run_are_records_with_reasons(tmp_path, capsys):
     lists = ["--contestants", "python", "--capacities", "100000000", "--ops", "draw"]
     assert cli.main([*arguments(tmp_path), *lists, "--name", "lists", "--json"]) == 0
     assert all("filling it takes about 120 s" in record.reason for record in read_file(file_of(tmp_path, "lists")))
+
+
+@pytest.mark.parametrize("fault", [TypeError, AttributeError, IndexError, KeyError, ZeroDivisionError, AssertionError])
+def test_a_fault_of_the_code_fails_the_cell_and_the_run_and_loses_no_other(fault, tmp_path, capsys, monkeypatch):
+    prepare = sweep.prepare
+
+    def faulty(case, *words):
+        if (case.contestant, case.op) == ("cumsum", "draw"):
+            raise fault("a mistake of ours")
+        return prepare(case, *words)
+
+    monkeypatch.setattr(sweep, "prepare", faulty)
+    few = ["--capacities", "50", "--batches", "4", "--json"]
+    for _ in range(2):  # found done, it fails the run all the same
+        assert cli.main([*arguments(tmp_path), *few]) == 1
+        said = capsys.readouterr()
+        assert json.loads(said.out)["cells"] == 4
+        assert said.err.splitlines()[-1].startswith(f"error: 1 cell failed, such as cumsum draw, {fault.__name__}: ")
+    statuses = Counter((r.contestant, r.op, r.status) for r in read_file(file_of(tmp_path)) if r.median_seconds is None)
+    assert statuses == {("cumsum", "draw", "failed"): 1}
+    assert sum(r.primitive == "sum_tree" for r in read_file(file_of(tmp_path))) == 4
+
+
+@pytest.mark.parametrize("refusal", [ValueError, RuntimeError, NotImplementedError, MemoryError])
+def test_a_configuration_that_an_implementation_refuses_is_skipped_and_fails_nothing(refusal, tmp_path, monkeypatch):
+    def refusing(case, *words):
+        raise refusal("not here")
+
+    monkeypatch.setattr(sweep, "prepare", refusing)
+    assert cli.main([*arguments(tmp_path), "--capacities", "50"]) == 0
+    assert {(one.status, one.reason) for one in read_file(file_of(tmp_path))} == {("skipped", "not here")}
+
+
+def test_a_wrong_answer_fails_the_run(tmp_path, capsys, monkeypatch):
+    def lying(case, *words):
+        raise WrongAnswerError("4 of 4 answers are not the oracle's")
+
+    monkeypatch.setattr(sweep, "prepare", lying)
+    assert cli.main([*arguments(tmp_path), "--capacities", "50"]) == 1
+    assert "8 cells failed, such as numpy draw, 4 of 4 answers are not the oracle's; see " in capsys.readouterr().err
+
+
+def test_the_twin_of_a_cell_is_another_tree_timed_last_and_recorded_as_its_twin():
+    cases = [Case(name, "draw", 50, 4) for name in ("numpy", "cumsum", "flat")]
+    seen = []
+
+    class Steady:
+        calls_per_sample = 1
+
+        def __init__(self, prepared):
+            seen.append(prepared)
+            self._seconds = len(seen)  # each its own
+
+        def sample(self):
+            return float(self._seconds)
+
+    method = sweep.SweepMethod("made_up", clock=Steady)
+    stamp = Stamp("c0ffee", False, "made up", "made_up", {"key": "x", "gpus": []})
+    found = list(sweep._measure(cases, stamp, 60.0, 0, method))
+    assert [(one.contestant, one.primitive, one.seconds) for one in found] == [
+        ("numpy", "made_up", 1.0),
+        ("cumsum", "made_up", 2.0),
+        ("flat", "made_up", 3.0),
+        ("numpy", "made_up_again", 4.0),
+    ]
+    trees = {id(prepared.tree) for prepared in seen}
+    assert len(trees) == len({id(prepared.call) for prepared in seen}) == 4
+    assert seen[3].case == seen[0].case
+
+
+def test_whether_a_call_is_too_long_is_told_by_when_the_device_has_finished():
+    late = SimpleNamespace(call=lambda turn: None, tree=SimpleNamespace(synchronize=lambda: time.sleep(0.005)))
+    assert sweep._call_seconds(late, 1e-3) >= 0.005
 
 
 def test_what_is_there_can_be_listed_and_exported(tmp_path, capsys):

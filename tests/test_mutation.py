@@ -1,0 +1,128 @@
+"""The mutation runner on a toy tree, and the list of mutants against the code as it is."""
+
+import ast
+import functools
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import mutation
+
+CODE = "def twice(x):\n    return 2 * x\n\n\ndef absolute(x):\n    return x if x > 0 else -x\n"
+TESTS = """
+import code_under_test as code
+
+def test_twice(): assert code.twice(3) == 6
+def test_zero(): assert code.twice(0) == 0
+def test_fails(): assert False
+"""
+ENTRY = 'name = "{}"\nfile = "code_under_test.py"\nold = "{}"\nnew = "{}"\nkiller = ["{}"]\n'
+LIST = [
+    ("is killed", "2 * x", "3 * x", "test_toy.py::test_twice"),
+    ("lives", "2 * x", "4 * x", "test_toy.py::test_zero"),
+    ("is stale", "5 * x", "6 * x", "test_toy.py::test_twice"),
+    ("has a killer that always fails", "2 * x", "5 * x", "test_toy.py::test_fails"),
+    ("has no such killer", "2 * x", "6 * x", "test_toy.py::test_none"),
+]
+
+
+@functools.cache
+def mutants():
+    return mutation.read()
+
+
+@pytest.fixture
+def toy(tmp_path):
+    """A repository of a module, its tests, and mutants of every kind of outcome; the module is changed since."""
+    (tmp_path / "code_under_test.py").write_text("def twice(x):\n    return x\n")
+    (tmp_path / "gone.py").write_text("")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\n")
+    (tmp_path / mutation.FOLDER).mkdir(parents=True)
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "a commit"]):
+        author = ["-c", "user.name=Tester", "-c", "user.email=tester@example.org"]
+        subprocess.run(["git", *author, *command], cwd=tmp_path, check=True)
+    (tmp_path / "code_under_test.py").write_text(CODE)
+    (tmp_path / "test_toy.py").write_text(TESTS)
+    (tmp_path / "gone.py").unlink()
+    same = 'equivalent = "-0 is 0"\n'
+    entries = [ENTRY.format(*entry) for entry in LIST]
+    entries.append(ENTRY.format("is equivalent", "x > 0", "x >= 0", "test_toy.py::test_zero") + same)
+    (tmp_path / mutation.FOLDER / "toy.toml").write_text("".join(f"[[mutant]]\n{entry}" for entry in entries))
+    return tmp_path
+
+
+def test_each_mutant_of_a_toy_tree_gets_its_verdict(toy, monkeypatch):
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # it starts in less time
+    told = []
+    outcomes = mutation.run(mutation.read(toy), toy, workers=2, told=lambda outcome, count: told.append(count))
+    assert [(outcome.mutant.name, outcome.verdict) for outcome in outcomes] == [
+        ("is killed", "killed"),
+        ("lives", "lives"),
+        ("is stale", "stale"),
+        ("has a killer that always fails", "broken"),
+        ("has no such killer", "broken"),
+        ("is equivalent", "lives"),
+    ]
+    assert told == [1, 2, 3, 4, 5, 6]
+    assert outcomes[0].detail == "test_toy.py::test_twice"
+    assert "occurs 0 times in code_under_test.py" in outcomes[2].detail
+    assert "test_fails fails without it" in outcomes[3].detail
+    assert "test_none does not run here" in outcomes[4].detail
+    assert [outcome.is_right for outcome in outcomes] == [True, False, False, False, False, True]
+    good, words = mutation.summary(outcomes)
+    assert (good, words) == (False, "6 mutants: 1 killed, 2 lives, 1 stale, 2 broken; 4 not as the list says")
+    assert mutation.summary([outcomes[0], outcomes[5]])[0]
+    assert not mutation.summary([outcomes[5]] * (mutation.MOST_ALIVE + 1))[0]
+    assert (toy / "code_under_test.py").read_text() == CODE
+
+
+def test_an_unknown_area_and_a_bad_entry_are_one_sentence(toy, monkeypatch, capsys):
+    monkeypatch.setattr(mutation, "ROOT", toy)
+    assert mutation.main(["--only", "nowhere"]) == 2
+    assert capsys.readouterr().err == "error: no area nowhere; there are toy\n"
+    (toy / mutation.FOLDER / "bad.toml").write_text('[[mutant]]\nname = "x"\nfyle = "y"\n')
+    assert mutation.main(["--only", "bad"]) == 2
+    assert "bad.toml, 'x': " in capsys.readouterr().err
+
+
+def test_the_command_prints_json_and_its_exit_code_tells(toy, monkeypatch, capsys):
+    monkeypatch.setattr(mutation, "ROOT", toy)
+    monkeypatch.setattr(mutation, "run", lambda mutants, *_: [mutation.Outcome(one, "killed") for one in mutants])
+    assert mutation.main(["--only", "toy", "--named", "is killed", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["good"], [one["verdict"] for one in shown["mutants"]]) == (True, ["killed"])
+    assert mutation.main(["--named", "is equivalent"]) == 1
+    assert "1 mutant: 1 killed; 1 not as the list says" in capsys.readouterr().out
+    assert mutation.main(["--named", "no such name"]) == 1
+
+
+def test_every_mutant_of_the_list_still_fits_the_code():
+    assert [(mutant.name, reason) for mutant in mutants() if (reason := mutant.why_stale(mutation.ROOT))] == []
+    for mutant in mutants():
+        ast.parse((mutation.ROOT / mutant.file).read_text().replace(mutant.old, mutant.new))
+    names = [(mutant.area, mutant.name) for mutant in mutants()]
+    assert len(names) == len(set(names))
+
+
+def test_every_killer_is_a_test_that_is_there():
+    for killer in {killer for mutant in mutants() for killer in mutant.killer}:
+        file, *path = killer.partition("[")[0].split("::")
+        assert path, killer
+        nodes = _parsed(mutation.ROOT / file).body
+        for name in path:
+            here = [node for node in nodes if getattr(node, "name", None) == name]
+            assert here, killer
+            nodes = getattr(here[0], "body", [])
+
+
+def test_at_most_three_are_expected_to_live_each_for_a_reason():
+    alive = [mutant for mutant in mutants() if mutant.excuse]
+    assert len(alive) <= mutation.MOST_ALIVE
+    assert all(len(mutant.excuse.split()) > 3 for mutant in alive)
+
+
+@functools.cache
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
