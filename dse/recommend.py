@@ -24,7 +24,6 @@ from .times.tree_variants import LEAST_CELLS, Configuration, TreeTime
 from .times.untimed_trees import Modeled, fastest
 
 SWEEP = "sweep --preset quick"  # what would answer a question that the records cannot
-QUESTIONS_FILE = "questions.jsonl"  # what answers are tested with: never what they rest on
 CLOSE_ENOUGH = 0.02  # a tie within so much goes to fewer threads
 EQUALLY_FAR = 0.1  # |ln| of factors by which two configurations' cells may differ in distance from the question
 MOST_UPDATES = 1_000_000  # a sample
@@ -80,7 +79,7 @@ def recommend(
     """
     check(Question(capacity, batch, updates_per_sample, 1 if threads is None else threads, dtype, distribution))
     results = Path(results)
-    records, note = machines.read(results, machine, machines.SWEEP, skip=(QUESTIONS_FILE,))
+    records, note = machines.read(results, machine, machines.SWEEP)
     table = Table(records)
     if table.memory_bytes is None:
         table.memory_bytes = probed_memory_bytes(results, table.machine_key)
@@ -198,3 +197,17 @@ def _bytes(chosen: Configuration, question: Question) -> float:
     except ValueError:
         tree = leaf * question.capacity
     return tree + (BATCH_BYTES + leaf) * question.batch
+
+
+def weighed(table: Table, question: Question) -> list[tuple[TreeTime, float]]:
+    """Every candidate with its probability of being the best when measured again, the choice first, then by time.
+
+    Those that the answer leaves out, because they were measured farther away than others, have probability 0.
+    RecordError where ``answer`` raises it.
+    """
+    choice, times = answer(table, question).choice, _times(table, question)
+    near = _nearest(times)
+    logs, sigmas = [math.log(time.seconds) for time in near], [time.own_sigma for time in near]
+    best = {time.configuration: stats.risk(logs, sigmas, i)[1] for i, time in enumerate(near)}
+    order = sorted(times, key=lambda time: (time.configuration != choice.configuration, time.seconds))
+    return [(time, best.get(time.configuration, 0.0)) for time in order]
