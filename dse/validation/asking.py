@@ -32,6 +32,7 @@ from .loops import predicted, shaped
 from .predictor import ROOT, present
 
 ASK = "python -m dse validate --ask"
+UNPROBED = "the machine was not probed; on it: python -m dse platform probe"
 TREE_COUNT, LOOP_COUNT = 60, 12
 RANGES = {"grid": ((1e4, 1e6), (32, 16_384)), "wide": ((1e3, 5e7), (1, 1e4))}
 """The ends of N and of B of each kind of question about trees, log-uniform between them."""
@@ -153,7 +154,7 @@ def answer_loop(records: Sequence[Measurement], platform: Platform | None, quest
     """Answer a question with a rate and its interval, or with the reason why there is none; plain values."""
     asked = dataclasses.asdict(question)
     if platform is None:
-        return asked | {"reason": "the machine was not probed; on it: python -m dse platform probe"}
+        return asked | {"reason": UNPROBED}
     try:
         workload: Workload = shaped(load(question.workload), question.batch, question.update_interval)
         rate = predicted(records, platform, workload, question.threads)

@@ -2,8 +2,8 @@
 
 An answer is judged together with the others of its predictor alone, so each file of questions holds the ids of the
 predictors that answered it. The files below are those that turn records into answers: a rule that is added elsewhere
-would escape its id, and ``tests/test_validate.py`` follows their imports to see that none does. What is measured
-(the trees, the loops and the clocks) is not among them: records name the commit that they were made at.
+would escape its id, and ``tests/test_validate.py`` follows their imports to see that none of ``dse`` does. What is
+measured (the trees, the loops and the clocks) is not among them: records name the commit that they were made at.
 """
 
 import ast
@@ -21,12 +21,15 @@ ROOT = Path(__file__).resolve().parents[2]
 Side = Literal["trees", "loops"]
 ROOTS = {"trees": "dse/recommend.py", "loops": "dse/validation/loops.py"}
 """The file of each predictor that is asked; it imports the rest."""
-COMMON = ("dse/stats.py", "dse/drift.py", "dse/estimate.py", "dse/records.py", "dse/machines.py", "dse/platforms/*.py")
+COMMON = (
+    *("dse/stats.py", "dse/drift.py", "dse/estimate.py", "dse/records.py", "dse/platforms/*.py"),
+    *("dse/validation/asking.py", "impls/levels.py", "impls/sumtree/traits.py"),
+)
 FILES: Mapping[Side, tuple[str, ...]] = {
-    "trees": (*COMMON, ROOTS["trees"], "dse/times/tree_*.py", "dse/times/untimed_trees.py", *("impls/levels.py",)),
+    "trees": (*COMMON, ROOTS["trees"], "dse/machines.py", "dse/times/tree_*.py", "dse/times/untimed_trees.py"),
     "loops": (
         *(*COMMON, ROOTS["loops"], "dse/mapping/*.py", "dse/solver/*.py", "dse/times/*.py", "dse/fpga/*.py"),
-        *("impls/levels.py", "impls/replay/layout.py", "impls/training/sizes.py"),
+        *("impls/replay/layout.py", "impls/training/sizes.py", "impls/training/workload.py"),
     ),
 }
 

@@ -205,6 +205,7 @@ def read(path: Path) -> Run:
         records = tuple(read_file(measured)) if measured.exists() else ()
         run = Run(path, _as_now(plain), records)
         for side in MEASURE:
+            list(run.plain[side])
             run.unmeasured(side)  # reads every answer
         return run
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
