@@ -376,7 +376,7 @@ def test_the_text_begins_with_how_many_and_ends_with_the_voided(tmp_path, capsys
     assert lines[0].startswith("trees: 4 questions, ")
     for part in ("95 % intervals hold", "regret", "the best was the choice or a tie in", "0.1 to 0.5"):
         assert any(part in line for line in lines), part
-    assert "loops: no question counts" in "".join(lines)
+    assert "loops: no question was asked of the present predictor" in "".join(lines)
     assert lines[-2:] == ["voided:", "  questions-practice.json, trees: seed chosen by hand; nothing measured"]
 
 
@@ -389,7 +389,7 @@ def test_the_page_has_the_same_figures_the_bins_and_the_voided(tmp_path):
     assert f"{found['inside'][0]} of {found['inside'][1]} (100 %) candidates lie in" in text
     for part in ("0 to 0.1", "0.5 to 1", "seed chosen by hand", "questions-c0ffee00-2.json"):
         assert f">{part}</td>" in text
-    assert "About loops: no question counts" in text
+    assert "About loops: no question was asked of the present predictor" in text
 
 
 def test_drift_is_told_or_said_to_be_unknown(tmp_path):

@@ -157,7 +157,7 @@ def _first(result: Headline, side: Side, figures: Mapping[str, Any]) -> str:
     """Write the first line of a side: how many questions and candidates, and who answered."""
     known = result.predictors[side]
     if not figures:
-        return f"{side}: no question counts for the present predictor ({known}); ask with: {asking.ASK}"
+        return f"{side}: no question was asked of the present predictor and measured; ask with: {asking.ASK}"
     counts = plural(figures["questions"], "question")
     counts += f", {plural(figures['candidates'], 'candidate')}" if "candidates" in figures else ""
     return f"{side}: {counts}, predictor {known}, {plural(len(result.runs[side]), 'file')}"

@@ -47,7 +47,7 @@ def _side(result: Headline, side: Side, figures: Mapping[str, Any]) -> str:
     """Say how good the answers of a side were, in a paragraph."""
     known = result.predictors[side]
     if not figures:
-        return f"About {side}: no question counts for the present predictor ({known})."
+        return f"About {side}: no question was asked of the present predictor and measured."
     if side == "loops":
         return (
             f"About loops: {figures['questions']} questions to predictor {known}. The rate is off by "
