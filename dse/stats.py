@@ -288,9 +288,7 @@ class Field:
 
 
 def count_interval(probabilities: Sequence[float]) -> tuple[int, int]:
-    """Compute the 95 % interval of how many independent events happen, each with a probability of its own.
-
-    Exact (the Poisson binomial distribution, by convolution): at most 2.5 % lie below the low end, and above the high.
+    """Compute the exact 95 % interval of how many independent events happen (the Poisson binomial distribution).
 
     >>> count_interval([0.5] * 10), count_interval([0.0, 1.0, 1.0])
     ((2, 8), (2, 2))

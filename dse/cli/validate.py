@@ -181,7 +181,7 @@ def summary(figures: Mapping[str, Any]) -> str:
     )
 
 
-BIN_HEAD = ("probability", "candidates", "expected", "were the best", "95 % of")
+BIN_HEAD = ("probability", "candidates", "expected", "were the best", "95 % interval")
 
 
 def bin_row(one: Mapping[str, Any]) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ class Seed:
 
     @property
     def value(self) -> int:
-        """The seed itself."""
+        """The number that questions are sampled by."""
         return seed_of(self.commit, self.number) if self.by_hand is None else self.by_hand
 
     @property

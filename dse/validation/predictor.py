@@ -52,7 +52,7 @@ def present(side: Side) -> str:
 def changed_at(side: Side, commit: str, known: str) -> str:
     """Find the first commit after ``commit`` whose predictor is not the ``known`` one; "" where git tells none."""
     try:
-        later = _git("log", "--format=%H", "--reverse", f"{commit}..HEAD", "--", "dse", "impls").decode().split()
+        later = _git("log", "--format=%H", "--reverse", f"{commit}..HEAD", "--", *FILES[side]).decode().split()
         return next((one[:8] for one in later if predictor_id(side, _at(one)) != known), "")
     except (OSError, subprocess.CalledProcessError):
         return ""
