@@ -1,8 +1,7 @@
 """How fast are the implementations on this machine? Each command measures one side of it.
 
 sweep      how fast is every sum tree, over N, B, K and threads? Records go to results/<machine>/; resumable
-questions  were recommendations right? Measure every candidate of random questions
-answers    how far off were recommendations? Measure the configurations that they chose
+questions  were recommendations right? Measure every candidate of a file of questions
 list       which results are there?
 speed      how fast are the CPU trees? One table, nothing written
 compare    is the newer of two commits, or of two files of records, slower?
@@ -10,7 +9,7 @@ peers      how fast and how exact are other libraries' trees beside ours?
 gpu        how fast is the GPU tree on a CUDA device, checked and beside its rivals?
 profile    how long do the primitives of a training workload take?
 share      which share of a serial training step is spent in the tree?
-loop-questions  how fast is the serial loop at random batches and update intervals? Tests predictions
+loop-questions  were predictions of training loops right? Measure those of a file of questions
 """
 
 import argparse
@@ -28,13 +27,11 @@ from dse import records
 from dse.records import RecordError
 from impls.terminal import answering
 
-from . import answers, compare, gpu, speed_table
-from .answers import QUESTION_SEED, questions
-from .arguments import DEFAULT, about, add_axes, add_common, add_numbers, listed
+from . import compare, gpu, questions, speed_table
+from .arguments import DEFAULT, about, add_axes, add_common, listed
 from .cases import DISTRIBUTIONS, OPS
-from .clock import ALL_CPUS
 from .peers import command as peers_command
-from .presets import PRESETS, Block, candidates, groups
+from .presets import PRESETS, Block, groups
 from .profile import command as profile_command
 from .profile import questions as loop_questions
 from .profile import share
@@ -47,7 +44,7 @@ INTERRUPTED = 130
 HELP = dict(line.split(maxsplit=1) for line in (__doc__ or "").splitlines()[2:])
 """What each command answers, in one line."""
 ELSEWHERE = {
-    "answers": answers.main,
+    "questions": questions.main,
     "speed": speed_table.main,
     "compare": compare.main,
     "peers": peers_command.main,
@@ -100,27 +97,6 @@ def _sweep(options: argparse.Namespace) -> int:
     return report(tally, path, options.json, NOISY)
 
 
-def _questions(options: argparse.Namespace) -> int:
-    """Were recommendations right? Measure every configuration of a preset at random questions.
-
-    A question is N, B, threads and updates a sample. Its records are kept apart from the sweeps: answers never rest on
-    them, they are tested with them.
-    """
-    asked, preset = questions(options.count, len(ALL_CPUS) or 1, options.seed), PRESETS[options.preset]
-    cases = [
-        dataclasses.replace(case, op=op, capacity=question.capacity, batch=question.batch)
-        for question in asked
-        for op in ("draw", "update")
-        for case in candidates(preset)
-        if case.threads <= question.threads
-    ]
-    path = file_of(options.results, "questions.jsonl")
-    how = {"with_floor": options.floor, "bar": not options.json, "sentinels": Sentinels()}
-    tally = sweep(groups(cases), path, preset.budget_seconds, options.seed, **how)
-    path.with_suffix(".json").write_text(json.dumps([dataclasses.asdict(question) for question in asked], indent=1))
-    return report(tally, path, options.json)
-
-
 def _list(options: argparse.Namespace) -> int:
     """Which results are there? Count the records by machine, primitive, implementation, operation and status."""
     measurements = records.read_folder(options.results, options.machine)
@@ -161,16 +137,12 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("--options", **settings, help="options of the implementations; repeatable")
     measure.add_argument("--budget", type=float, metavar="SECONDS", help="seconds of sampling a cell")
     measure.add_argument("--name", help="name of the results file (default: the preset)")
-    ask = add("questions", _questions, "--count 8")
-    add_numbers(ask, count=(24, "how many questions"))
-    for command in (measure, ask):
-        command.add_argument("--preset", choices=PRESETS, default="quick", help=f"which cells ({DEFAULT})")
-        command.add_argument("--no-floor", dest="floor", action="store_false", help="leave the memory floor out")
+    measure.add_argument("--preset", choices=PRESETS, default="quick", help=f"which cells ({DEFAULT})")
+    measure.add_argument("--no-floor", dest="floor", action="store_false", help="leave the memory floor out")
     show = add("list", _list, "--export results.csv")
     show.add_argument("--machine", metavar="KEY", help="only this machine's")
     show.add_argument("--export", type=Path, metavar="FILE", help="also write the records to a .csv or .parquet file")
     add_common(measure, seed_of="inputs and order")
-    add_common(ask, seed_of="the questions", seed=QUESTION_SEED)
     add_common(show)
     for name in ELSEWHERE:
         commands.add_parser(name, help=HELP[name], add_help=False)

@@ -164,18 +164,6 @@ PRESETS = {
 }
 
 
-def candidates(preset: Preset) -> list[Case]:
-    """Return one case of every configuration (implementation, K, threads, options) whose draws and updates the preset
-    measures."""
-    cases = (case for block in preset.blocks if block.dtypes == ("float32",) for case in block.cases())
-    chosen = {
-        (case.contestant, case.fanout, case.threads, repr(case.options)): case
-        for case in cases
-        if case.op in ("draw", "update") and case.workload == "uniform"
-    }
-    return [chosen[key] for key in sorted(chosen)]
-
-
 def groups(cases: Iterable[Case]) -> list[list[Case]]:
     """Group the cases that answer the same question, to be measured in turns; each once, small trees first."""
     by_question: dict[tuple[Any, ...], dict[str, Case]] = {}

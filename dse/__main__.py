@@ -9,7 +9,7 @@ depth       how many batches to sample ahead of the gradient step
 learners    whether a second learner is worth it, and how often to average weights
 platform    which machines there are, as files: show, check, compare, and probe the one that runs
 fpga        which replay management module and learner, for an FPGA, a network and batches of B
-validate    how far off answers about trees were, when their configurations were measured
+validate    how good answers were, when measured: coverage of intervals, regret, error
 """
 
 import argparse

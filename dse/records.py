@@ -10,7 +10,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -26,6 +26,8 @@ Status = Literal["ok", "skipped", "failed", "unstable"]
 
 SOURCES = ("measured", "modeled", "quoted", "extrapolated")
 STATUSES = ("ok", "skipped", "failed", "unstable")
+TESTS_OF_ANSWERS = ("question", "loop_question", "answer")  # primitives that no answer rests on
+OLD_QUESTIONS = "python -m benchmarks questions"
 
 
 class RecordError(Exception):
@@ -41,10 +43,11 @@ class Measurement:
     (beside a time it is what to know of it).
     ``primitive`` is "sum_tree", "peer" (of a library, or of ours in the same run), "training" (a part of a training
     system, for the workload that ``options`` name), "serial_step" (a training step and the tree in it), "loop_question"
-    (the serial loop at a shape that predictions are tested with), each of them also with "_again" (the A/A twin that
-    gives a run its noise floor), "answer" (a recommended configuration, to test the answer), "peer_shared" (one tree,
-    so many Python threads), "gpu" (trees on a device beside each other), "memory" (the floor) or "sentinel" (timed in
-    every run, to tell by how much the machine changes). ``contestant`` is the implementation that was timed.
+    (the serial loop at a shape that predictions are tested with), "question" (a tree at N and B that answers are tested
+    with), each of them also with "_again" (the A/A twin that gives a run its noise floor), "answer" (a recommended
+    configuration alone, in files from before "question"), "peer_shared" (one tree, so many Python threads), "gpu"
+    (trees on a device beside each other), "memory" (the floor) or "sentinel" (timed in every run, to tell by how much
+    the machine changes). ``contestant`` is the implementation that was timed.
     """
 
     schema: int = SCHEMA
@@ -159,14 +162,28 @@ def read_file(path: str | Path) -> list[Measurement]:
     return [parse(line, f"{path}:{position}") for position, line in enumerate(lines, 1) if line.strip()]
 
 
-def read_folder(folder: str | Path, machine: str | None = None, skip: tuple[str, ...] = ()) -> list[Measurement]:
+def is_evidence(record: Measurement) -> bool:
+    """Tell whether answers may rest on a record: never on one that they are tested with.
+
+    Before "question" was a primitive of its own, only the command of such records told.
+    """
+    is_old = record.primitive.startswith("sum_tree") and record.command.startswith(OLD_QUESTIONS)
+    return not is_old and record.primitive.removesuffix("_again") not in TESTS_OF_ANSWERS
+
+
+def read_folder(
+    folder: str | Path,
+    machine: str | None = None,
+    skip: tuple[str, ...] = (),
+    only: Callable[[Measurement], bool] = lambda record: True,
+) -> list[Measurement]:
     """Read the records of every ``*.jsonl`` below a folder, the latest of each cell and machine.
 
-    ``machine`` keeps those of one machine; files named in ``skip`` are left out. RecordError if nothing is left, naming
-    the machines that are there.
+    ``machine`` keeps those of one machine, ``only`` those that it is true of; files named in ``skip`` are left out.
+    RecordError if nothing is left, naming the machines that are there.
     """
     paths = sorted(path for path in Path(folder).rglob("*.jsonl") if path.name not in skip)
-    records = [record for path in paths for record in read_file(path)]
+    records = [record for path in paths for record in read_file(path) if only(record)]
     if not records:
         other = ", or name a folder that has some: --results FOLDER" if has_benchmarks() else ""
         raise RecordError(f"{folder}: no records here; {how_to_measure('sweep --preset quick')}{other}")

@@ -293,3 +293,16 @@ class Field:
         near = self._covariance(np.array([place], dtype=np.float64))[0]
         variance = self._sigma**2 + self._offset**2 - float(near @ self._inverse @ near)
         return float(near @ self._weighted), math.sqrt(max(0.0, variance))
+
+
+def count_interval(probabilities: Sequence[float]) -> tuple[int, int]:
+    """Compute the exact 95 % interval of how many independent events happen (the Poisson binomial distribution).
+
+    >>> count_interval([0.5] * 10), count_interval([0.0, 1.0, 1.0])
+    ((2, 8), (2, 2))
+    """
+    mass = np.ones(1)
+    for probability in probabilities:
+        mass = np.convolve(mass, [1 - probability, probability])
+    below, tail = np.cumsum(mass), (1 - CONFIDENCE) / 2
+    return int(np.searchsorted(below, tail, side="right")), int(np.searchsorted(below, 1 - tail, side="left"))

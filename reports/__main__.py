@@ -17,7 +17,6 @@ from typing import Any
 import pandas as pd
 
 from dse import machines
-from dse.recommend import QUESTIONS_FILE
 from dse.records import Measurement, RecordError
 from impls.terminal import answering
 
@@ -31,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Build the report; return the exit code: 0 done, 2 cannot be done (one sentence says why)."""
     options = _parser().parse_args(arguments)
     try:
-        measurements, note = machines.read(options.results, options.machine, machines.ANYTHING, skip=(QUESTIONS_FILE,))
+        measurements, note = machines.read(options.results, options.machine, machines.ANYTHING)
         if note and not options.json:
             print(note)
         tell = None if options.json else partial(print, file=sys.stderr, flush=True)

@@ -24,6 +24,7 @@ CAPACITIES = (10_000, 1_000_000)
 LIBRARIES = ("numba", "torchrl", "tianshou", "rllib")  # of the table of shares
 CELLS = {
     "answer": "answers, checked",
+    "question": "answers, checked",
     "loop_question": "whole training steps",
     "memory": "random reads of memory",
     "peer": "trees beside other libraries",

@@ -23,7 +23,7 @@ from dse import platforms
 from dse.__main__ import main as dse_main
 from dse.cli.mapping_text import text
 from dse.mapping.question import explain_mapping, recommend_mapping
-from dse.validation import loops
+from dse.validation import asking, loops
 from impls.terminal import COMMAND
 from impls.training import load
 from impls.training.__main__ import main as training_main
@@ -221,12 +221,10 @@ def test_refusals_about_mappings_and_platforms(capsys, tmp_path, monkeypatch):
 
 
 def test_what_predictions_of_loops_lack():
-    workload, machine = load("cartpole_dqn"), platforms.load(str(HERE))
+    workload = load("cartpole_dqn")
     check(str(loops._missing(workload, "a profile", "profile")))
     check(str(loops._missing(workload, "a whole serial loop", "share")))
-    with pytest.raises(platforms.PlatformError) as told:
-        loops._probed(Path("nowhere"), str(machine.machine_key))
-    check(str(told.value))
+    check(str(asking.answer_loop([], None, asking.LoopQuestion("cartpole_dqn", 1, 64, 1))["reason"]))
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ from scipy.stats import chisquare
 
 import impls
 from benchmarks import cases
-from benchmarks.answers import questions
 from benchmarks.cases import DISTRIBUTIONS, OPS, Case, WrongAnswerError, prepare
-from benchmarks.presets import PRESETS, Block, candidates, groups
+from benchmarks.presets import PRESETS, Block, groups
 from benchmarks.timing import LEAST_SAMPLES, interleave_calls
 from tests.contestants import NAMES
 
@@ -245,20 +244,6 @@ def test_presets_hold_each_cell_once_and_in_groups_of_one_question(preset):
     assert {case.contestant for group in cells for case in group} == set(impls.names())
 
 
-def test_the_candidates_of_questions_are_what_the_sweep_measures():
-    names = [(c.contestant, c.fanout, c.threads, tuple(c.options.items())) for c in candidates(PRESETS["quick"])]
-    assert len(names) == len(set(names))
-    assert ("numba", 16, 1, ()) in names
-    assert ("numba", 16, 2, ()) in names
+def test_a_tree_without_a_fanout_has_one_cell_for_all():
     assert len(list(Block(("flat",), fanouts=(4, 16)).cases())) == 2 * 18
     assert all(case.fanout == 16 for case in Block(("flat",), fanouts=(4, 64)).cases())
-
-
-def test_questions_repeat_themselves_and_stay_in_their_ranges():
-    asked = questions(24, threads=2)
-    assert asked == questions(24, threads=2)
-    assert asked[:5] != questions(5, threads=2, seed=1)
-    for question in asked:
-        assert 10**4 <= question.capacity <= 10**6
-        assert 32 <= question.batch <= 2**14
-        assert question.threads in (1, 2)

@@ -1,26 +1,25 @@
-"""Questions about serial loops: random by a seed, measured and resumed, and predicted from what was there before."""
+"""Questions about serial loops: predicted from what is there, measured and resumed, and compared."""
 
 import dataclasses
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from benchmarks import __main__ as cli
-from benchmarks.profile import questions
-from benchmarks.profile.cells import Cell, options_of
+from benchmarks.profile import questions, share
+from benchmarks.profile.cells import options_of
+from benchmarks.run import Stamp
 from dse import platforms, recommend_mapping
 from dse.platforms.writing import to_toml
-from dse.records import Measurement, RecordError, Writer, read_file, read_folder
-from dse.times import profile
-from dse.validation import loops
+from dse.records import Measurement, RecordError, Writer, is_evidence, read_file
+from dse.validation import asking, figures, loops, predictor, runs
 from impls.training import load
 from reports.sections import validation
 from tests.profiled import write_workload
 from tests.test_profile import NEEDED
 
-BEFORE, ASKED, AFTER = ("2026-11-21T10:00:00+00:00", "2026-11-21T11:00:00+00:00", "2026-11-21T12:00:00+00:00")
+BEFORE, COMMIT = "2026-11-21T10:00:00+00:00", "c0ffee00" * 5
 RESULTS, KEY = Path(__file__).parents[1] / "results", "d7dae63b89"
 ACTOR, INSERTION, WRITE = 5e-5, 2e-5, 1e-6
 
@@ -86,8 +85,8 @@ def machine():
     return dataclasses.replace(platforms.load(RESULTS / KEY / "platform.toml"), machine_key="made-up")
 
 
-def answers(found, workload):
-    return loops.answers(found, machine(), workload)
+def predict(found, workload, batch, interval, threads=1):
+    return loops.predicted(found, machine(), loops.shaped(workload, batch, interval), threads)
 
 
 def folder(results, found):
@@ -99,68 +98,37 @@ def folder(results, found):
     return results
 
 
-def question(workload, batch, interval, seconds, **more):
-    asked = dataclasses.replace(
-        workload, learner=dataclasses.replace(workload.learner, batch=batch, update_interval=interval)
-    )
-    return record(asked, "loop_question", "loop", "step", seconds, batch, utc=more.get("utc", ASKED), seed=1)
+def file_of(path, asked, key="made-up", found=None, **changes):
+    """A file of these questions, answered from records of the made-up machine, else with made-up rates."""
+    answered = []
+    for question in asked:
+        rate = {"hz": 100.0, "low": 80.0, "high": 125.0, "source": "measured"}
+        answered.append(
+            asking.answer_loop(found, machine(), question) if found else dataclasses.asdict(question) | rate
+        )
+    head = {"commit": COMMIT, "number": 1, "seed": asking.seed_of(COMMIT), "seed_from": "commit", "utc": BEFORE}
+    head |= {"machine": key, "predictors": {side: predictor.present(side) for side in ("trees", "loops")}}
+    asking.write(head | {"trees": [], "loops": answered} | changes, path)
+    return path
 
 
-@pytest.mark.parametrize("name", ["cartpole_dqn", "hopper_ddpg"])
-def test_questions_are_the_seeds_alone_within_their_ranges_and_log_uniform(name):
-    workload = load(name)
-    drawn = questions.questions(workload, 400, seed=7)
-    assert drawn == questions.questions(workload, 400, seed=7)
-    assert drawn[:4] == questions.questions(workload, 3, seed=7)
-    assert drawn != questions.questions(workload, 400, seed=8)
-    assert drawn[0] == workload
-    batches = np.array([one.learner.batch for one in drawn[1:]])
-    intervals = np.array([one.learner.update_interval for one in drawn[1:]])
-    assert (batches.min(), batches.max()) >= (32, 33)
-    assert batches.max() <= 1024
-    assert set(intervals) == set(range(1, 17))
-    assert np.median(batches) == pytest.approx(np.sqrt(32 * 1024), rel=0.2)
-    for one in drawn[1:]:
-        learner = dataclasses.replace(one.learner, batch=0, update_interval=0)
-        own = dataclasses.replace(workload.learner, batch=0, update_interval=0)
-        assert dataclasses.replace(one, learner=learner) == dataclasses.replace(workload, learner=own)
+def asked_of(workload, shapes, threads=1):
+    """Questions, the first of which is the control."""
+    return [asking.LoopQuestion(workload, threads, *shape, at == 0) for at, shape in enumerate(shapes)]
 
 
-def test_questions_of_two_workloads_are_others():
-    shapes = [
-        [(one.learner.batch, one.learner.update_interval) for one in questions.questions(load(name), 5)[1:]]
-        for name in questions.WORKLOADS
-    ]
-    assert shapes[0] != shapes[1]
+def measured(path, seconds, utc=BEFORE, **more):
+    """Records of a file's loops: seconds of a gradient step, by question."""
+    with Writer(path.with_suffix(".jsonl")) as writer:
+        for plain, time in zip(json.loads(path.read_text())["loops"], seconds, strict=True):
+            workload = loops.shaped(load(plain["workload"]), plain["batch"], plain["update_interval"])
+            one = record(workload, "loop_question", "loop", "step", time, plain["batch"], utc=utc)
+            writer.append(dataclasses.replace(one, threads=plain["threads"], **more))
+            late = dict.fromkeys(("median_seconds", "low_seconds", "high_seconds"), 1e3)
+            writer.append(dataclasses.replace(one, primitive="loop_question_again", **late))
 
 
-@NEEDED
-def test_every_question_is_a_record_and_a_second_run_measures_nothing(tmp_path, capsys):
-    where = str(write_workload(tmp_path))
-    words = ["loop-questions", "--workloads", where, "--count", "2", "--sample", "0.002", "--budget", "0.02"]
-    words += ["--results", str(tmp_path), "--json"]
-    assert cli.main(words) == 0
-    first = json.loads(capsys.readouterr().out)
-    (path,) = tmp_path.glob("*/loop-questions.jsonl")
-    found = read_file(path)
-    kinds = [(one.primitive, one.contestant, one.op) for one in found]
-    assert kinds[0] == ("serial_step", "buffer", "insert")
-    assert kinds[1:] == 3 * [("loop_question", "loop", "step")] + [("loop_question_again", "loop", "step")]
-    assert first["cells"] == 3
-    assert first["aa_pairs"] == 1
-    expected = questions.questions(load(tmp_path / "tiny.toml"), 2)
-    shapes = [(one.learner.batch, one.learner.update_interval) for one in expected]
-    assert [(one.batch, one.options["update_interval"]) for one in found[1:4]] == shapes
-    assert all(len(one.samples_seconds) >= 11 and len(one.machine["affinity"]) <= 1 for one in found)
-    assert cli.main(words) == 0
-    second = json.loads(capsys.readouterr().out)
-    assert (second["found_done"], second["measured_by_status"]) == (3, {})
-    assert read_file(path) == found
-
-
-def test_a_faulty_workload_is_one_sentence(tmp_path, capsys):
-    assert cli.main(["loop-questions", "--workloads", "nothing_of_that_name", "--results", str(tmp_path)]) == 2
-    assert "no workload 'nothing_of_that_name'" in capsys.readouterr().err
+# Predicting
 
 
 @pytest.mark.parametrize("name", ["cartpole_dqn", "hopper_ddpg"])
@@ -168,62 +136,32 @@ def test_a_faulty_workload_is_one_sentence(tmp_path, capsys):
 def test_a_loop_that_is_the_sum_of_its_parts_is_predicted_as_their_sum(name, batch, interval):
     workload = load(name)
     truth = loop(batch, interval, workload.actors.local_storage)
-    (answered,) = answers([*world(workload), question(workload, batch, interval, truth)], workload)
-    assert abs(answered.error) < 0.05
-    assert answered.is_inside
-    assert answered.predicted.low < 1 / truth < answered.predicted.high
+    rate = predict(world(workload), workload, batch, interval)
+    assert abs(rate.hz * truth - 1) < 0.05
+    assert rate.low < 1 / truth < rate.high
 
 
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("name", "batch", "interval"), [("cartpole_dqn", 385, 16), ("hopper_ddpg", 42, 9)])
-def test_the_prediction_is_what_recommend_mapping_answers(tmp_path, name, batch, interval):
+def test_the_prediction_is_what_recommend_mapping_answers(tmp_path, name, batch, interval, threads):
     workload = load(name)
-    asked = question(workload, batch, interval, 1e-3)
-    results = folder(tmp_path, [*world(workload), asked])
-    (answered,) = answers([*world(workload), asked], workload)
+    found = [*world(workload), *(dataclasses.replace(one, threads=2) for one in world(workload) if one.op == "step")]
+    results = folder(tmp_path, found)
+    rate = predict(found, workload, batch, interval, threads)
     told = recommend_mapping(
         results / "made-up" / "platform.toml",
         name,
-        fix={**loops.as_run(workload), "batch": batch, "update_interval": interval},
+        fix={**loops.as_run(workload, threads), "batch": batch, "update_interval": interval},
         results=results,
     )
-    assert answered.predicted == dataclasses.replace(told, machine="", results="")  # where records lie is no matter
-    assert answered.error == told.hz * 1e-3 - 1
-    assert (told.arrangement, told.cores[0]) == ("serial", 1)
-    assert told.parts[3].details == {"threads": 1}
+    assert rate == dataclasses.replace(told, machine="", results="")  # where records lie is no matter
+    assert (told.arrangement, told.cores[0]) == ("serial", threads)
+    assert told.parts[3].details == {"threads": threads}
     assert told.parts[4].details == {"contestant": "numba", "fanout": workload.replay.fanout, "threads": 1}
-
-
-def test_errors_with_their_signs_beside_the_control_and_their_medians_without_it():
-    workload = load("cartpole_dqn")
-    shapes = [(64, 1), (64, 2), (64, 3), (64, 4)]
-    first = answers([*world(workload), *(question(workload, *shape, 1.0) for shape in shapes)], workload)
-    hz = [one.predicted.hz for one in first]
-    slower = [2.0, 1.25, 1.1, 0.8]
-    found = [question(workload, *shape, by / rate) for shape, by, rate in zip(shapes, slower, hz, strict=True)]
-    answered = answers([*world(workload), *reversed(found)], workload)
-    assert [one.is_control for one in answered] == [True, False, False, False]
-    assert [one.error for one in answered] == pytest.approx([1.0, 0.25, 0.1, -0.2])
-    assert [one.beside_control for one in answered] == pytest.approx([0.0, -0.375, -0.45, -0.6])
-    assert loops.median_errors(answered) == pytest.approx((0.2, 0.45))
-    assert not answered[0].is_inside
-    alone = answers([*world(workload), *found[1:]], workload)
-    assert [one.beside_control for one in alone] == [None, None, None]
-    assert loops.median_errors(alone) == (pytest.approx(0.2), None)
-
-
-def test_only_records_from_before_the_questions_count(tmp_path):
-    workload = load("cartpole_dqn")
-    asked = question(workload, 128, 2, 1e-3)
-    late = [dataclasses.replace(one, utc=AFTER, median_seconds=1.0) for one in world(workload)]
-    early = answers([*world(workload), asked], workload)
-    assert answers([*world(workload), *late, asked], workload) == early
-    with pytest.raises(RecordError, match="nothing from before the questions tells a profile; measure it, then them"):
-        answers([*late, asked], workload)
-    results = folder(tmp_path, [])
-    answered, faults = loops.every_answer([*late, asked], results)
-    assert answered == []
-    assert len(faults) == 1
-    assert faults[0].startswith("cartpole_dqn: nothing from before")
+    question = asking.LoopQuestion(name, threads, batch, interval)
+    plain = asking.answer_loop(found, machine(), question)
+    assert (plain["hz"], plain["low"], plain["high"]) == (told.hz, told.low, told.high)
+    assert plain["source"] == "extrapolated"  # the gather was timed at the workload's own batch alone
 
 
 @pytest.mark.parametrize(
@@ -241,56 +179,142 @@ def test_what_is_missing_is_named_with_the_command_that_measures_it(primitive, c
     workload = load("cartpole_dqn")
     kept = [one for one in world(workload) if (one.primitive, one.contestant) != (primitive, contestant)]
     with pytest.raises(RecordError, match=told):
-        answers([*kept, question(workload, 128, 2, 1e-3)], workload)
+        predict(kept, workload, 128, 2)
+    answered = asking.answer_loop(kept, machine(), asking.LoopQuestion("cartpole_dqn", 1, 128, 2))
+    assert "hz" not in answered
+    assert contestant in answered["reason"] or "tells" in answered["reason"]
 
 
-def test_without_questions_nothing_is_predicted(tmp_path):
-    workload = load("cartpole_dqn")
-    assert answers(world(workload), workload) == []
-    assert loops.every_answer(world(workload), tmp_path) == ([], [])
-
-
-def test_a_machine_that_was_not_probed_is_one_sentence(tmp_path):
-    workload = load("cartpole_dqn")
-    found = [*world(workload), question(workload, 128, 2, 1e-3)]
-    answered, faults = loops.every_answer(found, tmp_path)
-    assert answered == []
-    assert len(faults) == 1
-    assert faults[0].startswith("cartpole_dqn: machine made-up was not probed")
-    assert "Left out: cartpole_dqn: machine made-up" in validation.loops(found, tmp_path)
-
-
-def test_the_questions_that_are_kept_here_can_all_be_answered():
-    found = read_folder(RESULTS, KEY, skip=profile.SKIPPED)
-    answered, faults = loops.every_answer(found, RESULTS)
-    assert faults == []
-    assert sum(not one.is_control for one in answered) >= 6
-    assert {one.predicted.workload for one in answered} == set(questions.WORKLOADS)
-    assert all(not one.measured.dirty for one in answered)
-    assert all(one.beside_control is not None for one in answered)
-
-
-@pytest.mark.parametrize(("by", "met"), [(1.1, "was met"), (1.3, "was not met")])
-def test_the_page_says_both_medians_and_whether_the_target_was_met(tmp_path, by, met):
-    workload = load("cartpole_dqn")
-    shapes = [(64, 1), (128, 2)]
-    first = answers([*world(workload), *(question(workload, *shape, 1.0) for shape in shapes)], workload)
-    found = [question(workload, *shape, by / one.predicted.hz) for shape, one in zip(shapes, first, strict=True)]
-    page = validation.loops([*world(workload), *found], folder(tmp_path, []))
-    assert f"The median error is {by - 1:.1%}, and 0.0% with the drift of the control taken out" in page
-    assert f"{met}." in page
-    assert f"the control took {by:.2f} times as long" in page
-
-
-def test_a_cell_tells_the_questions_shape():
-    run = questions.Run(questions.Stamp(None, None, "", "x", {"gpus": []}), 0.1, 1.0, 5)
-    asked = questions.questions(load("hopper_ddpg"), 1, 5)[1]
-    cell = run.cell(asked)
-    assert isinstance(cell, Cell)
-    assert (cell.batch, cell.options["update_interval"], cell.options["seed"]) == (
-        asked.learner.batch,
-        asked.learner.update_interval,
-        5,
+def test_without_a_profile_or_a_platform_there_is_a_reason():
+    question = asking.LoopQuestion("cartpole_dqn", 1, 128, 2)
+    nothing = [one for one in world(load("cartpole_dqn")) if one.primitive != "training"]
+    assert (
+        "no record tells a profile; measure it, then ask" in asking.answer_loop(nothing, machine(), question)["reason"]
     )
-    insertion = run.cell(load("hopper_ddpg"), "buffer", "insert")
-    assert (insertion.batch, insertion.capacity, insertion.fanout) == (64, 1_000_000, 2)
+    assert asking.answer_loop(nothing, None, question)["reason"] == asking.UNPROBED
+
+
+# Comparing
+
+
+def test_errors_and_coverage_are_those_computed_by_hand_and_controls_do_not_count(tmp_path):
+    shapes = [(64, 1), (64, 2), (64, 3), (64, 4)]
+    path = file_of(tmp_path / "made-up" / "questions-c0ffee00.json", asked_of("cartpole_dqn", shapes))
+    measured(path, [0.02, 0.0125, 0.011, 0.005])  # steps a second: 50, 80, 90.9, 200, where 100 in [80, 125] was told
+    checks = runs.read(path).loops
+    assert [check.error for check in checks] == pytest.approx([1.0, 0.25, 0.1, -0.5])
+    assert [check.is_inside for check in checks] == [False, True, True, False]
+    found = figures.of_machine(tmp_path, "made-up").loops
+    assert (found["questions"], found["controls"]) == (3, 1)
+    assert (found["median_error"], found["worst_error"]) == (pytest.approx(0.25), pytest.approx(0.5))
+    assert found["inside"] == (2, 3)
+    assert found["drift"] == figures.UNKNOWN_DRIFT or "times as long" in found["drift"]
+    text = validation.answers(tmp_path, "made-up")
+    assert "off by 25.0 % in the median and 50.0 % at worst; 2 of 3 (67 %) measured rates" in text
+    assert ">control</td>" in text
+
+
+def test_threads_tell_two_questions_of_a_shape_apart(tmp_path):
+    shapes = [(64, 1), (128, 2)]
+    asked = [*asked_of("cartpole_dqn", shapes), *asked_of("cartpole_dqn", shapes, threads=2)]
+    path = file_of(tmp_path / "questions-c0ffee00.json", asked)
+    measured(path, [0.01, 0.02, 0.03, 0.04])
+    rates = {(one.question.threads, one.question.batch): one.measured_hz for one in runs.read(path).loops}
+    assert rates == pytest.approx({(1, 64): 100, (1, 128): 50, (2, 64): 100 / 3, (2, 128): 25})
+
+
+def test_a_loop_that_has_no_time_waits(tmp_path):
+    path = file_of(tmp_path / "questions-c0ffee00.json", asked_of("cartpole_dqn", [(64, 1), (128, 2), (32, 4)]))
+    measured(path, [0.01, 0.01, 0.01])
+    lines = path.with_suffix(".jsonl").read_text().splitlines(keepends=True)
+    path.with_suffix(".jsonl").write_text("".join(lines[:4]))
+    assert runs.read(path).unmeasured("loops") == 1
+    assert figures.headline([runs.read(path)], "made-up").loops["questions"] == 1
+
+
+def test_records_of_questions_change_no_prediction(tmp_path):
+    workload = load("cartpole_dqn")
+    path = file_of(tmp_path / "questions-c0ffee00.json", asked_of("cartpole_dqn", [(64, 1), (128, 2)]))
+    measured(path, [1e-6, 1e-6])
+    asked = read_file(path.with_suffix(".jsonl"))
+    assert not any(map(is_evidence, asked))
+    assert predict([*world(workload), *asked], workload, 128, 2) == predict(world(workload), workload, 128, 2)
+
+
+# Measuring
+
+
+def tiny(tmp_path, threads=1):
+    """A file of questions of this machine about the tiny workload."""
+    where = str(write_workload(tmp_path))
+    shapes, key = [(8, 2), (16, 1), (4, 3)], str(platforms.fingerprint()["key"])
+    return file_of(tmp_path / key / "questions-c0ffee00.json", asked_of(where, shapes, threads), key)
+
+
+def words(path, results):
+    more = ["--sample", "0.002", "--budget", "0.02", "--results", str(results), "--json"]
+    return ["loop-questions", *([str(path)] if path else []), *more]
+
+
+@NEEDED
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_question_is_a_record_and_a_killed_run_goes_on(tmp_path, capsys, threads):
+    import torch  # noqa: PLC0415  # heavy
+
+    path, before = tiny(tmp_path, threads), torch.get_num_threads()
+    assert cli.main(words(None, tmp_path)) == 0  # the newest file of this machine
+    first = json.loads(capsys.readouterr().out)
+    found = read_file(path.with_suffix(".jsonl"))
+    kinds = [(one.primitive, one.contestant, one.op, one.threads) for one in found]
+    assert kinds == 3 * [("loop_question", "loop", "step", threads)] + [
+        ("loop_question_again", "loop", "step", threads)
+    ]
+    assert (first["cells"], first["aa_pairs"]) == (3, 1)
+    assert [(one.batch, one.options["update_interval"]) for one in found[:3]] == [(8, 2), (16, 1), (4, 3)]
+    assert all(len(one.samples_seconds) >= 11 and len(one.machine["affinity"]) <= threads for one in found)
+    assert torch.get_num_threads() == before
+
+    lines = path.with_suffix(".jsonl").read_text().splitlines(keepends=True)
+    path.with_suffix(".jsonl").write_text(lines[0] + lines[1][:50])  # killed as it wrote
+    with pytest.warns(UserWarning, match="torn"):
+        assert cli.main(words(None, tmp_path)) == 0
+    second = json.loads(capsys.readouterr().out)
+    assert (second["cells"], second["found_done"], sum(second["measured_by_status"].values())) == (3, 1, 2)
+    assert read_file(path.with_suffix(".jsonl"))[0] == found[0]
+    assert cli.main(words(path, tmp_path)) == 0
+    third = json.loads(capsys.readouterr().out)
+    assert (third["found_done"], third["measured_by_status"]) == (3, {})
+
+
+@NEEDED
+def test_a_loop_that_cannot_be_made_is_a_record_with_the_reason(tmp_path, capsys, monkeypatch):
+    path = tiny(tmp_path)
+    monkeypatch.setattr(questions, "STORAGE_BYTES", 1)
+    assert cli.main(words(path, tmp_path)) == 0
+    assert json.loads(capsys.readouterr().out)["measured_by_status"] == {"skipped": 3}
+    assert all("the buffer takes" in str(one.reason) for one in read_file(path.with_suffix(".jsonl")))
+    assert cli.main(words(None, tmp_path)) == 2
+    assert "write one with: python -m dse validate --ask" in capsys.readouterr().err
+
+
+def test_a_faulty_workload_is_one_sentence(tmp_path, capsys):
+    key = str(platforms.fingerprint()["key"])
+    asked = [asking.LoopQuestion("nothing_of_that_name", 1, 8, 1)]
+    path = file_of(tmp_path / key / "questions-c0ffee00.json", asked, key)
+    assert cli.main(words(path, tmp_path)) == 2
+    assert "no workload 'nothing_of_that_name'" in capsys.readouterr().err
+
+
+@NEEDED
+def test_a_share_has_an_insertion_which_no_profile_has(tmp_path):
+    workload = load(write_workload(tmp_path))
+    made_up = Stamp(None, None, "", "serial_step", {"gpus": []})
+    (one,) = share.inserted(made_up, [workload], 0.002, 0.02)
+    assert (one.primitive, one.contestant, one.op, one.status in ("ok", "unstable")) == (
+        *("serial_step", "buffer", "insert"),
+        True,
+    )
+    assert (one.batch, one.capacity, one.fanout) == (workload.actors.local_storage, 500, 4)
+    assert is_evidence(one)
+    cell = share.insertion_cell(load("hopper_ddpg"))
+    assert (cell.batch, cell.capacity, cell.fanout) == (64, 1_000_000, 2)

@@ -15,13 +15,12 @@ from dse import platforms, stats
 from dse.cli import tree_text
 from dse.drift import USUAL
 from dse.published import tree_claims
-from dse.recommend import QUESTIONS_FILE, answer
+from dse.recommend import answer
 from dse.records import RecordError, Writer
 from dse.times import untimed_trees
 from dse.times.tree_times import Question, Table
 from dse.times.tree_variants import Configuration
 from dse.times.untimed_trees import host_link
-from dse.validation import trees
 from tests.test_records import measurement
 
 SHIPPED = Path(__file__).resolve().parent.parent / "results" / "d7dae63b89"
@@ -322,30 +321,15 @@ def test_the_command_answers_a_reader_and_a_program(folder, capsys):
     assert "Traceback" not in error
 
 
-def test_records_that_answers_are_tested_with_are_never_rested_on(tmp_path):
+@pytest.mark.parametrize(
+    "told",
+    [{"primitive": "question"}, {"primitive": "answer"}, {"command": "python -m benchmarks questions --no-floor"}],
+)
+def test_records_that_answers_are_tested_with_are_never_rested_on(tmp_path, told):
     folder = write(tmp_path, records())
-    write(folder, [taking(1e-9, r) for r in records()], QUESTIONS_FILE)
+    later = {"utc": "2040-01-01T00:00:00+00:00"}
+    write(folder, [dataclasses.replace(taking(1e-9, r), **told, **later) for r in records()], "questions-1.jsonl")
     assert ask(folder).choice.seconds > 1e-8
-
-
-def test_validation_finds_the_regret_of_a_wrong_answer(tmp_path):
-    folder = write(tmp_path, records())
-    question = Question(capacity=1_000_000, batch=512, threads=1)
-    recommended = answer(Table(records()), question).choice.configuration
-    # In truth, another K was twice as fast as the one the sweep speaks for.
-    truth = [
-        taking(r.seconds * (1.0 if r.fanout == recommended.fanout else 0.01), r)
-        for r in records()
-        if (r.capacity, r.batch) == (1_000_000, 512)
-    ]
-    write(folder, truth, QUESTIONS_FILE)
-    (folder / "here" / trees.ASKED_FILE).write_text(json.dumps([dataclasses.asdict(question)]))
-    found = trees.validate(folder, "here")
-    assert found.checked[0].recommended == recommended
-    assert found.checked[0].best != recommended
-    assert found.worst_regret == found.median_regret > 10
-    with pytest.raises(RecordError, match="no questions here"):
-        trees.validate(folder, "nowhere")
 
 
 def by_text(found):

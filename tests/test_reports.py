@@ -13,9 +13,6 @@ import numpy as np
 import pytest
 
 from dse.records import Measurement, Writer
-from dse.times.tree_times import Question
-from dse.times.tree_variants import Configuration
-from dse.validation.trees import Checked, Validation
 from reports import __main__ as command
 from reports import page, style, tidy
 from reports.chart import Material
@@ -300,20 +297,8 @@ def test_a_section_without_its_records_is_left_out(tmp_path):
         "Training primitives",
         "Which mapping",
         "Published mappings (modeled)",
-        "Predicted loops held against measured ones",
-        "Recommendations held against measurement",
+        "Answers held against measurement",
     ]
-
-
-def test_checked_recommendations_are_listed(monkeypatch, tmp_path):
-    chosen, best = Configuration("numba", 16, 1), Configuration("numba", 8, 2)
-    checked = Checked(Question(54_321, 99, 0.25, 2), chosen, best, 0.031)
-    monkeypatch.setattr("reports.sections.validation.validate", lambda *_: Validation((checked,), 0.031, 0.031, 0.05))
-    found = list(everything())
-    text = page.page(Material(found, tidy.about(found), tmp_path))
-    assert "took 3.1% longer than the best in the median and 3.1% at worst" in text
-    for part in ("54,321", "0.25", str(chosen), str(best)):
-        assert f">{part}</td>" in text
 
 
 def test_what_was_not_measured_is_left_out_with_the_command_for_it(tmp_path, capsys):

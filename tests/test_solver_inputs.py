@@ -13,14 +13,14 @@ from dse.mapping.question import recommend_mapping, tables
 from dse.mapping.traffic import flows
 from dse.mapping.what_if import with_changes
 from dse.platforms import load as load_platform
-from dse.records import read_folder
+from dse.records import is_evidence, read_folder
 from dse.solver.problem import LOOP, PARTS, TREE, ProblemError
 from dse.solver.search import solve
 from dse.solver.simulation import network, simulate
 from dse.solver.throughput import seconds, shortages, transfers
 from dse.times import analytic
 from dse.times.parts import Parts
-from dse.times.profile import SKIPPED, PerformanceTable, carried, of_records, over_batch
+from dse.times.profile import PerformanceTable, carried, of_records, over_batch
 from dse.times.trees import trees
 from impls.fpga.resources import Budget
 from impls.training import identity, load, names
@@ -33,7 +33,7 @@ PROFILED = ("cartpole_dqn", "cartpole_ddpg", "hopper_ddpg", "pong_dqn")
 
 @pytest.fixture(scope="module")
 def records():
-    return read_folder(RESULTS, KEY, skip=SKIPPED)
+    return read_folder(RESULTS, KEY, only=is_evidence)
 
 
 @pytest.fixture(scope="module")

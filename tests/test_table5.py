@@ -8,6 +8,7 @@ import pytest
 from dse.estimate import Estimate, Evidence
 from dse.published import mapping_times, mappings, quoted
 from dse.published.mappings import Judged, Row
+from dse.records import RecordError
 from reports import style
 from reports.sections import published, validation
 
@@ -213,5 +214,6 @@ def test_factors_in_words(ends, told):
     assert published._factors(ends) == told
 
 
-def test_without_questions_the_page_says_how_to_measure_them():
-    assert validation.COMMAND in validation.loops([])
+def test_without_questions_the_page_says_how_to_ask_them(tmp_path):
+    with pytest.raises(RecordError, match="python -m dse validate --ask"):
+        validation.answers(tmp_path, "made-up")

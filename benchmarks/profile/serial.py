@@ -14,6 +14,7 @@ import numpy as np
 import impls
 from impls.replay import PrioritizedBuffer
 
+from ..clock import Call
 from .parts import World
 
 
@@ -102,6 +103,16 @@ class Loop:
         """Advance up to the next gradient step."""
         for _ in range(self._interval):
             self._loop.advance()
+
+
+def insertion(world: World, contestant: str) -> Call:
+    """Make the call that inserts a full local storage into a full buffer on a tree of ours."""
+    replay, size = world.workload.replay, world.workload.actors.local_storage
+    tree = impls.make(contestant, replay.capacity, fanout=replay.fanout)
+    buffer = PrioritizedBuffer(tree, world.layout, alpha=replay.alpha, epsilon=replay.epsilon)
+    fill(buffer, world)
+    rows, errors = world.records(size), world.rng.random(size).astype(np.float32)
+    return lambda turn: buffer.insert(rows, errors if replay.initial_priority == "td_error" else None)
 
 
 def fill(buffer: PrioritizedBuffer, world: World) -> None:

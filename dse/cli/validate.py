@@ -1,114 +1,202 @@
-"""``python -m dse validate``: how far off answers about trees were; arguments in, text or JSON out."""
+"""``python -m dse validate``: how good are answers? Arguments in, text or JSON out."""
 
 import argparse
-import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from impls.terminal import count, plural
 
 from .. import machines
-from ..recommend import QUESTIONS_FILE
-from ..records import how_to_measure
-from ..times.tree_times import Table
-from ..validation.trees import WITHIN, Held, held, questions, unmeasured, write_answers
-from .text import add_command
+from ..platforms import code_commit
+from ..records import RecordError, how_to_measure
+from ..validation import asking
+from ..validation.figures import Headline, headline, of_machine
+from ..validation.predictor import ROOT, Side
+from ..validation.runs import MEASURE, read
+from .text import add_command, aligned, wrapped
 
-ABOUT = """How far off are answers about trees? Three commands tell:
+ABOUT = """How good are answers? Ask, measure, compare:
 
-  python -m dse validate --draw 40 --seed S     sample questions by a seed, and write their answers down
-  python -m benchmarks answers FILE             measure the recommended configurations (minutes)
-  python -m dse validate FILE                   compare
+  python -m dse validate --ask          sample questions by the commit's hash, and write their answers down
+  python -m benchmarks questions        measure every candidate of the questions about trees (half an hour)
+  python -m benchmarks loop-questions   measure the questions about training loops (minutes)
+  python -m dse validate                compare: all files of the machine that the present code answered
 
-N is sampled from 1,000 to 50 million and B from 1 to 10,000, log-uniformly, with B = 1, 3 and 31 among them. A figure
-that says how good the answers are comes from a seed that was not used before, and from code that was not changed
-after it."""
+Nobody chooses the questions: their seed is the hash of the last commit that changed more than results. Answers are
+written before anything is measured, and never again. A file counts as long as the code that answers is the same;
+what no longer counts is listed with its figures."""
+NO_COMMIT = "00000000"  # of practice outside of a checkout
 
 
 def add_to(commands: Any) -> None:
     """Add ``validate`` to the commands of a parser."""
-    summary = "how far off answers about trees were, when measured"
-    parser = add_command(commands, "validate", summary, ABOUT, "validate --draw 40 --seed 7")
+    summary = "how good answers were, when measured: coverage, regret, error"
+    parser = add_command(commands, "validate", summary, ABOUT, "validate")
     add = parser.add_argument
-    add("file", nargs="?", type=Path, help="of answers, as --draw wrote it")
-    add("--draw", type=count, metavar="COUNT", help="sample so many questions and answer them")
-    add("--seed", type=int, help="of the questions")
-    add("--machine", metavar="KEY", help="whose records answer (default: this machine's, or the nearest)")
+    add("file", nargs="*", type=Path, help="of answers, as --ask wrote it (default: all of the machine)")
+    add("--ask", action="store_true", help="sample questions, answer them and write the answers down")
+    add("--count", type=count, default=asking.TREE_COUNT, help="questions about trees (default: %(default)s)")
+    add("--loop-count", type=count, default=asking.LOOP_COUNT, help="questions about loops (default: %(default)s)")
+    add("--seed", type=int, help="of your own, to practice: such a file never counts")
+    add("--machine", metavar="KEY", help="whose records answer (default: this machine's; to compare, or the nearest's)")
     add("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
     add("--json", action="store_true", help="print JSON instead of text")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Sample questions, or compare; returns the exit code 0. RecordError or ValueError where that cannot be."""
-    if options.draw is not None:
-        return _draw(options)
-    if options.file is None:
-        raise ValueError("name a file of answers, or draw questions with --draw 40 --seed S")
-    checked, missing = held(options.file), unmeasured(options.file)
-    print(json.dumps(summary(checked) | {"not_measured": missing}) if options.json else _text(checked))
-    if missing and not options.json:
-        print(f"{plural(missing, 'answer')} of the file not measured, and in none of these counts")
-    return 0
-
-
-def _draw(options: argparse.Namespace) -> int:
-    if options.seed is None or options.draw < 1:
-        raise ValueError("--draw takes a number of questions from 1 up, and a --seed that was not used before")
-    records, note = machines.read(options.results, options.machine, machines.SWEEP, skip=(QUESTIONS_FILE,))
-    table = Table(records)
-    path = options.results / table.machine_key / f"answers-{options.seed}.json"
-    asked = questions(options.draw, options.seed, int(table.machine.get("cores", 1)))
-    write_answers(table, asked, options.seed, path)
+    """Ask, or compare; returns the exit code 0. RecordError or ValueError where that cannot be."""
+    if options.ask:
+        return _ask(options)
+    if options.seed is not None:
+        raise ValueError("--seed goes with --ask")
+    result, note = _headline(options)
     if options.json:
-        print(json.dumps({"file": str(path), "answers": options.draw, "machine_note": note}))
+        print(json.dumps(result.to_dict() | {"machine_note": note}))
     else:
-        print(*([note, ""] if note else []), f"{options.draw} answers: {path}", sep="\n")
-        print(f"now {how_to_measure(f'answers {path}')}")
+        print(*([note, ""] if note else []), *lines(result), sep="\n")
     return 0
 
 
-def summary(checked: Sequence[Held]) -> dict[str, Any]:
-    """Give plain values: each answer, and how many keep to the factors, inside and outside of what was measured."""
-    sides = {}
-    for inside, factor in WITHIN.items():
-        here = [one for one in checked if one.inside == inside]
-        sides["inside" if inside else "outside"] = {
-            "answers": len(here),
-            "factor": factor,
-            "within": sum(one.factor <= factor for one in here),
-            "worst_factor": max((one.factor for one in here), default=None),
-            "covered_by_interval": sum(one.covered for one in here),
-        }
-    return {"answers": [_row(one) for one in checked], **sides}
-
-
-def _row(one: Held) -> dict[str, Any]:
-    plain = one.choice.to_dict()
-    answered = {"configuration": plain["configuration"], "told_seconds": plain["seconds"]}
-    ends = {name: plain[name] for name in ("low_seconds", "high_seconds")}
-    more = {name: getattr(one, name) for name in ("inside", "measured_seconds", "factor", "covered")}
-    return {"question": dataclasses.asdict(one.question), **answered, **ends, **more}
-
-
-def _text(checked: Sequence[Held]) -> str:
-    micro = 1e6
-    lines = [f"{'N':>12} {'B':>7} {'R':>5}  {'answer us':>12} {'measured us':>12} {'factor':>7}  configuration"]
-    for one in sorted(checked, key=lambda one: one.question.capacity):
-        question = one.question
-        lines.append(
-            f"{question.capacity:12,} {question.batch:7,} {question.updates_per_sample:5g}  "
-            f"{one.choice.seconds * micro:12,.2f} {one.measured_seconds * micro:12,.2f} {one.factor:7.2f}  "
-            f"{one.choice.configuration}{'' if one.inside else ', outside of what was measured'}"
+def _ask(options: argparse.Namespace) -> int:
+    if options.file:
+        raise ValueError("--ask names its file itself; leave the file out")
+    if options.seed is None:
+        commit = asking.frozen_commit()
+    else:
+        commit = code_commit(ROOT) or NO_COMMIT
+    records, note = machines.read(options.results, options.machine, machines.SWEEP)
+    if note:
+        raise RecordError(
+            f"this machine has no sweep of its own to answer from; {how_to_measure(machines.SWEEP.command)}"
         )
-    sides = summary(checked)
-    for where in ("inside", "outside"):
-        side = sides[where]
-        if side["answers"]:
-            lines.append(
-                f"{where} of what was measured: {side['within']} of {side['answers']} answers within a factor of "
-                f"{side['factor']}, the worst off by {side['worst_factor']:.2f}; {side['covered_by_interval']} "
-                "measured within their 95 % interval"
-            )
-    return "\n".join(lines)
+    folder = options.results / records[0].machine_key
+    seed, path = asking.first_free(folder, asking.Seed(commit, by_hand=options.seed))
+    plain = asking.ask(records, options.results, seed, (options.count, options.loop_count))
+    asking.write(plain, path)
+    counts = {side: sum("reason" not in one for one in plain[side]) for side in MEASURE}
+    if options.json:
+        print(json.dumps({"file": str(path), "seed": seed.value, "answers": counts}))
+        return 0
+    print(f"{plural(counts['trees'], 'answer')} about trees, {counts['loops']} about loops with their controls: {path}")
+    for side, command in MEASURE.items():
+        for reason in sorted({one["reason"] for one in plain[side] if "reason" in one}):
+            print(f"no answer: {reason}")
+        print(f"now {how_to_measure(f'{command} {path}')}")
+    if seed.by_hand is not None:
+        print("the seed is your own: this is practice, and does not count")
+    return 0
+
+
+def _headline(options: argparse.Namespace) -> tuple[Headline, str]:
+    """Return (the headline of the files, or of the machine's; whose records they are judged by, if another's)."""
+    if options.file:
+        runs = [read(path) for path in options.file]
+        machine = str(runs[0].plain.get("machine", ""))
+        return headline(runs, machine, options.results), ""
+    key, note = options.machine, ""
+    if key is None:
+        records, note = machines.read(options.results, None, machines.ANYTHING)
+        key = records[0].machine_key
+    result = of_machine(options.results, key)
+    if not (any(result.runs.values()) or result.voided or result.waiting):
+        raise RecordError(f"{options.results / key}: no file of answers; write one with: {asking.ASK}")
+    return result, note
+
+
+def lines(result: Headline) -> Iterator[str]:
+    """Write a headline: what counts first, then what waits, then what was voided."""
+    yield from _trees(result)
+    yield from _loops(result)
+    for run, side, left in result.waiting:
+        remedy = how_to_measure(f"{MEASURE[side]} {run.path}")
+        yield f"{run.path.name}: {plural(left, 'question')} about {side} not measured; {remedy}"
+    for name, reason in dict.fromkeys((run.path.name, reason) for run, reason in result.refused):
+        yield from wrapped(f"{name}: no answer, for {reason}", "")
+    if result.voided:
+        yield "voided:"
+    for one in result.voided:
+        yield from wrapped(f"{one.run.path.name}, {one.side}: {one.reason}; {summary(one.figures)}")
+
+
+def _trees(result: Headline) -> Iterator[str]:
+    figures = result.trees
+    yield _first(result, "trees", figures)
+    if not figures:
+        return
+    yield f"  95 % intervals hold the measured time of {share(figures['inside'])} candidates"
+    yield f"    and of {share(figures['inside_of_choices'])} chosen ones"
+    groups = figures["inside_by_basis"], figures["inside_by_implementation"]
+    yield from aligned([[name, share(pair)] for group in groups for name, pair in group.items()], "    ")
+    if figures["without_time"]:
+        yield f"    {plural(figures['without_time'], 'candidate')} without a time, and in none of these counts"
+    if "bins" not in figures:
+        return
+    yield f"  regret {percent(figures['median_regret'])} in the median, {percent(figures['worst_regret'])} at worst"
+    yield f"    within what the answer bounds at 95 % in {share(figures['regret_95_holds'])}"
+    yield f"  the best was the choice or a tie in {share(figures['best_is_choice_or_tie'])}"
+    yield "  candidates that were the best, by the probability that the answer gave them:"
+    yield from aligned([BIN_HEAD, *map(bin_row, figures["bins"])], "    ")
+
+
+def _loops(result: Headline) -> Iterator[str]:
+    figures = result.loops
+    yield _first(result, "loops", figures)
+    if not figures:
+        return
+    median, worst = percent(figures["median_error"]), percent(figures["worst_error"])
+    yield f"  the rate is off by {median} in the median, {worst} at worst"
+    yield f"  95 % intervals hold {share(figures['inside'])} measured rates"
+    if figures["unstable"]:
+        yield f"  {figures['unstable']} of the measured rates are unstable"
+    yield f"  {figures['drift']}"
+
+
+def _first(result: Headline, side: Side, figures: Mapping[str, Any]) -> str:
+    """Write the first line of a side: how many questions and candidates, and who answered."""
+    known = result.predictors[side]
+    if not figures:
+        return f"{side}: no question was asked of the present predictor and measured; ask with: {asking.ASK}"
+    counts = plural(figures["questions"], "question")
+    counts += f", {plural(figures['candidates'], 'candidate')}" if "candidates" in figures else ""
+    return f"{side}: {counts}, predictor {known}, {plural(len(result.runs[side]), 'file')}"
+
+
+def summary(figures: Mapping[str, Any]) -> str:
+    """Write the figures of a voided run in a clause."""
+    if not figures:
+        return "nothing measured"
+    if "median_error" in figures:
+        return (
+            f"{plural(figures['questions'], 'loop')} off by {percent(figures['median_error'])} in the median and "
+            f"{percent(figures['worst_error'])} at worst, {share(figures['inside'])} inside"
+        )
+    words = f"{plural(figures['questions'], 'question')}, {share(figures['inside_of_choices'])} choices inside"
+    if "bins" not in figures:
+        return words
+    return (
+        f"{words}, {share(figures['inside'])} candidates; regret {percent(figures['median_regret'])} in the median and "
+        f"{percent(figures['worst_regret'])} at worst; the best was the choice in {share(figures['best_is_choice'])}"
+    )
+
+
+BIN_HEAD = ("probability", "candidates", "expected", "were the best", "95 % interval")
+
+
+def bin_row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    """Write one bin of probabilities as a row of ``BIN_HEAD``."""
+    ends = f"{one['from']:g} to {one['to']:g}"
+    counts = f"{one['candidates']:,}", f"{one['expected']:.1f}", f"{one['observed']}", f"{one['low']} to {one['high']}"
+    return ends, *counts
+
+
+def share(pair: tuple[int, int]) -> str:
+    """Write how many of how many."""
+    inside, total = pair
+    return f"{inside:,} of {total:,}" + (f" ({100 * inside / total:.0f} %)" if total else "")
+
+
+def percent(value: float) -> str:
+    """Write a fraction, with a digit after the point unless that is large."""
+    return f"{100 * value:.{1 if value < 1 else 0}f} %"

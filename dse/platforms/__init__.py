@@ -2,7 +2,7 @@
 
 from impls.strict_toml import Problem
 
-from .fingerprint import command_line, commit, fingerprint, now
+from .fingerprint import code_commit, command_line, commit, fingerprint, now
 from .platform import Cache, Device, Leaf, Link, Memory, Platform, Resources, Slice, leaves
 from .quantities import Quantity
 from .reading import PlatformError, load, names, problems
@@ -19,6 +19,7 @@ __all__ = [
     "Quantity",
     "Resources",
     "Slice",
+    "code_commit",
     "command_line",
     "commit",
     "fingerprint",

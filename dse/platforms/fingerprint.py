@@ -77,6 +77,14 @@ def commit(folder: Path) -> tuple[str | None, bool | None]:
         return None, None
 
 
+def code_commit(folder: Path) -> str | None:
+    """Return the last commit of a checkout that changed anything but results; None outside of one."""
+    try:
+        return _git(folder, "log", "-1", "--format=%H", "--", ":/", ":!/results") or None
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
 def _git(folder: Path, *arguments: str) -> str:
     command = ["git", "-C", str(folder), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -21,7 +21,7 @@ from .. import stats
 from ..drift import Drift, drift
 from ..estimate import Estimate, Evidence
 from ..platforms import Platform
-from ..records import Measurement, RecordError, how_to_measure, read_folder, twins
+from ..records import Measurement, RecordError, how_to_measure, is_evidence, read_folder, twins
 from .batch_law import flat_then_linear
 from .overheads import Overheads, Times, overheads
 from .tree_times import Question, Table
@@ -30,7 +30,6 @@ from .tree_variants import Configuration
 FREE = ("learner.batch", "learner.update_interval", "learner.learning_starts", "replay.", "exploration.", "actors.")
 """Keys of a workload that may differ from the profiled one: what depends on them is asked for, never looked up."""
 Shape = Callable[[int], float]
-SKIPPED = ("questions.jsonl", "peers.jsonl")  # what answers are tested with, and what other libraries take
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ def carried(cell: Estimate, ratio: float, number: str) -> Estimate:
 
 def read(results: Path, machine_key: str, workload: Workload) -> PerformanceTable:
     """The tables of a machine. RecordError if it has no records; without a profile of the workload, rows are empty."""
-    records = read_folder(results, skip=SKIPPED)
+    records = read_folder(results, only=is_evidence)
     own = [record for record in records if record.machine_key == machine_key]
     if not own:
         there = ", ".join(sorted({record.machine_key for record in records}))

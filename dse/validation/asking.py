@@ -1,0 +1,206 @@
+"""Sample questions by the hash of a commit, answer them from the records there are, and write the answers down.
+
+The seed is nobody's choice, the answers are there before anything is measured, and a file is never written twice: so
+nothing can be tuned to the questions. Records are no part of the hashed commit, which is the last to change anything
+else. A seed of one's own is for practice; its file says so and never counts.
+
+Letters: N capacity, B batch, R updates a sample, u environment steps a gradient step.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from impls.training import Workload, WorkloadError, load
+
+from .. import platforms
+from ..estimate import weakest
+from ..platforms import Platform, PlatformError
+from ..platforms.reading import FILE
+from ..recommend import answer, probed_memory_bytes, weighed
+from ..records import Measurement, RecordError
+from ..solver.problem import ProblemError
+from ..times.tree_times import Question, Table
+from .loops import predicted, shaped
+from .predictor import ROOT, present
+
+ASK = "python -m dse validate --ask"
+UNPROBED = "the machine was not probed; on it: python -m dse platform probe"
+TREE_COUNT, LOOP_COUNT = 60, 12
+RANGES = {"grid": ((1e4, 1e6), (32, 16_384)), "wide": ((1e3, 5e7), (1, 1e4))}
+"""The ends of N and of B of each kind of question about trees, log-uniform between them."""
+SMALL_BATCHES = (1, 3, 31)  # of the first wide questions
+RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
+WORKLOADS, TORCH_THREADS = ("cartpole_dqn", "cartpole_ddpg", "hopper_ddpg"), (1, 2)
+LOOP_BATCHES, UPDATE_INTERVALS = (32, 1_024), (1, 16)
+
+
+@dataclass(frozen=True)
+class LoopQuestion:
+    """Which rate has the serial loop of a workload at that batch and update interval, by so many threads of torch?
+
+    A control is the workload as it is: it shows how the machine was meanwhile, and does not count.
+    """
+
+    workload: str
+    threads: int
+    batch: int
+    update_interval: int
+    is_control: bool = False
+
+
+@dataclass(frozen=True)
+class Seed:
+    """The seed of a file's questions: of a commit and the file's ``number`` there, or chosen ``by_hand``."""
+
+    commit: str
+    number: int = 1
+    by_hand: int | None = None
+
+    @property
+    def value(self) -> int:
+        """The number that questions are sampled by."""
+        return seed_of(self.commit, self.number) if self.by_hand is None else self.by_hand
+
+    @property
+    def stem(self) -> str:
+        """The name of the file, without its ending."""
+        more = f"-{self.number}" if self.number > 1 else ""
+        return f"questions-{self.commit[:8]}{more}" + ("" if self.by_hand is None else f"-seed{self.by_hand}")
+
+
+def seed_of(commit: str, number: int = 1) -> int:
+    """Derive the seed of the ``number``-th file of a commit."""
+    return int.from_bytes(hashlib.sha256(f"{commit} {number}".encode()).digest()[:4])
+
+
+def frozen_commit(folder: Path = ROOT) -> str:
+    """Return the last commit that changed code. RecordError outside of a checkout, and where code is not committed."""
+    commit, (head, is_dirty) = platforms.code_commit(folder), platforms.commit(folder)
+    if commit is None or head is None:
+        raise RecordError("questions take their seed from a commit, and this is no checkout of Fanout; git clone one")
+    if is_dirty:
+        raise RecordError(
+            "questions take their seed from a commit, and files here differ from it: commit them first, or practice "
+            f"with a seed of your own: {ASK} --seed 1"
+        )
+    return commit
+
+
+def first_free(folder: Path, seed: Seed) -> tuple[Seed, Path]:
+    """Number a seed so that no file of the folder has it; (seed, path)."""
+    while (path := folder / f"{seed.stem}.json").exists():
+        seed = dataclasses.replace(seed, number=seed.number + 1)
+    return seed, path
+
+
+def tree_questions(count: int, seed: int, cores: int) -> list[tuple[str, Question]]:
+    """Sample (kind, question): half of them, rounded up, on the grid, the others wide; threads from 1 to ``cores``."""
+    rng, sampled = np.random.default_rng([seed, 0]), []
+    for position in range(count):
+        wide = position - (count + 1) // 2
+        kind = "wide" if wide >= 0 else "grid"
+        capacity, batch = (_log_uniform(rng, *ends) for ends in RANGES[kind])
+        rate, threads = float(rng.choice(RATES)), int(rng.integers(1, cores + 1))
+        if 0 <= wide < len(SMALL_BATCHES):
+            batch = SMALL_BATCHES[wide]
+        sampled.append((kind, Question(capacity, batch, rate, threads)))
+    return sampled
+
+
+def loop_questions(count: int, seed: int) -> list[LoopQuestion]:
+    """Sample questions, workloads and threads in turns, each after its control."""
+    rng, sampled = np.random.default_rng([seed, 1]), list[LoopQuestion]()
+    for position in range(count):
+        turn, which = divmod(position, len(WORKLOADS))
+        name, threads = WORKLOADS[which], TORCH_THREADS[turn % len(TORCH_THREADS)]
+        if turn < len(TORCH_THREADS):
+            learner = load(name).learner
+            sampled.append(LoopQuestion(name, threads, learner.batch, learner.update_interval, is_control=True))
+        batch, interval = (_log_uniform(rng, *ends) for ends in (LOOP_BATCHES, UPDATE_INTERVALS))
+        sampled.append(LoopQuestion(name, threads, batch, interval))
+    return sampled
+
+
+def answer_tree(table: Table, kind: str, question: Question) -> dict[str, Any]:
+    """Answer a question with every candidate, or with the reason why there is no answer; plain values."""
+    asked = {"kind": kind, "question": dataclasses.asdict(question)}
+    try:
+        answered, candidates = answer(table, question), weighed(table, question)
+    except RecordError as error:
+        return asked | {"reason": str(error)}
+    order = [time.configuration for time, _ in candidates]
+    shown = ("seconds", "low_seconds", "high_seconds", "basis", "distance")
+    return asked | {
+        "ties": [order.index(tie.configuration) for tie in answered.ties],
+        "regret_95": answered.regret_95,
+        "candidates": [
+            {"configuration": dataclasses.asdict(time.configuration)}
+            | {name: getattr(time, name) for name in shown}
+            | {"probability_best": probability}
+            for time, probability in candidates
+        ],
+    }
+
+
+def answer_loop(records: Sequence[Measurement], platform: Platform | None, question: LoopQuestion) -> dict[str, Any]:
+    """Answer a question with a rate and its interval, or with the reason why there is none; plain values."""
+    asked = dataclasses.asdict(question)
+    if platform is None:
+        return asked | {"reason": UNPROBED}
+    try:
+        workload: Workload = shaped(load(question.workload), question.batch, question.update_interval)
+        rate = predicted(records, platform, workload, question.threads)
+    except (RecordError, WorkloadError, PlatformError, ProblemError) as error:
+        return asked | {"reason": str(error)}
+    return asked | {name: getattr(rate, name) for name in ("hz", "low", "high")} | {"source": _source(rate)}
+
+
+def ask(records: Sequence[Measurement], results: Path, seed: Seed, counts: tuple[int, int]) -> dict[str, Any]:
+    """Answer so many questions about trees and about loops from one machine's evidence; plain values of the file."""
+    table = Table(records)
+    if table.memory_bytes is None:
+        table.memory_bytes = probed_memory_bytes(results, table.machine_key)
+    path = results / table.machine_key / FILE
+    platform = platforms.load(path) if path.is_file() else None
+    cores = int(table.machine.get("cores", 1))
+    return {
+        "commit": seed.commit,
+        "number": seed.number,
+        "seed": seed.value,
+        "seed_from": "commit" if seed.by_hand is None else "hand",
+        "utc": platforms.now(),
+        "command": platforms.command_line(),
+        "machine": table.machine_key,
+        "records_commits": sorted({one.commit for one in records if one.commit}),
+        "predictors": {"trees": present("trees"), "loops": present("loops")},
+        "trees": [answer_tree(table, *one) for one in tree_questions(counts[0], seed.value, cores)],
+        "loops": [answer_loop(records, platform, one) for one in loop_questions(counts[1], seed.value)],
+    }
+
+
+def write(plain: dict[str, Any], path: Path) -> None:
+    """Write a file of answers, a question a line. RecordError if it exists: answers are never edited."""
+    head = {name: value for name, value in plain.items() if name not in ("trees", "loops")}
+    lists = (f'"{name}": [\n' + ",\n".join(map(json.dumps, plain[name])) + "\n]" for name in ("trees", "loops"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open("x") as file:
+            file.write(json.dumps(head)[:-1] + ",\n" + ",\n".join(lists) + "\n}\n")
+    except FileExistsError:
+        raise RecordError(f"{path}: these questions were answered before, and answers are never edited") from None
+
+
+def _source(rate: Any) -> str:
+    return weakest(part.source for part in rate.parts)
+
+
+def _log_uniform(rng: np.random.Generator, low: float, high: float) -> int:
+    return round(math.exp(rng.uniform(math.log(low), math.log(high))))

@@ -1,0 +1,202 @@
+"""How good were answers? Coverage of intervals, regret, and probabilities beside what was measured.
+
+Every share comes as (how many, of how many).
+"""
+
+import importlib
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from ..records import Measurement, read_folder
+from ..stats import count_interval
+from .predictor import Side, present
+from .runs import Candidate, LoopCheck, Run, TreeCheck, counted, read_all
+
+BINS = ((0.0, 0.1), (0.1, 0.5), (0.5, 1.0))  # of the probability to be the best; the last holds its upper end
+Share = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Voided:
+    """A side of a run that does not count, and why."""
+
+    run: Run
+    side: Side
+    reason: str
+    figures: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The figures of the runs that count, pooled, and of each that does not.
+
+    ``trees`` and ``loops`` are {} where nothing counts; ``waiting``: (run, side, questions not measured yet).
+    """
+
+    machine: str
+    predictors: Mapping[Side, str]
+    runs: Mapping[Side, tuple[Run, ...]]
+    trees: Mapping[str, Any]
+    loops: Mapping[str, Any]
+    voided: tuple[Voided, ...]
+    waiting: tuple[tuple[Run, Side, int], ...]
+    refused: tuple[tuple[Run, str], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "machine": self.machine,
+            "predictors": dict(self.predictors),
+            "files": {side: [str(run.path) for run in runs] for side, runs in self.runs.items()},
+            "trees": self.trees or None,
+            "loops": self.loops or None,
+            "voided": [
+                {"file": str(one.run.path), "side": one.side, "reason": one.reason, **one.figures}
+                for one in self.voided
+            ],
+            "not_measured": [
+                {"file": str(run.path), "side": side, "questions": count} for run, side, count in self.waiting
+            ],
+            "without_answer": [{"file": str(run.path), "reason": reason} for run, reason in self.refused],
+        }
+
+
+def headline(runs: Sequence[Run], machine: str, results: Path | None = None) -> Headline:
+    """Pool the runs that count, and take each other one by itself; ``results``: the folder whose sentinels tell of
+    drift."""
+    pooled: dict[Side, list[Run]] = {"trees": [], "loops": []}
+    voided, waiting, refused = [], [], []
+    for side, run in itertools.product(pooled, runs):
+        if not run.plain[side]:
+            continue
+        reason, checks = run.void(side), run.trees if side == "trees" else run.loops
+        left = run.unmeasured(side)
+        if left and not run.plain.get("answered_afterwards_by"):
+            waiting.append((run, side, left))
+        if reason:
+            figures = tree_figures(run.trees) if side == "trees" else loop_figures(run.loops)
+            voided.append(Voided(run, side, reason, figures))
+        elif checks:
+            pooled[side].append(run)
+        if not reason:
+            refused += [(run, str(one["reason"])) for one in run.refused(side)]
+    loops = [check for run in pooled["loops"] for check in run.loops]
+    return Headline(
+        machine=machine,
+        predictors={side: present(side) for side in pooled},
+        runs={side: tuple(kept) for side, kept in pooled.items()},
+        trees=tree_figures([check for run in pooled["trees"] for check in run.trees]),
+        loops=loop_figures(loops) | ({"drift": drift(pooled["loops"], results)} if counted(loops) else {}),
+        voided=tuple(voided),
+        waiting=tuple(waiting),
+        refused=tuple(refused),
+    )
+
+
+def of_machine(results: Path, machine: str) -> Headline:
+    """The headline of all files of a machine."""
+    return headline(read_all(results / machine), machine, results)
+
+
+def tree_figures(checks: Sequence[TreeCheck]) -> dict[str, Any]:
+    """Compute coverage, regret and calibration; {} without questions. Older files have the choice's coverage alone."""
+    if not checks:
+        return {}
+    timed = [one for check in checks for one in check.candidates if one.measured is not None]
+    figures: dict[str, Any] = {
+        "questions": len(checks),
+        "candidates": len(timed),
+        "without_time": sum(len(check.candidates) for check in checks) - len(timed),
+        "inside": _inside(timed),
+        "inside_of_choices": _inside(check.candidates[0] for check in checks),
+        "inside_by_basis": _by(timed, lambda one: one.basis),
+        "inside_by_implementation": _by(timed, lambda one: one.configuration.contestant),
+    }
+    bounded = [(check, bound) for check in checks if (bound := check.regret_95) is not None]
+    if len(bounded) < len(checks):
+        return figures
+    regrets = [check.regret for check in checks]
+    return figures | {
+        "median_regret": median(regrets),
+        "worst_regret": max(regrets),
+        "regret_95_holds": (sum(check.regret <= bound for check, bound in bounded), len(checks)),
+        "best_is_choice": (sum(check.best == 0 for check in checks), len(checks)),
+        "best_is_choice_or_tie": (sum(check.best in (0, *check.ties) for check in checks), len(checks)),
+        "bins": [_bin(checks, *ends) for ends in BINS],
+    }
+
+
+def loop_figures(checks: Sequence[LoopCheck]) -> dict[str, Any]:
+    """Compute error and coverage of the questions that are no controls; {} without any."""
+    asked = counted(checks)
+    if not asked:
+        return {}
+    errors = [abs(check.error) for check in asked]
+    controls = [1 + check.error for check in checks if check.question.is_control]
+    return {
+        "questions": len(asked),
+        "median_error": median(errors),
+        "worst_error": max(errors),
+        "inside": (sum(check.is_inside for check in asked), len(asked)),
+        "unstable": sum(check.is_unstable for check in asked),
+        "controls": len(controls),
+        "control_ratios": controls,
+    }
+
+
+def drift(runs: Sequence[Run], results: Path | None) -> str:
+    """Say by how much the machine changed between the records that answered and the measuring, in a sentence."""
+    try:  # The call site of ``dse.drift.between(records, before_utc, after_utc)``, where that module is there.
+        between = importlib.import_module("dse.drift").between
+    except (ImportError, AttributeError):
+        return UNKNOWN_DRIFT
+    records = _sentinels(results) if results else []
+    factors = [between(records, run.utc, max(one.utc for one in run.records)) for run in runs if run.records]
+    known = [factor for factor in factors if factor is not None]
+    if not known:
+        return UNKNOWN_DRIFT
+    widest = max(known, key=lambda one: float(one.factor))
+    return f"the machine took {widest.value:.2f} times as long as before ({widest.low:.2f} to {widest.high:.2f})"
+
+
+UNKNOWN_DRIFT = "the drift between was not measured"
+
+
+def _sentinels(results: Path) -> list[Measurement]:
+    return [one for one in read_folder(results) if one.primitive == "sentinel"]
+
+
+def _bin(checks: Iterable[TreeCheck], low: float, high: float) -> dict[str, Any]:
+    """Count the candidates of a bin that were best beside what their probabilities expect.
+
+    Of a question's candidates one alone is the best, so in a bin that one is best with the sum of their probabilities;
+    the interval is exact for questions that do not depend on each other.
+    """
+    sums, observed, count = [], 0, 0
+    for check in checks:
+        members = [
+            (at, one.probability_best)
+            for at, one in enumerate(check.candidates)
+            if one.measured is not None and one.probability_best is not None
+        ]
+        inside = {at: p for at, p in members if low <= p < high or (p == high == 1.0)}
+        sums.append(min(1.0, sum(inside.values())))
+        count += len(inside)
+        observed += check.best in inside
+    ends = count_interval(sums)
+    shown = {"from": low, "to": high, "candidates": count, "expected": sum(sums)}
+    return shown | {"observed": observed, "low": ends[0], "high": ends[1]}
+
+
+def _inside(candidates: Iterable[Candidate]) -> Share:
+    timed = [one.is_inside for one in candidates]
+    return sum(timed), len(timed)
+
+
+def _by(candidates: Sequence[Candidate], key: Callable[[Candidate], str]) -> dict[str, Share]:
+    keys = sorted({key(one) for one in candidates})
+    return {name: _inside(one for one in candidates if key(one) == name) for name in keys}
