@@ -44,15 +44,17 @@ class Doubt:
     def of(cls, errors: Iterable[tuple[float, float]], guess: float) -> "Doubt":
         """Estimate it from held-out cells, each (distance from the cells seen, error of the logarithm).
 
-        A few cells may agree by chance, so a ``guess`` counts for as many as ``GUESSES``.
+        A few cells may agree by chance, so a ``guess`` counts for as many as ``GUESSES``; half of it for each factor of
+        e beyond, so that the doubt always grows with the distance.
         """
         squares: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
         for distance, error in errors:
             squares[distance > 0].append((distance**2, error**2))
         near, far = squares[False] or squares[True], squares[True]
         inside = (sum(error for _, error in near) + GUESSES * guess**2) / (len(near) + GUESSES)
-        more = sum(error - inside for _, error in far) / sum(distance for distance, _ in far) if far else 0.0
-        return cls(math.sqrt(inside), math.sqrt(max(0.0, more)))
+        more = max(0.0, sum(error - inside for _, error in far)) / (sum(distance for distance, _ in far) or 1.0)
+        beyond = (len(far) * more + GUESSES * (guess / 2) ** 2) / (len(far) + GUESSES)
+        return cls(math.sqrt(inside), math.sqrt(beyond))
 
     def sigma(self, distance: float = 0.0) -> float:
         """Return the standard deviation at a distance, as ``outside`` measures it."""
