@@ -17,6 +17,7 @@ The cost model of a tree
     ``family_and_points``   records of one operation, as the ``Family`` and the ``Point`` of each cell to fit
     ``fit``                 nonnegative costs of what a call touches: a ``CostModel``, which has ``predict``
     ``cross_validate``      every cell predicted without its (N, K): a ``HeldOut`` with its error
+    ``error_factor``        how far off its time at (N, B) may be, the farther from the cells the more
     ``best_fanout``         the K of the least expected time at (N, B), under the model's doubt: a ``FanoutChoice``
     ``FanoutModel``         the same for many questions of the same cells
     ``fanout_regrets``      what answering that K costs at each (N, B) left out: a ``FanoutRegret``
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from .solver.infeasible import Infeasible
     from .solver.problem import Flow, Hop, Option, Problem, ProblemError
     from .solver.search import Found, solve
-    from .times.fanout_choice import FanoutChoice, FanoutModel, FanoutRegret, best_fanout, fanout_regrets
+    from .times.fanout_choice import FanoutChoice, FanoutModel, FanoutRegret, best_fanout, error_factor, fanout_regrets
     from .times.tree_cost_model import CostModel, Family, HeldOut, Point, cross_validate, fit
     from .times.tree_times import family_and_points
     from .tuning.core_question import CoreSplit, platform_split, split_cores
@@ -60,7 +61,7 @@ _HOMES = {
     "solver.infeasible": "Infeasible",
     "solver.problem": "Flow Hop Option Problem ProblemError",
     "solver.search": "Found solve",
-    "times.fanout_choice": "FanoutChoice FanoutModel FanoutRegret best_fanout fanout_regrets",
+    "times.fanout_choice": "FanoutChoice FanoutModel FanoutRegret best_fanout error_factor fanout_regrets",
     "times.tree_cost_model": "CostModel Family HeldOut Point cross_validate fit",
     "times.tree_times": "family_and_points",
     "tuning.core_question": "CoreSplit platform_split split_cores",
@@ -95,6 +96,7 @@ __all__ = [
     "Shortage",
     "best_fanout",
     "cross_validate",
+    "error_factor",
     "explain_mapping",
     "family_and_points",
     "fanout_regrets",

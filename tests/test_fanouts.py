@@ -143,7 +143,10 @@ def test_ten_times_the_largest_n_is_within_the_factor_that_is_told():
             within.append(off <= math.log(told.factor(distance)))
     assert np.mean(within) > 0.75  # memory begins beyond the cells, and none of them tells
     assert 1 < told.factor() < told.factor(1.0) < told.factor(2.0) < told.factor(1e9) < math.inf
-    assert doubt(DRAW, seen[:2]) is None
+    factors = [dse.error_factor(DRAW, seen, 10**6 * beyond, 32) for beyond in (1, 10, 100)]
+    assert factors[:2] == [told.factor(), pytest.approx(told.factor(math.log(10)))]
+    assert factors == sorted(factors)
+    assert doubt(DRAW, seen[:2]) is dse.error_factor(DRAW, seen[:2], 10**6, 32) is None
 
 
 def test_doubt_is_what_held_out_cells_show_and_a_few_show_little():
@@ -205,11 +208,12 @@ def record(contestant, op, shape, seconds, machine, **more):
     )
 
 
-@pytest.fixture
-def results(tmp_path):
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
     """Two machines' sweeps over K, one of them compiled for another processor, one with few cells beside."""
+    folder = tmp_path_factory.mktemp("results")
     for machine, facts in (("aa", {}), ("bb", {"compiled_for": "haswell"})):
-        with Writer(tmp_path / machine / fanouts.FANOUTS_FILE) as writer:
+        with Writer(folder / machine / fanouts.FANOUTS_FILE) as writer:
             for op in ("draw", "update"):
                 for point in measured(SHAPES):
                     shape = (point.capacity, point.fanout, point.batch)
@@ -218,7 +222,7 @@ def results(tmp_path):
                         again = record("numba", op, shape, 1.05 * point.seconds, machine, primitive="sum_tree_again")
                         writer.append(again)
                         writer.append(record("flat", op, shape, point.seconds, machine))
-    return tmp_path
+    return folder
 
 
 def test_every_family_has_a_row_for_all_that_is_left_out(results):

@@ -58,7 +58,7 @@ def test_times_of_another_law_are_met_but_for_what_the_model_lacks(family):
     assert [r.best for r in single] == [r.best for r in double]
     assert len(single) == 4 * 3
     for regret in single + double:
-        assert regret.predicted_regret < 0.1
+        assert regret.predicted_regret < 0.15
         assert regret.sixteen_regret >= 0
         assert regret.printed_regret >= 0
 

@@ -85,18 +85,15 @@ def leave_out(*parts: Part) -> Iterator[tuple[Axis, float, list[Part], list[list
             ]
             if all(len(points) >= LEAST_POINTS for _, points in seen):
                 distances = (
-                    outside(points, point.capacity, point.batch)
+                    outside(points, *shape)
                     for (_, points), out in zip(seen, left, strict=True)
-                    for point in out
+                    for shape in {(point.capacity, point.batch) for point in out}
                 )
                 yield axis, max(distances, default=0.0), seen, left
 
 
 def doubt(family: Family, points: Sequence[Point]) -> Doubt | None:
-    """Tell how far off the model's times are by leaving out capacities and batches, the largest too; None if too few.
-
-    A prediction at (N, B) is within ``doubt(...).factor(outside(points, N, B))`` of what would be measured.
-    """
+    """Tell how far off the model's times are, by leaving out capacities and batches; None if they are too few."""
     errors = [
         (distance, HeldOut(point, model.predict(point.capacity, point.fanout, point.batch)).log_error)
         for _, distance, [part], [left] in leave_out((family, points))
@@ -104,6 +101,15 @@ def doubt(family: Family, points: Sequence[Point]) -> Doubt | None:
         for point in left
     ]
     return Doubt.of(errors, TIME_SIGMA) if errors else None
+
+
+def error_factor(family: Family, points: Sequence[Point], capacity: int, batch: int) -> float | None:
+    """Return the factor within which 95 % of the times that ``fit`` predicts at (N, B) should lie; None if too few.
+
+    It is 1 for a perfect model, and grows with the distance of (N, B) from the cells.
+    """
+    known = doubt(family, points)
+    return known.factor(outside(points, capacity, batch)) if known else None
 
 
 @dataclass(frozen=True)
@@ -130,8 +136,8 @@ class FanoutChoice:
 class FanoutModel:
     """The cost models of a step's parts, fitted once, with how far off the ratios are that they predict.
 
-    The times of the parts (a draw and an update, whose points may be scaled by the updates a sample) add up. Parts of
-    fewer than three cells, and no parts, are no evidence: the prior answers.
+    The times of the parts add up: a draw and an update, the seconds of whose points are multiplied by the updates a
+    sample (without any, leave the update out). Parts of fewer than three cells, and no parts, are no evidence.
     """
 
     def __init__(self, *parts: Part) -> None:
