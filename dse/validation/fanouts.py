@@ -2,8 +2,8 @@
 
 A family is an implementation with its options, leaves and machine. Its sweep over K, N and B is one run, for only
 within a run do small differences of K mean anything; a step is one draw and one update. Whoever chooses K has not seen
-the N, or the B, or the family that it is judged on: of a family unseen nothing is known, so K is 16 (what other
-families' cells say of it was tried, and cost more than 16 does).
+the N, or the B, or the family that it is judged on. Of a family unseen nothing is known, so K is 16: what other
+families' cells say of it helps in most, but not in each.
 
 Letters: N capacity, K fanout, B batch.
 """
