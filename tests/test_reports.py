@@ -293,6 +293,7 @@ def test_a_section_without_its_records_is_left_out(tmp_path):
     text = page.page(Material(found, tidy.about(found), tmp_path))
     left_out = re.findall(r"<h2>([^<]*)</h2>\n<p>Left out", text)
     assert left_out == [
+        "The choice of K",
         "On an FPGA (modeled)",
         "Training primitives",
         "Which mapping",
