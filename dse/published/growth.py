@@ -40,7 +40,9 @@ class Series:
     @classmethod
     def of(cls, points: Sequence[tuple[int, float, float]]) -> "Series":
         """Build a series of (N, seconds, sigma); the misfit that caches cause comes on top."""
-        capacities, seconds, sigmas = (np.array(values, dtype=np.float64) for values in zip(*sorted(points)))
+        capacities, seconds, sigmas = (
+            np.array(values, dtype=np.float64) for values in zip(*sorted(points), strict=True)
+        )
         return cls(capacities, seconds, np.hypot(sigmas, MISFIT))
 
 
@@ -91,7 +93,7 @@ def _growths(seconds: Sequence[Reals], series: Sequence[Series]) -> tuple[Reals,
 
 
 def _fit(times: Reals, series: Series) -> tuple[Reals, Reals]:
-    """Fit (sum of squares ``[m, powers]``, share that grows at the largest N with p = 1 ``[m]``) to times ``[m, n]``."""
+    """Fit times ``[m, n]``: (sums of squares ``[m, powers]``, share that grows at the largest N if p is 1 ``[m]``)."""
     weights = 1 / (times * series.sigmas)  # of an absolute error
     grown = (series.capacities / series.capacities[-1])[None, :] ** POWERS[:, None]
     ones, target = weights, 1 / series.sigmas

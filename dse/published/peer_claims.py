@@ -1,4 +1,4 @@
-"""Judge the claims of [Zhang2021] about other libraries (Figs. 8 and 11) by runs that timed them and our trees in turns.
+"""Judge the claims of [Zhang2021] about other libraries (Figs. 8 and 11) by runs that timed them and ours in turns.
 
 The paper's figure is the latency of insertion + sampling at B = 128; here it is that of a sample and an update. It
 compared a C++ tree; ours beside the libraries are the compiled numba tree and, where the language should be the same,
@@ -91,11 +91,11 @@ def _times_as_fast(run: Sequence[Measurement], noise: Noise, claimed: int, name:
     return Claim(
         text,
         mean.verdict,
-        f"our tree, numba over {name}: {_said(ratios)}, interval {math.exp(mean.low):.3g}x to {math.exp(mean.high):.3g}x; "
-        f"{unstable} of {4 * len(ratios)} times are unstable. {beside(run, theirs)}",
+        f"our tree, numba over {name}: {_said(ratios)}, interval {math.exp(mean.low):.3g}x to "
+        f"{math.exp(mean.high):.3g}x; {unstable} of {4 * len(ratios)} times are unstable. {beside(run, theirs)}",
         rule,
-        f"a mean ratio within the range is refuted in at most {LEVEL:.0%} of cases; one of {claimed * ABOUT**2:.3g}x is "
-        f"missed in {mean.missed:.0%} ({noise})",
+        f"a mean ratio within the range is refuted in at most {LEVEL:.0%} of cases; one of "
+        f"{claimed * ABOUT**2:.3g}x is missed in {mean.missed:.0%} ({noise})",
     )
 
 
@@ -134,8 +134,8 @@ def _rllib_grows_linearly(run: Sequence[Measurement], noise: Noise) -> Claim:
         fanout_curves.verdict(1 if grown.is_linear else -int(grown.is_sublinear)),
         f"{grown}, {grown.share:.0%} of the time at the largest N grows: {times}{beside}",
         rule,
-        f"simulated at this noise ({noise}): linear growth is refuted in {linear:.1%} of runs, growth like log N is not "
-        f"in {slower:.1%}",
+        f"simulated at this noise ({noise}): linear growth is refuted in {linear:.1%} of runs, growth like log N is "
+        f"not in {slower:.1%}",
     )
 
 
@@ -223,8 +223,8 @@ def _gains_a_step(records: Sequence[Measurement]) -> Claim:
     return Claim(
         text,
         "not testable here",
-        f"RLlib's own loop, a C++ tree in it, was not run. In our loop its tree takes {said}: no tree can gain more than "
-        f"{bound:.2f}x there, {'less than' if bound < most else 'not less than'} the {most:g}x of the figure",
+        f"RLlib's own loop, a C++ tree in it, was not run. In our loop its tree takes {said}: no tree can gain more "
+        f"than {bound:.2f}x there, {'less than' if bound < most else 'not less than'} the {most:g}x of the figure",
         rule,
         "none: the rule decides nothing",
     )

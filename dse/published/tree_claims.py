@@ -204,13 +204,16 @@ def _alignment_is_worth_one_percent(trees: Sequence[Measurement], noise: Noise) 
         evidence = f"no stable misaligned twins beside A/A pairs; {how_to_measure('sweep --preset quick')}"
         return Claim(text, "not testable here", evidence, rule, "none: the noise it would be computed at lacks")
     mean = two_sided(gains, [noise.sigma] * len(gains), noise, math.log1p(least), math.log1p(most))
+    middle, low, high, worst, best = (
+        math.expm1(log) for log in (mean.mean, mean.low, mean.high, min(gains), max(gains))
+    )
     return Claim(
         text,
         mean.verdict,
-        f"misaligned takes {math.expm1(mean.mean):.1%} longer in the mean of {len(gains)} cells ({math.expm1(mean.low):.1%}"
-        f" to {math.expm1(mean.high):.1%}), single ones from {math.expm1(min(gains)):.0%} to {math.expm1(max(gains)):.0%}",
+        f"misaligned takes {middle:.1%} longer in the mean of {len(gains)} cells ({low:.1%} to {high:.1%}), single "
+        f"ones from {worst:.0%} to {best:.0%}",
         rule,
-        f"a gain within the range is refuted in at most {LEVEL:.0%} of cases, one of 3 % is missed in {mean.missed:.0%} "
+        f"a gain within the range is refuted in at most {LEVEL:.0%} of cases, one of 3 % missed in {mean.missed:.0%} "
         f"({noise})",
     )
 
@@ -219,8 +222,8 @@ def _latency_is_sublinear(trees: Sequence[Measurement], noise: Noise) -> Claim:
     text = "Latency grows less than linearly with the capacity (VI-C)."
     rule = (
         "times of all B are fitted by t = a + b N^p with one p an operation: confirmed if p is below 1 with 95 % "
-        "confidence, or less than half of the time at the largest N grows, for both samples and updates; refuted if for "
-        f"one p = 1 fits and p <= {growth.HALF:g} does not"
+        "confidence, or less than half of the time at the largest N grows, for both samples and updates; refuted if "
+        f"for one p = 1 fits and p <= {growth.HALF:g} does not"
     )
     ours = {op: _series(trees, TREE, op, noise) for op in ("draw", "update")}
     if not all(ours.values()):
