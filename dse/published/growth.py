@@ -128,8 +128,7 @@ def mistaken(series: Sequence[Series]) -> tuple[float, float]:
 
 def _made(series: Series, slower: bool) -> Reals:
     """Make the seconds ``[n]`` of growth that is linear, or slower: like log(N)."""
-    if slower:
-        return 1 + np.log(series.capacities / series.capacities[0]) / math.log(
-            series.capacities[-1] / series.capacities[0]
-        )
-    return 1 + GROWING * series.capacities / series.capacities[-1]
+    of_least: Reals = series.capacities / series.capacities[0]
+    grown = np.log(of_least) / math.log(of_least[-1]) if slower else GROWING * of_least / of_least[-1]
+    result: Reals = 1 + grown
+    return result
