@@ -301,6 +301,7 @@ def test_a_section_without_its_records_is_left_out(tmp_path):
         "Which mapping",
         "Published mappings (modeled)",
         "Predicted loops held against measured ones",
+        "Claims of [Hou2023]",
         "Recommendations held against measurement",
     ]
 

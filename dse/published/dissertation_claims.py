@@ -27,7 +27,7 @@ LEARNERS = (2, 4, 8, 16, 32)
 NOTHING_TAKEN = FlatThenLinear(0.0, 0.0)
 EXAMPLE = Terms(2, 1.0, FlatThenLinear(0.0, 2.0), 0.0, NOTHING_TAKEN, 0.1, NOTHING_TAKEN, shared_link=False)
 """Replay 1 s, passes 2 s a record, and a transfer of weights 0.1 s."""
-SEVERAL_GPUS = "a GPU for each learner; python -m dse learners only models them"
+SEVERAL_GPUS = "a GPU for each learner, which is only modeled (dse/tuning/multi_learner.py)"
 
 
 def verdicts(records: Sequence[Measurement], quoted: Quoted = NOTHING) -> list[Claim]:
@@ -82,13 +82,11 @@ def _linear_in_batch(text: str, points: Sequence[Sequence[Point]], noise: Noise,
     return Claim(
         text,
         fanout_curves.verdict(1 if grown.is_linear else -int(grown.is_sublinear)),
-        f"on a CPU, {len(series)} series from B = {batches[0]:,} to {batches[-1]:,}: {grown}, {grown.share:.0%} of "
-        "the time "
-        "at the largest B grows",
+        f"on a CPU, {len(series)} series from B = {batches[0]:,} to {batches[-1]:,}: {grown}, {grown.share:.0%} of the "
+        "time at the largest B grows",
         RULE,
         f"simulated at this noise ({noise}): linear growth is refuted in {linear:.1%} of runs, growth like log B is "
-        "not in "
-        f"{slower:.1%}",
+        f"not in {slower:.1%}",
     )
 
 
@@ -117,8 +115,7 @@ def _factor_of_data_parallel() -> Claim:
         f"arithmetic: with replay 1 s, passes of 4 s and transfers of 0.1 s, Eqs. 5.1 and 5.2 give {exact:.3f} for two "
         f"learners, Eq. 5.3 gives {printed:.3f}: it leaves out the replay of the one learner that it is held against",
         "refuted if one case has another value by Eqs. 5.1 and 5.2 and the text's own speed-up over learners, "
-        "confirmed "
-        "otherwise",
+        "confirmed otherwise",
         EXACT,
     )
 

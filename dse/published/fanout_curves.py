@@ -137,6 +137,6 @@ def chances(test: Test, truth: Reals, missing: NDArray[np.bool_], noise: Noise) 
 
 
 def verdict(code: int) -> Verdict:
-    """Name a verdict."""
+    """Name the verdict of a code."""
     names: dict[int, Verdict] = {1: "confirmed", -1: "refuted", 0: "not testable here"}
     return names[code]

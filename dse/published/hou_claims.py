@@ -67,8 +67,7 @@ def _time_saved(quoted: Quoted) -> Claim:
         f"Training time is reduced by {printed:g} % on average against the best of three frameworks (4.2.1, Table 1).",
         verdict_of(abs(mean - printed) <= PERCENT),
         f"arithmetic on its own Table 1, nothing was run: in percent, {said}; mean of all {len(saved)} {mean:.1f}, "
-        "though "
-        f"the table says five environments. By total time it would be {in_all:.0f} %",
+        f"though the table says five environments. By total time it would be {in_all:.0f} %",
         f"confirmed if the mean of the savings that Table 1's times have is within {PERCENT:g} of the number, refuted "
         "otherwise",
         within(PERCENT / printed),
@@ -143,8 +142,7 @@ def _not_run(quoted: Quoted) -> list[Claim]:
     return [
         not_run(
             f"Shared memory transfers at {queue['shared_memory_hz']:g} Hz and costs the updating process no time, "
-            "where a "
-            f"queue takes about {queue['wasted_percent']:g} % (3.3.2).",
+            f"where a queue takes about {queue['wasted_percent']:g} % (3.3.2).",
             "experience stays in one process here",
             TRANSPORTS,
         ),

@@ -117,8 +117,7 @@ def _data_parallel(quoted: Quoted) -> Claim:
         f"computed: BS is the batch size B (B/{pipelines} in [Zhang2022]), not S, and DP x PI = B. By the "
         f"paper's own formula, within two SLRs, the best number depends on network and batch: {'; '.join(compared)}",
         f"confirmed if so many pipelines take at most {TOLERANCE:.0%} longer than the best number in every case, "
-        "refuted if "
-        "not in one",
+        "refuted if not in one",
         MODEL,
     )
 
@@ -192,8 +191,7 @@ def _ddpg_memory(quoted: Quoted) -> Claim:
         f"Actor and target networks, which are not modeled, have as many parameters each: four times that are "
         f"{4 * critic:.1f}. What else is stored is not printed; blocks that are not full count in whole",
         f"confirmed if the buffers of Hopper's critic are within {TOLERANCE:.0%} of the number, refuted if they are "
-        "larger; "
-        "smaller ones leave room for what else is stored, which is not printed",
+        "larger; smaller ones leave room for what else is stored, which is not printed",
         within(TOLERANCE),
     )
 
@@ -244,8 +242,7 @@ def _cartpole_throughput(quoted: Quoted) -> Claim:
         f"{own.design.pipelines} with {max(own.design.stage_cycles)} cycles a stage takes {own.needed.dsp:,} and is "
         f"{faster:.0f} times as fast",
         "consistent if a design with the printed DP, balanced for the cycles a stage that this rate implies, comes "
-        "within "
-        f"{TOLERANCE:.0%} of it, refuted if not: the units were chosen by the rate itself",
+        f"within {TOLERANCE:.0%} of it, refuted if not: the units were chosen by the rate itself",
         f"of {RATES} rates within a factor of {ELSEWHERE:g}, {passing:.0%} would have passed",
     )
 

@@ -125,8 +125,7 @@ def _fixed_point() -> Claim:
         f"confirmed if samples pass with every skew by both widths that Table VI may mean, {bits} and {second} bits, "
         "refuted if by neither; where the two disagree it hangs on a width that is not printed",
         f"chi-square refutes leaves that are exact in {fixed_point.LEVEL:.1%} of cases a skew; how many samples it "
-        "takes to "
-        "miss no difference in half of the cases stands beside",
+        "takes to miss no difference in half of the cases stands beside",
     )
 
 
@@ -172,8 +171,7 @@ def _sampling_span(quoted: Quoted) -> Claim:
         f"with whatever S at B = {first:,}; the clock cancels. The formula would need S >= {sooner} at B = {first:,}, "
         f"but S is said to grow with B up to B = {fig['linear_above']:,.0f}. None of this has a host's transfers",
         "confirmed if by the formula, or by the law with any S at the smallest batch, the FPGA's time grows so many "
-        "times, "
-        "refuted if by none",
+        "times, refuted if by none",
         LAW,
     )
 

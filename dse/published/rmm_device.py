@@ -58,9 +58,8 @@ def _memory(quoted: Quoted) -> Claim:
         f"is {step:.2f} MiB. A second reading has leaves alone, two of {row_bits // 2} bits in a row of UltraRAM: "
         f"{urams} of them, {by_rows:.2f} MiB. Both read MB as MiB. 32 bits a node would be "
         f"{sum(_tree(1).sizes) * 32 / MIB:.2f} MiB",
-        f"consistent if some width of a leaf from 1 to {MOST_LEAF_BITS - 1} bits, or leaves alone in UltraRAM, come "
-        "to the "
-        "number as printed, refuted if none do: the width was chosen",
+        f"consistent if some width of a leaf from 1 to {MOST_LEAF_BITS - 1} bits, or leaves alone in UltraRAM, come to "
+        "the number as printed, refuted if none do: the width was chosen",
         f"of the {len(PRINTABLE)} numbers from {PRINTABLE[0] / 10:.1f} to {PRINTABLE[-1] / 10:.1f} MB, "
         f"{passing / len(PRINTABLE):.0%} would have passed",
     )
@@ -76,11 +75,10 @@ def _dsps(quoted: Quoted) -> Claim:
         consistent_if(each == 2 * levels),
         f"computed: {each:g} a pipeline; one for each stage of a sampler and of an updater are 2 x {levels} = "
         f"{2 * levels} where every pipeline has all {levels} levels of K = 2. The text shares the first "
-        f"{levels - own}, which would leave 2 x {own} x {banks:g} = {2 * own * banks:,.0f}. Ours adds in "
-        f"LUTs: {resources(_tree(PUBLISHED.leaf_bits)).dsp} DSP",
+        f"{levels - own}, which would leave 2 x {own} x {banks:g} = {2 * own * banks:,.0f}. Ours adds in LUTs: "
+        f"{resources(_tree(PUBLISHED.leaf_bits)).dsp} DSP",
         "consistent if one DSP a stage of a sampler and an updater with all levels comes to the number, refuted if "
-        "not: "
-        "that a stage takes one, and that none is shared, was chosen",
+        "not: that a stage takes one, and that none is shared, was chosen",
         f"of whole DSPs a pipeline from 1 to {ELSEWHERE * each:g}, one would have passed: {1 / (ELSEWHERE * each):.1%}",
     )
 
@@ -98,8 +96,8 @@ def _most_banks(quoted: Quoted) -> Claim:
         bounds.append(bound)
         shares = ", ".join(f"{taken[kind] / have[kind]:.0%} of its {KINDS[kind]}" for kind in ("dsp", "lut"))
         by_shell.append(
-            f"{shell.replace('_', ' ')}: {most['dsp']} pipelines by DSP, {most['lut']} by LUT, so S = {bound}; "
-            f"Table VI's is {shares}"
+            f"{shell.replace('_', ' ')}: {most['dsp']} pipelines by DSP, {most['lut']} by LUT, so S = {bound}; Table "
+            f"VI's is {shares}"
         )
     other = quoted["alveo_u200.shell_201830.slr0.dsp"]
     return Claim(
@@ -107,9 +105,7 @@ def _most_banks(quoted: Quoted) -> Claim:
         consistent_if(banks in bounds),
         f"computed, as powers of two: the authors' build files put the RMM into {slr.upper()}, where the shell sits. "
         f"{'. '.join(by_shell)}. SLR0 has {other:,.0f} DSP: nothing but its place bounds it there",
-        f"consistent if one of the {len(SHELLS)} quoted shells bounds S so, refuted if none does: which one was used "
-        "is not "
-        "printed",
+        f"consistent if one of the {len(SHELLS)} quoted shells bounds S so, refuted if none does: the shell was chosen",
         f"of the {MOST_BANKS.bit_length()} powers of two up to {MOST_BANKS}, {len(set(bounds))} would have passed",
     )
 
@@ -131,8 +127,8 @@ def _percentages(quoted: Quoted) -> Claim:
         text,
         verdict_of(not wrong),
         f"computed against the whole device, SRAM against Table IV's {whole['sram_mb']:g} MB: {close} of "
-        f"{close + len(wrong)} agree within rounding up or down{off}. They say little of a "
-        "module that must stay in one SLR of three",
+        f"{close + len(wrong)} agree within rounding up or down{off}. They say little of a module that must stay in "
+        "one SLR of three",
         f"confirmed if every printed percentage is within {A_PERCENT:g} of the share, as rounding is, refuted if one "
         "is not",
         EXACT,
@@ -178,6 +174,5 @@ def _clock(quoted: Quoted) -> Claim:
         f"consistent if at the clock of the build notes the device's units make the peak within {CLOCK_TOLERANCE:.0%}, "
         "refuted otherwise: how many DSP a multiply-accumulate takes was chosen",
         f"a peak within a factor of {ELSEWHERE:g} would have passed with some whole number of DSP up to "
-        f"{MAC_DSPS[-1]} in "
-        f"{passing:.0%} of cases",
+        f"{MAC_DSPS[-1]} in {passing:.0%} of cases",
     )

@@ -54,8 +54,7 @@ def _threads_share_a_core(records: Sequence[Measurement]) -> Claim:
         "release the interpreter's lock, code in Python cannot",
         rule,
         f"where no thread helps one is refuted in at most {LEVEL:.0%} of cases; one implementation that takes "
-        f"{MISSED:g} "
-        f"of the time is missed in {power:.0%} ({noise})",
+        f"{MISSED:g} of the time is missed in {power:.0%} ({noise})",
     )
 
 
