@@ -317,3 +317,30 @@ def test_every_claim_of_nothing_says_how_to_measure_it():
     assert {claim.verdict for claim in claims[:BYTES]} == {"not testable here"}
     assert all("measure with: python -m benchmarks sweep" in claim.evidence for claim in claims[:BYTES])
     assert fanout_curves.curves([], "draw", {}) is None
+
+
+def test_every_series_must_show_what_is_claimed():
+    """At one N the times fall, at the others they stay."""
+    fall, flat = over_fanouts("update", FALLING), over_fanouts("update", FLAT)
+    mixed = [one for one in fall if one.capacity == 10_000] + [one for one in flat if one.capacity != 10_000]
+    assert judged(mixed)[INSERTION].verdict == "not testable here"
+
+
+def test_a_valley_is_below_both_ends():
+    """A curve that falls and then stays has none: its last K is as fast as those inside."""
+    assert judged(over_fanouts("draw", curve(9, 6, 4, 4, 4, 4, 4)))[SAMPLING].verdict == "not testable here"
+
+
+def test_mistakes_are_judged_by_the_interval_of_p():
+    """Three times that a p of 0.9 fits best, and 1 fits too: neither linear nor slower is shown."""
+    law = [(n, 1e-6 + 1e-9 * n**0.9, 0.2) for n in (1_000, 30_000, 1_000_000)]
+    grown = growth_of([Series.of(law)])
+    assert grown.power < 1 <= grown.high
+    assert not grown.is_sublinear
+
+
+def test_growth_that_is_undecided_for_one_operation_confirms_nothing():
+    few = [one for one in over_capacities("update", lambda n: 1e-8 * n**0.9, batches=(256,)) if one.capacity != 10_000]
+    wide = [dataclasses.replace(one, low_seconds=one.seconds / 3, high_seconds=one.seconds * 3) for one in few]
+    claim = judged(over_capacities("draw", logarithmic), wide, noise=1.1)[SUBLINEAR]
+    assert claim.verdict == "not testable here", claim.evidence

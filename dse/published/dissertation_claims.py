@@ -19,7 +19,7 @@ from .quoted import NOTHING, Quoted
 
 PAPER, ORDER = "[Zhang2022]", 1
 RULE = (
-    "times are fitted by t = a + b B^p with one p: confirmed if p = 1 fits, p <= 0.5 does not and at least half of the "
+    "times are fitted by t = a + b B^p with one p: confirmed if p = 1 fits, p <= 0.8 does not and at least half of the "
     "time at the largest B grows; refuted if p is below 1 with 95 % confidence, or less than half grows"
 )
 HORIZONS = (1, 5, 10, 25)

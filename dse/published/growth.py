@@ -18,8 +18,10 @@ Reals = NDArray[np.float64]
 
 POWERS = np.arange(1, 76) / 50  # p, from near log(N) to N^1.5
 LINEAR = 1.0
+NEARLY = 0.8
+"""Where p = 1 fits, growth counts as linear if no p up to this does."""
 HALF = 0.5
-"""The least p that may count as linear, and the least share of the time at the largest N that must grow."""
+"""The least share of the time at the largest N that must grow."""
 MISFIT = 0.05
 """Relative error of a time by which caches, that no power of N knows, bend it."""
 LEAST_CAPACITIES = 3
@@ -62,8 +64,8 @@ class Growth:
 
     @property
     def is_linear(self) -> bool:
-        """True where p = 1 fits, nothing near log(N) does, and most of the time grows."""
-        return self.low > HALF and self.high >= LINEAR and self.share >= HALF
+        """True where p = 1 fits, no p up to ``NEARLY`` does, and most of the time grows."""
+        return self.low > NEARLY and self.high >= LINEAR and self.share >= HALF
 
     def __str__(self) -> str:
         return f"p = {self.power:.2f} ({self.low:.2f} to {self.high:.2f})"

@@ -116,8 +116,8 @@ def _rllib_grows_linearly(run: Sequence[Measurement], noise: Noise) -> Claim:
     text = f"RLlib's latency grows linearly with the capacity ({FIGURE})."
     rule = (
         "samples and updates are fitted by t = a + b N^p with one p: confirmed if p = 1 fits, p <= "
-        f"{growth.HALF:g} does not and at least half of the time at the largest N grows; refuted if p is below 1 with "
-        "95 % confidence, or less than half grows"
+        f"{growth.NEARLY:g} does not and at least half of the time at the largest N grows; refuted if p is below 1 "
+        "with 95 % confidence, or less than half grows"
     )
     series = _series(run, "rllib", noise)
     if len(series) < len(OPS):

@@ -223,7 +223,7 @@ def _latency_is_sublinear(trees: Sequence[Measurement], noise: Noise) -> Claim:
     rule = (
         "times of all B are fitted by t = a + b N^p with one p an operation: confirmed if p is below 1 with 95 % "
         "confidence, or less than half of the time at the largest N grows, for both samples and updates; refuted if "
-        f"for one p = 1 fits and p <= {growth.HALF:g} does not"
+        f"for one p = 1 fits and p <= {growth.NEARLY:g} does not"
     )
     ours = {op: _series(trees, TREE, op, noise) for op in ("draw", "update")}
     if not all(ours.values()):
