@@ -234,6 +234,20 @@ def test_quick_covers_what_is_asked_most():
             assert 1 in {batch for _, batch in axes}
 
 
+def test_quick_measures_the_tree_of_the_paper_and_stays_small():
+    cells = [
+        case for group in groups(case for block in PRESETS["quick"].blocks for case in block.cases()) for case in group
+    ]
+    assert len(cells) <= 650
+    paper = [case for case in cells if case.options == {"layout": "plain", "propagate": "delta"} and case.batch == 256]
+    ours = [case for case in cells if case.contestant == "numba" and not case.options and case.batch == 256]
+    for op in ("draw", "update"):
+        for capacity in (10_000, 1_000_000):
+            for measured in (paper, ours):
+                here = {case.fanout for case in measured if (case.op, case.capacity) == (op, capacity)}
+                assert {2, 4, 8, 16, 32, 64, 128} <= here
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_hold_each_cell_once_and_in_groups_of_one_question(preset):
     cells = groups(case for block in PRESETS[preset].blocks for case in block.cases())

@@ -28,9 +28,11 @@ def judged(found):
 
 def test_verdicts(judged):
     verdicts = [claim.verdict for claim in judged]
-    refuted = {SAMPLING, UPDATING, EVEN, FIXED, PERCENT, ON_CHIP, SPAN, LINK}
+    refuted = {SAMPLING, UPDATING, EVEN, PERCENT, ON_CHIP, SPAN, LINK}
     assert {place for place, verdict in enumerate(verdicts) if verdict == "refuted"} == refuted
-    assert {place for place, verdict in enumerate(verdicts) if verdict == "not testable here"} == {GAIN}
+    assert {place for place, verdict in enumerate(verdicts) if verdict == "not testable here"} == {FIXED, GAIN}
+    chosen = {MEMORY, DSPS, BOUND, CLOCK}
+    assert {place for place, verdict in enumerate(verdicts) if verdict == "consistent"} == chosen
     assert len(verdicts) == LINK + 1
 
 
@@ -50,7 +52,14 @@ def test_verdicts(judged):
         (GAIN, ("7.2 times", "no contradiction")),
         (LINK, ("7.4 GB/s to the device and 12.1 from it", "13.6 us for 64 bytes")),
         (EVEN, ("10.47", "32.00")),
-        (FIXED, ("at 17 bits it fails with rank^-1.0", "917,505 with rank^-1.0, 14 % of the probability")),
+        (
+            FIXED,
+            (
+                "width of a leaf is not printed",
+                "at 17 bits it fails with rank^-1.0",
+                "917,505 with rank^-1.0, 14 % of the probability",
+            ),
+        ),
     ],
 )
 def test_evidence_has_the_known_answers(judged, place, parts):
@@ -91,6 +100,37 @@ def test_the_printed_formula_and_the_law_at_a_small_batch():
 def test_another_number_printed_turns_the_verdict(found, place, verdict, numbers):
     claim = rmm_claims.verdicts([], but(found, **numbers))[place]
     assert claim.verdict == verdict, claim.evidence
+
+
+@pytest.mark.parametrize(
+    ("place", "chance"),
+    [
+        (MEMORY, "of the 90 numbers from 1.0 to 9.9 MB, 40% would have passed"),
+        (DSPS, "of whole DSPs a pipeline from 1 to 80, one would have passed"),
+        (BOUND, "of the 7 powers of two up to 64, 2 would have passed"),
+        (CLOCK, "in 17% of cases"),
+    ],
+)
+def test_where_a_parameter_was_chosen_the_chance_of_any_other_number_stands_beside(judged, place, chance):
+    assert chance in judged[place].power
+    assert judged[place].rule.startswith("consistent if")
+
+
+def test_numbers_that_pass_by_a_chosen_width_are_as_many_as_said(found):
+    """Two in five numbers of MB pass: the power of the claim, counted by judging each of them."""
+    passed = [
+        rmm_device.verdicts(but(found, seed3__table_vi__rmm__sram_mb=tenth / 10))[0].verdict == "consistent"
+        for tenth in rmm_device.PRINTABLE
+    ]
+    assert sum(passed) / len(passed) == 0.4
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "verdict"),
+    [(True, True, "confirmed"), (False, False, "refuted"), (True, False, "not testable here")],
+)
+def test_what_hangs_on_a_width_that_is_not_printed_is_not_testable(first, second, verdict):
+    assert rmm_claims._of_readings(first, second) == verdict
 
 
 def test_a_claim_quotes_what_was_printed(found):

@@ -14,7 +14,6 @@ from dse import __main__ as cli
 from dse import platforms, stats
 from dse.cli import tree_text
 from dse.drift import USUAL
-from dse.published import tree_claims
 from dse.recommend import answer
 from dse.records import RecordError, Writer
 from dse.times import untimed_trees
@@ -332,47 +331,6 @@ def test_records_that_answers_are_tested_with_are_never_rested_on(tmp_path, told
     assert ask(folder).choice.seconds > 1e-8
 
 
-def by_text(found):
-    return {claim.text.split(" (")[0]: claim for claim in tree_claims.verdicts(found)}
-
-
-def test_claims_are_judged_by_the_numbers():
-    judged = by_text(list(records(threads=(1,))))
-    # By the law these records are made from, K = 8 is the best step and K = 16 costs more without any noise.
-    assert judged["K = 16 yields the best total of insertion and sampling"].verdict == "refuted"
-    assert judged["Aligning groups to cache lines is worth about 1 %"].verdict == "not testable here"
-    assert judged["The sum tree of a buffer of 1 million is less than 10 KB and fits the L2 cache"].verdict == "refuted"
-    assert all(claim.evidence for claim in judged.values())
-
-
-def shaped(times, op):
-    return [
-        measurement(op=op, fanout=k, capacity=n, samples_seconds=(t,), median_seconds=t, machine=MACHINE)
-        for n in CAPACITIES
-        for k, t in times.items()
-    ]
-
-
-def test_each_verdict_can_go_either_way():
-    falling = {4: 4e-6, 8: 3e-6, 16: 2e-6, 32: 1e-6}
-    valley = {4: 4e-6, 8: 2e-6, 16: 1e-6, 32: 3e-6}
-    insertion, sampling = "Insertion", "Sampling first gets faster, then slower as K grows: it has an inner minimum"
-    for times, falls, inner in ((falling, "confirmed", "refuted"), (valley, "refuted", "confirmed")):
-        judged = by_text(shaped(times, "update") + shaped(times, "draw"))
-        assert judged[insertion].verdict == falls
-        assert judged[sampling].verdict == inner
-    sixteen = "K = 16 yields the best total of insertion and sampling"
-    assert by_text(shaped(valley, "update") + shaped(valley, "draw"))[sixteen].verdict == "confirmed"
-    assert by_text(shaped(falling, "update") + shaped(falling, "draw"))[sixteen].verdict == "refuted"
-    aligned = shaped({16: 1e-6}, "draw")
-    again = [dataclasses.replace(r, primitive="sum_tree_again", median_seconds=1.02e-6) for r in aligned]
-    for factor, verdict in ((1.01, "confirmed"), (1.5, "refuted")):
-        twins = [dataclasses.replace(r, options={"aligned": False}, median_seconds=factor * r.seconds) for r in aligned]
-        assert by_text(aligned + twins + again)["Aligning groups to cache lines is worth about 1 %"].verdict == verdict
-    growth = "Latency grows less than linearly with the capacity"
-    linear = [dataclasses.replace(r, median_seconds=1e-9 * r.capacity) for r in aligned]
-    assert by_text(linear)[growth].verdict == "refuted"
-    assert by_text(aligned)[growth].verdict == "confirmed"
 
 
 # What single faults in the tables would change

@@ -44,7 +44,7 @@ PAPER, ORDER = "{paper}", 99
 
 
 def verdicts(found, quoted):
-    return [Claim("{text}", "confirmed", f"{{len(found)}} records")]
+    return [Claim("{text}", "confirmed", f"{{len(found)}} records", "a rule", "a power")]
 '''
 
 
@@ -85,7 +85,11 @@ def test_claims_are_one_new_file_whether_of_a_known_paper_or_another(copy):
         path.write_text(CLAIMS.format(paper=paper, text=f"Made up by {paper}."))
     _, page = page_of(copy)
     known, other = page.split(f"<h2>Claims of {PAPER}</h2>")[1].split(f"<h2>Claims of {OTHER}</h2>")
-    row = "<td>Made up by {}.</td><td>confirmed</td><td>2 records</td>"
+    row = "<td>confirmed</td><td>Made up by {}.</td><td>a rule</td><td>a power</td><td>2 records</td>"
     assert known.index("RLlib&#x27;s latency grows linearly") < known.index(row.format(PAPER))
     assert row.format(OTHER) in other
     assert OTHER not in known
+    overview = page.split("<h2>Verdicts on the papers</h2>")[1].split("<h2>")[0]
+    for paper in (PAPER, OTHER):
+        assert f"<td>confirmed</td><td>{paper}</td><td>Made up by {paper}.</td>" in overview
+    assert f'<td>{OTHER}</td><td class="number">1</td><td class="number">0</td>' in overview

@@ -5,6 +5,7 @@ among the modules of that paper, and ``verdicts(records, quoted)`` takes records
 """
 
 import importlib
+import math
 import pkgutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,21 +16,54 @@ from typing import Literal
 from ..records import Measurement, RecordError
 from . import quoted
 
-Verdict = Literal["confirmed", "refuted", "not testable here"]
+Verdict = Literal["confirmed", "refuted", "consistent", "not testable here"]
+VERDICTS: tuple[Verdict, ...] = ("confirmed", "refuted", "consistent", "not testable here")
+
+EXACT = "exact: arithmetic"
+NOT_RUN = "none: nothing was run"
+ELSEWHERE = 2.0
+"""Factor, up and down, within which the numbers lie that a paper might as well have printed."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim in the paper's words, the verdict, and the numbers behind it."""
+    """A claim in the paper's words, the verdict, and what it rests on.
+
+    "consistent": the numbers agree, but a parameter that is not printed was chosen so that they do. ``rule``: what
+    confirms and what refutes, in one sentence. ``power``: how likely that rule refutes a true claim and misses a false
+    one, or ``EXACT``.
+    """
 
     text: str
     verdict: Verdict
     evidence: str
+    rule: str
+    power: str
 
 
 def verdict_of(holds: bool) -> Verdict:
     """Return the verdict of a claim that can be tested."""
     return "confirmed" if holds else "refuted"
+
+
+def consistent_if(holds: bool) -> Verdict:
+    """Return the verdict of a claim that agrees only with a parameter of our choice."""
+    return "consistent" if holds else "refuted"
+
+
+def not_run(text: str, evidence: str, would: str) -> Claim:
+    """Make the claim of what nothing here has run; ``would`` says what would run it."""
+    rule = "none is applied: what would confirm or refute it was not run"
+    return Claim(text, "not testable here", f"not run: {evidence}; it would take {would}", rule, NOT_RUN)
+
+
+def within(tolerance: float) -> str:
+    """Say by what chance a number passes that has nothing to do with ours, where a relative error is tolerated."""
+    chance = math.log((1 + tolerance) / (1 - tolerance)) / (2 * math.log(ELSEWHERE))
+    return (
+        f"the computing is exact; a printed number that has nothing to do with it, within a factor of {ELSEWHERE:g}, "
+        f"would pass in {chance:.1%} of cases"
+    )
 
 
 def _modules() -> list[ModuleType]:

@@ -68,10 +68,15 @@ def _built(results: Path, name: str, batch: int) -> tuple[Problem, Workload]:
     return question.built().problems[PLACE], question.workload
 
 
-def problem_of(quoted: Quoted, results: Path, name: str, batch: int) -> tuple[Problem, Workload]:
-    """Pose a problem with pinned times for modeled ones: a device's fastest learner takes it, others in proportion."""
+def problem_of(
+    quoted: Quoted, results: Path, name: str, batch: int, pinned_too: bool = True
+) -> tuple[Problem, Workload]:
+    """Pose a problem with pinned times for modeled ones: a device's fastest learner takes it, others in proportion.
+
+    Without ``pinned_too`` every time stays as modeled.
+    """
     problem, workload = _built(results, name, batch)
-    for device, pinned in pins(quoted, name, batch).items():
+    for device, pinned in pins(quoted, name, batch).items() if pinned_too else ():
         factor = pinned.value / learner_times(problem)[LETTERS[device]].value
         options = problem.options["learner"]
         problem = problem.having(

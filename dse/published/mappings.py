@@ -105,11 +105,40 @@ def rows(quoted: Quoted, results: Path) -> list[Row]:
     return [row(quoted, results, *where) for where in asked(quoted)]
 
 
+@dataclass(frozen=True)
+class Agreement:
+    """How many configurations of Table V come out as printed: learner and RMM, and the data storage as well."""
+
+    pairs: int
+    mappings: int
+    rows: int
+
+
+def agreement(quoted: Quoted, results: Path, pinned_too: bool) -> Agreement:
+    """Count how often the optimum is the published mapping, with or without pinned learners."""
+    pairs = mappings = 0
+    where = asked(quoted)
+    for name, batch in where:
+        problem, _ = problem_of(quoted, results, name, batch, pinned_too)
+        answer = solve(problem, alternatives=False)
+        if not isinstance(answer, Infeasible):
+            ours, published = letters(answer.choice), _published(quoted, name, batch)
+            pairs += Judged(ours).pair == Judged(published).pair
+            mappings += ours == published
+    return Agreement(pairs, mappings, len(where))
+
+
+def _published(quoted: Quoted, name: str, batch: int) -> str:
+    """Return the optimal mapping of a configuration as printed."""
+    speedups = quoted.table(f"{TABLE}.{name}.{batch}")
+    return next(mapping for mapping, speedup in speedups.items() if speedup == 1)
+
+
 def row(quoted: Quoted, results: Path, name: str, batch: int) -> Row:
     """Compute one configuration of the table."""
     problem, workload = problem_of(quoted, results, name, batch)
     speedups = quoted.table(f"{TABLE}.{name}.{batch}")
-    printed_best = next(mapping for mapping, speedup in speedups.items() if speedup == 1)
+    printed_best = _published(quoted, name, batch)
     answer = solve(problem, alternatives=False)
     if isinstance(answer, Infeasible):
         raise ValueError(f"{name} at B = {batch}: {answer}")

@@ -13,7 +13,7 @@ from impls.fpga.design import Design
 
 from ..records import Measurement
 from . import fixed_point, rmm_device, rmm_points
-from .claims import Claim, verdict_of
+from .claims import EXACT, Claim, Verdict, verdict_of
 from .quoted import Quoted
 
 PAPER, ORDER = "[Zhang2023]", 1
@@ -21,6 +21,7 @@ TOLERANCE = 0.1
 """Relative error of a time or rate beyond which a claim is refuted."""
 ELEMENT_BYTES = 8
 PUBLISHED = rmm_points.PUBLISHED.design
+LAW = f"{EXACT}, with a law that equals simulated hardware cycle for cycle"
 
 Formula = Callable[[Design, int], float]
 Law = Callable[[Design, int], int]
@@ -67,6 +68,8 @@ def _cycles(quoted: Quoted, text: str, law: str, printed: Formula, true: Law) ->
         f"modeled, K = {PUBLISHED.fanout}, {levels} levels: {'; '.join(compared)}. The law {law} is that of "
         "simulated hardware: it counts the fill of the pipeline, which the formula leaves out; b is the load of the "
         "busiest bank, here B/S",
+        f"confirmed if formula and law differ by at most {TOLERANCE:.0%} at both ends of Fig. 12, refuted otherwise",
+        LAW,
     )
 
 
@@ -86,6 +89,9 @@ def _even_banks() -> Claim:
         f"{_shares(fresh)} where the newest 5 % have the maximum and the rest are rank^-0.6, {_shares(new)} when B new "
         f"leaves are inserted. With leaf i in bank i mod S it is never more than "
         f"{max(load.over_even for load in spread):.2f}",
+        f"confirmed if with uniform priorities, which favor it most, the busiest bank has at most {TOLERANCE:.0%} more "
+        "than its share at every batch, refuted otherwise",
+        f"{EXACT}, of expected loads",
     )
 
 
@@ -95,7 +101,7 @@ def _shares(loads: list[rmm_points.Load]) -> str:
 
 def _fixed_point() -> Claim:
     text = "Fixed point does not affect what is sampled, compared with floating point (IV-C4)."
-    bits = PUBLISHED.leaf_bits
+    bits, second = PUBLISHED.leaf_bits, fixed_point.URAM_BITS
     at = {skew: fixed_point.fit_of(skew, bits) for skew in fixed_point.SKEWS}
     failing = [fit for fit in at.values() if not fit.passes]
     least = ", ".join(f"{fixed_point.least_bits(skew)} bits with {skew}" for skew in fixed_point.SKEWS)
@@ -105,18 +111,27 @@ def _fixed_point() -> Claim:
     )
     wide = rmm_points.WIDE.design.leaf_bits
     needed = ", ".join(f"{_round(fixed_point.fit_of(skew, wide).needed)} with {skew}" for skew in fixed_point.SKEWS)
-    second = fixed_point.URAM_BITS
     sound = all(fixed_point.fit_of(skew, second).passes for skew in fixed_point.SKEWS)
     return Claim(
         text,
-        verdict_of(not failing),
-        f"computed: {fixed_point.DRAWS:,} seeded samples from {fixed_point.CAPACITY:,} leaves against their float64 "
+        _of_readings(not failing, sound),
+        f"the width of a leaf is not printed. Computed: {fixed_point.DRAWS:,} seeded "
+        f"samples from {fixed_point.CAPACITY:,} leaves against their float64 "
         f"chances (chi-square, p > {fixed_point.LEVEL:g} passes), with the most fraction bits that still hold "
         f"the largest priority, for they are not printed: {_failures(failing, bits)}. It passes from {least}; "
         f"{second} bits, the second reading of Table VI, {'pass' if sound else 'do not pass'} everywhere. Samples that "
         f"would tell {wide} bits from float64: {needed}. At N = {PUBLISHED.capacity:,} and {bits} bits, leaves of "
         f"positive priority stored as 0 and so never sampled: {never or 'none'}",
+        f"confirmed if samples pass with every skew by both widths that Table VI may mean, {bits} and {second} bits, "
+        "refuted if by neither; where the two disagree it hangs on a width that is not printed",
+        f"chi-square refutes leaves that are exact in {fixed_point.LEVEL:.1%} of cases a skew; how many samples it "
+        "takes to miss no difference in half of the cases stands beside",
     )
+
+
+def _of_readings(first: bool, second: bool) -> Verdict:
+    """Return the verdict of a claim that was tested by both readings of a number that is not printed."""
+    return verdict_of(first) if first == second else "not testable here"
 
 
 def _failures(failing: list[fixed_point.Fit], bits: int) -> str:
@@ -155,6 +170,9 @@ def _sampling_span(quoted: Quoted) -> Claim:
         f"{most} grows {formula:,.0f} times, the law with fill {filled[1]:,.1f} times, and {max(filled.values()):,.1f} "
         f"with whatever S at B = {first:,}; the clock cancels. The formula would need S >= {sooner} at B = {first:,}, "
         f"but S is said to grow with B up to B = {fig['linear_above']:,.0f}. None of this has a host's transfers",
+        "confirmed if by the formula, or by the law with any S at the smallest batch, the FPGA's time grows so many "
+        "times, refuted if by none",
+        LAW,
     )
 
 
@@ -175,9 +193,10 @@ def _update_span(quoted: Quoted) -> Claim:
         f"{span:,.0f} times, so the GPU's must grow {falling:,.1f} times if the gain falls with B, {rising:,.0f} times "
         f"if it rises, where B grows {last // first:,} times: "
     )
+    rule = "refuted if no growth of the GPU's time between none and that of B fits; otherwise it takes such a GPU"
     if possible:
-        return Claim(text, "not testable here", evidence + "no contradiction")
-    return Claim(text, "refuted", evidence + "neither can be")
+        return Claim(text, "not testable here", evidence + "no contradiction", rule, EXACT)
+    return Claim(text, "refuted", evidence + "neither can be", rule, EXACT)
 
 
 def _link(quoted: Quoted) -> Claim:
@@ -198,4 +217,6 @@ def _link(quoted: Quoted) -> Claim:
         f"bytes an element is then {1e6 * rmm_points.link_seconds(batch):.1f} us (a fit of that log, {off:.0%} off at "
         f"worst), not {2e6 * batch * ELEMENT_BYTES / (printed * 1e9):.2f}, beside {1e6 * sampled:.2f} us to sample it "
         f"(modeled)",
+        f"confirmed if the fastest transfer of the log reaches {1 - TOLERANCE:.0%} of the rate, refuted otherwise",
+        "one log of another machine with the same device: a faster host is not excluded",
     )

@@ -1,0 +1,159 @@
+"""Judge the claims of [Zhang2022] that [Zhang2023] does not share: several learners, and how times grow with the batch.
+
+What both state about mapping and the FPGA is judged as [Zhang2023]. Letters: B batch, L learners, H steps between
+averages of their weights.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from decimal import ROUND_HALF_UP, Decimal
+
+from ..records import Measurement, how_to_measure
+from ..times.batch_law import FlatThenLinear
+from ..tuning.multi_learner import Terms, data_parallel_factor, printed_data_parallel_factor, printed_spo_factor
+from . import fanout_curves, growth
+from .claims import EXACT, Claim, not_run, verdict_of
+from .noise import Noise, noise_of, own_sigma
+from .quoted import NOTHING, Quoted
+
+PAPER, ORDER = "[Zhang2022]", 1
+RULE = (
+    "times are fitted by t = a + b B^p with one p: confirmed if p = 1 fits, p <= 0.8 does not and at least half of the "
+    "time at the largest B grows; refuted if p is below 1 with 95 % confidence, or less than half grows"
+)
+HORIZONS = (1, 5, 10, 25)
+LEARNERS = (2, 4, 8, 16, 32)
+NOTHING_TAKEN = FlatThenLinear(0.0, 0.0)
+EXAMPLE = Terms(2, 1.0, FlatThenLinear(0.0, 2.0), 0.0, NOTHING_TAKEN, 0.1, NOTHING_TAKEN, shared_link=False)
+"""Replay 1 s, passes 2 s a record, and a transfer of weights 0.1 s."""
+SEVERAL_GPUS = "a GPU for each learner, which is only modeled (dse/tuning/multi_learner.py)"
+
+
+def verdicts(records: Sequence[Measurement], quoted: Quoted = NOTHING) -> list[Claim]:
+    """Judge growth with the batch by records and the laws of several learners by arithmetic; list what was not run."""
+    timed = [record for record in records if record.median_seconds is not None and record.status == "ok"]
+    return [
+        _replay_is_linear(timed),
+        _passes_are_flat_then_linear(timed),
+        _worked_points(quoted),
+        _factor_of_data_parallel(),
+        _factor_grows_with_horizon(),
+        *_not_run(quoted),
+    ]
+
+
+def _replay_is_linear(timed: Sequence[Measurement]) -> Claim:
+    text = "Times of sampling and of priority updates grow linearly with the batch (5.1.2, Fig. 5.2)."
+    noise, series = noise_of(timed), defaultdict(list)
+    for record in timed:
+        shape = (record.primitive, record.contestant, record.fanout, record.threads, record.dtype, record.distribution)
+        if shape == ("sum_tree", fanout_curves.TREE, 16, 1, "float32", "uniform") and not record.options:
+            if record.op in ("draw", "update") and record.capacity == 1_000_000:
+                series[record.op, record.command].append(_point(record, noise))
+    return _linear_in_batch(text, list(series.values()), noise, "sweep --preset quick")
+
+
+def _passes_are_flat_then_linear(timed: Sequence[Measurement]) -> Claim:
+    text = "The forward pass takes the same time below a batch, and grows linearly above it (5.1.2, Figs. 5.3 and 5.5)."
+    noise, series = noise_of(timed, "training"), defaultdict(list)
+    for record in timed:
+        if (record.primitive, record.contestant, record.op, record.threads) == ("training", "forward", "act", 1):
+            series[record.options.get("workload"), record.command].append(_point(record, noise))
+    return _linear_in_batch(text, list(series.values()), noise, "profile --workload cartpole_dqn")
+
+
+Point = tuple[int, float, float]
+
+
+def _point(record: Measurement, noise: Noise) -> Point:
+    return record.batch, record.seconds, math.hypot(noise.single, own_sigma(record))
+
+
+def _linear_in_batch(text: str, points: Sequence[Sequence[Point]], noise: Noise, command: str) -> Claim:
+    """Judge linear growth with the batch, over whatever does not grow, of several series with one exponent."""
+    series = [growth.Series.of(each) for each in points if len({batch for batch, *_ in each}) > growth.LEAST_CAPACITIES]
+    if not series or not noise.pairs:
+        evidence = f"no stable times at more than {growth.LEAST_CAPACITIES} batches; {how_to_measure(command)}"
+        return Claim(text, "not testable here", evidence, RULE, "none: the noise it would be computed at lacks")
+    grown = growth.growth_of(series)
+    linear, slower = growth.mistaken(series)
+    batches = sorted({int(batch) for each in series for batch in each.capacities})
+    return Claim(
+        text,
+        fanout_curves.verdict(1 if grown.is_linear else -int(grown.is_sublinear)),
+        f"on a CPU, {len(series)} series from B = {batches[0]:,} to {batches[-1]:,}: {grown}, {grown.share:.0%} of the "
+        "time at the largest B grows",
+        RULE,
+        f"simulated at this noise ({noise}): linear growth is refuted in {linear:.1%} of runs, growth like log B is "
+        f"not in {slower:.1%}",
+    )
+
+
+def _worked_points(quoted: Quoted) -> Claim:
+    text = "Two learners are 1.25 times as fast as one, a scaling factor of 0.63; four 1.34 times, 0.34 (5.1.4)."
+    speed_ups, factors = (quoted.table(f"zhang2022.data_parallel.{name}") for name in ("speed_up", "factor"))
+    said, right = [], bool(factors)
+    for learners, printed in factors.items():
+        exact = Decimal(str(speed_ups[learners])) / int(learners)
+        right &= exact.quantize(Decimal("0.01"), ROUND_HALF_UP) == Decimal(str(printed))
+        said.append(f"{speed_ups[learners]:g} / {learners} = {exact:.4g}, printed {printed:g}")
+    return Claim(
+        text,
+        verdict_of(right) if factors else "not testable here",
+        f"arithmetic: {'; '.join(said)}. That they are so fast was not run: it takes {SEVERAL_GPUS}",
+        "of the pairs alone: confirmed if each factor is its speed-up over the learners as printed, refuted otherwise",
+        EXACT,
+    )
+
+
+def _factor_of_data_parallel() -> Claim:
+    exact, printed = data_parallel_factor(EXAMPLE, 2), printed_data_parallel_factor(EXAMPLE, 2)
+    return Claim(
+        "The scaling factor of data parallel learners is Eq. 5.3.",
+        verdict_of(math.isclose(exact, printed)),
+        f"arithmetic: with replay 1 s, passes of 4 s and transfers of 0.1 s, Eqs. 5.1 and 5.2 give {exact:.3f} for two "
+        f"learners, Eq. 5.3 gives {printed:.3f}: it leaves out the replay of the one learner that it is held against",
+        "refuted if one case has another value by Eqs. 5.1 and 5.2 and the text's own speed-up over learners, "
+        "confirmed otherwise",
+        EXACT,
+    )
+
+
+def _factor_grows_with_horizon() -> Claim:
+    factors = [[printed_spo_factor(EXAMPLE, learners, horizon) for horizon in HORIZONS] for learners in LEARNERS]
+    rising = all(row == sorted(set(row)) for row in factors)
+    falling = all(list(column) == sorted(set(column), reverse=True) for column in zip(*factors, strict=True))
+    return Claim(
+        "By Eq. 5.6 the scaling factor of SPO grows with H and falls with L (5.2.3, 5.3.2.2).",
+        verdict_of(rising and falling),
+        f"arithmetic: from {factors[-1][0]:.2f} (L = {LEARNERS[-1]}, H = {HORIZONS[0]}) to {factors[0][-1]:.2f} "
+        f"(L = {LEARNERS[0]}, H = {HORIZONS[-1]}) in one example; H only divides, and L only multiplies, a positive "
+        "term",
+        "confirmed if the formula rises with H at every L and falls with L at every H, refuted otherwise",
+        EXACT,
+    )
+
+
+def _not_run(quoted: Quoted) -> list[Claim]:
+    """List what would take several GPUs, or training for days."""
+    near = quoted.table("zhang2022.near_one")
+    batches = " and ".join(f"{batch:,.0f}" for batch in near.values()) or "?"
+    return [
+        not_run(
+            f"The scaling factor of SPO is close to 1 for a perceptron and a convolutional network at B = {batches} "
+            "(5.3.2.2, Figs. 5.14 and 5.15).",
+            "learners share two cores here",
+            SEVERAL_GPUS,
+        ),
+        not_run(
+            "Averaging weights every H steps keeps the learning of most environments (5.3.2.1, Figs. 5.10 to 5.13).",
+            "no learners were trained beside each other to a return",
+            "hours of training for each environment and seed",
+        ),
+        not_run(
+            "Rollouts chosen for their entropy need fewer policy updates to converge (chapter 3, Figs. 3.5 and 3.6).",
+            "no model-based method is among the algorithms here",
+            "such a method, and training for days",
+        ),
+    ]

@@ -1,0 +1,170 @@
+"""Judge the claims of [Hou2023] about its framework by its own tables; none of its runs was repeated.
+
+They took a GPU, six robots' environments and three other frameworks. What is printed can still be held against what
+else is printed.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from ..records import Measurement
+from .claims import EXACT, Claim, consistent_if, not_run, verdict_of, within
+from .quoted import Quoted
+
+PAPER, ORDER = "[Hou2023]", 1
+OURS = "spreeze"
+AVERAGE = "average"
+DIGIT = 0.05 + 1e-9
+"""Half of the last digit of a number with one decimal."""
+PERCENT = 0.5
+"""Half of a percentage point."""
+MAGNITUDE = 10**0.5
+"""The least ratio that rounds to an order of magnitude."""
+IDENTITY = 0.12
+"""Relative error of a product of two printed numbers, one of which has a single digit."""
+TRANSPORTS = "processes that pass experience on through shared memory and through queues, which nothing here has"
+
+
+def verdicts(_: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
+    """Judge the tables of time, throughput and transfers, and list what was not run. RecordError if not quoted."""
+    tables = [_average(quoted), _time_saved(quoted), _order_of_magnitude(quoted), _frames(quoted), _queue_cycle(quoted)]
+    return [*tables, *_not_run(quoted)]
+
+
+def _times(quoted: Quoted, framework: str) -> dict[str, float]:
+    """Select the seconds of a framework in Table 1 by environment."""
+    return {name: time for name, time in quoted.table(f"hou2023.table_1.{framework}").items() if name != AVERAGE}
+
+
+def _average(quoted: Quoted) -> Claim:
+    said, right = [], True
+    for framework in (OURS, "rllib"):
+        times, printed = _times(quoted, framework), quoted[f"hou2023.table_1.{framework}.{AVERAGE}"]
+        mean = sum(times.values()) / len(times)
+        right &= abs(mean - printed) <= DIGIT
+        said.append(
+            f"{framework}'s {len(times)} times have the mean {mean:,.1f}, printed {printed:,.1f}, which is their sum "
+            f"over {sum(times.values()) / printed:.2f}"
+        )
+    return Claim(
+        f"It solves a task in {quoted[f'hou2023.table_1.{OURS}.{AVERAGE}']:g} s on average, RLlib in "
+        f"{quoted[f'hou2023.table_1.rllib.{AVERAGE}']:g} s (Table 1).",
+        verdict_of(right),
+        f"arithmetic: {'; '.join(said)}",
+        "confirmed if both are the means of their columns as printed, refuted otherwise",
+        EXACT,
+    )
+
+
+def _time_saved(quoted: Quoted) -> Claim:
+    printed, ours = quoted["hou2023.time_save.percent"], _times(quoted, OURS)
+    others = [_times(quoted, framework) for framework in ("rllib", "acme", "rlpyt")]
+    best = {name: min(times[name] for times in others if name in times) for name in ours}
+    saved = {name: 100 * (1 - time / best[name]) for name, time in ours.items()}
+    mean = sum(saved.values()) / len(saved)
+    in_all = 100 * (1 - sum(ours.values()) / sum(best.values()))
+    said = ", ".join(f"{name} {percent:.1f}" for name, percent in saved.items())
+    return Claim(
+        f"Training time is reduced by {printed:g} % on average against the best of three frameworks (4.2.1, Table 1).",
+        verdict_of(abs(mean - printed) <= PERCENT),
+        f"arithmetic on its own Table 1, nothing was run: in percent, {said}; mean of all {len(saved)} {mean:.1f}, "
+        f"though the table says five environments. By total time it would be {in_all:.0f} %",
+        f"confirmed if the mean of the savings that Table 1's times have is within {PERCENT:g} of the number, refuted "
+        "otherwise",
+        within(PERCENT / printed),
+    )
+
+
+def _rows(quoted: Quoted) -> dict[str, Mapping[str, float]]:
+    """Select the rows of Table 2."""
+    prefix = "hou2023.table_2."
+    names = dict.fromkeys(name.removeprefix(prefix).split(".")[0] for name in quoted.numbers if name.startswith(prefix))
+    return {name: quoted.table(prefix + name) for name in names}
+
+
+def _order_of_magnitude(quoted: Quoted) -> Claim:
+    rows = _rows(quoted)
+    ratios = {}
+    for column, what in (("sampled", "experience sampling"), ("frames", "network update frames")):
+        ours, theirs = (
+            max(row[column] for name, row in rows.items() if name.startswith(OURS) is own) for own in (True, False)
+        )
+        ratios[what] = ours / theirs
+    return Claim(
+        "Sampling and update rates are an order of magnitude higher than those of other frameworks (abstract, Table "
+        "2).",
+        verdict_of(min(ratios.values()) >= MAGNITUDE),
+        "arithmetic on its own Table 2, nothing was run: its best row over the best of others, "
+        + ", ".join(f"{what} {ratio:.2f}x" for what, ratio in ratios.items()),
+        f"confirmed if both ratios are at least {MAGNITUDE:.2f}, which rounds to an order of magnitude, refuted "
+        "otherwise",
+        EXACT,
+    )
+
+
+def _frames(quoted: Quoted) -> Claim:
+    off = {name: row["updates"] * row["batch"] / row["frames"] for name, row in _rows(quoted).items()}
+    wrong = {name: ratio for name, ratio in off.items() if abs(ratio - 1) > IDENTITY}
+    said = ", ".join(f"{name} {ratio:.3g}x" for name, ratio in wrong.items()) or "none"
+    return Claim(
+        "The network update frame rate is the update frequency times the batch (4.2.2, Table 2).",
+        verdict_of(not wrong),
+        f"arithmetic on its own Table 2: {len(off) - len(wrong)} of {len(off)} rows agree; not so: "
+        f"{said}{_swapped(quoted)}",
+        f"confirmed if the product is within {IDENTITY:.0%} of the rate in every row, refuted otherwise",
+        within(IDENTITY),
+    )
+
+
+def _swapped(quoted: Quoted) -> str:
+    """Say what ACME's rows are with their batches exchanged."""
+    small, large = (quoted.table(f"hou2023.table_2.acme_{batch}") for batch in (256, 8192))
+    ratios = [row["updates"] * other["batch"] / row["frames"] for row, other in ((small, large), (large, small))]
+    return f". With the batches of ACME's two rows exchanged they are {ratios[0]:.2f}x and {ratios[1]:.2f}x"
+
+
+def _queue_cycle(quoted: Quoted) -> Claim:
+    hz = quoted["hou2023.queue.queue_hz"]
+    rates = {int(size): 1 / cycle for size, cycle in quoted.table("hou2023.table_3.cycle_seconds").items()}
+    near = [size for size, rate in rates.items() if abs(rate - hz) <= DIGIT * hz]
+    said = ", ".join(f"{rate:.3f} Hz at {size:,}" for size, rate in rates.items())
+    return Claim(
+        f"A queue transfers experience at {hz:g} Hz (3.3.2).",
+        consistent_if(bool(near)),
+        f"arithmetic on its own Table 3: {said}; the size meant is not printed, and larger queues are slower",
+        f"consistent if a size of Table 3 has that rate within {DIGIT:.0%}, refuted if none has: the size was chosen",
+        f"of {len(rates)} sizes {len(near)} passes; a rate between theirs would not",
+    )
+
+
+def _not_run(quoted: Quoted) -> list[Claim]:
+    """List what would take their processes, environments or GPUs."""
+    queue, gpus = quoted.table("hou2023.queue"), quoted["hou2023.two_gpus.lost_percent"]
+    return [
+        not_run(
+            f"Shared memory transfers at {queue['shared_memory_hz']:g} Hz and costs the updating process no time, "
+            f"where a queue takes about {queue['wasted_percent']:g} % (3.3.2).",
+            "experience stays in one process here",
+            TRANSPORTS,
+        ),
+        not_run(
+            "A queue of any size trains worse than shared memory (4.2.3, Fig. 6a).",
+            "experience stays in one process here",
+            TRANSPORTS,
+        ),
+        not_run(
+            "Samplers and batch may be searched apart, for the rate of either is unimodal (3.4.2).",
+            "the search was only replayed on modeled rates (dse/tuning/adapt.py), which are unimodal by construction",
+            "rates of updates and samplers measured beside each other, over both",
+        ),
+        not_run(
+            f"With one GPU for actor and critic updates are about {gpus:g} % slower than with two (4.2.3, Fig. 6c).",
+            "no machine here has two GPUs",
+            "two GPUs, and a learner that splits actor and critic",
+        ),
+        not_run(
+            "The batch and samplers that it finds train best (4.2.3, Fig. 7), on a server and a laptop too (4.2.4, "
+            "Fig. 8).",
+            "training to a return takes hours a seed, and its environments are not among ours",
+            "its environments and five seeds a setting",
+        ),
+    ]

@@ -1,0 +1,229 @@
+"""Tests of claims that few of our own runs can answer: the papers' arithmetic, and what is listed as not run."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from dse.published import claims, dissertation_claims, hou_claims, mappings, quoted, stone_claims
+from dse.published.claims import VERDICTS, Claim
+from dse.records import RecordError, read_folder
+from tests.printed import QUOTED, but
+from tests.test_records import measurement
+
+RESULTS = QUOTED.parent
+AVERAGE, SAVED, MAGNITUDE, FRAMES, QUEUE = range(5)
+REPLAY, PASSES, POINTS, PARALLEL, HORIZON = range(5)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return quoted.read(QUOTED)
+
+
+def cell(**fields):
+    return measurement(**({"low_seconds": None, "high_seconds": None} | fields))
+
+
+def twins(primitive, factor=1.01, count=12):
+    again = f"{primitive}_again"
+    return [
+        cell(primitive=name, op="made up", batch=n, median_seconds=time)
+        for n in range(1, count + 1)
+        for name, time in ((primitive, 1e-6), (again, factor * 1e-6))
+    ]
+
+
+# All papers
+
+
+@pytest.fixture(scope="module")
+def everything():
+    timed = read_folder(RESULTS / "d7dae63b89", "d7dae63b89")
+    return {paper: claims.judged(paper, timed, RESULTS) for paper in claims.papers()}
+
+
+def test_all_five_papers_have_claims_with_rule_and_power(everything):
+    assert list(everything) == ["[Hou2023]", "[StoneSachdev]", "[Zhang2021]", "[Zhang2022]", "[Zhang2023]"]
+    for claim in (claim for judged in everything.values() for claim in judged):
+        assert claim.verdict in VERDICTS
+        assert all(getattr(claim, field.name) for field in dataclasses.fields(Claim))
+        assert len(claim.rule) > 20
+
+
+def test_consistent_is_only_what_says_by_chance_how_many_others_would_pass(everything):
+    chosen = [claim for judged in everything.values() for claim in judged if claim.verdict == "consistent"]
+    assert chosen
+    for claim in chosen:
+        assert "chosen" in claim.rule, claim.text
+        assert "would have passed" in claim.power or "passes" in claim.power, claim.text
+
+
+def test_what_was_not_run_says_what_would_run_it(everything):
+    listed = [claim for judged in everything.values() for claim in judged if claim.evidence.startswith("not run: ")]
+    assert len(listed) >= 14
+    for claim in listed:
+        assert claim.verdict == "not testable here"
+        assert "; it would take " in claim.evidence
+        assert claim.power == "none: nothing was run"
+
+
+def test_the_chance_of_a_number_that_has_nothing_to_do_with_ours():
+    """Log-uniform within a factor of 2 either way: 0.9 to 1.1 is a share ln(1.1 / 0.9) / ln 4."""
+    assert "14.5% of cases" in claims.within(0.1)
+    assert "0.7% of cases" in claims.within(0.005)
+
+
+def test_nothing_quoted_leaves_out_what_only_quotes_can_answer():
+    with pytest.raises(RecordError, match="no number named"):
+        hou_claims.verdicts([], quoted.NOTHING)
+    for module in (stone_claims, dissertation_claims):
+        assert {claim.verdict for claim in module.verdicts([], quoted.NOTHING)} - {"confirmed", "refuted"}
+
+
+# [Hou2023]
+
+
+@pytest.mark.parametrize(
+    ("place", "verdict", "parts"),
+    [
+        (AVERAGE, "refuted", ("mean 406.6, printed 487.9, which is their sum over 5.00", "5,125.2", "6,150.3")),
+        (SAVED, "confirmed", ("mean of all 6 72.7", "Pendulum 89.7", "Ant 28.8", "By total time it would be 90 %")),
+        (MAGNITUDE, "refuted", ("experience sampling 1.04x", "network update frames 8.22x")),
+        (FRAMES, "refuted", ("9 of 11 rows agree", "exchanged they are 0.99x and 0.93x")),
+        (QUEUE, "consistent", ("0.200 Hz at 5,000, 0.055 Hz at 20,000",)),
+    ],
+)
+def test_tables_are_held_against_each_other(found, place, verdict, parts):
+    claim = hou_claims.verdicts([], found)[place]
+    assert claim.verdict == verdict
+    for part in parts:
+        assert part in claim.evidence
+
+
+OTHERS_SAMPLED = [f"hou2023__table_2__{name}__sampled" for name in ("rllib_apex_4096", "rlpyt_128", "rlpyt_512")]
+
+
+@pytest.mark.parametrize(
+    ("place", "numbers", "verdict"),
+    [
+        (
+            AVERAGE,
+            {"hou2023__table_1__spreeze__average": 406.6, "hou2023__table_1__rllib__average": 5125.2},
+            "confirmed",
+        ),
+        (AVERAGE, {"hou2023__table_1__spreeze__average": 406.6}, "refuted"),
+        (SAVED, {"hou2023__time_save__percent": 60}, "refuted"),
+        (MAGNITUDE, dict.fromkeys(OTHERS_SAMPLED, 4_000), "confirmed"),
+        (MAGNITUDE, dict.fromkeys(OTHERS_SAMPLED[:-1], 4_000), "refuted"),
+        (
+            FRAMES,
+            {"hou2023__table_2__acme_256__batch": 8_192, "hou2023__table_2__acme_8192__batch": 256},
+            "confirmed",
+        ),
+        (QUEUE, {"hou2023__queue__queue_hz": 0.1}, "refuted"),
+    ],
+)
+def test_another_number_printed_turns_the_verdict(found, place, numbers, verdict):
+    assert hou_claims.verdicts([], but(found, **numbers))[place].verdict == verdict
+
+
+# [StoneSachdev]
+
+
+def shared(contestant, one, two, **fields):
+    return [
+        cell(primitive="peer_shared", contestant=contestant, threads=threads, median_seconds=seconds, **fields)
+        for threads, seconds in ((1, one), (2, two))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict"), [(0.6e-6, "refuted"), (1.0e-6, "confirmed"), (1.5e-6, "confirmed"), (0.99e-6, "confirmed")]
+)
+def test_threads_share_a_core_unless_one_implementation_gains(seconds, verdict):
+    found = [*shared("python", 1e-3, 1.02e-3), *shared("numba", 1e-6, seconds), *twins("peer")]
+    claim = stone_claims.verdicts(found)[0]
+    assert claim.verdict == verdict
+    assert "Pure Python: 0.98x" in claim.evidence
+    assert "where no thread helps one is refuted in at most 5% of cases" in claim.power
+
+
+def test_a_gain_within_the_noise_is_none_and_its_own_interval_counts():
+    gain = shared("numba", 1e-6, 0.8e-6)
+    assert stone_claims.verdicts([*gain, *twins("peer")])[0].verdict == "refuted"
+    assert stone_claims.verdicts([*gain, *twins("peer", 1.3)])[0].verdict == "confirmed"
+    wide = [dataclasses.replace(one, low_seconds=one.seconds / 2, high_seconds=one.seconds * 2) for one in gain]
+    assert stone_claims.verdicts([*wide, *twins("peer")])[0].verdict == "confirmed"
+    assert stone_claims.verdicts(gain)[0].verdict == "not testable here"  # how noisy is not known
+
+
+def test_many_implementations_are_one_family():
+    """A gain that one test would call clear is none among forty."""
+    one, several = shared("numba", 1e-6, 0.966e-6), [shared(f"library {i}", 1e-6, 1e-6) for i in range(39)]
+    noise = twins("peer", 1.03, 40)
+    assert stone_claims.verdicts([*one, *noise])[0].verdict == "refuted"
+    assert stone_claims.verdicts([*one, *noise, *(each for pair in several for each in pair)])[0].verdict == "confirmed"
+
+
+# [Zhang2022]
+
+
+def over_batches(law, **fields):
+    return [cell(batch=batch, median_seconds=law(batch), **fields) for batch in (1, 32, 256, 2_048, 16_384)]
+
+
+FORWARD = {"primitive": "training", "contestant": "forward", "op": "act", "options": {"workload": "cartpole_dqn"}}
+
+
+@pytest.mark.parametrize(
+    ("law", "verdict"),
+    [
+        (lambda batch: 30e-6 + 0.4e-6 * batch, "confirmed"),
+        (lambda batch: max(60e-6, 0.4e-6 * batch), "confirmed"),
+        (lambda batch: 1e-6 * batch**0.5, "refuted"),
+        (lambda batch: 30e-6, "refuted"),
+    ],
+)
+def test_times_over_the_batch(law, verdict):
+    passes = [*over_batches(law, **FORWARD), *twins("training", 1.1)]
+    assert dissertation_claims.verdicts(passes)[PASSES].verdict == verdict
+    tree = [one for op in ("draw", "update") for one in over_batches(law, op=op, capacity=1_000_000)]
+    assert dissertation_claims.verdicts([*tree, *twins("sum_tree", 1.1)])[REPLAY].verdict == verdict
+
+
+def test_scaling_factors_are_arithmetic(found):
+    judged = dissertation_claims.verdicts([], found)
+    assert [judged[place].verdict for place in (REPLAY, PASSES)] == ["not testable here"] * 2
+    assert [judged[place].verdict for place in (POINTS, PARALLEL, HORIZON)] == ["confirmed", "refuted", "confirmed"]
+    assert "1.25 / 2 = 0.625, printed 0.63; 1.34 / 4 = 0.335, printed 0.34" in judged[POINTS].evidence
+    assert "give 0.781 for two learners, Eq. 5.3 gives 0.625" in judged[PARALLEL].evidence
+    wrong = but(found, zhang2022__data_parallel__factor__4=0.33)
+    assert dissertation_claims.verdicts([], wrong)[POINTS].verdict == "refuted"
+    assert dissertation_claims.verdicts([], quoted.NOTHING)[POINTS].verdict == "not testable here"
+
+
+# Table V with and without learners' times that its tables state
+
+
+def test_agreement_counts_pairs_and_mappings_apart(monkeypatch, found):
+    answers = iter(["F-F-F", "F-F-C", "G-C-G", *["F-F-F"] * 8])
+    asked = []
+    monkeypatch.setattr(mappings, "problem_of", lambda *how: (asked.append(how), None))
+    monkeypatch.setattr(mappings, "solve", lambda *_, **__: Answer())
+    monkeypatch.setattr(mappings, "letters", lambda _: next(answers))
+    counted = mappings.agreement(found, Path("results"), pinned_too=False)
+    # Published: F-F-F five times, G-C-G twice, G-F-G, G-C-G twice, G-C-C.
+    assert counted == mappings.Agreement(pairs=4, mappings=3, rows=11)
+    assert {how[-1] for how in asked} == {False}
+
+
+class Answer:
+    choice = None
+
+
+def test_without_pins_every_learner_is_modeled(found):
+    problems = [mappings.problem_of(found, RESULTS, "pong_dqn", 256, pinned)[0] for pinned in (True, False)]
+    sources = [{option.time.source for option in problem.options["learner"]} for problem in problems]
+    assert "quoted" in sources[0]
+    assert "quoted" not in sources[1]
