@@ -24,7 +24,7 @@ LINK_FACTORS = {"measured": 1.1, "quoted": 1.3, "modeled": 2.0, "extrapolated": 
 
 @dataclass(frozen=True)
 class Spread:
-    """How far off a number may be at 95 %: by factors down to ``low`` (at most 1) and up to ``high``."""
+    """How far off a number may be, by its estimate's ends: factors down to ``low`` (at most 1) and up to ``high``."""
 
     low: float
     high: float
@@ -34,7 +34,7 @@ class Spread:
 class Robustness:
     """Factors by which a number may be wrong, down and up, before the choice is more than epsilon worse than another.
 
-    None where no factor up to 30 does it. ``decides``: whether its 95 % interval reaches one of them. ``rate_factor``:
+    None where no factor up to 30 does it. ``decides``: whether its interval reaches one of them. ``rate_factor``:
     by how much the predicted rate changes from one end of the interval to the other.
     """
 
@@ -76,7 +76,10 @@ class Terms:
         return steps_per_second(busiest, self._loop @ factors) / self._watts
 
     def interval(self, chosen: int) -> tuple[float, float]:
-        """95 % of the chosen one's values, every number drawn from its interval independently, log-normal by sides."""
+        """95 % of one's values, every number drawn independently, log-normal by sides, its ends taken for 95 %.
+
+        It is no surer than those ends: of numbers that are right within an assumed factor, it is one too.
+        """
         z = np.random.default_rng(0).standard_normal((DRAWS, len(self.numbers))) / Z
         low, high = (np.log([getattr(one, side) for one in self._spreads]) for side in ("low", "high"))
         factors = np.exp(np.where(z > 0, z * high, -z * low))
