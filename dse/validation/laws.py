@@ -1,8 +1,11 @@
-"""Hold the laws of modeled times against profiles that they were not fitted to.
+"""Hold the laws of modeled times, and the overheads of serial loops, against what they were not fitted to.
 
 Each law's constants are fitted anew to the cells of all workloads of a machine but one, or of all machines but one, and
 the law then predicts what was left out. Two machines with profiles are no sample of machines; and both are processors:
 nothing here holds the laws of GPUs and FPGAs against anything.
+
+A serial loop is predicted from its workload's profile, and from what the loops of the other workloads take beyond the
+sum of their parts.
 
 Times are seconds of one call; an error is a factor, the larger of told / measured and measured / told.
 """
@@ -15,16 +18,20 @@ from pathlib import Path
 from statistics import median
 from typing import Literal
 
-from impls.training import Workload, load
+from impls.training import Workload, identity, load
 from impls.training.sizes import layout_of
 
 from .. import platforms
+from ..mapping.answer import MappingAnswer, build_answer
+from ..mapping.build import build
 from ..platforms import Device
 from ..platforms.reading import FILE, RESULTS
-from ..records import read_folder
+from ..records import Measurement, read_folder
+from ..solver.problem import ProblemError
 from ..times import analytic
 from ..times.analytic import AS_FITTED, Constants
 from ..times.hardware import FLOAT_BYTES
+from ..times.parts import Parts
 from ..times.profile import SKIPPED, PerformanceTable, of_records
 
 STEPS = (2.0, 1.3, 1.1, 1.03)  # factors on a constant that a fit tries, coarse ones first
@@ -220,3 +227,59 @@ def _tree(cpu: Device, capacity: int, fanout: int, batch: int, is_update: bool, 
 
 def _fetch(nbytes: float, constants: Constants) -> float:
     return analytic.fetch(nbytes, constants).value
+
+
+@dataclass(frozen=True)
+class SerialLoop:
+    """A serial loop predicted with the overheads of other workloads' loops, and as it was measured.
+
+    ``predicted``: (gradient steps a second, low, high); ``others``: whose loops told the overheads.
+    """
+
+    machine: str
+    workload: str
+    predicted: tuple[float, float, float]
+    measured_hz: float
+    others: tuple[str, ...]
+
+    @property
+    def error(self) -> float:
+        """The relative error of the predicted rate: -0.1 is a tenth too few steps a second."""
+        return self.predicted[0] / self.measured_hz - 1
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the measured rate lies within the ends of the predicted one."""
+        return self.predicted[1] <= self.measured_hz <= self.predicted[2]
+
+
+def serial_loops(results: Path = RESULTS) -> tuple[SerialLoop, ...]:
+    """Every serial loop that was timed beside others on its machine, predicted without its own overheads."""
+    known: list[SerialLoop] = []
+    for folder in sorted(results.glob("*")):
+        if (folder / FILE).is_file() and any(folder.glob("profile-*.jsonl")):
+            records = read_folder(folder, skip=SKIPPED)
+            timed = {
+                str(one.options["workload"]): one.seconds
+                for one in records
+                if (one.primitive, one.contestant, one.op) == ("serial_step", "loop", "step") and one.median_seconds
+            }
+            for name, seconds in sorted(timed.items()):
+                others = tuple(other for other in sorted(timed) if other != name)
+                if others:
+                    answer = _without_its_own(folder, load(name), records)
+                    rates = answer.hz, answer.low, answer.high
+                    known.append(SerialLoop(folder.name, name, rates, 1 / seconds, others))
+    return tuple(known)
+
+
+def _without_its_own(folder: Path, workload: Workload, records: Sequence[Measurement]) -> MappingAnswer:
+    """The rate of a serial loop, fixed to what was run, where nothing is known of its own overheads."""
+    own = identity(workload)
+    rest = [one for one in records if one.primitive != "serial_step" or one.options.get("identity") != own]
+    fix = {"arrangement": "serial", "learner_threads": 1, "contestant": TREE, "fanout": workload.replay.fanout}
+    table = of_records(rest, folder.name, workload)
+    answer = build_answer(build(Parts(platforms.load(folder / FILE), workload, table, None, fix)), "ratio")
+    if not isinstance(answer, MappingAnswer):
+        raise ProblemError(f"{workload.name} does not fit machine {folder.name}")
+    return answer
