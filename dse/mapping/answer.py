@@ -11,13 +11,12 @@ from ..records import how_to_measure
 from ..solver.infeasible import Infeasible
 from ..solver.objectives import Objective, bottleneck, threshold
 from ..solver.problem import LOOP, PARTS, Configuration, Option
-from ..solver.sensitivity import Robustness, Terms, around, spreads
-from ..solver.throughput import LOOP_BOUND, TOO_HIGH, slowdowns, transfers
+from ..solver.sensitivity import Robustness, Spread, Terms, around, spreads, widest
+from ..solver.throughput import LOOP_BOUND, TOO_HIGH, charges, slowdowns, transfers
 from .alternatives import Other, Solved, best_placement, by_mapping, difference, key_of, mapping_of, others
 from .build import Built
 from .options import Place
 
-Row = tuple[Place, Configuration]
 CLOSE = 0.005  # a rate that changes by less is sure enough
 
 
@@ -117,8 +116,8 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         return _shortage(built, result)
     chosen, outcome = result.answer.configuration, result.answer.outcome
     problem = built.problems[result.place]
-    terms, rows, names = _terms(built, result, objective)
-    beside = others(result, functools.partial(_ends, built, terms, rows))
+    terms, sure, names = _terms(built, result, objective)
+    beside = others(result, functools.partial(_ends, built, objective, sure))
     low, high = terms.interval(0)
     survival = tuple(terms.survival(0, result.epsilon, names))
     bound = max(one.bound for one in result.found.values())
@@ -178,10 +177,13 @@ def _interval(built: Built, place: Place, configuration: Configuration) -> Inter
 
 
 def _ends(
-    built: Built, terms: Terms, rows: Sequence[Row], place: Place, configuration: Configuration
+    built: Built, objective: Objective, sure: Mapping[str, Spread], place: Place, configuration: Configuration
 ) -> tuple[float, float, Interval]:
-    """(low, high, what they mean) of a value."""
-    return *terms.interval(rows.index((place, configuration))), _interval(built, place, configuration)
+    """(low, high, what they mean) of an alternative's value; its own options' ends count where it has some."""
+    problem, own = built.problems[place], widest(configuration.options)
+    numbers = {charge.number: sure[charge.number] for charge in charges(problem, configuration)} | own
+    terms = Terms([(problem, configuration)], objective, numbers)
+    return *terms.interval(0), _interval(built, place, configuration)
 
 
 def _bottleneck(chosen: Configuration, objective: Objective, engine: str) -> str:
@@ -195,8 +197,8 @@ def _bottleneck(chosen: Configuration, objective: Objective, engine: str) -> str
     return f"{engine}, which does {', '.join(on)} in turns"
 
 
-def _terms(built: Built, result: Solved, objective: Objective) -> tuple[Terms, list[Row], list[str]]:
-    """The terms and names of rows: the choice, then every configuration a changed number might put in its place."""
+def _terms(built: Built, result: Solved, objective: Objective) -> tuple[Terms, dict[str, Spread], list[str]]:
+    """(terms, how far off each number may be, names): the choice first, then what a changed number might put there."""
     rows = [(result.place, result.answer.configuration)]
     for place, solved in result.found.items():
         rows += [(place, one.configuration) for one in solved.answers]
@@ -204,7 +206,7 @@ def _terms(built: Built, result: Solved, objective: Objective) -> tuple[Terms, l
     unique = list({(place, key_of(place, one)): (place, one) for place, one in rows}.values())
     sure = spreads(list(built.problems.values()), rows[0][1])
     terms = Terms([(built.problems[place], one) for place, one in unique], objective, sure)
-    return terms, unique, [difference(rows[0], (place, one)) for place, one in unique]
+    return terms, sure, [difference(rows[0], (place, one)) for place, one in unique]
 
 
 def _numbers(built: Built, result: Solved) -> list[str]:

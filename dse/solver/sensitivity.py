@@ -143,21 +143,22 @@ def spreads(problems: Sequence[Problem], chosen: Configuration | None = None) ->
 
     For a number that ``chosen`` rests on, only its own options count: what was not chosen makes it no less sure.
     """
-    widest = _widest(option for problem in problems for option in problem.every_option())
+    known = widest(option for problem in problems for option in problem.every_option())
     for hop in (hop for problem in problems for way in problem.ways.values() for hop in way):
         factor = LINK_FACTORS[hop.rests_on.source]
-        widest[hop.rests_on.number] = Spread(1 / factor, factor)
-    return widest | (_widest(chosen.options) if chosen else {})
+        known[hop.rests_on.number] = Spread(1 / factor, factor)
+    return known | (widest(chosen.options) if chosen else {})
 
 
-def _widest(options: Iterable[Option]) -> dict[str, Spread]:
-    widest: dict[str, Spread] = {}
+def widest(options: Iterable[Option]) -> dict[str, Spread]:
+    """The widest ends of every number that some of the options rest on."""
+    known: dict[str, Spread] = {}
     for option in options:
         time = option.time
-        known = widest.get(time.rests_on.number, Spread(1.0, 1.0))
+        before = known.get(time.rests_on.number, Spread(1.0, 1.0))
         low, high = time.low / time.value, time.high / time.value
-        widest[time.rests_on.number] = Spread(min(known.low, low), max(known.high, high))
-    return widest
+        known[time.rests_on.number] = Spread(min(before.low, low), max(before.high, high))
+    return known
 
 
 def around(problem: Problem, chosen: Configuration) -> list[Configuration]:
