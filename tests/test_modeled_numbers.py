@@ -16,7 +16,7 @@ from dse.mapping.question import explain_mapping, recommend_mapping, tables
 from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
 from dse.solver.problem import PARTS, Configuration, Problem
-from dse.solver.sensitivity import Spread, Terms, spreads
+from dse.solver.sensitivity import Spread, Terms, spreads, widest
 from dse.solver.throughput import TOO_HIGH
 from dse.times import analytic, estimates
 from dse.times.batch_law import flat_then_linear
@@ -269,7 +269,7 @@ def test_an_insertion_that_nobody_timed_is_told_and_makes_its_update_as_weak(mon
     assert untimed.update.value > timed.update.value
 
 
-def test_a_slowdown_that_nobody_timed_is_no_slowdown_of_1(monkeypatch, capsys):
+def test_a_slowdown_that_nobody_timed_is_told(monkeypatch, capsys):
     beside = {"arrangement": "apart", "learner": "cpu"}
     both = build(parts_of(load_platform(machine()), **beside)).problems["apart"].slowdown
     assert len(both) == 2
@@ -352,6 +352,14 @@ def test_a_number_decides_only_where_its_own_ends_reach_the_flip(reach, decides)
     assert told["fast"].decides == decides
     assert not told["slow"].decides
     assert told["fast"].rate_factor == pytest.approx(reach**2, rel=1e-4)
+
+
+def test_the_spread_of_a_number_is_the_widest_of_its_options_on_both_sides():
+    evidence = Evidence("a", "modeled")
+    ends = ((1.0, 0.5, 1.1), (2.0, 1.9, 6.0))
+    options = [dataclasses.replace(option("learner", "x", "cpu", 1.0), time=Estimate(*one, evidence)) for one in ends]
+    assert widest(options) == {"a": Spread(0.5, 3.0)}
+    assert widest(options[1:]) == {"a": Spread(0.95, 3.0)}
 
 
 def test_the_laws_of_gpus_and_fpgas_say_that_their_factors_are_assumptions():
