@@ -197,8 +197,8 @@ def fronts(panels_of: Mapping[str, Sequence[Point]], platform: str) -> Figure:
         figure,
         f"The fastest mapping on each set of devices of {platform}: learner-RMM-storage on CPU (C), GPU (G), FPGA (F). "
         "Hollow: another is as fast with no more watts or devices. Bars: how far off rates are, by the factors of "
-        "their laws. Source: steps modeled, watts quoted as the power that makers state, whatever the load. A set that is not shown is no faster than a part of "
-        "it.",
+        "their laws. Source: steps modeled, watts quoted as the power that makers state, whatever the load. A set that "
+        "is not shown is no faster than a part of it.",
     )
 
 
