@@ -6,15 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..estimate import Evidence, Interval, interval_of, off
+from ..estimate import Evidence, Interval, off
 from ..records import how_to_measure
 from ..solver.infeasible import Infeasible
 from ..solver.objectives import Objective, bottleneck, threshold
 from ..solver.problem import LOOP, PARTS, Configuration, Option
-from ..solver.sensitivity import Robustness, Spread, Terms, around, spreads, widest
-from ..solver.throughput import LOOP_BOUND, TOO_HIGH, charges, slowdowns, transfers
+from ..solver.sensitivity import Robustness, Spread, Terms, around, spreads
+from ..solver.throughput import LOOP_BOUND, TOO_HIGH, slowdowns
 from .alternatives import Other, Solved, best_placement, by_mapping, difference, key_of, mapping_of, others
 from .build import Built
+from .ends import ends, meaning
 from .options import Place
 
 CLOSE = 0.005  # a rate that changes by less is sure enough
@@ -117,7 +118,7 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
     chosen, outcome = result.answer.configuration, result.answer.outcome
     problem = built.problems[result.place]
     terms, sure, names = _terms(built, result, objective)
-    beside = others(result, functools.partial(_ends, built, objective, sure))
+    beside = others(result, functools.partial(ends, built.problems, objective, sure))
     low, high = terms.interval(0)
     survival = tuple(terms.survival(0, result.epsilon, names))
     bound = max(one.bound for one in result.found.values())
@@ -153,7 +154,7 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         measure_next=_next(built, chosen, survival),
         configurations=sum(one.configurations for one in result.found.values()),
         notes=tuple(_notes(built, result)),
-        interval=_interval(built, result.place, chosen),
+        interval=meaning(problem, chosen),
         upper_bound=not result.place.in_turns,
         searched=built.searched,
     )
@@ -167,23 +168,6 @@ def _part(built: Built, option: Option, slower: float) -> PartAnswer:
         *(evidence.source, evidence.number),
         time.interval,
     )
-
-
-def _interval(built: Built, place: Place, configuration: Configuration) -> Interval:
-    """What the ends of a configuration's rate mean: by all that it rests on, parts and links."""
-    hops = (hop for _, hop, _ in transfers(built.problems[place], configuration))
-    times = (option.time for option in configuration.options)
-    return interval_of([*(time.source for time in times), *(hop.rests_on.source for hop in hops)])
-
-
-def _ends(
-    built: Built, objective: Objective, sure: Mapping[str, Spread], place: Place, configuration: Configuration
-) -> tuple[float, float, Interval]:
-    """(low, high, what they mean) of an alternative's value; its own options' ends count where it has some."""
-    problem, own = built.problems[place], widest(configuration.options)
-    numbers = {charge.number: sure[charge.number] for charge in charges(problem, configuration)} | own
-    terms = Terms([(problem, configuration)], objective, numbers)
-    return *terms.interval(0), _interval(built, place, configuration)
 
 
 def _bottleneck(chosen: Configuration, objective: Objective, engine: str) -> str:
