@@ -23,7 +23,7 @@ The cost model of a tree
     ``fanout_regrets``      what answering that K costs at each (N, B) left out: a ``FanoutRegret``
 The solver
     ``Problem``             what to choose from: each ``Option``, each ``Flow``, each link's ``Hop``
-    ``Estimate``            a time with its 95 % interval and the ``Evidence`` it rests on
+    ``Estimate``            a time, how far off it may be, and the ``Evidence`` it rests on
     ``solve``               the exact best: ``Found``, or ``Infeasible``; ``ProblemError`` for what is outside any sense
 
 Each is imported when it is first asked for, so that ``import dse`` is quick.

@@ -1,4 +1,7 @@
-"""The one uncertain number: a value, the interval that holds it at 95 %, and the evidence it rests on.
+"""The one uncertain number: a value, how far off it may be, and the evidence it rests on.
+
+What was measured, or lies between measured points, has a 95 % interval, which later measurements are held against. What
+a law or another's table says has a factor instead: how far off its maker takes it to be.
 
 Units are the user's: seconds for a part of a training system, calls a second for a curve over cores.
 """
@@ -7,13 +10,40 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from .records import Source
 
 LEAST_FACTOR = 1.02
 """No law and no stopwatch tells a time better than within this factor."""
 SUREST_FIRST: tuple[Source, ...] = ("measured", "interpolated", "quoted", "extrapolated", "modeled")
+
+Interval = Literal["95 %", "factor"]
+"""What the ends around a value mean."""
+TIMED: tuple[Source, ...] = ("measured", "interpolated")
+
+
+def interval_of(sources: Iterable[Source]) -> Interval:
+    """What the ends of a value mean that rests on all these sources: "95 %" where each was measured, or lies between.
+
+    >>> interval_of(["measured", "interpolated"]), interval_of(["measured", "modeled"])
+    ('95 %', 'factor')
+    """
+    return "95 %" if set(sources) <= set(TIMED) else "factor"
+
+
+def off(value: float, low: float, high: float) -> float:
+    """The wider side of the ends around a value, as a factor on it."""
+    return max(high / value, value / low)
+
+
+def written(text: str, factor: float, interval: Interval) -> str:
+    """Mark a value's text as right within a factor, where that is what its ends mean.
+
+    >>> written("494 us", 2.0, "factor"), written("494 us", 1.1, "95 %")
+    ('~494 us (x2)', '494 us')
+    """
+    return f"~{text} (x{factor:.3g})" if interval == "factor" else text
 
 
 def weakest(sources: Iterable[Source]) -> Source:
@@ -29,14 +59,15 @@ def weakest(sources: Iterable[Source]) -> Source:
 class Evidence:
     """What a value rests on: its source, a description in words, and the command that measures it (again).
 
-    Values with the same ``number``, a name such as "T_train(gpu)", are wrong together: sensitivity scales all of them
-    at once.
+    ``assumed``: sentences about what a platform file does not state and the value needs. Values with the same
+    ``number``, a name such as "T_train(gpu)", are wrong together: sensitivity scales all of them at once.
     """
 
     number: str
     source: Source
     told: str = ""
     command: str = ""
+    assumed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.source not in SUREST_FIRST:
@@ -45,7 +76,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value above 0 within [low, high] at 95 %. ValueError, which names the evidence, for anything else."""
+    """A value above 0 within [low, high], which ``interval`` says the meaning of. ValueError for anything else."""
 
     value: float
     low: float
@@ -76,13 +107,18 @@ class Estimate:
         return self.rests_on.source
 
     @property
+    def interval(self) -> Interval:
+        """What the ends mean: "95 %", or "factor" where nothing but a law, a fit or a quotation backs them."""
+        return interval_of([self.source])
+
+    @property
     def factor(self) -> float:
-        """The wider side of the interval, as a factor on the value.
+        """The wider side of the ends, as a factor on the value.
 
         >>> Estimate(2.0, 1.0, 3.0, Evidence("a guess", "modeled")).factor
         2.0
         """
-        return max(self.high / self.value, self.value / self.low)
+        return off(self.value, self.low, self.high)
 
     def __add__(self, other: "Estimate") -> "Estimate":
         """The sum; its ends are sums too, as for errors that go together. The evidence is the first one's."""

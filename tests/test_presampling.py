@@ -9,7 +9,7 @@ import pytest
 from dse.estimate import Estimate, Evidence
 from dse.solver.problem import LOOP, PARTS, Configuration, Flow, Hop, Option, Problem, ProblemError
 from dse.solver.simulation import Network, Visit, network, simulate
-from dse.solver.throughput import outcome
+from dse.solver.throughput import TOO_HIGH, outcome
 from dse.tuning.presampling import bound_hz, depth_curve, depth_enough, published_loop
 
 STEPS = 400
@@ -157,6 +157,7 @@ def test_how_optimistic_the_bound_is():
     found = optimism(240, (1, 2, 5), 600)
     assert np.median(found[1]) < 0.001
     assert [max(found[depth]) for depth in (1, 2, 5)] == pytest.approx([0.46, 0.27, 0.03], abs=0.005)
+    assert {depth: max(found[depth]) for depth in TOO_HIGH} == pytest.approx(TOO_HIGH, abs=0.005)
 
 
 def test_what_no_batch_waits_for_holds_up_the_whole_when_it_is_slow():

@@ -23,7 +23,7 @@ def test_an_answer_in_words(capsys):
     for words in (
         "serial: one process does everything in turns",
         "learner   cpu  2 threads of torch",
-        "gradient steps a second [",
+        "gradient steps a second, within a factor of",  # two threads at this B are carried on by a fit
         "bound by cpu.main, which does actors, sampling, storage, learner, updating in turns",
         "if every part had its fastest option to itself",
         "the choice survives:",

@@ -191,7 +191,7 @@ def test_laws_hold_within_their_factor_for_nine_in_ten_of_the_cells_they_were_dr
     assert len(trees) > 100
     assert within(learner, analytic.LEARNER_FACTOR) >= 0.9
     assert within(trees, analytic.TREE_FACTOR) >= 0.9
-    assert within(rows, analytic.ROWS_FACTOR) >= 0.85  # 8 cells: all but one
+    assert within(rows, analytic.ROWS_FACTOR) >= 0.9
     assert within(fetches, analytic.FETCH_FACTOR) == 1
 
 
@@ -340,20 +340,6 @@ def test_the_depth_is_the_workloads_unless_it_is_free():
     parts = parts_of("h200", "hopper_ddpg")
     assert build(parts).problems["serial"].depths == (50,)
     assert build(parts, frozenset(["presampled"])).problems["serial"].depths == (0, 1, 2, 3, 4, 8, 16, 50)
-
-
-def test_the_serial_loops_that_were_timed_are_predicted_within_fifteen_percent(records):
-    for name in ("cartpole_dqn", "hopper_ddpg"):
-        told = recommend_mapping(
-            RESULTS / KEY / "platform.toml", name, fix={"arrangement": "serial", "learner_threads": 1}
-        )
-        loop = next(
-            one.seconds
-            for one in records
-            if (one.primitive, one.contestant, one.options.get("workload")) == ("serial_step", "loop", name)
-        )
-        assert abs(told.hz * loop - 1) < 0.15
-        assert told.low * loop < 1 < told.high * loop
 
 
 @pytest.mark.parametrize("place", ["serial", "apart"])

@@ -25,8 +25,9 @@ own, steps a second by cores, where a scaling law fills in the numbers of cores 
 
   python -m dse cores --actors 1:900,2:1700,4:3000 --learners 1:400,2:700 --cores 8
 
-In brackets stand 95 % intervals of what was measured; of what was not, how far off its law may be. Devices other than
-the processor take no part: python -m dse recommend --help asks about those."""
+In brackets stand 95 % intervals of what was measured; ~ and (x2) mean that a law is taken to be right within a factor
+of 2, which nothing here tested. Devices other than the processor take no part: python -m dse recommend --help asks
+about those."""
 EXAMPLE = "--actors 1:900,2:1700 --learners 1:400,2:700 --cores 4"
 SHOWN = 5  # ties
 LEAST_HZ, MOST_HZ = 1e-9, 1e15  # bounds of the user's own rates
@@ -74,6 +75,11 @@ def run(options: argparse.Namespace) -> int:
 def _dict(answer: CoreSplit) -> dict[str, Any]:
     """Give plain values, for JSON."""
     plain = dataclasses.asdict(answer) | {"hz_beside": answer.hz_beside}
+    plain["choice"] |= {"interval": answer.choice.interval}
+    plain["turns"] |= {"interval": answer.turns.interval}
+    for several in ("around", "ties"):
+        pairs = zip(plain[several], getattr(answer, several), strict=True)
+        plain[several] = [split | {"interval": of.interval} for split, of in pairs]
     for side, curve in (("f_a", answer.f_a), ("f_l", answer.f_l)):
         plain[side]["rates"] = {x: with_ends("hz", rate) | {"source": rate.source} for x, rate in curve.rates.items()}
     return plain
@@ -111,7 +117,7 @@ def _text(answer: CoreSplit) -> Iterator[str]:
     yield from wrapped(f"{whose}{plural(answer.cores, 'core')}{reserved}, {steps} a gradient step:", "")
     yield ""
     yield f"  {_split(choice)}" + (f", {choice.idle} idle" if choice.idle else "")
-    yield f"  {interval(choice.hz, choice.low, choice.high)} gradient steps a second, {_bound(choice)}"
+    yield f"  {_hz(choice)} gradient steps a second, {_bound(choice)}"
     acting, learning = answer.f_a.rates[choice.actors], answer.f_l.rates[choice.learners]
     yield from wrapped(
         f"actors feed {_rate(acting, 1 / u)}, learners take {_rate(learning, 1)} gradient steps a second; if neither "
@@ -120,7 +126,7 @@ def _text(answer: CoreSplit) -> Iterator[str]:
     if not choice.in_turns and answer.turns.hz > choice.hz:
         yield from wrapped(
             f"both sides in turns on the same {plural(answer.turns.cores, 'core')} would make "
-            f"{interval(answer.turns.hz, answer.turns.low, answer.turns.high)}, more than any split"
+            f"{_hz(answer.turns)}, more than any split"
         )
     yield ""
     yield from _table(answer)
@@ -136,8 +142,13 @@ def _split(split: Allocation) -> str:
     return f"{plural(split.actors, 'core')} to actors, {plural(split.learners, 'core')} to learners"
 
 
+def _hz(split: Allocation) -> str:
+    return interval(split.hz, split.low, split.high, split.interval)
+
+
 def _rate(rate: Estimate, factor: float) -> str:
-    return f"{interval(*(factor * one for one in (rate.value, rate.low, rate.high)))} ({_source(rate.source)})"
+    value, low, high = (factor * one for one in (rate.value, rate.low, rate.high))
+    return f"{interval(value, low, high, rate.interval)} ({_source(rate.source)})"
 
 
 def _source(*sources: str) -> str:
@@ -156,8 +167,9 @@ def _table(answer: CoreSplit) -> Iterator[str]:
     for split in (answer.choice, *answer.around, *([] if answer.choice.in_turns else [answer.turns])):
         feed = answer.f_a.rates[split.actors].value / answer.update_interval
         take = answer.f_l.rates[split.learners].value
+        hz = "~" * (split.interval == "factor" and split.low < split.high) + rounded(split.hz)
         yield (
-            f"  {split.actors:>6,}  {split.learners:>8,}  {rounded(split.hz):>14}  {rounded(feed):>8}  "
+            f"  {split.actors:>6,}  {split.learners:>8,}  {hz:>14}  {rounded(feed):>8}  "
             f"{rounded(take):>8}  {split.bottleneck:13}  {_source(*split.sources)}"
         )
 
@@ -178,8 +190,13 @@ def _others(answer: CoreSplit) -> Iterator[str]:
         yield from wrapped(
             f"eq. 5 of [Zhang2021] as printed has no solution in whole cores: no pair has both sides within {EQUAL:.0%}"
         )
-    if answer.slowdown != (1.0, 1.0):
-        acting, learning = answer.slowdown
+    acting, learning = answer.slowdown
+    if answer.workload and not (acting and learning):
+        yield from wrapped(
+            "note: how actors and learners slow each other down is not in these rates: they were not timed beside each "
+            "other"
+        )
+    if acting and learning:
         single = answer.choice.actors == answer.choice.learners == 1 and not answer.choice.in_turns
         beside = f", so the split would make {rounded(answer.hz_beside)}" if single else ""
         yield from wrapped(

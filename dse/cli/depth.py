@@ -7,6 +7,7 @@ from typing import Any
 
 from impls.terminal import plural
 
+from ..estimate import written
 from ..platforms.reading import HERE
 from ..tuning import presampling
 from ..tuning.presampling import LOSS, STEPS, Busy, DepthAnswer, DepthPoint, Enough
@@ -20,8 +21,8 @@ While the learner trains on a batch, the replay manager can sample others ([Zhan
 passes all parts in a round; each engine (a device, or the cores of a process) does one part at a time. By the closed
 form D* = (round / the busiest engine's part of it), rounded up, less 1, is enough. That is a bound, up to half too
 high at D = 1, so the loop is simulated as well: with exact times, and with times that vary (--spread: their deviation
-over their mean). There a D is enough that is within {LOSS:.0%} of the most, as noise hides less; in brackets, the D
-for either end of the rates' 95 % intervals. Actors are left out.
+over their mean). There a D is enough that is within {LOSS:.0%} of the most, as noise hides less; in brackets stands the
+simulation's own noise at 95 %, and the D for either end of it, not how far off the times may be. Actors are left out.
 
 The times are those of the best mapping of a workload on a platform, measured where records have them, else modeled;
 or your own, microseconds of one batch, sampling and updating on one engine and the learner on another:
@@ -37,6 +38,7 @@ OWN = {
 }
 NEEDED = ("sampling", "training")  # of these times
 LEAST_US, MOST_US = 1e-3, 1e12
+SIMULATED = "95 % of the simulation's own noise"  # whatever the times it was given are worth
 STALE = (
     "a batch is sampled by priorities that are D gradient steps old, so more ahead than helps only grow stale; "
     "[Zhang2023] prints no loss of reward at D = 50, and one at D = 200 on Hopper (quoted, its Fig. 10)"
@@ -104,7 +106,9 @@ def _dict(answer: DepthAnswer) -> dict[str, Any]:
     more = {"most_hz": answer.most_hz, "source": "modeled", "steps": STEPS, "enough_within": LOSS, "loss": loss}
     plain = dataclasses.asdict(answer) | more | {"staleness": STALE}
     for point, rates in zip(plain["points"], (point.simulated for point in answer.points), strict=True):
-        point["simulated"] = [with_ends("hz", rate) | {"steps": STEPS} for rate in rates]
+        point["simulated"] = [with_ends("hz", rate) | {"steps": STEPS, "interval": SIMULATED} for rate in rates]
+    for time, busy in zip(plain["times"], answer.times, strict=True):
+        time["interval"] = busy.interval
     return plain
 
 
@@ -133,8 +137,8 @@ def _text(answer: DepthAnswer) -> Iterator[str]:
     yield ""
     batches = plural(answer.depth, "batch").replace("batchs", "batches") if answer.depth else "none"
     yield from wrapped(
-        f"sample {batches} ahead: D* = {answer.depth} by the closed form, {rounded(answer.most_hz)} gradient steps "
-        "a second at most, modeled"
+        f"sample {batches} ahead: D* = {answer.depth} by the closed form, {_most(answer)} gradient steps a second at "
+        "most, modeled"
     )
     for one in answer.simulated:
         yield from wrapped(_enough(one))
@@ -153,6 +157,13 @@ def _text(answer: DepthAnswer) -> Iterator[str]:
     yield from wrapped(f"note: {ahead}{STALE}")
     if answer.sources:
         yield from rests_on(answer.sources)
+
+
+def _most(answer: DepthAnswer) -> str:
+    """Write the rate of the busiest engine, with the factor of the times that keep it busy."""
+    busiest = max(answer.busy, key=lambda name: answer.busy[name])
+    factors = [time.factor for time in answer.times if time.engine == busiest and time.interval == "factor"]
+    return written(rounded(answer.most_hz), max(factors, default=1.0), "factor" if factors else "95 %")
 
 
 def _us(seconds: float) -> str:

@@ -5,6 +5,7 @@ from operator import attrgetter
 
 from impls.terminal import plural
 
+from ..estimate import off, written
 from ..mapping.alternatives import Other
 from ..mapping.answer import MappingAnswer, PartAnswer, Shortage, lacking
 from ..mapping.explain import Explanation
@@ -47,9 +48,10 @@ def _answer(answer: MappingAnswer) -> Iterator[str]:
     yield f"  {rate(answer)}"
     yield from wrapped(f"bound by {answer.bottleneck}")
     of, pace = (" of the best set of devices", " a second") if answer.objective == "per_watt" else ("", "")
+    about = "~" * (answer.interval == "factor")
     yield from wrapped(
-        f"at most {number(answer.bound)} if every part had its fastest option{of} to itself "
-        f"({answer.distance:.0%} below that); {number(answer.learner_hz)}{pace} by the fastest learner alone"
+        f"at most {about}{number(answer.bound)} if every part had its fastest option{of} to itself "
+        f"({answer.distance:.0%} below that); {about}{number(answer.learner_hz)}{pace} by the fastest learner alone"
     )
     yield from _alternatives(answer)
     yield from _survival(answer)
@@ -60,18 +62,31 @@ def _parts(parts: Sequence[PartAnswer]) -> Iterator[str]:
     rows = []
     for part in parts:
         seconds, low, high = (f"{1e6 * one:,.2f}" for one in (part.seconds, part.low, part.high))
-        rows.append((part.part, part.device, part.choice, f"{seconds} us [{low}, {high}]", part.source))
+        time = f"{seconds} us [{low}, {high}]"
+        if part.interval == "factor":
+            time = written(f"{number(1e6 * part.seconds)} us", part.factor, part.interval)
+        rows.append((part.part, part.device, part.choice, time, part.source))
     return aligned(rows, "  ", right=3)
 
 
 def rate(answer: MappingAnswer) -> str:
-    """Write the predicted rate with its interval."""
+    """Write the predicted rate with its 95 % interval; with a factor where no stopwatch backs all of it."""
     if answer.objective == "per_watt":
         unit = "gradient steps a joule"
     else:
         unit = "gradient steps a second" + (", actors aside" if answer.objective == "training" else "")
     more = "" if answer.objective == "ratio" else f" ({number(answer.hz)} a second with actors)"
-    return f"{number(answer.value)} {unit} [{number(answer.low)}, {number(answer.high)}] at 95 %{more}"
+    most = "at most " * answer.upper_bound
+    if answer.interval == "factor":
+        factor = off(answer.value, answer.low, answer.high)
+        return f"{most}~{number(answer.value)} {unit}, within a factor of {factor:.3g}, not tested here{more}"
+    return f"{most}{number(answer.value)} {unit} [{number(answer.low)}, {number(answer.high)}] at 95 %{more}"
+
+
+def _value(one: MappingAnswer | Other) -> str:
+    """Write a value among others: with its factor, where it has one, and "at most" where it is an upper bound."""
+    factor = off(one.value, one.low, one.high)
+    return "at most " * one.upper_bound + written(number(one.value), factor, one.interval)
 
 
 def _alternatives(answer: MappingAnswer) -> Iterator[str]:
@@ -89,7 +104,7 @@ def _alternatives(answer: MappingAnswer) -> Iterator[str]:
 def _others(others: Sequence[Other]) -> Iterator[str]:
     for other in others[:SHOWN]:
         cost = f"costs {other.cost:.1%}" if other.cost >= 0 else f"gains {-other.cost:.1%}"
-        yield from wrapped(f"{other.told}: {number(other.value)}, {cost}", "    ")
+        yield from wrapped(f"{other.told}: {_value(other)}, {cost}", "    ")
     if len(others) > SHOWN:
         yield f"    and {len(others) - SHOWN} more, see --json"
 
@@ -110,6 +125,8 @@ def _survival(answer: MappingAnswer) -> Iterator[str]:
 
 
 def _evidence(answer: MappingAnswer) -> Iterator[str]:
+    if answer.searched:
+        yield from wrapped(f"searched: {'; '.join(answer.searched)}")
     yield from (line for note in answer.notes for line in wrapped(f"note: {note}"))
     yield from rests_on(answer.sources)
     yield from wrapped(records_read(answer.machine, answer.results))
@@ -166,5 +183,7 @@ def _column(answer: MappingAnswer | Shortage) -> list[str]:
     if isinstance(answer, Shortage):
         return ["does not fit" if key == "rate" else "-" for key in COLUMN]
     parts = {part.part: f"{part.device}, {part.choice}" for part in answer.parts}
-    pace = f"{number(answer.value)} [{number(answer.low)}, {number(answer.high)}]"
+    pace = _value(answer)
+    if answer.interval == "95 %":
+        pace += f" [{number(answer.low)}, {number(answer.high)}]"
     return [answer.arrangement, *(parts[key] for key in COLUMN[1:6]), pace, answer.bottleneck]

@@ -28,6 +28,7 @@ from typing import Any
 from impls.terminal import count
 from impls.training import load as load_workload
 
+from ..estimate import written
 from ..platforms import Leaf, Platform, PlatformError, Quantity, leaves, load, names
 from ..platforms.fingerprint import command_line, now
 from ..platforms.quantities import readable, split
@@ -39,6 +40,7 @@ from .text import add_command, aligned, rounded, wrapped
 
 WIDTH = 120
 WORKLOAD = "hopper_ddpg"  # that estimates are for unless another one is named
+UNTESTED = "No row was held against a stopwatch."
 SIZES = ("capacity", "fanout", "batch", "record_bytes")  # that may be asked for instead of the workload's
 
 
@@ -126,14 +128,15 @@ def _scope(options: argparse.Namespace, asked: Asked) -> str:
     if not asked.workload:
         return (
             f"{bare}; gradient steps are those of the network {asked.network} alone. `recommend` models whole gradient "
-            "steps in a framework, which may put devices in another order; ask with --workload to be shown both."
+            "steps in a framework, which may put devices in another order; ask with --workload to be shown both. "
+            f"{UNTESTED}"
         )
     fixed = "".join(f" --fix {name}={value}" for name in ("batch", "capacity") if (value := getattr(options, name)))
     names = f"--platform {shlex.quote(options.name)} --workload {shlex.quote(options.workload)}"
     return (
         f"{bare}, as in all rows but what `recommend` models: the whole step, in a framework on a CPU or a GPU, by the "
         f"fastest option of each device, as `python -m dse recommend {names}{fixed}` takes it where no records "
-        "tell it. The two may put devices in another order."
+        "tell it. The two may put devices in another order. {UNTESTED}"
     )
 
 
@@ -142,7 +145,10 @@ def _table(rows: list[Row]) -> list[str]:
     cells = [["device", "what", "modeled", ""]]
     for row in rows:
         factor, unit = {"s": (1e6, "us"), "J": (1e3, "mJ")}[row.unit]
-        cells.append([row.device, row.what, "-" if row.value is None else rounded(factor * row.value), unit])
+        shown = "-" if row.value is None else rounded(factor * row.value)
+        if row.value is not None and row.factor:
+            shown = written(shown, row.factor, "factor")
+        cells.append([row.device, row.what, shown, unit])
     evidence = ["rests on", *(row.note or ", ".join(row.origins) for row in rows)]
     widths = [max(map(len, column)) + 2 for column in zip(*cells, strict=True)]
     lines = []

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from impls.terminal import COMMAND
 
-from ..estimate import Estimate, Evidence
+from ..estimate import Estimate, Evidence, Interval, off, written
 
 WIDTH = 116
 WIDE = 0.2  # of an interval, beyond which no third digit is known
@@ -44,10 +44,16 @@ def rounded(value: float, low: float | None = None, high: float | None = None) -
     return f"{float(f'{value:.{digits}g}'):,.10g}"
 
 
-def interval(value: float, low: float, high: float) -> str:
-    """Write a number with its interval, if it has one that shows."""
+def interval(value: float, low: float, high: float, kind: Interval = "95 %") -> str:
+    """Write a number with its interval, or its factor, if it has one that shows.
+
+    >>> interval(100.0, 90.0, 110.0), interval(100.0, 50.0, 200.0, "factor"), interval(100.0, 100.0, 100.0, "factor")
+    ('100 [90, 110]', '~100 (x2)', '100')
+    """
     middle, *ends = (rounded(one, low, high) for one in (value, low, high))
-    return middle if ends == [middle, middle] else f"{middle} [{', '.join(ends)}]"
+    if ends == [middle, middle]:
+        return middle
+    return written(middle, off(value, low, high), kind) if kind == "factor" else f"{middle} [{', '.join(ends)}]"
 
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "", right: int | None = None) -> Iterator[str]:
@@ -61,9 +67,9 @@ def aligned(rows: Sequence[Sequence[str]], indent: str = "", right: int | None =
         yield f"{indent}{'  '.join(cells)}".rstrip()
 
 
-def with_ends(unit: str, estimate: Estimate) -> dict[str, float]:
-    """An estimate for JSON: its value under the name of its unit, and the ends of its interval."""
-    return {unit: estimate.value, "low": estimate.low, "high": estimate.high}
+def with_ends(unit: str, estimate: Estimate) -> dict[str, Any]:
+    """An estimate for JSON: its value under the name of its unit, its ends, and what those mean."""
+    return {unit: estimate.value, "low": estimate.low, "high": estimate.high, "interval": estimate.interval}
 
 
 def records_read(machine: str, results: str) -> str:
@@ -94,4 +100,5 @@ def rests_on(sources: Iterable[Evidence]) -> Iterator[str]:
     """List the evidence of an answer, a line each."""
     yield "  rests on:"
     for one in sources:
-        yield from wrapped(f"{one.number}: {one.source}, {one.told}", "    ")
+        assumed = f"; {'; '.join(one.assumed)}" if one.assumed else ""
+        yield from wrapped(f"{one.number}: {one.source}, {one.told}{assumed}", "    ")

@@ -35,7 +35,7 @@ def text(answer: Recommendation) -> str:
     if answer.modeled:
         micro, model = 1e6, answer.modeled
         lines.append(
-            f"  modeled, not timed: {model.configuration} would take {model.seconds * micro:,.2f} us a step, and "
+            f"  modeled, not timed: {model.configuration} would take ~{model.seconds * micro:,.2f} us a step, and "
             f"{model.transfer_seconds * micro:,.2f} us for a host to move its batches; it fits {model.place}"
         )
     lines += [f"  note: {note}" for note in answer.notes]
@@ -63,7 +63,7 @@ def _known(drift: Drift) -> str:
 
 def _time(time: TreeTime, batch: int) -> str:
     micro, seconds = 1e6, time.time
-    return (
-        f"{seconds.value * micro:,.2f} us a step [{seconds.low * micro:,.2f}, {seconds.high * micro:,.2f}], "
-        f"{seconds.value / batch * 1e9:,.1f} ns an element, {seconds.source}"
-    )
+    each = f"{seconds.value / batch * 1e9:,.1f} ns an element, {seconds.source}"
+    if seconds.interval == "factor":
+        return f"~{seconds.value * micro:,.2f} us a step, within a factor of {seconds.factor:.3g}, {each}"
+    return f"{seconds.value * micro:,.2f} us a step [{seconds.low * micro:,.2f}, {seconds.high * micro:,.2f}], {each}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from impls.terminal import count, plural
 
+from ..estimate import Estimate
 from ..tuning.adapt import MEMORY, PROCESS_BYTES, PROCESSOR, WHOLE, Adaptation, adapted
 from ..tuning.learners import LearnerScaling, learner_scaling
 from ..tuning.looks import Search
@@ -15,6 +16,7 @@ from ..tuning.multi_learner import FactorPoint, data_parallel_seconds, spo_secon
 from .mapping import add_system, system_of
 from .text import add_command, rests_on, show, with_ends, wrapped
 
+LOOK = ("source", "interval", "factor")  # told of the time behind each look
 HARDLY, PARTLY = 1.1, 1.5  # times as fast with two learners, below which a second one is hardly, or partly, worth it
 ADAPT = f"""How many samplers (processes of actors) and which batch would training find by itself, in few looks?
 
@@ -81,20 +83,21 @@ def _adapt(options: argparse.Namespace) -> int:
 def _adapted_dict(answer: Adaptation) -> dict[str, Any]:
     """Give plain values, for JSON."""
     plain: dict[str, Any] = {name: getattr(answer, name) for name in ("platform", "workload", "caps")}
-    for name, search, values, source in _searches(answer):
-        plain[name] = dataclasses.asdict(search) | {"values": values, "source": source}
+    for name, search, values, times in _searches(answer):
+        more = {what: {value: getattr(time, what) for value, time in times.items()} for what in LOOK}
+        plain[name] = dataclasses.asdict(search) | {"values": values} | more
     for name, pair in (("pair", answer.pair), ("best", answer.best)):
         plain |= {name: pair, f"{name}_records_hz": answer.rates.records_hz(*pair)}
-    return plain | {"loss": answer.loss, "pairs": answer.tried, "left_out": answer.left_out}
+    return plain | {"loss": answer.loss, "pairs": answer.tried, "left_out": answer.left_out, "upper_bound": True}
 
 
-def _searches(answer: Adaptation) -> Iterator[tuple[str, Search, tuple[int, ...], Mapping[int, str]]]:
-    """Yield (name, search, all values, the source of each look's rate)."""
+def _searches(answer: Adaptation) -> Iterator[tuple[str, Search, tuple[int, ...], Mapping[int, Estimate]]]:
+    """Yield (name, search, all values, the time that each look's rate rests on)."""
     looks, least, chosen = answer.rates.looks, answer.batches[0], answer.pair[0]
     first, second = answer.found.samplers, answer.found.batch
-    acting = {x: looks[x, least].actors.source for x in first.seen if (x, least) in looks}
+    acting = {x: looks[x, least].actors for x in first.seen if (x, least) in looks}
     yield "samplers", first, answer.samplers, acting
-    learning = {batch: looks[chosen, batch].learner.source for batch in second.seen if (chosen, batch) in looks}
+    learning = {batch: looks[chosen, batch].learner for batch in second.seen if (chosen, batch) in looks}
     yield "batch", second, answer.batches, learning
 
 
@@ -105,12 +108,12 @@ def _adapted_text(answer: Adaptation) -> Iterator[str]:
         "samplers": ("samplers", "environment steps a second", f"B = {answer.batches[0]}"),
         "batch": ("B", "records trained on a second", plural(samplers, "sampler")),
     }
-    for name, search, values, source in _searches(answer):
+    for name, search, values, times in _searches(answer):
         letter, unit, beside = heads[name]
         yield ""
         yield f"  {letter:>8}  {unit}, with {beside}, in the order of looks"
         for value, hz in search.seen.items():
-            yield f"  {value:>8,}  {hz:>12,.0f}  {source.get(value, 'nothing can run it')}"
+            yield f"  {value:>8,}  {hz:>12,.0f}  {_source(times[value]) if value in times else 'nothing can run it'}"
         if search.stopped_by:
             beyond = values[len(search.allowed)]
             yield f"  {beyond:>8,}  over the cap on {_cap(answer, search.stopped_by)}; not looked at"
@@ -139,8 +142,17 @@ def _adapted_text(answer: Adaptation) -> Iterator[str]:
         )
     for device in answer.left_out:
         yield from wrapped(f"note: {device} is left out: a design is built for its batch, which no look can change")
+    yield from wrapped(
+        "note: rates are upper bounds, as of parts that never wait for each other where they run at the same time; "
+        "(x2): the time behind a rate is taken to be right within a factor of 2, not tested here"
+    )
     look = answer.rates.looks[answer.pair]
-    yield from rests_on([look.actors, look.learner])
+    yield from rests_on([look.actors.rests_on, look.learner.rests_on])
+
+
+def _source(time: Estimate) -> str:
+    """Write where a look's rate comes from, with its factor where no stopwatch backs it."""
+    return f"{time.source} (x{time.factor:.3g})" if time.interval == "factor" else time.source
 
 
 def _cap(answer: Adaptation, name: str) -> str:
@@ -163,7 +175,7 @@ def _scaling_dict(answer: LearnerScaling) -> dict[str, Any]:
     horizon, averaged, gathered = answer.second()
     sources = [
         {"name": term.rests_on.number, "law": dataclasses.asdict(term.law), "per": term.per}
-        | {"source": term.rests_on.source, "told": term.rests_on.told}
+        | {"source": term.rests_on.source, "told": term.rests_on.told, "factor": term.factor}
         for term in answer.sources
     ]
     return dataclasses.asdict(answer) | {
@@ -210,7 +222,8 @@ def _scaling_text(answer: LearnerScaling) -> Iterator[str]:
         law = f"{fixed:,.4g} us" if not each else f"{each:,.4g} us a {one.per}"
         law = f"{fixed:,.4g} us + {each:,.4g} us a {one.per}" if fixed and each else law
         evidence = one.rests_on
-        yield from wrapped(f"{evidence.number}: {law}; {evidence.source}, {evidence.told}", "    ")
+        within = f" (x{one.factor:.3g})" if one.factor else ""
+        yield from wrapped(f"{evidence.number}: {law}{within}; {evidence.source}, {evidence.told}", "    ")
 
 
 def _cell(answer: LearnerScaling, point: FactorPoint) -> str:

@@ -1,9 +1,10 @@
 """The best over all execution modes, and the alternatives, each described by what sets it apart from the choice."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..estimate import Interval
 from ..solver.infeasible import Infeasible
 from ..solver.objectives import EPSILONS, Objective, threshold, tie_key
 from ..solver.problem import PARTS, Configuration, Problem
@@ -13,13 +14,17 @@ from .options import Place
 
 @dataclass(frozen=True)
 class Other:
-    """An alternative in words, and the share of the choice's value that it loses."""
+    """An alternative in words, its value with its ends, and the share of the choice's value that it loses."""
 
     told: str
     arrangement: str
     mapping: Mapping[str, str]
     value: float
     cost: float
+    low: float
+    high: float
+    interval: Interval
+    upper_bound: bool
 
 
 @dataclass(frozen=True)
@@ -88,8 +93,11 @@ def mapping_of(chosen: Configuration) -> dict[str, str]:
     return {str(part): chosen.of(part).device for part in PARTS}
 
 
-def others(result: Solved) -> list[Other]:
-    """The alternatives, best first: the best of each other mapping and execution mode, and the runner-up."""
+def others(result: Solved, ends: Callable[[Place, Configuration], tuple[float, float, Interval]]) -> list[Other]:
+    """The alternatives, best first: the best of each other mapping and execution mode, and the runner-up.
+
+    ``ends``: (low, high, what they mean) of a configuration's value.
+    """
     every = ((place, one) for place, solved in result.found.items() for one in solved.answers)
     choice = (result.place, result.answer.configuration)
     seen, kept = {key_of(*choice)}, list[Other]()
@@ -100,7 +108,9 @@ def others(result: Solved) -> list[Other]:
         if key not in seen:
             seen.add(key)
             words, cost = difference(choice, (place, one)), 1 - value / result.answer.value
-            kept.append(Other(words, place.arrangement, mapping_of(one), value, cost))
+            low, high, interval = ends(place, one)
+            sure = min(low, value), max(high, value), interval
+            kept.append(Other(words, place.arrangement, mapping_of(one), value, cost, *sure, not place.in_turns))
     return kept
 
 

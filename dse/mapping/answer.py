@@ -2,26 +2,28 @@
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..estimate import Evidence
+from ..estimate import Evidence, Interval, off
 from ..records import how_to_measure
 from ..solver.infeasible import Infeasible
 from ..solver.objectives import Objective, bottleneck, threshold
 from ..solver.problem import LOOP, PARTS, Configuration, Option
-from ..solver.sensitivity import Robustness, Terms, around, spreads
-from ..solver.throughput import LOOP_BOUND, slowdowns
+from ..solver.sensitivity import Robustness, Spread, Terms, around, spreads
+from ..solver.throughput import LOOP_BOUND, TOO_HIGH, slowdowns
 from .alternatives import Other, Solved, best_placement, by_mapping, difference, key_of, mapping_of, others
 from .build import Built
+from .ends import ends, meaning
+from .options import Place
 
 CLOSE = 0.005  # a rate that changes by less is sure enough
 
 
 @dataclass(frozen=True)
 class PartAnswer:
-    """Where a part runs, and the seconds of a gradient step that it is busy, with their 95 % interval."""
+    """Where a part runs, and the seconds of a gradient step that it is busy; ``interval``: what low and high mean."""
 
     part: str
     device: str
@@ -33,13 +35,21 @@ class PartAnswer:
     high: float
     source: str
     number: str
+    interval: Interval
+
+    @property
+    def factor(self) -> float:
+        """How far off the seconds may be, as a factor."""
+        return off(self.seconds, self.low, self.high)
 
 
 @dataclass(frozen=True)
 class MappingAnswer:
-    """``hz`` gradient steps a second in [low, high] at 95 %; ``value`` by the objective. ``distance``: below ``bound``.
+    """``hz`` gradient steps a second; ``value`` by the objective, in [low, high]. ``distance``: below ``bound``.
 
-    ``bound``: the value of every part on its fastest option, without sharing, transfers or budgets.
+    ``interval``: what low and high mean, "95 %" or, where any part of it was not timed, "factor". ``upper_bound``:
+    whether parts run at the same time, so that the rate is at most so high. ``searched``: what was tried where more
+    could be made. ``bound``: the value of every part on its fastest option, without sharing, transfers or budgets.
     """
 
     platform: str
@@ -70,6 +80,9 @@ class MappingAnswer:
     measure_next: Evidence | None
     configurations: int
     notes: tuple[str, ...]
+    interval: Interval
+    upper_bound: bool
+    searched: tuple[str, ...]
     machine: str = ""  # whose records were read, if any
     machine_note: str = ""  # says so where another machine stands for "this"
     results: str = ""  # the folder of those records, as it was given
@@ -104,8 +117,8 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         return _shortage(built, result)
     chosen, outcome = result.answer.configuration, result.answer.outcome
     problem = built.problems[result.place]
-    beside = others(result)
-    terms, names = _terms(built, result, objective)
+    terms, sure, names = _terms(built, result, objective)
+    beside = others(result, functools.partial(ends, built.problems, objective, sure))
     low, high = terms.interval(0)
     survival = tuple(terms.survival(0, result.epsilon, names))
     bound = max(one.bound for one in result.found.values())
@@ -141,6 +154,9 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         measure_next=_next(built, chosen, survival),
         configurations=sum(one.configurations for one in result.found.values()),
         notes=tuple(_notes(built, result)),
+        interval=meaning(problem, chosen),
+        upper_bound=not result.place.in_turns,
+        searched=built.searched,
     )
 
 
@@ -148,7 +164,9 @@ def _part(built: Built, option: Option, slower: float) -> PartAnswer:
     time, evidence = option.time.scaled(slower), option.time.rests_on
     return PartAnswer(
         *(option.part, option.device, option.engine, option.name, built.details(option)),
-        *(time.value, time.low, time.high, evidence.source, evidence.number),
+        *(time.value, time.low, time.high),
+        *(evidence.source, evidence.number),
+        time.interval,
     )
 
 
@@ -163,8 +181,8 @@ def _bottleneck(chosen: Configuration, objective: Objective, engine: str) -> str
     return f"{engine}, which does {', '.join(on)} in turns"
 
 
-def _terms(built: Built, result: Solved, objective: Objective) -> tuple[Terms, list[str]]:
-    """The choice first, then every configuration a changed number might put in its place."""
+def _terms(built: Built, result: Solved, objective: Objective) -> tuple[Terms, dict[str, Spread], list[str]]:
+    """(terms, how far off each number may be, names): the choice first, then what a changed number might put there."""
     rows = [(result.place, result.answer.configuration)]
     for place, solved in result.found.items():
         rows += [(place, one.configuration) for one in solved.answers]
@@ -172,7 +190,7 @@ def _terms(built: Built, result: Solved, objective: Objective) -> tuple[Terms, l
     unique = list({(place, key_of(place, one)): (place, one) for place, one in rows}.values())
     sure = spreads(list(built.problems.values()), rows[0][1])
     terms = Terms([(built.problems[place], one) for place, one in unique], objective, sure)
-    return terms, [difference(rows[0], (place, one)) for place, one in unique]
+    return terms, sure, [difference(rows[0], (place, one)) for place, one in unique]
 
 
 def _numbers(built: Built, result: Solved) -> list[str]:
@@ -237,7 +255,16 @@ def _notes(built: Built, result: Solved) -> list[str]:
             )
     if chosen.sampling.device != chosen.updating.device:
         notes.append("sampling and updating part: how sums travel between two trees is our model, nobody has built it")
-    return [*notes, *built.notes(chosen)]
+    return [*notes, *_upper_bound(result.place), *built.notes(chosen)]
+
+
+def _upper_bound(place: Place) -> Iterator[str]:
+    if not place.in_turns:
+        high = ", ".join(f"{share:.0%} at D = {depth}" for depth, share in TOO_HIGH.items())
+        yield (
+            "the rate is an upper bound: where parts run at the same time, batches meet on their way; of random loops "
+            f"it was too high by up to {high} (`python -m dse depth` simulates a system's own)"
+        )
 
 
 def _shortage(built: Built, results: Sequence[Infeasible]) -> Shortage:

@@ -18,22 +18,26 @@ from ..solver.problem import PARTS, Configuration, Option, Part, Problem, Proble
 from ..times.analytic import budgets
 from ..times.parts import Parts
 from ..times.trees import trees
-from .options import ARRANGEMENT, OptionBuilder, OptionKey, Place, key_of
+from .options import ARRANGEMENT, REPLAYING, OptionBuilder, OptionKey, Place, key_of
+from .searched import searched
 from .traffic import flows, ways
 
 DEPTHS = (0, 1, 2, 3, 4, 8, 16, 50)
 BATCHES_SHARE = 0.1  # of the smallest memory, that batches sampled ahead may take where their number is free
 LISTED = 6  # options of a device in a sentence
-REPLAYING = (0, 1, 2, 4, 8)  # cores
 
 
 @dataclass(frozen=True)
 class Built:
-    """A problem for each execution mode; ``shown``: details of options by part, device, engine and name."""
+    """A problem for each execution mode; ``shown``: details of options by part, device, engine and name.
+
+    ``searched``: what was tried where more could be made, in words.
+    """
 
     problems: Mapping[Place, Problem]
     parts: Parts
     shown: Mapping[OptionKey, Mapping[str, Any]]
+    searched: tuple[str, ...] = ()
 
     @functools.cached_property
     def evidence(self) -> Mapping[str, Evidence]:
@@ -60,12 +64,25 @@ class Built:
     def notes(self, chosen: Configuration) -> Iterator[str]:
         """What the numbers behind a configuration leave out, and constraints that say nothing about it."""
         cpu, fixed = self.parts.cpu.name, self.parts.constraints
+        yield from dict.fromkeys(line for option in chosen.options for line in option.time.rests_on.assumed)
         beside = {option.engine for option in chosen.options if option.device == cpu}
-        if len(beside) > 1 and all(factor == 1 for factor in _slowdown(self.parts).values()):
-            yield f"how parts that share {cpu} slow each other down is not in these numbers: no profile here tells"
+        if len(beside) > 1:
+            yield from self._unslowed(cpu, chosen)
         for key, part in (("learner_threads", chosen.learner), ("threads", chosen.updating)):
             if key in fixed and part.device != cpu:
                 yield f"{key}={fixed[key]} is of the processor's options, and {part.part} is on {part.device}"
+
+    def _unslowed(self, cpu: str, chosen: Configuration) -> Iterator[str]:
+        """What of parts that share a processor's cores nobody timed beside each other, so no slowdown is counted."""
+        known = _slowdown(self.parts)
+        if not known:
+            yield f"how parts that share {cpu} slow each other down is not in these numbers: no profile here tells"
+            return
+        apart = {option.part: option for option in chosen.options if option.device == cpu}
+        for part, other in (("actors", "learner"), ("learner", "actors")):
+            there = part in apart and other in apart and apart[part].engine != apart[other].engine
+            if there and (part, other, cpu) not in known:
+                yield f"how {other} slow {part} down on {cpu} is not in these numbers: no profile here tells"
 
     def details(self, option: Option) -> Mapping[str, Any]:
         """An option's details: K, implementation, threads and the like."""
@@ -92,7 +109,7 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
         lack = f"nothing can run the part {part!r} on platform {parts.platform.name!r} with {asked}"
         offer = _offer(parts, devices, depths, part)
         raise ProblemError(lack + (f"; with nothing but the arrangement fixed it could be: {offer}" if offer else ""))
-    return Built(problems, parts, shown)
+    return Built(problems, parts, shown, tuple(searched(parts, devices, list(problems), free, depths)))
 
 
 def _offer(parts: Parts, devices: Sequence[Device], depths: tuple[int, ...], part: Part) -> str:
@@ -145,7 +162,8 @@ def _slowdown(parts: Parts) -> dict[tuple[Part, Part, str], float]:
     if not parts.table:
         return {}
     cpu = parts.cpu.name
-    return {
+    pairs: dict[tuple[Part, Part, str], float | None] = {
         ("actors", "learner", cpu): parts.table.slowdown("actor step", "learner"),
         ("learner", "actors", cpu): parts.table.slowdown("learner step", "actor"),
     }
+    return {pair: factor for pair, factor in pairs.items() if factor is not None}

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .answer import MappingAnswer, Shortage
+from ..estimate import written
+from .answer import MappingAnswer, PartAnswer, Shortage
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,16 @@ def explain(described: dict[str, Any], asked: MappingAnswer | Shortage, best: Ma
         same = [part for part in best.parts if part.part == slowest.part]
         sentence = (
             f"loses {loss:.0%}: it is bound by {asked.bottleneck}; its {slowest.part} takes "
-            f"{slowest.seconds * 1e6:,.1f} us a gradient step on {slowest.device} ({slowest.choice}), "
-            f"{same[0].seconds * 1e6:,.1f} us on {same[0].device} ({same[0].choice}) in the best"
+            f"{_time(slowest)} a gradient step on {slowest.device} ({slowest.choice}), "
+            f"{_time(same[0])} on {same[0].device} ({same[0].choice}) in the best"
         )
         if asked.low <= best.value and best.low <= asked.value:
             sentence += "; their intervals overlap, so it may be no worse"
     return Explanation(described, asked, best, loss, sentence, tuple(_notes(described, asked, best)))
+
+
+def _time(part: PartAnswer) -> str:
+    return written(f"{part.seconds * 1e6:,.1f} us", part.factor, part.interval)
 
 
 def _notes(described: dict[str, Any], asked: MappingAnswer, best: MappingAnswer) -> Iterator[str]:

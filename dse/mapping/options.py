@@ -16,6 +16,7 @@ from ..times.parts import Learner, Parts
 from ..times.trees import Tree
 
 COPIES = 3  # of a device's trees that are copied to another: the fastest
+REPLAYING = (0, 1, 2, 4, 8)  # cores
 Trees = Callable[[Device, bool], list[Tree]]
 OptionKey = tuple[Part, str, str, str]
 ARRANGEMENT = {

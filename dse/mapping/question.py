@@ -146,13 +146,13 @@ def recommend_mapping(
 
 def answer_question(question: MappingQuestion) -> MappingAnswer | Shortage:
     """The best mapping, or what there is too little of."""
-    workload, note = question.workload, ""
+    workload, tried, note = question.workload, "", ""
     if "batch" in question.free:
-        batch, note = _batch(question)
+        batch, tried, note = _batch(question)
         workload = with_values(workload, {"batch": batch})
     answer = build_answer(question.built(workload), question.objective, question.epsilon)
-    if note and isinstance(answer, MappingAnswer):
-        answer = replace(answer, notes=(note, *answer.notes))
+    if tried and isinstance(answer, MappingAnswer):
+        answer = replace(answer, notes=(f"{tried} were tried{note}", *answer.notes), searched=(*answer.searched, tried))
     whose, results = question.machine_note, str(question.results)
     return replace(answer, machine=question.machine, machine_note=whose, results=results)
 
@@ -273,8 +273,8 @@ def measured_batches(question: MappingQuestion) -> list[int]:
     return [batch for batch in BATCHES if sizes and min(sizes) <= batch <= max(sizes)]
 
 
-def _batch(question: MappingQuestion) -> tuple[int, str]:
-    """(B with which the most records are trained, what was tried): the smallest of those within epsilon of the most.
+def _batch(question: MappingQuestion) -> tuple[int, str, str]:
+    """(B that trains the most records, what was tried, what is beyond), B the smallest within epsilon of the most.
 
     ProblemError where none can be asked; the first one tried where none fits.
     """
@@ -294,8 +294,8 @@ def _batch(question: MappingQuestion) -> tuple[int, str]:
         raise error
     least = max(trained.values(), default=0.0) * (1 - (EPSILONS[objective] if epsilon is None else epsilon))
     batch = min((one for one, rate in trained.items() if rate >= least), default=tried[0])
-    note = f"batches of {', '.join(f'{one:,}' for one in tried)} were tried"
+    note = ""
     if batch == tried[-1]:
         ends = "where what was measured ends" if within else "the largest"
-        note += f"; this is {ends}, and a larger one may train more records"
-    return batch, note
+        note = f"; this is {ends}, and a larger one may train more records"
+    return batch, f"batches of {', '.join(f'{one:,}' for one in tried)}", note

@@ -37,6 +37,8 @@ class ProblemError(ValueError):
 class Option:
     """A way to run a part: a device, the time of a gradient step there, and what it takes of the budgets.
 
+    What the ends of the time mean, ``time.interval`` says: 95 % of what was timed, or an assumed factor.
+
     ``engine`` is what is busy meanwhile: parts on the same engine take turns, others run at the same time. All of a GPU
     is one engine; threads pinned to cores of their own, or a slice of an FPGA, are one each.
     ``needs``: amount by name of the budget, such as ``{"cpu.cores": 2, "gpu.memory_bytes": 4e9}``.

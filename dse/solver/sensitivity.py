@@ -24,7 +24,7 @@ LINK_FACTORS = {"measured": 1.1, "quoted": 1.3, "modeled": 2.0, "extrapolated": 
 
 @dataclass(frozen=True)
 class Spread:
-    """How far off a number may be at 95 %: by factors down to ``low`` (at most 1) and up to ``high``."""
+    """How far off a number may be, by its estimate's ends: factors down to ``low`` (at most 1) and up to ``high``."""
 
     low: float
     high: float
@@ -34,7 +34,7 @@ class Spread:
 class Robustness:
     """Factors by which a number may be wrong, down and up, before the choice is more than epsilon worse than another.
 
-    None where no factor up to 30 does it. ``decides``: whether its 95 % interval reaches one of them. ``rate_factor``:
+    None where no factor up to 30 does it. ``decides``: whether its interval reaches one of them. ``rate_factor``:
     by how much the predicted rate changes from one end of the interval to the other.
     """
 
@@ -76,7 +76,10 @@ class Terms:
         return steps_per_second(busiest, self._loop @ factors) / self._watts
 
     def interval(self, chosen: int) -> tuple[float, float]:
-        """95 % of the chosen one's values, every number drawn from its interval independently, log-normal by sides."""
+        """95 % of one's values, every number drawn independently, log-normal by sides, its ends taken for 95 %.
+
+        It is no surer than those ends: of numbers that are right within an assumed factor, it is one too.
+        """
         z = np.random.default_rng(0).standard_normal((DRAWS, len(self.numbers))) / Z
         low, high = (np.log([getattr(one, side) for one in self._spreads]) for side in ("low", "high"))
         factors = np.exp(np.where(z > 0, z * high, -z * low))
@@ -140,21 +143,22 @@ def spreads(problems: Sequence[Problem], chosen: Configuration | None = None) ->
 
     For a number that ``chosen`` rests on, only its own options count: what was not chosen makes it no less sure.
     """
-    widest = _widest(option for problem in problems for option in problem.every_option())
+    known = widest(option for problem in problems for option in problem.every_option())
     for hop in (hop for problem in problems for way in problem.ways.values() for hop in way):
         factor = LINK_FACTORS[hop.rests_on.source]
-        widest[hop.rests_on.number] = Spread(1 / factor, factor)
-    return widest | (_widest(chosen.options) if chosen else {})
+        known[hop.rests_on.number] = Spread(1 / factor, factor)
+    return known | (widest(chosen.options) if chosen else {})
 
 
-def _widest(options: Iterable[Option]) -> dict[str, Spread]:
-    widest: dict[str, Spread] = {}
+def widest(options: Iterable[Option]) -> dict[str, Spread]:
+    """The widest ends of every number that some of the options rest on."""
+    known: dict[str, Spread] = {}
     for option in options:
         time = option.time
-        known = widest.get(time.rests_on.number, Spread(1.0, 1.0))
+        before = known.get(time.rests_on.number, Spread(1.0, 1.0))
         low, high = time.low / time.value, time.high / time.value
-        widest[time.rests_on.number] = Spread(min(known.low, low), max(known.high, high))
-    return widest
+        known[time.rests_on.number] = Spread(min(before.low, low), max(before.high, high))
+    return known
 
 
 def around(problem: Problem, chosen: Configuration) -> list[Configuration]:

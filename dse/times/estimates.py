@@ -17,7 +17,7 @@ from impls.training import Workload
 from impls.training.sizes import layout_of
 
 from ..fpga import placement
-from ..platforms import Device, Platform
+from ..platforms import Device, Platform, PlatformError
 from ..platforms.platform import RESOURCES
 from . import analytic, hardware
 from .hardware import Known, Work, place, rate, stated
@@ -25,6 +25,7 @@ from .parts import Parts
 
 MOST = 1 << 48  # of anything that is asked
 MODELED = "gradient step, as `recommend` models it"
+GATHERED = "gather a batch of records"
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Row:
-    """One estimate: ``value`` in ``unit`` ("s", "J") and what it rests on, or None where ``note`` says why."""
+    """One estimate: ``value`` in ``unit`` ("s", "J") and what it rests on, or None where ``note`` says why.
+
+    ``factor``: how far off it is taken to be; None of bare hardware, of which nothing tells.
+    """
 
     device: str
     what: str
@@ -80,17 +84,26 @@ class Row:
     unit: str = "s"
     origins: tuple[str, ...] = ()
     note: str = ""
+    factor: float | None = None
 
 
 def rows(platform: Platform, asked: Asked) -> list[Row]:
     """Estimates for every device and link. ValueError for a network or workload outside any sense."""
     every = list[Row]()
     for device in platform.devices:
-        every += _OF_KIND[device.kind](device, asked)
+        every += _told(device, asked.step, _OF_KIND[device.kind](device, asked))
         if asked.workload:
-            every.append(_modeled(platform, device, asked, asked.workload))
-        every += _storage(device, asked)
+            every += _told(device, MODELED, _modeled(platform, device, asked, asked.workload))
+        every += _told(device, GATHERED, _storage(device, asked))
     return every + list(_moves(platform, asked))
+
+
+def _told(device: Device, what: str, rows: Iterator[Row]) -> Iterator[Row]:
+    """The rows up to the first for which the platform file lacks a number, which is told."""
+    try:
+        yield from rows
+    except PlatformError as lack:
+        yield Row(device.name, what, None, note=str(lack))
 
 
 def _row(device: Device, what: str, known: Known, unit: str = "s") -> Row:
@@ -147,17 +160,19 @@ def _step(device: Device, asked: Asked, step: Known, busy: Known | None = None) 
 _OF_KIND = {"cpu": _cpu, "gpu": _gpu, "fpga": _fpga}
 
 
-def _modeled(platform: Platform, device: Device, asked: Asked, workload: Workload) -> Row:
+def _modeled(platform: Platform, device: Device, asked: Asked, workload: Workload) -> Iterator[Row]:
     """The fastest of the options that ``recommend`` has where nothing was measured, with its evidence."""
     learner, replay = replace(workload.learner, batch=asked.batch), replace(workload.replay, capacity=asked.capacity)
     if all(other.kind != "cpu" for other in platform.devices):
-        return Row(device.name, MODELED, None, note="no processor, which environments step on")
+        yield Row(device.name, MODELED, None, note="no processor, which environments step on")
+        return
     options = Parts(platform, replace(workload, learner=learner, replay=replay), None, None, {}).learners(device)
     if not options:
-        return Row(device.name, MODELED, None, note="nothing fits")
+        yield Row(device.name, MODELED, None, note="nothing fits")
+        return
     fastest = min(options, key=lambda option: option.step.value)
     evidence = f"{fastest.name}: {fastest.step.rests_on.told}; right within a factor of {fastest.step.factor:.3g}"
-    return Row(device.name, MODELED, fastest.step.value, note=evidence)
+    yield Row(device.name, MODELED, fastest.step.value, note=evidence, factor=fastest.step.factor)
 
 
 # Storage and links
@@ -170,11 +185,11 @@ def _storage(device: Device, asked: Asked) -> Iterator[Row]:
     need, have = asked.capacity * asked.record_bytes, device.memory.size_bytes.value
     if need > have:
         note = f"{need / 1e9:,.3g} GB of records do not fit {have / 1e9:,.3g} GB"
-        yield Row(device.name, "gather a batch of records", None, note=note)
+        yield Row(device.name, GATHERED, None, note=note)
         return
     known = asked.batch_bytes / rate(device, device.memory, "copy", True)
     fits = Known(0.0, frozenset([device.memory.size_bytes.origin]))
-    yield _row(device, "gather a batch of records", fits + known)
+    yield _row(device, GATHERED, fits + known)
 
 
 def _moves(platform: Platform, asked: Asked) -> Iterator[Row]:

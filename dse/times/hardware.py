@@ -1,7 +1,8 @@
 """What hardware takes, from the numbers of a platform alone: sums of memory reads, and the one roofline.
 
 The laws are rough: good for an order of magnitude and for what bounds a step, no ground for a choice between two that
-are close. What a platform file does not state is assumed here, by a constant with its reason.
+are close. What a processor's table in a platform file does not state is assumed here, by a constant with its reason,
+and ``assumed_of`` says so; of a GPU or an FPGA nothing is, for there is no usual one: PlatformError names the key.
 
 Letters: N leaves, K fanout, B batch. Times are seconds of one call.
 """
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from impls.fpga.network import Network
 from impls.levels import CACHE_LINE, level_sizes
 
-from ..platforms import Device, Memory, Quantity
+from ..platforms import Device, Memory, PlatformError, Quantity
 
 FLOAT_BYTES, SUM_BYTES = 4, 8
 CHILDREN_PER_CYCLE = 8  # of a vector unit that compares prefix sums with a prefix value
@@ -24,11 +25,15 @@ CACHE_CYCLES = (5, 14, 50)  # of a read that hits L1, L2, L3, where no latency i
 MEMORY_SECONDS = 90e-9  # of a read that misses them all
 OVERLAP = 8  # misses of one core under way at once, where no gather is stated
 CORE_OPERATIONS = 16  # of fp32 a cycle, where no peak is stated
+MISSES_BYTES_PER_S = OVERLAP * CACHE_LINE / MEMORY_SECONDS
 GPU_CYCLES = 500  # of a read on a GPU that waits for the one before
 GPU_THREADS = 2048  # a multiprocessor keeps going
 GPU_LANES = 128  # of fp32, a multiprocessor
 PASSES = 3  # of a network alone: forward, backward, weight gradient: each as many MACs
 GRADIENT_ARRAYS = 3  # a weight is read, its gradient is read, it is written
+CLOCK, BANDWIDTH = "clock_ghz", "memory.bandwidth_gb_per_s"
+PEAK = "peak_fp32_tops (or multiprocessors and clock_ghz)"
+LAUNCH = "launch_us"
 
 
 @dataclass(frozen=True)
@@ -72,27 +77,67 @@ def longer(one: Known, other: Known) -> Known:
 # Numbers of a device
 
 
+def _needed(quantity: Quantity | None, device: Device, key: str) -> Known:
+    """What a platform file must state; PlatformError, with the key to add, where it does not."""
+    if quantity is None:
+        raise PlatformError(
+            f"{device.name}: a {device.kind.upper()} whose {key} is not stated cannot be modeled; add {key} to its "
+            f"table in the platform file, or leave it out with --exclude {device.name}"
+        )
+    return stated(quantity)
+
+
+def _has_bandwidth(device: Device) -> bool:
+    return bool(device.memory and (device.memory.bandwidth_bytes_per_s or device.memory.copy_bytes_per_s))
+
+
+def assumed_of(device: Device, *keys: str) -> tuple[str, ...]:
+    """Sentences about those of a processor's keys that its table does not state, and what stands for each."""
+    if device.kind != "cpu":
+        return ()
+    stands = {} if device.clock_hz else {"clock_ghz": f"{CPU_HZ / 1e9:g} GHz"}
+    if not device.peak_fp32_ops_per_s:
+        stands["peak_fp32_tops"] = f"{CORE_OPERATIONS} operations a cycle and core"
+    if not _has_bandwidth(device):
+        stands["memory.bandwidth_gb_per_s"] = f"{MISSES_BYTES_PER_S / 1e9:.2g} GB/s"
+    return tuple(f"{device.name}.{key} is not stated: {stands[key]} stands for it" for key in keys if key in stands)
+
+
 def clock(device: Device) -> Known:
-    """Its clock in Hz, else ``CPU_HZ``."""
-    return stated(device.clock_hz) if device.clock_hz else assumed(CPU_HZ)
+    """Its clock in Hz, for a processor else ``CPU_HZ``. PlatformError where a GPU's is not stated."""
+    return assumed(CPU_HZ) if device.kind == "cpu" and not device.clock_hz else _needed(device.clock_hz, device, CLOCK)
+
+
+def multiprocessors(device: Device) -> Known:
+    """How many a GPU has. PlatformError where that is not stated."""
+    return _needed(device.multiprocessors, device, "multiprocessors")
 
 
 def peak(device: Device) -> Known:
-    """Operations of fp32 a second, of all cores."""
+    """Operations of fp32 a second, of all cores. PlatformError where a GPU's cannot be told."""
     if device.peak_fp32_ops_per_s:
         return stated(device.peak_fp32_ops_per_s)
     if device.kind == "gpu":
-        return 2 * assumed(GPU_LANES) * stated(device.multiprocessors, 1) * clock(device)
+        if not (device.multiprocessors and device.clock_hz):
+            _needed(None, device, PEAK)
+        return 2 * assumed(GPU_LANES) * multiprocessors(device) * clock(device)
     return assumed(CORE_OPERATIONS) * stated(device.cores, 1) * clock(device)
 
 
 def bandwidth(device: Device) -> Known:
-    """Bytes a second of its memory; those of overlapping misses where nothing is stated."""
+    """Bytes a second of its memory, for a processor else those of overlapping misses. PlatformError as ``clock``."""
     memory = device.memory
     for known in (memory.bandwidth_bytes_per_s, memory.copy_bytes_per_s) if memory else ():
         if known:
             return stated(known)
-    return assumed(OVERLAP * CACHE_LINE / MEMORY_SECONDS)
+    if device.kind != "cpu":
+        _needed(None, device, BANDWIDTH)
+    return assumed(MISSES_BYTES_PER_S)
+
+
+def launch(device: Device) -> Known:
+    """Seconds that a kernel's launch takes on a GPU, none on a processor. PlatformError where it is not stated."""
+    return _needed(device.launch_seconds, device, LAUNCH) if device.kind == "gpu" else Known(0.0)
 
 
 # Memory
@@ -132,7 +177,7 @@ def gather(device: Device, memory: Memory | None, level: int, all_cores: bool) -
 
 
 def rate(device: Device, memory: Memory | None, kernel: str, all_cores: bool) -> Known:
-    """Bytes a second of "copy" or "triad"."""
+    """Bytes a second of "copy" or "triad". PlatformError where no number of a GPU's or an FPGA's memory tells."""
     together, alone = (getattr(memory, f"{kernel}{of}_bytes_per_s", None) for of in ("_all_cores", ""))
     if all_cores and together:
         return stated(together)
@@ -140,6 +185,8 @@ def rate(device: Device, memory: Memory | None, kernel: str, all_cores: bool) ->
         return stated(alone) * _workers(device, all_cores)
     if memory and memory.bandwidth_bytes_per_s:
         return stated(memory.bandwidth_bytes_per_s) / (Known(1) if all_cores else stated(device.cores, 1))
+    if device.kind != "cpu" and memory is device.memory:
+        _needed(None, device, BANDWIDTH)
     level = next((n for n, cache in enumerate(device.caches) if cache is memory), len(device.caches))
     return CACHE_LINE / gather(device, memory, level, all_cores)
 
@@ -176,8 +223,8 @@ def descent(device: Device, capacity: int, fanout: int, batch: bool = True, all_
 
 def gpu_descent(device: Device, capacity: int, fanout: int, batch: int) -> Known:
     """Seconds of a launch in which B elements go from the root to a leaf each, on a GPU."""
-    at_once = assumed(GPU_THREADS) * stated(device.multiprocessors, 1)
-    waves, seconds = math.ceil(batch / at_once.value), stated(device.launch_seconds)
+    at_once = assumed(GPU_THREADS) * multiprocessors(device)
+    waves, seconds = math.ceil(batch / at_once.value), launch(device)
     for lines, nbytes in _levels(capacity, fanout):
         memory, level = place(device, nbytes, True)
         if memory and memory.latency_seconds:
@@ -212,7 +259,7 @@ def roofline(device: Device, work: Work, batch: int, peak: Known, through: Known
 
     max(framework, launches) + max(operations / peak, bytes / through), for a GPU works while a framework launches.
     """
-    launches = work.launches * stated(device.launch_seconds)
+    launches = work.launches * launch(device)
     return longer(framework, launches) + longer(2 * work.macs * batch / peak, work.nbytes / through)
 
 

@@ -13,7 +13,7 @@ from impls.levels import level_sizes
 from impls.training import Workload
 from impls.training.sizes import layout_of, networks
 
-from ..estimate import Estimate
+from ..estimate import SUREST_FIRST, Estimate, weakest
 from ..fpga import placement
 from ..fpga.points import BOUNDED
 from ..platforms import Device, Platform
@@ -120,35 +120,51 @@ class Parts:
         if known := self._recorded("actor step", 1, processes, f"{evidence_id} x={processes}"):
             return known
         speedup, more = analytic.scaled(1.0, processes, analytic.ACTOR_CONTENTION)
+        elsewhere = "; its factor between machines is an assumption"
         for table, factor in ((self.table, 1.0), (self.reference, analytic.ELSEWHERE_FACTOR)):
             alone = table.time("actor step", 1, 1) if table else None
             if alone and table:
-                slower = 1.0 if table is self.table else analytic.pace(self.cpu)
+                own = table is self.table
+                slower = 1.0 if own else analytic.pace(self.cpu)
+                needed = () if own else analytic.unstated(self.cpu, self.cpu)
                 description = (
                     f"one process on machine {table.machine_key}, by clocks, and x by a law from Amdahl's to linear"
+                    f"{'' if own else elsewhere}"
                 )
-                step = analytic.law(alone.value * slower / speedup, factor * more * alone.factor, description)
+                step = analytic.law(alone.value * slower / speedup, factor * more * alone.factor, description, needed)
                 return self.modeled(step, evidence_id, "extrapolated")
-        seconds = analytic.ACTOR_SECONDS * analytic.pace(self.cpu)
-        description = f"{seconds * 1e3:.2g} ms with inference, for no profile of {self.workload.name} tells"
-        law = analytic.law(seconds / speedup, analytic.ACTOR_FACTOR * more, description)
-        return self.modeled(law, evidence_id)
+        law = analytic.actor(self.cpu, processes)
+        told = f"no profile of {self.workload.name} tells: {law.rests_on.told}"
+        return self.modeled(law.resting_on(told=told), evidence_id)
 
     def acting(self, processes: int, shares_weights: bool = False) -> Estimate:
         """Seconds that each of x processes has for a gradient step: u environment steps, and weights fetched."""
-        step = self.actor_step(processes).plus(self.fetches(shares_weights), 2.0)
+        step, fetched = self.actor_step(processes), self.fetches(shares_weights)
+        if fetched:
+            seconds, factor = fetched.value, max(fetched.factor, 2.0)
+            source = weakest((step.source, fetched.source))
+            if source != step.source:
+                told = f"{step.rests_on.told}; fetching weights was not timed: {fetched.rests_on.told}"
+                step = step.resting_on(source=source, told=told)
+            step = step.plus(seconds, factor)
         return step.scaled(self.workload.learner.update_interval)
 
-    def fetches(self, shares_weights: bool) -> float:
-        """Seconds of fetching weights, an environment step: each actor does it every sync_interval of its steps."""
+    def fetches(self, shares_weights: bool) -> Estimate | None:
+        """Seconds of fetching weights, an environment step: each actor does it every sync_interval of its steps.
+
+        As weak as the weaker of publishing and fetching. None where one process acts by the learner's own weights.
+        """
         actors = self.workload.actors
         if shares_weights and actors.sync_interval == 1:
-            return 0.0  # one process, which acts by the learner's own weights
-        spent = 0.0  # half of what both take stands for one that was not measured
-        for op in ("publish", "fetch"):
-            known = self.table.time(f"weights {op}", 1, via="shared") if self.table else None
-            spent += known.value if known else analytic.fetch(self.weights_bytes).value / 2
-        return spent / (actors.sync_interval * actors.count)
+            return None
+        law = analytic.fetch(self.weights_bytes).scaled(1 / 2)  # half of what both take, for one that was not timed
+        known = [
+            (self.table.time(f"weights {op}", 1, via="shared") if self.table else None) or law
+            for op in ("publish", "fetch")
+        ]
+        weaker = max(known, key=lambda one: SUREST_FIRST.index(one.source))
+        both, often = known[0] + known[1], actors.sync_interval * actors.count
+        return Estimate(both.value / often, both.low / often, both.high / often, weaker.rests_on)
 
     # Learners
 

@@ -87,11 +87,11 @@ class PerformanceTable:
         """Numbers of threads, or of processes, that were measured."""
         return sorted({threads for threads, _ in self.alone(what)})
 
-    def slowdown(self, what: str, beside: str) -> float:
-        """Factor on a time while something else runs on cores of its own; 1 where nothing was measured."""
+    def slowdown(self, what: str, beside: str) -> float | None:
+        """Factor on a time while something else runs on cores of its own; None where nothing was measured."""
         own = [row for row in self.rows if row.what == what and row.beside == beside and row.options["cores"] == "own"]
         base = [row for row in self.rows if row.what == what and row.beside == "nothing"]
-        return own[0].time.value / base[0].time.value if own and base else 1.0
+        return own[0].time.value / base[0].time.value if own and base else None
 
     def tree(self, configuration: Configuration, op: str, capacity: int, batch: int, number: str) -> Estimate | None:
         """Seconds of a tree's draw or update: from this workload's own rows, else the sweep's for any (N, B)."""

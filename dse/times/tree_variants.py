@@ -110,7 +110,8 @@ class TreeTime:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {"configuration": asdict(self.configuration)} | {name: getattr(self, name) for name in _SHOWN}
+        ends = {"interval": self.time.interval}
+        return {"configuration": asdict(self.configuration)} | {name: getattr(self, name) for name in _SHOWN} | ends
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "TreeTime":

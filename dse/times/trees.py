@@ -84,13 +84,17 @@ def _recorded(parts: Parts, table: PerformanceTable, configuration: Configuratio
     update = table.tree(configuration, "update", replay.capacity, parts.batch, evidence_id)
     if not (draw and update):
         return None
-    insert = (table.tree(configuration, "update", replay.capacity, local, evidence_id) or update).value
+    inserted = table.tree(configuration, "update", replay.capacity, local, evidence_id)
+    insert, source = (inserted or update).value, weakest((draw.source, update.source))
     description = f"records of machine {table.machine_key}"
+    if inserted is None:
+        source = weakest((source, "modeled"))
+        description += f"; no insertion of {local:,} was timed, an update at B = {parts.batch:,} stands for it"
     if cold and (over := table.overheads):
         description += f", plus {over.cold_seconds * 1e9:.0f} ns an element for a cold cache ({over.description})"
         draw, update = _chilled(draw, over, parts.batch), _chilled(update, over, parts.batch)
         insert += over.insert_seconds
-    evidence = Evidence(evidence_id, weakest((draw.source, update.source)), description, benchmark(SWEEP))
+    evidence = Evidence(evidence_id, source, description, benchmark(SWEEP))
     draw, update = (
         dataclasses.replace(time, rests_on=evidence) for time in (draw, update.plus(insert * parts.inserts, 2.0))
     )
@@ -124,7 +128,10 @@ def _fpga(parts: Parts, device: Device) -> Iterator[Tree]:
     """Every design in every slice that has room for it."""
     clock, evidence_id = clock_of(device), f"RMM({device.name})"
     slices, local = placement.slices_of(device), parts.workload.actors.local_storage
-    description = f"cycles that equal simulated hardware, at {clock / 1e6:g} MHz; insertions by banks evenly filled"
+    description = (
+        f"cycles that equal simulated hardware, at {clock / 1e6:g} MHz; insertions by banks evenly filled; its factor, "
+        "for clock and placement, is an assumption"
+    )
     for rmm in parts.rmms(device):
         spent = rmm.update_cycles + rmm.insert_cycles(local) * parts.inserts
         laws = (
@@ -140,13 +147,22 @@ def _fpga(parts: Parts, device: Device) -> Iterator[Tree]:
             yield Tree(name, draw, update, 1, needs, {**details, "slice": part.name})
 
 
+def is_timed(parts: Parts, device: Device) -> bool:
+    """Whether this machine's records time a device's trees, so that none is modeled."""
+    return device.kind == "cpu" and any(_measured(parts, False))
+
+
+def fanouts(parts: Parts) -> tuple[int, ...]:
+    """K of modeled trees: those of all questions, the workload's own and one that is fixed."""
+    return tuple(sorted({*FANOUTS, parts.workload.replay.fanout, int(parts.constraints.get("fanout", FANOUTS[0]))}))
+
+
 def _compiled(parts: Parts, device: Device) -> Iterator[tuple[str, int]]:
     """(implementation, K) of every tree that could run there and whose time its levels in memory tell."""
-    fanouts = sorted({*FANOUTS, parts.workload.replay.fanout, int(parts.constraints.get("fanout", FANOUTS[0]))})
     for name in impls.names():
         kind = impls.traits(name)
         if kind.compiled and kind.uses_fanout and kind.runs_on == device.kind:
-            yield from ((name, fanout) for fanout in fanouts)
+            yield from ((name, fanout) for fanout in fanouts(parts))
 
 
 def _bytes(contestant: str, parts: Parts, fanout: int) -> float:

@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..estimate import Estimate, Evidence
+from ..estimate import Estimate
 from ..mapping.build import build
 from ..mapping.question import BATCHES, MappingQuestion, measured_batches
 from ..platforms import Platform
@@ -33,11 +33,11 @@ _Chosen = tuple[Problem, Configuration, Outcome]
 
 @dataclass(frozen=True)
 class Look:
-    """The solver's prediction for a pair, and the evidence of the times of actors and learner."""
+    """The solver's prediction for a pair, and the times of actors and learner with their evidence."""
 
     outcome: Outcome
-    actors: Evidence
-    learner: Evidence
+    actors: Estimate
+    learner: Estimate
 
 
 @dataclass(frozen=True)
@@ -183,14 +183,14 @@ def _replayed(
         ]
         fastest = functools.cache(functools.partial(_fastest, problems, acting))
         for x, (given, learner) in _row(fastest, acting, allowed):
-            looks[x, batch] = Look(given, acting[x].rests_on, learner)
+            looks[x, batch] = Look(given, acting[x], learner)
     return Replayed(question.workload.learner.update_interval, looks)
 
 
 def _row(
     fastest: Callable[[int], _Chosen | None], acting: Mapping[int, Estimate], samplers: Sequence[int]
-) -> Iterator[tuple[int, tuple[Outcome, Evidence]]]:
-    """Yield (x, outcome and the learner's evidence) of rising numbers of samplers at one B.
+) -> Iterator[tuple[int, tuple[Outcome, Estimate]]]:
+    """Yield (x, outcome and the learner's time) of rising numbers of samplers at one B.
 
     Samplers leave fewer cores to the rest, so the learner's rate only falls with them: where it is the same at both
     ends, the mapping of the last, which fits them all, is the fastest in between too.
@@ -205,7 +205,7 @@ def _row(
         problem, chosen, _ = last
         for x in samplers:
             option = dataclasses.replace(problem.options["actors"][x - 1], time=acting[x])
-            yield x, (outcome(problem, chosen.having(option)), chosen.learner.time.rests_on)
+            yield x, (outcome(problem, chosen.having(option)), chosen.learner.time)
 
 
 def _fastest(problems: Sequence[Problem], acting: Mapping[int, Estimate], samplers: int) -> _Chosen | None:

@@ -34,8 +34,8 @@ class CoreSplit:
     ``around``: splits with a core more or less on a side, fastest first. ``ties``: others that may be as fast without
     more cores on both sides: within 1 %, or by the intervals of measured rates. ``turns``: the best of both sides on
     the same cores, one after the other. ``printed``: how many pairs solve eq. 5 within 5 %, and the fastest of them.
-    ``slowdown``: how many times as long actors, and learners, took beside each other on cores of their own; 1 if
-    unknown.
+    ``slowdown``: how many times as long actors, and learners, took beside each other on cores of their own; None where
+    nobody timed that.
     """
 
     update_interval: float
@@ -49,7 +49,7 @@ class CoreSplit:
     f_a: RateCurve
     f_l: RateCurve
     sources: tuple[Evidence, ...]
-    slowdown: tuple[float, float] = (1.0, 1.0)
+    slowdown: tuple[float | None, float | None] = (None, None)
     platform: str = ""
     workload: str = ""
     batch: int | None = None
@@ -59,11 +59,12 @@ class CoreSplit:
 
     @property
     def hz_beside(self) -> float:
-        """Gradient steps a second of the choice, both sides slowed down as beside each other; in turns neither is."""
+        """Gradient steps a second of the choice, each side slowed down where that was timed; in turns neither is."""
         if self.choice.in_turns:
             return self.choice.hz
         acting, learning = self.f_a.rates[self.choice.actors].value, self.f_l.rates[self.choice.learners].value
-        return min(acting / self.update_interval / self.slowdown[0], learning / self.slowdown[1])
+        slower = [factor or 1.0 for factor in self.slowdown]
+        return min(acting / self.update_interval / slower[0], learning / slower[1])
 
 
 def split_cores(f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: int, reserved: int = 0) -> CoreSplit:
@@ -187,7 +188,7 @@ def platform_split(
     split = split_cores(f_a, f_l, u, wanted, reserved)
     table = parts.table
     pairs = (("actor step", "learner"), ("learner step", "actor"))
-    slowdown = tuple(table.slowdown(*pair) if table else 1.0 for pair in pairs)
+    slowdown = tuple(table.slowdown(*pair) if table else None for pair in pairs)
     return replace(
         split,
         sources=(*sources, *split.sources),

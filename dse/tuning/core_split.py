@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from ..estimate import Estimate, Evidence
+from ..estimate import Estimate, Evidence, Interval, interval_of
 from ..records import Source
 from ..solver.problem import ProblemError
 from ..stats import nonnegative
@@ -150,6 +150,11 @@ class Allocation:
     bottleneck: Literal["actors", "learners", "neither", "both in turns"]
     idle: int
     sources: tuple[Source, Source]
+
+    @property
+    def interval(self) -> Interval:
+        """What the ends mean: "95 %" where both rates were measured, or lie between points that were."""
+        return interval_of(self.sources)
 
     @property
     def cores(self) -> int:

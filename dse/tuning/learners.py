@@ -17,6 +17,7 @@ from ..mapping.question import MappingQuestion
 from ..platforms import Device
 from ..records import Source
 from ..solver.problem import ProblemError
+from ..solver.sensitivity import LINK_FACTORS
 from ..times import analytic
 from ..times.batch_law import FlatThenLinear, flat_then_linear
 from ..times.parts import Parts
@@ -30,11 +31,15 @@ LEAST_POINTS = 2  # of a law with a fixed and a growing part
 
 @dataclass(frozen=True)
 class Term:
-    """A term of a gradient step: its law by a number of ``per``, and its evidence, whose number is its letters."""
+    """A term of a gradient step: its law by a number of ``per``, and its evidence, whose number is its letters.
+
+    ``factor``: how far off it is taken to be, where it was not timed.
+    """
 
     law: FlatThenLinear
     per: str
     rests_on: Evidence
+    factor: float | None = None
 
 
 @dataclass(frozen=True)
@@ -198,7 +203,7 @@ def _replay(parts: Parts, home: Device, most: int) -> Term:
     laws = analytic.tree(parts.cpu, replay.capacity, replay.fanout, parts.batch)
     seconds = sum(law.value for law in laws)
     description = f"sampling and updating: {laws[0].rests_on.told}"
-    return _term("T_replay", FlatThenLinear(seconds, 0.0), "B", description)
+    return _term("T_replay", FlatThenLinear(seconds, 0.0), "B", description, factor=laws[0].factor)
 
 
 def _passes(parts: Parts, home: Device, most: int) -> Term:
@@ -216,7 +221,9 @@ def _passes(parts: Parts, home: Device, most: int) -> Term:
             )
         times.append(steps[0])
     law = flat_then_linear(sizes, [time.value for time in times])
-    return _term("T_pass", law, "record", times[-1].rests_on.told, times[-1].source)
+    longest = times[-1]
+    factor = longest.factor if longest.interval == "factor" else None
+    return _term("T_pass", law, "record", longest.rests_on.told, longest.source, factor)
 
 
 def _records(parts: Parts, home: Device, most: int) -> Term:
@@ -224,10 +231,12 @@ def _records(parts: Parts, home: Device, most: int) -> Term:
         nbytes = parts.batch * parts.transition_bytes
         alone, whole = (parts.platform.transfer_seconds(parts.cpu.name, home.name, size) for size in (0.0, nbytes))
         law = FlatThenLinear(alone, (whole - alone) / parts.batch)
-        return _term("T_records", law, "record", f"{parts.transition_bytes:g} bytes over the route to {home.name}")
+        description = f"{parts.transition_bytes:g} bytes over the route to {home.name}"
+        return _term("T_records", law, "record", description, factor=LINK_FACTORS["modeled"])
     moved = analytic.rows_moved(parts.cpu, parts.batch, parts.batch * parts.transition_bytes)
     law = FlatThenLinear(0.0, moved.value / parts.batch)
-    return _term("T_records", law, "record", f"as fast as they are gathered: {moved.rests_on.told}")
+    description = f"as fast as they are gathered: {moved.rests_on.told}"
+    return _term("T_records", law, "record", description, factor=moved.factor)
 
 
 def _weights_bytes(parts: Parts) -> float:
@@ -239,19 +248,26 @@ def _weights(parts: Parts, home: Device, most: int) -> Term:
     if home is not parts.cpu:
         seconds = parts.platform.transfer_seconds(parts.cpu.name, home.name, _weights_bytes(parts))
         description = f"{_weights_bytes(parts) / 1e6:.2g} MB over the route to {home.name}"
-        return _term("T_weights", FlatThenLinear(seconds, 0.0), "", description)
+        return _term("T_weights", FlatThenLinear(seconds, 0.0), "", description, factor=LINK_FACTORS["modeled"])
     law = analytic.fetch(_weights_bytes(parts))
-    return _term("T_weights", FlatThenLinear(law.value, 0.0), "", law.rests_on.told)
+    return _term("T_weights", FlatThenLinear(law.value, 0.0), "", law.rests_on.told, factor=law.factor)
 
 
 def _average(parts: Parts, home: Device, most: int) -> Term:
     moved = analytic.rows_moved(parts.cpu, 1, _weights_bytes(parts))
     description = "each learner's weights through the processor's memory once"
-    return _term("T_avg", FlatThenLinear(0.0, moved.value), "learner", description)
+    return _term("T_avg", FlatThenLinear(0.0, moved.value), "learner", description, factor=moved.factor)
 
 
-def _term(name: str, law: FlatThenLinear, per: str, description: str, source: Source = "modeled") -> Term:
-    return Term(law, per, Evidence(name, source, description))
+def _term(
+    name: str,
+    law: FlatThenLinear,
+    per: str,
+    description: str,
+    source: Source = "modeled",
+    factor: float | None = None,
+) -> Term:
+    return Term(law, per, Evidence(name, source, description), factor)
 
 
 MODELS = {"T_replay": _replay, "T_pass": _passes, "T_records": _records, "T_weights": _weights, "T_avg": _average}

@@ -24,7 +24,7 @@ from typing import Any, cast
 
 from impls.training import Workload
 
-from ..estimate import Estimate, Evidence
+from ..estimate import Estimate, Evidence, Interval, interval_of, off
 from ..mapping.alternatives import Solved, best_placement
 from ..mapping.answer import Shortage, lacking
 from ..mapping.question import answer_question, ask
@@ -107,7 +107,7 @@ def depth_curve(
 class Enough:
     """The smallest D that is within ``LOSS`` of the most, simulated with times of one cv; None if none tried is.
 
-    ``least`` and ``most``: the same by the upper and by the lower ends of the rates' 95 % intervals.
+    ``least`` and ``most``: the same by the upper and by the lower ends of the simulation's own noise at 95 %.
     """
 
     cv: float
@@ -118,7 +118,7 @@ class Enough:
 
 @dataclass(frozen=True)
 class Busy:
-    """Seconds of a part, or of a link's transfer, in a gradient step, in [low, high] at 95 % where that is known."""
+    """Seconds of a part, or of a link's transfer, in a gradient step, in [low, high] where that is known."""
 
     name: str
     engine: str
@@ -126,6 +126,16 @@ class Busy:
     low: float | None
     high: float | None
     source: Source
+
+    @property
+    def interval(self) -> Interval | None:
+        """What the ends mean; None where there are none."""
+        return None if self.low is None else interval_of([self.source])
+
+    @property
+    def factor(self) -> float:
+        """How far off the seconds may be, as a factor; 1 where nothing is known."""
+        return off(self.seconds, self.low, self.high) if self.low and self.high else 1.0
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def cores(splits: Sequence[Split], origin: str) -> Figure:
         style.x_axis(axes, _few(sorted(set(split.f_a.cores) | set(split.f_l.cores))), "cores")
     sources = _sources(splits)
     known = " Markers: measured or quoted." if {"measured", "quoted"} & set(sources) else ""
-    note = f"Ringed: the chosen cores.{known} Bands: 95 % intervals of laws."
+    note = f"Ringed: the chosen cores.{known} Bands: how far off laws are taken to be."
     return style.captioned(figure, f"{note} Sources: {', '.join(sources)}. {origin}")
 
 
@@ -196,9 +196,9 @@ def fronts(panels_of: Mapping[str, Sequence[Point]], platform: str) -> Figure:
     return style.captioned(
         figure,
         f"The fastest mapping on each set of devices of {platform}: learner-RMM-storage on CPU (C), GPU (G), FPGA (F). "
-        "Hollow: another is as fast with no more watts or devices. Bars: 95 % intervals. Source: steps modeled, watts "
-        "quoted as the power that makers state, whatever the load. A set that is not shown is no faster than a part of "
-        "it.",
+        "Hollow: another is as fast with no more watts or devices. Bars: how far off rates are, by the factors of "
+        "their laws. Source: steps modeled, watts quoted as the power that makers state, whatever the load. A set that "
+        "is not shown is no faster than a part of it.",
     )
 
 

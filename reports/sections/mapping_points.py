@@ -130,7 +130,7 @@ def depths(results: Evidence) -> list[Depths]:
 
 @dataclass(frozen=True)
 class Point:
-    """The fastest mapping on some devices: gradient steps a second with their 95 % interval, and watts."""
+    """The fastest mapping on some devices: gradient steps a second with their ends, and watts."""
 
     devices: tuple[str, ...]
     arrangement: str

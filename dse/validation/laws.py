@@ -1,0 +1,285 @@
+"""Hold the laws of modeled times, and the overheads of serial loops, against what they were not fitted to.
+
+Each law's constants are fitted anew to the cells of all workloads of a machine but one, or of all machines but one, and
+the law then predicts what was left out. Two machines with profiles are no sample of machines; and both are processors:
+nothing here holds the laws of GPUs and FPGAs against anything.
+
+A serial loop is predicted from its workload's profile, and from what the loops of the other workloads take beyond the
+sum of their parts.
+
+Times are seconds of one call; an error is a factor, the larger of told / measured and measured / told.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+from impls.training import Workload, identity, load
+from impls.training.sizes import layout_of
+
+from .. import platforms
+from ..mapping.answer import MappingAnswer, build_answer
+from ..mapping.build import build
+from ..platforms import Device
+from ..platforms.reading import FILE, RESULTS
+from ..records import Measurement, read_folder
+from ..solver.problem import ProblemError
+from ..times import analytic
+from ..times.analytic import AS_FITTED, Constants
+from ..times.hardware import FLOAT_BYTES
+from ..times.parts import Parts
+from ..times.profile import SKIPPED, PerformanceTable, of_records
+
+STEPS = (2.0, 1.3, 1.1, 1.03)  # factors on a constant that a fit tries, coarse ones first
+TREE = "numba"  # the tree that profiles time
+Out = Literal["workload", "machine"]
+OUT: tuple[Out, ...] = ("workload", "machine")
+
+
+@dataclass(frozen=True)
+class Law:
+    """A law's factor, and the names of the constants that a fit may change."""
+
+    factor: float
+    constants: tuple[str, ...]
+
+
+LAWS = {
+    "learner": Law(analytic.LEARNER_FACTOR, ("framework_seconds", "learner_contention")),
+    "tree": Law(analytic.TREE_FACTOR, ("tree_call_seconds", "tree_update_share")),
+    "rows": Law(analytic.ROWS_FACTOR, ("rows_call_seconds", "row_seconds")),
+    "actor": Law(analytic.ACTOR_FACTOR, ("actor_seconds", "actor_contention")),
+    "fetch": Law(analytic.FETCH_FACTOR, ("fetch_seconds", "fetch_bytes_per_s")),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A measured time, and what a law tells of it with given constants."""
+
+    law: str
+    machine: str
+    workload: str
+    seconds: float
+    told: Callable[[Constants], float]
+
+    def error(self, constants: Constants = AS_FITTED) -> float:
+        """The factor by which the law is off."""
+        ratio = self.told(constants) / self.seconds
+        return max(ratio, 1 / ratio)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Errors of a law on all cells of what was left out in turn; ``within``: the share within the law's ``factor``.
+
+    ``left_out``: by its name, how many cells it has and the worst of their errors. ``as_fitted``: the share within the
+    factor by the constants in use, which were drawn from one of the machines.
+    """
+
+    law: str
+    out: Out
+    cells: int
+    median: float
+    worst: float
+    within: float
+    factor: float
+    as_fitted: float
+    left_out: Mapping[str, tuple[int, float]]
+
+
+def held_out(results: Path = RESULTS) -> tuple[HeldOut, ...]:
+    """The errors of every law, leaving out a workload of a machine, then a machine; those with cells enough alone."""
+    known = cells(results)
+    return tuple(
+        answer
+        for law in LAWS
+        for out in OUT
+        if (answer := _held_out(law, out, [one for one in known if one.law == law]))
+    )
+
+
+def _held_out(law: str, out: Out, cells: Sequence[Cell]) -> HeldOut | None:
+    errors: dict[str, list[float]] = {}
+    for name, tested, rest in _folds(out, cells):
+        if rest:
+            constants = fitted(law, rest)
+            errors[name] = [one.error(constants) for one in tested]
+    every = [error for each in errors.values() for error in each]
+    if not every:
+        return None
+    factor = LAWS[law].factor
+    return HeldOut(
+        *(law, out, len(every), median(every), max(every), _share(every, factor), factor),
+        _share([one.error() for one in cells], factor),
+        {name: (len(each), max(each)) for name, each in errors.items()},
+    )
+
+
+def _folds(out: Out, cells: Sequence[Cell]) -> Iterator[tuple[str, list[Cell], list[Cell]]]:
+    """(what is left out, its cells, those that the constants are fitted to)."""
+    machines = {one.machine: [other for other in cells if other.machine == one.machine] for one in cells}
+    for machine, own in machines.items():
+        if out == "machine":
+            yield machine, own, [one for one in cells if one.machine != machine]
+            continue
+        for workload in {one.workload: None for one in own}:
+            tested = [one for one in own if one.workload == workload]
+            yield f"{workload} on {machine}", tested, [one for one in own if one.workload != workload]
+
+
+def _share(errors: Sequence[float], factor: float) -> float:
+    return sum(error <= factor for error in errors) / len(errors)
+
+
+def fitted(law: str, cells: Sequence[Cell]) -> Constants:
+    """The constants with the least squared logarithms of errors on these cells, each changed in turn."""
+    constants = AS_FITTED
+
+    def missed(tried: Constants) -> float:
+        return sum(math.log(one.error(tried)) ** 2 for one in cells)
+
+    least = missed(constants)
+    for step in STEPS:
+        better = True
+        while better:
+            # Invariant: least is what these constants miss by, and only ever falls.
+            better = False
+            for name in LAWS[law].constants:
+                for factor in (step, 1 / step):
+                    tried = replace(constants, **{name: getattr(constants, name) * factor})
+                    if (off := missed(tried)) < least * (1 - 1e-9):
+                        constants, least, better = tried, off, True
+    return constants
+
+
+def cells(results: Path = RESULTS) -> tuple[Cell, ...]:
+    """The cells of every machine in a folder of results that was probed and has profiles."""
+    known: list[Cell] = []
+    for folder in sorted(results.glob("*")):
+        if (folder / FILE).is_file() and any(folder.glob("profile-*.jsonl")):
+            known += _of_machine(folder)
+    return tuple(known)
+
+
+def _of_machine(folder: Path) -> Iterator[Cell]:
+    cpu = next(device for device in platforms.load(folder / FILE).devices if device.kind == "cpu")
+    records = [one for one in read_folder(folder, skip=SKIPPED) if one.primitive in ("training", "training_again")]
+    for name in sorted({str(one.options["workload"]) for one in records}):
+        workload = load(name)
+        table = of_records(records, folder.name, workload)
+        if not table.differs:
+            yield from _of_workload(cpu, workload, table)
+
+
+def _of_workload(cpu: Device, workload: Workload, table: PerformanceTable) -> Iterator[Cell]:
+    def cell(law: str, seconds: float, told: Callable[[Constants], float]) -> Cell:
+        return Cell(law, table.machine_key, workload.name, seconds, told)
+
+    for (threads, batch), _ in table.alone("learner step").items():
+        if known := table.time("learner step", batch, threads):
+            yield cell("learner", known.value, functools.partial(_learner, cpu, workload, batch, threads))
+    for (processes, _), _ in table.alone("actor step").items():
+        if known := table.time("actor step", 1, processes):
+            yield cell("actor", known.value, functools.partial(_actor, cpu, processes))
+    for op, nbytes in (("gather", _gathered(workload)), ("write", _written(workload))):
+        for (_, count), _ in table.alone(f"storage {op}").items():
+            if known := table.time(f"storage {op}", count):
+                yield cell("rows", known.value, functools.partial(_rows, cpu, count, count * nbytes))
+    for op in ("draw", "update"):
+        for (_, batch), rows in table.alone(f"{TREE} {op}", 1).items():
+            fanout, capacity = (int(rows[0].options[key]) for key in ("fanout", "capacity"))
+            if known := table.time(f"{TREE} {op}", batch):
+                yield cell("tree", known.value, functools.partial(_tree, cpu, capacity, fanout, batch, op == "update"))
+    if known := table.time("weights fetch", 1, via="shared"):
+        weights = FLOAT_BYTES * float(table.rows[0].options["parameters"])
+        yield cell("fetch", known.value, functools.partial(_fetch, weights))
+
+
+def _gathered(workload: Workload) -> float:
+    return float(layout_of(workload).record_bytes * analytic.records_read(workload))
+
+
+def _written(workload: Workload) -> float:
+    layout, local = layout_of(workload), workload.actors.local_storage
+    return layout.record_bytes * (local + layout.fillers) / local
+
+
+def _learner(cpu: Device, workload: Workload, batch: int, threads: int, constants: Constants) -> float:
+    return analytic.learner(cpu, cpu, workload, batch, threads, constants).value
+
+
+def _actor(cpu: Device, processes: int, constants: Constants) -> float:
+    return analytic.actor(cpu, processes, constants).value
+
+
+def _rows(cpu: Device, count: int, nbytes: float, constants: Constants) -> float:
+    return analytic.rows_moved(cpu, count, nbytes, constants=constants).value
+
+
+def _tree(cpu: Device, capacity: int, fanout: int, batch: int, is_update: bool, constants: Constants) -> float:
+    return analytic.tree(cpu, capacity, fanout, batch, constants=constants)[is_update].value
+
+
+def _fetch(nbytes: float, constants: Constants) -> float:
+    return analytic.fetch(nbytes, constants).value
+
+
+@dataclass(frozen=True)
+class SerialLoop:
+    """A serial loop predicted with the overheads of other workloads' loops, and as it was measured.
+
+    ``predicted``: (gradient steps a second, low, high); ``others``: whose loops told the overheads.
+    """
+
+    machine: str
+    workload: str
+    predicted: tuple[float, float, float]
+    measured_hz: float
+    others: tuple[str, ...]
+
+    @property
+    def error(self) -> float:
+        """The relative error of the predicted rate: -0.1 is a tenth too few steps a second."""
+        return self.predicted[0] / self.measured_hz - 1
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the measured rate lies within the ends of the predicted one."""
+        return self.predicted[1] <= self.measured_hz <= self.predicted[2]
+
+
+def serial_loops(results: Path = RESULTS) -> tuple[SerialLoop, ...]:
+    """Every serial loop that was timed beside others on its machine, predicted without its own overheads."""
+    known: list[SerialLoop] = []
+    for folder in sorted(results.glob("*")):
+        if (folder / FILE).is_file() and any(folder.glob("profile-*.jsonl")):
+            records = read_folder(folder, skip=SKIPPED)
+            timed = {
+                str(one.options["workload"]): one.seconds
+                for one in records
+                if (one.primitive, one.contestant, one.op) == ("serial_step", "loop", "step") and one.median_seconds
+            }
+            for name, seconds in sorted(timed.items()):
+                others = tuple(other for other in sorted(timed) if other != name)
+                if others:
+                    answer = _without_its_own(folder, load(name), records)
+                    rates = answer.hz, answer.low, answer.high
+                    known.append(SerialLoop(folder.name, name, rates, 1 / seconds, others))
+    return tuple(known)
+
+
+def _without_its_own(folder: Path, workload: Workload, records: Sequence[Measurement]) -> MappingAnswer:
+    """The rate of a serial loop, fixed to what was run, where nothing is known of its own overheads."""
+    own = identity(workload)
+    rest = [one for one in records if one.primitive != "serial_step" or one.options.get("identity") != own]
+    fix = {"arrangement": "serial", "learner_threads": 1, "contestant": TREE, "fanout": workload.replay.fanout}
+    table = of_records(rest, folder.name, workload)
+    answer = build_answer(build(Parts(platforms.load(folder / FILE), workload, table, None, fix)), "ratio")
+    if not isinstance(answer, MappingAnswer):
+        raise ProblemError(f"{workload.name} does not fit machine {folder.name}")
+    return answer

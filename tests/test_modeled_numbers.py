@@ -1,0 +1,370 @@
+"""What nobody timed says so: a factor for an interval, an upper bound, what was assumed, refused or not searched."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from dse.__main__ import main
+from dse.cli.mapping_text import rate, text
+from dse.estimate import Estimate, Evidence, interval_of
+from dse.mapping.build import build
+from dse.mapping.options import COPIES, REPLAYING
+from dse.mapping.question import explain_mapping, recommend_mapping, tables
+from dse.platforms import PlatformError
+from dse.platforms import load as load_platform
+from dse.solver.problem import PARTS, Configuration, Problem
+from dse.solver.sensitivity import Spread, Terms, spreads, widest
+from dse.solver.throughput import TOO_HIGH
+from dse.times import analytic, estimates
+from dse.times.batch_law import flat_then_linear
+from dse.times.parts import Parts
+from dse.times.profile import PerformanceTable, over_batch
+from dse.times.trees import FANOUTS, trees
+from impls.training import load
+from tests.solver_cases import option, timed
+
+RESULTS = Path("results")
+MACHINES = ("8fb834d50a", "d7dae63b89")
+SERIAL = {"arrangement": "serial", "learner_threads": 1}
+
+
+def machine(key=MACHINES[0]):
+    return RESULTS / key / "platform.toml"
+
+
+def parts_of(platform, name="hopper_ddpg", table=True, **fixed):
+    workload = load(name)
+    return Parts(platform, workload, *(tables(platform, workload, RESULTS) if table else (None, None)), fixed)
+
+
+def without(platform, name, **changes):
+    """The platform where numbers of a device are not stated; "memory_..." of its memory."""
+    device = platform.device(name)
+    memory = {key.removeprefix("memory_"): value for key, value in changes.items() if key.startswith("memory_")}
+    own = {key: value for key, value in changes.items() if not key.startswith("memory_")}
+    if memory:
+        own["memory"] = dataclasses.replace(device.memory, **memory)
+    changed = dataclasses.replace(device, **own)
+    devices = tuple(changed if one.name == name else one for one in platform.devices)
+    return dataclasses.replace(platform, devices=devices)
+
+
+# A factor, not an interval
+
+
+def test_only_what_was_timed_has_a_95_percent_interval():
+    assert interval_of(["measured", "interpolated"]) == "95 %"
+    for source in ("modeled", "extrapolated", "quoted"):
+        assert interval_of(["measured", source]) == "factor"
+        assert Estimate(1.0, 0.5, 2.0, Evidence("a", source)).interval == "factor"
+
+
+def test_a_width_of_a_modeled_time_is_its_factor_squared():
+    """Literal factors: those that the module's head and the page name."""
+    width = {"gpu": 3.0, "fpga learner": 2.0, "fpga tree": 1.25, "elsewhere": 2.5}
+    parts = parts_of(load_platform("u200"), table=False)
+    gpu, fpga = (parts.platform.device(name) for name in ("gpu", "fpga"))
+    times = [
+        *((one.step, "gpu") for one in parts.learners(gpu)),
+        *((time, "gpu") for tree in trees(parts, gpu, False) for time in (tree.draw, tree.update)),
+        (parts.rows_moved(gpu), "gpu"),
+        (parts.rows_moved(fpga), "gpu"),
+        *((one.step, "fpga learner") for one in parts.learners(fpga)),
+        *((time, "fpga tree") for tree in trees(parts, fpga, False) for time in (tree.draw, tree.update)),
+    ]
+    assert len(times) > 20
+    for time, kind in times:
+        assert time.high / time.low == pytest.approx(width[kind] ** 2), kind
+        assert "assumption" in time.rests_on.told
+    elsewhere = parts_of(load_platform("u200")).actor_step(1)
+    own = elsewhere.factor / width["elsewhere"]
+    assert 1 < own < 2  # the measured time's own
+    assert "assumption" in elsewhere.rests_on.told
+
+
+def test_the_width_of_a_told_interpolation_is_what_its_fit_misses():
+    """Each end: the wider of both points' own, times half the root mean square of what the fit misses its points by."""
+    seconds = {10: 1.0, 100: 5.0, 1000: 6.0, 10_000: 90.0}
+    cells = {size: Estimate.within(time, 1.1, Evidence("a", "measured")) for size, time in seconds.items()}
+    law = flat_then_linear(list(seconds), list(seconds.values()))
+    misses = [math.log(law.seconds(size) / time) for size, time in seconds.items()]
+    assert max(map(abs, misses)) > 0.2
+    factor = 1.1 * math.exp(math.sqrt(sum(miss**2 for miss in misses) / 4) / 2)
+    between, beyond = over_batch(cells, 300, "n"), over_batch(cells, 20_000, "n")
+    assert (between.interval, beyond.interval) == ("95 %", "factor")
+    assert between.high / between.low == pytest.approx(factor**2)
+    assert beyond.high / beyond.low == pytest.approx((1.1 * math.exp(max(map(abs, misses)))) ** 2)
+
+
+@pytest.mark.parametrize("platform", ["u200", "h200", "edge"])
+def test_a_modeled_answer_shows_factors_and_never_95_percent(platform, capsys):
+    assert main(["recommend", "--platform", platform, "--workload", "hopper_ddpg"]) == 0
+    shown = capsys.readouterr().out
+    assert "95 %" not in shown
+    assert "not tested here" in shown
+    answer = recommend_mapping(platform, "hopper_ddpg")
+    plain = json.loads(json.dumps(answer.to_dict()))
+    others = [*plain["ties"], *filter(None, (plain["runner_up"], plain["elsewhere"]))]
+    assert {one["interval"] for one in (plain, *plain["parts"], *others)} == {"factor"}
+    for one in (plain, *others):
+        assert one["low"] <= one["value"] <= one["high"]
+    for part in answer.parts:
+        line = next(line for line in shown.splitlines() if line.startswith(f"  {part.part} "))
+        assert f"(x{part.factor:.3g})" in line
+        assert "~" in line
+
+
+@pytest.mark.parametrize("key", MACHINES)
+def test_a_measured_answer_keeps_its_interval(key):
+    answer = recommend_mapping(machine(key), "cartpole_dqn", fix=SERIAL)
+    assert {part.source for part in answer.parts} <= {"measured", "interpolated"}
+    assert answer.interval == "95 %"
+    assert rate(answer).endswith("] at 95 %")
+    assert "~" not in rate(answer)
+    assert "x" not in rate(answer).split("second")[1]
+
+
+def test_one_part_that_was_not_timed_makes_a_total_one_too():
+    answer = recommend_mapping(machine(), "cartpole_dqn", fix={**SERIAL, "batch": 5000})
+    kinds = {part.part: part.interval for part in answer.parts}
+    assert kinds["learner"] == "factor"  # beyond what was timed, a fit carries it on
+    assert kinds["actors"] == "95 %"
+    assert answer.interval == "factor"
+    assert "not tested here" in rate(answer)
+
+
+def test_alternatives_explanations_and_what_ifs_show_factors(capsys):
+    given = explain_mapping("h200", "hopper_ddpg", {"learner": "cpu"})
+    assert "takes ~" in given.sentence
+    assert "95 %" not in text(given)
+    base = ["what-if", "--platform", "edge", "--workload", "hopper_ddpg", "--set", "cpu.cores=8"]
+    assert main(base) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  rate ")]
+    assert row.count("~") == 2 == row.count("(x")
+    assert main([*base, "--json"]) == 0
+    both = json.loads(capsys.readouterr().out)
+    assert {both[side]["interval"] for side in ("before", "after")} == {"factor"}
+
+
+def test_other_commands_tell_what_their_ends_mean(capsys):
+    def asked(*words):
+        assert main([*words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    system = ("--platform", "u200", "--workload", "hopper_ddpg")
+    cores = asked("cores", *system, "--cores", "4")
+    rates = [one for side in ("f_a", "f_l") for one in cores[side]["rates"].values()]
+    assert {one["interval"] for one in (cores["choice"], cores["turns"], *cores["around"], *rates)} == {"factor"}
+    own = asked("cores", "--platform", str(machine()), "--workload", "hopper_ddpg")
+    assert own["f_a"]["rates"]["1"]["interval"] == "95 %"
+    depth = asked("depth", *system)
+    assert {one["interval"] for one in depth["times"]} == {"factor"}
+    assert "simulation" in depth["points"][0]["simulated"][0]["interval"]
+    adapted = asked("adapt", *system, "--memory-gb", "64")
+    assert adapted["upper_bound"]
+    assert set(adapted["batch"]["interval"].values()) == {"factor"}
+    terms = {one["name"]: one for one in asked("learners", *system)["sources"]}
+    assert all(one["factor"] > 1 for one in terms.values())
+    rows = asked("platform", "estimate", "u200")["estimates"]
+    assert {row["factor"] is None for row in rows if row["what"] == estimates.MODELED} == {False}
+
+
+# An upper bound
+
+
+def test_a_pipelined_rate_is_at_most_so_high():
+    apart = recommend_mapping("u200", "hopper_ddpg", fix={"arrangement": "apart"})
+    pipelined = recommend_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"})
+    assert (apart.upper_bound, pipelined.upper_bound) == (False, True)
+    assert not rate(apart).startswith("at most")
+    assert rate(pipelined).startswith("at most ~")
+    assert not any("upper bound" in note for note in apart.notes)
+    (note,) = [note for note in pipelined.notes if "upper bound" in note]
+    assert all(f"{share:.0%} at D = {depth}" in note for depth, share in TOO_HIGH.items())
+    beside = [one for one in (*apart.ties, apart.runner_up) if one]
+    assert all(one.upper_bound == (one.arrangement == "pipelined") for one in beside)
+
+
+# What is not stated
+
+
+@pytest.mark.parametrize(
+    ("missing", "key"),
+    [
+        ({"peak_fp32_ops_per_s": None, "multiprocessors": None}, "peak_fp32_tops"),
+        ({"peak_fp32_ops_per_s": None, "clock_hz": None}, "peak_fp32_tops"),
+        ({"multiprocessors": None}, "multiprocessors"),
+        ({"clock_hz": None}, "clock_ghz"),
+        ({"launch_seconds": None}, "launch_us"),
+        ({"memory_bandwidth_bytes_per_s": None}, "memory.bandwidth_gb_per_s"),
+    ],
+)
+def test_a_gpu_that_lacks_a_number_is_refused_with_the_key_to_add(missing, key):
+    lacking = without(load_platform("h200"), "gpu", **missing)
+    with pytest.raises(PlatformError, match=rf"^gpu: a GPU whose {key}.* is not stated.*add {key}.*--exclude gpu"):
+        recommend_mapping(lacking, "hopper_ddpg")
+    assert recommend_mapping(lacking, "hopper_ddpg", exclude=["gpu"]).parts
+    rows = estimates.rows(lacking, estimates.Asked.of(load("hopper_ddpg")))
+    assert any(row.device == "gpu" and row.value is None and key in row.note for row in rows)
+    assert any(row.device == "cpu" and row.value for row in rows)
+
+
+def test_an_fpgas_memory_without_a_bandwidth_is_refused():
+    lacking = without(load_platform("u200"), "fpga", memory_bandwidth_bytes_per_s=None)
+    with pytest.raises(PlatformError, match=r"^fpga: .* memory\.bandwidth_gb_per_s"):
+        recommend_mapping(lacking, "hopper_ddpg")
+
+
+def test_what_stands_for_a_processors_number_is_told_in_evidence_and_note():
+    lacking = without(load_platform("h200"), "cpu", clock_hz=None, peak_fp32_ops_per_s=None)
+    answer = recommend_mapping(lacking, "hopper_ddpg", exclude=["gpu"])
+    (clock,) = [note for note in answer.notes if note.startswith("cpu.clock_ghz is not stated: 3 GHz")]
+    (peak,) = [note for note in answer.notes if note.startswith("cpu.peak_fp32_tops is not stated")]
+    learner = next(part for part in answer.parts if part.part == "learner")
+    (evidence,) = [one for one in answer.sources if one.number == learner.number]
+    assert set(evidence.assumed) == {clock, peak}
+    assert clock in " ".join(text(answer).split())
+    assert not any("not stated" in note for note in recommend_mapping("h200", "hopper_ddpg", exclude=["gpu"]).notes)
+
+
+def test_weights_that_nobody_timed_make_an_actor_as_weak(monkeypatch):
+    parts = parts_of(load_platform(machine()))
+    timed = parts.acting(1)
+    assert timed.source == "measured"
+    known = PerformanceTable.time
+
+    def lacks(table, what, *where, **more):
+        return None if what == "weights fetch" else known(table, what, *where, **more)
+
+    monkeypatch.setattr(PerformanceTable, "time", lacks)
+    untimed = parts.acting(1)
+    assert (untimed.source, untimed.interval) == ("modeled", "factor")
+    assert "fetching weights was not timed" in untimed.rests_on.told
+    assert untimed.rests_on.number == timed.rests_on.number
+
+
+def test_a_loop_that_acts_by_its_own_weights_fetches_none():
+    parts = parts_of(load_platform("u200"), "cartpole_dqn")
+    actors = dataclasses.replace(parts.workload.actors, sync_interval=1)
+    parts = dataclasses.replace(parts, workload=dataclasses.replace(parts.workload, actors=actors))
+    assert parts.fetches(True) is None
+    assert parts.fetches(False).value > 0
+
+
+def test_an_insertion_that_nobody_timed_is_told_and_makes_its_update_as_weak(monkeypatch):
+    parts = parts_of(load_platform(machine()), contestant="numba", fanout=16, threads=1)
+    (timed,) = [tree for tree in trees(parts, parts.cpu, False) if tree.name == "numba K=16, 1 thread"]
+    known, local = PerformanceTable.tree, parts.workload.actors.local_storage
+
+    def lacks(table, configuration, op, capacity, batch, number):
+        return None if batch == local else known(table, configuration, op, capacity, batch, number)
+
+    monkeypatch.setattr(PerformanceTable, "tree", lacks)
+    (untimed,) = [tree for tree in trees(parts, parts.cpu, False) if tree.name == timed.name]
+    assert (timed.update.source, untimed.update.source) == ("measured", "modeled")
+    assert "an update at B = 256 stands for it" in untimed.update.rests_on.told
+    assert untimed.update.value > timed.update.value
+
+
+def test_a_slowdown_that_nobody_timed_is_told(monkeypatch, capsys):
+    beside = {"arrangement": "apart", "learner": "cpu"}
+    both = build(parts_of(load_platform(machine()), **beside)).problems["apart"].slowdown
+    assert len(both) == 2
+    known = PerformanceTable.slowdown
+    monkeypatch.setattr(
+        PerformanceTable,
+        "slowdown",
+        lambda table, what, other: known(table, what, other) if what == "actor step" else None,
+    )
+    one = build(parts_of(load_platform(machine()), **beside)).problems["apart"].slowdown
+    assert one == {("actors", "learner", "cpu"): both["actors", "learner", "cpu"]}
+    notes = recommend_mapping(machine(), "hopper_ddpg", fix=beside).notes
+    assert any(note.startswith("how actors slow learner down on cpu is not in these numbers") for note in notes)
+    assert not any(note.startswith("how learner slow actors") for note in notes)
+    assert main(["cores", "--platform", str(machine()), "--workload", "hopper_ddpg"]) == 0
+    assert "is not in these rates" in capsys.readouterr().out
+
+
+# What was searched
+
+
+def phrases(*question, **more):
+    return "; ".join(recommend_mapping(*question, **more).searched)
+
+
+def test_the_cuts_of_a_search_are_told_where_they_matter():
+    whole = phrases("u200", "hopper_ddpg")
+    for words in (
+        f"trees on cpu: K of {', '.join(map(str, FANOUTS))}, threads in powers of two up to 8",
+        f"trees on gpu: K of {', '.join(map(str, FANOUTS))}",
+        "trees on fpga: K of 2, 4, 8, 16, banks of 1, 2, 4, 8, 16, 32, 64",
+        f"replay cores {', '.join(map(str, REPLAYING))}",
+        f"the {COPIES} fastest trees of each device",
+        "learners on fpga: the fastest alone",
+    ):
+        assert words in whole
+    assert "sampled ahead" not in whole
+    assert "batches sampled ahead: 0, 1, 2, 3, 4, 8, 16, 50" in phrases("u200", "hopper_ddpg", free=["presampled"])
+    assert "batches of 32, 128" in phrases("u200", "hopper_ddpg", free=["batch"])
+
+
+def test_what_a_question_fixes_is_no_cut():
+    assert "K of" not in phrases("h200", "hopper_ddpg", fix={"fanout": 8})
+    assert "replay cores" not in phrases("h200", "hopper_ddpg", fix={"arrangement": "serial"})
+    assert "threads of torch" not in phrases("h200", "hopper_ddpg", fix={"learner": "gpu"})
+    assert "trees on gpu" not in phrases("h200", "hopper_ddpg", fix={"sampling": "cpu", "updating": "cpu"})
+    assert "fpga" not in phrases("u200", "hopper_ddpg", exclude=["fpga"])
+    measured = phrases(machine(), "hopper_ddpg")
+    assert "trees on cpu: those in this machine's records" in measured
+    assert "K of" not in measured
+
+
+def test_the_text_has_the_cuts_in_one_line():
+    answer = recommend_mapping("edge", "hopper_ddpg")
+    flat = " ".join(text(answer).split())
+    assert f"searched: {'; '.join(answer.searched)}" in flat
+
+
+# How sure
+
+
+def learner_of(seconds, number):
+    time = dataclasses.replace(timed(seconds), rests_on=Evidence(number, "modeled"))
+    return dataclasses.replace(option("learner", number, "cpu", seconds), time=time)
+
+
+@pytest.mark.parametrize(("reach", "decides"), [(1.2, False), (1.51, False), (1.52, True), (3.0, True)])
+def test_a_number_decides_only_where_its_own_ends_reach_the_flip(reach, decides):
+    """1.0 s against 1.5 s with 1 % of patience: the choice loses when its time grows by 1.5 / 0.99 = 1.515."""
+    fast, slow = learner_of(1.0, "fast"), learner_of(1.5, "slow")
+    rest = {part: option(part, part, "other", 1e-6) for part in PARTS if part != "learner"}
+    problem = Problem({"learner": (fast, slow), **{part: (one,) for part, one in rest.items()}}, {})
+    rows = [(problem, Configuration(**rest, learner=learner)) for learner in (fast, slow)]
+    sure = spreads([problem]) | {"fast": Spread(1 / reach, reach)}
+    told = {one.number: one for one in Terms(rows, "ratio", sure).survival(0, 0.01, ["fast", "slow"])}
+    assert told["fast"].up == pytest.approx(1.5 / 0.99, rel=1e-4)
+    assert told["slow"].down == pytest.approx(0.99 / 1.5, rel=1e-4)
+    assert (told["fast"].down, told["slow"].up) == (None, None)
+    assert told["fast"].winner == "slow" == told["slow"].winner
+    assert told["fast"].decides == decides
+    assert not told["slow"].decides
+    assert told["fast"].rate_factor == pytest.approx(reach**2, rel=1e-4)
+
+
+def test_the_spread_of_a_number_is_the_widest_of_its_options_on_both_sides():
+    evidence = Evidence("a", "modeled")
+    ends = ((1.0, 0.5, 1.1), (2.0, 1.9, 6.0))
+    options = [dataclasses.replace(option("learner", "x", "cpu", 1.0), time=Estimate(*one, evidence)) for one in ends]
+    assert widest(options) == {"a": Spread(0.5, 3.0)}
+    assert widest(options[1:]) == {"a": Spread(0.95, 3.0)}
+
+
+def test_the_laws_of_gpus_and_fpgas_say_that_their_factors_are_assumptions():
+    notes = {
+        one.number: one.told for platform in ("u200", "h200") for one in recommend_mapping(platform, "pong_dqn").sources
+    }
+    assert any("assumption" in told for told in notes.values())
+    assert "assumption" in analytic.UNTESTED
