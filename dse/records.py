@@ -42,7 +42,7 @@ class Measurement:
     (the serial loop at a shape that predictions are tested with), each of them also with "_again" (the A/A twin that
     gives a run its noise floor), "answer" (a recommended configuration, to test the answer), "peer_shared" (one tree,
     so many Python threads), "gpu" (trees on a device beside each other) or "memory" (the floor). ``contestant`` is the
-    implementation that was timed.
+    implementation that was timed. "speed" (and its "speed_again") is a cell of the table that benchmarks speed prints.
     """
 
     schema: int = SCHEMA
