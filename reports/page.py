@@ -46,7 +46,7 @@ def charts() -> list[Chart]:
 def page(material: Material) -> str:
     """Return the whole page as HTML."""
     title = f"K-ary sum trees on {material.about.cpu}, {material.about.cores} cores"
-    body = "\n".join(_section(section, material) for section in sections())
+    body = "\n".join(section_html(section, material) for section in sections())
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -55,7 +55,8 @@ def page(material: Material) -> str:
     )
 
 
-def _section(section: Section, material: Material) -> str:
+def section_html(section: Section, material: Material) -> str:
+    """Return a section as HTML, or the sentence that says why it is left out."""
     try:
         body = section.html(material)
     except RecordError as error:

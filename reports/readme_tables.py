@@ -91,9 +91,10 @@ def peers(results: Path) -> str:
             either = ("*" if (kind, batch) in unstable else marks[batch] for batch in BATCHES)
             ratios = (f"{times[batch] / ours[batch]:,.2f}x" for batch in BATCHES)
             rows.append([shown, *map("".join, zip(ratios, either, strict=True))])
+    unstable_cells = sum(one.status == "unstable" for one in cells)
     note = (
         f"Draw and update together, N = 1,000,000; trees of this project in bold. {_origin(cells)}{_noise(timed)}"
-        f"{UNSTABLE}, or that of the first row: {sum(one.status == 'unstable' for one in cells)} of {len(cells)} timings."
+        f"{UNSTABLE}, or that of the first row: {unstable_cells} of {len(cells)} timings."
     )
     return _table(["", *(f"B = {batch:,}" for batch in BATCHES)], rows) + f"\n{note}\n"
 
