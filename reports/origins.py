@@ -17,9 +17,9 @@ def key_of(record: Measurement) -> Key:
     return record.machine_key, record.cell, record.utc
 
 
-def files_of(results: Path) -> dict[Key, str]:
-    """Return the file of each record below a folder of results, by its key, as a path below that folder."""
-    paths = sorted(results.rglob("*.jsonl"))
+def files_of(results: Path, machine: str) -> dict[Key, str]:
+    """Return the file of each record in a machine's folder of results, by its key, as a path below ``results``."""
+    paths = sorted((results / machine).rglob("*.jsonl"))
     return {key_of(one): str(path.relative_to(results)) for path in paths for one in records.read_file(path)}
 
 

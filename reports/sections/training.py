@@ -97,8 +97,10 @@ def _knees(frame: pd.DataFrame) -> str:
         off = max(abs(law.seconds(b) / ms - 1) for b, ms in zip(line["batch"], line["ns"], strict=True))
         knee = f"{law.knee:,.0f}" if law.knee else "none"
         fits = (f"{law.fixed_seconds:.3g}", f"{1e3 * law.each_seconds:.3g}", f"{off:.0%}")
-        lines.append((workload, part.replace(" step", "").replace(" act", ""), threads, knee, *fits))
-    head = ("workload", "what", "threads", "knee B", "fixed (ms)", "each record (us)", "worst error of the fit")
+        shaky = f"{(line['status'] == 'unstable').sum()} of {len(line)}"
+        lines.append((workload, part.replace(" step", "").replace(" act", ""), threads, knee, *fits, shaky))
+    fitted = ("knee B", "fixed (ms)", "each record (us)", "worst error of the fit", "unstable cells")
+    head = ("workload", "what", "threads", *fitted)
     sentence = "Time over the batch is flat, then linear; fitted, fixed + each x B, to the measured times:"
     return paragraph(sentence) + table(head, lines) if lines else ""
 
@@ -238,4 +240,5 @@ def _html(material: Material) -> str:
     return body + learning.section(material.folder)
 
 
-SECTIONS = (Section(80, "Training primitives", _html),)
+RUNS = "KEY/training/*"
+SECTIONS = (Section(80, "Training primitives", _html, (figures.PRIMITIVE, figures.SHARE), (RUNS,)),)
