@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from reports.chart import Material
 from reports.sections import gpu, peers, training
 from tests.test_reports import KEY, NOTHING, everything, on_gpu, record, write
 from tests.test_reports import peers as peer_records
-from tests.test_training_reports import shares as share_records
+from tests.test_training_reports import shares_of
 
 OTHERS = {
     "claims",
@@ -66,7 +67,13 @@ def test_unstable_timings_of_libraries_are_marked_in_table_and_sentences(tmp_pat
     marked = re.findall(r"<td[^>]*>([^<]*\*)</td>", row)
     assert len(marked) == 2  # the draw and both, not the update
     assert 'class="number' in re.search(r"<td[^>]*>[^<]*\*</td>", row)[0]
-    assert "the best library, torchrl float32, takes 65.7 ns and numba 18.0 ns" in text or "* ns and numba" in text
+    ours = {"primitive": "peer", "contestant": "numba", "dtype": "float32", "options": {}, "op": "update"}
+    said = peers.section(with_status(found, **ours), tmp_path)
+    assert re.search(
+        r"draw \+ update at B = 1,024: the best library, \w.*?, takes [\d.]+ ns and numba [\d.]+\* ns", said
+    )
+    assert re.search(r"at B = 1: the fastest, .*?, takes [\d.,]+ ns and numba [\d.,]+\* ns", said)
+    assert len(re.findall(r"x\*</td>", peers.section(with_status(found, primitive="peer_shared"), tmp_path))) > 1
     assert peers.UNSTABLE not in peers.section(list(peer_records()), tmp_path).replace(peers.ABOUT_UNSTABLE, "")
 
 
@@ -79,14 +86,17 @@ def test_unstable_timings_on_a_gpu_are_marked_in_table_and_ratios():
 
 
 def test_the_share_says_how_many_rows_are_unstable_and_what_is_left_to_gain():
-    shares = training.shares(list(share_records()))
-    most = max(shares, key=lambda one: one.share)
-    assert most.most_gain == pytest.approx(1 / (1 - most.share))
-    assert dataclasses.replace(most, share=0.32).most_gain == pytest.approx(1.4706, abs=1e-4)
-    text = training.share_table(list(share_records()))
-    unstable = sum(one.is_unstable for one in shares)
-    assert f"is wide: {unstable} of {len(shares)} rows." in text
-    assert f"at most {most.most_gain:.2f} times as fast" in text
+    records = shares_of({"numba": ((1e-5,) * 3, (8e-4,) * 3), "rllib": ((8e-4, 1e-3, 1.2e-3), (1.6e-3, 1.8e-3, 2e-3))})
+    numba, rllib = training.shares(records)
+    assert (numba.is_unstable, rllib.is_unstable) == (False, True)
+    assert rllib.most_gain == pytest.approx(2)  # half of the step
+    assert dataclasses.replace(rllib, share=0.32).most_gain == pytest.approx(1.4706, abs=1e-4)
+    text = training.share_table(records)
+    assert "is wide: 1 of 2 rows." in text
+    assert "at most 2.00 times as fast, 1 / (1 - share): in place of rllib on cartpole_dqn, unstable." in text
+    shaky = [dataclasses.replace(one, status="unstable") if one.contestant == "loop" else one for one in records]
+    assert "+25% (unstable)." in training.share_table(shaky)
+    assert "+25%." in text
 
 
 def test_the_page_says_how_many_cells_of_the_sweep_are_unstable():
@@ -122,12 +132,12 @@ def test_the_table_of_speeds_is_the_latest_run_per_element_with_marks(tmp_path):
 
 
 def test_tables_of_the_readmes_count_what_is_unstable():
-    results = readme_tables.origins.Path(__file__).resolve().parent.parent / "results"
+    results = Path(__file__).resolve().parent.parent / "results"
     records = dse.read_folder(results, readme_tables.SWEPT, skip=("questions.jsonl",))
     cells = [one.status for one in records if (one.primitive, one.source) == ("sum_tree", "measured")]
     timed = len(cells) - cells.count("skipped") - cells.count("failed")
     assert f"{cells.count('unstable')} of {timed} cells are unstable" in readme_tables.noise(results)
-    kept = [one for one in training.shares(dse.read_folder(results, readme_tables.COMPARED))]
+    kept = training.shares(dse.read_folder(results, readme_tables.COMPARED))
     kept = [one for one in kept if one.contestant in readme_tables.LIBRARIES]
     share = readme_tables.share(results)
     assert f"{sum(one.is_unstable for one in kept)} of the {len(kept)} shares are unstable" in share
