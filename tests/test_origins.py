@@ -10,7 +10,7 @@ import dse
 from dse.records import Writer
 from reports import origins, page, readme_tables, tidy
 from reports.chart import Material
-from reports.sections import gpu, peers, training
+from reports.sections import gpu, peers, training, tree_figures
 from tests.test_reports import KEY, NOTHING, everything, on_gpu, record, write
 from tests.test_reports import peers as peer_records
 from tests.test_training_reports import shares_of
@@ -97,6 +97,22 @@ def test_the_share_says_how_many_rows_are_unstable_and_what_is_left_to_gain():
     shaky = [dataclasses.replace(one, status="unstable") if one.contestant == "loop" else one for one in records]
     assert "+25% (unstable)." in training.share_table(shaky)
     assert "+25%." in text
+
+
+@pytest.mark.parametrize("part", [("actor", "step"), ("rllib", "tree"), ("rllib", "learning")])
+def test_a_share_is_unstable_where_any_of_its_timings_is(part):
+    records = shares_of({"rllib": ((1e-5,) * 3, (8e-4,) * 3)})
+    assert not training.shares(records)[0].is_unstable
+    (share,) = training.shares(with_status(records, contestant=part[0], op=part[1]))
+    assert share.is_unstable
+
+
+@pytest.mark.parametrize("options", [{}, {"aligned": False}])
+def test_a_ratio_is_unstable_where_either_of_its_timings_is(options):
+    pair = [record(10.0), record(15.0, options={"aligned": False})]
+    ratios = tree_figures.layout_ratios(tidy.tidy(with_status(pair, options=options)))
+    assert ratios["status"].tolist() == ["unstable"]
+    assert tree_figures.layout_ratios(tidy.tidy(pair))["status"].tolist() == ["ok"]
 
 
 def test_the_page_says_how_many_cells_of_the_sweep_are_unstable():
