@@ -3,7 +3,7 @@
 sweep      how fast is every sum tree, over N, B, K and threads? Records go to results/<machine>/; resumable
 questions  were recommendations right? Measure every candidate of a file of questions
 list       which results are there?
-speed      how fast are the CPU trees? One table, nothing written
+speed      how fast are the CPU trees, beside random reads of memory? One table, from records
 compare    is the newer of two commits, or of two files of records, slower?
 peers      how fast and how exact are other libraries' trees beside ours?
 gpu        how fast is the GPU tree on a CUDA device, checked and beside its rivals?

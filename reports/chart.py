@@ -13,6 +13,7 @@ from dse.published import quoted
 from dse.published.quoted import Quoted
 from dse.records import Measurement
 
+from . import origins
 from .tidy import About, tidy
 
 
@@ -40,6 +41,11 @@ class Material:
     def frame(self) -> pd.DataFrame:
         """The records as one tidy table."""
         return tidy(self.measurements)
+
+    @cached_property
+    def files(self) -> dict[origins.Key, str]:
+        """The file of each record of this machine."""
+        return origins.files_of(self.results, self.about.key)
 
     @cached_property
     def printed(self) -> Quoted:
@@ -78,11 +84,23 @@ def measured(rows: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Material
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page: its order (low first), its heading, and its HTML.
+    """A section of the page: its order (low first), its heading, its HTML, and what it rests on.
 
-    ``html`` raises RecordError where there is nothing to show; the page then prints its sentence.
+    ``html`` raises RecordError where there is nothing to show; the page then prints its sentence. ``primitives`` are
+    the beginnings of those whose records it rests on, "" of all of them; ``files`` are patterns of other files below
+    the folder of results, in which KEY stands for the machine. A section without either says nothing of it.
     """
 
     order: int
     heading: str
     html: Callable[[Material], str]
+    primitives: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+    def rests_on(self, material: Material) -> list[str]:
+        """Return a phrase for each file of results that the section rests on: its records, machine, commits, days."""
+        kept = [record for record in material.measurements if record.primitive.startswith(self.primitives)]
+        patterns = (pattern.replace("KEY", material.about.key) for pattern in self.files)
+        others = sorted(path for pattern in patterns for path in material.results.glob(pattern))
+        names = (str(path.relative_to(material.results)) for path in others)
+        return [*origins.rests_on(kept, material.files), *names]

@@ -4,7 +4,7 @@ import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-NUMBER_SIGNS = str.maketrans("", "", ",.%x")
+NUMBER_SIGNS = str.maketrans("", "", ",.%x*")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from types import ModuleType
 from dse.records import RecordError
 
 from .chart import Chart, Material, Section
-from .markup import paragraph, safe
+from .markup import items, paragraph, safe
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 0 auto; padding: 1rem; color: #222; }
@@ -19,7 +19,8 @@ table { border-collapse: collapse; font-size: .85rem; margin: .75rem 0; }
 th, td { border-bottom: 1px solid #ddd; padding: .25rem .6rem; text-align: left; vertical-align: top; }
 th[colspan] { text-align: center; border-left: 1px solid #ddd; }
 td.number { text-align: right; } td.number, td.name { white-space: nowrap; } td.ours { font-weight: bold; }
-td.best { background: #d8f0d0; } td.fault { color: #b00020; } small { color: #555; font-weight: normal; }
+td.best { background: #d8f0d0; } td.fault { color: #b00020; } small, details { color: #555; font-weight: normal; }
+details { font-size: .85rem; }
 """
 
 
@@ -46,7 +47,7 @@ def charts() -> list[Chart]:
 def page(material: Material) -> str:
     """Return the whole page as HTML."""
     title = f"K-ary sum trees on {material.about.cpu}, {material.about.cores} cores"
-    body = "\n".join(_section(section, material) for section in sections())
+    body = "\n".join(section_html(section, material) for section in sections())
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -55,9 +56,12 @@ def page(material: Material) -> str:
     )
 
 
-def _section(section: Section, material: Material) -> str:
+def section_html(section: Section, material: Material) -> str:
+    """Return a section as HTML, or the sentence that says why it is left out."""
     try:
         body = section.html(material)
     except RecordError as error:
         body = paragraph(f"Left out: {error}.")
-    return f"<section><h2>{section.heading}</h2>\n{body}</section>"
+    rests_on = section.rests_on(material)
+    origin = f"<details><summary>Rests on</summary>{items(rests_on)}</details>\n" if rests_on else ""
+    return f"<section><h2>{section.heading}</h2>\n{body}{origin}</section>"

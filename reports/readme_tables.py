@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import dse
-from dse import Measurement
+from dse import Measurement, stats
 from dse.published.peer_claims import is_ours
+from dse.records import twins
 
+from . import origins
 from .page import charts, sections
 from .sections.training import shares
 
@@ -27,6 +29,7 @@ CELLS = {
     "question": "answers, checked",
     "loop_question": "whole training steps",
     "memory": "random reads of memory",
+    "speed": "the table of speeds",
     "peer": "trees beside other libraries",
     "serial_step": "whole training steps",
     "training": "parts of training systems",
@@ -67,35 +70,95 @@ def trees(results: Path) -> str:
 
 def peers(results: Path) -> str:
     """How many times as long other libraries take as the numba tree, for a draw and an update, by batch."""
-    cells = [one for one in dse.read_folder(results, COMPARED) if one.primitive == "peer" and one.capacity == 10**6]
-    ((run, _),) = Counter((one.commit, one.command) for one in cells).most_common(1)
-    cells = [one for one in cells if (one.commit, one.command) == run and one.median_seconds is not None]
+    timed = [one for one in dse.read_folder(results, COMPARED) if one.median_seconds is not None]
+    ((run, _),) = Counter((one.commit, one.command) for one in timed if one.primitive == "peer").most_common(1)
+    timed = [one for one in timed if (one.commit, one.command) == run and one.primitive in ("peer", "peer_again")]
+    cells = [one for one in timed if one.primitive == "peer" and one.capacity == 10**6]
     seconds: dict[tuple[str, str, str], Counter[int]] = defaultdict(Counter)
+    unstable = set()
     for one in cells:
-        seconds[one.contestant, one.dtype, ", unchecked" * bool(one.options)][one.batch] += one.median_seconds or 0
-    ours = seconds["numba", "float32", ""]
-    rows = [["numba float32, ns per element", *(f"{1e9 * ours[batch] / batch:,.1f}" for batch in BATCHES)]]
-    for (name, dtype, options), times in sorted(seconds.items(), key=lambda item: item[1][1_024]):
-        if times is not ours:
-            label = f"{name} {dtype}{options}"
-            shown = f"**{label}**" if is_ours(name) else label
-            rows.append([shown, *(f"{times[batch] / ours[batch]:,.2f}x" for batch in BATCHES)])
-    note = f"Draw and update together, N = 1,000,000; trees of this project in bold. {_origin(cells)}."
+        kind = one.contestant, one.dtype, ", unchecked" * bool(one.options)
+        seconds[kind][one.batch] += one.seconds
+        unstable |= {(kind, one.batch)} if one.status == "unstable" else set()
+    base = ("numba", "float32", "")
+    marks = {batch: "*" * ((base, batch) in unstable) for batch in BATCHES}
+    ours = seconds[base]
+    own = (f"{1e9 * ours[batch] / batch:,.1f}{marks[batch]}" for batch in BATCHES)
+    rows = [["numba float32, ns per element", *own]]
+    for kind, times in sorted(seconds.items(), key=lambda item: item[1][1_024]):
+        if kind != base:
+            label = f"{kind[0]} {kind[1]}{kind[2]}"
+            shown = f"**{label}**" if is_ours(kind[0]) else label
+            either = ("*" if (kind, batch) in unstable else marks[batch] for batch in BATCHES)
+            ratios = (f"{times[batch] / ours[batch]:,.2f}x" for batch in BATCHES)
+            rows.append([shown, *map("".join, zip(ratios, either, strict=True))])
+    unstable_cells = sum(one.status == "unstable" for one in cells)
+    note = (
+        f"Draw and update together, N = 1,000,000; trees of this project in bold. {_origin(cells)}{_noise(timed)}"
+        f"{UNSTABLE}, or that of the first row: {unstable_cells} of {len(cells)} timings."
+    )
     return _table(["", *(f"B = {batch:,}" for batch in BATCHES)], rows) + f"\n{note}\n"
 
 
 def share(results: Path) -> str:
     """Which share of a serial training step the tree takes, with its 95 % interval."""
     records = dse.read_folder(results, COMPARED)
-    rows = {one.workload: ["", *[""] * len(LIBRARIES)] for one in shares(records)}
-    for one in shares(records):
-        if one.contestant in LIBRARIES:
-            if one.contestant == LIBRARIES[0]:
-                rows[one.workload][0] = f"`{one.workload}`, {one.step_us / 1e3:.2g} ms a step"
-            cell = f"{one.share:.1%} [{one.low:.1%}, {one.high:.1%}]{'*' * one.is_unstable}"
-            rows[one.workload][1 + LIBRARIES.index(one.contestant)] = cell
+    kept = [one for one in shares(records) if one.contestant in LIBRARIES]
+    rows = {one.workload: ["", *[""] * len(LIBRARIES)] for one in kept}
+    for one in kept:
+        if one.contestant == LIBRARIES[0]:
+            rows[one.workload][0] = f"`{one.workload}`, {one.step_us / 1e3:.2g} ms a step{'*' * one.is_unstable}"
+        cell = f"{one.share:.1%} [{one.low:.1%}, {one.high:.1%}]{'*' * one.is_unstable}"
+        rows[one.workload][1 + LIBRARIES.index(one.contestant)] = cell
     note = _origin([one for one in records if one.primitive == "serial_step"])
-    return _table(["share of a step", *LIBRARIES], rows.values()) + f"\n{note}{UNSTABLE}.\n"
+    unstable = sum(one.is_unstable for one in kept)
+    largest = max(kept, key=lambda one: one.share)
+    gain = (
+        f"A tree that took no time at all would make a step at most {largest.most_gain:.2f} times as fast, in place of "
+        f"{largest.contestant} on `{largest.workload}`"
+    )
+    counted = f"{unstable} of the {len(kept)} shares are unstable (*: an interval they rest on is wide)"
+    return _table(["share of a step", *LIBRARIES], rows.values()) + f"\n{gain}. {counted}. {note}.\n"
+
+
+def speed(results: Path) -> str:
+    """Tabulate the latest run of ``benchmarks speed`` at its usual N and B, or name the command where there is none."""
+    usual = {"capacity": 10**6, "batch": 1_024, "fanout": 16, "threads": 1, "dtype": "float32"}
+    cells = [one for one in dse.read_folder(results) if one.primitive.startswith("speed")]
+    cells = [one for one in cells if all(getattr(one, key) == value for key, value in usual.items())]
+    if not cells:
+        return "Not on record yet; measured by `python -m benchmarks speed`.\n"
+    last = max(cells, key=lambda one: one.utc)
+    cells = [one for one in cells if (one.machine_key, one.commit) == (last.machine_key, last.commit)]
+    rows: dict[str, dict[str, Measurement]] = defaultdict(dict)
+    for one in cells:
+        options = "".join(f", {key}={value}" for key, value in sorted(one.options.items()))
+        if one.median_seconds is not None:
+            rows[f"{one.contestant}{options}{', again' * one.primitive.endswith('again')}"][one.op] = one
+    lines = [[f"`{name}`", *(_interval(ops.get(op)) for op in OPS)] for name, ops in sorted(rows.items())]
+    note = f"N = 1,000,000, K = 16, B = 1,024, float32, one thread. {_origin(cells)}{_noise(cells)}{UNSTABLE}."
+    return _table(["ns per element", *(f"{op} [95 % interval]" for op in OPS)], lines) + f"\n{note}\n"
+
+
+def noise(results: Path) -> str:
+    """Say in a sentence how noisy the latest sweep was: its A/A floor, over how many pairs, and the unstable cells."""
+    records = dse.read_folder(results, SWEPT, skip=("questions.jsonl",))
+    cells = [one for one in records if (one.primitive, one.source) == ("sum_tree", "measured")]
+    statuses, pairs = [one.status for one in cells if one.median_seconds is not None], twins(records)
+    return (
+        f"In the sweep of machine `{SWEPT}` a cell measured twice differs by up to {stats.noise_floor(pairs):.1%} "
+        f"({len(pairs)} A/A pairs), and {statuses.count('unstable')} of {len(statuses)} cells are unstable.\n"
+    )
+
+
+def comparison(results: Path) -> str:
+    """Return what a comparison of two commits printed, kept word for word."""
+    return (results / "compare.md").read_text(encoding="utf-8")
+
+
+def files(results: Path) -> str:
+    """List each file of results with counts, commits, days and the command that makes it."""
+    return _table(["file", "what is in it", "from", "by"], origins.listing(results))
 
 
 def training(results: Path) -> str:
@@ -114,7 +177,7 @@ def training(results: Path) -> str:
         first = f"{statistics.median(steps):,.0f}" if steps else ""
         rows.append([f"`{workload}`", f"{alpha:g}", f"{group[0]['steps']:,}", trained, solved, first, f"{hz:,.1f}"])
     head = ["workload", "alpha", "steps", "test return of each seed", "solved", "median steps to that"]
-    dates = _span(run["utc"] for group in runs.values() for run in group)
+    dates = origins.span(run["utc"] for group in runs.values() for run in group)
     note = (
         f"Source: measured {dates}, one thread; `summary.json` of each run in `results/*/training`. Where no return is "
         "shown, the run was one of minutes, for its rates."
@@ -152,15 +215,21 @@ def _ns(one: Measurement | None) -> str:
 
 def _origin(records: Sequence[Measurement]) -> str:
     """The machine, commits and dates of measured records, in a sentence without its stop."""
-    one = records[-1]
-    commits = ", ".join(sorted({(each.commit or "no commit")[:8] for each in records}))
+    one, when = records[-1], origins.span(each.utc for each in records)
     who = f"{one.machine['cpu']}, {one.machine['cores']} cores"
-    return (
-        f"Source: measured on {who} (machine `{one.machine_key}`), at {commits}, {_span(each.utc for each in records)}"
-    )
+    return f"Source: measured on {who} (machine `{one.machine_key}`), at {origins.commits(records)}, {when}"
 
 
-def _span(times: Iterable[str]) -> str:
-    """The first and the last day."""
-    days = sorted({time[:10] for time in times})
-    return " to ".join(dict.fromkeys([days[0], days[-1]]))
+def _noise(records: Sequence[Measurement]) -> str:
+    """Say how much the twins among the records of one primitive differ, as a clause."""
+    pairs = twins(records, min(one.primitive for one in records))
+    return f"; noise floor {stats.noise_floor(pairs):.1%} over {len(pairs)} A/A pairs"
+
+
+def _interval(one: Measurement | None) -> str:
+    """Nanoseconds per element with their interval, marked as ``_ns`` marks them."""
+    if one is None:
+        return ""
+    low, high = (1e9 * (end or one.seconds) / one.batch for end in (one.low_seconds, one.high_seconds))
+    middle, star, _ = _ns(one).partition("*")
+    return f"{middle} [{low:,.1f}, {high:,.1f}]{star}"

@@ -24,6 +24,22 @@ CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ROW = re.compile(r"^\| `([^`]+)` \| ([^|]+) \| ([^|]*) \|$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 QUANTITY = re.compile(r"\d\s*(?:[nmu]s\b|%|x\b)|\d times ")
+NUMBER = re.compile(r"\d[\d.,]*")
+NO_FIGURES = {
+    r"\[\w+\d{4}\]": "the year of a paper",
+    r"(Algorithm|equation) \d": "of a paper",
+    r"of 15 inputs": "as a paper prints it",
+    r"Python 3\.11|Apache-2\.0": "versions",
+    r"float(32|64)|log2|H200|TD3|d3rlpy|Baselines3": "names",
+    r"\d+ minutes": "how long a command may take at most; CONTRIBUTING says when it last ran",
+    r"95 %": "the confidence of every interval",
+    r"(?m)^\| \d \||^\| command( \| \d)+ \|": "tables of exit codes",
+    r"(E|, e)xit code \d|; [12]: ": "exit codes",
+    r"priority 0|exactly 0\.0|D > 0|S > 1|\(1/N\)|\[-1, 1\]": "rules, whose limits are tested",
+    r"at 1 |: 1 is a thread a sample, as in the papers, 32 a warp": "settings of an option",
+    r"\(b - 1\) [^|]*\|": "laws of cycles, equal to simulated hardware by a test",
+}
+"""Numbers that READMEs may have outside of what records give, each with the reason."""
 RECORDED = "compare"  # the one command whose recorded output is shown: it measures
 LONGEST_SECONDS = 60  # ten on an idle machine
 
@@ -101,6 +117,33 @@ def test_no_measured_number_is_typed_by_hand(path):
     text = re.sub(r"^```.*?^```$", "", readmes.BLOCK.sub("", path.read_text()), flags=re.MULTILINE | re.DOTALL)
     hits = [text[found.start() - 20 : found.end() + 20] for found in QUANTITY.finditer(text.replace("95 %", ""))]
     assert hits == []
+
+
+def numbers_of_no_record(text):
+    """The numbers of a README outside of generated blocks, code and links, but for those that are no figures."""
+    text = re.sub(r"^```.*?^```$", "", readmes.BLOCK.sub("", text), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"\]\([^)]*\)", "]", re.sub(r"`[^`\n]*`", "", text))
+    allowed = [found.span() for reason in NO_FIGURES for found in re.finditer(reason, text)]
+    return [
+        text[max(0, found.start() - 30) : found.end() + 20]
+        for found in NUMBER.finditer(text)
+        if not any(start <= found.start() < end for start, end in allowed)
+    ]
+
+
+@pytest.mark.parametrize("path", readmes.readmes(), ids=lambda path: path.parent.name)
+def test_every_number_of_a_readme_is_of_a_record_or_no_figure(path):
+    assert numbers_of_no_record(path.read_text()) == []
+
+
+def test_numbers_that_readmes_may_have_are_there():
+    texts = "\n".join(path.read_text() for path in readmes.readmes())
+    assert [allowed for allowed in NO_FIGURES if not re.search(allowed, texts)] == []
+
+
+def test_a_number_that_no_record_gives_is_found():
+    assert len(numbers_of_no_record("It takes 12 us, 3 of 4 cells, 1.47x.")) == 4
+    assert numbers_of_no_record("Since [Zhang2021]: `12 us`, 95 % sure.") == []
 
 
 @pytest.mark.parametrize("path", PROSE, ids=lambda path: str(path.relative_to(ROOT)))

@@ -231,11 +231,11 @@ def test_a_results_folder_that_is_a_file_is_one_sentence(tmp_path, capsys):
     assert capsys.readouterr().err.count("cannot be written") == 1
 
 
-def test_the_table_of_speeds_times_the_cells_of_the_sweep(capsys, monkeypatch):
+def test_the_table_of_speeds_times_the_cells_of_the_sweep(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(speed_table, "ROWS", {"numpy": ("numpy", {}), "cumsum": ("cumsum", {})})
     monkeypatch.setattr(speed_table, "SAMPLE_SECONDS", 1e-3)
     monkeypatch.setattr(speed_table, "FLOOR_MEGABYTES", (0.1,))
-    words = ["speed", "--capacity", "500", "--batch", "16", "--budget", "0"]
+    words = ["speed", "--capacity", "500", "--batch", "16", "--budget", "0.05", "--results", str(tmp_path)]
     assert cli.main([*words, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["source"] == "measured"
@@ -243,7 +243,7 @@ def test_the_table_of_speeds_times_the_cells_of_the_sweep(capsys, monkeypatch):
     assert all(row["seconds"] > 0 for row in told["medians"])
     assert cli.main(words) == 0
     assert "ns per element, measured" in capsys.readouterr().out
-    assert cli.main(["speed", "--fanout", "1"]) == 2
+    assert cli.main(["speed", "--fanout", "1", "--results", str(tmp_path)]) == 2
     assert "fanout must be at least 2, not 1" in capsys.readouterr().err
 
 

@@ -49,7 +49,7 @@ def text(answer: Recommendation) -> str:
     lines += [
         f"    {cell['op']:7} N={cell['capacity']:>10,} B={cell['batch']:>6,} {cell['median_seconds'] * 1e6:12.2f} us "
         f"{cell['source']} at {(cell['commit'] or 'no commit')[:8]}, {cell['utc']}"
-        f"{', unstable' if cell['status'] == 'unstable' else ''}"
+        f"{', unstable' * (cell.get('status') == 'unstable')}"
         for cell in shown
     ]
     if len(answer.rests_on) > len(shown):

@@ -9,7 +9,7 @@ from dse.records import Measurement, RecordError, twins
 from ..chart import Section
 from ..markup import items, named, paragraph, table
 from ..tidy import PREFERRED_CAPACITY, commit_of, sources_of, timed, untimed
-from .peers import Implementation, implementations, said
+from .peers import ABOUT_UNSTABLE, Implementation, implementations
 from .peers_figures import GPU
 
 OPS = ("sample", "draw", "update")
@@ -47,9 +47,9 @@ def _origin(run: Sequence[Measurement]) -> str:
 def _times(compared: Sequence[Implementation], batches: Sequence[int], capacity: int) -> str:
     rows = []
     for tree in sorted(compared, key=lambda tree: (not tree.ours, tree.label)):
-        rows.append([named(tree.label, tree.ours), *(said(tree.ns(op, batch)) for batch in batches for op in OPS)])
+        rows.append([named(tree.label, tree.ours), *(tree.said(op, batch) for batch in batches for op in OPS)])
     groups = [("", 1), *((f"B = {batch:,}", len(OPS)) for batch in batches)]
-    return paragraph(f"Nanoseconds per element (measured), N = {capacity:,}. Bold is ours.") + table(
+    return paragraph(f"Nanoseconds per element (measured), N = {capacity:,}. Bold is ours; {ABOUT_UNSTABLE}.") + table(
         ("implementation", *(op for _ in batches for op in OPS)), rows, groups
     )
 
@@ -61,10 +61,11 @@ def _ratios(compared: Sequence[Implementation], batches: Sequence[int]) -> list[
     for theirs in (tree for tree in compared if tree.name == RIVAL and ours):
         for op, doing in COMPARED:
             pairs = ((batch, ours.ns(op, batch), theirs.ns(op, batch)) for batch in batches if ours)
-            ratios = [f"{b / a:.1f}x at B = {batch:,}" for batch, a, b in pairs if a and b]
+            marks = {batch: (ours.mark(op, batch) or theirs.mark(op, batch)) for batch in batches if ours}
+            ratios = [f"{b / a:.1f}x{marks[batch]} at B = {batch:,}" for batch, a, b in pairs if a and b]
             if ratios:
                 sentences.append(f"{theirs.label} takes, {doing}, as many times as long as ours: {', '.join(ratios)}.")
     return sentences
 
 
-SECTIONS = (Section(60, "On a GPU", lambda material: section(material.measurements)),)
+SECTIONS = (Section(60, "On a GPU", lambda material: section(material.measurements), (GPU,)),)

@@ -22,6 +22,7 @@ from .mapping_points import PLATFORM, WORKLOAD, Evidence, Scaled
 HERE_WORKLOAD = "cartpole_dqn"
 PROFILE = f"python -m benchmarks profile --workload {HERE_WORKLOAD}"
 PROBE = "python -m dse platform probe"
+RECORDS = ("training", "serial_step", "sum_tree", "memory")  # their primitives
 LOSS_HEAD = ("variant", "tables that are not optimal", "step / optimum: mean of those", "worst", "mean of all tables")
 
 
@@ -136,4 +137,4 @@ def _loss_table() -> str:
     return paragraph(sentence) + table(LOSS_HEAD, rows)
 
 
-SECTIONS = (Section(90, "Which mapping", _html),)
+SECTIONS = (Section(90, "Which mapping", _html, RECORDS, ("KEY/platform.toml", "quoted/*.toml")),)

@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from dse.records import SOURCES
+from dse.solver.objectives import EPSILONS
 from dse.tuning.core_split import Allocation, RateCurve
 
 from .. import style
@@ -230,8 +231,8 @@ def what_if(cells: Sequence[WhatIf], title: str) -> Figure:
     figure = style.captioned(
         figure,
         "Each cell: gradient steps a second, execution mode, and learner-RMM-storage on CPU (C), GPU (G), FPGA (F); of "
-        "mappings within 1 % of the fastest the one on fewest devices. Every cell is solved again. Source: modeled, or "
-        "extrapolated as in the answer.",
+        f"mappings within {EPSILONS['ratio']:.0%} of the fastest the one on fewest devices. Every cell is solved "
+        "again. Source: modeled, or extrapolated as in the answer.",
     )
     style.ticks(axes.xaxis, range(1, len(batches) + 1), lambda tick: f"{batches[int(tick) - 1]:,}")
     style.ticks(axes.yaxis, range(1, len(cores) + 1), lambda tick: f"{cores[int(tick) - 1]:,}")

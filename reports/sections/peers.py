@@ -19,6 +19,8 @@ from .peers_figures import SUM, label
 SHARED = f"{PEER}_shared"
 SORTED_BY = 1_024  # the batch whose sums order the table
 PARTS = (*OPS, SUM)
+UNSTABLE = "*"
+ABOUT_UNSTABLE = f"{UNSTABLE} marks what rests on an unstable timing, whose interval is wide"
 ASKED = ((SUM, SORTED_BY), ("draw", 16_384), (SUM, 32))  # ops and batches at which numba and the best library compare
 
 
@@ -48,6 +50,15 @@ class Implementation:
         records = [self.cells.get((op, batch)) for op in (OPS if part == SUM else (part,))]
         times = [1e9 * record.seconds / batch for record in records if record]
         return sum(times) if len(times) == len(records) else None
+
+    def said(self, part: str, batch: int) -> str:
+        """Write the nanoseconds per element of an op or of both, marked where a timing of them is unstable."""
+        return said(self.ns(part, batch)) + self.mark(part, batch)
+
+    def mark(self, part: str, batch: int) -> str:
+        """Return the mark of an unstable timing of an op or of both, else nothing."""
+        records = (self.cells.get((op, batch)) for op in (OPS if part == SUM else (part,)))
+        return UNSTABLE * any(record.status == "unstable" for record in records if record)
 
 
 def implementations(cells: Iterable[Measurement], run: Sequence[Measurement]) -> list[Implementation]:
@@ -130,15 +141,15 @@ def _times(compared: Sequence[Implementation], batches: Sequence[int], capacity:
     rows = []
     for tree in sorted(compared, key=lambda tree: tree.ns(SUM, SORTED_BY) or math.inf):
         ours = "ours" if tree.ours else ""
-        times = [(ns, "best" if ns and ns == least[column] else "") for column in columns for ns in [tree.ns(*column)]]
-        cells = [Cell(said(ns), f"{ours} {best}") for ns, best in times]
+        best = ("best" if (ns := tree.ns(*column)) and ns == least[column] else "" for column in columns)
+        cells = [Cell(tree.said(*column), f"{ours} {mark}") for column, mark in zip(columns, best, strict=True)]
         rows.append([named(text, tree.ours) for text in (tree.label, tree.version)] + cells)
     groups = [("", 2), *((f"B = {batch:,}", len(PARTS)) for batch in batches)]
     head = ("implementation", "version", *("both" if part == SUM else part for part, _ in columns))
     return paragraph(
         f"Nanoseconds per element (measured), N = {capacity:,}, one thread, sorted by both at B = {SORTED_BY:,}. Bold "
-        "is ours, green the fastest of a column. A name with two dtypes comes with both: of a library's sums, of our "
-        "leaves, whose sums are float64 either way."
+        f"is ours, green the fastest of a column; {ABOUT_UNSTABLE}. A name with two dtypes comes with both: of a "
+        "library's sums, of our leaves, whose sums are float64 either way."
     ) + table(head, rows, groups)
 
 
@@ -172,8 +183,9 @@ def _ratios(compared: Sequence[Implementation], floor: float) -> list[str]:
             wins = "numba wins" if ratio > 1 else "the library wins"
             who = "a tie within the noise" if abs(math.log(ratio)) <= floor else wins
             sentences.append(
-                f"{part} at B = {batch:,}: the best library, {theirs[0].label}, takes {said(theirs[1])} ns and numba "
-                f"{said(ours[1])} ns (measured): {ratio:.2f} times as long, {who}."
+                f"{part} at B = {batch:,}: the best library, {theirs[0].label}, takes "
+                f"{theirs[0].said(part, batch)} ns and numba {ours[0].said(part, batch)} ns (measured): {ratio:.2f} "
+                f"times as long, {who}."
             )
     return sentences
 
@@ -184,18 +196,18 @@ def _single(compared: Sequence[Implementation], floor: float) -> list[str]:
     if not fastest or not ours:
         return []
     sentence = (
-        f"{SUM} at B = 1: the fastest, {fastest[0].label}, takes {said(fastest[1])} ns and numba {said(ours[1])} ns "
-        f"(measured), {ours[1] / fastest[1]:.2f} times as long."
+        f"{SUM} at B = 1: the fastest, {fastest[0].label}, takes {fastest[0].said(SUM, 1)} ns and numba "
+        f"{ours[0].said(SUM, 1)} ns (measured), {ours[1] / fastest[1]:.2f} times as long."
     )
     bare = _fastest(_reference(compared, "validate=False"), SUM, 1)
     if bare and math.log(ours[1] / bare[1]) > floor:
         checks = ours[1] - bare[1]
         sentence += (
-            f" Unchecked it takes {said(bare[1])} ns, {bare[1] / fastest[1]:.2f} times as long: checks are "
+            f" Unchecked it takes {bare[0].said(SUM, 1)} ns, {bare[1] / fastest[1]:.2f} times as long: checks are "
             f"{said(checks)} ns ({checks / ours[1]:.0%}), the rest is the two calls themselves."
         )
     elif bare:
-        sentence += f" Unchecked it takes {said(bare[1])} ns: checks cost no more than the noise."
+        sentence += f" Unchecked it takes {bare[0].said(SUM, 1)} ns: checks cost no more than the noise."
     return [sentence]
 
 
@@ -208,8 +220,8 @@ def _lost(compared: Sequence[Implementation], batches: Sequence[int]) -> list[st
             theirs = _fastest([tree for tree in compared if not tree.ours], part, batch)
             if ours and theirs and theirs[1] < ours[1]:
                 losses.append(
-                    f"{part} at B = {batch:,} ({theirs[0].label} {said(theirs[1])} ns, {ours[0].label} "
-                    f"{said(ours[1])} ns)"
+                    f"{part} at B = {batch:,} ({theirs[0].label} {theirs[0].said(part, batch)} ns, {ours[0].label} "
+                    f"{ours[0].said(part, batch)} ns)"
                 )
     return [f"A library is faster than all of ours in: {'; '.join(losses)}." if losses else "No library is faster."]
 
@@ -233,16 +245,18 @@ def _shared(run: Sequence[Measurement]) -> str:
     rows = []
     for single, several in ((alone[key], together[key]) for key in sorted(alone.keys() & together.keys())):
         for op, batch in single.cells.keys() & several.cells.keys():
-            times = [tree.ns(op, batch) for tree in (single, several)]
+            mark = UNSTABLE * any(tree.mark(op, batch) != "" for tree in (single, several))
             speed_up = single.cells[op, batch].seconds / several.cells[op, batch].seconds
-            texts = (single.label, *map(said, times), f"{speed_up:.2f}x")
+            times = (tree.said(op, batch) for tree in (single, several))
+            texts = (single.label, *times, f"{speed_up:.2f}x{mark}")
             rows.append((-speed_up, [Cell(text, "ours" if single.ours else "") for text in texts]))
     if most == 1 or not rows:
         return paragraph("Left out: no tree was shared by several threads; measure it: make peers.")
     n, b = shared[-1].capacity, shared[-1].batch
     return paragraph(
         f"One tree, {most} Python threads that sample from it at once: nanoseconds of wall time per element that all "
-        f"of them together sample (measured), N = {n:,}, B = {b:,}. A tree that keeps the GIL gains nothing."
+        f"of them together sample (measured), N = {n:,}, B = {b:,}. A tree that keeps the GIL gains nothing; "
+        f"{ABOUT_UNSTABLE}."
     ) + table(
         ("implementation", "1 thread", f"{most} threads", "speed-up"),
         [row for _, row in sorted(rows, key=lambda row: row[0])],
@@ -299,4 +313,12 @@ def _untimed(run: Sequence[Measurement]) -> str:
     return paragraph("Absent, and why:") + table(("implementation", "dtype", "status", "reason", "cells", "ops"), rows)
 
 
-SECTIONS = (Section(50, "Other libraries", lambda material: section(material.measurements, material.folder)),)
+SECTIONS = (
+    Section(
+        50,
+        "Other libraries",
+        lambda material: section(material.measurements, material.folder),
+        (PEER,),
+        ("KEY/peers-*.json",),
+    ),
+)

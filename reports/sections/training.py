@@ -97,8 +97,10 @@ def _knees(frame: pd.DataFrame) -> str:
         off = max(abs(law.seconds(b) / ms - 1) for b, ms in zip(line["batch"], line["ns"], strict=True))
         knee = f"{law.knee:,.0f}" if law.knee else "none"
         fits = (f"{law.fixed_seconds:.3g}", f"{1e3 * law.each_seconds:.3g}", f"{off:.0%}")
-        lines.append((workload, part.replace(" step", "").replace(" act", ""), threads, knee, *fits))
-    head = ("workload", "what", "threads", "knee B", "fixed (ms)", "each record (us)", "worst error of the fit")
+        shaky = f"{(line['status'] == 'unstable').sum()} of {len(line)}"
+        lines.append((workload, part.replace(" step", "").replace(" act", ""), threads, knee, *fits, shaky))
+    fitted = ("knee B", "fixed (ms)", "each record (us)", "worst error of the fit", "unstable cells")
+    head = ("workload", "what", "threads", *fitted)
     sentence = "Time over the batch is flat, then linear; fitted, fixed + each x B, to the measured times:"
     return paragraph(sentence) + table(head, lines) if lines else ""
 
@@ -123,6 +125,12 @@ class Share:
     high: float
     is_unstable: bool
     whole_us: float | None = None  # the loop as it trains, on the numba tree
+    is_whole_unstable: bool = False
+
+    @property
+    def most_gain(self) -> float:
+        """How many times as fast a step would be if the tree took no time: 1 / (1 - share), all that is to be had."""
+        return 1 / (1 - self.share)
 
 
 def shares(measurements: Sequence[Measurement]) -> list[Share]:
@@ -157,8 +165,9 @@ def _share(
     unstable = "unstable" in (actor.status, learning.status, tree.status)
     ratio = tree.seconds / step
     ends = min(low, ratio), max(high, ratio)
-    whole_us = 1e6 * whole.seconds if whole and tree.contestant == OURS else None
-    return Share(workload, tree.contestant, 1e6 * step, 1e6 * tree.seconds, ratio, *ends, unstable, whole_us)
+    whole = whole if tree.contestant == OURS else None
+    whole_us, shaky = (1e6 * whole.seconds, whole.status == "unstable") if whole else (None, False)
+    return Share(workload, tree.contestant, 1e6 * step, 1e6 * tree.seconds, ratio, *ends, unstable, whole_us, shaky)
 
 
 def share_table(measurements: Sequence[Measurement]) -> str:
@@ -174,7 +183,8 @@ def share_table(measurements: Sequence[Measurement]) -> str:
     sentence = (
         "Which share of a serial training step is spent in the tree (measured, on one core, trees in turns): the "
         "actor's steps, insertion, sampling, gathering, gradient step and new priorities; the tree's own calls are "
-        "timed inside the step. [Zhang2021, Fig. 11] rests on this share. Bold is ours."
+        "timed inside the step. [Zhang2021, Fig. 11] rests on this share. Bold is ours. Unstable, an interval that it "
+        f"rests on is wide: {sum(share.is_unstable for share in kept)} of {len(kept)} rows."
     )
     left_out = {
         f"Not timed, {record.options['workload']}, {record.contestant}: {record.reason}"
@@ -182,10 +192,16 @@ def share_table(measurements: Sequence[Measurement]) -> str:
     }
     sums = [
         f"{share.workload}: the parts on the {OURS} tree add up to {share.step_us:,.0f} us; the whole loop, measured "
-        f"in the same run, takes {share.whole_us:,.0f} us, {share.step_us / share.whole_us - 1:+.0%}."
+        f"in the same run, takes {share.whole_us:,.0f} us, {share.step_us / share.whole_us - 1:+.0%}"
+        f"{' (unstable)' * (share.is_unstable or share.is_whole_unstable)}."
         for share in kept
         if share.whole_us
     ]
+    most = max(kept, key=lambda share: share.share)
+    sums.append(
+        f"A tree that took no time at all would make a step at most {most.most_gain:.2f} times as fast, 1 / (1 - "
+        f"share): in place of {most.contestant} on {most.workload}{', unstable' * most.is_unstable}."
+    )
     return paragraph(sentence) + table(SHARE_HEAD, rows) + items([*sums, *sorted(left_out)])
 
 
@@ -224,4 +240,5 @@ def _html(material: Material) -> str:
     return body + learning.section(material.folder)
 
 
-SECTIONS = (Section(80, "Training primitives", _html),)
+RUNS = "KEY/training/*"
+SECTIONS = (Section(80, "Training primitives", _html, (figures.PRIMITIVE, figures.SHARE), (RUNS,)),)

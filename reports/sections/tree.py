@@ -22,6 +22,8 @@ QUESTIONS = ((1_000_000, 256), (100_000, 32))  # N and B of the recommendations 
 ANSWERING = "What answering a K costs (its time over the best measured K's, less 1), by a fit without that N:"
 REGRETS = ("op", "N", "B", "best K", "model's K*", "its regret", "regret of 16", "printed formula's K*", "its regret")
 ELSEWHERE = (peer_claims.PEER, training_figures.PRIMITIVE, training_figures.SHARE)  # whose sections list untimed cells
+SWEPT = ("sum_tree", "measured")
+TREES = ("sum_tree", "memory")  # the primitives of sweeps
 SWEEP = "python -m benchmarks sweep --preset quick"
 PEERS = "make peers"
 GPU = "make gpu, on a machine with a CUDA device"
@@ -74,6 +76,8 @@ def _measured(material: Material) -> str:
     for record in measurements:
         runs[record.source, commit_of(record, "with uncommitted changes"), record.command].append(record.utc)
     counts = Counter((record.primitive, record.status) for record in measurements)
+    cells = [record.status for record in timed(measurements) if (record.primitive, record.source) == SWEPT]
+    unstable = f"{cells.count('unstable')} of {len(cells)} cells of the sweeps are unstable: their interval is wide."
     if about.pairs:
         noise = (
             f"The noise floor is {about.noise_floor:.1%}: in 95 % of {about.pairs} A/A pairs the same cell measured "
@@ -94,7 +98,7 @@ def _measured(material: Material) -> str:
             ("what", "status", "cells"),
             [(primitive, status, count) for (primitive, status), count in sorted(counts.items())],
         )
-        + paragraph(noise)
+        + paragraph(f"{noise} {unstable}")
     )
 
 
@@ -167,9 +171,9 @@ def _untimed(material: Material) -> str:
 
 
 SECTIONS = (
-    Section(10, "What was measured", _measured),
-    Section(20, "What to choose", _recommended),
-    Section(30, "Figures", lambda asked: asked.pictures(CHARTS) + paragraphs(asked.missing(CHARTS))),
-    Section(40, "The cost model", _model),
-    Section(140, "Skipped and failed cells", _untimed),
+    Section(10, "What was measured", _measured, ("",)),
+    Section(20, "What to choose", _recommended, TREES),
+    Section(30, "Figures", lambda asked: asked.pictures(CHARTS) + paragraphs(asked.missing(CHARTS)), (*TREES, "peer")),
+    Section(40, "The cost model", _model, TREES),
+    Section(140, "Skipped and failed cells", _untimed, (*TREES, "gpu", "answer", "speed")),
 )

@@ -1,0 +1,101 @@
+"""Which files, commits, days and machines records are of, in words: below each section of the page, and in READMEs."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dse import records
+from dse.records import Measurement
+
+Key = tuple[str, str, str]
+
+
+def key_of(record: Measurement) -> Key:
+    """Return what tells a record from all others: machine, cell and time."""
+    return record.machine_key, record.cell, record.utc
+
+
+def files_of(results: Path, machine: str) -> dict[Key, str]:
+    """Return the file of each record in a machine's folder of results, by its key, as a path below ``results``."""
+    paths = sorted((results / machine).rglob("*.jsonl"))
+    return {key_of(one): str(path.relative_to(results)) for path in paths for one in records.read_file(path)}
+
+
+def rests_on(found: Iterable[Measurement], files: Mapping[Key, str]) -> list[str]:
+    """Return a phrase for each file that has some of the records: how many, unstable ones, commits, days, machine."""
+    groups: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
+    for record in found:
+        groups[files.get(key_of(record), "records of no file"), record.machine_key].append(record)
+    return [f"{name}: {counted(group)}; {where(group)}" for (name, _), group in sorted(groups.items())]
+
+
+def counted(group: Sequence[Measurement]) -> str:
+    """Count records, and those of them that are unstable, skipped or failed."""
+    counts = Counter(record.status for record in group)
+    others = ", ".join(f"{counts[name]:,} {name}" for name in ("unstable", "skipped", "failed") if counts[name])
+    return f"{len(group):,} record{'s' * (len(group) != 1)}{f' ({others})' if others else ''}"
+
+
+def where(group: Sequence[Measurement]) -> str:
+    """Name the machine, the commits and the days of records that are all of one machine."""
+    return f"machine {group[-1].machine_key}, at {commits(group)}, {span(record.utc for record in group)}"
+
+
+def commits(group: Iterable[Measurement]) -> str:
+    """List the commits of records, 8 letters of each."""
+    return ", ".join(sorted({(record.commit or "no commit")[:8] for record in group}))
+
+
+def span(times: Iterable[str]) -> str:
+    """Return the first and the last day."""
+    days = sorted({time[:10] for time in times})
+    return " to ".join(dict.fromkeys([days[0], days[-1]])) if days else ""
+
+
+def listing(results: Path) -> list[list[str]]:
+    """Return a row for each file of results, for a workload's training runs together: file, counts, when, command."""
+    rows = [_row_of_records(path, results) for path in sorted(results.rglob("*.jsonl"))]
+    rows += [_row_of_json(path, results) for path in sorted(results.rglob("*.json")) if path.name != SUMMARY]
+    rows += [[_name(path, results), "", "", TOML[path.stem]] for path in sorted(results.glob("*/platform.toml"))]
+    rows += [[_name(path, results), "", "", TOML["quoted"]] for path in sorted(results.glob("quoted/*.toml"))]
+    rows += [_row_of_runs(path, results) for path in sorted(results.glob("*/training/*"))]
+    return sorted(rows)
+
+
+SUMMARY = "summary.json"
+TOML = {"platform": "`python -m dse platform probe`", "quoted": "by hand, from papers"}
+JSON = {
+    "questions": "`python -m benchmarks questions`",
+    "peers-accuracy": "`make peers`",
+    "gpu-check": "`make gpu`",
+    "synthesis": "`python -m impls.fpga.rtl.synthesis`",
+    "answers": "`python -m dse validate --draw`",
+}  # command by the beginning of the file's name
+
+
+def _row_of_records(path: Path, results: Path) -> list[str]:
+    found = records.read_file(path)
+    by_command = Counter(record.command for record in found)
+    ((command, _),) = by_command.most_common(1) or [("", 0)]
+    others = f" and {len(by_command) - 1} more" if len(by_command) > 1 else ""
+    when = f"{commits(found)}, {span(record.utc for record in found)}" if found else ""
+    return [_name(path, results), counted(found), when, f"`{command}`{others}"]
+
+
+def _row_of_json(path: Path, results: Path) -> list[str]:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    entries = len(content["answers"] if "answers" in content else content)
+    command = next((command for start, command in JSON.items() if path.stem.startswith(start)), "")
+    return [_name(path, results), f"{entries:,} entries", "", command]
+
+
+def _row_of_runs(folder: Path, results: Path) -> list[str]:
+    runs: list[dict[str, Any]] = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob(f"*/{SUMMARY}")]
+    days = span(run["utc"] for run in runs)
+    return [f"`{folder.relative_to(results)}/`", f"{len(runs)} runs", days, f"`python -m impls.training {folder.name}`"]
+
+
+def _name(path: Path, results: Path) -> str:
+    return f"`{path.relative_to(results)}`"

@@ -1,0 +1,162 @@
+"""What records rest on, and what is unstable, stands beside them: on the page, in READMEs, in the list of files."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+import dse
+from dse.records import Writer
+from reports import origins, page, readme_tables, tidy
+from reports.chart import Material
+from reports.sections import gpu, peers, training, tree_figures
+from tests.test_reports import KEY, NOTHING, everything, on_gpu, record, write
+from tests.test_reports import peers as peer_records
+from tests.test_training_reports import shares_of
+
+OTHERS = {
+    "claims",
+    "fanouts",
+    "published",
+    "validation",
+    "references",
+}  # topics that do not say it yet, or rest on none
+UNSTABLE = {"status": "unstable"}
+
+
+def with_status(found, **where):
+    """The records, those unstable whose fields are these."""
+    return [
+        dataclasses.replace(one, status="unstable") if all(getattr(one, k) == v for k, v in where.items()) else one
+        for one in found
+    ]
+
+
+def test_records_are_counted_by_file_with_machine_commits_and_days(tmp_path):
+    found = [record(10.0), record(20.0, capacity=20, commit="f" * 40, utc="2026-03-04T00:00:00+00:00", **UNSTABLE)]
+    found.append(record(1.0, capacity=30, status="skipped", **NOTHING))
+    write(tmp_path, found)
+    said = origins.rests_on(found, origins.files_of(tmp_path, KEY))
+    count = "3 records (1 unstable, 1 skipped)"
+    assert said == [f"{KEY}/quick.jsonl: {count}; machine {KEY}, at 01234567, ffffffff, 2026-01-02 to 2026-03-04"]
+    (row,) = origins.listing(tmp_path)
+    when = "01234567, ffffffff, 2026-01-02 to 2026-03-04"
+    assert row == [f"`{KEY}/quick.jsonl`", count, when, "`python -m benchmarks sweep --preset quick`"]
+
+
+def test_each_section_says_which_of_its_records_it_rests_on_and_no_others(tmp_path):
+    found = list(everything())
+    write(tmp_path, found)
+    material = Material(found, tidy.about(found), tmp_path)
+    for topic in page.topics():
+        for section in topic.SECTIONS:
+            assert bool(section.primitives or section.files) == (topic.__name__.rpartition(".")[2] not in OTHERS)
+    peers_only = next(section for section in page.sections() if section.heading == "Other libraries")
+    count = sum(one.primitive.startswith("peer") for one in found)
+    skipped = sum(one.primitive.startswith("peer") and one.status == "skipped" for one in found)
+    assert f"{KEY}/quick.jsonl: {count} records ({skipped} skipped); machine {KEY}" in peers_only.rests_on(material)[0]
+    text = page.section_html(peers_only, material)
+    assert re.search(rf"<details><summary>Rests on</summary>.*{count} records", text)
+
+
+def test_unstable_timings_of_libraries_are_marked_in_table_and_sentences(tmp_path):
+    found = with_status(peer_records(), primitive="peer", contestant="tianshou", op="draw", batch=1_024)
+    text = peers.section(found, tmp_path)
+    row = next(line for line in text.splitlines() if ">tianshou</td>" in line and "0.8" in line)
+    marked = re.findall(r"<td[^>]*>([^<]*\*)</td>", row)
+    assert len(marked) == 2  # the draw and both, not the update
+    assert 'class="number' in re.search(r"<td[^>]*>[^<]*\*</td>", row)[0]
+    ours = {"primitive": "peer", "contestant": "numba", "dtype": "float32", "options": {}, "op": "update"}
+    said = peers.section(with_status(found, **ours), tmp_path)
+    assert re.search(
+        r"draw \+ update at B = 1,024: the best library, \w.*?, takes [\d.]+ ns and numba [\d.]+\* ns", said
+    )
+    assert re.search(r"at B = 1: the fastest, .*?, takes [\d.,]+ ns and numba [\d.,]+\* ns", said)
+    assert len(re.findall(r"x\*</td>", peers.section(with_status(found, primitive="peer_shared"), tmp_path))) > 1
+    assert peers.UNSTABLE not in peers.section(list(peer_records()), tmp_path).replace(peers.ABOUT_UNSTABLE, "")
+
+
+def test_unstable_timings_on_a_gpu_are_marked_in_table_and_ratios():
+    found = with_status(on_gpu(), primitive="gpu", contestant="torchrl_cuda", dtype="float32", op="sample", batch=256)
+    text = gpu.section(found)
+    assert len(re.findall(r"<td[^>]*>[^<]*\*</td>", text)) == 1
+    assert len(re.findall(r"\dx\* at B = 256", text)) == 1
+    assert gpu.section(list(on_gpu())).count("*") == 1  # the sentence about it
+
+
+def test_the_share_says_how_many_rows_are_unstable_and_what_is_left_to_gain():
+    records = shares_of({"numba": ((1e-5,) * 3, (8e-4,) * 3), "rllib": ((8e-4, 1e-3, 1.2e-3), (1.6e-3, 1.8e-3, 2e-3))})
+    numba, rllib = training.shares(records)
+    assert (numba.is_unstable, rllib.is_unstable) == (False, True)
+    assert rllib.most_gain == pytest.approx(2)  # half of the step
+    assert dataclasses.replace(rllib, share=0.32).most_gain == pytest.approx(1.4706, abs=1e-4)
+    text = training.share_table(records)
+    assert "is wide: 1 of 2 rows." in text
+    assert "at most 2.00 times as fast, 1 / (1 - share): in place of rllib on cartpole_dqn, unstable." in text
+    shaky = [dataclasses.replace(one, status="unstable") if one.contestant == "loop" else one for one in records]
+    assert "+25% (unstable)." in training.share_table(shaky)
+    assert "+25%." in text
+
+
+@pytest.mark.parametrize("part", [("actor", "step"), ("rllib", "tree"), ("rllib", "learning")])
+def test_a_share_is_unstable_where_any_of_its_timings_is(part):
+    records = shares_of({"rllib": ((1e-5,) * 3, (8e-4,) * 3)})
+    assert not training.shares(records)[0].is_unstable
+    (share,) = training.shares(with_status(records, contestant=part[0], op=part[1]))
+    assert share.is_unstable
+
+
+@pytest.mark.parametrize("options", [{}, {"aligned": False}])
+def test_a_ratio_is_unstable_where_either_of_its_timings_is(options):
+    pair = [record(10.0), record(15.0, options={"aligned": False})]
+    ratios = tree_figures.layout_ratios(tidy.tidy(with_status(pair, options=options)))
+    assert ratios["status"].tolist() == ["unstable"]
+    assert tree_figures.layout_ratios(tidy.tidy(pair))["status"].tolist() == ["ok"]
+
+
+def test_the_page_says_how_many_cells_of_the_sweep_are_unstable():
+    found = list(everything())
+    cells = [one for one in found if (one.primitive, one.source) == ("sum_tree", "measured")]
+    cells = [one.status for one in cells if one.median_seconds is not None]
+    section = next(section for section in page.sections() if section.heading == "What was measured")
+    text = section.html(Material(found, tidy.about(found), None))
+    assert f"{cells.count('unstable')} of {len(cells)} cells of the sweeps are unstable" in text
+
+
+def speeds(utc, nanoseconds, **fields):
+    """A draw and an update of the table of speeds and their twins, at its usual N and B."""
+    for op, primitive in ((op, primitive) for primitive in ("speed", "speed_again") for op in ("draw", "update")):
+        shape = {"capacity": 10**6, "batch": 1_024, "machine": {"key": KEY, "cpu": "Abacus", "cores": 4}}
+        yield record(nanoseconds, op=op, primitive=primitive, utc=utc, **(shape | fields))
+
+
+def test_the_table_of_speeds_is_the_latest_run_per_element_with_marks(tmp_path):
+    assert "`python -m benchmarks speed`" in readme_tables.speed(write(tmp_path / "none", [record(1.0)]))
+    old, new = "2026-01-01T00:00:00+00:00", "2026-02-02T00:00:00+00:00"
+    write(tmp_path, [*speeds(new, 12.5, commit="b" * 40), record(3.0, primitive="speed", utc=new, batch=64)])
+    with Writer(tmp_path / KEY / "z.jsonl") as writer:  # the last file by name has the oldest run
+        for one in speeds(old, 99.0, commit="a" * 40, contestant="numpy"):
+            writer.append(one)
+    table = readme_tables.speed(tmp_path)
+    assert "| `numba` | 12.5 [12.5, 12.5] | 12.5 [12.5, 12.5] |" in table
+    assert "numpy" not in table
+    assert "at bbbbbbbb, 2026-02-02" in table
+    assert "over 2 A/A pairs" in table
+    write(tmp_path, list(speeds("2026-03-03T00:00:00+00:00", 2.5, commit="c" * 40, **UNSTABLE)))
+    assert "| 2.5 [2.5, 2.5]* |" in readme_tables.speed(tmp_path)
+
+
+def test_tables_of_the_readmes_count_what_is_unstable():
+    results = Path(__file__).resolve().parent.parent / "results"
+    records = dse.read_folder(results, readme_tables.SWEPT, skip=("questions.jsonl",))
+    cells = [one.status for one in records if (one.primitive, one.source) == ("sum_tree", "measured")]
+    timed = len(cells) - cells.count("skipped") - cells.count("failed")
+    assert f"{cells.count('unstable')} of {timed} cells are unstable" in readme_tables.noise(results)
+    kept = training.shares(dse.read_folder(results, readme_tables.COMPARED))
+    kept = [one for one in kept if one.contestant in readme_tables.LIBRARIES]
+    share = readme_tables.share(results)
+    assert f"{sum(one.is_unstable for one in kept)} of the {len(kept)} shares are unstable" in share
+    assert share.count("%]*") == sum(one.is_unstable for one in kept)
+    rows = [line for line in readme_tables.peers(results).splitlines() if line.startswith("| ")]
+    assert any("*" in re.sub(r"\*\*", "", line) for line in rows)
