@@ -16,6 +16,9 @@ from tests.contestants import DEFAULTS, FANOUTS, NAMES, VARIANTS, capacities, co
 
 every_implementation = pytest.mark.parametrize(("name", "options"), DEFAULTS)
 every_variant = pytest.mark.parametrize(("name", "options"), VARIANTS)
+every_delta = pytest.mark.parametrize(
+    ("name", "options"), [case for case in VARIANTS if case.values[1].get("propagate") == "delta"]
+)
 
 
 def filled(name, options, capacity=10, **settings):
@@ -126,6 +129,37 @@ def test_draws_in_a_group_that_deltas_left_empty(name, options):
     indices, priorities = tree.sample(np.linspace(0, 1, 101)[:-1])
     assert set(indices) == {1}
     assert set(priorities) == {1e-20}
+
+
+@every_variant
+@pytest.mark.parametrize(("leaf", "beside"), [(6, 8), (26, 32)])  # in a group of leaves, and in one above
+def test_a_rest_that_equals_its_groups_last_prefix_sum_falls_on_the_last_positive_leaf(name, options, leaf, beside):
+    epsilon = 2.0**-52
+    tree = impls.make(name, 64, fanout=4, dtype="float64", **options)
+    requires(tree, epsilon)
+    for index, priority in ((0, 1.5 * epsilon), (leaf, 1 + 2 * epsilon), (beside, 5.0)):
+        tree.update(index, priority)
+    # Leaf 0 and the next one sum to 1 + 4 epsilon, rounded; less leaf 0, the value is rounded to that next leaf's own.
+    mass = 1 + 3 * epsilon
+    assert mass - 1.5 * epsilon == 1 + 2 * epsilon
+    assert tree.prefix_sum_index(mass).tolist() == [leaf]
+
+
+@every_delta
+@pytest.mark.parametrize(("positive", "nearest"), [((1, 12), 1), ((12, 20), 12), ((1, 2, 12, 13), 2)])
+def test_a_group_that_deltas_left_empty_answers_by_the_nearest_positive_leaf_left_first(
+    name, options, positive, nearest
+):
+    tree = impls.make(name, 64, fanout=4, dtype="float64", **options)
+    for leaf in (8, 9, 10):  # their deltas leave 1e-16 above a group of zeros
+        tree.update(leaf, (leaf - 7) / 10)
+    tree.update([8, 9, 10], 0.0)
+    residue = tree.total()
+    assert residue > 1e-17
+    for leaf in positive:
+        tree.update(leaf, 1e-20)
+    assert tree.prefix_sum_index(residue / 2).tolist() == [nearest]
+    assert tree.get(nearest)[0] > 0
 
 
 @every_variant
