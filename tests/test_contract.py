@@ -176,6 +176,34 @@ def test_draws_next_to_one_on_a_partly_filled_tree(name, options, capacity):
     assert priorities.min() > 0
 
 
+# What check and rebuild see: sums are put wrong where each implementation keeps them
+
+INNER = {
+    "python": lambda tree: tree._levels[1:],
+    "numpy": lambda tree: tree._nodes[1:],
+    "numba": lambda tree: tree._arrays[1:],
+    "cupy": lambda tree: [_cupy_level(tree, level) for level in range(1, tree.height + 1)],
+    "fpga": lambda tree: tree._levels[1:],
+}
+
+
+def _cupy_level(tree, level):
+    sums = tree._memory[int(tree._tree["sums"][0]) - tree._memory.ctypes.data :].view(np.float64)
+    return sums[int(tree._tree["start"][0, level]) :]
+
+
+@pytest.mark.parametrize(("name", "options"), [case for case in DEFAULTS if case.values[0] in INNER])
+def test_check_tells_a_sum_that_is_off_and_rebuild_mends_it(name, options):
+    tree = filled(name, options, capacity=100, fanout=4)
+    unit = 1 / tree.rounded(tree.smallest_priority) if name == "fpga" else 1.0  # sums there are whole quanta
+    for level in INNER[name](tree):
+        level[0] += type(level[0])(2 * unit)
+        assert tree.check() == 2.0
+        tree.rebuild()
+        assert tree.check() == 0.0
+    assert tree.total() == 4950.0
+
+
 # Rule 3: duplicates; rule 4: threads
 
 
