@@ -68,6 +68,10 @@ DELTA = {"propagate": "delta"}
 UNCHECKED = {"validate": False}  # a check would wait for the device
 ENDS, DECADES = (10_000, 1_000_000), (1_000, 10_000, 100_000, 1_000_000)  # capacities N
 BATCHES = (32, 256, 2_048, 16_384)
+KS = {
+    "fanouts": (2, 4, 8, 16, 32, 64, 128),
+    "batches": (1, 256, 2_048),
+}  # with DECADES: what a choice of K is judged on
 
 PRESETS = {
     "smoke": Preset(
@@ -101,6 +105,17 @@ PRESETS = {
             Block(ON_DEVICE, ("upload", "download"), (1_000_000,), BATCHES),
             *varied(MODELED, capacities=DECADES, batches=BATCHES, fanouts=(2, 16)),
             *varied(MODELED, batches=(256,), fanouts=(4, 8, 32, 64)),
+        ),
+        budget_seconds=0.25,
+    ),
+    # What the choice of K is held against (dse/validation/fanouts.py): each family's whole grid over N, K and B.
+    "fanouts": Preset(
+        (
+            Block(CLOSEST, capacities=DECADES, options=({}, PLAIN, DELTA, PLAIN | DELTA), **KS),
+            Block(CLOSEST, capacities=DECADES, dtypes=("float64",), **KS),
+            Block(tuple(name for name in FAST if name not in NO_FANOUT), capacities=DECADES, **KS),
+            Block(SLOW, capacities=DECADES[:-1], **KS),
+            *varied((*OTHERS, *ON_DEVICE, *MODELED), capacities=(10_000,), batches=(256,)),
         ),
         budget_seconds=0.25,
     ),

@@ -17,7 +17,9 @@ The cost model of a tree
     ``family_and_points``   records of one operation, as the ``Family`` and the ``Point`` of each cell to fit
     ``fit``                 nonnegative costs of what a call touches: a ``CostModel``, which has ``predict``
     ``cross_validate``      every cell predicted without its (N, K): a ``HeldOut`` with its error
-    ``fanout_regrets``      what answering the model's K* costs at each (N, B): a ``FanoutRegret``
+    ``best_fanout``         the K of the least expected time at (N, B), under the model's doubt: a ``FanoutChoice``
+    ``FanoutModel``         the same for many questions of the same cells
+    ``fanout_regrets``      what answering that K costs at each (N, B) left out: a ``FanoutRegret``
 The solver
     ``Problem``             what to choose from: each ``Option``, each ``Flow``, each link's ``Hop``
     ``Estimate``            a time with its 95 % interval and the ``Evidence`` it rests on
@@ -41,16 +43,8 @@ if TYPE_CHECKING:
     from .solver.infeasible import Infeasible
     from .solver.problem import Flow, Hop, Option, Problem, ProblemError
     from .solver.search import Found, solve
-    from .times.tree_cost_model import (
-        CostModel,
-        Family,
-        FanoutRegret,
-        HeldOut,
-        Point,
-        cross_validate,
-        fanout_regrets,
-        fit,
-    )
+    from .times.fanout_choice import FanoutChoice, FanoutModel, FanoutRegret, best_fanout, fanout_regrets
+    from .times.tree_cost_model import CostModel, Family, HeldOut, Point, cross_validate, fit
     from .times.tree_times import family_and_points
     from .tuning.core_question import CoreSplit, platform_split, split_cores
     from .tuning.core_split import RateCurve
@@ -66,7 +60,8 @@ _HOMES = {
     "solver.infeasible": "Infeasible",
     "solver.problem": "Flow Hop Option Problem ProblemError",
     "solver.search": "Found solve",
-    "times.tree_cost_model": "CostModel FanoutRegret Family HeldOut Point cross_validate fanout_regrets fit",
+    "times.fanout_choice": "FanoutChoice FanoutModel FanoutRegret best_fanout fanout_regrets",
+    "times.tree_cost_model": "CostModel Family HeldOut Point cross_validate fit",
     "times.tree_times": "family_and_points",
     "tuning.core_question": "CoreSplit platform_split split_cores",
     "tuning.core_split": "RateCurve",
@@ -80,6 +75,8 @@ __all__ = [
     "Evidence",
     "Explanation",
     "Family",
+    "FanoutChoice",
+    "FanoutModel",
     "FanoutRegret",
     "Flow",
     "Found",
@@ -96,6 +93,7 @@ __all__ = [
     "Recommendation",
     "RecordError",
     "Shortage",
+    "best_fanout",
     "cross_validate",
     "explain_mapping",
     "family_and_points",

@@ -1,9 +1,9 @@
 """Find the machine whose records answer: this machine itself, or the nearest machine that has some.
 
 Near means first of all the same processor: another model is nearer than another family, and that nearer than another
-vendor. Then come the vector instructions, the cores, and the caches by the logarithms of their ratios; of machines that
-are equally near, the one measured last. Old records state a processor's name alone: it counts as the same processor
-where the name is the same, after those that are known to be.
+vendor. Then come the vector instructions, what numba is set to compile for, the cores, and the caches by the logarithms
+of their ratios; of machines that are equally near, the one measured last. Old records state a processor's name alone:
+it counts as the same processor where the name is the same, after those that are known to be.
 """
 
 import dataclasses
@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from .platforms import Platform, PlatformError, fingerprint, load
+from .platforms.fingerprint import COMPILED_FOR
 from .platforms.reading import FILE, HERE
 from .records import Measurement, RecordError, how_to_measure, read_folder
 
 Facts = Mapping[str, Any]  # of a machine, as its records spell them out
 PROCESSOR = ("vendor", "family", "model")  # the first that differs counts most
+UNSET = "unset"  # a setting that has numba compile for another processor
 NAMES = {"cpu": "name of the processor", "vector_sets": "vector instructions"}
 
 
@@ -146,6 +148,7 @@ def distance(here: Facts, there: Facts) -> tuple[float, ...]:
         rank,
         sum(unknown),
         vectors,
+        float(any(here.get(fact) != there.get(fact) for fact in COMPILED_FOR)),
         float(None not in steppings and steppings[0] != steppings[1]),
         float(not is_same_name),
         _apart(here.get("cores"), there.get("cores")),
@@ -166,6 +169,9 @@ def differences(here: Facts, there: Facts) -> list[str]:
         if any(only.values()):
             words = [f"only {where}: {', '.join(names)}" for where, names in only.items() if names]
             unlike.append(f"{NAMES['vector_sets']} ({'; '.join(words)})")
+    for fact, name in COMPILED_FOR.items():
+        if (mine := here.get(fact, UNSET)) != (theirs := there.get(fact, UNSET)):
+            unlike.append(f"{name} ({mine} here, {theirs} there)")
     for level, (one, two) in _cache_sizes(here, there).items():
         if one != two:
             unlike.append(f"{level} ({_size(one)} here, {_size(two)} there)")

@@ -157,6 +157,26 @@ def test_records_spell_out_what_the_key_is_made_of():
     assert spelled["key"] == fingerprints.key_of({name: spelled[name] for name in facts})
 
 
+def test_code_compiled_for_another_processor_has_a_key_of_its_own(monkeypatch):
+    monkeypatch.delenv("NUMBA_CPU_NAME", raising=False)
+    monkeypatch.delenv("NUMBA_CPU_FEATURES", raising=False)
+    keys = [fingerprints.fingerprint.__wrapped__()["key"]]
+    assert "compiled_for" not in fingerprints.fingerprint.__wrapped__()
+    for setting, value in (
+        ("NUMBA_CPU_NAME", "haswell"),
+        ("NUMBA_CPU_FEATURES", "+avx2"),
+        ("NUMBA_CPU_NAME", "znver1"),
+    ):
+        monkeypatch.setenv(setting, value)
+        keys.append(fingerprints.fingerprint.__wrapped__()["key"])
+    assert len(set(keys)) == 4
+    spelled = fingerprints.fingerprint.__wrapped__()
+    assert (spelled["compiled_for"], spelled["compiled_with"]) == ("znver1", "+avx2")
+    monkeypatch.delenv("NUMBA_CPU_NAME")
+    monkeypatch.delenv("NUMBA_CPU_FEATURES")
+    assert fingerprints.fingerprint.__wrapped__()["key"] == keys[0]
+
+
 # Nearness
 
 NEAR_TO_FAR = {
@@ -167,6 +187,7 @@ NEAR_TO_FAR = {
     "more cores": but(cores=64),
     "name": but(cpu="AMD EPYC 9654"),
     "stepping": but(stepping="2"),
+    "compiled for another": but(compiled_for="haswell"),
     "vectors": but(vector_sets=HERE["vector_sets"][:4]),
     "old key": told_of_old(HERE),
     "old key, cores": told_of_old(but(cores=64)),
@@ -200,6 +221,7 @@ def test_differences_are_told_in_words():
         "L3 (32 MiB here, none known there)",
     ]
     assert machines.differences(HERE, told_of_old(HERE)) == []
+    assert machines.differences(HERE, but(compiled_for="haswell")) == ["NUMBA_CPU_NAME (unset here, haswell there)"]
 
 
 def test_of_equally_near_machines_the_one_measured_last_answers(here, tmp_path):

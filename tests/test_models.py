@@ -1,17 +1,15 @@
-"""The cost model: exact arithmetic, fits that find the costs they were made from, and the printed form's flaw."""
+"""The cost model: exact arithmetic, fits to times of a law that it lacks, and the printed form's flaw."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 
-from dse.times import tree_cost_model
-from dse.times.tree_cost_model import Family, Point
+from dse.times import fanout_choice, tree_cost_model
+from dse.times.tree_cost_model import Point
 from tests.contestants import make
+from tests.strange_trees import DRAW, UPDATE, measured, strange_seconds
 
-CACHES = {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}
-DRAW = Family("numba", "draw", "float32", CACHES)
-UPDATE = Family("numba", "update", "float32", CACHES, shares=True)
 SHAPES = [(n, k, b) for n in (1_000, 30_000, 10**6, 10**7) for k in (2, 4, 8, 16, 32, 64) for b in (1, 32, 1_000)]
 
 
@@ -46,23 +44,21 @@ def test_lists_have_no_bytes_to_tell():
 
 
 @pytest.mark.parametrize("family", [DRAW, UPDATE])
-def test_a_fit_finds_the_costs_that_made_the_times(family):
-    costs = np.array([1.0, 1.0, 3.0, 35.0, 2.0, 6.0, 30.0, 80.0, 0.1, 2.0, 3.0, 900.0]) * 1e-9
-    points = [
-        Point(n, k, b, float(costs @ tree_cost_model.features(Point(n, k, b, 1.0), family))) for n, k, b in SHAPES
-    ]
+def test_times_of_another_law_are_met_but_for_what_the_model_lacks(family):
+    points = measured(SHAPES)
     model = tree_cost_model.fit(family, points)
-    for point in points:
-        assert model.predict(point.capacity, point.fanout, point.batch) == pytest.approx(point.seconds, rel=1e-6)
-    assert max(one.error for one in tree_cost_model.cross_validate(family, points)) < 0.01
+    off = [abs(np.log(model.predict(*dataclasses.astuple(point)[:3]) / point.seconds)) for point in points]
+    assert 0.02 < np.median(off) < 0.1  # nor can it be exact
+    held_out = [one.error for one in tree_cost_model.cross_validate(family, points)]
+    assert np.median(held_out) < 0.15
     single, double = (
-        tree_cost_model.fanout_regrets((family, points)),
-        tree_cost_model.fanout_regrets((family, points), (family, points)),
+        fanout_choice.fanout_regrets((family, points)),
+        fanout_choice.fanout_regrets((family, points), (family, points)),
     )
     assert [r.best for r in single] == [r.best for r in double]
     assert len(single) == 4 * 3
     for regret in single + double:
-        assert regret.predicted_regret < 0.01
+        assert regret.predicted_regret < 0.1
         assert regret.sixteen_regret >= 0
         assert regret.printed_regret >= 0
 
@@ -79,6 +75,24 @@ def test_held_out_cells_are_predicted_without_their_own_fanout_and_capacity():
     points = [Point(n, k, b, 1e-6 * b) for n, k, b in SHAPES]
     held_out = tree_cost_model.cross_validate(DRAW, points)
     assert sorted((o.point.capacity, o.point.fanout, o.point.batch) for o in held_out) == sorted(SHAPES)
+
+
+def test_a_poisoned_fold_changes_no_prediction_of_it():
+    points = measured(SHAPES)
+    pairs = sorted({(point.capacity, point.fanout) for point in points})
+    clean = {one.point: one.predicted_seconds for one in tree_cost_model.cross_validate(DRAW, points, folds=4)}
+    for fold in range(4):
+        inside = set(pairs[fold::4])
+        poisoned = [
+            dataclasses.replace(point, seconds=point.seconds * (10 if (point.capacity, point.fanout) in inside else 1))
+            for point in points
+        ]
+        again = {one.point: one for one in tree_cost_model.cross_validate(DRAW, poisoned, folds=4)}
+        for point, poison in zip(points, poisoned, strict=True):
+            if point != poison:
+                assert again[poison].predicted_seconds == clean[point]
+    changed = [again[poison].predicted_seconds != clean[point] for point, poison in zip(points, poisoned, strict=True)]
+    assert any(changed)  # of the other folds, which do see it
 
 
 def test_whole_lines_are_charged_and_upper_levels_are_hot():
@@ -105,22 +119,35 @@ def test_whole_lines_are_charged_and_upper_levels_are_hot():
 
 
 def test_what_no_cell_says_of_memory_the_floor_says():
-    costs = np.array([1.0, 1.0, 3.0, 30.0, 2.0, 6.0, 30.0, 80.0, 0.1, 2.0, 3.0, 900.0]) * 1e-9
-
-    def made(n, k, b):
-        return Point(n, k, b, float(costs @ tree_cost_model.features(Point(n, k, b, 1.0), DRAW)))
-
-    small = [made(n, k, b) for n, k, b in SHAPES if n <= 10**6]  # none leaves the caches
-    floor = {"line": 30e-9, "wait": 80e-9}
-    large = made(10**8, 16, 512)
-    told = tree_cost_model.fit(dataclasses.replace(DRAW, floor=floor), small).predict(10**8, 16, 512)
-    untold = tree_cost_model.fit(DRAW, small).predict(10**8, 16, 512)
-    assert untold < 0.5 * large.seconds < 0.95 * large.seconds < told < 1.05 * large.seconds
+    small = measured([shape for shape in SHAPES if shape[0] <= 10**6])  # none leaves the caches
+    floor = {"line": 11e-9, "wait": 70e-9}  # what the law has of it
+    large = 10**8, 16, 512
+    seconds = strange_seconds(*large)
+    told = tree_cost_model.fit(dataclasses.replace(DRAW, floor=floor), small).predict(*large)
+    untold = tree_cost_model.fit(DRAW, small).predict(*large)
+    assert untold < 0.6 * seconds < 0.7 * seconds < told < 1.4 * seconds
     wrong = {"line": 300e-9, "wait": 1e-9}
-    every = [made(*shape) for shape in [*SHAPES, (10**8, 8, 512), (10**8, 16, 1)]]
-    assert tree_cost_model.fit(dataclasses.replace(DRAW, floor=wrong), every).predict(10**8, 16, 512) == pytest.approx(
-        large.seconds, rel=0.15
+    every = measured([*SHAPES, (10**8, 8, 512), (10**8, 16, 1)])
+    assert tree_cost_model.fit(dataclasses.replace(DRAW, floor=wrong), every).predict(*large) == pytest.approx(
+        seconds, rel=0.3
     )  # cells that reach memory outweigh a floor that contradicts them
+
+
+@pytest.mark.parametrize("caches", [{}, {"L1": 0, "L2": 0, "L3": 0}, {"L2": 1 << 20}, {"L3": 0, "L1": 32 << 10}])
+def test_a_machine_of_unknown_caches_is_taken_for_an_ordinary_one(caches):
+    unknown = dataclasses.replace(DRAW, caches=caches)
+    ordinary = dataclasses.replace(DRAW, caches=tree_cost_model.DEFAULT_CACHES)
+    points = measured(SHAPES)
+    models = [tree_cost_model.fit(family, points) for family in (unknown, ordinary)]
+    for shape in [*SHAPES, (10**8, 32, 77)]:
+        assert models[0].predict(*shape) == models[1].predict(*shape) > 0
+
+
+def test_a_cache_is_no_smaller_than_the_one_before():
+    large_l2 = dataclasses.replace(DRAW, caches={"L1": 128 << 10, "L2": 64 << 20})  # as where there is no L3
+    assert large_l2.cache_bytes == (128 << 10, 64 << 20, 64 << 20)
+    counts = tree_cost_model.features(Point(10**7, 16, 1, 1.0), large_l2)
+    assert counts[2] == counts[3] == 0  # 43 MB of levels: in L2, so nothing is beyond it
 
 
 def test_updates_of_a_batch_share_their_upper_groups():

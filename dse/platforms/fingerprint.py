@@ -30,11 +30,23 @@ VECTOR_SETS = (
 Other flags are no part of a machine's key: a new kernel shows new ones of the same processor.
 """
 
+COMPILED_FOR = {"compiled_for": "NUMBA_CPU_NAME", "compiled_with": "NUMBA_CPU_FEATURES"}
+"""Facts that are stated where numba is set to compile for another processor than this one, and these settings."""
+
 
 @functools.cache
 def fingerprint() -> Mapping[str, Any]:
-    """Describe this machine and its software. ``key`` hashes all facts of ``processor``, the cores and the caches."""
-    identity = {**processor(read_text("/proc/cpuinfo")), "cores": os.cpu_count() or 1, "caches": _caches()}
+    """Describe this machine and its software.
+
+    ``key`` hashes all facts of ``processor``, the cores, the caches and, only where they are set, those of
+    ``COMPILED_FOR``: other compiled code has other times.
+    """
+    identity = {
+        **processor(read_text("/proc/cpuinfo")),
+        "cores": os.cpu_count() or 1,
+        "caches": _caches(),
+        **settings(),
+    }
     return {
         "key": key_of(identity),
         **identity,
@@ -50,6 +62,11 @@ def fingerprint() -> Mapping[str, Any]:
 def key_of(identity: Mapping[str, Any]) -> str:
     """Hash a processor with its cores and caches to ten hexadecimal digits, whatever the order of the facts."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def settings() -> dict[str, str]:
+    """Read the settings of ``COMPILED_FOR``; empty where none is set."""
+    return {fact: os.environ[name] for fact, name in COMPILED_FOR.items() if name in os.environ}
 
 
 def processor(cpuinfo: str) -> dict[str, Any]:

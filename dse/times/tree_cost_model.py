@@ -10,6 +10,8 @@ integers. Elements descend 64 at a time, so that misses of a block overlap: besi
 block one wait, which is all there is to hide at B = 1.
 """
 
+import functools
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,7 +67,8 @@ class Point:
 class Family:
     """Cells one model is fitted to: an implementation's operation, its leaf dtype, and the caches it ran on, in bytes.
 
-    What a call pays for follows from its traits: lines and levels where it uses K, else leaves and steps.
+    What a call pays for follows from its traits: lines and levels where it uses K, else leaves and steps. A cache that
+    is missing, or of no size, is taken for an ordinary one.
 
     ``shares``: whether a batch works through each group it touches once (an update that recomputes), not once for each
     element. ``floor``: seconds that a "line" and a "wait" cost more from memory than from the last cache, as random
@@ -84,6 +87,16 @@ class Family:
         """Whether a call descends through groups of K, rather than searching an array."""
         return impls.traits(self.contestant).uses_fanout
 
+    @property
+    def cache_bytes(self) -> tuple[int, ...]:
+        """Bytes of L1, L2 and L3: those known, else ordinary ones, none smaller than the one before."""
+        sizes = (self.caches.get(name) or ordinary for name, ordinary in DEFAULT_CACHES.items())
+        return tuple(itertools.accumulate(sizes, max))
+
+
+Part = tuple[Family, Sequence[Point]]
+"""One operation of a step, and its measured cells."""
+
 
 def tree_bytes(contestant: str, capacity: int, fanout: int, dtype: str, options: Mapping[str, Any]) -> int:
     """Bytes of a tree's levels, from its layout. ValueError for an implementation whose shape does not tell them."""
@@ -100,22 +113,28 @@ def features(point: Point, family: Family) -> Reals:
     """
     if not family.has_levels:
         return np.array([point.capacity, point.batch * math.log2(max(point.capacity, 2)), point.batch, 1.0])
-    sizes = level_sizes(point.capacity, point.fanout)
     leaf = np.dtype(family.dtype).itemsize
-    capacities = [family.caches.get(name, DEFAULT_CACHES[name]) for name in ("L1", "L2", "L3")]
+    return _level_features(point.capacity, point.fanout, point.batch, leaf, family.cache_bytes, family.shares).copy()
+
+
+@functools.lru_cache(maxsize=1 << 14)  # every fold of a cross-validation asks for the same cells
+def _level_features(
+    capacity: int, fanout: int, batch: int, leaf_bytes: int, caches: tuple[int, ...], shares: bool
+) -> Reals:
+    sizes = level_sizes(capacity, fanout)
     counts = np.zeros(len(FEATURES))
     nbytes = 0
     for level in range(len(sizes) - 2, -1, -1):  # from the root's children down: upper levels are the hottest
-        itemsize = leaf if level == 0 else 8
+        itemsize = leaf_bytes if level == 0 else 8
         nbytes += sizes[level] * itemsize
-        beyond = sum(nbytes > size for size in capacities)  # caches that are too small for this level and those above
-        lines = math.ceil(point.fanout * itemsize / CACHE_LINE)
-        groups = distinct(sizes[level + 1], point.batch) if family.shares else point.batch
+        beyond = sum(nbytes > size for size in caches)  # caches that are too small for this level and those above
+        lines = math.ceil(fanout * itemsize / CACHE_LINE)
+        groups = distinct(sizes[level + 1], batch) if shares else batch
         counts[LINES][: beyond + 1] += groups * lines
         counts[WAITS][: beyond + 1] += math.ceil(groups / BLOCK)
-        counts[OTHERS] += groups * max(0, point.fanout - lines)
+        counts[OTHERS] += groups * max(0, fanout - lines)
         counts[OTHERS + 1] += groups
-    counts[OTHERS + 2] = point.batch
+    counts[OTHERS + 2] = batch
     counts[OTHERS + 3] = 1
     return counts
 
@@ -208,45 +227,3 @@ def cross_validate(family: Family, points: Sequence[Point], folds: int = 4) -> l
             if fold_of[point.capacity, point.fanout] == fold
         ]
     return result
-
-
-@dataclass(frozen=True)
-class FanoutRegret:
-    """What answering a K costs at one (N, B): time over the best measured K's, less 1."""
-
-    capacity: int
-    batch: int
-    best: int
-    predicted: int
-    predicted_regret: float
-    sixteen_regret: float
-    printed: int
-    printed_regret: float
-
-
-def fanout_regrets(*parts: tuple[Family, Sequence[Point]]) -> list[FanoutRegret]:
-    """For each (N, B) with several K measured, 16 among them: the K* of models that have not seen this N.
-
-    Each part is a family and its cells; the times of several parts (a draw and an update) add up.
-    """
-    result = []
-    for capacity in sorted({point.capacity for _, points in parts for point in points}):
-        seen = [(family, [p for p in points if p.capacity != capacity]) for family, points in parts]
-        if any(len(points) < LEAST_POINTS for _, points in seen):
-            continue
-        fitted = [fit(family, points) for family, points in seen]
-        measured = [{(p.batch, p.fanout): p.seconds for p in points if p.capacity == capacity} for _, points in parts]
-        shared = set.intersection(*map(set, measured))
-        for batch in sorted({batch for batch, _ in shared}):
-            here = {k: sum(times[b, k] for times in measured) for b, k in sorted(shared) if b == batch}
-            if len(here) >= LEAST_POINTS and 16 in here:
-                predicted = {k: sum(model.predict(capacity, k, batch) for model in fitted) for k in here}
-                result.append(_fanout_regret(capacity, batch, here, predicted))
-    return result
-
-
-def _fanout_regret(capacity: int, batch: int, measured: dict[int, float], predicted: dict[int, float]) -> FanoutRegret:
-    best, chosen = (min(times, key=times.__getitem__) for times in (measured, predicted))
-    printed = printed_best_fanout(capacity, measured)
-    regret = {fanout: seconds / measured[best] - 1 for fanout, seconds in measured.items()}
-    return FanoutRegret(capacity, batch, best, chosen, regret[chosen], regret[16], printed, regret[printed])

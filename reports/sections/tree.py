@@ -9,7 +9,7 @@ from dse.cli.tree_text import text
 from dse.published import peer_claims
 from dse.recommend import answer
 from dse.records import Measurement, RecordError
-from dse.times import tree_cost_model
+from dse.times import fanout_choice, tree_cost_model
 from dse.times.tree_times import Question, Table, family_of
 
 from ..chart import Chart, Material, Section, measured
@@ -116,7 +116,7 @@ def _model(material: Material) -> str:
         errors += [(op, len(off), f"{statistics.median(off):.0%}", f"{max(off):.0%}")] if off else []
     regrets, sentences = [], []
     for what, chosen in ((" + ".join(parts), list(parts.values())), *((op, [part]) for op, part in parts.items())):
-        regrets_of = tree_cost_model.fanout_regrets(*chosen)
+        regrets_of = fanout_choice.fanout_regrets(*chosen)
         regrets += [_regret_row(what, regret) for regret in regrets_of]
         sentences += [_regret_sentence(what, regrets_of)] if regrets_of else []
     if not errors:
@@ -136,12 +136,12 @@ def _is_default_tree(record: Measurement, op: str) -> bool:
     return shape == ("sum_tree", "numba", op, 1, "float32", "uniform") and not record.options
 
 
-def _regret_row(op: str, row: tree_cost_model.FanoutRegret) -> tuple[Any, ...]:
+def _regret_row(op: str, row: fanout_choice.FanoutRegret) -> tuple[Any, ...]:
     ours, sixteen, printed = (f"{part:.0%}" for part in (row.predicted_regret, row.sixteen_regret, row.printed_regret))
     return op, f"{row.capacity:,}", f"{row.batch:,}", row.best, row.predicted, ours, sixteen, row.printed, printed
 
 
-def _regret_sentence(op: str, regrets: Sequence[tree_cost_model.FanoutRegret]) -> str:
+def _regret_sentence(op: str, regrets: Sequence[fanout_choice.FanoutRegret]) -> str:
     model, sixteen, printed = (
         statistics.fmean(getattr(regret, name) for regret in regrets)
         for name in ("predicted_regret", "sixteen_regret", "printed_regret")

@@ -1,0 +1,253 @@
+"""Choose the fanout K where only a model answers, under the model's own doubt; and tell how large that doubt is.
+
+Let t_K be the time of a step with fanout K at the asked N and B, r_K = ln(t_K / t_16), and d how often K must double or
+halve to be 16. The prior has K = 16 and no other fanout known: r_K is normal around 0 with standard deviation
+PRIOR_SIGMA d. The evidence is the r_K that the fitted models predict, with the error per doubling that such predictions
+had where capacities and batches were left out of the fit. From both follows the posterior, and the answer is the K of
+the least expected time, E[t_K / t_16] = exp(mean + sigma^2 / 2): 16 where nothing is known, for to try another K then
+costs more than it gains.
+
+Letters: N capacity, K fanout, B batch.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from .. import stats
+from .tree_cost_model import LEAST_POINTS, CostModel, Family, HeldOut, Part, Point, fit, printed_best_fanout
+
+Axis = Literal["capacity", "batch"]
+AXES: tuple[Axis, ...] = ("capacity", "batch")
+DEFAULT = 16  # the K of who knows nothing
+PRIOR_SIGMA = 0.3  # of ln(t_K / t_16), for each doubling or halving of K
+GUESSES = 10  # held-out cells that a first guess of a model's error counts for
+TIME_SIGMA = 0.5  # the first guess, of a model's ln(time)
+MOST_LOG = math.log(1e6)  # of a factor that is told
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """How far off predictions are, as the standard deviation of a logarithm that a cross-validation showed.
+
+    ``inside`` the N and B of the cells, and ``beyond`` them for each factor of e.
+
+    >>> Doubt(0.1, 0.2).sigma(distance=0.0), round(Doubt(0.1, 0.2).factor(math.log(10)), 2)
+    (0.1, 2.52)
+    """
+
+    inside: float
+    beyond: float
+
+    @classmethod
+    def of(cls, errors: Iterable[tuple[float, float]], guess: float) -> "Doubt":
+        """Estimate it from held-out cells, each (distance from the cells seen, error of the logarithm).
+
+        A few cells may agree by chance, so a ``guess`` counts for as many as ``GUESSES``; half of it for each factor of
+        e beyond, so that the doubt always grows with the distance.
+        """
+        squares: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+        for distance, error in errors:
+            squares[distance > 0].append((distance**2, error**2))
+        near, far = squares[False] or squares[True], squares[True]
+        inside = (sum(error for _, error in near) + GUESSES * guess**2) / (len(near) + GUESSES)
+        more = max(0.0, sum(error - inside for _, error in far)) / (sum(distance for distance, _ in far) or 1.0)
+        beyond = (len(far) * more + GUESSES * (guess / 2) ** 2) / (len(far) + GUESSES)
+        return cls(math.sqrt(inside), math.sqrt(beyond))
+
+    def sigma(self, distance: float = 0.0) -> float:
+        """Return the standard deviation at a distance, as ``outside`` measures it."""
+        return math.hypot(self.inside, self.beyond * distance)
+
+    def factor(self, distance: float = 0.0) -> float:
+        """Return the factor within which 95 % of the predictions at a distance lie, if the errors are log-normal."""
+        return math.exp(min(stats.Z * self.sigma(distance), MOST_LOG))
+
+
+def outside(points: Iterable[Point], capacity: int, batch: int) -> float:
+    """Measure how far (N, B) lies beyond the cells: the sum of |ln| of the factors in N and in B, 0 inside."""
+    shapes = [(math.log(capacity / point.capacity), math.log(batch / point.batch)) for point in points]
+    return math.fsum(max(0.0, min(axis), -max(axis)) for axis in zip(*shapes, strict=True))
+
+
+def leave_out(*parts: Part) -> Iterator[tuple[Axis, float, list[Part], list[list[Point]]]]:
+    """Leave out every capacity in turn, then every batch, from all parts at once.
+
+    Yields (the axis, how far the cells left out lie beyond those seen, the parts with what is seen, the cells left out
+    of each). What leaves any part too few cells for a fit is passed over.
+    """
+    for axis in AXES:
+        for value in sorted({getattr(point, axis) for _, points in parts for point in points}):
+            left = [[point for point in points if getattr(point, axis) == value] for _, points in parts]
+            seen: list[Part] = [
+                (family, [point for point in points if getattr(point, axis) != value]) for family, points in parts
+            ]
+            if all(len(points) >= LEAST_POINTS for _, points in seen):
+                distances = (
+                    outside(points, point.capacity, point.batch)
+                    for (_, points), out in zip(seen, left, strict=True)
+                    for point in out
+                )
+                yield axis, max(distances, default=0.0), seen, left
+
+
+def doubt(family: Family, points: Sequence[Point]) -> Doubt | None:
+    """Tell how far off the model's times are by leaving out capacities and batches, the largest too; None if too few.
+
+    A prediction at (N, B) is within ``doubt(...).factor(outside(points, N, B))`` of what would be measured.
+    """
+    errors = [
+        (distance, HeldOut(point, model.predict(point.capacity, point.fanout, point.batch)).log_error)
+        for _, distance, [part], [left] in leave_out((family, points))
+        for model in [fit(*part)]
+        for point in left
+    ]
+    return Doubt.of(errors, TIME_SIGMA) if errors else None
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """What is known of ln(t_K / t_16): a normal distribution."""
+
+    mean: float
+    sigma: float
+
+    @property
+    def expected(self) -> float:
+        """Return the expected t_K / t_16."""
+        return math.exp(self.mean + self.sigma**2 / 2)
+
+
+@dataclass(frozen=True)
+class FanoutChoice:
+    """The K of the least expected time at one (N, B), and what is known of each K asked about."""
+
+    best: int
+    ratios: Mapping[int, Ratio]
+
+
+class FanoutModel:
+    """The cost models of a step's parts, fitted once, with how far off the ratios are that they predict.
+
+    The times of the parts (a draw and an update, whose points may be scaled by the updates a sample) add up. Parts of
+    fewer than three cells, and no parts, are no evidence: the prior answers.
+    """
+
+    def __init__(self, *parts: Part) -> None:
+        self._points = [point for _, points in parts for point in points]
+        enough = parts and all(len(points) >= LEAST_POINTS for _, points in parts)
+        self._models = [fit(*part) for part in parts] if enough else []
+        errors = list(_ratio_errors(parts)) if enough else []
+        self.doubt = Doubt.of(errors, PRIOR_SIGMA) if errors else None
+        """Of a predicted ln(t_K / t_16) per doubling of K; None where nothing shows it, and so nothing is believed."""
+
+    def ratios(self, capacity: int, batch: int, fanouts: Iterable[int]) -> dict[int, Ratio]:
+        """Return the posterior of ln(t_K / t_16) for each K; the prior for a K beyond those of the cells."""
+        if self.doubt is None:
+            return {fanout: _posterior(fanout, 0.0, math.inf) for fanout in fanouts}
+        measured = [point.fanout for point in self._points]
+        sigma = self.doubt.sigma(outside(self._points, capacity, batch))
+        default = _seconds(self._models, capacity, DEFAULT, batch)
+        result = {}
+        for fanout in fanouts:
+            ratio = math.log(_seconds(self._models, capacity, fanout, batch) / default)
+            is_known = min(measured) <= fanout <= max(measured)
+            result[fanout] = _posterior(fanout, ratio, sigma if is_known else math.inf)
+        return result
+
+    def best(self, capacity: int, batch: int, fanouts: Iterable[int]) -> FanoutChoice:
+        """Choose among the fanouts; of equally good ones the nearest to 16. ValueError without any."""
+        ratios = self.ratios(capacity, batch, sorted(fanouts, key=_doublings))
+        return FanoutChoice(min(ratios, key=lambda fanout: ratios[fanout].expected), ratios)
+
+
+def best_fanout(parts: Iterable[Part], capacity: int, batch: int, fanouts: Iterable[int]) -> FanoutChoice:
+    """Choose the K of the least expected time at (N, B), 16 unless evidence carries further.
+
+    ``parts``: the operations whose times add up to a step, each a family and its measured cells; none where nothing
+    was measured. ``ratios`` of the answer is the posterior of ln(t_K / t_16) for each of ``fanouts``: where a time is
+    not measured, t_16 exp(mean) with that sigma beside t_16's own. Ask a ``FanoutModel`` where there are several
+    questions of the same cells. ValueError without fanouts.
+    """
+    return FanoutModel(*parts).best(capacity, batch, fanouts)
+
+
+def _doublings(fanout: int, other: int = DEFAULT) -> float:
+    """Count how often K must double or halve to be the other."""
+    return abs(math.log2(fanout / other))
+
+
+def _posterior(fanout: int, predicted: float, sigma: float) -> Ratio:
+    """Join the prior of K with a predicted ln(t_K / t_16), whose error has a standard deviation per doubling."""
+    weight = 1 / (1 + (sigma / PRIOR_SIGMA) ** 2)
+    return Ratio(weight * predicted, PRIOR_SIGMA * _doublings(fanout) * math.sqrt(1 - weight))
+
+
+def _seconds(models: Iterable[CostModel], capacity: int, fanout: int, batch: int) -> float:
+    return max(1e-12, sum(model.predict(capacity, fanout, batch) for model in models))
+
+
+def _steps(parts: Iterable[Iterable[Point]]) -> dict[tuple[int, int], dict[int, float]]:
+    """Return the seconds of all parts together, by (N, B) and K, where every part has the cell."""
+    times = [{(point.capacity, point.batch, point.fanout): point.seconds for point in points} for points in parts]
+    result: dict[tuple[int, int], dict[int, float]] = {}
+    for capacity, batch, fanout in sorted(set.intersection(*map(set, times))) if times else ():
+        cell = capacity, batch, fanout
+        result.setdefault((capacity, batch), {})[fanout] = sum(seconds[cell] for seconds in times)
+    return result
+
+
+def _ratio_errors(parts: Sequence[Part]) -> Iterator[tuple[float, float]]:
+    """Yield (distance, error per doubling) of each ratio of times to that at the K nearest to 16, left out."""
+    for _, distance, seen, left in leave_out(*parts):
+        models = [fit(*part) for part in seen]
+        for (capacity, batch), measured in _steps(left).items():
+            default = min(measured, key=_doublings)
+            predicted = {fanout: _seconds(models, capacity, fanout, batch) for fanout in measured}
+            for fanout in measured.keys() - {default}:
+                ratios = (times[fanout] / times[default] for times in (predicted, measured))
+                off = math.log(next(ratios)) - math.log(next(ratios))
+                yield distance, off / _doublings(fanout, default)
+
+
+@dataclass(frozen=True)
+class FanoutRegret:
+    """What answering a K costs at one (N, B): time over the best measured K's, less 1."""
+
+    capacity: int
+    batch: int
+    best: int
+    predicted: int
+    predicted_regret: float
+    sixteen_regret: float
+    printed: int
+    printed_regret: float
+
+
+def fanout_regrets(*parts: Part, axis: Axis = "capacity") -> list[FanoutRegret]:
+    """For each (N, B) with several K measured, 16 among them: the K chosen by models that have not seen this N.
+
+    Each part is a family and its cells; the times of several parts (a draw and an update) add up. ``axis``: "batch"
+    where they have not seen this B instead.
+    """
+    result = []
+    for left_out, _, seen, left in leave_out(*parts):
+        if left_out == axis:
+            result += regrets_of(FanoutModel(*seen), left)
+    return result
+
+
+def regrets_of(model: FanoutModel, left: Iterable[Iterable[Point]]) -> list[FanoutRegret]:
+    """Judge a model's K at each (N, B) of cells that it has not seen, those of each part of a step."""
+    return [
+        _fanout_regret(capacity, batch, measured, model.best(capacity, batch, measured).best)
+        for (capacity, batch), measured in _steps(left).items()
+        if len(measured) >= LEAST_POINTS and DEFAULT in measured
+    ]
+
+
+def _fanout_regret(capacity: int, batch: int, measured: Mapping[int, float], chosen: int) -> FanoutRegret:
+    best, printed = min(measured, key=measured.__getitem__), printed_best_fanout(capacity, measured)
+    regret = {fanout: seconds / measured[best] - 1 for fanout, seconds in measured.items()}
+    return FanoutRegret(capacity, batch, best, chosen, regret[chosen], regret[DEFAULT], printed, regret[printed])

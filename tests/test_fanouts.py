@@ -1,0 +1,266 @@
+"""The choice of K under doubt: what it must not see, where it knows nothing, and how it is judged."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+import dse
+from benchmarks import peers
+from benchmarks.presets import PRESETS, groups
+from dse.cli.fanouts_text import fanouts_text
+from dse.records import RecordError, Writer
+from dse.times import fanout_choice, tree_cost_model
+from dse.times.fanout_choice import Doubt, FanoutModel, best_fanout, doubt, fanout_regrets, leave_out, outside
+from dse.validation import fanouts
+from tests.strange_trees import DRAW, NOISE, UPDATE, measured, strange_seconds
+
+KS = (2, 4, 8, 16, 32, 64)
+SHAPES = [(n, k, b) for n in (1_000, 30_000, 10**6, 10**7) for k in KS for b in (1, 32, 1_000)]
+
+
+def small_best(capacity, fanout, batch):
+    """Seconds where the smaller K is, the better: a law with a plain answer."""
+    return 1e-6 + 1e-8 * batch * fanout * math.log(capacity, fanout)
+
+
+def steps(seconds=strange_seconds, shapes=SHAPES, noise=NOISE, seed=0):
+    return [(DRAW, measured(shapes, seconds, noise, seed)), (UPDATE, measured(shapes, seconds, noise, seed + 1))]
+
+
+def poisoned(parts, axis, value):
+    """The parts with the smallest K a thousand times as fast wherever N or B is the value."""
+    return [
+        (
+            family,
+            [
+                dataclasses.replace(point, seconds=point.seconds / 1000)
+                if getattr(point, axis) == value and point.fanout == 2
+                else point
+                for point in points
+            ],
+        )
+        for family, points in parts
+    ]
+
+
+@pytest.mark.parametrize("axis", fanout_choice.AXES)
+def test_the_cells_of_the_asked_n_or_b_change_no_choice(axis):
+    parts = steps()
+    clean = fanout_regrets(*parts, axis=axis)
+    values = {getattr(row, axis) for row in clean}
+    assert len(values) > 2
+    for value in values:
+        again = fanout_regrets(*poisoned(parts, axis, value), axis=axis)
+        chosen = [[row.predicted for row in rows if getattr(row, axis) == value] for rows in (clean, again)]
+        assert chosen[0] == chosen[1]
+        assert all(row.best == 2 for row in again if getattr(row, axis) == value)  # so it does matter
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("noise", [0.03, 0.5])
+def test_of_a_law_that_the_model_lacks_k_costs_no_more_than_always_16(seed, noise):
+    for axis in fanout_choice.AXES:
+        rows = fanout_regrets(*steps(noise=noise, seed=seed), axis=axis)
+        truth = {(n, k, b): strange_seconds(n, k, b) for n, k, b in SHAPES}
+        costs = [
+            [
+                truth[row.capacity, k, row.batch] / min(truth[row.capacity, other, row.batch] for other in KS) - 1
+                for row, k in zip(rows, chosen, strict=True)
+            ]
+            for chosen in ([row.predicted for row in rows], [16] * len(rows))
+        ]
+        assert np.mean(costs[0]) <= np.mean(costs[1]) + 0.02
+        assert max(costs[0]) <= max(costs[1]) + max(0.06, noise)
+
+
+def test_evidence_carries_k_away_from_16_as_far_as_it_reaches():
+    certain = best_fanout(steps(small_best), 100_000, 256, KS)
+    assert certain.best in (2, 4)
+    ratio = certain.ratios[4]
+    assert ratio.mean + 1.5 * ratio.sigma < 0
+    assert certain.ratios[16] == fanout_choice.Ratio(0.0, 0.0)
+    doubtful = FanoutModel(*steps(small_best, noise=1.5))
+    assert doubtful.doubt.inside > FanoutModel(*steps(small_best)).doubt.inside
+    nearer, farther = (doubtful.ratios(10**7 * beyond, 256, KS)[4] for beyond in (1, 10_000))
+    assert farther.sigma > nearer.sigma > ratio.sigma
+
+
+def test_a_gain_within_the_models_error_is_left_alone():
+    """The models say that K = 32 is a little better; the less they are to be trusted, the less that counts."""
+    model = FanoutModel(*steps(lambda n, k, b: 1e-6 * (1 + 0.001 * abs(math.log2(k / 32))), noise=0.0))
+    object.__setattr__(model.doubt, "inside", 0.0)
+    object.__setattr__(model.doubt, "beyond", 0.0)
+    told = {fanout: ratio.mean for fanout, ratio in model.ratios(30_000, 32, KS).items()}
+    gain = min(told.values())
+    assert -0.01 < gain < 0
+    assert model.best(30_000, 32, KS).best == min(told, key=told.__getitem__)
+    object.__setattr__(model.doubt, "inside", 0.25)
+    assert model.best(30_000, 32, KS).best == 16
+
+
+@pytest.mark.parametrize("parts", [[], [(DRAW, [])], [(DRAW, measured(SHAPES[:2]))], [(DRAW, measured(SHAPES[:3]))]])
+def test_where_nothing_is_known_k_is_16_or_the_nearest_to_it(parts):
+    choice = best_fanout(parts, 10**6, 256, KS)
+    assert choice.best == 16
+    assert all(ratio.mean == 0 and ratio.expected >= 1 for ratio in choice.ratios.values())
+    assert best_fanout(parts, 10**6, 256, (2, 64, 12)).best == 12
+    with pytest.raises(ValueError, match="empty"):
+        best_fanout(parts, 10**6, 256, ())
+
+
+def test_three_points_and_one_capacity_are_answered_too():
+    for shapes in ([(1_000, 2, 1), (30_000, 16, 32), (10**6, 8, 256)], [(1_000, k, 32) for k in KS]):
+        choice = best_fanout(steps(shapes=shapes), 10**7, 2_048, KS)
+        assert choice.best == 16
+        assert all(math.isfinite(ratio.expected) for ratio in choice.ratios.values())
+
+
+def test_a_fanout_beyond_those_measured_is_not_believed():
+    seen = [shape for shape in SHAPES if shape[1] >= 8]
+    model = FanoutModel(*steps(small_best, seen))
+    assert model.best(30_000, 1_000, KS).best == 8
+    assert model.ratios(30_000, 1_000, KS)[2].mean == 0
+
+
+@pytest.mark.parametrize("caches", [{}, {"L1": 0, "L2": 0, "L3": 0}, {"L2": 1 << 20}])
+def test_unknown_caches_keep_the_choice_within_16s_regret(caches):
+    parts = [(dataclasses.replace(family, caches=caches), points) for family, points in steps()]
+    rows = fanout_regrets(*parts)
+    assert np.mean([row.predicted_regret for row in rows]) <= np.mean([row.sixteen_regret for row in rows]) + NOISE
+
+
+def test_ten_times_the_largest_n_is_within_the_factor_that_is_told():
+    seen = measured([shape for shape in SHAPES if shape[0] < 10**7])
+    told, model = doubt(DRAW, seen), tree_cost_model.fit(DRAW, seen)
+    within = []
+    for shape in SHAPES:
+        if shape[0] == 10**7:
+            distance = outside(seen, shape[0], shape[2])
+            assert distance == pytest.approx(math.log(10))
+            off = abs(math.log(model.predict(*shape) / strange_seconds(*shape)))
+            within.append(off <= math.log(told.factor(distance)))
+    assert np.mean(within) > 0.75  # memory begins beyond the cells, and none of them tells
+    assert 1 < told.factor() < told.factor(1.0) < told.factor(2.0) < told.factor(1e9) < math.inf
+    assert doubt(DRAW, seen[:2]) is None
+
+
+def test_doubt_is_what_held_out_cells_show_and_a_few_show_little():
+    many = Doubt.of(
+        [(0.0, 0.1), (0.0, -0.1)] * 5_000 + [(2.0, math.hypot(0.1, 1.0)), (2.0, -math.hypot(0.1, 1.0))] * 5_000, 0.5
+    )
+    assert many.inside == pytest.approx(0.1, rel=0.02)
+    assert many.beyond == pytest.approx(0.5, rel=0.02)
+    few = Doubt.of([(0.0, 0.0)] * 2, 0.5)
+    assert 0.4 < few.inside < 0.5
+    assert few.beyond == pytest.approx(0.25)
+
+
+def test_nothing_left_out_is_seen_and_each_cell_is_left_out_along_both_axes():
+    parts = steps()
+    left_out = []
+    for axis, distance, seen, left in leave_out(*parts):
+        for (_, kept), out in zip(seen, left, strict=True):
+            assert not {getattr(point, axis) for point in kept} & {getattr(point, axis) for point in out}
+            values = sorted({getattr(point, axis) for point in kept})
+            is_end = not values[0] < getattr(out[0], axis) < values[-1]
+            assert (distance > 0) == is_end
+            left_out += out
+    assert sorted(left_out, key=repr) == sorted((point for _, points in parts for point in points * 2), key=repr)
+
+
+# The preset, the table, and who reads it
+
+
+def test_the_preset_has_every_familys_whole_grid_and_takes_less_than_eight_minutes():
+    preset = PRESETS["fanouts"]
+    cells = groups(case for block in preset.blocks for case in block.cases())
+    timed = sum(case.contestant != "fpga" for group in cells for case in group) + len(cells)  # and the A/A twins
+    assert timed * preset.budget_seconds * 1.3 < 8 * 60
+    seen = {}
+    for case in (case for group in cells for case in group):
+        key = (case.contestant, repr(case.options), case.dtype)
+        seen.setdefault(key, set()).add((case.op, case.capacity, case.batch, case.fanout))
+    plain, delta = "'layout': 'plain'", "'propagate': 'delta'"
+    for options in ("{}", f"{{{plain}}}", f"{{{delta}}}", f"{{{plain}, {delta}}}"):
+        assert len(seen["numba", options, "float32"]) == 2 * 4 * 3 * 7
+    assert len(seen["numba", "{}", "float64"]) == len(seen["numpy", "{}", "float32"]) == 2 * 4 * 3 * 7
+    assert len(seen["python", "{}", "float32"]) == 2 * 3 * 3 * 7
+
+
+def test_no_peer_has_a_k_to_choose():
+    for name in peers.names():
+        assert peers.adapter(name).fanout in (1, 2)
+
+
+def record(contestant, op, shape, seconds, machine, **more):
+    capacity, fanout, batch = shape
+    where = {"key": machine, "cpu": "made up", "cores": 2, "caches": {}} | more.pop("facts", {})
+    spread = {"median_seconds": seconds, "low_seconds": 0.99 * seconds, "high_seconds": 1.01 * seconds}
+    what = {"source": "measured", "status": "ok", "primitive": "sum_tree", "utc": "2026-01-01T00:00:00+00:00"}
+    fields = what | spread | more
+    return dse.Measurement(
+        contestant=contestant, op=op, capacity=capacity, fanout=fanout, batch=batch, machine=where, **fields
+    )
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Two machines' sweeps over K, one of them compiled for another processor, one with few cells beside."""
+    for machine, facts in (("aa", {}), ("bb", {"compiled_for": "haswell"})):
+        with Writer(tmp_path / machine / fanouts.FANOUTS_FILE) as writer:
+            for op in ("draw", "update"):
+                for point in measured(SHAPES):
+                    shape = (point.capacity, point.fanout, point.batch)
+                    writer.append(record("numba", op, shape, point.seconds, machine, facts=facts))
+                    if point.fanout == 16:
+                        again = record("numba", op, shape, 1.05 * point.seconds, machine, primitive="sum_tree_again")
+                        writer.append(again)
+                        writer.append(record("flat", op, shape, point.seconds, machine))
+    return tmp_path
+
+
+def test_every_family_has_a_row_for_all_that_is_left_out(results):
+    swept = fanouts.families(results)
+    assert [family.name for family in swept] == ["numba on aa", "numba on bb as haswell"]
+    rows = fanouts.regrets(swept)
+    assert [(row.family, row.left_out, row.cells) for row in rows] == [
+        (family.name, left_out, 12) for family in swept for left_out in ("N", "B", "family")
+    ]
+    for row in rows:
+        assert row.noise_floor == pytest.approx(math.log(1.05))
+        assert row.is_no_worse
+        assert (row.model == row.sixteen) or row.left_out != "family"
+        assert row.printed[0] > row.sixteen[0]
+
+
+def test_a_row_that_is_worse_than_always_16_says_so(results):
+    row = fanouts.regrets(fanouts.families(results))[0]
+    for model in ((0.2, row.model[1]), (row.model[0], 0.9)):
+        worse = dataclasses.replace(row, model=model)
+        assert not worse.is_no_worse
+        assert "at worst: numba on aa without its N." in fanouts.verdict([row, worse])
+    assert fanouts.verdict([row]).endswith("at worst: nowhere.")
+
+
+def test_the_reach_of_the_model_is_judged_at_both_ends_of_n_and_b(results):
+    rows = fanouts.reaches(fanouts.families(results)[:1])
+    assert [(row.op, row.left_out) for row in rows[:4]] == [
+        ("draw", "N = 1,000, 30x"),
+        ("draw", "N = 10,000,000, 10x"),
+        ("draw", "B = 1, 32x"),
+        ("draw", "B = 1,000, 31x"),
+    ]
+    for row in rows:
+        assert 1 <= row.median <= row.worst
+        assert row.told > 1
+        assert (row.within == row.cells) == (row.worst <= row.told)
+
+
+def test_text_has_both_tables_and_names_what_is_missing(results, tmp_path):
+    lines = fanouts_text(results).splitlines()
+    assert sum(line.startswith("numba on aa") for line in lines) == 3 + 8
+    assert any(line.startswith("Over the rows with N or B left out the mean regret is") for line in lines)
+    with pytest.raises(RecordError, match=r"no sweep over K.*sweep --preset fanouts"):
+        fanouts_text(tmp_path / "nowhere")
