@@ -98,43 +98,6 @@ def test_a_cell_that_took_twice_as_long_with_a_wide_interval_hardly_moves_what_l
     assert (around(with_one_off(1.01)) / sound).min() > 1.3
 
 
-@pytest.mark.parametrize("pair", [(1_000, 2), (30_000, 64), (10**7, 16)])
-def test_a_cell_is_judged_by_a_model_that_has_not_seen_its_capacity_and_fanout(pair):
-    rng = random.Random(0)
-    points = [Point(n, k, b, 1e-8 * b * math.log(n) * k**0.3 * math.exp(rng.gauss(0, 0.1))) for n, k, b in SHAPES]
-    poisoned = [
-        dataclasses.replace(point, seconds=10 * point.seconds) if (point.capacity, point.fanout) == pair else point
-        for point in points
-    ]
-
-    def judged(cells):
-        return {
-            (one.point.capacity, one.point.fanout, one.point.batch): one.predicted_seconds
-            for one in tree_cost_model.cross_validate(DRAW, cells)
-        }
-
-    before, after = judged(points), judged(poisoned)
-    assert len(before) == len(SHAPES)
-    assert all(before[shape] == after[shape] for shape in before if shape[:2] == pair)
-    assert any(before[shape] != after[shape] for shape in before)
-
-
-@pytest.mark.parametrize("capacity", [1_000, 10**6])
-def test_the_fanout_for_a_capacity_comes_from_models_that_have_not_seen_it(capacity):
-    points = [Point(n, k, b, 1e-8 * b * math.log(n) * (k**0.5 + 8 / math.log(k))) for n, k, b in SHAPES]
-    turned = [
-        dataclasses.replace(point, seconds=point.seconds / point.fanout**3) if point.capacity == capacity else point
-        for point in points
-    ]
-
-    def chosen(cells):
-        regrets = tree_cost_model.fanout_regrets((DRAW, cells))
-        return {one.batch: one.predicted for one in regrets if one.capacity == capacity}
-
-    assert len(chosen(points)) == 3
-    assert chosen(points) == chosen(turned)
-
-
 def test_elements_of_an_update_share_the_groups_of_their_leaves_and_those_of_a_draw_do_not():
     shared = dataclasses.replace(DRAW, op="update", shares=True)
     few, many = (Point(1_000, 16, batch, 1.0) for batch in (1, 100_000))
