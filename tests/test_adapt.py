@@ -124,6 +124,13 @@ def test_nothing_over_a_cap_is_ever_looked_at():
         search([1, 2], float, [("cores", lambda value: value > 0)])
 
 
+def test_a_point_exactly_at_a_cap_is_under_it():
+    cap = Cap("cores", 4, lambda samplers, batch: samplers)
+    found = adapt(range(1, 9), (16,), lambda samplers, batch: samplers, lambda samplers, batch: batch, (cap,))
+    assert (found.samplers.best, found.samplers.stopped_by) == (4, "cores")
+    assert joint(range(1, 9), (16,), lambda samplers, batch: samplers, (cap,)) == (4, 16)
+
+
 SAMPLERS, BATCHES = range(1, 33), tuple(2**k for k in range(4, 16))
 CAPS = (
     Cap("cores", 24, lambda samplers, batch: samplers),

@@ -47,6 +47,16 @@ def test_the_choice_is_that_of_brute_force_on_56_cores():
         assert found.low <= found.hz <= found.high
 
 
+def test_each_end_of_an_interval_is_what_the_slower_side_allows_there():
+    f_a = RateCurve.of("f_a", {1: 100.0, 2: 100.0}, "measured", 0.9, 3.0)
+    f_l = RateCurve.of("f_l", {1: 150.0, 2: 150.0}, "measured", 0.8, 1.1)
+    apart = allocate(f_a, f_l, 1, 2)
+    assert (apart.low, apart.hz, apart.high) == pytest.approx((90, 100, 165))  # at the high end learners are slower
+    together = allocate(f_a, f_l, 1, 1, turns=True)
+    ends = [1 / (1 / acting + 1 / learning) for acting, learning in ((90, 120), (100, 150), (300, 165))]
+    assert (together.low, together.hz, together.high) == pytest.approx(ends)
+
+
 def test_what_the_faster_side_does_not_need_is_left_idle():
     f_a = curve("f_a", {1: 100.0, 2: 200.0, 3: 300.0, 4: 400.0})
     f_l = curve("f_l", {1: 150.0, 2: 150.0, 3: 150.0})

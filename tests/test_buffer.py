@@ -89,6 +89,16 @@ def test_draws_are_in_proportion_to_priorities():
     np.testing.assert_allclose(np.bincount(drawn) / 10_000, [0.1, 0.2, 0.3, 0.4], atol=2e-4)
 
 
+def test_errors_too_small_or_large_for_the_trees_format_stay_drawable():
+    tree = impls.make("fpga", 4, fanout=4, leaf_bits=8, fraction_bits=4)
+    found = PrioritizedBuffer(tree, PLAIN, alpha=1.0, epsilon=1e-9)
+    found.insert(records(0, 3), [1e-9, 2.0, 1e6])
+    np.testing.assert_array_equal(tree.get([0, 1, 2]), [1 / 16, 2.0, 255 / 16])  # a leaf counts sixteenths
+    found.update_priorities(np.array([1, 2]), [0.0, 1e9])
+    np.testing.assert_array_equal(tree.get([0, 1, 2]), [1 / 16, 1 / 16, 255 / 16])
+    assert set(found.sample(1_000, 0.4, np.random.default_rng(0)).sequence) == {0, 1, 2}
+
+
 def test_slots_are_given_first_in_first_out_and_a_stale_update_is_refused():
     found, rng = buffer(4), np.random.default_rng(0)
     found.insert(records(0, 3), [1.0, 1.0, 1.0])

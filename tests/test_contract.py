@@ -16,6 +16,9 @@ from tests.contestants import DEFAULTS, FANOUTS, NAMES, VARIANTS, capacities, co
 
 every_implementation = pytest.mark.parametrize(("name", "options"), DEFAULTS)
 every_variant = pytest.mark.parametrize(("name", "options"), VARIANTS)
+every_delta = pytest.mark.parametrize(
+    ("name", "options"), [case for case in VARIANTS if case.values[1].get("propagate") == "delta"]
+)
 
 
 def filled(name, options, capacity=10, **settings):
@@ -129,6 +132,37 @@ def test_draws_in_a_group_that_deltas_left_empty(name, options):
 
 
 @every_variant
+@pytest.mark.parametrize(("leaf", "beside"), [(6, 8), (26, 32)])  # in a group of leaves, and in one above
+def test_a_rest_that_equals_its_groups_last_prefix_sum_falls_on_the_last_positive_leaf(name, options, leaf, beside):
+    epsilon = 2.0**-52
+    tree = impls.make(name, 64, fanout=4, dtype="float64", **options)
+    requires(tree, epsilon)
+    for index, priority in ((0, 1.5 * epsilon), (leaf, 1 + 2 * epsilon), (beside, 5.0)):
+        tree.update(index, priority)
+    # Leaf 0 and the next one sum to 1 + 4 epsilon, rounded; less leaf 0, the value is rounded to that next leaf's own.
+    mass = 1 + 3 * epsilon
+    assert mass - 1.5 * epsilon == 1 + 2 * epsilon
+    assert tree.prefix_sum_index(mass).tolist() == [leaf]
+
+
+@every_delta
+@pytest.mark.parametrize(("positive", "nearest"), [((1, 12), 1), ((12, 20), 12), ((1, 2, 12, 13), 2)])
+def test_a_group_that_deltas_left_empty_answers_by_the_nearest_positive_leaf_left_first(
+    name, options, positive, nearest
+):
+    tree = impls.make(name, 64, fanout=4, dtype="float64", **options)
+    for leaf in (8, 9, 10):  # their deltas leave 1e-16 above a group of zeros
+        tree.update(leaf, (leaf - 7) / 10)
+    tree.update([8, 9, 10], 0.0)
+    residue = tree.total()
+    assert residue > 1e-17
+    for leaf in positive:
+        tree.update(leaf, 1e-20)
+    assert tree.prefix_sum_index(residue / 2).tolist() == [nearest]
+    assert tree.get(nearest)[0] > 0
+
+
+@every_variant
 @pytest.mark.parametrize("capacity", [37, 1000])
 def test_draws_next_to_one_on_a_partly_filled_tree(name, options, capacity):
     tree = impls.make(name, capacity, **options)
@@ -140,6 +174,34 @@ def test_draws_next_to_one_on_a_partly_filled_tree(name, options, capacity):
     assert indices.max() < filled_leaves
     assert indices.min() >= 0
     assert priorities.min() > 0
+
+
+# What check and rebuild see: sums are put wrong where each implementation keeps them
+
+INNER = {
+    "python": lambda tree: tree._levels[1:],
+    "numpy": lambda tree: tree._nodes[1:],
+    "numba": lambda tree: tree._arrays[1:],
+    "cupy": lambda tree: [_cupy_level(tree, level) for level in range(1, tree.height + 1)],
+    "fpga": lambda tree: tree._levels[1:],
+}
+
+
+def _cupy_level(tree, level):
+    sums = tree._memory[int(tree._tree["sums"][0]) - tree._memory.ctypes.data :].view(np.float64)
+    return sums[int(tree._tree["start"][0, level]) :]
+
+
+@pytest.mark.parametrize(("name", "options"), [case for case in DEFAULTS if case.values[0] in INNER])
+def test_check_tells_a_sum_that_is_off_and_rebuild_mends_it(name, options):
+    tree = filled(name, options, capacity=100, fanout=4)
+    unit = 1 / tree.rounded(tree.smallest_priority) if name == "fpga" else 1.0  # sums there are whole quanta
+    for level in INNER[name](tree):
+        level[0] += type(level[0])(2 * unit)
+        assert tree.check() == 2.0
+        tree.rebuild()
+        assert tree.check() == 0.0
+    assert tree.total() == 4950.0
 
 
 # Rule 3: duplicates; rule 4: threads

@@ -299,6 +299,34 @@ def test_whoever_fetches_weights_acts_by_them(algorithm):
     np.testing.assert_array_equal(one.act(seen, 0.0, None), other.act(seen, 0.0, None))
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_whoever_fetches_weights_judges_by_them_what_follows_too(algorithm):
+    workload = tiny(algorithm)
+    one, other = (algorithms.make(workload, seed=seed) for seed in (1, 2))
+    one.step(batch_of(workload), WEIGHTS)
+    other.load_weights(one.weights())
+    for name, target in other.targets.items():
+        for part, value in weights_of(target).items():
+            np.testing.assert_array_equal(value, weights_of(one.networks[name])[part])
+    one.move_targets(1.0)
+    other.generator.set_state(one.generator.get_state())
+    np.testing.assert_array_equal(other.priorities(batch_of(workload)), one.priorities(batch_of(workload)))
+
+
+@pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac"])
+def test_a_policy_learns_at_a_rate_of_its_own(algorithm):
+    """Adam's first step moves a weight by its rate, whatever the gradient, where that is not 0."""
+    for rate, own in ((1e-4, 1e-4), (0.0, 1e-2)):
+        workload = tiny(algorithm, learning_rate=1e-2, policy_learning_rate=rate, policy_delay=1)
+        learner = algorithms.make(workload)
+        before = {name: weights_of(network) for name, network in learner.networks.items()}
+        learner.step(batch_of(workload), WEIGHTS)
+        for name, old in before.items():
+            new = weights_of(learner.networks[name])
+            moved = max(np.abs(new[part] - old[part]).max() for part in old)
+            assert moved == pytest.approx(own if name == "policy" else 1e-2, rel=1e-2), name
+
+
 def test_exploration():
     rng, seen = np.random.default_rng(0), np.zeros((2000, 2), np.float32)
     chooser = algorithms.make(tiny("dqn"))

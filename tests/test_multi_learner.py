@@ -46,6 +46,16 @@ def test_the_worked_points_are_speed_up_over_learners():
         assert str(factor.quantize(Decimal("0.01"), ROUND_HALF_UP)) == printed
 
 
+@pytest.mark.parametrize(("shared", "in_turn"), [(True, 4), (False, 1)])
+def test_transfers_of_all_learners_take_turns_on_a_shared_link(shared, in_turn):
+    laws = FlatThenLinear(0.0, 1.0), FlatThenLinear(0.1, 0.01), FlatThenLinear(0.0, 0.05)
+    terms = Terms(8, 1.0, laws[0], 0.5, laws[1], 0.2, laws[2], shared_link=shared)
+    transfers = 0.1 + 2 * 0.01 + 2 * 0.2  # two records a learner, weights there and back
+    assert data_parallel_seconds(terms, 4) == pytest.approx(1.0 + 2.0 + 0.5 + in_turn * transfers + 4 * 0.05)
+    averaging = (in_turn * 2 * 0.2 + 4 * 0.05) / 5
+    assert spo_seconds(terms, 4, 5) == pytest.approx(1.0 / 4 + 2.0 + 0.5 + averaging)
+
+
 def test_what_5_3_drops():
     assert data_parallel_factor(NOTE, 2) == pytest.approx(0.5 * 5 / 3)  # (1 / 2 + 2) / (2 + 1)
     assert printed_data_parallel_factor(NOTE, 2) == pytest.approx(2 / 3)

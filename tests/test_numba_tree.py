@@ -170,6 +170,20 @@ def test_node_sums_are_the_leaves_own_added_by_numpy(layout, capacity, batch):
         below = rows
 
 
+@pytest.mark.parametrize("layout", ["prefix", "plain"])
+def test_check_audits_every_stored_sum_and_rebuild_mends_it(layout):
+    tree = impls.make("numba", 1_000, fanout=8, layout=layout)
+    tree.update(np.arange(1_000), np.arange(1_000.0) % 7 + 1)
+    sound = [array.copy() for array in tree._arrays]
+    for array, kept in zip(tree._arrays[1:], sound[1:], strict=True):
+        for lane in (0, np.flatnonzero(array)[-1]):
+            array[lane] += 0.5
+            assert tree.check() == pytest.approx(0.5)
+            tree.rebuild()
+            assert np.array_equal(array, kept)
+            assert tree.check() == 0.0
+
+
 USE = """
 import sys
 import impls, numpy as np

@@ -173,6 +173,21 @@ def test_what_is_as_good_has_fewer_devices() -> None:
     assert solve(two_devices(0.5), "per_watt").choice.learner.device == "gpu"
 
 
+def test_ties_go_to_fewer_devices_then_fewer_bytes_then_a_smaller_depth() -> None:
+    problem = two_devices()
+    answer = solve(problem, "ratio").answer
+    shapes = [(("cpu",), 9.0, 1), (("cpu", "gpu"), 0.0, 0), (("cpu",), 1.0, 2), (("cpu",), 1.0, 1)]
+    keys = {
+        shape: tie_key(
+            problem,
+            dataclasses.replace(answer.configuration, depth=shape[2]),
+            dataclasses.replace(answer.outcome, devices=shape[0], bytes_moved=shape[1]),
+        )
+        for shape in shapes
+    }
+    assert sorted(shapes, key=keys.__getitem__) == [shapes[3], shapes[2], shapes[0], shapes[1]]
+
+
 def test_as_good_as_the_best_is_no_chain() -> None:
     """1, 0.992 and 0.984: the last is within 1 % of the middle one, and not of the best."""
     problem = two_devices()

@@ -24,6 +24,7 @@ import pytest
 
 import impls
 from impls.sumtree.contract import READS
+from impls.sumtree.turns import Turns
 from tests.contestants import NAMES, make
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -163,6 +164,48 @@ def hammer(name, capacity, seconds, variants, pairs):
             with running([operation(tree, op, seed) for seed, op in enumerate(pair)]):
                 time.sleep(seconds)
             assert_whole(tree)
+
+
+def test_a_writer_is_kept_out_by_one_that_reads_and_by_one_that_writes():
+    numba_kernels = pytest.importorskip("impls.sumtree.numba_kernels")
+    tree = filled("numba", 640, {})
+    where, values, answers = np.arange(1), np.full(1, 9.0), (np.empty(1, np.int64), np.empty(1, np.float32))
+    lock = tree._header[numba_kernels.LOCK :]
+    for held, written, sampled in (
+        (0, numba_kernels.DONE, numba_kernels.DONE),
+        (1, numba_kernels.BUSY, numba_kernels.DONE),
+        (numba_kernels.WRITES, numba_kernels.BUSY, numba_kernels.BUSY),
+        (numba_kernels.CLOSED, numba_kernels.BUSY, numba_kernels.BUSY),
+    ):
+        tree.update(0, FIRST)
+        lock[0] = held
+        assert tree._update_kernel(where, values, tree._scratch) == written
+        assert tree._search_kernel(np.zeros(1), True, *answers) == sampled
+        assert lock[0] == held
+        lock[0] = 0
+        assert tree.get(0) == (9.0 if written == numba_kernels.DONE else FIRST)
+
+
+@pytest.mark.parametrize(("inside", "lets_in"), [(True, {True}), (False, set())])
+def test_turns_let_in_only_calls_that_may_meet(inside, lets_in):
+    turns, entered, leave = Turns(), threading.Event(), threading.Event()
+
+    def stay():
+        entered.set()
+        leave.wait()
+
+    worker = threading.Thread(target=turns.run, args=(inside, stay))
+    worker.start()
+    entered.wait()
+    me = threading.get_ident()
+    try:
+        for shared in (True, False):
+            assert turns._enter(me, shared) == (shared in lets_in)
+            turns._together.discard(me)
+    finally:
+        leave.set()
+        worker.join()
+    assert turns.run(False, lambda: "alone") == "alone"
 
 
 @every_name
