@@ -91,6 +91,7 @@ PRESETS = {
             Block(CLOSEST, capacities=(*ENDS, 10_000_000), batches=(1, 256, 16_384), fanouts=(8, 16), options=(PLAIN,)),
             Block(THREADED, capacities=(*ENDS, 10_000_000), batches=(2_048, 16_384), threads=(2,)),
             Block(THREADED, capacities=(1_000_000,), batches=(2_048,), fanouts=(8, 32), threads=(2,)),
+            Block(THREADED, capacities=ENDS, batches=(256,), threads=(2,)),
             Block(CLOSEST, batches=(256,), options=({"aligned": False},)),
             Block(CLOSEST, batches=(256,), fanouts=(4, 8, 16, 32, 64), options=(DELTA,)),
             Block(CLOSEST, capacities=ENDS, batches=(1, 16_384), options=(DELTA,)),

@@ -177,7 +177,7 @@ def _times(table: Table, question: Question) -> list[TreeTime]:
             f"tell its time by ({table.most_cells(question.dtype)} of an operation): an implementation needs at least "
             f"{LEAST_CELLS}, with two values of N and of B among them; {how_to_measure(SWEEP)}"
         )
-    return times
+    return [table.under_doubt(time, question) for time in times]
 
 
 def weighed(table: Table, question: Question) -> list[tuple[TreeTime, float]]:

@@ -46,7 +46,7 @@ class Measurement:
     (the serial loop at a shape that predictions are tested with), "question" (a tree at N and B that answers are tested
     with), each of them also with "_again" (the A/A twin that gives a run its noise floor), "answer" (a recommended
     configuration alone, in files from before "question"), "peer_shared" (one tree, so many Python threads), "gpu"
-    (trees on a device beside each other), "memory" (the floor) "speed" (a cell of the table that the command speed
+    (trees on a device beside each other), "memory" (the floor), "speed" (a cell of the table that the command speed
     prints) or "sentinel" (timed in every run, to tell by how much the machine changes). ``contestant`` is the
     implementation that was timed.
     """

@@ -331,8 +331,6 @@ def test_records_that_answers_are_tested_with_are_never_rested_on(tmp_path, told
     assert ask(folder).choice.seconds > 1e-8
 
 
-
-
 # What single faults in the tables would change
 
 

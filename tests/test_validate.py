@@ -1,11 +1,13 @@
 """Questions that nobody chooses, answers that nobody edits, and figures computed by hand."""
 
+import dataclasses
 import fnmatch
 import itertools
 import json
 import random
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,6 +24,7 @@ from dse.validation import asking, figures, predictor, runs
 from dse.validation.runs import Candidate, TreeCheck
 from reports.sections import validation
 from tests.asked import COMMIT, asked, few, measure, run
+from tests.test_between_runs import visit
 from tests.test_house import ROOT, imported
 from tests.test_recommend import records, write
 
@@ -394,6 +397,14 @@ def test_the_page_has_the_same_figures_the_bins_and_the_voided(tmp_path):
 
 def test_drift_is_told_or_said_to_be_unknown(tmp_path):
     assert figures.drift([], None) == figures.UNKNOWN_DRIFT
+    (tmp_path / "here").mkdir()
+    visits = [*visit((1, 1, 1), 0), *visit((1.3, 1.3, 1.3), 120, "questions")]
+    lines = [dataclasses.replace(one, machine={"key": "here"}).to_json() for one in visits]
+    (tmp_path / "here" / "quick.jsonl").write_text("\n".join(lines) + "\n")
+    run = SimpleNamespace(utc="2026-01-01T01:00:00+00:00", plain={"machine": "here"}, records=visits)
+    assert "1.30 times as long" in figures.drift([run], tmp_path)
+    elsewhere = SimpleNamespace(utc=run.utc, plain={"machine": "there"}, records=visits)
+    assert figures.drift([elsewhere], tmp_path) == figures.UNKNOWN_DRIFT
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from ..validation import asking
 from ..validation.figures import Headline, headline, of_machine
 from ..validation.predictor import ROOT, Side
 from ..validation.runs import MEASURE, read
+from .fanouts_text import fanouts_text
 from .text import add_command, aligned, wrapped
 
 ABOUT = """How good are answers? Ask, measure, compare:
@@ -39,6 +40,7 @@ def add_to(commands: Any) -> None:
     add("--ask", action="store_true", help="sample questions, answer them and write the answers down")
     add("--count", type=count, default=asking.TREE_COUNT, help="questions about trees (default: %(default)s)")
     add("--loop-count", type=count, default=asking.LOOP_COUNT, help="questions about loops (default: %(default)s)")
+    add("--fanouts", action="store_true", help="instead: what the choice of K cost, judged on what it had not seen")
     add("--seed", type=int, help="of your own, to practice: such a file never counts")
     add("--machine", metavar="KEY", help="whose records answer (default: this machine's; to compare, or the nearest's)")
     add("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
@@ -49,6 +51,9 @@ def run(options: argparse.Namespace) -> int:
     """Ask, or compare; returns the exit code 0. RecordError or ValueError where that cannot be."""
     if options.ask:
         return _ask(options)
+    if options.fanouts:
+        print(fanouts_text(options.results))
+        return 0
     if options.seed is not None:
         raise ValueError("--seed goes with --ask")
     result, note = _headline(options)

@@ -3,7 +3,6 @@
 Every share comes as (how many, of how many).
 """
 
-import importlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ..records import Measurement, read_folder
+from ..drift import between
+from ..records import SENTINEL, read_folder
 from ..stats import count_interval
 from .predictor import Side, present
 from .runs import Candidate, LoopCheck, Run, TreeCheck, counted, read_all
@@ -150,24 +150,20 @@ def loop_figures(checks: Sequence[LoopCheck]) -> dict[str, Any]:
 
 def drift(runs: Sequence[Run], results: Path | None) -> str:
     """Say by how much the machine changed between the records that answered and the measuring, in a sentence."""
-    try:  # The call site of ``dse.drift.between(records, before_utc, after_utc)``, where that module is there.
-        between = importlib.import_module("dse.drift").between
-    except (ImportError, AttributeError):
-        return UNKNOWN_DRIFT
-    records = _sentinels(results) if results else []
-    factors = [between(records, run.utc, max(one.utc for one in run.records)) for run in runs if run.records]
+    sentinels = [one for one in read_folder(results) if one.primitive == SENTINEL] if results else []
+    factors = [
+        between([one for one in sentinels if one.machine_key == run.plain.get("machine")], run.utc, run.utc)
+        for run in runs
+        if run.records
+    ]
     known = [factor for factor in factors if factor is not None]
     if not known:
         return UNKNOWN_DRIFT
-    widest = max(known, key=lambda one: float(one.factor))
-    return f"the machine took {widest.value:.2f} times as long as before ({widest.low:.2f} to {widest.high:.2f})"
+    ends = f"{min(known):.2f} to {max(known):.2f}" if len(known) > 1 else f"{known[0]:.2f}"
+    return f"the sentinels took {ends} times as long as in the runs that the answers rest on"
 
 
 UNKNOWN_DRIFT = "the drift between was not measured"
-
-
-def _sentinels(results: Path) -> list[Measurement]:
-    return [one for one in read_folder(results) if one.primitive == "sentinel"]
 
 
 def _bin(checks: Iterable[TreeCheck], low: float, high: float) -> dict[str, Any]:

@@ -26,13 +26,13 @@ from ..mapping.answer import MappingAnswer, build_answer
 from ..mapping.build import build
 from ..platforms import Device
 from ..platforms.reading import FILE, RESULTS
-from ..records import Measurement, read_folder
+from ..records import Measurement, is_evidence, read_folder
 from ..solver.problem import ProblemError
 from ..times import analytic
 from ..times.analytic import AS_FITTED, Constants
 from ..times.hardware import FLOAT_BYTES
 from ..times.parts import Parts
-from ..times.profile import SKIPPED, PerformanceTable, of_records
+from ..times.profile import PerformanceTable, of_records
 
 STEPS = (2.0, 1.3, 1.1, 1.03)  # factors on a constant that a fit tries, coarse ones first
 TREE = "numba"  # the tree that profiles time
@@ -168,7 +168,7 @@ def cells(results: Path = RESULTS) -> tuple[Cell, ...]:
 
 def _of_machine(folder: Path) -> Iterator[Cell]:
     cpu = next(device for device in platforms.load(folder / FILE).devices if device.kind == "cpu")
-    records = [one for one in read_folder(folder, skip=SKIPPED) if one.primitive in ("training", "training_again")]
+    records = [one for one in read_folder(folder, only=is_evidence) if one.primitive in ("training", "training_again")]
     for name in sorted({str(one.options["workload"]) for one in records}):
         workload = load(name)
         table = of_records(records, folder.name, workload)
@@ -258,7 +258,7 @@ def serial_loops(results: Path = RESULTS) -> tuple[SerialLoop, ...]:
     known: list[SerialLoop] = []
     for folder in sorted(results.glob("*")):
         if (folder / FILE).is_file() and any(folder.glob("profile-*.jsonl")):
-            records = read_folder(folder, skip=SKIPPED)
+            records = read_folder(folder, only=is_evidence)
             timed = {
                 str(one.options["workload"]): one.seconds
                 for one in records

@@ -26,7 +26,10 @@ COMMON = (
     *("dse/validation/asking.py", "impls/levels.py", "impls/sumtree/traits.py"),
 )
 FILES: Mapping[Side, tuple[str, ...]] = {
-    "trees": (*COMMON, ROOTS["trees"], "dse/machines.py", "dse/times/tree_*.py", "dse/times/untimed_trees.py"),
+    "trees": (
+        *(*COMMON, ROOTS["trees"], "dse/machines.py", "dse/times/tree_*.py", "dse/times/untimed_trees.py"),
+        "dse/times/fanout_choice.py",
+    ),
     "loops": (
         *(*COMMON, ROOTS["loops"], "dse/mapping/*.py", "dse/solver/*.py", "dse/times/*.py", "dse/fpga/*.py"),
         *("impls/replay/layout.py", "impls/training/sizes.py", "impls/training/workload.py"),
