@@ -47,7 +47,7 @@ def test_between_noisy_cells_of_a_law_with_a_knee_choices_cost_little_and_interv
     to the knee, and the mean to half of what the better of always 8 and always 16 costs. Intervals that miss one in
     seven beside a knee nobody told of are good; intervals of a factor of 2 would tell no fanout from another.
     """
-    rng, regrets, inside, widths = random.Random(7), [], [], []
+    rng, regrets, inside, apart, widths = random.Random(7), [], [], [], []
     for seed in range(6):
         table = Table(noisy(seed))
         for _ in range(10):
@@ -60,12 +60,14 @@ def test_between_noisy_cells_of_a_law_with_a_knee_choices_cost_little_and_interv
                 time = table.step(Configuration("numba", fanout, 1), question)
                 assert time.basis == "interpolated"
                 inside.append(time.low_seconds <= seconds <= time.high_seconds)
+                apart.append(abs(math.log(seconds / time.seconds)) <= 1.96 * time.own_sigma)
                 widths.append(time.high_seconds / time.low_seconds)
     chosen, eight, sixteen = np.transpose(regrets)
     assert np.median(chosen) <= 0.02
     assert chosen.max() <= KNEE - 1
     assert chosen.mean() <= min(eight.mean(), sixteen.mean()) / 2
     assert np.mean(inside) >= 0.86
+    assert np.mean(apart) >= 0.86  # what sets candidates apart, without what all of a machine's times share
     assert np.median(widths) < 2
 
 
