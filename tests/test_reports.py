@@ -301,6 +301,7 @@ def test_a_section_without_its_records_is_left_out(tmp_path):
         "Which mapping",
         "Published mappings (modeled)",
         "Predicted loops held against measured ones",
+        "Modeled times held against what they were not fitted to",
         "Recommendations held against measurement",
     ]
 
