@@ -273,6 +273,11 @@ def test_a_slowdown_that_nobody_timed_is_told(monkeypatch, capsys):
     beside = {"arrangement": "apart", "learner": "cpu"}
     both = build(parts_of(load_platform(machine()), **beside)).problems["apart"].slowdown
     assert len(both) == 2
+    table = parts_of(load_platform(machine())).table
+    fewer = tuple(row for row in table.rows if (row.what, row.beside) != ("learner step", "actor"))
+    lacking = dataclasses.replace(table, rows=fewer)
+    assert lacking.slowdown("learner step", "actor") is None
+    assert lacking.slowdown("actor step", "learner") == both["actors", "learner", "cpu"]
     known = PerformanceTable.slowdown
     monkeypatch.setattr(
         PerformanceTable,

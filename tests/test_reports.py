@@ -299,6 +299,7 @@ def test_a_section_without_its_records_is_left_out(tmp_path):
         "Which mapping",
         "Published mappings (modeled)",
         "Answers held against measurement",
+        "Modeled times held against what they were not fitted to",
         "Claims of [Hou2023]",
     ]
 

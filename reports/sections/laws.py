@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from dse.records import RecordError
 from dse.times import analytic
 from dse.validation.laws import HeldOut, SerialLoop, held_out, serial_loops
 
@@ -21,13 +22,15 @@ ASSUMED = (
 def _html(material: Material) -> str:
     laws, loops = held_out(material.results), serial_loops(material.results)
     if not laws:
-        return paragraph("Left out: no machine here has both a platform file and a profile.")
+        raise RecordError(
+            "no machine here has both a platform file and a profile; python -m benchmarks profile makes one"
+        )
     machines = sorted({name.split()[-1] for law in laws for name in law.left_out})
     text = paragraph(
         "What nobody timed is modeled, and shows a factor instead of a 95 % interval. Here the constants of each law "
         f"are fitted without one workload of a machine, or without one machine (of {len(machines)}: "
         f"{', '.join(machines)}), and the law then predicts it. An error is a factor; the law's own factor is what "
-        "answers show, and should hold for nine in ten cells."
+        "answers show, and should hold for nine in ten cells. Those of actor and fetch were widened until they did."
     ) + table(HEAD, map(_row, laws))
     text += paragraph("These factors rest on no measurement, and are assumptions:")
     text += table(("what", "factor"), [(what, f"{factor:g}") for what, factor in ASSUMED])
