@@ -129,7 +129,7 @@ def shapes(results):
 
 def figures(text):
     """Every number that is a figure, by its place: the line without numbers, which such line, which number of it."""
-    text = re.sub(r"\d{4}-\d\d-\d\d(T[\d:+.]*)?|\[\w+\d{4}[^\]]*\]|\b[0-9a-f]{8,10}\b|python -m [^<]*", "", text)
+    text = re.sub(r"\d{4}-\d\d-\d\d(T[\d:+.]*)?|\[\w+\d{4}[^\]]*\]|\b[0-9a-f]{8,10}\b|python -m [^<;]*", "", text)
     seen, found = Counter(), {}
     for line in re.split(r"</tr>|</p>|</li>|\n", text):
         plain = html.unescape(re.sub(r"<[^>]+>", " | ", line))
