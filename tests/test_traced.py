@@ -10,6 +10,7 @@ import html
 import json
 import random
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -17,8 +18,10 @@ import pytest
 
 import dse
 from dse import accuracy
+from dse.published import quoted
 from reports import page, readme_tables, tidy
 from reports.chart import Material
+from reports.sections import fpga
 
 ROOT = Path(__file__).resolve().parent.parent
 KEY = readme_tables.COMPARED  # whose records are the most various
@@ -129,7 +132,7 @@ def shapes(results):
 
 def figures(text):
     """Every number that is a figure, by its place: the line without numbers, which such line, which number of it."""
-    text = re.sub(r"\d{4}-\d\d-\d\d(T[\d:+.]*)?|\[\w+\d{4}[^\]]*\]|\b[0-9a-f]{8,10}\b|python -m [^<]*", "", text)
+    text = re.sub(r"\d{4}-\d\d-\d\d(T[\d:+.]*)?|\[\w+\d{4}[^\]]*\]|\b[0-9a-f]{8,10}\b|python -m [^<;]*", "", text)
     seen, found = Counter(), {}
     for line in re.split(r"</tr>|</p>|</li>|\n", text):
         plain = html.unescape(re.sub(r"<[^>]+>", " | ", line))
@@ -174,6 +177,21 @@ def test_a_figure_typed_by_hand_is_found(tmp_path):
 
     found = staying(ROOT / "results", tmp_path, make)
     assert sorted(found["text"].values()) == ["1.47x", "12.3 us", "33 %", "4,538 ns"]
+
+
+def test_quoted_numbers_of_the_page_are_those_of_the_papers_file(tmp_path):
+    def row(folder):
+        quotes = quoted.read(folder)
+        return re.findall(r"[\d.,]+%?", fpga._resources(quotes).split("published (quoted)")[1].partition("</tr>")[0])
+
+    shutil.copytree(ROOT / "results" / "quoted", tmp_path / "quoted")
+    path = tmp_path / "quoted" / "seed3.toml"
+    before, (head, kept, tail) = row(path.parent), path.read_text().partition("[table_vi.rmm]\n")
+    printed, blank, after = tail.partition("\n\n")
+    other = re.sub(r"= ([\d_.]+)", lambda found: f"= {1.37 * float(found[1].replace('_', '')):.1f}", printed)
+    path.write_text(head + kept + other + blank + after)
+    assert len(before) > 6
+    assert [same for same, now in zip(before, row(path.parent), strict=True) if same == now] == ["1"]  # of SLR1
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "reports").rglob("*.py")), ids=lambda path: path.name)
