@@ -39,6 +39,7 @@ from .profile import command as profile_command
 from .profile import questions as loop_questions
 from .profile import share
 from .run import file_of, report
+from .sentinels import Sentinels
 from .sweep import sweep
 from .workers import WorkerError
 
@@ -93,7 +94,9 @@ def _sweep(options: argparse.Namespace) -> int:
     name = options.name or (f"{options.preset}-custom" if chosen else options.preset)
     path = file_of(options.results, f"{name}.jsonl")
     budget = options.budget or preset.budget_seconds
-    tally = sweep(cells, path, budget, options.seed, with_floor=options.floor, bar=not options.json)
+    tally = sweep(
+        cells, path, budget, options.seed, with_floor=options.floor, bar=not options.json, sentinels=Sentinels()
+    )
     return report(tally, path, options.json, NOISY)
 
 
@@ -112,7 +115,7 @@ def _questions(options: argparse.Namespace) -> int:
         if case.threads <= question.threads
     ]
     path = file_of(options.results, "questions.jsonl")
-    how = {"with_floor": options.floor, "bar": not options.json}
+    how = {"with_floor": options.floor, "bar": not options.json, "sentinels": Sentinels()}
     tally = sweep(groups(cases), path, preset.budget_seconds, options.seed, **how)
     path.with_suffix(".json").write_text(json.dumps([dataclasses.asdict(question) for question in asked], indent=1))
     return report(tally, path, options.json)

@@ -4,14 +4,16 @@ Each record is on disk before the next is measured. So a command may be interrup
 command goes on from there, measures nothing twice, and counts the cells it finds done.
 """
 
+import collections
 import dataclasses
 import functools
+import itertools
 import json
 import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -20,10 +22,12 @@ from dse.records import Measurement, Status
 from impls.terminal import Progress, plural
 
 from .cases import Case
+from .sentinels import DISTURBED, Sentinels
 from .timing import Timing
 
 SHAPE = ("contestant", "op", "capacity", "batch", "fanout", "threads", "dtype")  # fields of a case and of its record
 NOISY = 0.10  # noise floor from which a run deserves to be repeated
+MOST_REPEATS = 0.25  # of a run's groups, measured again because the machine was disturbed
 Cell = TypeVar("Cell")
 
 
@@ -74,12 +78,14 @@ class Stamp:
 
 @dataclasses.dataclass
 class Tally:
-    """The outcome of a run: its cells, those found done, those measured by status, those left for lack of time,
-    both medians of each A/A pair, and what failed: a sentence for each cell whose latest record says so."""
+    """The outcome of a run: its cells, those found done, those measured by status, those measured again because the
+    machine was disturbed, those left for lack of time, both medians of each A/A pair, and what failed: a sentence for
+    each cell whose latest record says so."""
 
     cells: int
     resumed: int = 0
     by_status: Counter[str] = dataclasses.field(default_factory=Counter)
+    repeated: int = 0
     left: int = 0
     pairs: list[tuple[float, float]] = dataclasses.field(default_factory=list)
     failures: list[str] = dataclasses.field(default_factory=list)
@@ -95,6 +101,7 @@ class Tally:
             "cells": self.cells,
             "found_done": self.resumed,
             "measured_by_status": self.by_status,
+            "measured_again": self.repeated,
             "left": self.left,
             "noise_floor": self.noise_floor,
             "aa_pairs": len(self.pairs),
@@ -102,8 +109,9 @@ class Tally:
 
     def __str__(self) -> str:
         statuses = ", ".join(f"{count} {status}" for status, count in sorted(self.by_status.items())) or "none"
+        again = f"; {self.repeated:,} of them again, for the machine was disturbed" if self.repeated else ""
         left = f"; {self.left:,} are left: the same command goes on" if self.left else ""
-        return f"{plural(self.cells, 'cell')}: {self.resumed:,} were there, measured now: {statuses}{left}"
+        return f"{plural(self.cells, 'cell')}: {self.resumed:,} were there, measured now: {statuses}{again}{left}"
 
 
 def run(
@@ -118,19 +126,32 @@ def run(
     unit: str = "",
     told: Callable[[Cell], str] | None = None,
     bar: bool = True,
+    sentinels: Sentinels | None = None,
 ) -> Tally:
     """Measure the cells that are not in a results file yet, group by group, and append their records to it.
 
     ``measure`` yields the records of a group's cells, and others that are kept beside them, such as A/A twins. ``name``
     returns the ``cell`` of a cell's record, by default ``stamp.cell``. A cell is done if the file has a record of it
     that ``stamp`` covers and that ``is_final``. No group but the first that is measured is begun after
-    ``most_seconds``. Progress is shown in ``unit``, if there is one, and ``told`` describes a cell.
-    RecordError if the file cannot be read or written.
+    ``most_seconds``. Progress is shown in ``unit``, if there is one, and ``told`` describes a cell. With ``sentinels``
+    their records are kept too, and groups that were timed while the machine was disturbed are measured once more at the
+    end; the latest record of a cell counts. RecordError if the file cannot be read or written.
     """
     end, tally = time.monotonic() + most_seconds, Tally(sum(map(len, groups)))
     known = [record for record in (records.read_file(path) if path.exists() else []) if stamp.covers(record)]
     done = {record.cell for record in known if is_final(record)}
+    disturbed: list[list[Cell]] = []
     with records.Writer(path) as writer, Progress(tally.cells, unit, bar=bar, shown=bool(unit)) as progress:
+
+        def kept(group: list[Cell]) -> Iterator[Measurement]:
+            visit = sentinels.visit(stamp.timed) if sentinels else ()
+            for record in itertools.chain(visit, measure(group)):
+                writer.append(record)
+                known.append(record)
+                yield record
+            if sentinels and sentinels.look() > DISTURBED:
+                disturbed.append(group)
+
         # Invariant: every cell of the groups before has a record in the file or is counted as left.
         for group in groups:
             todo = {key: cell for cell in group if (key := (name or stamp.cell)(cell)) not in done}
@@ -139,17 +160,22 @@ def run(
             if tally.by_status and time.monotonic() > end:
                 tally.left += len(todo)
                 continue
-            for record in measure(list(todo.values())) if todo else ():
-                writer.append(record)
-                known.append(record)
+            for record in kept(list(todo.values())) if todo else ():
                 if record.cell in todo:
                     tally.by_status[record.status] += 1
                     progress.update(1, told and functools.partial(told, todo[record.cell]))
+        for group in disturbed[: math.ceil(MOST_REPEATS * len(groups))]:
+            tally.repeated += len(group)
+            collections.deque(kept(group), maxlen=0)
     tally.pairs = records.twins(known, stamp.primitive)
-    asked = {(name or stamp.cell)(cell) for group in groups for cell in group}
-    latest = {record.cell: record for record in known if record.cell in asked}
-    tally.failures = [f"{one.contestant} {one.op}, {one.reason}" for one in latest.values() if one.status == "failed"]
+    tally.failures = _failures(known, {(name or stamp.cell)(cell) for group in groups for cell in group})
     return tally
+
+
+def _failures(known: Iterable[Measurement], asked: set[str]) -> list[str]:
+    """Describe the cells asked for whose latest record says that they failed."""
+    latest = {record.cell: record for record in known if record.cell in asked}
+    return [f"{one.contestant} {one.op}, {one.reason}" for one in latest.values() if one.status == "failed"]
 
 
 def file_of(results: Path, name: str) -> Path:

@@ -16,6 +16,7 @@ from dse.records import Measurement
 from .cases import Case, Prepared, WrongAnswerError, prepare
 from .clock import ALL_CPUS, Call, Clock, pin
 from .run import Stamp, Tally, run
+from .sentinels import Sentinels
 from .timing import LEAST_SAMPLES, Timing, interleave, interleave_calls
 
 FLOOR_MEGABYTES = (0.03, 0.25, 0.5, 1, 2, 4, 8, 16, 64, 256)
@@ -49,17 +50,19 @@ def sweep(
     method: SweepMethod = SweepMethod(),
     most_seconds: float = math.inf,
     bar: bool = True,
+    sentinels: Sentinels | None = None,
 ) -> Tally:
     """Measure groups of cells (each group in turns) into a results file; cells of this commit already in it are kept.
 
-    No group is begun after ``most_seconds``. RecordError if the file cannot be read or written.
+    No group is begun after ``most_seconds``; ``sentinels`` watch the machine. RecordError if the file cannot be read or
+    written.
     """
     stamp = Stamp.of_this_run(method.primitive)
     _start_threads(cells)
     if with_floor and impls.why_not("numba") is None:
         _sweep_floor(path, stamp, budget_seconds, seed)
     measure = functools.partial(_measure, stamp=stamp, budget_seconds=budget_seconds, seed=seed, method=method)
-    return run(cells, path, stamp, measure, most_seconds=most_seconds, unit="cell", bar=bar)
+    return run(cells, path, stamp, measure, most_seconds=most_seconds, unit="cell", bar=bar, sentinels=sentinels)
 
 
 def _measure(

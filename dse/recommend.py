@@ -5,6 +5,7 @@ asked (N, B) from ``times.tree_times``, with its uncertainty; ties, regret and t
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from impls.sumtree.contract import LEAF_DTYPES
 from impls.terminal import plural
 
 from . import machines, platforms, stats
+from .drift import Drift
 from .platforms.reading import FILE
 from .records import RecordError, benchmark, how_to_measure
 from .times import tree_cost_model
@@ -47,6 +49,7 @@ class Recommendation:
     regret_95: float
     probability_best: float
     noise_floor: float
+    drift: Drift
     machine: str
     rests_on: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
@@ -117,18 +120,11 @@ def answer(table: Table, question: Question) -> Recommendation:
     notes = []
     if question.threads > (most := table.most_threads()):
         notes.append(f"{question.threads} threads are allowed, and more than {most} were never measured")
-    times = _nearest(_times(table, question))
-    logs = [math.log(time.seconds) for time in times]
-    # How far the question lies from every cell makes all times wrong alike, and sets none apart.
-    sigmas = [time.own_sigma for time in times]
-    chosen = stats.choose(logs, sigmas)
-    # A tie within 2 % goes to fewer threads: a core it leaves free is worth more than what nobody can measure.
-    close = [i for i in (chosen.best, *chosen.ties) if logs[i] - logs[chosen.best] <= CLOSE_ENOUGH]
-    best = min(close, key=lambda i: (times[i].configuration.threads, logs[i]))
-    regret, probability = stats.risk(logs, sigmas, best)
-    tied = sorted({chosen.best, *chosen.ties} - {best}, key=logs.__getitem__)
-    choice = times[best]
-    others = [i for i in np.argsort(logs).tolist() if i != best]
+    times = _times(table, question)
+    chosen = _choose(table, times)
+    choice = times[chosen.best]
+    tied = sorted(chosen.ties, key=lambda i: times[i].seconds)
+    others = sorted((time for time in times if time is not choice), key=lambda time: time.seconds)
     if choice.basis == "extrapolated":
         notes.append(
             f"the question lies outside what was measured, by a factor of {math.exp(choice.distance):,.1f} in N or B: "
@@ -141,10 +137,11 @@ def answer(table: Table, question: Question) -> Recommendation:
         question=question,
         choice=choice,
         ties=tuple(times[i] for i in tied),
-        runner_up=times[others[0]] if others else None,
-        regret_95=regret,
-        probability_best=probability,
+        runner_up=others[0] if others else None,
+        regret_95=chosen.regret_95,
+        probability_best=chosen.probability_best,
         noise_floor=table.noise_floor,
+        drift=table.drift,
         machine=table.machine_key,
         rests_on=tuple(table.rests_on(choice.configuration, question)),
         notes=tuple(notes),
@@ -184,10 +181,33 @@ def _times(table: Table, question: Question) -> list[TreeTime]:
     return times
 
 
-def _nearest(times: list[TreeTime]) -> list[TreeTime]:
-    """Times from cells around the question, or nearest to it: a guess from afar must not beat them."""
+def weighed(table: Table, question: Question) -> list[tuple[TreeTime, float]]:
+    """Every candidate with its probability of being the best when all are measured again, the choice first.
+
+    RecordError as for ``answer``.
+    """
+    times = _times(table, question)
+    chosen = _choose(table, times)
+    order = sorted(range(len(times)), key=lambda i: (i != chosen.best, times[i].seconds))
+    return [(times[i], chosen.probabilities[i]) for i in order]
+
+
+def _choose(table: Table, times: Sequence[TreeTime]) -> stats.Choice:
+    """Choose the time whose bound, one standard deviation up, is least, of those with the cells nearest the question.
+
+    A guess from afar must not beat what is known, but it may tie with it. Within 2 % fewer threads win: a free core is
+    worth more than what nobody can measure. How far the question lies from all cells sets no time apart from others.
+    """
+    logs, sigmas = [math.log(time.seconds) for time in times], [time.own_sigma for time in times]
     least = min(time.distance for time in times)
-    return [time for time in times if time.distance <= least + (EQUALLY_FAR if least else 0.0)]
+    bounds = {
+        i: logs[i] + sigmas[i]
+        for i, time in enumerate(times)
+        if time.distance <= least + (EQUALLY_FAR if least else 0.0)
+    }
+    close = [i for i, bound in bounds.items() if bound - min(bounds.values()) <= CLOSE_ENOUGH]
+    best = min(close, key=lambda i: (times[i].configuration.threads, bounds[i]))
+    return stats.choose(logs, sigmas, max(table.drift.own, table.noise_floor), best)
 
 
 def _bytes(chosen: Configuration, question: Question) -> float:

@@ -20,6 +20,8 @@ _BENCHMARKS = Path(__file__).parent.parent / "benchmarks" / "sweep.py"  # beside
 
 Source = Literal["measured", "interpolated", "extrapolated", "modeled", "quoted"]
 """The one vocabulary of where a number comes from; a record of one is never interpolated."""
+SENTINEL = "sentinel"
+"""The primitive of records that show how much a machine changes from one run to another."""
 Status = Literal["ok", "skipped", "failed", "unstable"]
 
 SOURCES = ("measured", "modeled", "quoted", "extrapolated")
@@ -41,8 +43,8 @@ class Measurement:
     system, for the workload that ``options`` name), "serial_step" (a training step and the tree in it), "loop_question"
     (the serial loop at a shape that predictions are tested with), each of them also with "_again" (the A/A twin that
     gives a run its noise floor), "answer" (a recommended configuration, to test the answer), "peer_shared" (one tree,
-    so many Python threads), "gpu" (trees on a device beside each other) or "memory" (the floor). ``contestant`` is the
-    implementation that was timed.
+    so many Python threads), "gpu" (trees on a device beside each other), "memory" (the floor) or "sentinel" (timed in
+    every run, to tell by how much the machine changes). ``contestant`` is the implementation that was timed.
     """
 
     schema: int = SCHEMA
@@ -72,8 +74,12 @@ class Measurement:
 
     @property
     def cell(self) -> str:
-        """The measured cell, whatever the outcome: equal cells are measurements of the same thing."""
-        return json.dumps([getattr(self, name) for name in _CELL], sort_keys=True)
+        """The measured cell, whatever the outcome: equal cells are measurements of the same thing.
+
+        Of two sentinels none replaces the other, for it is their change over time that counts: each is its own cell.
+        """
+        own = [self.utc] if self.primitive == SENTINEL else []
+        return json.dumps([*(getattr(self, name) for name in _CELL), *own], sort_keys=True)
 
     @property
     def machine_key(self) -> str:
@@ -195,9 +201,11 @@ def how_to_measure(command: str) -> str:
 def twins(found: Iterable[Measurement], primitive: str = "sum_tree") -> list[tuple[float, float]]:
     """Pair medians of the cells that one run measured twice: once as ``primitive``, once as its "_again"."""
     timed = [record for record in found if record.median_seconds is not None]
-    first = {_run_and_cell(record): record.seconds for record in timed if record.primitive == primitive}
-    again = [record for record in timed if record.primitive == f"{primitive}_again"]
-    return [(first[key], record.seconds) for record in again if (key := _run_and_cell(record)) in first]
+    first, again = (
+        {_run_and_cell(record): record.seconds for record in timed if record.primitive == name}
+        for name in (primitive, f"{primitive}_again")
+    )
+    return [(first[key], seconds) for key, seconds in again.items() if key in first]
 
 
 def _run_and_cell(record: Measurement) -> tuple[Any, ...]:

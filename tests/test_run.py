@@ -234,6 +234,7 @@ def test_a_report_is_words_or_json(tmp_path, capsys):
         "cells": 2,
         "found_done": 1,
         "measured_by_status": {"ok": 1},
+        "measured_again": 0,
         "left": 0,
         "aa_pairs": 1,
     }

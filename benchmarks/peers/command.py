@@ -19,6 +19,7 @@ import impls
 from benchmarks.arguments import DEFAULT, add_common, add_list, add_numbers, one_of, parser_of
 from benchmarks.cases import Case
 from benchmarks.run import Stamp, file_of, run
+from benchmarks.sentinels import Sentinels
 from benchmarks.timing import Timing, interleave
 from benchmarks.workers import Untimed, Worker, WorkerClock, WorkerError
 from dse import accuracy, platforms, records
@@ -149,7 +150,7 @@ def _run(members: Sequence[_Member], twin: _Member, path: Path, options: argpars
     shared = [member.measuring(SHARED, callers) for member in members for callers in CALLERS]
     groups = [[(member, member.case(op, *shape)) for member in once] for shape in shapes for op in ("draw", "update")]
     groups.append([(member, member.case("draw", options.capacity, SHARED_BATCH)) for member in shared])
-    how: dict[str, Any] = {"unit": "cell", "told": _described, "bar": not options.json}
+    how: dict[str, Any] = {"unit": "cell", "told": _described, "bar": not options.json, "sentinels": Sentinels()}
     measure = functools.partial(_measure, options)
     run(groups, path, members[0].stamp, measure, name=lambda pair: pair[0].record(pair[1], "skipped").cell, **how)
 

@@ -23,6 +23,7 @@ from impls.training import TrainingError, Workload, load, path_of
 from ..arguments import DEFAULT, add_common, add_workload, listed, parser_of
 from ..clock import ALL_CPUS, Clock
 from ..run import Stamp, file_of, report, run
+from ..sentinels import Sentinels
 from ..timing import LEAST_SAMPLES, Timing, interleave
 from ..workers import Worker
 from .cells import PARTS, PRESETS, Cell, Preset, groups
@@ -43,6 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     path = file_of(options.results, f"profile-{workload.name}-{options.preset}.jsonl")
     cells, stamp = groups(workload, preset, len(ALL_CPUS) or 1), Stamp.of_this_run(TRAINING)
     how: dict[str, Any] = {"most_seconds": preset.most_seconds, "unit": "cell", "bar": not options.json}
+    how["sentinels"] = Sentinels()
     with ExitStack() as stack:
         measure = functools.partial(_measure, Team(stack, where, preset), stamp, options.seed)
         tally = run(cells, path, stamp, measure, is_final=_is_final, **how)

@@ -25,6 +25,7 @@ from ..clock import ALL_CPUS
 from ..peers.command import add_python
 from ..presets import MODELED, NO_FANOUT, ON_DEVICE
 from ..run import Stamp, file_of, report, run
+from ..sentinels import Sentinels
 from ..timing import Timing, interleave
 from ..workers import Worker, WorkerError
 from .cells import TREE, Cell, options_of
@@ -114,7 +115,7 @@ def main(arguments: list[str] | None = None) -> int:
     with ExitStack() as stack:
         made = Shares(stack, workload, where, options)
         cells = [[made.tree(name) for name in implementations]]
-        tally = run(cells, path, made.stamp, made.measure, unit="cell", bar=not options.json)
+        tally = run(cells, path, made.stamp, made.measure, unit="cell", bar=not options.json, sentinels=Sentinels())
     return report(tally, path, options.json)
 
 

@@ -4,6 +4,7 @@ import textwrap
 
 from impls.terminal import plural
 
+from ..drift import Drift
 from ..recommend import Recommendation
 from ..times.tree_variants import TreeTime
 from .text import WIDTH
@@ -13,7 +14,7 @@ MOST_CELLS_SHOWN = 8
 
 def text(answer: Recommendation) -> str:
     """Write the answer for a reader."""
-    question, choice = answer.question, answer.choice
+    question, choice, drift = answer.question, answer.choice, answer.drift
     whose = [*textwrap.wrap(answer.machine_note, WIDTH, break_on_hyphens=False), ""]
     lines = [
         *(whose if answer.machine_note else []),
@@ -41,17 +42,23 @@ def text(answer: Recommendation) -> str:
     lines += [
         f"  rests on {len(answer.rests_on)} cells of that configuration, measured on machine {answer.machine}"
         f"{f' (records in {answer.results})' if answer.results else ''}, where the same cell measured twice differs by "
-        f"up to {answer.noise_floor:.0%}:"
+        f"up to {answer.noise_floor:.0%} within a run, and between runs all times together by {drift.common:.0%} and "
+        f"each one by {drift.own:.0%} more ({_known(drift)}); the interval counts both:"
     ]
     shown = answer.rests_on[:MOST_CELLS_SHOWN]
     lines += [
         f"    {cell['op']:7} N={cell['capacity']:>10,} B={cell['batch']:>6,} {cell['median_seconds'] * 1e6:12.2f} us "
         f"{cell['source']} at {(cell['commit'] or 'no commit')[:8]}, {cell['utc']}"
+        f"{', unstable' if cell['status'] == 'unstable' else ''}"
         for cell in shown
     ]
     if len(answer.rests_on) > len(shown):
         lines.append(f"    and {len(answer.rests_on) - len(shown)} more, see --json")
     return "\n".join(lines)
+
+
+def _known(drift: Drift) -> str:
+    return f"told by {plural(drift.runs, 'run')} of this machine" if drift.runs else "as is usual"
 
 
 def _time(time: TreeTime, batch: int) -> str:

@@ -18,6 +18,7 @@ from impls.training import Workload, WorkloadError, identity, load
 from impls.training.workload import RESULTS_ALONE
 
 from .. import stats
+from ..drift import Drift, drift
 from ..estimate import Estimate, Evidence
 from ..platforms import Platform
 from ..records import Measurement, RecordError, how_to_measure, read_folder, twins
@@ -170,16 +171,16 @@ def tables(
 
 def of_records(records: Sequence[Measurement], machine_key: str, workload: Workload) -> PerformanceTable:
     """The tables that records in memory make for a workload."""
-    floor = stats.noise_floor(twins(records, "training"))
+    floor, changes = stats.noise_floor(twins(records, "training")), drift(records)
     profiled, differs = _profiled(records, workload)
-    rows = tuple(_rows(records, profiled, floor)) if profiled else ()
+    rows = tuple(_rows(records, profiled, changes)) if profiled else ()
     try:
         trees: Table | None = Table(records)
     except RecordError:
         trees = None
 
     def alone(key: str) -> Times:
-        return PerformanceTable("", "", (), tuple(_rows(records, key, floor)), None, None).time
+        return PerformanceTable("", "", (), tuple(_rows(records, key, changes)), None, None).time
 
     over = overheads(records, profiled, floor, alone)
     name = workload.name if profiled else ""
@@ -217,16 +218,16 @@ def _differences(one: Any, other: Any, path: str = "") -> Iterable[str]:
             yield path + field.name
 
 
-def _rows(records: Iterable[Measurement], profiled: str, floor: float) -> Iterable[Row]:
+def _rows(records: Iterable[Measurement], profiled: str, changes: Drift) -> Iterable[Row]:
     for record in records:
         ours = record.primitive in ("training", "training_again") and record.options.get("identity") == profiled
         if ours and record.median_seconds:
             what = f"{record.contestant} {record.op}"
             options = {**record.options, "capacity": record.capacity, "fanout": record.fanout}
             low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
-            sigma = stats.log_sigma(low, high, floor)
+            factor = math.exp(changes.half_width(stats.log_sigma(low, high, 0.0)))
             told = f"{record.command}, at {(record.commit or 'no commit')[:8]}, {record.utc}"
-            time = Estimate.within(record.seconds, math.exp(stats.Z * sigma), Evidence(what, "measured", told))
+            time = Estimate.within(record.seconds, factor, Evidence(what, "measured", told))
             yield Row(what, record.batch, record.threads, str(record.options.get("beside", "")), options, time)
 
 

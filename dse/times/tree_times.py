@@ -10,6 +10,7 @@ import impls
 from impls.levels import CACHE_LINE
 
 from .. import stats
+from ..drift import drift
 from ..estimate import weakest
 from ..records import Measurement, RecordError, how_to_measure, twins
 from . import tree_cost_model
@@ -18,7 +19,7 @@ from .tree_variants import Configuration, TreeTime, Variant
 TRANSFERS = {"upload": "there", "download": "back"}
 FLOOR_READS = {"line": "gather", "wait": "chase"}  # the kind of read of the memory floor that has each cost
 NEAREST = 4  # cells named as evidence where none is the question's own
-NAMED = ("op", "capacity", "batch", "median_seconds", "source", "commit", "utc")  # of a cell as evidence
+NAMED = ("op", "capacity", "batch", "median_seconds", "source", "status", "commit", "utc")  # of a cell as evidence
 _Key = tuple[str, int, tuple[tuple[str, Any], ...], str, str, str]
 """Implementation, threads, options, op, dtype, distribution: what the cells of a ``Variant`` have in common."""
 
@@ -58,6 +59,7 @@ class Table:
         self.machine_key = timed[-1].machine_key
         self.memory_bytes: float | None = self.machine.get("memory_bytes")
         self.noise_floor = stats.noise_floor(twins(timed))
+        self.drift = drift(records)
         self._cells: dict[_Key, dict[int, dict[tuple[int, int], Measurement]]] = {}  # by K, and by (N, B)
         for record in timed:
             if record.primitive == "sum_tree" and record.op in ("draw", "update"):
@@ -101,7 +103,8 @@ class Table:
         sigma = math.hypot(drawing * draw.own_sigma, rate * updating * update.own_sigma) / seconds
         used = [draw, update] if rate else [draw]
         source, distance = weakest(call.basis for call in used), max(call.distance for call in used)
-        return TreeTime.log_normal(configuration, seconds, sigma, source, distance)
+        beyond = max(call.beyond for call in used)
+        return TreeTime.log_normal(configuration, seconds, sigma, source, self.drift, distance, beyond)
 
     def call(self, configuration: Configuration, op: str, question: Question) -> TreeTime | None:
         """Time of one "draw" or "update" of B; None where no cell and no model has it."""
@@ -155,7 +158,7 @@ class Table:
             default: _Key = (key[0], 1, (), key[3], "float32", "uniform")
             base = None if key == default else self._variant(default)
             family = family_of(next(iter(cells.values())), self.caches, self.floor) if cells else None
-            self._variants[key] = Variant(key[:3], cells, family, self.noise_floor, base)
+            self._variants[key] = Variant(key[:3], cells, family, self.noise_floor, self.drift, base)
         return self._variants[key]
 
     @cached_property

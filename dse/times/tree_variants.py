@@ -18,6 +18,7 @@ import numpy as np
 import impls
 
 from .. import stats
+from ..drift import Drift
 from ..estimate import Estimate, Evidence
 from ..records import Measurement, Source
 from . import tree_cost_model
@@ -26,7 +27,8 @@ LEAST_CELLS = 6  # of an operation, below which no cost model is fitted: a cell 
 LEAST_SIGMA = 0.01
 LEAST_MODEL_SIGMA = 0.05  # no model of eight costs and more is better than that, however few cells it misses
 UNKNOWN_SIGMA = 0.5  # of ln(time) where a model's error cannot be known, or a variant's rests on the default alone
-DRIFT_SIGMA = 0.25  # of ln(time), for each factor of e that N or B lies outside of the cells
+BEYOND_SIGMA = 0.25  # of ln(time), for each factor of e that N or B lies outside of the implementation's cells
+FAR_SIGMA = 0.08  # the same, of what a K or a variant takes over its implementation, outside of its own cells
 MOST_SPREAD = 1e6  # factor to either end of an interval
 SCALES = (1.5 * math.log(10), math.log(4), 1.5 * math.log(8))  # of ln N, ln K, ln B: how far cells resemble others
 _Mean = Callable[[int, int, int], tuple[float, float]]
@@ -53,23 +55,33 @@ class TreeTime:
     """Seconds of a call, or of a step, of one configuration, and how sure they are beside those of others.
 
     ``distance`` is how far outside of that configuration's cells the question lies: the sum of |ln| of the factors in N
-    and B, 0 inside. ``own_sigma`` is the standard deviation of the time's logarithm without what the distance adds.
+    and B, 0 inside; ``beyond`` the same for all cells of the implementation as it comes. ``own_sigma`` is the standard
+    deviation of the time's logarithm without what ``beyond`` adds, which the implementation's times share. The interval
+    of ``time`` is one that holds in another run: it has the machine's drift in it, ``own_sigma`` has not.
     """
 
     configuration: Configuration
     time: Estimate
     own_sigma: float
     distance: float = 0.0
+    beyond: float = 0.0
 
     @classmethod
     def log_normal(
-        cls, configuration: Configuration, seconds: float, own_sigma: float, source: Source, distance: float = 0.0
+        cls,
+        configuration: Configuration,
+        seconds: float,
+        own_sigma: float,
+        source: Source,
+        drift: Drift,
+        distance: float = 0.0,
+        beyond: float = 0.0,
     ) -> "TreeTime":
         """The time whose logarithm has that standard deviation, with the 95 % interval that follows."""
-        sigma = math.hypot(own_sigma, DRIFT_SIGMA * distance)
-        spread = math.exp(min(stats.Z * sigma, math.log(MOST_SPREAD)))
+        sigma = math.hypot(own_sigma, BEYOND_SIGMA * beyond)
+        spread = math.exp(min(drift.half_width(sigma), math.log(MOST_SPREAD)))
         estimate = Estimate(seconds, seconds / spread, seconds * spread, _evidence(configuration, source))
-        return cls(configuration, estimate, own_sigma, distance)
+        return cls(configuration, estimate, own_sigma, distance, beyond)
 
     @property
     def seconds(self) -> float:
@@ -93,8 +105,8 @@ class TreeTime:
 
     @property
     def sigma(self) -> float:
-        """The standard deviation of the time's logarithm."""
-        return math.hypot(self.own_sigma, DRIFT_SIGMA * self.distance)
+        """The standard deviation of the time's logarithm in the records' run."""
+        return math.hypot(self.own_sigma, BEYOND_SIGMA * self.beyond)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -107,10 +119,11 @@ class TreeTime:
         configuration = Configuration(**fields | {"options": tuple((key, value) for key, value in fields["options"])})
         evidence = _evidence(configuration, plain["basis"])
         seconds = Estimate(plain["seconds"], plain["low_seconds"], plain["high_seconds"], evidence)
-        return cls(configuration, seconds, plain.get("own_sigma", plain["sigma"]), plain["distance"])
+        beyond = plain.get("beyond", plain["distance"])
+        return cls(configuration, seconds, plain.get("own_sigma", plain["sigma"]), plain["distance"], beyond)
 
 
-_SHOWN = ("seconds", "low_seconds", "high_seconds", "basis", "sigma", "own_sigma", "distance")
+_SHOWN = ("seconds", "low_seconds", "high_seconds", "basis", "sigma", "own_sigma", "distance", "beyond")
 
 
 def _evidence(configuration: Configuration, source: Source) -> Evidence:
@@ -130,10 +143,11 @@ class Variant:
         cells: Mapping[tuple[int, int, int], Measurement],
         family: tree_cost_model.Family | None,
         noise_floor: float,
+        drift: Drift,
         base: "Variant | None",
     ) -> None:
-        """``chosen``: implementation, threads and options."""
-        self._chosen, self._cells, self._noise_floor = chosen, cells, noise_floor
+        """``chosen``: implementation, threads and options; ``drift``: of the machine."""
+        self._chosen, self._cells, self._noise_floor, self._drift, self._base = chosen, cells, noise_floor, drift, base
         self._mean: _Mean | None = None  # (seconds, sigma) of (N, K, B), before what the cells around are off by
         if family is None:
             return
@@ -168,18 +182,28 @@ class Variant:
         configuration = Configuration(contestant, fanout, threads, options)
         record = self._cells.get((fanout, capacity, batch))
         if record is not None:
-            return TreeTime.log_normal(configuration, record.seconds, self._measured_sigma(record), "measured")
+            sigma = self._measured_sigma(record)
+            return TreeTime.log_normal(configuration, record.seconds, sigma, "measured", self._drift)
         if self._mean is None:
             return None
         seconds, doubt = self._mean(capacity, fanout, batch)
         off, sigma = self._off.at(_place(fanout, capacity, batch))
-        near = [(n, b) for k, n, b in self._cells if k == fanout] or [(n, b) for _, n, b in self._cells]
-        distance = sum(
-            _outside(values, asked) for values, asked in zip(zip(*near, strict=True), (capacity, batch), strict=True)
-        )
-        source: Source = "extrapolated" if distance else "interpolated"
-        own_sigma = max(LEAST_SIGMA, math.hypot(sigma, doubt))
-        return TreeTime.log_normal(configuration, seconds * math.exp(off), own_sigma, source, distance)
+        far = _distance([cell for cell in self._cells if cell[0] == fanout] or self._cells, capacity, batch)
+        beyond = self.beyond(capacity, batch)
+        own_sigma = max(LEAST_SIGMA, math.hypot(sigma, doubt, FAR_SIGMA * max(0.0, far - beyond)))
+        source: Source = "extrapolated" if far else "interpolated"
+        return TreeTime.log_normal(configuration, seconds * math.exp(off), own_sigma, source, self._drift, far, beyond)
+
+    def beyond(self, capacity: int, batch: int) -> float:
+        """How far N and B lie outside of the implementation's cells: the default's, where this variant follows it."""
+        if self._base and self._base.is_fitted:
+            return self._base.beyond(capacity, batch)
+        return _distance(self._cells, capacity, batch)
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether times between and beyond the cells are known."""
+        return self._mean is not None
 
     def _measured_sigma(self, record: Measurement) -> float:
         low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
@@ -196,6 +220,12 @@ def _place(fanout: int, capacity: int, batch: int) -> list[float]:
     """Coordinates ``[3]`` of a cell in the field."""
     logs = (math.log(capacity), math.log(fanout), math.log(batch))
     return [value / scale for value, scale in zip(logs, SCALES, strict=True)]
+
+
+def _distance(cells: Iterable[tuple[int, int, int]], capacity: int, batch: int) -> float:
+    """How far N and B lie outside of cells (K, N, B): the sum of |ln| of the factors."""
+    _, capacities, batches = zip(*cells, strict=True)
+    return _outside(capacities, capacity) + _outside(batches, batch)
 
 
 def _outside(values: Sequence[int], asked: int) -> float:

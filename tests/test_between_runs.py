@@ -1,0 +1,160 @@
+"""What sentinels tell: by how much a machine changes between runs, and which cells it disturbed."""
+
+import dataclasses
+import itertools
+import math
+
+import pytest
+
+from benchmarks import run as runs
+from benchmarks import sentinels
+from benchmarks.cases import Case
+from benchmarks.run import Stamp
+from benchmarks.timing import Timing
+from dse import stats
+from dse.drift import USUAL, WORTH, Drift, between, drift
+from dse.records import SENTINEL, read_file, read_folder
+from tests.test_records import measurement
+
+NAMES = (("numba", "draw"), ("gather", "read"), ("python", "draw"))
+
+
+def visit(factors, minute, command="sweep"):
+    """Records of a visit: sentinel i takes i + 1 milliseconds times its factor."""
+    return [
+        measurement(
+            primitive=SENTINEL,
+            contestant=name,
+            op=op,
+            median_seconds=1e-3 * (place + 1) * factor,
+            low_seconds=1e-3 * (place + 1) * factor,
+            high_seconds=1e-3 * (place + 1) * factor,
+            command=command,
+            utc=f"2026-01-01T{minute // 60:02}:{minute % 60:02}:{place:02}+00:00",
+        )
+        for place, ((name, op), factor) in enumerate(zip(NAMES, factors, strict=True))
+    ]
+
+
+def pooled(runs_seen, seen, usual):
+    return pytest.approx(math.sqrt((runs_seen * seen**2 + WORTH * usual**2) / (runs_seen + WORTH)))
+
+
+def test_without_two_runs_drift_is_the_usual_one():
+    assert drift([]) == Drift(pytest.approx(USUAL.common), pytest.approx(USUAL.own), 0)
+    within_a_run = [*visit((1, 1, 1), 0), *visit((2, 2, 2), 1)]
+    assert drift(within_a_run) == Drift(pytest.approx(USUAL.common), pytest.approx(USUAL.own), 0)
+
+
+def test_what_all_sentinels_share_is_common_and_the_rest_each_ones_own():
+    alike = drift([*visit((1, 1, 1), 0), *visit((1.5, 1.5, 1.5), 90, "profile")])
+    assert (alike.common, alike.own, alike.runs) == (pooled(2, math.log(1.5), USUAL.common), pooled(2, 0, USUAL.own), 2)
+    apart = drift([*visit((1, 1, 1), 0), *visit((1, 1, 1.5), 90, "profile")])
+    own = float(stats.np.quantile([0, 0, math.log(1.5)], 0.95))
+    assert (apart.common, apart.own) == (pooled(2, 0, USUAL.common), pooled(2, own, USUAL.own))
+
+
+def test_many_quiet_runs_outweigh_what_is_usual():
+    quiet = drift(itertools.chain.from_iterable(visit((1, 1, 1), 30 * n, f"run {n}") for n in range(40)))
+    assert quiet.common < USUAL.common / 3
+    assert quiet.own < USUAL.own / 3
+
+
+def test_the_change_between_two_times_is_the_median_over_the_sentinels():
+    found = [*visit((1, 1, 1), 0), *visit((1.3, 1.2, 0.5), 60, "questions")]
+    assert between(found, "2026-01-01T00:30", "2026-01-01T00:30") == pytest.approx(1.2)
+    assert between(found, "2026-01-01T02", "2026-01-01T02") is None
+    assert between([], "2026", "2026") is None
+
+
+def test_half_an_interval_adds_independent_errors():
+    assert Drift(0.3, 0.4).half_width(0.0) == pytest.approx(0.5)
+    assert Drift(0.0, 0.0).half_width(0.1) == pytest.approx(0.196)
+
+
+def test_no_visit_replaces_another_when_records_are_read(tmp_path):
+    (tmp_path / "here").mkdir()
+    lines = [one.to_json() for one in [*visit((1, 1, 1), 0), *visit((2, 2, 2), 1)]]
+    (tmp_path / "here" / "quick.jsonl").write_text("\n".join(lines) + "\n")
+    assert len(read_folder(tmp_path)) == 6
+
+
+class Machine:
+    """Sentinels of a machine whose looks take as long as it is told."""
+
+    def __init__(self, looks):
+        self.looks = iter(looks)
+
+    def look(self):
+        return next(self.looks)
+
+    def visit(self, timed):
+        yield timed(Case("numba", "draw", 8, 4), Timing((1.0,), 1), primitive=SENTINEL)
+
+
+def measured(stamp, log):
+    seconds = itertools.count(1)
+
+    def measure(group):
+        log.append([case.batch for case in group])
+        for case in group:
+            yield stamp.timed(case, Timing((float(next(seconds)),) * 3, 1))
+        yield stamp.timed(group[0], Timing((float(next(seconds)),) * 3, 1), primitive=f"{stamp.primitive}_again")
+
+    return measure
+
+
+def test_groups_timed_while_the_machine_was_disturbed_are_measured_once_more(tmp_path):
+    groups = [[Case("python", "draw", 8, batch)] for batch in (1, 2, 3, 4)]
+    stamp, log = Stamp.of_this_run(), []
+    machine = Machine([1.0, 1.3, 1.0, 1.0, 1.3])
+    tally = runs.run(groups, tmp_path / "a.jsonl", stamp, measured(stamp, log), sentinels=machine)
+    assert log == [[1], [2], [3], [4], [2]]  # and not a third time, whatever the machine does
+    assert (tally.by_status["ok"], tally.repeated) == (4, 1)
+    trees = [record for record in read_file(tmp_path / "a.jsonl") if record.primitive == "sum_tree"]
+    latest = {record.batch: record.seconds for record in trees}
+    assert (len(trees), latest[2]) == (5, 9.0)
+    assert sorted(tally.pairs) == [(1.0, 2.0), (5.0, 6.0), (7.0, 8.0), (9.0, 10.0)]  # an A/A pair is of one time
+
+
+def test_a_machine_that_is_never_quiet_does_not_double_a_run(tmp_path):
+    groups = [[Case("python", "draw", 8, batch)] for batch in range(1, 9)]
+    stamp, log = Stamp.of_this_run(), []
+    tally = runs.run(groups, tmp_path / "a.jsonl", stamp, measured(stamp, log), sentinels=Machine([2.0] * 99))
+    assert tally.repeated == math.ceil(runs.MOST_REPEATS * len(groups))
+
+
+def test_visits_are_records_of_every_sentinel_and_not_made_twice_at_once(monkeypatch):
+    watching, stamp = sentinels.Sentinels(), Stamp.of_this_run()
+    monkeypatch.setattr(sentinels, "SAMPLE_SECONDS", 1e-5)
+    monkeypatch.setattr(sentinels, "MEMORY_BYTES", 1 << 16)
+    first = list(watching.visit(stamp.timed))
+    assert {(one.primitive, one.source, one.status in ("ok", "unstable")) for one in first} == {
+        (SENTINEL, "measured", True)
+    }
+    assert {("gather", "read"), ("python", "draw"), ("matmul", "product")} <= {
+        (one.contestant, one.op) for one in first
+    }
+    assert list(watching.visit(stamp.timed)) == []
+    monkeypatch.setattr(sentinels, "EVERY_SECONDS", 0.0)
+    assert len(list(watching.visit(stamp.timed))) == len(first)
+
+
+def test_a_look_compares_with_the_quiet_level_and_covers_what_lies_between_two_looks():
+    watching = sentinels.Sentinels()
+    seconds = iter([1.0] * 9 + [1.5] * 3 + [1.0] * 6)
+
+    class Clock:
+        def sample(self):
+            return next(seconds)
+
+    watching.__dict__["_clocks"] = [(None, "draw", Clock())]
+    assert [watching.look() for _ in range(6)] == pytest.approx([1.0, 1.0, 1.0, 1.5, 1.5, 1.0])
+
+
+def test_a_tree_time_holds_in_another_run_and_ties_follow_its_own_drift_alone():
+    still, own = stats.choose([0.0, 0.1], [0.01, 0.01]), stats.choose([0.0, 0.1], [0.01, 0.01], drift=0.3)
+    assert still.ties == ()
+    assert own.ties == (1,)
+    assert own.probability_best < still.probability_best
+    assert dataclasses.astuple(still)[0] == own.best == 0
