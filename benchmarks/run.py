@@ -170,10 +170,14 @@ def run(
             tally.repeated += len(group)
             collections.deque(kept(group), maxlen=0)
     tally.pairs = records.twins(known, stamp.primitive)
-    asked = {(name or stamp.cell)(cell) for group in groups for cell in group}
-    latest = {record.cell: record for record in known if record.cell in asked}
-    tally.failures = [f"{one.contestant} {one.op}, {one.reason}" for one in latest.values() if one.status == "failed"]
+    tally.failures = _failures(known, {(name or stamp.cell)(cell) for group in groups for cell in group})
     return tally
+
+
+def _failures(known: Iterable[Measurement], asked: set[str]) -> list[str]:
+    """Describe the cells asked for whose latest record says that they failed."""
+    latest = {record.cell: record for record in known if record.cell in asked}
+    return [f"{one.contestant} {one.op}, {one.reason}" for one in latest.values() if one.status == "failed"]
 
 
 def file_of(results: Path, name: str) -> Path:

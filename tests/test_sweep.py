@@ -17,6 +17,7 @@ from benchmarks import __main__ as cli
 from benchmarks import speed_table, sweep
 from benchmarks.cases import Case, Prepared, WrongAnswerError
 from benchmarks.run import Stamp
+from benchmarks.timing import Timing
 from dse.platforms import fingerprint
 from dse.records import read_file
 
@@ -24,10 +25,17 @@ ROOT = Path(__file__).resolve().parent.parent
 AXES = "--capacities 50,60,70 --batches 4,8 --fanouts 4 --ops draw,update --budget 0.001 --no-floor".split()
 
 
+# A sweep as a process, without sentinels: what they find disturbed is measured twice.
+ALONE = (
+    "import sys; from benchmarks import __main__ as cli; cli.Sentinels = lambda: None; sys.exit(cli.main(sys.argv[1:]))"
+)
+
+
 @pytest.fixture(autouse=True)
 def brief(monkeypatch):
-    """Samples of half a millisecond, for runs within this process."""
+    """Samples of half a millisecond, and no sentinels, for runs within this process."""
     monkeypatch.setattr(Prepared.clock, "__defaults__", (5e-4,))
+    monkeypatch.setattr(cli, "Sentinels", lambda: None)
 
 
 def arguments(results, *more):
@@ -61,10 +69,32 @@ def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, caps
     assert read_file(file_of(tmp_path)) == found
 
 
+def test_the_sentinels_are_asked_at_the_start_and_after_every_group(tmp_path, monkeypatch, capsys):
+    looks = []
+
+    class Watching:
+        def visit(self, timed):
+            yield timed(Case("numba", "draw", 8, 4), Timing((1.0,), 1), primitive="sentinel")
+
+        def look(self):
+            looks.append(1)
+            return 1.0
+
+    monkeypatch.setattr(cli, "Sentinels", Watching)
+    assert cli.main([*arguments(tmp_path), "--json"]) == 0
+    found = read_file(file_of(tmp_path))
+    assert found[0].primitive == "sentinel"
+    assert (
+        len(looks)
+        == sum(one.primitive == "sentinel" for one in found)
+        == json.loads(capsys.readouterr().out)["aa_pairs"]
+    )
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
 def test_a_sweep_killed_at_random_moments_loses_and_repeats_nothing(tmp_path):
     chance = random.Random(1)
-    command = [sys.executable, "-m", "benchmarks", *arguments(tmp_path)]
+    command = [sys.executable, "-c", ALONE, *arguments(tmp_path)]
     path = file_of(tmp_path)
     kept = []
     for _ in range(4):
