@@ -78,7 +78,9 @@ def test_the_sentinels_are_asked_at_the_start_and_after_every_group(tmp_path, mo
 
         def look(self):
             looks.append(1)
-            return 1.0
+
+        def disturbed(self):
+            return []
 
     monkeypatch.setattr(cli, "Sentinels", Watching)
     assert cli.main([*arguments(tmp_path), "--json"]) == 0
