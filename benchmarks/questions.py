@@ -21,6 +21,7 @@ from .arguments import add_common, add_numbers, parser_of
 from .cases import Case
 from .presets import groups
 from .run import Stamp, Tally, report
+from .sentinels import Sentinels
 from .sweep import SweepMethod, sweep
 
 PRIMITIVE, ASK = "question", "python -m dse validate --ask"
@@ -104,8 +105,8 @@ def measure(asked: Asked, budget_seconds: float, bar: bool) -> Tally:
     todo = [[case for case in group if stamp.cell(case) not in done] for group in every]
     most = float(platforms.fingerprint()["memory_bytes"] or 1 << 32) / MEMORY_SHARE
     pieces = [piece for group in todo if group for piece in fitting(group, most)]
-    method = SweepMethod(PRIMITIVE)
-    tally = sweep(pieces, asked.records, budget_seconds, with_floor=False, method=method, bar=bar)
+    how: dict[str, Any] = {"with_floor": False, "method": SweepMethod(PRIMITIVE), "sentinels": Sentinels()}
+    tally = sweep(pieces, asked.records, budget_seconds, bar=bar, **how)
     return with_done(tally, sum(map(len, every)) - sum(map(len, todo)))
 
 

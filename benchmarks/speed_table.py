@@ -21,6 +21,7 @@ from .arguments import add_common, add_numbers, parser_of
 from .cases import Case
 from .presets import DELTA, OTHERS, PLAIN
 from .run import Stamp, file_of, report, run
+from .sentinels import Sentinels
 from .sweep import FLOOR_KINDS, SweepMethod, memory_reads, sweep
 from .timing import interleave_calls
 
@@ -55,7 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
     columns, threads, floor = _columns(options), _threads(options), _floor()
     groups = [list(cells.values()) for cells in (*columns.values(), threads) if cells]
     method = SweepMethod(PRIMITIVE, clock=lambda ready: ready.clock(SAMPLE_SECONDS))
-    tally = sweep(groups, path, options.budget, options.seed, with_floor=False, method=method, bar=not options.json)
+    how: dict[str, Any] = {"with_floor": False, "method": method, "sentinels": Sentinels()}
+    tally = sweep(groups, path, options.budget, options.seed, bar=not options.json, **how)
     measure = functools.partial(_measure_floor, stamp=stamp, options=options)
     run([list(floor.values())], path, stamp, measure, name=functools.partial(stamp.cell, **FLOOR))
     latest = _latest(

@@ -20,6 +20,7 @@ from ..arguments import add_common, add_numbers, parser_of
 from ..clock import ALL_CPUS, Clock, StretchClock, pin
 from ..questions import Asked, add_file, chosen, with_done
 from ..run import Stamp, report, run
+from ..sentinels import Sentinels
 from ..timing import interleave
 from ..worker import NOT_HERE, threads
 from .cells import TREE, Cell, options_of
@@ -128,7 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     asked = chosen(options.file, options.results, lambda one: bool(left(one)))
     todo = left(asked)
-    how = {"name": made.name, "unit": "question", "bar": not options.json}
+    how: dict[str, Any] = {"name": made.name, "unit": "question", "bar": not options.json, "sentinels": Sentinels()}
     tally = run(todo, asked.records, made.stamp, made.loops, **how)
     return report(with_done(tally, len(asked.answered("loops")) - sum(map(len, todo))), asked.records, options.json)
 

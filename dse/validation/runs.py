@@ -119,11 +119,16 @@ class Run:
 
     @cached_property
     def _first(self) -> dict[str, Measurement]:
-        """The first record of each cell: measuring again changes nothing."""
+        """The record of each cell by the run that measured it first: measuring again changes nothing.
+
+        A run itself measures cells again that the machine disturbed, and then its last record counts.
+        """
         first: dict[str, Measurement] = {}
         for record in self.records:
             if cell := _cell_of(record):
-                first.setdefault(cell, record)
+                known = first.setdefault(cell, record)
+                if (known.commit, known.command) == (record.commit, record.command):
+                    first[cell] = record
         return first
 
     @cached_property
