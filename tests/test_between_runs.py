@@ -15,7 +15,11 @@ from benchmarks.run import Stamp
 from benchmarks.timing import Timing
 from dse import stats
 from dse.drift import USUAL, WORTH, Drift, between, drift
+from dse.recommend import _choose, weighed
 from dse.records import SENTINEL, read_file, read_folder
+from dse.times.tree_times import Question, Table
+from dse.times.tree_variants import Configuration
+from tests.test_recommend import DEFAULT
 from tests.test_records import measurement
 
 NAMES = (("numba", "draw"), ("gather", "read"), ("python", "draw"))
@@ -163,6 +167,32 @@ def test_what_lies_beside_a_slow_look_was_disturbed():
     assert looked(*[1.0, 1.1] * 6) == []  # a spread of a tenth is usual
     assert looked(*[1.5] * 4, *[1.0] * 8) == [0, 1, 2, 3, 4]  # what is quiet is known at the end alone
     assert looked(1.5, *[1.0] * 8) == []  # too few looks
+
+
+def test_a_surer_time_is_chosen_over_one_that_is_hardly_faster():
+    table, question = Table(DEFAULT), Question(1_000_000, 512)
+    known = {time.configuration.fanout: time for time, _ in weighed(table, question)}
+    best = min(known.values(), key=lambda time: time.seconds)
+    vague = dataclasses.replace(best, own_sigma=2.0)
+    others = [time for time in known.values() if time is not best]
+    assert _choose(table, [best, *others]).best == 0
+    assert _choose(table, [vague, *others]).best != 0
+
+
+def test_beyond_the_cells_k_departs_from_16_as_far_as_evidence_carries():
+    table = Table(DEFAULT)
+    inside, beyond = Question(100_000, 512), Question(300_000_000, 8_192)
+    assert {time.configuration.fanout for time, _ in weighed(table, beyond)} == {4, 8, 16, 64}
+    for question in (inside, beyond):
+        fitted = {k: table.step(Configuration("numba", k, 1), question) for k in (8, 16)}
+        told = {time.configuration.fanout: time for time, _ in weighed(table, question)}
+        ratio, evidence = (math.log(times[8].seconds / times[16].seconds) for times in (told, fitted))
+        assert told[16] == fitted[16]
+        if question is inside:
+            assert ratio == evidence
+        else:
+            assert abs(ratio) < abs(evidence)
+            assert told[8].own_sigma > fitted[16].own_sigma
 
 
 def test_a_tree_time_holds_in_another_run_and_ties_follow_its_own_drift_alone():
