@@ -15,13 +15,7 @@ from tests.test_reports import KEY, NOTHING, everything, on_gpu, record, write
 from tests.test_reports import peers as peer_records
 from tests.test_training_reports import shares_of
 
-OTHERS = {
-    "claims",
-    "fanouts",
-    "published",
-    "validation",
-    "references",
-}  # topics that do not say it yet, or rest on none
+OTHERS = {"references"}  # topics that do not say it yet, or rest on none
 UNSTABLE = {"status": "unstable"}
 
 

@@ -50,7 +50,12 @@ def _html(paper: str, material: Material) -> str:
     return judged(paper, material.measurements, material.results)
 
 
+PRIMITIVES, FILES = ("sum_tree", "memory", "peer"), ("quoted/*.toml",)
 SECTIONS = (
-    Section(119, "Verdicts on the papers", overview),
-    *(Section(120, f"Claims of {paper}", partial(_html, paper)) for paper in claims.papers() if paper != FPGA_PAPER),
+    Section(119, "Verdicts on the papers", overview, PRIMITIVES, FILES),
+    *(
+        Section(120, f"Claims of {paper}", partial(_html, paper), PRIMITIVES, FILES)
+        for paper in claims.papers()
+        if paper != FPGA_PAPER
+    ),
 )  # the section on an FPGA judges the claims of FPGA_PAPER

@@ -32,4 +32,4 @@ def _section(material: Material) -> str:
     )
 
 
-SECTIONS = (Section(45, "The choice of K", _section),)
+SECTIONS = (Section(45, "The choice of K", _section, ("sum_tree",)),)

@@ -53,4 +53,12 @@ def _loops(loops: tuple[SerialLoop, ...]) -> Iterator[tuple[object, ...]]:
         yield loop.machine, loop.workload, ", ".join(loop.others), *rates, f"{loop.error:+.1%}"
 
 
-SECTIONS = (Section(115, "Modeled times held against what they were not fitted to", _html),)
+SECTIONS = (
+    Section(
+        115,
+        "Modeled times held against what they were not fitted to",
+        _html,
+        ("training", "serial_step"),
+        ("*/platform.toml",),
+    ),
+)

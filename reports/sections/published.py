@@ -52,7 +52,7 @@ def mappings(results: Path, picture: str) -> str:
         )
         + table(BASELINE_HEAD, (line for row in rows for line in _baseline_rows(row)))
         + paragraph(
-            "Evidence: microseconds of the fastest on each device with the 95 % interval. Modeled, or quoted "
+            "Evidence: microseconds of the fastest on each device with the ends of its factor. Modeled, or quoted "
             f"(from {printed.where('seed3_mapping.table_v')}; {printed.where('seed3.table_vii.cartpole')}):"
         )
         + table(TIMES_HEAD, map(_times_row, rows))
@@ -160,5 +160,10 @@ CHARTS = (
 
 
 SECTIONS = (
-    Section(100, "Published mappings (modeled)", lambda asked: mappings(asked.results, asked.pictures(CHARTS))),
+    Section(
+        100,
+        "Published mappings (modeled)",
+        lambda asked: mappings(asked.results, asked.pictures(CHARTS)),
+        files=("quoted/*.toml",),
+    ),
 )

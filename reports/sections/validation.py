@@ -99,4 +99,5 @@ def _section(material: Material) -> str:
     return answers(material.results, material.about.key)
 
 
-SECTIONS = (Section(110, "Answers held against measurement", _section),)
+MEASURED = ("question", "loop_question", "answer", "sentinel")
+SECTIONS = (Section(110, "Answers held against measurement", _section, MEASURED, ("KEY/questions-*.json",)),)
