@@ -33,6 +33,8 @@ UNSHAKEN = {
     "On an FPGA (modeled)": "laws and quoted numbers; no record",
     "Published mappings (modeled)": "laws and quoted numbers; no record",
     "References": "years of papers",
+    **dict.fromkeys(("Claims of [Hou2023]", "Claims of [Zhang2022]"), "quoted numbers and arithmetic on them"),
+    "Verdicts on the papers": "the papers' sentences again, whose evidence stands in the sections of claims",
     "Answers held against measurement": "reads files of answers; tests/test_validate.py",
 }
 MAY_STAY = {
@@ -44,6 +46,9 @@ BY_LAW = {
     r"modeled, not timed: fpga": "the FPGA's clock and laws",
     r"as printed|removal heeded|learner first, then the best RMM": "tables drawn by a seed, no times",
     r"within a factor of|ties, within": "a factor that is told as such",
+    r"\| (a workload|a machine) \||equal simulated hardware|on one processor, on another": "the factor of a law",
+    r"\(as is usual\)": "drift of a machine that no sentinel tells",
+    r"confirmed if|refuted if|clearly faster": "the level of a test",
 }
 ENDS = {"Which mapping": "on the platform of"}  # from there on laws and a platform file, no record
 UNIT = r"(?:\s?(?:ns|us|ms|s|%|x|/s)(?![\w-])| (?:times|gradient steps)\b)"

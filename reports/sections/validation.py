@@ -14,9 +14,11 @@ from dse.validation.runs import MEASURE
 from ..chart import Material, Section
 from ..markup import items, paragraph, table
 
+COVERAGE, MEDIAN_REGRET, WORST_REGRET, LOOP_ERROR = (0.88, 0.99), 0.02, 0.10, 0.15
 TARGETS = (
-    "Targets: 88 to 99 % of the intervals hold what was measured; regret at most 2 % in the median and 10 % at worst; "
-    "a rate off by at most 15 % in the median; each count of the best ones within its 95 %."
+    f"Targets: {COVERAGE[0]:.0%} to {COVERAGE[1]:.0%} of the intervals hold what was measured; regret at most "
+    f"{MEDIAN_REGRET:.0%} in the median and {WORST_REGRET:.0%} at worst; a rate off by at most {LOOP_ERROR:.0%} in the "
+    "median; each count of the best ones within its 95 %."
 )
 VOID_HEAD = ("file", "of", "why it does not count", "its figures")
 LOOP_HEAD = ("workload", "threads", "B", "u", "predicted steps/s", "95 % interval", "measured steps/s", "error", "")
