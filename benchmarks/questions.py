@@ -26,6 +26,7 @@ from .sweep import SweepMethod, sweep
 
 PRIMITIVE, ASK = "question", "python -m dse validate --ask"
 BUDGET_SECONDS = 0.12
+LONGEST_FILL_SECONDS = 2.0  # of a tree: what takes longer is no rival at that N, and there are dozens of each question
 LEAF_BYTES = 24  # of a tree and its inputs, at most
 MEMORY_SHARE = 4  # trees that are timed in turns take at most one in so many bytes of the memory
 
@@ -105,7 +106,11 @@ def measure(asked: Asked, budget_seconds: float, bar: bool) -> Tally:
     todo = [[case for case in group if stamp.cell(case) not in done] for group in every]
     most = float(platforms.fingerprint()["memory_bytes"] or 1 << 32) / MEMORY_SHARE
     pieces = [piece for group in todo if group for piece in fitting(group, most)]
-    how: dict[str, Any] = {"with_floor": False, "method": SweepMethod(PRIMITIVE), "sentinels": Sentinels()}
+    how: dict[str, Any] = {
+        "with_floor": False,
+        "method": SweepMethod(PRIMITIVE, longest_fill_seconds=LONGEST_FILL_SECONDS),
+        "sentinels": Sentinels(),
+    }
     tally = sweep(pieces, asked.records, budget_seconds, bar=bar, **how)
     return with_done(tally, sum(map(len, every)) - sum(map(len, todo)))
 

@@ -21,7 +21,7 @@ from .tree_cost_model import LEAST_POINTS, CostModel, Family, HeldOut, Part, Poi
 Axis = Literal["capacity", "batch"]
 AXES: tuple[Axis, ...] = ("capacity", "batch")
 DEFAULT = 16  # the K of who knows nothing
-PRIOR_SIGMA = 0.3  # of ln(t_K / t_16), for each doubling or halving of K
+PRIOR_SIGMA = 0.15  # of ln(t_K / t_16), for each doubling or halving of K
 GUESSES = 10  # held-out cells that a first guess of a model's error counts for
 TIME_SIGMA = 0.5  # the first guess, of a model's ln(time)
 MOST_LOG = math.log(1e6)  # of a factor that is told
