@@ -34,7 +34,7 @@ def step(question, configuration):
     return [shape | chosen | {"op": op} for op in ("draw", "update")]
 
 
-def measure(path, factor=lambda question, candidate: 1.0, utc=LATER):
+def measure(path, factor=lambda question, candidate: 1.0, utc=LATER, commit="abc"):
     """Records as if every candidate had taken so many times what was answered; none where the factor is None."""
     example = next(records())
     with Writer(path.with_suffix(".jsonl")) as writer:
@@ -43,7 +43,7 @@ def measure(path, factor=lambda question, candidate: 1.0, utc=LATER):
                 times = factor(at, which)
                 call = times and times * candidate["seconds"] / (1 + one["question"]["updates_per_sample"])
                 told = dict.fromkeys(("median_seconds", "low_seconds", "high_seconds"), call)
-                told |= {"primitive": "question", "utc": utc, "status": "ok" if times else "skipped"}
+                told |= {"primitive": "question", "utc": utc, "commit": commit, "status": "ok" if times else "skipped"}
                 for cell in step(one["question"], candidate["configuration"]):
                     writer.append(dataclasses.replace(example, **cell, **told))
 

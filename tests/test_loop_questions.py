@@ -69,6 +69,7 @@ def world(workload):
         record(workload, "training", "actor", "step", ACTOR),
         record(workload, "training", "storage", "gather", gather(own.batch), own.batch),
         record(workload, "training", "storage", "write", WRITE, size),
+        *(record(workload, "training", "weights", op, 1e-9, via="shared") for op in ("publish", "fetch")),
         record(workload, "serial_step", "loop", "step", loop(own.batch, own.update_interval, size)),
         record(workload, "serial_step", "actor", "step", ACTOR),
         record(workload, "serial_step", "numba", "tree", 2 * tree(own.batch), own.batch),

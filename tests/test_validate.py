@@ -346,10 +346,13 @@ def test_what_was_measured_is_compared_by_cell(tmp_path):
         for which, candidate in enumerate(one.candidates):
             told = plain[at]["candidates"][which]["seconds"]
             assert candidate.measured == pytest.approx(told * (1.0, 3.0, 0.25)[at] * (1 + which))
-    measure(path, lambda at, which: 1000.0)  # measuring again changes nothing
+    measure(path, lambda at, which: 1000.0, commit="another")  # measuring again changes nothing
     assert [[c.measured for c in one.candidates] for one in run(path).trees] == [
         [c.measured for c in one.candidates] for one in found
     ]
+    measure(path, lambda at, which: 2.0)  # but where the run itself did it, for the machine was disturbed
+    told = plain[0]["candidates"][0]["seconds"]
+    assert run(path).trees[0].candidates[0].measured == pytest.approx(2.0 * told)
 
 
 def test_questions_that_wait_and_candidates_without_a_time_are_counted_and_never_dropped_in_silence(tmp_path, capsys):

@@ -220,7 +220,7 @@ def read(path: Path) -> Run:
 def read_all(folder: Path) -> list[Run]:
     """Read every file of answers of a machine's folder, the oldest first."""
     paths = [path for pattern in PATTERNS for path in sorted(folder.glob(pattern))]
-    return sorted((read(path) for path in paths), key=lambda run: (run.utc, run.path.name))
+    return sorted((read(path) for path in paths), key=lambda run: (run.utc, run.path.stem))
 
 
 def _as_now(plain: dict[str, Any]) -> dict[str, Any]:

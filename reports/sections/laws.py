@@ -23,7 +23,8 @@ def _html(material: Material) -> str:
     laws, loops = held_out(material.results), serial_loops(material.results)
     if not laws:
         raise RecordError(
-            "no machine here has both a platform file and a profile; python -m benchmarks profile makes one"
+            "no machine here has both a platform file and a profile; on one that was probed, measure with: "
+            "python -m benchmarks profile --workload cartpole_dqn"
         )
     machines = sorted({name.split()[-1] for law in laws for name in law.left_out})
     text = paragraph(
