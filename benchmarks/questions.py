@@ -1,4 +1,4 @@
-"""Were recommendations right? Measure every candidate of a file of questions, which holds their answers already.
+"""Were recommendations right? Measure the candidates of a file of questions, which holds their answers already.
 
 `python -m dse validate --ask` writes such a file; by default it is the newest of this machine that is not measured to
 the end. Records are kept apart from the sweeps, and no answer rests on them. A candidate that cannot be made or filled

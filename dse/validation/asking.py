@@ -38,6 +38,7 @@ RANGES = {"grid": ((1e4, 1e6), (32, 16_384)), "wide": ((1e3, 5e7), (1, 1e4))}
 """The ends of N and of B of each kind of question about trees, log-uniform between them."""
 SMALL_BATCHES = (1, 3, 31)  # of the first wide questions
 RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
+RIVAL = 3.0  # times the predicted time of the choice
 WORKLOADS, TORCH_THREADS = ("cartpole_dqn", "cartpole_ddpg", "hopper_ddpg"), (1, 2)
 LOOP_BATCHES, UPDATE_INTERVALS = (32, 1_024), (1, 16)
 
@@ -130,22 +131,30 @@ def loop_questions(count: int, seed: int) -> list[LoopQuestion]:
 
 
 def answer_tree(table: Table, kind: str, question: Question) -> dict[str, Any]:
-    """Answer a question with every candidate, or with the reason why there is no answer; plain values."""
+    """Answer a question with every candidate, or with the reason why there is no answer; plain values.
+
+    ``left_out`` counts those that are predicted to take over ``RIVAL`` times as long as the choice and that were the
+    best in none of the resampled runs: to measure them takes most of the time, and tells least.
+    """
     asked = {"kind": kind, "question": dataclasses.asdict(question)}
     try:
         answered, candidates = answer(table, question), weighed(table, question)
     except RecordError as error:
         return asked | {"reason": str(error)}
-    order = [time.configuration for time, _ in candidates]
+    most = RIVAL * candidates[0][0].seconds
+    ties = [tie.configuration for tie in answered.ties]
+    rivals = [(time, p) for time, p in candidates if time.seconds <= most or p or time.configuration in ties]
+    order = [time.configuration for time, _ in rivals]
     shown = ("seconds", "low_seconds", "high_seconds", "basis", "distance")
     return asked | {
-        "ties": [order.index(tie.configuration) for tie in answered.ties],
+        "left_out": len(candidates) - len(rivals),
+        "ties": [order.index(tie) for tie in ties],
         "regret_95": answered.regret_95,
         "candidates": [
             {"configuration": dataclasses.asdict(time.configuration)}
             | {name: getattr(time, name) for name in shown}
             | {"probability_best": probability}
-            for time, probability in candidates
+            for time, probability in rivals
         ],
     }
 
