@@ -27,7 +27,7 @@ from .timing import Timing
 
 SHAPE = ("contestant", "op", "capacity", "batch", "fanout", "threads", "dtype")  # fields of a case and of its record
 NOISY = 0.10  # noise floor from which a run deserves to be repeated
-MOST_REPEATS = 0.25  # of a run's groups, measured again because the machine was disturbed
+MOST_REPEATS = 0.15  # of a run's groups, measured again because the machine was disturbed
 Cell = TypeVar("Cell")
 
 

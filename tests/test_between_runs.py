@@ -164,7 +164,7 @@ def test_what_lies_beside_a_slow_look_was_disturbed():
     assert looked(*[1.0] * 12) == []
     assert looked(*[1.0] * 6, 1.5, *[1.0] * 5) == [6, 7]
     assert looked(1.5, *[1.0] * 11) == [0, 1]
-    assert looked(*[1.0, 1.1] * 6) == []  # a spread of a tenth is usual
+    assert looked(*[1.0, 1.2] * 6) == []  # a spread of a fifth is usual
     assert looked(*[1.5] * 4, *[1.0] * 8) == [0, 1, 2, 3, 4]  # what is quiet is known at the end alone
     assert looked(1.5, *[1.0] * 8) == []  # too few looks
 
