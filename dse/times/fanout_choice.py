@@ -137,15 +137,18 @@ class FanoutModel:
     """The cost models of a step's parts, fitted once, with how far off the ratios are that they predict.
 
     The times of the parts add up: a draw and an update, the seconds of whose points are multiplied by the updates a
-    sample (without any, leave the update out). Parts of fewer than three cells, and no parts, are no evidence.
+    sample (without any, leave the update out). Parts of fewer than three cells, and no parts, are no evidence; nor is a
+    model whose choices, at the capacities and batches left out of it, cost more in the mean than K = 16.
     """
 
     def __init__(self, *parts: Part) -> None:
         self._points = [point for _, points in parts for point in points]
         enough = parts and all(len(points) >= LEAST_POINTS for _, points in parts)
         self._models = [fit(*part) for part in parts] if enough else []
-        errors = list(_ratio_errors(parts)) if enough else []
-        self.doubt = Doubt.of(errors, PRIOR_SIGMA) if errors else None
+        left_out = list(_left_out(parts)) if enough else []
+        errors = [pair for one in left_out for pair in one.errors()]
+        doubt = Doubt.of(errors, PRIOR_SIGMA) if errors else None
+        self.doubt = doubt if doubt and _gains(left_out, doubt) else None
         """Of a predicted ln(t_K / t_16) per doubling of K; None where nothing shows it, and so nothing is believed."""
 
     def ratios(self, capacity: int, batch: int, fanouts: Iterable[int]) -> dict[int, Ratio]:
@@ -204,17 +207,42 @@ def _steps(parts: Iterable[Iterable[Point]]) -> dict[tuple[int, int], dict[int, 
     return result
 
 
-def _ratio_errors(parts: Sequence[Part]) -> Iterator[tuple[float, float]]:
-    """Yield (distance, error per doubling) of each ratio of times to that at the K nearest to 16, left out."""
+@dataclass(frozen=True)
+class _LeftOut:
+    """The steps at one (N, B) by K, as measured and as predicted by models that had not seen it, so far away."""
+
+    distance: float
+    measured: Mapping[int, float]
+    predicted: Mapping[int, float]
+
+    def errors(self) -> Iterator[tuple[float, float]]:
+        """Yield (distance, error per doubling) of each ratio of times to that at the K nearest to 16."""
+        default = min(self.measured, key=_doublings)
+        for fanout in self.measured.keys() - {default}:
+            ratios = (times[fanout] / times[default] for times in (self.predicted, self.measured))
+            off = math.log(next(ratios)) - math.log(next(ratios))
+            yield self.distance, off / _doublings(fanout, default)
+
+    def gain(self, doubt: Doubt) -> float:
+        """Return ln(t_16 / t_K) of the K that would be chosen here, above 0 where it is the faster one."""
+        posterior = {
+            fanout: _posterior(fanout, math.log(seconds / self.predicted[DEFAULT]), doubt.sigma(self.distance))
+            for fanout, seconds in sorted(self.predicted.items(), key=lambda pair: _doublings(pair[0]))
+        }
+        chosen = min(posterior, key=lambda fanout: posterior[fanout].expected)
+        return math.log(self.measured[DEFAULT] / self.measured[chosen])
+
+
+def _left_out(parts: Sequence[Part]) -> Iterator[_LeftOut]:
     for _, distance, seen, left in leave_out(*parts):
         models = [fit(*part) for part in seen]
         for (capacity, batch), measured in _steps(left).items():
-            default = min(measured, key=_doublings)
-            predicted = {fanout: _seconds(models, capacity, fanout, batch) for fanout in measured}
-            for fanout in measured.keys() - {default}:
-                ratios = (times[fanout] / times[default] for times in (predicted, measured))
-                off = math.log(next(ratios)) - math.log(next(ratios))
-                yield distance, off / _doublings(fanout, default)
+            yield _LeftOut(distance, measured, {k: _seconds(models, capacity, k, batch) for k in measured})
+
+
+def _gains(left_out: Iterable[_LeftOut], doubt: Doubt) -> bool:
+    """Tell whether choices under doubt lost nothing against K = 16 where models had not seen what they chose for."""
+    return sum(one.gain(doubt) for one in left_out if DEFAULT in one.measured) >= 0
 
 
 @dataclass(frozen=True)
