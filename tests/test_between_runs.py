@@ -3,9 +3,11 @@
 import dataclasses
 import itertools
 import math
+from collections import defaultdict
 from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from benchmarks import run as runs
@@ -20,6 +22,7 @@ from dse.records import SENTINEL, read_file, read_folder
 from dse.times.tree_times import Question, Table
 from dse.times.tree_variants import Configuration
 from tests.test_recommend import DEFAULT
+from tests.test_house import ROOT
 from tests.test_records import measurement
 
 NAMES = (("numba", "draw"), ("gather", "read"), ("python", "draw"))
@@ -201,3 +204,23 @@ def test_a_tree_time_holds_in_another_run_and_ties_follow_its_own_drift_alone():
     assert own.ties == (1,)
     assert own.probability_best < still.probability_best
     assert dataclasses.astuple(still)[0] == own.best == 0
+
+
+def test_what_is_usual_is_rounded_from_two_sweeps_of_one_machine():
+    """Its quick sweep of seven hours earlier and later: how cells timed together changed, and each beside them."""
+    groups = defaultdict(list)
+    both = defaultdict(dict)
+    for record in read_file(ROOT / "results" / "8fb834d50a" / "quick.jsonl"):
+        if record.primitive == "sum_tree" and record.source == "measured" and record.median_seconds:
+            both[record.cell][(record.commit or "")[:8]] = record
+    for by_commit in both.values():
+        if {"be86cfa0", "40f79b6e"} <= by_commit.keys():
+            earlier, later = by_commit["be86cfa0"], by_commit["40f79b6e"]
+            groups[later.capacity, later.batch, later.op].append(math.log(later.seconds / earlier.seconds))
+    medians = {shape: float(np.median(changes)) for shape, changes in groups.items() if len(changes) > 2}
+    own = [abs(change - medians[shape]) for shape in medians for change in groups[shape]]
+    assert len(own) > 300
+    assert np.quantile(own, 0.95) == pytest.approx(USUAL.own, rel=0.1)
+    quiet = [abs(median) for median in medians.values() if abs(median) < 0.3]  # but what neighbors had disturbed
+    assert len(quiet) > 0.85 * len(medians)
+    assert np.quantile(quiet, 0.95) == pytest.approx(USUAL.common, rel=0.2)

@@ -268,3 +268,15 @@ def test_text_has_both_tables_and_names_what_is_missing(results, tmp_path):
     assert any(line.startswith("Over the rows with N or B left out the mean regret is") for line in lines)
     with pytest.raises(RecordError, match=r"no sweep over K.*sweep --preset fanouts"):
         fanouts_text(tmp_path / "nowhere")
+
+
+def patternless(capacity, fanout, batch):
+    """Seconds that do not depend on K, but for 16, which is a tenth faster: under noise, fits see patterns."""
+    return 1e-8 * batch * math.log(capacity) * (0.9 if fanout == 16 else 1.0)
+
+
+def test_a_model_whose_choices_lost_where_it_had_not_seen_is_no_evidence():
+    models = [FanoutModel(*steps(patternless, noise=0.15, seed=2 * seed)) for seed in range(12)]
+    assert sum(model.doubt is None for model in models) >= 3
+    assert {model.best(50_000, 500, KS).best for model in models if model.doubt is None} == {16}
+    assert FanoutModel(*steps(small_best)).doubt is not None

@@ -9,7 +9,7 @@ from ..recommend import Recommendation
 from ..times.tree_variants import TreeTime
 from .text import WIDTH
 
-MOST_CELLS_SHOWN = 8
+MOST_CELLS_SHOWN, MOST_TIES_SHOWN = 8, 4
 
 
 def text(answer: Recommendation) -> str:
@@ -25,7 +25,9 @@ def text(answer: Recommendation) -> str:
         f"  {_time(choice, question.batch)}",
     ]
     if answer.ties:
-        lines.append(f"  ties with {'; '.join(str(tie.configuration) for tie in answer.ties)}")
+        shown, more = answer.ties[:MOST_TIES_SHOWN], len(answer.ties) - MOST_TIES_SHOWN
+        others = f"; and {more} more, see --json" if more > 0 else ""
+        lines.append(f"  ties with {'; '.join(str(tie.configuration) for tie in shown)}{others}")
     lines.append(
         f"  regret at most {answer.regret_95:.0%} at 95 % confidence; best with probability "
         f"{answer.probability_best:.0%}"
