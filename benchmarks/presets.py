@@ -96,7 +96,9 @@ PRESETS = {
             Block(CLOSEST, batches=(256,), fanouts=(4, 8, 16, 32, 64), options=(DELTA,)),
             Block(CLOSEST, capacities=ENDS, batches=(1, 16_384), options=(DELTA,)),
             # Where a tree does not fit the caches, an update by deltas reads a fraction of what recomputing reads.
-            Block(CLOSEST, capacities=(10_000_000,), batches=(1, 256), fanouts=(16, 64), options=(DELTA, PLAIN | DELTA)),
+            Block(
+                CLOSEST, capacities=(10_000_000,), batches=(1, 256), fanouts=(16, 64), options=(DELTA, PLAIN | DELTA)
+            ),
             # The tree of [Zhang2021], whose claims about K are judged by these (dse/published/tree_claims.py).
             Block(CLOSEST, batches=(256,), fanouts=FANOUTS, options=(PLAIN | DELTA,)),
             Block(CLOSEST, capacities=(*ENDS, 10_000_000), batches=(1, 256, 16_384), dtypes=("float64",)),

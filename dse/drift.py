@@ -18,7 +18,7 @@ from .records import SENTINEL, Measurement
 
 WORTH = 4  # runs of this machine that USUAL counts as much as
 _Name = tuple[str, str]
-_Visit = tuple[tuple[str | None, str], dict[_Name, float]]
+_Run = tuple[str | None, str]
 
 
 @dataclass(frozen=True)
@@ -43,25 +43,32 @@ USUAL = Drift(common=0.25, own=0.15)
 
 
 def drift(found: Iterable[Measurement]) -> Drift:
-    """Estimate one machine's drift from pairs of visits in different runs, with ``USUAL`` as worth a few more runs.
+    """Estimate one machine's drift from pairs of runs, with ``USUAL`` as worth a few more runs.
 
-    A median over the sentinels is what two visits share; what each differs by beyond is its own.
+    A visit is over in moments, which a neighbor may disturb, and a cell's timing is not: so a sentinel counts with its
+    median over a run's visits. The median over the sentinels is what two runs share; what each differs by beyond is its
+    own, of which the median sentinel counts, for a brief call may have two speeds.
     """
-    visits = _visits(found)
-    common, own = list[float](), list[float]()
-    for (first_run, first), (second_run, second) in itertools.combinations(visits, 2):
-        both = first.keys() & second.keys()
-        if first_run != second_run and len(both) > 1:
-            changes = np.array([math.log(second[name] / first[name]) for name in both])
-            common.append(abs(float(np.median(changes))))
-            own += np.abs(changes - np.median(changes)).tolist()
-    runs = len({run for run, _ in visits}) if common else 0
+    runs = list(_runs(found).values())
+    common, own = list[float](), defaultdict[_Name, list[float]](list)
+    for first, second in itertools.combinations(runs, 2):
+        changes = {name: math.log(second[name] / first[name]) for name in first.keys() & second.keys()}
+        if len(changes) > 1:
+            shared = float(np.median(list(changes.values())))
+            common.append(abs(shared))
+            for name, change in changes.items():
+                own[name].append(abs(change - shared))
+    count = len(runs) if common else 0
 
-    def pooled(seen: list[float], usual: float) -> float:
-        here = float(np.quantile(seen, stats.CONFIDENCE)) if seen else 0.0
-        return math.sqrt((runs * here**2 + WORTH * usual**2) / (runs + WORTH))
+    def pooled(seen: float, usual: float) -> float:
+        return math.sqrt((count * seen**2 + WORTH * usual**2) / (count + WORTH))
 
-    return Drift(pooled(common, USUAL.common), pooled(own, USUAL.own), runs)
+    typical = float(np.median([_quantile(changes) for changes in own.values()])) if own else 0.0
+    return Drift(pooled(_quantile(common), USUAL.common), pooled(typical, USUAL.own), count)
+
+
+def _quantile(sizes: list[float]) -> float:
+    return float(np.quantile(sizes, stats.CONFIDENCE)) if sizes else 0.0
 
 
 def between(found: Iterable[Measurement], before: str, after: str) -> float | None:
@@ -70,24 +77,17 @@ def between(found: Iterable[Measurement], before: str, after: str) -> float | No
     The median over the sentinels; None without visits on both sides.
     """
     sides: tuple[dict[_Name, list[float]], ...] = (defaultdict(list), defaultdict(list))
-    for _, visit in _visits(one for one in found if one.utc <= before):
-        for name, seconds in visit.items():
-            sides[0][name].append(seconds)
-    for _, visit in _visits(one for one in found if one.utc >= after):
-        for name, seconds in visit.items():
-            sides[1][name].append(seconds)
+    for record in found:
+        if record.primitive == SENTINEL and record.median_seconds and (record.utc <= before or record.utc >= after):
+            sides[record.utc > before][record.contestant, record.op].append(record.seconds)
     ratios = [np.median(sides[1][name]) / np.median(sides[0][name]) for name in sides[0].keys() & sides[1].keys()]
     return float(np.median(ratios)) if ratios else None
 
 
-def _visits(found: Iterable[Measurement]) -> list[_Visit]:
-    """Part the records of sentinels into visits, each with its run (commit and command), in the order of time."""
-    result: list[_Visit] = []
-    timed = (record for record in found if record.primitive == SENTINEL and record.median_seconds)
-    for record in sorted(timed, key=lambda record: record.utc):
-        run, name = (record.commit, record.command), (record.contestant, record.op)
-        # Invariant: within the last visit every sentinel occurs once.
-        if not result or result[-1][0] != run or name in result[-1][1]:
-            result.append((run, {}))
-        result[-1][1][name] = record.seconds
-    return result
+def _runs(found: Iterable[Measurement]) -> dict[_Run, dict[_Name, float]]:
+    """Collect the median of each sentinel over the visits of each run, which a commit and a command name."""
+    seconds: dict[_Run, dict[_Name, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for record in found:
+        if record.primitive == SENTINEL and record.median_seconds:
+            seconds[record.commit, record.command][record.contestant, record.op].append(record.seconds)
+    return {run: {name: float(np.median(times)) for name, times in of.items()} for run, of in seconds.items()}

@@ -21,8 +21,8 @@ from dse.recommend import _choose, weighed
 from dse.records import SENTINEL, read_file, read_folder
 from dse.times.tree_times import Question, Table
 from dse.times.tree_variants import Configuration
-from tests.test_recommend import DEFAULT
 from tests.test_house import ROOT
+from tests.test_recommend import DEFAULT
 from tests.test_records import measurement
 
 NAMES = (("numba", "draw"), ("gather", "read"), ("python", "draw"))
@@ -58,9 +58,24 @@ def test_without_two_runs_drift_is_the_usual_one():
 def test_what_all_sentinels_share_is_common_and_the_rest_each_ones_own():
     alike = drift([*visit((1, 1, 1), 0), *visit((1.5, 1.5, 1.5), 90, "profile")])
     assert (alike.common, alike.own, alike.runs) == (pooled(2, math.log(1.5), USUAL.common), pooled(2, 0, USUAL.own), 2)
-    apart = drift([*visit((1, 1, 1), 0), *visit((1, 1, 1.5), 90, "profile")])
-    own = float(stats.np.quantile([0, 0, math.log(1.5)], 0.95))
-    assert (apart.common, apart.own) == (pooled(2, 0, USUAL.common), pooled(2, own, USUAL.own))
+    apart = drift([*visit((1, 1, 1), 0), *visit((1, 1.5, 1 / 1.5), 90, "profile")])
+    assert (apart.common, apart.own) == (pooled(2, 0, USUAL.common), pooled(2, math.log(1.5), USUAL.own))
+    one_of_three = drift([*visit((1, 1, 1), 0), *visit((1, 1, 1.9), 90, "profile")])  # a call that has two speeds
+    assert one_of_three.own == pooled(2, 0, USUAL.own)
+
+
+def test_of_many_pairs_of_runs_nearly_the_largest_change_counts():
+    runs_seen = [visit((factor,) * 3, 30 * n, f"run {n}") for n, factor in enumerate([1.0] * 19 + [2.0])]
+    pairs = [0.0] * 171 + [math.log(2)] * 19
+    expected = float(np.quantile(pairs, 0.95))
+    assert expected == pytest.approx(math.log(2))
+    assert drift(itertools.chain.from_iterable(runs_seen)).common == pooled(20, expected, USUAL.common)
+
+
+def test_a_disturbed_visit_of_several_changes_nothing():
+    calm = [*visit((1, 1, 1), 0), *visit((1, 1, 1), 1), *visit((1, 1, 1), 2), *visit((1, 1, 1), 90, "profile")]
+    disturbed = [*calm, *visit((1.8, 1.8, 1.8), 3)]
+    assert drift(disturbed) == drift(calm)
 
 
 def test_many_quiet_runs_outweigh_what_is_usual():
@@ -168,7 +183,7 @@ def test_what_lies_beside_a_slow_look_was_disturbed():
     assert looked(*[1.0] * 6, 1.5, *[1.0] * 5) == [6, 7]
     assert looked(1.5, *[1.0] * 11) == [0, 1]
     assert looked(*[1.0, 1.2] * 6) == []  # a spread of a fifth is usual
-    assert looked(*[1.5] * 4, *[1.0] * 8) == [0, 1, 2, 3, 4]  # what is quiet is known at the end alone
+    assert looked(*[1.4] * 5, *[1.0] * 7) == [0, 1, 2, 3, 4, 5]  # what is quiet is known at the end alone
     assert looked(1.5, *[1.0] * 8) == []  # too few looks
 
 

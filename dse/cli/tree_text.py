@@ -25,9 +25,9 @@ def text(answer: Recommendation) -> str:
         f"  {_time(choice, question.batch)}",
     ]
     if answer.ties:
-        shown, more = answer.ties[:MOST_TIES_SHOWN], len(answer.ties) - MOST_TIES_SHOWN
+        first, more = answer.ties[:MOST_TIES_SHOWN], len(answer.ties) - MOST_TIES_SHOWN
         others = f"; and {more} more, see --json" if more > 0 else ""
-        lines.append(f"  ties with {'; '.join(str(tie.configuration) for tie in shown)}{others}")
+        lines.append(f"  ties with {'; '.join(str(tie.configuration) for tie in first)}{others}")
     lines.append(
         f"  regret at most {answer.regret_95:.0%} at 95 % confidence; best with probability "
         f"{answer.probability_best:.0%}"

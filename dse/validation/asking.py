@@ -38,7 +38,7 @@ RANGES = {"grid": ((1e4, 1e6), (32, 16_384)), "wide": ((1e3, 5e7), (1, 1e4))}
 """The ends of N and of B of each kind of question about trees, log-uniform between them."""
 SMALL_BATCHES = (1, 3, 31)  # of the first wide questions
 RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
-RIVAL = 3.0  # times the predicted time of the choice
+RIVAL = 1.6  # times the predicted time of the choice
 WORKLOADS, TORCH_THREADS = ("cartpole_dqn", "cartpole_ddpg", "hopper_ddpg"), (1, 2)
 LOOP_BATCHES, UPDATE_INTERVALS = (32, 1_024), (1, 16)
 
