@@ -21,7 +21,7 @@ from .text import add_command, aligned, wrapped
 ABOUT = """How good are answers? Ask, measure, compare:
 
   python -m dse validate --ask          sample questions by the commit's hash, and write their answers down
-  python -m benchmarks questions        measure every candidate of the questions about trees (half an hour)
+  python -m benchmarks questions        measure the candidates of the questions about trees (half an hour)
   python -m benchmarks loop-questions   measure the questions about training loops (minutes)
   python -m dse validate                compare: all files of the machine that the present code answered
 
