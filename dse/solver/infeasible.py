@@ -52,7 +52,7 @@ def infeasible(space: Space) -> Infeasible:
     keys_of: dict[Limits, Reals] = {}
 
     def judge(rows: Integers) -> Integers:
-        need = needs(space, rows)
+        need = needs(space, rows, space.depths[0])
         broken = np.hstack([need > space.have, absent[rows[-1]]])
         keys = _keys(space, need)
         left = []

@@ -3,7 +3,7 @@
 One rule orders everything. A configuration is **as good as the best** where its value is at least (1 - epsilon) times
 the best value of all: against the best, not against a neighbor, since "within epsilon of each other" is no order.
 Among those the answer has the smallest ``tie_key``: fewest devices, then bytes moved, depth, cores, seconds of all
-parts, and last part by part its seconds, what it needs, and its names.
+parts, and last part by part its seconds, where it runs, what it needs, and its names.
 
 Taking away a **dominated** choice never changes the answer. Let choices a and b, of a part or of a tree, be on the same
 devices and engines, b with no more seconds and no more of any need than a in any part, and b before a in the order of
@@ -19,12 +19,12 @@ So the key with b is strictly smaller, and an answer never uses a. The last comp
 proof: without them a tie could fall to a dominated option because of its name.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal, get_args
 
 from ..stats import frugal
-from .problem import PARTS, Choice, Configuration, Option, Problem, ProblemError
-from .throughput import Outcome
+from .problem import Choice, Configuration, Option, Problem, ProblemError
+from .throughput import Outcome, used_engines
 
 Objective = Literal["training", "ratio", "per_watt", "fewest_devices"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
@@ -34,7 +34,7 @@ EPSILONS: dict[Objective, float] = {"training": 0.01, "ratio": 0.01, "per_watt":
 ``fewest_devices`` is ``ratio`` with more patience: devices come first in every tie, so it takes only a larger epsilon.
 """
 
-OptionKey = tuple[float, tuple[float, ...], str, str, str, float, float, str, str]
+OptionKey = tuple[float, tuple[tuple[str, str], ...], tuple[float, ...], str, float, float, str, str]
 TieKey = tuple[int, float, int, float, float, tuple[OptionKey, ...]]
 
 
@@ -62,17 +62,17 @@ def threshold(best: float, epsilon: float) -> float:
     return best * (1 - epsilon)
 
 
-def cores(option: Option) -> float:
-    """What an option takes of budgets of cores, whatever device they are of."""
-    return sum(option.needs[name] for name in sorted(option.needs) if name.endswith(".cores"))
+def cores(needs: Mapping[str, float]) -> float:
+    """What an option, or an engine, takes of budgets of cores, whatever device they are of."""
+    return sum(needs[name] for name in sorted(needs) if name.endswith(".cores"))
 
 
 def option_key(problem: Problem, option: Option) -> OptionKey:
     """Order of the options of one part."""
-    needs = tuple(option.needs.get(budget, 0.0) for budget in sorted(problem.budgets))
+    budgets = sorted(problem.budgets)
+    needs = tuple(taken.get(budget, 0.0) for taken in (option.needs, option.ahead) for budget in budgets)
     time, evidence = option.time, option.time.rests_on
-    where = option.name, option.device, option.engine
-    return option.seconds, needs, *where, time.low, time.high, evidence.number, evidence.source
+    return option.seconds, option.where, needs, option.name, time.low, time.high, evidence.number, evidence.source
 
 
 def undominated(problem: Problem, choices: Iterable[Choice]) -> tuple[Choice, ...]:
@@ -83,15 +83,17 @@ def undominated(problem: Problem, choices: Iterable[Choice]) -> tuple[Choice, ..
     """
     keyed = [([option_key(problem, option) for option in choice], choice) for choice in choices]
     keyed.sort(key=lambda pair: pair[0])
-    costs = [[cost for key in keys for cost in (key[0], *key[1])] for keys, _ in keyed]
+    costs = [[cost for key in keys for cost in (key[0], *key[2])] for keys, _ in keyed]
     return tuple(keyed[place][1] for place in frugal(costs))
 
 
 def tie_key(problem: Problem, configuration: Configuration, outcome: Outcome) -> TieKey:
     """Order of the configurations that are as good as the best: the smallest one is the answer."""
     core_count = seconds = 0.0
-    for part in PARTS:
-        core_count += cores(configuration.of(part))
-        seconds += configuration.of(part).seconds
+    for engine in used_engines(configuration):
+        core_count += cores(problem.engines.get(engine, {}))
+    for option in configuration.options:
+        core_count += cores(option.needs)
+        seconds += option.seconds
     keys = tuple(option_key(problem, option) for option in configuration.options)
     return len(outcome.devices), outcome.bytes_moved, configuration.depth, core_count, seconds, keys

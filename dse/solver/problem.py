@@ -41,7 +41,9 @@ class Option:
 
     ``engine`` is what is busy meanwhile: parts on the same engine take turns, others run at the same time. All of a GPU
     is one engine; threads pinned to cores of their own, or a slice of an FPGA, are one each.
-    ``needs``: amount by name of the budget, such as ``{"cpu.cores": 2, "gpu.memory_bytes": 4e9}``.
+    ``needs``: amount by name of the budget, such as ``{"cpu.cores": 2, "gpu.memory_bytes": 4e9}``; ``ahead``: what each
+    batch sampled ahead takes more. ``also``: (device, engine) of others that are busy as long, such as those of
+    learners that share a batch; what is sent to or from the part is sent to or from ``device``.
     """
 
     part: Part
@@ -50,6 +52,13 @@ class Option:
     engine: str
     time: Estimate
     needs: Mapping[str, float] = field(default_factory=dict)
+    ahead: Mapping[str, float] = field(default_factory=dict)
+    also: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def where(self) -> tuple[tuple[str, str], ...]:
+        """(device, engine) of all that is busy meanwhile, its own first."""
+        return ((self.device, self.engine), *self.also)
 
     @property
     def seconds(self) -> float:
@@ -97,7 +106,8 @@ class Problem:
     or copies on two; then ``options`` has neither of the two parts. Without ``trees`` any pair goes.
     ``ways``: the links between two devices, by (from, to). ``depths``: allowed D. ``slowdown``: factor on the time of a
     part (first) while another one (second) runs on an engine of its own on the same device (third); 1 where nothing is
-    stated. ``watts`` by device, where known. ``hosts``: devices that are in use in any case.
+    stated. ``watts`` by device, where known. ``hosts``: devices that are in use in any case. ``engines``: what an
+    engine takes of the budgets, by its name, once for all that runs on it: a core for the process that replays.
     """
 
     options: Mapping[Part, tuple[Option, ...]]
@@ -109,6 +119,7 @@ class Problem:
     watts: Mapping[str, float] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
     trees: tuple[tuple[Option, Option], ...] = ()
+    engines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_options(self)
@@ -183,10 +194,19 @@ def _check_needs(problem: Problem) -> None:
             raise ProblemError(
                 f"{option.part} {option.name!r} must take an Estimate from {SHORTEST:g} to {LONGEST:g} s, not {time}"
             )
-        for budget, amount in option.needs.items():
-            if budget not in problem.budgets:
-                raise ProblemError(f"{option.part} {option.name!r} needs {budget}, of which no budget is stated")
-            _check(f"{option.part} {option.name!r} needs of {budget}", amount)
+        for budget, amount in (*option.needs.items(), *option.ahead.items()):
+            _check_need(problem, f"{option.part} {option.name!r}", budget, amount)
+        if len({engine for _, engine in option.where}) < len(option.where):
+            raise ProblemError(f"{option.part} {option.name!r} is on an engine twice: {option.where}")
+    for engine, needs in problem.engines.items():
+        for budget, amount in needs.items():
+            _check_need(problem, f"the engine {engine!r}", budget, amount)
+
+
+def _check_need(problem: Problem, what: str, budget: str, amount: Any) -> None:
+    if budget not in problem.budgets:
+        raise ProblemError(f"{what} needs {budget}, of which no budget is stated")
+    _check(f"{what} needs of {budget}", amount)
 
 
 def _check_numbers(problem: Problem) -> None:

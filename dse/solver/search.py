@@ -15,8 +15,11 @@ from .descent import comes_before, descend
 from .infeasible import Infeasible, infeasible
 from .objectives import EPSILONS, OBJECTIVES, Objective, threshold, tie_key, undominated, value
 from .problem import LOOP, PARTS, Configuration, Problem, ProblemError
-from .space import Booleans, Integers, Space, build, by_part, configuration, group_of, loads, needs, roots, single
+from .space import Booleans, Integers, Space, affordable, build, by_part, configuration, group_of, loads, roots, single
 from .throughput import Outcome, Reals, fits, outcome, steps_per_second
+
+DEPTH = 2
+"""Place of the depth in ``tie_key``."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,12 @@ def best_values(space: Space, start: Integers, labels: Integers, without: Intege
         # Invariant: best is the largest value under each label among the configurations judged so far.
         value = values(space, rows, space.depths[-1:])[:, 0]
         keep = np.flatnonzero(value > best[labels[rows[-1]]])
-        keep = keep[_possible(space, rows[:, keep], without)]
+        possible = _possible(space, rows[:, keep], without)
+        deepest = len(space.depths) - 1 - possible[:, ::-1].argmax(axis=1)
+        for place in set(deepest.tolist()) - {len(space.depths) - 1}:
+            bound = keep[deepest == place]
+            value[bound] = values(space, rows[:, bound], space.depths[place : place + 1])[:, 0]
+        keep = keep[possible.any(axis=1) & (value[keep] > best[labels[rows[-1, keep]]])]
         keep = keep[np.argsort(-value[keep], kind="stable")]
         whole = keep[single(space, rows[:, keep])]
         np.maximum.at(best, labels[rows[-1, whole]], value[whole])
@@ -180,14 +188,16 @@ def least_keys(
         rows, enough = rows[:, deepest], enough[deepest]
         keys = _keys(space, rows, np.array(space.depths)[enough.argmax(axis=1)])
         keep = np.flatnonzero(comes_before(keys, least_key[labels[rows[-1]]]))
-        keep = keep[_possible(space, rows[:, keep], without)]
+        # The smallest depth that is fast enough also needs the least memory.
+        possible = _possible(space, rows[:, keep], without)[np.arange(keep.size), enough[keep].argmax(axis=1)]
+        keep = keep[possible]
         keep = keep[np.lexsort(keys[keep].T[::-1])]
         rows, keys = rows[:, keep], keys[keep]
         whole = np.flatnonzero(single(space, rows))
         for label, first in zip(*np.unique(labels[rows[-1, whole]], return_index=True), strict=True):
             key = keys[whole[first]]
             least_key[label] = key
-            where[int(label)] = Keyed(tuple(map(float, key)), rows[:, whole[first]], int(key[2]))
+            where[int(label)] = Keyed(tuple(map(float, key)), rows[:, whole[first]], int(key[DEPTH]))
         return rows
 
     descend(space, start, judge)
@@ -205,7 +215,7 @@ def _one(space: Space) -> Integers:
 
 def _keys(space: Space, rows: Integers, depth: Integers) -> Reals:
     """``tie_key`` of rows, with ranks for the options' own keys: [R, 5 + P]. No more than of what a row stands for."""
-    cores, seconds, ranks = np.zeros(rows.shape[1]), np.zeros(rows.shape[1]), list[Reals]()
+    cores, seconds, ranks = space.cores[rows[-1]], np.zeros(rows.shape[1]), list[Reals]()
     for _, _, column, node in by_part(space, rows):
         cores += column.cores[node]
         seconds += column.seconds[node]
@@ -214,10 +224,9 @@ def _keys(space: Space, rows: Integers, depth: Integers) -> Reals:
 
 
 def _possible(space: Space, rows: Integers, without: Integers | None) -> Booleans:
-    """Whether rows may fit into the budgets (and are not the one left out): [R]."""
-    fit = needs(space, rows) <= space.have
-    other = np.ones(1) if without is None else (rows != without[:, None]).any(axis=0)
-    possible: Booleans = np.logical_and(fit.all(axis=1), other)
+    """Whether rows may fit into the budgets at each depth (and are not the one left out): [R, depths]."""
+    other = np.ones(rows.shape[1]) if without is None else (rows != without[:, None]).any(axis=0)
+    possible: Booleans = np.logical_and(affordable(space, rows), other[:, None])
     return possible
 
 

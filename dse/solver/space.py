@@ -12,29 +12,30 @@ A row is a node for each axis and a setting: integers [A + 1, R].
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .objectives import Objective, cores, option_key, undominated
 from .problem import LOOP, PARTS, Choice, Configuration, Part, Problem, ProblemError
-from .throughput import Reals, no_routes, slowdowns, transfers, used_devices
+from .throughput import Reals, no_routes, slowdowns, transfers, used_devices, used_engines
 
 Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
-Group = tuple[tuple[str, str], ...]
+Group = tuple[tuple[tuple[str, str], ...], ...]
 
 
 class Column(NamedTuple):
-    """The options of a part, node by node; ``rank``: place in ``option_key`` order. ``needs`` [nodes, B]."""
+    """The options of a part, node by node; ``rank``: place in ``option_key`` order. ``needs``, ``ahead`` [nodes, B]."""
 
     seconds: Reals
     cores: Reals
     rank: Reals
     needs: Reals
+    ahead: Reals
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,11 @@ class Nodes:
 class Space:
     """A problem's arrays. By setting: ``settings`` [A, S] its groups, ``slow`` [P, S] factors on seconds, ``engine``.
 
-    Also [S]: ``links`` [S, W] seconds that transfers keep engines busy, ``waits`` seconds of them that a batch waits,
-    ``nbytes`` moved, the routes a setting ``lacks``, how many ``devices``, what to divide the rate by (``divisor``:
-    watts, or 1), and a number for each ``mapping`` of parts to devices and for each set of devices ``used``.
+    ``also`` [P, S, W]: whether a part keeps a further engine busy. ``taken`` [S, B] of budgets by engines, and their
+    ``cores`` [S]. Also [S]: ``links`` [S, W] seconds that transfers keep engines busy, ``waits`` seconds of them that a
+    batch waits, ``nbytes`` moved, the routes a setting ``lacks``, how many ``devices``, what to divide the rate by
+    (``divisor``: watts, or 1), and a number for each ``mapping`` of parts to devices and for each set of devices
+    ``used``.
     ``stages``: (part, axis, column of the axis' nodes) in the order of ``PARTS``.
     """
 
@@ -68,6 +71,9 @@ class Space:
     lacks: tuple[frozenset[tuple[str, str]], ...]
     slow: Reals
     engine: Integers
+    also: Booleans
+    taken: Reals
+    cores: Reals
     links: Reals
     waits: Reals
     nbytes: Reals
@@ -106,29 +112,33 @@ def build(problem: Problem, objective: Objective) -> Space:
         _traffic(problem, one, objective) if not lack else ({}, 0.0, 0.0)
         for one, lack in zip(there, lacks, strict=True)
     ]
-    engines = {option.engine for one in there for option in one.options}
+    engines = {engine for one in there for engine in used_engines(one)}
     index = {name: w for w, name in enumerate(sorted(engines.union(*(busy for busy, _, _ in traffic))))}
     links = np.zeros((len(there), len(index)))
     for setting, (busy, _, _) in enumerate(traffic):
         for engine, taken in busy.items():
             links[setting, index[engine]] = taken
     devices = [used_devices(problem, one) for one in there]
+    own = [[problem.engines.get(engine, {}) for engine in used_engines(one)] for one in there]
     parts = [tuple(option.part for option in groups[0][0]) for groups in axes]
     return Space(
         problem,
         objective,
         nodes=tuple(_nodes(problem, groups, budgets) for groups in axes),
-        stages=tuple((part, a, own.index(part)) for part in PARTS for a, own in enumerate(parts) if part in own),
+        stages=tuple((part, a, axis.index(part)) for part in PARTS for a, axis in enumerate(parts) if part in axis),
         settings=settings,
         lacks=lacks,
         slow=np.array([slowdowns(problem, one) for one in there]).T,
         engine=np.array([[index[option.engine] for option in one.options] for one in there]).T,
+        also=_also(there, index),
+        taken=np.array([[sum(one.get(name, 0.0) for one in taken) for name in budgets] for taken in own]),
+        cores=np.array([sum(map(cores, taken)) for taken in own], dtype=np.float64),
         links=links,
         waits=np.array([waits for _, waits, _ in traffic]),
         nbytes=np.array([nbytes for _, _, nbytes in traffic]),
         devices=np.array([len(used) for used in devices]),
         divisor=_watts(problem, devices) if objective == "per_watt" else np.ones(len(there)),
-        mapping=_label([tuple(option.device for option in one.options) for one in there]),
+        mapping=_label([mapping_of(one) for one in there]),
         used=_label(devices),
         budgets=budgets,
         have=np.array([problem.budgets[name] for name in budgets]),
@@ -137,8 +147,23 @@ def build(problem: Problem, objective: Objective) -> Space:
 
 
 def group_of(choice: Choice) -> Group:
-    """Where a choice runs: (device, engine) of each of its parts."""
-    return tuple((option.device, option.engine) for option in choice)
+    """Where a choice runs: every (device, engine) of each of its parts."""
+    return tuple(option.where for option in choice)
+
+
+def mapping_of(configuration: Configuration) -> tuple[tuple[str, ...], ...]:
+    """The devices of each part."""
+    return tuple(tuple(device for device, _ in option.where) for option in configuration.options)
+
+
+def _also(there: Sequence[Configuration], index: Mapping[str, int]) -> Booleans:
+    """See ``Space``."""
+    result = np.zeros((len(PARTS), len(there), len(index)), dtype=np.bool_)
+    for setting, one in enumerate(there):
+        for p, option in enumerate(one.options):
+            for _, engine in option.also:
+                result[p, setting, index[engine]] = True
+    return result
 
 
 def _groups(problem: Problem, choices: Sequence[Choice]) -> list[tuple[Choice, ...]]:
@@ -151,11 +176,15 @@ def _groups(problem: Problem, choices: Sequence[Choice]) -> list[tuple[Choice, .
 
 def _scarce(problem: Problem, axes: Sequence[Sequence[Sequence[Choice]]]) -> tuple[str, ...]:
     """Budgets that some configuration may exceed: for the others nothing need be added up."""
-    most = dict.fromkeys(sorted(problem.budgets), 0.0)
+    most, deepest = dict.fromkeys(sorted(problem.budgets), 0.0), max(problem.depths)
+    for name in most:
+        most[name] += sum(needs.get(name, 0.0) for needs in problem.engines.values())
     for groups in axes:
         for column in zip(*(choice for group in groups for choice in group), strict=True):
             for name in most:
-                most[name] += max(option.needs.get(name, 0.0) for option in column)
+                most[name] += max(
+                    option.needs.get(name, 0.0) + deepest * option.ahead.get(name, 0.0) for option in column
+                )
     return tuple(name for name, amount in most.items() if amount > problem.budgets[name])
 
 
@@ -169,9 +198,12 @@ def _nodes(problem: Problem, groups: Sequence[tuple[Choice, ...]], budgets: tupl
         place = {key: rank for rank, key in enumerate(sorted(set(keys)))}
         arrays = (
             np.array([option.seconds for option in options]),
-            np.array([cores(option) for option in options], dtype=np.float64),
+            np.array([cores(option.needs) for option in options], dtype=np.float64),
             np.array([place[key] for key in keys], dtype=np.float64),
-            np.array([[option.needs.get(name, 0.0) for name in budgets] for option in options], dtype=np.float64),
+            *(
+                np.array([[taken.get(name, 0.0) for name in budgets] for taken in column], dtype=np.float64)
+                for column in ([option.needs for option in options], [option.ahead for option in options])
+            ),
         )
         columns.append(Column(*(np.concatenate([own, np.minimum.reduceat(own, start, axis=0)]) for own in arrays)))
     return Nodes(choices, start, size, tuple(columns))
@@ -199,7 +231,7 @@ def _watts(problem: Problem, devices: Sequence[tuple[str, ...]]) -> Reals:
     return np.array([functools.reduce(lambda total, one: total + problem.watts[one], used, 0.0) for used in devices])
 
 
-def _label(keys: Sequence[tuple[str, ...]]) -> Integers:
+def _label(keys: Sequence[tuple[Any, ...]]) -> Integers:
     """The same number for equal keys, from 0 on."""
     place = {key: number for number, key in enumerate(sorted(set(keys)))}
     return np.array([place[key] for key in keys])
@@ -254,14 +286,28 @@ def loads(space: Space, rows: Integers) -> tuple[Reals, Reals]:
         spent = column.seconds[node] * space.slow[p, setting]
         if part in space.counted:
             flat[first + space.engine[p, setting]] += spent
+            if space.also[p].any():
+                busy += spent[:, None] * space.also[p, setting]
         if part in LOOP:
             loop += spent
     return busy.max(axis=1), loop
 
 
-def needs(space: Space, rows: Integers) -> Reals:
-    """What rows need of ``space.budgets`` [R, B]."""
-    total = np.zeros((rows.shape[1], len(space.budgets)))
+def needs(space: Space, rows: Integers, depth: Integers | int = 0) -> Reals:
+    """What rows need of ``space.budgets`` at a depth, or at depths [R] of their own: [R, B]."""
+    total: Reals = space.taken[rows[-1]]
+    more = np.asarray(depth)[..., None]
     for _, _, column, node in by_part(space, rows):
         total += column.needs[node]
+        total += more * column.ahead[node]
     return total
+
+
+def affordable(space: Space, rows: Integers) -> Booleans:
+    """Whether rows fit the budgets at each depth: [R, depths]."""
+    result: Booleans = np.column_stack(
+        [(needs(space, rows, depth) <= space.have).all(axis=1) for depth in space.depths]
+        if any(column.ahead.any() for nodes in space.nodes for column in nodes.columns)
+        else [(needs(space, rows) <= space.have).all(axis=1)] * len(space.depths)
+    )
+    return result

@@ -95,7 +95,10 @@ def charges(problem: Problem, configuration: Configuration) -> Iterator[Charge]:
     spent = seconds(problem, configuration)
     for option in configuration.options:
         number = option.time.rests_on.number
-        yield Charge(option.engine, spent[option.part], number, option.part in LOOP, option.part == "actors")
+        acting = option.part == "actors"
+        yield Charge(option.engine, spent[option.part], number, option.part in LOOP, acting)
+        for _, engine in option.also:  # at the same time, so a batch does not wait for these too
+            yield Charge(engine, spent[option.part], number, False, acting)
 
 
 def steps_per_second(busiest: Reals | float, loop: Reals | float, depth: Reals | int = 0) -> Reals:
@@ -118,21 +121,40 @@ def fits(problem: Problem, configuration: Configuration) -> bool:
 
 def shortages(problem: Problem, configuration: Configuration) -> dict[str, tuple[float, float]]:
     """(have, need) of every budget that does not suffice."""
+    need = needed(problem, configuration)
+    return {name: (have, need[name]) for name, have in problem.budgets.items() if need[name] > have}
+
+
+def used_engines(configuration: Configuration) -> tuple[str, ...]:
+    """Names of the engines that parts run on, in order."""
+    return tuple(sorted({engine for option in configuration.options for _, engine in option.where}))
+
+
+def needed(problem: Problem, configuration: Configuration) -> dict[str, float]:
+    """What a configuration takes of every budget: its engines, its options, and D times what a batch ahead takes."""
     need = dict.fromkeys(problem.budgets, 0.0)
+    for engine in used_engines(configuration):
+        for budget, amount in problem.engines.get(engine, {}).items():
+            need[budget] += amount
     for option in configuration.options:
         for budget, amount in option.needs.items():
             need[budget] += amount
-    return {name: (have, need[name]) for name, have in problem.budgets.items() if need[name] > have}
+        for budget, amount in option.ahead.items():
+            need[budget] += configuration.depth * amount
+    return need
 
 
 def used_devices(problem: Problem, configuration: Configuration) -> tuple[str, ...]:
     """Names of the devices that are in use, in order."""
-    return tuple(sorted({option.device for option in configuration.options} | set(problem.hosts)))
+    return tuple(
+        sorted({device for option in configuration.options for device, _ in option.where} | set(problem.hosts))
+    )
 
 
 def outcome(problem: Problem, configuration: Configuration) -> Outcome:
     """What a configuration that fits gives."""
-    busy, trained = ({option.engine: 0.0 for option in configuration.options} for _ in range(2))
+    engines = [engine for option in configuration.options for _, engine in option.where]
+    busy, trained = (dict.fromkeys(engines, 0.0) for _ in range(2))
     loop = moved = 0.0
     for charge in charges(problem, configuration):
         busy[charge.engine] = busy.get(charge.engine, 0.0) + charge.seconds
