@@ -36,6 +36,7 @@ EPSILONS: dict[Objective, float] = {"training": 0.01, "ratio": 0.01, "per_watt":
 
 OptionKey = tuple[float, tuple[tuple[str, str], ...], tuple[float, ...], str, float, float, str, str]
 TieKey = tuple[int, float, int, float, float, tuple[OptionKey, ...]]
+FrugalKey = tuple[int, float, float, int, float, tuple[OptionKey, ...]]
 
 
 def value(objective: Objective, outcome: Outcome) -> float:
@@ -97,3 +98,9 @@ def tie_key(problem: Problem, configuration: Configuration, outcome: Outcome) ->
         seconds += option.seconds
     keys = tuple(option_key(problem, option) for option in configuration.options)
     return len(outcome.devices), outcome.bytes_moved, configuration.depth, core_count, seconds, keys
+
+
+def frugal_key(problem: Problem, configuration: Configuration, outcome: Outcome) -> FrugalKey:
+    """Order by what a configuration takes: devices, cores, bytes moved, depth, seconds, and the options' own keys."""
+    devices, nbytes, depth, core_count, seconds, keys = tie_key(problem, configuration, outcome)
+    return devices, core_count, nbytes, depth, seconds, keys

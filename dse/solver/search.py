@@ -14,12 +14,16 @@ from ..stats import front_of
 from .descent import comes_before, descend
 from .infeasible import Infeasible, infeasible
 from .objectives import EPSILONS, OBJECTIVES, Objective, threshold, tie_key, undominated, value
-from .problem import LOOP, PARTS, Configuration, Problem, ProblemError
+from .problem import LOOP, PARTS, Configuration, Hop, Option, Problem, ProblemError
 from .space import Booleans, Integers, Space, affordable, build, by_part, configuration, group_of, loads, roots, single
 from .throughput import Outcome, Reals, fits, outcome, steps_per_second
 
-DEPTH = 2
-"""Place of the depth in ``tie_key``."""
+TIE = (0, 1, 2, 3, 4)
+"""Order of a key's components: devices, bytes, depth, cores, seconds, as in ``tie_key``."""
+FRUGAL = (0, 3, 1, 2, 4)
+"""The same as in ``frugal_key``."""
+SHARES = (0.99, 0.95, 0.9, 0.8, 0.65, 0.5)
+"""Shares of the best value that a ``frontier`` asks for."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,60 @@ def front(problem: Problem) -> tuple[Answer, ...]:
     return tuple(sorted((answers[place] for place in front_of(points)), key=lambda answer: -answer.value))
 
 
+def frontier(problem: Problem, objective: Objective, best: float) -> tuple[Answer, ...]:
+    """For each mapping of parts to devices and each of ``SHARES``, what takes least of what is worth that share.
+
+    "Least" is by ``frugal_key``; each configuration comes once, most value first. ``best``: the value that shares are
+    of. Empty where nothing is worth the smallest share.
+    """
+    space = build(problem, objective)
+    start = _legal(space)
+    kept: dict[tuple[int, ...], Answer] = {}
+    for share in SHARES:
+        least = np.full(space.mapping.max() + 1, best * share)
+        for key in least_keys(space, start, space.mapping, least, order=FRUGAL):
+            place = (*key.row.tolist(), key.depth)
+            kept[place] = kept.get(place) or _answer(space, configuration(space, key.row, key.depth))
+    return tuple(sorted(kept.values(), key=lambda answer: -answer.value))
+
+
+def scaled(problem: Problem, number: str, factor: float) -> Problem:
+    """The problem where times that rest on evidence ``number``, of options and of links, take ``factor`` times as long."""
+
+    def longer(option: Option) -> Option:
+        return replace(option, time=option.time.scaled(factor)) if option.time.rests_on.number == number else option
+
+    def slower(hop: Hop) -> Hop:
+        if hop.rests_on.number != number:
+            return hop
+        return replace(hop, alpha_seconds=hop.alpha_seconds * factor, seconds_per_byte=hop.seconds_per_byte * factor)
+
+    return replace(
+        problem,
+        options={part: tuple(map(longer, options)) for part, options in problem.options.items()},
+        trees=tuple((longer(sampling), longer(updating)) for sampling, updating in problem.trees),
+        ways={pair: tuple(map(slower, way)) for pair, way in problem.ways.items()},
+    )
+
+
+def overtaken(problem: Problem, objective: Objective, least: float, number: str, factor: float) -> Answer | None:
+    """The best where times resting on evidence ``number`` take ``factor`` times as long, if its value is above ``least``.
+
+    Its options are those of ``problem``, its outcome and value those of the scaled times. None where nothing is above.
+    """
+    other = scaled(problem, number, factor)
+    space = build(other, objective)
+    start = _legal(space)
+    best = float(best_values(space, start, _one(space))[0])
+    if best <= least:
+        return None
+    key = least_keys(space, start, _one(space), np.array([best]))[0]
+    answer = _answer(space, configuration(space, key.row, key.depth))
+    own = {id(new): old for new, old in zip(other.every_option(), problem.every_option(), strict=True)}
+    chosen = answer.configuration.having(*(own[id(option)] for option in answer.configuration.options))
+    return replace(answer, configuration=chosen)
+
+
 def values(space: Space, rows: Integers, depths: Sequence[int]) -> Reals:
     """Value (a bound, where a choice is a group) of rows at each depth, budgets aside: [R, depths]."""
     busiest, loop = loads(space, rows)
@@ -175,10 +233,16 @@ class Keyed(NamedTuple):
 
 
 def least_keys(
-    space: Space, start: Integers, labels: Integers, least: Reals, without: Integers | None = None
+    space: Space,
+    start: Integers,
+    labels: Integers,
+    least: Reals,
+    without: Integers | None = None,
+    order: Sequence[int] = TIE,
 ) -> list[Keyed]:
     """The smallest tie key under each label among what has at least a value of ``least`` [labels], in order."""
-    least_key = np.full((labels.max() + 1, 5 + len(PARTS)), np.inf)
+    columns = (*order, *range(len(order), len(order) + len(PARTS)))
+    least_key = np.full((labels.max() + 1, len(columns)), np.inf)
     where: dict[int, Keyed] = {}
 
     def judge(rows: Integers) -> Integers:
@@ -186,7 +250,7 @@ def least_keys(
         enough = values(space, rows, space.depths) >= least[labels[rows[-1]], None]
         deepest = enough[:, -1]  # is never slower
         rows, enough = rows[:, deepest], enough[deepest]
-        keys = _keys(space, rows, np.array(space.depths)[enough.argmax(axis=1)])
+        keys = _keys(space, rows, np.array(space.depths)[enough.argmax(axis=1)])[:, columns]
         keep = np.flatnonzero(comes_before(keys, least_key[labels[rows[-1]]]))
         # The smallest depth that is fast enough also needs the least memory.
         possible = _possible(space, rows[:, keep], without)[np.arange(keep.size), enough[keep].argmax(axis=1)]
@@ -197,7 +261,7 @@ def least_keys(
         for label, first in zip(*np.unique(labels[rows[-1, whole]], return_index=True), strict=True):
             key = keys[whole[first]]
             least_key[label] = key
-            where[int(label)] = Keyed(tuple(map(float, key)), rows[:, whole[first]], int(key[DEPTH]))
+            where[int(label)] = Keyed(tuple(map(float, key)), rows[:, whole[first]], int(key[order.index(TIE[2])]))
         return rows
 
     descend(space, start, judge)
