@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .descent import comes_before, descend
-from .space import Integers, Space, needs, roots, single
+from .settings import Integers
+from .space import Space, needs, roots, single
 from .throughput import Reals
 
 Limits = frozenset[str | tuple[str, str]]
@@ -46,14 +47,12 @@ class Infeasible:
 
 def infeasible(space: Space) -> Infeasible:
     """The smallest sets of limits to lift, for a space in which nothing fits."""
-    ways = tuple(frozenset[tuple[str, str]]().union(*space.lacks))
-    absent = np.array([[way in lacks for way in ways] for lacks in space.lacks], dtype=np.bool_)
-    names: tuple[str | tuple[str, str], ...] = (*space.budgets, *ways)
+    names: tuple[str | tuple[str, str], ...] = (*space.budgets, *space.at.routes)
     keys_of: dict[Limits, Reals] = {}
 
     def judge(rows: Integers) -> Integers:
         need = needs(space, rows, space.depths[0])
-        broken = np.hstack([need > space.have, absent[rows[-1]]])
+        broken = np.hstack([need > space.have, space.at.missing[rows[-1]]])
         keys = _keys(space, need)
         left = []
         for pattern in np.unique(broken, axis=0):
@@ -70,7 +69,7 @@ def infeasible(space: Space) -> Infeasible:
         ordered = [here for _, here in sorted(left, key=lambda item: item[0])]
         return rows[:, np.concatenate(ordered)] if ordered else rows[:, :0]
 
-    descend(space, roots(space, np.arange(space.settings.shape[1])), judge)
+    descend(space, roots(space, np.arange(space.at.groups.shape[1])), judge)
     smallest = [limits for limits in keys_of if not any(other < limits for other in keys_of)]
     repairs = [_repair(space, limits, keys_of[limits]) for limits in smallest]
     repairs.sort(key=lambda repair: (len(repair.budgets) + len(repair.ways), str(repair)))

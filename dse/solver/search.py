@@ -15,7 +15,8 @@ from .descent import comes_before, descend
 from .infeasible import Infeasible, infeasible
 from .objectives import EPSILONS, OBJECTIVES, Objective, threshold, tie_key, undominated, value
 from .problem import LOOP, PARTS, Configuration, Hop, Option, Problem, ProblemError
-from .space import Booleans, Integers, Space, affordable, build, by_part, configuration, group_of, loads, roots, single
+from .settings import Booleans, Integers
+from .space import Space, affordable, build, by_part, configuration, group_of, loads, roots, single
 from .throughput import Outcome, Reals, fits, outcome, steps_per_second
 
 TIE = (0, 1, 2, 3, 4)
@@ -102,10 +103,10 @@ def solve(
     best = float(best_values(space, start, _one(space))[0])
     if not best:
         return infeasible(space)
-    tied = least_keys(space, start, space.mapping, np.full(space.mapping.max() + 1, threshold(best, epsilon)))
+    tied = least_keys(space, start, space.at.mapping, np.full(space.at.mapping.max() + 1, threshold(best, epsilon)))
     first = tied[0]
     answers = [_answer(space, configuration(space, key.row, key.depth)) for key in tied]
-    away = start[:, space.mapping[start[-1]] != space.mapping[first.row[-1]]]
+    away = start[:, space.at.mapping[start[-1]] != space.at.mapping[first.row[-1]]]
     near = _neighbors(problem, answers[0].configuration) if alternatives else ()
     return Found(
         objective,
@@ -129,8 +130,8 @@ def front(problem: Problem) -> tuple[Answer, ...]:
     """
     space = build(problem, "ratio")
     start = _legal(space)
-    best = best_values(space, start, space.used)
-    keys = least_keys(space, start, space.used, np.where(best > 0, best, np.inf))
+    best = best_values(space, start, space.at.used)
+    keys = least_keys(space, start, space.at.used, np.where(best > 0, best, np.inf))
     answers = [_answer(space, configuration(space, key.row, key.depth)) for key in keys]
     known = all(answer.outcome.watts is not None for answer in answers)
     points = [
@@ -150,15 +151,15 @@ def frontier(problem: Problem, objective: Objective, best: float) -> tuple[Answe
     start = _legal(space)
     kept: dict[tuple[int, ...], Answer] = {}
     for share in SHARES:
-        least = np.full(space.mapping.max() + 1, best * share)
-        for key in least_keys(space, start, space.mapping, least, order=FRUGAL):
+        least = np.full(space.at.mapping.max() + 1, best * share)
+        for key in least_keys(space, start, space.at.mapping, least, order=FRUGAL):
             place = (*key.row.tolist(), key.depth)
             kept[place] = kept.get(place) or _answer(space, configuration(space, key.row, key.depth))
     return tuple(sorted(kept.values(), key=lambda answer: -answer.value))
 
 
 def scaled(problem: Problem, number: str, factor: float) -> Problem:
-    """The problem where times that rest on evidence ``number``, of options and of links, take ``factor`` times as long."""
+    """The problem where times of options and links that rest on evidence ``number`` take ``factor`` times as long."""
 
     def longer(option: Option) -> Option:
         return replace(option, time=option.time.scaled(factor)) if option.time.rests_on.number == number else option
@@ -177,7 +178,7 @@ def scaled(problem: Problem, number: str, factor: float) -> Problem:
 
 
 def overtaken(problem: Problem, objective: Objective, least: float, number: str, factor: float) -> Answer | None:
-    """The best where times resting on evidence ``number`` take ``factor`` times as long, if its value is above ``least``.
+    """The best where times resting on evidence ``number`` take ``factor`` times as long, if it is above ``least``.
 
     Its options are those of ``problem``, its outcome and value those of the scaled times. None where nothing is above.
     """
@@ -196,8 +197,10 @@ def overtaken(problem: Problem, objective: Objective, least: float, number: str,
 
 def values(space: Space, rows: Integers, depths: Sequence[int]) -> Reals:
     """Value (a bound, where a choice is a group) of rows at each depth, budgets aside: [R, depths]."""
-    busiest, loop = loads(space, rows)
-    value: Reals = steps_per_second(busiest[:, None], loop[:, None], np.array(depths)) / space.divisor[rows[-1], None]
+    load = loads(space, rows)
+    value: Reals = (
+        steps_per_second(load.busiest[:, None], load.loop[:, None], np.array(depths)) / space.at.divisor[rows[-1], None]
+    )
     return value
 
 
@@ -270,21 +273,21 @@ def least_keys(
 
 def _legal(space: Space) -> Integers:
     """Rows of all settings whose routes are there."""
-    return roots(space, np.flatnonzero([not lacks for lacks in space.lacks]))
+    return roots(space, np.flatnonzero(~space.at.missing.any(axis=1)))
 
 
 def _one(space: Space) -> Integers:
-    return np.zeros(space.settings.shape[1], dtype=np.int64)
+    return np.zeros(space.at.groups.shape[1], dtype=np.int64)
 
 
 def _keys(space: Space, rows: Integers, depth: Integers) -> Reals:
     """``tie_key`` of rows, with ranks for the options' own keys: [R, 5 + P]. No more than of what a row stands for."""
-    cores, seconds, ranks = space.cores[rows[-1]], np.zeros(rows.shape[1]), list[Reals]()
+    cores, seconds, ranks = space.at.cores[rows[-1]], np.zeros(rows.shape[1]), list[Reals]()
     for _, _, column, node in by_part(space, rows):
         cores += column.cores[node]
         seconds += column.seconds[node]
         ranks.append(column.rank[node])
-    return np.column_stack([space.devices[rows[-1]], space.nbytes[rows[-1]], depth, cores, seconds, *ranks])
+    return np.column_stack([space.at.devices[rows[-1]], space.at.nbytes[rows[-1]], depth, cores, seconds, *ranks])
 
 
 def _possible(space: Space, rows: Integers, without: Integers | None) -> Booleans:
@@ -329,9 +332,9 @@ def _neighbors(problem: Problem, choice: Configuration) -> tuple[Configuration, 
 def _bound(space: Space) -> float:
     """See ``Found``. A slowdown below 1 helps even here. Watts are those of the devices that are used together."""
     fastest = {}
-    groups = roots(space, np.arange(space.settings.shape[1]))
+    groups = roots(space, np.arange(space.at.groups.shape[1]))
     for p, part, column, node in by_part(space, groups):
-        fastest[part] = column.seconds[node] * np.minimum(space.slow[p], 1.0)
+        fastest[part] = column.seconds[node] * np.minimum(space.at.slow[p], 1.0)
     loop = sum(fastest[part] for part in LOOP) / (space.depths[-1] + 1)
     slowest = np.maximum.reduce([loop, *(fastest[part] for part in space.counted)])
-    return float((1 / slowest / space.divisor).max())
+    return float((1 / slowest / space.at.divisor).max())
