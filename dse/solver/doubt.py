@@ -36,7 +36,7 @@ WORTH = 2.0
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A configuration that fits, in an execution mode, which is a problem. Two are equal if they are the same object."""
+    """A configuration that fits, in an execution mode, which is a problem; equal only to itself."""
 
     mode: str
     problem: Problem
@@ -113,7 +113,7 @@ class Doubt:
         """Whether one cannot be told apart from the best."""
         if one.value >= threshold(best.value, self.epsilon):
             return True
-        if self.exact or self._sure(one) and self._sure(best):
+        if self.exact or (self._sure(one) and self._sure(best)):
             return False
         quotient = self.values(one) / self.values(best)
         return bool(np.quantile(quotient, (1 + CONFIDENCE) / 2) >= 1 - self.epsilon)

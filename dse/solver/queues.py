@@ -56,7 +56,7 @@ class _Queues:
     """Processes, boxes and engines by their numbers."""
 
     def __init__(self, loop: Network, under_way: int, factor: Iterator[float]) -> None:
-        self._capacity, self._factor = under_way, factor
+        self._capacity, self._factor, self._count = under_way, factor, 0
         self._engine = {engine: number for number, engine in enumerate(loop.busy)}
         self._level: list[int] = []
         self.programs: list[list[Operation]] = []
@@ -89,60 +89,59 @@ class _Queues:
 
     def finished(self, steps: int) -> list[float]:
         """When each of so many steps ended."""
-        level, capacity, factor, programs = self._level, self._capacity, self._factor, self.programs
-        empty, full = ([deque[int]() for _ in level] for _ in range(2))
-        lines, busy = [deque[int]() for _ in self._engine], [False] * len(self._engine)
-        at, ended, events = [0] * len(programs), list[float](), list[tuple[float, int, int]]()
-        now, count, ready = 0.0, 0, deque(range(len(programs)))
+        self._empty, self._full = ([deque[int]() for _ in self._level] for _ in range(2))
+        self._lines, self._busy = [deque[int]() for _ in self._engine], [False] * len(self._engine)
+        self._at, self._ended, self._now = [0] * len(self.programs), list[float](), 0.0
+        self._events, self._ready = list[tuple[float, int, int]](), deque(range(len(self.programs)))
         while True:
             # Invariant: who is not ready waits in one line of an engine or a box, or is served until its event.
-            while ready:
-                process = ready.popleft()
-                program = programs[process]
-                while True:
-                    kind, which, mean = program[at[process]]
-                    if kind == SERVE:
-                        if busy[which]:
-                            lines[which].append(process)
-                        else:
-                            busy[which] = True
-                            count += 1
-                            heapq.heappush(events, (now + mean * next(factor), count, process))
-                        break
-                    if kind == TAKE:
-                        if not level[which]:
-                            empty[which].append(process)
-                            break
-                        level[which] -= 1
-                        if full[which]:
-                            level[which] += 1
-                            other = full[which].popleft()
-                            at[other] = (at[other] + 1) % len(programs[other])
-                            ready.append(other)
-                    elif kind == PUT:
-                        if empty[which]:
-                            other = empty[which].popleft()
-                            at[other] = (at[other] + 1) % len(programs[other])
-                            ready.append(other)
-                        elif level[which] < capacity:
-                            level[which] += 1
-                        else:
-                            full[which].append(process)
-                            break
-                    else:
-                        ended.append(now)
-                        if len(ended) == steps:
-                            return ended
-                    at[process] = (at[process] + 1) % len(program)
-            now, _, process = heapq.heappop(events)
-            program = programs[process]
-            engine = program[at[process]][1]
+            while self._ready:
+                self._advance(self._ready.popleft())
+            if len(self._ended) >= steps:
+                return self._ended[:steps]
+            self._now, _, process = heapq.heappop(self._events)
+            engine = self.programs[process][self._at[process]][1]
+            self._busy[engine] = False
+            if self._lines[engine]:
+                self._begin(self._lines[engine].popleft(), engine)
+            self._next(process)
+
+    def _begin(self, process: int, engine: int) -> None:
+        self._busy[engine] = True
+        self._count += 1  # of equal times the first that began ends first
+        ends = self._now + self.programs[process][self._at[process]][2] * next(self._factor)
+        heapq.heappush(self._events, (ends, self._count, process))
+
+    def _next(self, process: int) -> None:
+        """A process that waited goes on with its next operation."""
+        self._at[process] = (self._at[process] + 1) % len(self.programs[process])
+        self._ready.append(process)
+
+    def _advance(self, process: int) -> None:
+        """Runs a process until it waits."""
+        program, level, at = self.programs[process], self._level, self._at
+        while True:
+            kind, which, _ = program[at[process]]
+            if kind == SERVE:
+                if self._busy[which]:
+                    self._lines[which].append(process)
+                else:
+                    self._begin(process, which)
+                return
+            if kind == DONE:
+                self._ended.append(self._now)
+            elif not self._moved(kind, which, process, level):
+                return
             at[process] = (at[process] + 1) % len(program)
-            if lines[engine]:
-                other = lines[engine].popleft()
-                count += 1
-                mean = programs[other][at[other]][2]
-                heapq.heappush(events, (now + mean * next(factor), count, other))
-            else:
-                busy[engine] = False
-            ready.append(process)
+
+    def _moved(self, kind: int, box: int, process: int, level: list[int]) -> bool:
+        """Whether a thing could be taken or put; whoever waited for that goes on. Else the process waits."""
+        mine, others = (self._empty, self._full) if kind == TAKE else (self._full, self._empty)
+        if level[box] == (0 if kind == TAKE else self._capacity):
+            mine[box].append(process)
+            return False
+        if others[box]:  # what one puts another takes at once
+            self._next(others[box].popleft())
+        else:
+            level[box] += 1 if kind == PUT else -1
+        return True

@@ -69,7 +69,9 @@ class Robustness:
             said[-1] += allowed
         if self.down and self.down <= 1 / TOLD:
             allowed = " (its interval allows it)" if self.decides_down else ""
-            said.append(f"{self.winner_down} is faster if {self.number} takes less than {_down(self.down)} times as long")
+            said.append(
+                f"{self.winner_down} is faster if {self.number} takes less than {_down(self.down)} times as long"
+            )
             said[-1] += allowed
         return tuple(said)
 
@@ -80,14 +82,16 @@ Rivals = Callable[[str, float, float], Iterable[tuple[Row, str]]]
 
 
 class Terms:
-    """Configurations as sums over numbers. ``with_actors``: as ``Outcome.hz``, else as ``Outcome.training_hz``."""
+    """Configurations as sums over numbers; ``spreads``: how far off each number may be."""
 
     def __init__(self, rows: Sequence[Row], objective: Objective, spreads: Mapping[str, Spread]) -> None:
         self.numbers = sorted(spreads)
         self._spreads = [spreads[number] for number in self.numbers]
         self._place = {number: index for index, number in enumerate(self.numbers)}
         self._objective, self._rows = objective, dict[str, int]()
-        self._busy, self._loop, self._watts = (np.zeros(shape) for shape in ((0, 0, len(self.numbers)), (0, len(self.numbers)), 0))
+        self._busy, self._loop, self._watts = (
+            np.zeros(shape) for shape in ((0, 0, len(self.numbers)), (0, len(self.numbers)), 0)
+        )
         self.add(rows)
 
     def add(self, rows: Sequence[Row]) -> None:
@@ -99,8 +103,8 @@ class Terms:
         busy = np.zeros((before + len(rows), len(self._rows), numbers))
         busy[:before, :engines] = self._busy
         loop = np.vstack([self._loop, np.zeros((len(rows), numbers))])
-        for c, (problem, one) in enumerate(rows, before):
-            for charge in charged[c - before]:
+        for c, ((_, one), each) in enumerate(zip(rows, charged, strict=True), before):
+            for charge in each:
                 n = self._place[charge.number]
                 if self._objective != "training" or not charge.acting:
                     busy[c, self._rows[charge.engine], n] += charge.seconds
@@ -129,67 +133,66 @@ class Terms:
         busiest = np.einsum("en,dn->de", self._busy[chosen], factors).max(axis=1)
         return percentile_interval(steps_per_second(busiest, factors @ self._loop[chosen]) / self._watts[chosen])
 
-    def survival(self, keep: float, names: list[str], rivals: Rivals) -> list[Robustness]:
-        """The robustness of the first row against every number; what may decide comes first, then what moves it most.
+    def survival(
+        self, chosen: int, epsilon: float, names: Sequence[str], rivals: Rivals = lambda *_: ()
+    ) -> list[Robustness]:
+        """The robustness of a row against every number; what may decide comes first, then what moves the rate most.
 
-        It is lost where it gives less than ``keep`` times the best. ``names``: of the rows, in words; it grows with
-        what ``rivals`` finds. Each factor, and 30 where there is none, is asked of ``rivals`` until nothing more comes.
+        ``names``: of the rows, in words. Each factor, and 30 where there is none, is asked of ``rivals``, and what they
+        find is a row too, until they find nothing.
         """
+        self._chosen, self._keep, self._names = chosen, (1 - epsilon) * (1 - ROUNDING), list(names)
         used = np.flatnonzero(self._busy.any(axis=(0, 1)) | self._loop.any(axis=0))
-        robust = [self._of(int(n), keep * (1 - ROUNDING), names, rivals) for n in used]
+        robust = [self._of(int(n), rivals) for n in used]
         return sorted(robust, key=lambda one: (not one.decides, -one.rate_factor, _closest(one), one.number))
 
-    def _of(self, n: int, keep: float, names: list[str], rivals: Rivals) -> Robustness:
-        number, spread, ends = self.numbers[n], self._spreads[n], []
-        down, loser = self._verified(n, keep, 1 / GRID, names, rivals)
-        rests = self._busy[0, :, n].any() or self._loop[0, n]  # else more of it makes others slower, not the choice
-        up, other = self._verified(n, keep, GRID, names, rivals) if rests else (None, "")
-        for factor in (spread.low, spread.high):
-            ends.append(float(self.values(self._factors(n, factor))[0]))
-        decides = down is not None and down >= spread.low, up is not None and up <= spread.high
+    def _of(self, n: int, rivals: Rivals) -> Robustness:
+        number, spread, chosen = self.numbers[n], self._spreads[n], self._chosen
+        down, loser = self._verified(n, 1 / GRID, rivals)
+        rests = self._busy[chosen, :, n].any() or self._loop[chosen, n]  # else more of it slows only others down
+        up, other = self._verified(n, GRID, rivals) if rests else (None, "")
+        ends = [float(self.values(self._factors(n, factor))[chosen]) for factor in (spread.low, spread.high)]
+        sides = (down is not None and down >= spread.low, up is not None and up <= spread.high)
         winner = loser if down is not None and (up is None or 1 / down < up) else other
-        moved = max(ends) / min(ends)
-        return Robustness(number, down, up, winner, any(decides), moved, loser, other, *decides)
+        return Robustness(number, down, up, winner, any(sides), max(ends) / min(ends), loser, other, *sides)
 
-    def _verified(
-        self, n: int, keep: float, grid: Reals, names: list[str], rivals: Rivals
-    ) -> tuple[float | None, str]:
+    def _verified(self, n: int, grid: Reals, rivals: Rivals) -> tuple[float | None, str]:
         """(the first factor at which the choice loses, to whom), of these rows and whatever rivals are found."""
         while True:
             # Invariant: of the rows so far, this is the first factor at which the choice loses.
-            factor, winner = self._flip(n, keep, grid, names)
+            factor, winner = self._flip(n, grid)
             at = float(grid[-1]) if factor is None else factor
             values = self.values(self._factors(n, at))
-            least = float(values[0] / keep if factor is None else values.max()) * (1 + ROUNDING)
-            more = [(row, name) for row, name in rivals(self.numbers[n], at, least)]
-            before = len(names)
+            least = max(values.max(), values[self._chosen] / self._keep) * (1 + ROUNDING)
+            more = list(rivals(self.numbers[n], at, float(least)))
+            if not more:
+                return factor, self._names[winner] if winner is not None else ""
             self.add([row for row, _ in more])
-            names += [name for _, name in more]
-            if not more or self.values(self._factors(n, at))[before:].max() <= least:
-                return factor, names[winner] if winner is not None else ""
+            self._names += [name for _, name in more]
 
     def _factors(self, n: int, factor: float) -> Reals:
         factors = np.ones(len(self.numbers))
         factors[n] = factor
         return factors
 
-    def _flip(self, n: int, keep: float, grid: Reals, names: Sequence[str]) -> tuple[float | None, int | None]:
+    def _flip(self, n: int, grid: Reals) -> tuple[float | None, int | None]:
         """(the first factor at which the choice loses, to whom), on a grid and then by bisection.
 
         Of several that then are as good as the best, whoever takes the fewest words to tell from the choice.
         """
 
+        keep, chosen, names = self._keep, self._chosen, self._names
         rest_busy = self._busy.sum(axis=2) - self._busy[:, :, n]
         rest_loop = self._loop.sum(axis=1) - self._loop[:, n]
         busiest = (rest_busy[:, :, None] + self._busy[:, :, n, None] * grid).max(axis=1)
         values = steps_per_second(busiest, rest_loop[:, None] + self._loop[:, n, None] * grid)
         values /= self._watts[:, None]
-        losing = np.flatnonzero(values[0] < keep * values.max(axis=0))
+        losing = np.flatnonzero(values[chosen] < keep * values.max(axis=0))
         if not losing.size:
             return None, None
         first = int(losing[0])
-        rivals = np.flatnonzero(values[:, first] * keep > values[0, first])
-        few = np.concatenate([[0], rivals])
+        rivals = np.flatnonzero(values[:, first] * keep > values[chosen, first])
+        few = np.concatenate([[chosen], rivals])
         inside, outside = (float(grid[first - 1]) if first else 1.0), float(grid[first])
         for _ in range(STEPS):
             # Invariant: the choice loses to one of the rivals at outside, and to none of them at inside.
@@ -199,7 +202,7 @@ class Terms:
             inside, outside = (inside, middle) if lost else (middle, outside)
         after = self.values(self._factors(n, outside), few)
         good = np.flatnonzero(after * keep > after[0]).tolist()
-        return outside, int(few[min(good, key=lambda one: (len(names[few[one]]), -after[one]))])
+        return outside, min(few[good].tolist(), key=lambda one: (len(names[one]), -after[few.tolist().index(one)]))
 
 
 def spreads(problems: Iterable[Problem], chosen: Configuration | None = None) -> dict[str, Spread]:

@@ -3,23 +3,23 @@
 A problem for each execution mode goes in; ``doubt.py`` says what is chosen of what the search finds in all of them.
 """
 
-import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ..estimate import Evidence, Interval, off, written
 from ._standins import frontier, overtaken
-from .doubt import Candidate, Doubt, shares, undominated
+from .doubt import Candidate, Doubt, undominated
 from .infeasible import Infeasible
-from .objectives import EPSILONS, OBJECTIVES, Objective, bottleneck, threshold, tie_key, value
+from .objectives import EPSILONS, Objective, bottleneck, threshold, tie_key, value
 from .problem import PARTS, Configuration, Option, Problem, ProblemError
 from .queues import Simulated, simulated
 from .search import Answer, Found
 from .search import solve as search
 from .sensitivity import Robustness, Row, Terms, around, spreads
-from .throughput import Outcome, fits, outcome
+from .throughput import Outcome, outcome
 
+Mode = TypeVar("Mode", bound=str)
 SHOWN = 3  # lines of a kind in a text
 
 
@@ -114,7 +114,7 @@ class Solution:
 
 
 def solve(
-    problems: Problem | Mapping[str, Problem], objective: Objective = "ratio", epsilon: float | None = None
+    problems: Problem | Mapping[Mode, Problem], objective: Objective = "ratio", epsilon: float | None = None
 ) -> Solution | Infeasible:
     """The answer of one problem, or of several, each an execution mode by its name.
 
@@ -122,13 +122,13 @@ def solve(
     what lies within it does, whatever is known of the times, in the order of ``tie_key``. ProblemError for an unknown
     objective, another epsilon, no problem, or ``per_watt`` where the watts of a device are not stated.
     """
-    problems = {"": problems} if isinstance(problems, Problem) else dict(problems)
-    if not problems:
+    modes = dict[str, Problem]([("", problems)] if isinstance(problems, Problem) else problems.items())
+    if not modes:
         raise ProblemError("there is no problem to solve; give at least one")
-    found = search_modes(problems, objective, epsilon)
+    found = search_modes(modes, objective, epsilon)
     if isinstance(found, Infeasible):
         return found
-    return _Solving(problems, objective, epsilon, found).solution()
+    return _Solving(modes, objective, epsilon, found).solution()
 
 
 def search_modes(
@@ -244,11 +244,11 @@ class _Solving:
             value=chosen.value,
             **dict(zip(("low", "high"), self.doubt.ends(chosen), strict=True)),
             interval=chosen.interval,
-            best=self.told(best) if best.value > chosen.value else None,
-            ties=tuple(map(self.told, shown)),
+            best=self.told(best if best.value > chosen.value else None),
+            ties=tuple(one for one in map(self.told, shown) if one),
             others_tied=left,
-            runner_up=runner_up and self.told(runner_up),
-            elsewhere=elsewhere and self.told(elsewhere),
+            runner_up=self.told(runner_up),
+            elsewhere=self.told(elsewhere),
             bound=max(one.bound for one in self.found.values()),
             learner_hz=max(one.learner_hz for one in self.found.values()),
             survival=tuple(self._survival(best.value)),
@@ -259,9 +259,11 @@ class _Solving:
             problem=chosen.problem,
         )
 
-    def told(self, one: Candidate) -> Alternative:
+    def told(self, one: Candidate | None) -> Alternative | None:
         """A candidate as an alternative to the choice."""
         mine = self.chosen
+        if one is None:
+            return None
         described = difference((mine.mode, mine.configuration), (one.mode, one.configuration))
         rate = (one.value, *self.doubt.ends(one), one.interval)
         chance, cost = self.doubt.chance(one, mine), 1 - one.value / mine.value
@@ -297,7 +299,7 @@ class _Solving:
                         self.rows[label] = Candidate(mode, problem, answer)
                         yield (problem, configuration), difference(mine, (mode, configuration))
 
-        return terms.survival(min(1 - self.epsilon, chosen.value / best), names, rivals)
+        return terms.survival(0, max(self.epsilon, 1 - chosen.value / best), names, rivals)
 
 
 def _looks(one: Candidate) -> tuple[Any, ...]:
@@ -314,7 +316,12 @@ def _unscaled(problem: Problem, configuration: Configuration, number: str, facto
         if id(option) in own:
             continue
         for mine in own.values():
-            same = (mine.part, mine.name, mine.where, mine.needs) == (option.part, option.name, option.where, option.needs)
+            same = (mine.part, mine.name, mine.where, mine.needs) == (
+                option.part,
+                option.name,
+                option.where,
+                option.needs,
+            )
             if same and option.time in (mine.time, mine.time.scaled(factor)):
                 configuration = configuration.having(mine)
                 break
@@ -392,7 +399,9 @@ def _text(solution: Solution) -> Iterator[str]:
     if more := solution.others_tied + len(solution.ties[SHOWN:]):
         yield f"{more} more cannot be told apart"
     if solution.decide:
-        yield f"measure {solution.decide.number} to decide" + f": {solution.decide.command}" * bool(solution.decide.command)
+        yield f"measure {solution.decide.number} to decide" + f": {solution.decide.command}" * bool(
+            solution.decide.command
+        )
     if solution.runner_up and not solution.ties:
         yield f"next: {_other(solution.runner_up)}"
     statements = [sentence for one in solution.survival for sentence in one.statements]
