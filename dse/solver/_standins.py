@@ -1,13 +1,14 @@
 """Slow stand-ins of what ``search.py`` offers under the same names: drop this file for ``from .search import ...``."""
 
+import functools
 from dataclasses import replace
 
 import numpy as np
 
 from .objectives import Objective, OptionKey, cores, option_key, threshold
-from .problem import Choice, Configuration, Hop, Option, Problem
+from .problem import LONGEST, Choice, Configuration, Hop, Option, Problem
 from .search import Answer, _answer, _legal, _one, best_values, least_keys
-from .space import build, configuration
+from .space import Nodes, Space, build, configuration
 from .throughput import Outcome, used_engines
 
 SHARES = (0.99, 0.95, 0.9, 0.8, 0.65, 0.5)
@@ -56,12 +57,55 @@ def scaled(problem: Problem, number: str, factor: float) -> Problem:
     )
 
 
+@functools.lru_cache(maxsize=8)
+def _kept(key: int, objective: Objective) -> tuple[Problem, Space, dict[int, Option]]:
+    """The arrays of a problem where no choice is dominated by one that rests on other evidence."""
+    problem = _ALIVE[key]
+    numbers = {option.time.rests_on.number for option in problem.every_option()}
+
+    def marked(option: Option) -> Option:
+        return replace(option, needs={**option.needs, f"#{option.time.rests_on.number}": 1.0})
+
+    other = replace(
+        problem,
+        options={part: tuple(map(marked, options)) for part, options in problem.options.items()},
+        trees=tuple((marked(sampling), marked(updating)) for sampling, updating in problem.trees),
+        budgets={**problem.budgets, **{f"#{number}": LONGEST for number in numbers}},
+    )
+    own = {id(new): old for new, old in zip(other.every_option(), problem.every_option(), strict=True)}
+    return other, build(other, objective), own
+
+
+_ALIVE: dict[int, Problem] = {}
+
+
 def overtaken(problem: Problem, objective: Objective, least: float, number: str, factor: float) -> Answer | None:
-    """The best configuration at that factor, if its value is above ``least``."""
-    space = build(scaled(problem, number, factor), objective)
+    """The best configuration, of the problem's options, at that factor, if its value is then above ``least``."""
+    if _ALIVE.get(id(problem)) is not problem:
+        _ALIVE[id(problem)] = problem
+        _kept.cache_clear()
+    _, space, own = _kept(id(problem), objective)
+    nodes = tuple(_longer(one, number, factor) for one in space.nodes)
+    space = replace(space, nodes=nodes)
+    if any(hop.rests_on.number == number for way in problem.ways.values() for hop in way):
+        other = build(scaled(problem, number, factor), objective)
+        space = replace(space, links=other.links, waits=other.waits)
     start = _legal(space)
-    best = float(best_values(space, start, _one(space))[0]) if start.size else 0.0
-    if best <= least:
+    if not start.size or not least_keys(space, start, _one(space), np.nextafter([least], np.inf)):
         return None
+    best = float(best_values(space, start, _one(space))[0])
     key = least_keys(space, start, _one(space), np.array([best]))[0]
-    return _answer(space, configuration(space, key.row, key.depth))
+    chosen = configuration(space, key.row, key.depth)
+    chosen = chosen.having(*(own[id(option)] for option in chosen.options))
+    return replace(_answer(space, chosen), value=best)
+
+
+def _longer(nodes: Nodes, number: str, factor: float) -> Nodes:
+    columns = []
+    for place, column in enumerate(nodes.columns):
+        same = np.array([choice[place].time.rests_on.number == number for choice in nodes.choices])
+        seconds = column.seconds[: len(same)] * np.where(same, factor, 1.0)
+        columns.append(
+            column._replace(seconds=np.concatenate([seconds, np.minimum.reduceat(seconds, nodes.start, axis=0)]))
+        )
+    return replace(nodes, columns=tuple(columns))

@@ -292,7 +292,7 @@ class _Solving:
         def rivals(number: str, factor: float, least: float) -> Iterator[tuple[Row, str]]:
             for mode, problem in self.problems.items():
                 if mode in self.found and (one := overtaken(problem, self.objective, least, number, factor)):
-                    configuration = _unscaled(problem, one.configuration, number, factor)
+                    configuration = one.configuration
                     if (label := self.label(mode, configuration)) not in self.rows:
                         result = outcome(problem, configuration)
                         answer = Answer(configuration, result, value(self.objective, result))
@@ -307,25 +307,6 @@ def _looks(one: Candidate) -> tuple[Any, ...]:
     names = tuple(option.name for option in one.configuration.options)
     result = one.outcome
     return one.mode, names, one.configuration.depth, one.value, result.hz, result.watts, result.bytes_moved, one.cores
-
-
-def _unscaled(problem: Problem, configuration: Configuration, number: str, factor: float) -> Configuration:
-    """The same of the problem's own options, if some of them were made to take ``factor`` times as long."""
-    own: dict[int, Option] = {id(option): option for option in problem.every_option()}
-    for option in configuration.options:
-        if id(option) in own:
-            continue
-        for mine in own.values():
-            same = (mine.part, mine.name, mine.where, mine.needs) == (
-                option.part,
-                option.name,
-                option.where,
-                option.needs,
-            )
-            if same and option.time in (mine.time, mine.time.scaled(factor)):
-                configuration = configuration.having(mine)
-                break
-    return configuration
 
 
 def evidence_of(candidates: Iterable[Candidate]) -> dict[str, Evidence]:
