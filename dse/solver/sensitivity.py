@@ -152,7 +152,7 @@ class Terms:
         rests = self._busy[chosen, :, n].any() or self._loop[chosen, n]  # else more of it slows only others down
         up, other = self._verified(n, GRID, rivals) if rests else (None, "")
         ends = [float(self.values(self._factors(n, factor))[chosen]) for factor in (spread.low, spread.high)]
-        sides = (down is not None and down >= spread.low, up is not None and up <= spread.high)
+        sides = (down is not None and bool(down >= spread.low), up is not None and bool(up <= spread.high))
         winner = loser if down is not None and (up is None or 1 / down < up) else other
         return Robustness(number, down, up, winner, any(sides), max(ends) / min(ends), loser, other, *sides)
 
