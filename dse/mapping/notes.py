@@ -54,6 +54,8 @@ def notes(built: Built, solution: Solution) -> list[str]:
             )
     if chosen.sampling.device != chosen.updating.device:
         notes.append("sampling and updating part: how sums travel between two trees is our model, nobody has built it")
+    if solution.objective == "per_watt":
+        notes.append("watts are the limits of whole devices, each counted in full as soon as anything runs on it")
     return [*notes, *_upper_bound(place), *built.notes(chosen)]
 
 
