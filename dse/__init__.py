@@ -24,7 +24,8 @@ The cost model of a tree
 The solver
     ``Problem``             what to choose from: each ``Option``, each ``Flow``, each link's ``Hop``
     ``Estimate``            a time, how far off it may be, and the ``Evidence`` it rests on
-    ``solve``               the exact best: ``Found``, or ``Infeasible``; ``ProblemError`` for what is outside any sense
+    ``solve``               what to choose, how sure and why: a ``Solution``, or ``Infeasible``; ``ProblemError`` for
+                            what is outside any sense. By epsilon alone: ``dse.solver.search.solve``, with a ``Found``
 
 Each is imported when it is first asked for, so that ``import dse`` is quick.
 """
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
     from .records import Measurement, RecordError, read_file, read_folder
     from .solver.infeasible import Infeasible
     from .solver.problem import Flow, Hop, Option, Problem, ProblemError
-    from .solver.search import Found, solve
+    from .solver.search import Found
+    from .solver.solution import Solution, solve
     from .times.fanout_choice import FanoutChoice, FanoutModel, FanoutRegret, best_fanout, error_factor, fanout_regrets
     from .times.tree_cost_model import CostModel, Family, HeldOut, Point, cross_validate, fit
     from .times.tree_times import family_and_points
@@ -60,7 +62,8 @@ _HOMES = {
     "records": "Measurement RecordError read_file read_folder",
     "solver.infeasible": "Infeasible",
     "solver.problem": "Flow Hop Option Problem ProblemError",
-    "solver.search": "Found solve",
+    "solver.search": "Found",
+    "solver.solution": "Solution solve",
     "times.fanout_choice": "FanoutChoice FanoutModel FanoutRegret best_fanout error_factor fanout_regrets",
     "times.tree_cost_model": "CostModel Family HeldOut Point cross_validate fit",
     "times.tree_times": "family_and_points",
@@ -94,6 +97,7 @@ __all__ = [
     "Recommendation",
     "RecordError",
     "Shortage",
+    "Solution",
     "best_fanout",
     "cross_validate",
     "error_factor",

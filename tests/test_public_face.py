@@ -175,7 +175,7 @@ def test_a_problem_is_built_and_solved():
     flows = (dse.Flow("storage", "learner", 1e5, True), dse.Flow("learner", "updating", 1e3, True))
     problem = dse.Problem(options, {"cores": 5.0}, flows, ways, depths=(0, 4))
     found = dse.solve(problem, "ratio")
-    assert isinstance(found, dse.Found)
+    assert isinstance(found, dse.Solution)
     assert found.choice.learner.device == "gpu"
     assert found.outcome.hz == pytest.approx(500.0)
     tight = dse.solve(dse.Problem(options, {"cores": 4.0}, flows, ways, depths=(0, 4)), "ratio")

@@ -170,8 +170,8 @@ def test_a_rate_is_as_sure_as_its_numbers(hopper):
 def test_solving_again_agrees_on_what_the_choice_survives(platform, name):
     """Just inside each factor the choice is within epsilon of the best, just outside of it no longer."""
     built = built_of(platform, name)
-    given = build_answer(built, "ratio")
-    result = best_placement(built.problems, "ratio")
+    given = build_answer(built, "ratio", 0.01)
+    result = best_placement(built.problems, "ratio", 0.01)
     tested = 0
     for one in given.survival[:6]:
         for factor in (one.down, one.up):
@@ -268,8 +268,8 @@ def test_of_batches_that_train_as_much_the_smallest_is_the_answer():
 def test_drawing_ahead_helps_where_parts_overlap():
     """CartPole-DQN samples no batch ahead: on a GPU everything waits for everything, unless that is free."""
     wishes = {"learner": "gpu", "arrangement": "pipelined"}
-    none = recommend_mapping("h200", "cartpole_dqn", "training", fix=wishes)
-    ahead = recommend_mapping("h200", "cartpole_dqn", "training", fix=wishes, free=["presampled"])
+    none = recommend_mapping("h200", "cartpole_dqn", "training", fix=wishes, epsilon=0.01)
+    ahead = recommend_mapping("h200", "cartpole_dqn", "training", fix=wishes, free=["presampled"], epsilon=0.01)
     assert none.bottleneck.startswith("batches under way")
     assert ahead.value > none.value
     assert ahead.depth > 0
@@ -364,6 +364,18 @@ def test_cores_bring_their_share_of_what_is_stated_of_all():
     assert both.peak_fp32_ops_per_s.value == 5e12
     gpu = with_changes(load_platform("u200"), {"gpu.multiprocessors": 60}).device("gpu")
     assert gpu.peak_fp32_ops_per_s.value == pytest.approx(2 * 12.15e12)
+
+
+def test_watts_grow_with_cores_since_they_are_the_limit_of_the_whole_device():
+    """S15: twice the cores at the same watts would make steps a joule free."""
+    before = load_platform("u200")
+    twice = with_changes(before, {"cpu.cores": 56})
+    assert twice.device("cpu").power_watts.value == 2 * before.device("cpu").power_watts.value
+    both = with_changes(before, {"cpu.cores": 56, "cpu.power_watts": 300})
+    assert both.device("cpu").power_watts.value == 300
+    few, many = (recommend_mapping(one, "hopper_ddpg", "per_watt", epsilon=0.0) for one in (before, twice))
+    assert (many.watts > few.watts) == ("cpu" in many.devices)
+    assert any("watts are the limits of whole devices" in note for note in many.notes)
 
 
 @pytest.mark.parametrize(

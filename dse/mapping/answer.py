@@ -3,19 +3,20 @@
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..estimate import Evidence, Interval, off
-from ..records import how_to_measure
 from ..solver.infeasible import Infeasible
-from ..solver.objectives import Objective, bottleneck, threshold
+from ..solver.objectives import Objective
 from ..solver.problem import LOOP, PARTS, Configuration, Option
-from ..solver.sensitivity import Robustness, Spread, Terms, around, spreads
-from ..solver.throughput import LOOP_BOUND, TOO_HIGH, slowdowns
-from .alternatives import Other, Solved, best_placement, by_mapping, difference, key_of, mapping_of, others
+from ..solver.queues import Simulated
+from ..solver.sensitivity import Robustness
+from ..solver.solution import Solution, solve
+from ..solver.throughput import LOOP_BOUND, needed, slowdowns, transfers
+from .alternatives import Other, other_of
 from .build import Built
-from .ends import ends, meaning
+from .notes import notes
 from .options import Place
 
 CLOSE = 0.005  # a rate that changes by less is sure enough
@@ -23,7 +24,10 @@ CLOSE = 0.005  # a rate that changes by less is sure enough
 
 @dataclass(frozen=True)
 class PartAnswer:
-    """Where a part runs, and the seconds of a gradient step that it is busy; ``interval``: what low and high mean."""
+    """Where a part runs, and the seconds of a gradient step that it is busy; ``interval``: what low and high mean.
+
+    ``charged``: the seconds that its engine is charged, and each further (device, engine) of ``also``.
+    """
 
     part: str
     device: str
@@ -36,11 +40,32 @@ class PartAnswer:
     source: str
     number: str
     interval: Interval
+    charged: float = 0.0
+    also: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """All engines that are busy meanwhile."""
+        return (self.engine, *(engine for _, engine in self.also))
 
     @property
     def factor(self) -> float:
         """How far off the seconds may be, as a factor."""
         return off(self.seconds, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class TransferAnswer:
+    """What a gradient step sends over a link, and the seconds that this keeps an engine busy.
+
+    ``sent``: "storage to learner". ``waits``: whether a batch waits for it.
+    """
+
+    engine: str
+    sent: str
+    seconds: float
+    nbytes: float
+    waits: bool
 
 
 @dataclass(frozen=True)
@@ -50,6 +75,10 @@ class MappingAnswer:
     ``interval``: what low and high mean, "95 %" or, where any part of it was not timed, "factor". ``upper_bound``:
     whether parts run at the same time, so that the rate is at most so high. ``searched``: what was tried where more
     could be made. ``bound``: the value of every part on its fastest option, without sharing, transfers or budgets.
+    ``best``: what is expected to give most, where that is another one. ``ties``: what cannot be told apart from it,
+    undominated ones; ``others_tied``: how many more; ``decide``: what to measure to tell them apart. ``simulated``:
+    runs of the mapping with exact and with exponential times. ``watts``: the limits of all ``devices`` that it uses,
+    each whole.
     """
 
     platform: str
@@ -86,10 +115,34 @@ class MappingAnswer:
     machine: str = ""  # whose records were read, if any
     machine_note: str = ""  # says so where another machine stands for "this"
     results: str = ""  # the folder of those records, as it was given
+    best: Other | None = None
+    others_tied: int = 0
+    decide: Evidence | None = None
+    simulated: tuple[Simulated, ...] = ()
+    transfers: tuple[TransferAnswer, ...] = ()
+    devices: tuple[str, ...] = ()
+    called: str = ""  # the workload's name or file, where the question changes no value in it
+    solution: Solution | None = field(default=None, repr=False, compare=False)  # what it was made from
+
+    @property
+    def busy(self) -> dict[str, float]:
+        """Seconds a gradient step keeps each engine busy: its parts and its transfers."""
+        spent: dict[str, float] = {}
+        for engine, seconds, _ in self.charges:
+            spent[engine] = spent.get(engine, 0.0) + seconds
+        return spent
+
+    @property
+    def charges(self) -> list[tuple[str, float, str]]:
+        """(engine, seconds, of what) of each part and transfer."""
+        parts = [(engine, part.charged, part.part) for part in self.parts for engine in part.engines]
+        return [*parts, *((one.engine, one.seconds, one.sent) for one in self.transfers)]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return asdict(self)
+        plain = asdict(replace(self, solution=None))
+        del plain["solution"]
+        return plain
 
 
 @dataclass(frozen=True)
@@ -110,53 +163,56 @@ class Shortage:
 
 
 def build_answer(built: Built, objective: Objective, epsilon: float | None = None) -> MappingAnswer | Shortage:
-    """The best mapping with its alternatives and how sure it is, or what lacks for any to fit."""
-    result = best_placement(built.problems, objective, epsilon)
-    parts = built.parts
-    if not isinstance(result, Solved):
-        return _shortage(built, result)
-    chosen, outcome = result.answer.configuration, result.answer.outcome
-    problem = built.problems[result.place]
-    terms, sure, names = _terms(built, result, objective)
-    beside = others(result, functools.partial(ends, built.problems, objective, sure))
-    low, high = terms.interval(0)
-    survival = tuple(terms.survival(0, result.epsilon, names))
-    bound = max(one.bound for one in result.found.values())
-    used = _numbers(built, result)
-    cpu = f"{parts.cpu.name}.cores"
-    workload = parts.workload
+    """The best mapping with its alternatives and how sure it is, or what lacks for any to fit.
+
+    What cannot be told apart from the best counts as equally good (``solver/doubt.py``); with an epsilon just that.
+    """
+    solution = solve(built.problems, objective, epsilon)
+    if isinstance(solution, Infeasible):
+        return _shortage(built, solution)
+    parts, place, problem = built.parts, Place(solution.mode), solution.problem
+    chosen, outcome, survival = solution.choice, solution.outcome, solution.survival
+    cpu, workload = f"{parts.cpu.name}.cores", parts.workload
+    slower = slowdowns(problem, chosen)
     return MappingAnswer(
         platform=parts.platform.name,
         workload=workload.name,
         batch=workload.learner.batch,
         update_interval=workload.learner.update_interval,
         objective=objective,
-        epsilon=result.epsilon,
-        arrangement=result.place.arrangement,
-        parts=tuple(map(functools.partial(_part, built), chosen.options, slowdowns(problem, chosen))),
+        epsilon=solution.epsilon,
+        arrangement=place.arrangement,
+        parts=tuple(map(functools.partial(_part, built), chosen.options, slower)),
         depth=chosen.depth,
-        cores=(sum(option.needs.get(cpu, 0.0) for option in chosen.options), problem.budgets[cpu]),
-        value=result.answer.value,
-        low=min(low, result.answer.value),
-        high=max(high, result.answer.value),
+        cores=(needed(problem, chosen)[cpu], problem.budgets[cpu]),
+        value=solution.value,
+        low=solution.low,
+        high=solution.high,
         hz=outcome.hz,
         actor_hz=outcome.actor_hz,
-        bottleneck=_bottleneck(chosen, objective, bottleneck(objective, outcome)),
-        bound=bound,
-        distance=1 - result.answer.value / bound,
-        learner_hz=max(one.learner_hz for one in result.found.values()),
+        bottleneck=_bottleneck(chosen, objective, solution.bottleneck),
+        bound=solution.bound,
+        distance=1 - solution.value / solution.bound,
+        learner_hz=solution.learner_hz,
         watts=outcome.watts,
-        ties=tuple(by_mapping(beside, threshold(result.best, result.epsilon))),
-        runner_up=beside[0] if beside else None,
-        elsewhere=next((other for other in beside if other.mapping != mapping_of(chosen)), None),
+        ties=tuple(map(other_of, solution.ties)),
+        runner_up=other_of(solution.runner_up),
+        elsewhere=other_of(solution.elsewhere),
         survival=survival,
-        sources=tuple(built.rests_on(number, chosen) for number in used),
+        sources=tuple(built.rests_on(one.number, chosen) for one in solution.evidence),
         measure_next=_next(built, chosen, survival),
-        configurations=sum(one.configurations for one in result.found.values()),
-        notes=tuple(_notes(built, result)),
-        interval=meaning(problem, chosen),
-        upper_bound=not result.place.in_turns,
+        configurations=solution.configurations,
+        notes=tuple(notes(built, solution)),
+        interval=solution.interval,
+        upper_bound=not place.in_turns,
         searched=built.searched,
+        best=other_of(solution.best),
+        others_tied=solution.others_tied,
+        decide=solution.decide and built.rests_on(solution.decide.number, chosen),
+        simulated=solution.simulated,
+        transfers=tuple(_transfers(solution)),
+        devices=outcome.devices,
+        solution=solution,
     )
 
 
@@ -167,40 +223,26 @@ def _part(built: Built, option: Option, slower: float) -> PartAnswer:
         *(time.value, time.low, time.high),
         *(evidence.source, evidence.number),
         time.interval,
+        option.seconds * slower,
+        option.also,
     )
+
+
+def _transfers(solution: Solution) -> Iterator[TransferAnswer]:
+    for flow, hop, taken in transfers(solution.problem, solution.choice):
+        yield TransferAnswer(hop.engine, f"{flow.source} to {flow.target}", taken, flow.nbytes, flow.waits)
 
 
 def _bottleneck(chosen: Configuration, objective: Objective, engine: str) -> str:
     if engine == LOOP_BOUND:
         return f"batches under way: a batch waits for the one before it ({chosen.depth} sampled ahead)"
-    on = [part for part in (LOOP if objective == "training" else PARTS) if chosen.of(part).engine == engine]
+    parts = [chosen.of(part) for part in (LOOP if objective == "training" else PARTS)]
+    on = [option for option in parts if engine in {name for _, name in option.where}]
     if not on:
         return engine
     if len(on) == 1:
-        return f"{on[0]} on {chosen.of(on[0]).device}"
-    return f"{engine}, which does {', '.join(on)} in turns"
-
-
-def _terms(built: Built, result: Solved, objective: Objective) -> tuple[Terms, dict[str, Spread], list[str]]:
-    """(terms, how far off each number may be, names): the choice first, then what a changed number might put there."""
-    rows = [(result.place, result.answer.configuration)]
-    for place, solved in result.found.items():
-        rows += [(place, one.configuration) for one in solved.answers]
-        rows += [(place, one) for one in around(built.problems[place], solved.choice)]
-    unique = list({(place, key_of(place, one)): (place, one) for place, one in rows}.values())
-    sure = spreads(list(built.problems.values()), rows[0][1])
-    terms = Terms([(built.problems[place], one) for place, one in unique], objective, sure)
-    return terms, sure, [difference(rows[0], (place, one)) for place, one in unique]
-
-
-def _numbers(built: Built, result: Solved) -> list[str]:
-    """Evidence of the chosen configuration's times, those of parts first, then those of links."""
-    problem, chosen = built.problems[result.place], result.answer.configuration
-    numbers = [option.time.rests_on.number for option in chosen.options]
-    for flow in problem.flows:
-        route = problem.ways.get((chosen.of(flow.source).device, chosen.of(flow.target).device), ())
-        numbers += [hop.rests_on.number for hop in route]
-    return [number for number in dict.fromkeys(numbers) if number in built.evidence]
+        return f"{on[0].part} on {' and '.join(device for device, _ in on[0].where)}"
+    return f"{engine}, which does {', '.join(option.part for option in on)} in turns"
 
 
 def _next(built: Built, chosen: Configuration, survival: Sequence[Robustness]) -> Evidence | None:
@@ -211,66 +253,10 @@ def _next(built: Built, chosen: Configuration, survival: Sequence[Robustness]) -
     return None
 
 
-def _notes(built: Built, result: Solved) -> list[str]:
-    parts, notes = built.parts, []
-    chosen = result.answer.configuration
-    workload = parts.workload
-    if parts.table and parts.table.differs:
-        notes.append(
-            f"profiled was {parts.table.workload} with other {', '.join(parts.table.differs)}; what depends on those "
-            "was interpolated or modeled, the rest is that profile's"
-        )
-    for option, factor in zip(chosen.options, slowdowns(built.problems[result.place], chosen), strict=True):
-        if factor != 1:
-            notes.append(
-                f"{option.part} takes {factor:.2f} times as long beside what runs on other cores of {option.device}; "
-                "its time above counts that"
-            )
-    if parts.table is None:
-        notes.append(
-            f"no records of {parts.platform.name}: every time is modeled, quoted, or carried over from another machine"
-        )
-    elif not parts.table.rows:
-        notes.append(f"no profile of {workload.name}; {how_to_measure(f'profile --workload {parts.workload_word}')}")
-    in_turns = result.place.in_turns
-    if in_turns and chosen.depth:
-        notes.append(f"the workload's {chosen.depth} batches sampled ahead gain nothing where everything takes turns")
-    if not in_turns and chosen.depth == 0:
-        notes.append(
-            "the workload samples no batch ahead, so nothing of the loop overlaps; --free presampled lifts that"
-        )
-    if parts.table and parts.table.overheads and in_turns:
-        over = parts.table.overheads
-        if over.rest > 1:
-            notes.append(
-                f"a gradient step in a loop takes {over.rest:.2f} times as long as alone, or "
-                f"{over.rest_seconds * 1e6:,.0f} us more if that is longer, and the tree {over.cold_seconds * 1e9:.0f} "
-                f"ns an element more: {over.description}"
-            )
-    count = workload.actors.count
-    if result.answer.outcome.bottleneck == chosen.actors.engine != chosen.learner.engine:
-        if built.details(chosen.actors).get("processes") == count:
-            notes.append(
-                f"each of the workload's actors ({count}) has a process already; --fix actor_count= takes others"
-            )
-    if chosen.sampling.device != chosen.updating.device:
-        notes.append("sampling and updating part: how sums travel between two trees is our model, nobody has built it")
-    return [*notes, *_upper_bound(result.place), *built.notes(chosen)]
-
-
-def _upper_bound(place: Place) -> Iterator[str]:
-    if not place.in_turns:
-        high = ", ".join(f"{share:.0%} at D = {depth}" for depth, share in TOO_HIGH.items())
-        yield (
-            "the rate is an upper bound: where parts run at the same time, batches meet on their way; of random loops "
-            f"it was too high by up to {high} (`python -m dse depth` simulates a system's own)"
-        )
-
-
-def _shortage(built: Built, results: Sequence[Infeasible]) -> Shortage:
+def _shortage(built: Built, result: Infeasible) -> Shortage:
     repairs: list[Mapping[str, tuple[float, float]]] = []
     links: set[tuple[str, str]] = set()
-    for missing in (repair for result in results for repair in result.repairs):
+    for missing in result.repairs:
         repairs += [missing.budgets] if missing.budgets else []
         links |= set(missing.ways)
     unique: dict[tuple[str, ...], Mapping[str, tuple[float, float]]] = {}

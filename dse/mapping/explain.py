@@ -1,20 +1,30 @@
-"""Why another configuration loses: the best that fits its description, beside the best of all."""
+"""Why another configuration loses: the best that fits its description, engine by engine beside the best of all."""
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..estimate import written
+from ..solver.doubt import Doubt
+from ..solver.problem import LOOP
+from ..solver.solution import Solution
+from ..solver.throughput import LOOP_BOUND, charges
 from .answer import MappingAnswer, PartAnswer, Shortage
+
+WATTS = "watts"
+"""The cause where it is no engine: devices that may take more power, for an answer in steps a joule."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """``asked``: the best that is as described. ``loss``: the share of the answer's value that it lacks.
+    """``asked``: the best that is as described, at epsilon 0. ``loss``: the share of the answer's value that it lacks.
 
+    ``cause``: the engine that bounds the asked one, ``LOOP_BOUND`` or ``WATTS``; "" where it loses nothing. ``engines``:
+    seconds that each is busy a gradient step, (asked, best), with those that a batch is under way for each step.
+    ``chance``: the probability that the asked one is at least as good, numbers they share being wrong together.
     ``notes``: which parts are on other devices than in the best without being described so, and what the description
-    says nothing about. The loss is below 0 where the tie rule put the answer before something that is faster by less
-    than epsilon.
+    says nothing about. The loss is below 0 where the answer is one of several that cannot be told apart from the best,
+    or that lie within epsilon of it.
     """
 
     described: dict[str, Any]
@@ -23,35 +33,94 @@ class Explanation:
     loss: float
     sentence: str
     notes: tuple[str, ...]
+    cause: str = ""
+    engines: Mapping[str, tuple[float, float]] | None = None
+    chance: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return asdict(self)
+        sides = {"asked": self.asked.to_dict(), "best": self.best.to_dict()}
+        return asdict(replace(self, **{side: replace(getattr(self, side), solution=None) for side in sides})) | sides
 
 
 def explain(described: dict[str, Any], asked: MappingAnswer | Shortage, best: MappingAnswer) -> Explanation | Shortage:
     """Why the best configuration of a description loses to the best of all, or that it ties."""
     if isinstance(asked, Shortage):
         return asked
-    loss = 1 - asked.value / best.value
-    slowest = max(asked.parts, key=lambda part: part.seconds)
+    mine, other = asked.solution, best.solution
+    assert mine and other  # as every answer to a question has
+    loss, doubt = 1 - asked.value / best.value, Doubt(best.objective, best.epsilon)
+    chance = doubt.chance(mine.candidate, other.candidate)
+    here, there = busy_of(mine), busy_of(other)
+    engines = {engine: (here.get(engine, 0.0), there.get(engine, 0.0)) for engine in {**here, **there}}
+    cause = ""
     if loss <= best.epsilon:
-        side = "below" if loss >= 0 else "above"
-        sentence = f"ties: {abs(loss):.1%} {side} the answer, and what is within {best.epsilon:.0%} of the best ties"
+        sentence = _tie(loss, best, asked)
     else:
-        same = [part for part in best.parts if part.part == slowest.part]
-        sentence = (
-            f"loses {loss:.0%}: it is bound by {asked.bottleneck}; its {slowest.part} takes "
-            f"{_time(slowest)} a gradient step on {slowest.device} ({slowest.choice}), "
-            f"{_time(same[0])} on {same[0].device} ({same[0].choice}) in the best"
-        )
-        if asked.low <= best.value and best.low <= asked.value:
-            sentence += "; their intervals overlap, so it may be no worse"
-    return Explanation(described, asked, best, loss, sentence, tuple(_notes(described, asked, best)))
+        cause = WATTS if best.objective == "per_watt" and asked.hz >= best.hz else mine.bottleneck
+        sentence = f"loses {loss:.0%}: {_why(cause, asked, best, engines)}"
+        if doubt.no_worse(mine.candidate, other.candidate):
+            sentence += f"; it may be no worse, and is as good with a probability of {chance:.0%}"
+    notes = tuple(_notes(described, asked, best))
+    return Explanation(described, asked, best, loss, sentence, notes, cause, engines, chance)
+
+
+def busy_of(solution: Solution) -> dict[str, float]:
+    """Seconds a gradient step that bound the value: of each engine, and of a batch on its way for each under way."""
+    spent: dict[str, float] = {}
+    for charge in charges(solution.problem, solution.choice):
+        if solution.objective != "training" or not charge.acting:
+            spent[charge.engine] = spent.get(charge.engine, 0.0) + charge.seconds
+    return spent | {LOOP_BOUND: solution.outcome.loop_seconds / (solution.choice.depth + 1)}
+
+
+def _tie(loss: float, best: MappingAnswer, asked: MappingAnswer) -> str:
+    side = "below" if loss >= 0 else "above"
+    if best.value >= (1 - best.epsilon) * asked.value:
+        return f"ties: {abs(loss):.1%} {side} the answer, and what is within {best.epsilon:.0%} of the best ties"
+    return (
+        f"ties: expected {-loss:.1%} above the answer, and cannot be told apart from it; of such ones the answer takes "
+        "the fewest devices, cores and bytes moved"
+    )
+
+
+def _why(cause: str, asked: MappingAnswer, best: MappingAnswer, engines: Mapping[str, tuple[float, float]]) -> str:
+    """What bounds the asked one, for how long, and with what; and the same of the best."""
+    if cause == WATTS:
+        return f"the devices it uses may take {asked.watts:,.0f} W in all, those of the best {best.watts:,.0f} W"
+    mine, other = engines[cause]
+    said = f"it is bound by {asked.bottleneck}"
+    if cause == LOOP_BOUND:
+        said += f", {_us(mine)} a gradient step, {_us(other)} in the best"
+        on = [part for part in asked.parts if part.part in LOOP]
+        sent = [(one.seconds, one.sent) for one in asked.transfers if one.waits]
+    else:
+        beside = f"{_us(other)} in the best" if other else "and the best does without it"
+        said += f"; {cause} is busy for {_us(mine)} a gradient step, {beside}"
+        acting = best.objective != "training"
+        on = [part for part in asked.parts if cause in part.engines and (acting or part.part in LOOP)]
+        sent = [
+            (one.seconds, one.sent)
+            for one in asked.transfers
+            if one.engine == cause and (acting or "actors" not in one.sent)
+        ]
+    longest = max(on, key=lambda part: part.charged, default=None)
+    if longest and longest.charged >= max(sent, default=(0.0, ""))[0]:
+        (same,) = (part for part in best.parts if part.part == longest.part)
+        said += f"; its {longest.part} takes {_time(longest)} on {longest.device} ({longest.choice}), "
+        said += f"{_time(same)} on {same.device} ({same.choice}) in the best"
+    elif sent:
+        seconds, what = max(sent)
+        said += f"; sending {what} takes {_us(seconds)} of it"
+    return said
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:,.1f} us"
 
 
 def _time(part: PartAnswer) -> str:
-    return written(f"{part.seconds * 1e6:,.1f} us", part.factor, part.interval)
+    return written(_us(part.seconds), part.factor, part.interval)
 
 
 def _notes(described: dict[str, Any], asked: MappingAnswer, best: MappingAnswer) -> Iterator[str]:

@@ -195,12 +195,12 @@ def explain_choice(question: MappingQuestion, described: Mapping[str, Any]) -> E
     for staying in STAYING if not set(described) & set(WHERE) else ():
         devices = {part.part: part.device for part in best.parts if part.part in staying and part.part not in fix}
         try:
-            asked = answer_question(replace(question, fix={**devices, **fix}, free=free))
+            asked = answer_question(replace(question, fix={**devices, **fix}, free=free, epsilon=0.0))
         except ProblemError:
             continue  # nothing is as described on those devices, so more parts have to move
         if isinstance(asked, MappingAnswer):
             return explain(dict(described), asked, best)
-    return explain(dict(described), answer_question(replace(question, fix=fix, free=free)), best)
+    return explain(dict(described), answer_question(replace(question, fix=fix, free=free, epsilon=0.0)), best)
 
 
 def _check(question: MappingQuestion, devices: Collection[str]) -> None:

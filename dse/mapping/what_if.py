@@ -11,8 +11,9 @@ from ..platforms import Device, Platform, PlatformError, schema
 from ..platforms.quantities import UNITS
 from ..platforms.writing import to_toml
 
-CORES, TOTALS = ("cores", "multiprocessors"), ("threads", "peak_fp32_ops_per_s", "peak_int32_ops_per_s")
-"""Of a device: how many there are, and what is stated of all of them together."""
+CORES = ("cores", "multiprocessors")
+TOTALS = ("threads", "peak_fp32_ops_per_s", "peak_int32_ops_per_s", "power_watts")
+"""Of a device: how many cores there are, and what is stated of all of them together. Watts are a device's full limit."""
 ENDINGS_OF_CORES = tuple(f".{name}" for name in CORES)
 
 
@@ -20,7 +21,8 @@ def with_changes(platform: Platform, changes: Mapping[str, float]) -> Platform:
     """The platform with numbers replaced: keys as DEVICE.KEY, with units as platform files have them.
 
     DEVICE.memory_gb is short for DEVICE.memory.size_gb; a slice is DEVICE.SLICE.lut, a link CPU-GPU.beta_gb_per_s.
-    What is stated of all cores together grows with their number, unless it is set too; memory's bandwidth stays.
+    What is stated of all cores together grows with their number, unless it is set too: threads, peaks, and watts, which
+    are the limit of the whole device, however much of it is used. Memory's bandwidth stays.
     PlatformError for a key that is not there.
     """
     for path, value in sorted(changes.items(), key=lambda change: not change[0].endswith(ENDINGS_OF_CORES)):

@@ -127,7 +127,7 @@ def simulate(loop: Network, depth: int, cv: float = 0.0, steps: int = 2000, seed
         if len(finished) == warm + steps:
             enough.succeed()
 
-    _Play(world, simpy, loop, under_way, _factors(cv, seed)).start(done)
+    _Play(world, simpy, loop, under_way, factors(cv, seed)).start(done)
     world.run(until=enough)
     each, half = batch_means(np.array(finished[warm - 1 :]))
     if half >= each:
@@ -195,7 +195,7 @@ class _Play:
             done()
 
 
-def _factors(cv: float, seed: int) -> Iterator[float]:
+def factors(cv: float, seed: int) -> Iterator[float]:
     """Random numbers of mean 1 and deviation cv."""
     if cv == 0:
         yield from itertools.repeat(1.0)

@@ -1,0 +1,68 @@
+"""What an answer about a mapping counts and leaves out, in sentences."""
+
+from collections.abc import Iterator
+
+from ..records import how_to_measure
+from ..solver.solution import Solution
+from ..solver.throughput import TOO_HIGH, slowdowns
+from .build import Built
+from .options import Place
+
+
+def notes(built: Built, solution: Solution) -> list[str]:
+    """What the rate counts and what it leaves out, a sentence each."""
+    parts, place, notes = built.parts, Place(solution.mode), list[str]()
+    chosen = solution.choice
+    workload = parts.workload
+    if parts.table and parts.table.differs:
+        notes.append(
+            f"profiled was {parts.table.workload} with other {', '.join(parts.table.differs)}; what depends on those "
+            "was interpolated or modeled, the rest is that profile's"
+        )
+    for option, factor in zip(chosen.options, slowdowns(solution.problem, chosen), strict=True):
+        if factor != 1:
+            notes.append(
+                f"{option.part} takes {factor:.2f} times as long beside what runs on other cores of {option.device}; "
+                "its time above counts that"
+            )
+    if parts.table is None:
+        notes.append(
+            f"no records of {parts.platform.name}: every time is modeled, quoted, or carried over from another machine"
+        )
+    elif not parts.table.rows:
+        notes.append(f"no profile of {workload.name}; {how_to_measure(f'profile --workload {parts.workload_word}')}")
+    in_turns = place.in_turns
+    if in_turns and chosen.depth:
+        notes.append(f"the workload's {chosen.depth} batches sampled ahead gain nothing where everything takes turns")
+    if not in_turns and chosen.depth == 0:
+        notes.append(
+            "the workload samples no batch ahead, so nothing of the loop overlaps; --free presampled lifts that"
+        )
+    if parts.table and parts.table.overheads and in_turns:
+        over = parts.table.overheads
+        if over.rest > 1:
+            notes.append(
+                f"a gradient step in a loop takes {over.rest:.2f} times as long as alone, or "
+                f"{over.rest_seconds * 1e6:,.0f} us more if that is longer, and the tree {over.cold_seconds * 1e9:.0f} "
+                f"ns an element more: {over.description}"
+            )
+    count = workload.actors.count
+    if solution.outcome.bottleneck == chosen.actors.engine != chosen.learner.engine:
+        if built.details(chosen.actors).get("processes") == count:
+            notes.append(
+                f"each of the workload's actors ({count}) has a process already; --fix actor_count= takes others"
+            )
+    if chosen.sampling.device != chosen.updating.device:
+        notes.append("sampling and updating part: how sums travel between two trees is our model, nobody has built it")
+    if solution.objective == "per_watt":
+        notes.append("watts are the limits of whole devices, each counted in full as soon as anything runs on it")
+    return [*notes, *_upper_bound(place), *built.notes(chosen)]
+
+
+def _upper_bound(place: Place) -> Iterator[str]:
+    if not place.in_turns:
+        high = ", ".join(f"{share:.0%} at D = {depth}" for depth, share in TOO_HIGH.items())
+        yield (
+            "the rate is an upper bound: where parts run at the same time, batches meet on their way; of random loops "
+            f"it was too high by up to {high} (`python -m dse depth` simulates a system's own)"
+        )

@@ -1,0 +1,99 @@
+"""Answers about mappings add up, engine by engine, and an explanation names the engine that makes the difference."""
+
+import json
+
+import pytest
+
+from dse.mapping.answer import MappingAnswer
+from dse.mapping.explain import WATTS, Explanation
+from dse.mapping.question import answer_question, ask, explain_choice
+from dse.solver.throughput import LOOP_BOUND, outcome
+
+HERE = "results/d7dae63b89/platform.toml"
+QUESTIONS = [("u200", "hopper_ddpg"), ("h200", "pong_dqn"), ("edge", "cartpole_dqn"), (HERE, "hopper_sac")]
+
+
+@pytest.mark.parametrize("platform, workload", QUESTIONS)
+@pytest.mark.parametrize("fix", [{}, {"arrangement": "apart"}])
+def test_parts_and_transfers_of_an_engine_are_all_that_keeps_it_busy(platform, workload, fix):
+    """S10: nothing that is charged is hidden, and all of it is the busy time that the rate follows from."""
+    given = answer_question(ask(platform, workload, fix=fix))
+    assert given.busy == pytest.approx(given.solution.outcome.busy)
+    loop = sum(part.charged for part in given.parts if part.part != "actors")
+    loop += sum(one.seconds for one in given.transfers if one.waits)
+    assert 1 / given.hz == pytest.approx(max(*given.busy.values(), loop / (given.depth + 1)))
+    assert sum(one.nbytes for one in given.transfers) == pytest.approx(given.solution.outcome.bytes_moved)
+    assert given.devices == given.solution.outcome.devices
+    assert [one.cv for one in given.simulated] == [0.0, 1.0]
+    assert all(one.low <= one.hz <= one.high for one in given.simulated)
+    plain = json.loads(json.dumps(given.to_dict()))
+    assert plain["simulated"][1]["hz"] == given.simulated[1].hz
+    assert "solution" not in plain
+
+
+def test_a_sent_batch_is_shown():
+    given = answer_question(ask("h200", "pong_dqn", fix={"storage": "cpu", "learner": "gpu"}))
+    (batch,) = (one for one in given.transfers if one.sent == "storage to learner")
+    assert batch.waits
+    assert batch.nbytes > 1e6  # 1.1 MB, which no part's own time has in it
+
+
+ASKED = [
+    ("h200", "hopper_ddpg", "ratio", {"learner": "cpu"}),
+    ("h200", "hopper_ddpg", "training", {"storage": "cpu", "learner": "gpu"}),
+    ("u200", "hopper_ddpg", "training", {"sampling": "cpu"}),
+    ("u200", "hopper_ddpg", "per_watt", {"learner": "gpu"}),
+    ("edge", "cartpole_dqn", "ratio", {"learner": "fpga"}),
+    (HERE, "cartpole_dqn", "ratio", {"arrangement": "apart"}),
+    (HERE, "hopper_sac", "training", {"fanout": 2}),
+]
+
+
+@pytest.mark.parametrize("platform, workload, objective, described", ASKED)
+def test_a_cause_is_the_engine_that_bounds_the_asked_one(platform, workload, objective, described):
+    """S5: engine by engine, of the best that is as described, which no epsilon has been spent on."""
+    given = explain_choice(ask(platform, workload, objective), described)
+    assert isinstance(given, Explanation)
+    assert given.asked.epsilon == 0.0
+    assert given.asked.best is None
+    if given.loss <= given.best.epsilon:
+        assert given.sentence.startswith("ties")
+        assert given.cause == ""
+        return
+    again = outcome(given.asked.solution.problem, given.asked.solution.choice)
+    asked = {engine: pair[0] for engine, pair in given.engines.items() if pair[0]}
+    if given.cause == WATTS:
+        assert given.asked.watts > given.best.watts
+        return
+    assert (
+        asked[given.cause]
+        == max(asked.values())
+        == pytest.approx(1 / (again.training_hz if objective == "training" else again.hz))
+    )
+    assert given.cause in given.sentence or given.cause == LOOP_BOUND
+    if "; its " in given.sentence:
+        named = given.sentence.partition("; its ")[2].partition(" takes")[0]
+        (part,) = (part for part in given.asked.parts if part.part == named)
+        assert given.cause in part.engines or given.cause == LOOP_BOUND
+    busy = {engine: pair[1] for engine, pair in given.engines.items()}
+    assert busy[given.cause] < asked[given.cause]  # else the best would be no faster
+
+
+def test_what_shares_its_numbers_is_never_excused_by_them():
+    """S5: however long the learner takes, it takes that long on both sides, though each interval holds the other."""
+    question = ask(HERE, "hopper_ddpg", fix={"arrangement": "serial", "learner_threads": 1}, objective="training")
+    given = explain_choice(question, {"contestant": "cumsum"})
+    assert isinstance(given, Explanation)
+    assert given.best.low <= given.asked.value <= given.best.high
+    assert given.loss > given.best.epsilon
+    assert given.chance < 0.01
+    assert "may be no worse" not in given.sentence
+
+
+def test_an_answer_to_an_exact_question_has_no_doubt():
+    exact = answer_question(ask("h200", "hopper_ddpg", epsilon=0.0))
+    assert exact.best is None
+    assert isinstance(exact, MappingAnswer)
+    free = answer_question(ask("h200", "hopper_ddpg"))
+    assert free.value <= exact.value
+    assert free.best is None or free.best.value == pytest.approx(exact.value)
