@@ -17,7 +17,7 @@ from ..fpga.points import BOUNDED
 from ..platforms import Device
 from ..records import benchmark
 from . import analytic
-from .analytic import clock_of, doubled
+from .analytic import clock_of
 from .overheads import Overheads
 from .parts import Parts
 from .profile import PerformanceTable
@@ -115,7 +115,7 @@ def _modeled(parts: Parts, device: Device) -> Iterator[Tree]:
     for contestant, fanout in _compiled(parts, device):
         threaded = device.kind == "cpu" and impls.traits(contestant).threaded
         needs = {f"{device.name}.memory_bytes": _bytes(contestant, parts, fanout)}
-        for threads in doubled(min(parts.cores, MOST_THREADS) if threaded else 1):
+        for threads in range(1, (min(parts.cores_of(device), MOST_THREADS) if threaded else 1) + 1):
             laws = analytic.tree(device, replay.capacity, fanout, parts.batch, threads, *insertions)
             draw, update = (parts.modeled(law, evidence_id) for law in laws)
             name, details = f"{contestant} K={fanout}", {"contestant": contestant, "fanout": fanout}
