@@ -35,7 +35,7 @@ ELSEWHERE_FACTOR = 2.5  # between one core and another, for what was measured on
 ACTOR_CONTENTION, LEARNER_CONTENTION = 0.31, 0.3  # in the Universal Scalability Law, from one and two cores
 LEARNER_SYNC = 0.08  # of the framework's own time, that a thread more costs a gradient step
 TIMED_CORES = 2  # the most that the constants above were timed on
-THREADS_FACTOR, PROCESSES_FACTOR = 1.35, 1.35  # of what the law says of two cores, from one as timed
+THREADS_FACTOR, PROCESSES_FACTOR = 1.35, 1.5  # of what the law says of two cores, from one as timed
 GPU_FACTOR = 3.0  # an assumption
 FPGA_RMM_FACTOR, FPGA_LEARNER_FACTOR = 1.25, 2.0  # assumptions on clock and placement; the RMM's cycles are simulated
 ADAM_ARRAYS = 7  # weights, gradients and two moments are read, all but gradients written
@@ -75,8 +75,8 @@ def scaled(one: float, cores: int, contention: float) -> tuple[float, float]:
     """(how many times as fast x cores are, the factor that this is right within).
 
     x / (1 + a (x - 1)), the Universal Scalability Law [Gunther2007], on the cores that it was fitted to. Two points
-    leave its coherence open; so beyond them, the middle of that law without any and of a speedup that goes on growing as
-    on two cores, right within a factor that reaches both.
+    leave its coherence open; so beyond them, the middle of that law without any and of a speedup that keeps growing as
+    it does on two cores, right within a factor that reaches both.
     """
     least = cores / (1 + contention * (cores - 1))
     most = max(least, cores / (1 + contention * (TIMED_CORES - 1)))

@@ -99,7 +99,7 @@ class Own:
         return Estimate.within(one.seconds, one.factor or FACTORS[one.source], evidence)
 
     def hop(
-        self, source: str, target: str, nbytes: float, engine: str, usual: tuple[float, float] | None = None
+        self, source: str, target: str, nbytes: float, engine: str, usual: tuple[float, ...] | None = None
     ) -> Hop | None:
         """The link between two devices as stated, for either direction where only one is; None where neither is.
 
@@ -119,7 +119,7 @@ class Own:
         return None
 
     def _alpha_beta(
-        self, known: Sequence[Entry], nbytes: float, usual: tuple[float, float] | None
+        self, known: Sequence[Entry], nbytes: float, usual: tuple[float, ...] | None
     ) -> tuple[float, float]:
         for one in known:
             if one.bytes_per_s:

@@ -185,6 +185,27 @@ def _of_workload(cpu: Device, workload: Workload, table: PerformanceTable) -> It
     def cell(law: str, seconds: float, told: Callable[[Constants], float]) -> Cell:
         return Cell(law, table.machine_key, workload.name, seconds, told)
 
+    yield from _of_cores(cpu, workload, table)
+    for op, nbytes in (("gather", _gathered(workload)), ("write", _written(workload))):
+        for (_, count), _ in table.alone(f"storage {op}").items():
+            if known := table.time(f"storage {op}", count):
+                yield cell("rows", known.value, functools.partial(_rows, cpu, count, count * nbytes))
+    for op in ("draw", "update"):
+        for (_, batch), rows in table.alone(f"{TREE} {op}", 1).items():
+            fanout, capacity = (int(rows[0].options[key]) for key in ("fanout", "capacity"))
+            if known := table.time(f"{TREE} {op}", batch):
+                yield cell("tree", known.value, functools.partial(_tree, cpu, capacity, fanout, batch, op == "update"))
+    if known := table.time("weights fetch", 1, via="shared"):
+        weights = FLOAT_BYTES * float(table.rows[0].options["parameters"])
+        yield cell("fetch", known.value, functools.partial(_fetch, weights))
+
+
+def _of_cores(cpu: Device, workload: Workload, table: PerformanceTable) -> Iterator[Cell]:
+    """The times of learners and actors, and what more cores make of each."""
+
+    def cell(law: str, seconds: float, told: Callable[[Constants], float]) -> Cell:
+        return Cell(law, table.machine_key, workload.name, seconds, told)
+
     for (threads, batch), _ in table.alone("learner step").items():
         known, alone = table.time("learner step", batch, threads), table.time("learner step", batch)
         if known:
@@ -198,18 +219,6 @@ def _of_workload(cpu: Device, workload: Workload, table: PerformanceTable) -> It
             yield cell("actor", known.value, functools.partial(_actor, cpu, processes))
         if known and alone and processes > 1:
             yield cell("processes", known.value / alone.value, functools.partial(_processes, cpu, processes))
-    for op, nbytes in (("gather", _gathered(workload)), ("write", _written(workload))):
-        for (_, count), _ in table.alone(f"storage {op}").items():
-            if known := table.time(f"storage {op}", count):
-                yield cell("rows", known.value, functools.partial(_rows, cpu, count, count * nbytes))
-    for op in ("draw", "update"):
-        for (_, batch), rows in table.alone(f"{TREE} {op}", 1).items():
-            fanout, capacity = (int(rows[0].options[key]) for key in ("fanout", "capacity"))
-            if known := table.time(f"{TREE} {op}", batch):
-                yield cell("tree", known.value, functools.partial(_tree, cpu, capacity, fanout, batch, op == "update"))
-    if known := table.time("weights fetch", 1, via="shared"):
-        weights = FLOAT_BYTES * float(table.rows[0].options["parameters"])
-        yield cell("fetch", known.value, functools.partial(_fetch, weights))
 
 
 def _gathered(workload: Workload) -> float:
