@@ -4,11 +4,12 @@ list        the platforms there are
 show        one of them, number by number, each with its unit, its origin and a note
 check       whether a file is right; names everything that is wrong, with line numbers
 diff        what differs between two
+init        write a platform file to fill in, or a copy of one that is there
 probe       find out what this machine is, and keep it as "this" (half a minute, no privileges)
 estimate    what a workload would take on each device, from a platform's numbers alone
 
-A platform is named (u200), or is a file (mine.toml). To describe a machine of your own, copy the nearest shipped file
-and change it until `check` is content. In a file, keys end in their unit:
+A platform is named (u200), or is a file (mine.toml). To describe a machine of your own, begin with `init`, or with a
+copy of the nearest one (`init --like u200`), until `check` is content. In a file, keys end in their unit:
 
   time        _seconds _ms _us _ns           bytes      _bytes _kib _mib _gib _gb
   bandwidth   _bytes_per_s _mb_per_s         frequency  _hz _mhz _ghz
@@ -19,20 +20,22 @@ and change it until `check` is content. In a file, keys end in their unit:
 import argparse
 import dataclasses
 import json
+import re
 import shlex
 import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
-from impls.terminal import count
+from impls.terminal import count, plural
 from impls.training import load as load_workload
 
 from ..estimate import written
 from ..platforms import Leaf, Platform, PlatformError, Quantity, leaves, load, names
 from ..platforms.fingerprint import command_line, now
 from ..platforms.quantities import readable, split
-from ..platforms.reading import HERE, RESULTS, here, path_of, read
+from ..platforms.reading import HERE, RESULTS, here, path_of, problems, read
+from ..platforms.template import copied, template, text_of
 from ..platforms.writing import to_toml
 from ..times import estimates
 from ..times.estimates import Asked, Row
@@ -70,8 +73,15 @@ def add_to(commands: Any) -> None:
     check = action("check", _check, checked, " u200", "FILE")
     compared = "What differs between two platforms? Origins and notes are not compared."
     diff = action("diff", _diff, compared, " u200 edge", "A", "B")
+    show.add_argument("--toml", action="store_true", help="print its file, comments included")
     for parser in (show, check, diff):
         parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    begun = (
+        "How does a platform file begin? A template with every key, its unit and what it is for, or a copy of another."
+    )
+    init = action("init", _init, begun, " --like u200")
+    init.add_argument("--like", metavar="NAME", help="copy this platform's file: its name, or a .toml file")
+    init.add_argument("--out", type=Path, metavar="FILE", help="write it there (default: print it)")
     asked = "What would a workload take on each device? A rough model, no measurement."
     estimate = action("estimate", _estimate, asked, " u200 --workload hopper_ddpg", "NAME")
     which = estimate.add_mutually_exclusive_group()
@@ -100,6 +110,11 @@ def _row(name: str, platform: Platform) -> list[str]:
 
 
 def _show(options: argparse.Namespace) -> int:
+    if options.toml and options.json:
+        raise PlatformError("--toml and --json exclude each other; leave one of them out")
+    if options.toml:
+        print(text_of(options.name, options.results), end="")
+        return 0
     platform = load(options.name, options.results)
     if options.json:
         print(json.dumps([_as_json(leaf) for leaf in leaves(platform)], ensure_ascii=False))
@@ -136,7 +151,7 @@ def _scope(options: argparse.Namespace, asked: Asked) -> str:
     return (
         f"{bare}, as in all rows but what `recommend` models: the whole step, in a framework on a CPU or a GPU, by the "
         f"fastest option of each device, as `python -m dse recommend {names}{fixed}` takes it where no records "
-        "tell it. The two may put devices in another order. {UNTESTED}"
+        f"tell it. The two may put devices in another order. {UNTESTED}"
     )
 
 
@@ -210,6 +225,27 @@ def _check(options: argparse.Namespace) -> int:
     else:
         print(*faults, sep="\n")
     return 0 if platform else 2
+
+
+def _init(options: argparse.Namespace) -> int:
+    """Print a platform file to begin with, or write it where nothing is yet."""
+    path: Path | None = options.out
+    name = path.stem if path and re.fullmatch(r"\w[\w-]*", path.stem, re.ASCII) else "mine"
+    text = copied(options.like, name, options.results) if options.like else template(name)
+    if path is None:
+        print(text, end="")
+        return 0
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise PlatformError(f"{path}: is there already; name another file with --out") from None
+    except OSError as error:
+        raise PlatformError(f"{path}: cannot be written ({error.strerror}); name another file with --out") from None
+    left = problems(text, str(path))
+    print(f"written to {path}, {plural(len(left), 'key') if left else 'nothing'} left to fill in")
+    print(f"what is left, and what is wrong: python -m dse platform check {shlex.quote(str(path))}")
+    return 0
 
 
 def _diff(options: argparse.Namespace) -> int:
