@@ -70,7 +70,7 @@ def try_out(command):
         given = parsed(command, importlib.import_module(PARSERS[package])._parser(), words)
     if "--help" in words:
         return
-    if package == "impls.training" and given.workload in ("list", "keys", "show"):
+    if package == "impls.training" and given.workload in ("list", "keys", "show", "init"):
         assert training_main(words) == 0, command
     elif workload := getattr(given, "workload", None):
         load(workload)
