@@ -28,8 +28,17 @@ def ask(capsys, *words):
 
 def filled(text):
     """Fill in every blank of what is not commented out."""
-    numbers = {"lut": 300_000, "ff": 600_000, "bram36": 700, "uram": 300, "dsp": 2000, "machine_key": '"k"'}
-    return KEY.sub(lambda key: f"{key[1]} = {({**VALUES, **numbers}).get(key[1], 8)}", text)
+    numbers = {
+        "lut": 300_000,
+        "ff": 600_000,
+        "bram36": 700,
+        "uram": 300,
+        "dsp": 2000,
+        "clock_mhz": 200,
+        "multiprocessors": 80,
+        "machine_key": '"k"',
+    }
+    return KEY.sub(lambda key: f"{key[1]} = {(VALUES | numbers).get(key[1], 8)}", text)
 
 
 def uncommented(text, marks=1):
