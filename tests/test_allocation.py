@@ -5,8 +5,18 @@ import math
 import numpy as np
 import pytest
 
+from dse.estimate import Estimate, Evidence
 from dse.solver.problem import ProblemError
-from dse.tuning.core_split import RateCurve, Scaling, allocate, completed, printed_allocations, scaling
+from dse.tuning.core_question import split_cores
+from dse.tuning.core_split import (
+    RateCurve,
+    Scaling,
+    allocate,
+    completed,
+    next_point,
+    printed_allocations,
+    scaling,
+)
 
 
 def curve(name, rates, source="measured"):
@@ -127,6 +137,60 @@ def test_two_points_make_amdahls_law_and_one_makes_none():
     assert scaling(curve("f_l", {1: 100.0, 2: 250.0})).contention == 0  # faster than in proportion: a line
     with pytest.raises(ProblemError, match="f_l: one point says nothing of scaling"):
         completed(curve("f_l", {1: 100.0}), 2)
+
+
+def test_two_points_leave_room_for_every_law_through_them():
+    """S17: the truth at 56 cores is within the interval, whatever contention and coherence there are."""
+    rng = np.random.default_rng(17)
+    for _ in range(200):
+        law = Scaling(10 ** rng.uniform(1, 4), rng.uniform(0, 0.3), 10 ** rng.uniform(-5, -1.5), 1.0)
+        points = sorted(rng.choice([1, 2, 3, 4, 8, 16], 2, replace=False).tolist())
+        full = completed(RateCurve.of("f", {x: law.hz(x) for x in points}), 56)
+        for x, rate in full.rates.items():
+            assert rate.low * (1 - 1e-9) <= law.hz(x) <= rate.high * (1 + 1e-9), (law, points, x)
+
+
+@pytest.mark.parametrize("points", [(1, 2), (1, 2, 4), (1, 2, 4, 8, 16)])
+def test_noise_of_the_points_is_carried_on_with_the_law(points):
+    rng = np.random.default_rng(18)
+    within = tried = 0
+    for _ in range(200):
+        law = Scaling(10 ** rng.uniform(1, 4), rng.uniform(0, 0.3), rng.choice([0, 1e-4, 1e-3, 1e-2]), 1.0)
+        noisy = curve("f", {x: law.hz(x) * rng.uniform(0.95, 1 / 0.95) for x in points})
+        for x, rate in completed(noisy, 56).rates.items():
+            within += rate.low <= law.hz(x) <= rate.high
+            tried += 1
+    assert within >= 0.95 * tried
+
+
+def test_the_interval_widens_with_the_distance_and_shrinks_with_a_third_point():
+    two = completed(RateCurve.of("f", {1: 400.0, 2: 700.0}), 56)
+    wide = [two.rates[x].high / two.rates[x].low for x in (3, 4, 8, 16, 32, 56)]
+    assert wide == sorted(wide)
+    assert wide[-1] > 100
+    three = completed(RateCurve.of("f", {1: 400.0, 2: 700.0, 8: 1750.0}), 56)
+    assert three.rates[56].high / three.rates[56].low < wide[-1] / 5
+    between = completed(RateCurve.of("f", {1: 400.0, 56: 5000.0}), 56).rates[8]
+    assert between.low < between.value < between.high  # two points say nothing certain of what is between them
+
+
+def test_the_next_point_is_between_the_last_and_what_is_asked():
+    one = RateCurve.of("f", {1: 400.0, 2: 700.0})
+    assert [next_point(one, x) for x in (3, 4, 8, 48, 512)] == [3, 3, 4, 8, 32]
+
+
+def test_absurd_curves_are_refused_with_a_sentence():
+    fine = RateCurve.of("f_l", {1: 400.0, 2: 700.0})
+    for rates in ({1: 1e300, 2: 1e300}, {1: 1e300, 2: 1e-300}, {1: 1e308, 2: 1.7e308}, {1: 5e-324, 2: 5e-324}):
+        with pytest.raises(ProblemError, match=r"f_a: on 1 cores a rate of .*; rates are from 1e-09 to 1e\+15"):
+            RateCurve.of("f_a", rates)
+        direct = RateCurve("f_a", {x: Estimate(hz, hz, hz, Evidence("f_a", "quoted")) for x, hz in rates.items()})
+        with pytest.raises(ProblemError, match=r"f_a: on 1 cores a rate of"):
+            split_cores(direct, fine, 1, 56)
+    with pytest.raises(ProblemError, match=r"a rate of \[4e\+14, 4e\+20\]"):
+        RateCurve.of("f_a", {1: 4e14}, "quoted", 1.0, 1e6)
+    for rates in ({1: 1e-9, 2: 1e15}, {1: 1e15, 2: 1e-9}, {500: 1e-9, 512: 1e15}, {1: 1e14, 3: 1e14, 7: 1e-9}):
+        assert split_cores(RateCurve.of("f_a", rates), fine, 1, 56).choice.hz > 0
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,11 @@ def test_the_answer_comes_first_and_the_records_last(capsys):
     code, text, errors = told(capsys, *HERE, "hopper_ddpg")
     assert (code, errors) == (0, "")
     lines = text.splitlines()
-    assert lines[0] == f"hopper_ddpg (B = 256) on {MACHINE}, 2 cores, 1 environment step a gradient step:"
-    assert lines[2:4] == ["  1 core to actors, 1 core to learners", f"  {lines[3].strip()}"]
-    assert re.fullmatch(r"  180 \[1\d0, 2\d0\] gradient steps a second, bound by learners", lines[3])
+    best = "about 180 gradient steps a second, bound by learners."
+    assert lines[0] == f"Give 1 core to actors and 1 core to learners: {best}"
+    assert lines[1] == f"hopper_ddpg (B = 256) on {MACHINE}, 2 cores, 1 environment step a gradient step:"
+    assert lines[3:5] == ["  1 core to actors, 1 core to learners", f"  {lines[4].strip()}"]
+    assert re.fullmatch(r"  180 \[1\d0, 2\d0\] gradient steps a second, bound by learners", lines[4])
     assert lines[-1] == f"  records: those of machine {MACHINE} in results"
     assert "T_train(cpu), 1 thread of torch: measured, learner step" in text
     assert all(len(line) <= 120 for line in lines)
@@ -112,7 +114,7 @@ def test_one_core_in_turns_is_no_split(capsys):
 def test_counts_are_taken_as_people_write_them(capsys):
     code, text, _ = told(capsys, *OWN, "--cores", "0.008k", "--update-interval", "1e1", "--reserved", "2.0")
     assert code == 0
-    assert text.startswith("8 cores, 2 of them reserved, 10 environment steps a gradient step:")
+    assert "\n8 cores, 2 of them reserved, 10 environment steps a gradient step:" in text
 
 
 def test_an_update_interval_is_the_workloads_unless_it_is_asked():
@@ -149,6 +151,7 @@ def test_one_core_serves_both_in_turns(capsys):
     code, text, _ = told(capsys, *HERE, "hopper_ddpg", "--cores", "1")
     assert code == 0
     assert "1 core for both, in turns" in text
+    assert text.startswith("Let both sides take turns on 1 core: about ")
 
 
 def test_ties_are_within_a_percent_or_within_measured_intervals():
@@ -214,6 +217,22 @@ def test_a_curve_is_written_as_shown(capsys, words):
         main(["cores", "--actors", words, *OWN[2:], "--cores", "4"])
     assert left.value.code == 2
     assert "argument --actors: " in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_far_beyond_two_points_it_says_what_to_time_next(capsys):
+    """S17: two points are Amdahl's law alone, which leaves out what coherence does to 48 learners."""
+    two = ["--actors", "1:900,2:1700", "--learners", "1:400,2:700"]
+    _, text, _ = told(capsys, *two, "--cores", "56")
+    first = text.splitlines()[0]
+    assert first.startswith("Give 4 cores to actors and 48 cores to learners: about 2,500 gradient steps a second, ")
+    assert "right within 21x" in first
+    assert "time --learners on 8 cores to decide: on 48 it may be from 118 to 16,800 steps a second" in text
+    _, text, _ = told(capsys, *two, "--cores", "56", "--json")
+    assert dict(json.loads(text)["to_decide"])["--learners"] == 8
+    known = ["--actors", "1:900,8:6000", "--learners", "1:400,8:2000", "--cores", "8"]
+    assert "to decide" not in told(capsys, *known)[1]
+    _, text, _ = told(capsys, *HERE, "pong_dqn", "--cores", "8")
+    assert "of a larger machine to decide" in text
 
 
 def test_too_many_cores_are_refused_from_python_too():

@@ -21,6 +21,7 @@ from impls.training import __main__ as command  # noqa: E402
 from impls.training import checkpoint  # noqa: E402  # with torch
 from impls.training.__main__ import main  # noqa: E402
 from impls.training.run import Log, Plan, start  # noqa: E402
+from impls.training.workload import ALGORITHMS  # noqa: E402
 from tests.test_actors import fake  # noqa: E402
 
 torch.set_num_threads(1)
@@ -190,6 +191,16 @@ def test_a_summary_says_what_came_of_a_run(tmp_path):
     points = [line.split(",") for line in (tmp_path / "out" / "curve.csv").read_text().splitlines()[1:]]
     assert [int(point[0]) for point in points] == [150, 300, 450, 600, 750, 900]
     assert summary["validation_best"] == max(float(point[3]) for point in points)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_what_init_writes_trains(tmp_path, monkeypatch, algorithm):
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "mine", "--algorithm", algorithm]) == 0
+    short = ["--steps", "1020", "--contestant", "numpy", "--test-episodes", "0", "--out", "out"]
+    assert main(["mine.toml", *short]) == 0
+    summary = json.loads(Path("out/summary.json").read_text())
+    assert (summary["workload"], summary["updates"]) == ("mine", 21)
 
 
 def test_without_torch_the_command_says_so(tmp_path):

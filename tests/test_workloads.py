@@ -1,6 +1,7 @@
 """Workload files: what is shipped says what was published, and every fault is a sentence with its line."""
 
 import dataclasses
+import re
 import tomllib
 
 import pytest
@@ -13,6 +14,7 @@ from impls.training import Workload, WorkloadError, load
 from impls.training.__main__ import main
 from impls.training.reading import faults_of, names, parse, path_of
 from impls.training.sizes import Size, convolutions, dense, networks
+from impls.training.workload import ALGORITHMS
 
 GOOD = path_of("cartpole_dqn").read_text()
 
@@ -189,6 +191,39 @@ def test_keys_tell_what_is_needed_and_show_prints_a_file_to_begin_with(capsys, t
     assert main(["show"]) == main(["show", "none"]) == main(["show", str(tmp_path / "no.toml")]) == 2
     assert main(["cartpole_dqn", "hopper_ddpg"]) == 2
     assert "'hopper_ddpg' is one word too many" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_init_prints_a_workload_of_the_needed_keys_with_all_others_explained(capsys, algorithm):
+    assert main(["init", "--algorithm", algorithm]) == 0
+    text = capsys.readouterr().out
+    workload, faults = parse(text, "mine.toml")
+    assert not faults
+    assert workload.algorithm == algorithm
+    every = re.sub(r"(?m)^#(?!size|choices|note)(?=\w+ = )", "", text)
+    assert parse(every, "mine.toml") == (workload, [])  # what is commented out are the defaults
+    stated = [line.split()[0] for line in text.splitlines() if " = " in line and not line.startswith("#")]
+    least = [line.split()[0] for line in needed() if " = " in line]
+    assert stated == [key if algorithm == "dqn" else key.replace("choices", "size") for key in least]
+    for of in (Workload, *(field.type for field in dataclasses.fields(Workload))):
+        for field in dataclasses.fields(of) if dataclasses.is_dataclass(of) else ():
+            assert dataclasses.is_dataclass(field.type) or re.search(rf"(?m)^#?{field.name} = .*# ...", text), field
+    assert all(len(line) <= 120 for line in text.splitlines())
+
+
+def test_init_writes_a_file_of_that_name_and_nothing_over_another(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "mine"]) == 0
+    assert capsys.readouterr().out == "written to mine.toml; train it with: python -m impls.training mine.toml\n"
+    assert load("mine.toml").name == "mine"
+    assert main(["init", "mine.toml"]) == 2
+    assert "mine.toml: is there already" in capsys.readouterr().err
+    assert (
+        main(["init", "no folder/x"]) == main(["init", "my workload"]) == main(["cartpole_dqn", "--algorithm", "dqn"])
+    )
+    errors = capsys.readouterr().err
+    for words in ("cannot be written", "not 'my workload'", "--algorithm goes with init"):
+        assert words in errors
 
 
 def test_the_command_tells_of_workloads_and_keys(capsys):

@@ -7,10 +7,10 @@ from typing import Any
 
 from impls.terminal import count, plural
 
-from ..estimate import Estimate
+from ..estimate import Estimate, off
 from ..platforms.reading import HERE
 from ..tuning.core_question import EQUAL, CoreSplit, platform_split, split_cores
-from ..tuning.core_split import Allocation, RateCurve
+from ..tuning.core_split import LEAST_HZ, MOST_HZ, Allocation, RateCurve
 from .mapping import add_system
 from .text import add_command, interval, rests_on, rounded, show, with_ends, wrapped
 
@@ -30,7 +30,6 @@ of 2, which nothing here tested. Devices other than the processor take no part: 
 about those."""
 EXAMPLE = "--actors 1:900,2:1700 --learners 1:400,2:700 --cores 4"
 SHOWN = 5  # ties
-LEAST_HZ, MOST_HZ = 1e-9, 1e15  # bounds of the user's own rates
 
 
 def curve(text: str) -> dict[int, float]:
@@ -111,6 +110,7 @@ def _asked(options: argparse.Namespace) -> CoreSplit:
 
 def _text(answer: CoreSplit) -> Iterator[str]:
     choice, u = answer.choice, answer.update_interval
+    yield from wrapped(_first(answer), "")
     whose = f"{answer.workload} (B = {answer.batch:,}) on {answer.platform}, " if answer.workload else ""
     reserved = f", {answer.reserved} of them reserved" if answer.reserved else ""
     steps = plural(u, "environment step")
@@ -128,12 +128,38 @@ def _text(answer: CoreSplit) -> Iterator[str]:
             f"both sides in turns on the same {plural(answer.turns.cores, 'core')} would make "
             f"{_hz(answer.turns)}, more than any split"
         )
+    for name, cores in answer.to_decide:
+        yield from wrapped(_measure_next(answer, name, cores))
     yield ""
     yield from _table(answer)
     yield ""
     yield from _others(answer)
     if answer.sources:
         yield from rests_on(answer.sources)
+
+
+def _first(answer: CoreSplit) -> str:
+    """Say the answer in one sentence, with its rate rounded to what is known."""
+    choice = answer.choice
+    split = f"Let both sides take turns on {plural(choice.cores, 'core')}"
+    if not choice.in_turns:
+        split = f"Give {plural(choice.actors, 'core')} to actors and {plural(choice.learners, 'core')} to learners"
+    known = choice.interval == "95 %" or choice.low == choice.high
+    within = "" if known else f", right within {off(choice.hz, choice.low, choice.high):.2g}x"
+    rate = rounded(choice.hz, choice.low, choice.high)
+    return f"{split}: about {rate} gradient steps a second{within}, {_bound(choice)}."
+
+
+def _measure_next(answer: CoreSplit, name: str, cores: int) -> str:
+    """Say which rate to time next, and why."""
+    curve, at = (answer.f_a, answer.choice.actors), (answer.f_l, answer.choice.learners)
+    full, chosen = curve if curve[0].name == name else at
+    rate = full.rates[chosen]
+    larger = " of a larger machine" if answer.cores_there and cores > answer.cores_there else ""
+    return (
+        f"time {name} on {plural(cores, 'core')}{larger} to decide: on {chosen} it may be from {rounded(rate.low)} to "
+        f"{rounded(rate.high)} steps a second"
+    )
 
 
 def _split(split: Allocation) -> str:
@@ -206,5 +232,5 @@ def _others(answer: CoreSplit) -> Iterator[str]:
     if answer.cores_there:
         yield from wrapped(
             f"note: the machine has {plural(answer.cores_there, 'core')}; rates on more of them are carried on by a "
-            "law, from no gain at all to all that cores could give"
+            "law, from what coherence alone would leave of them to all that cores could give"
         )

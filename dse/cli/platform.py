@@ -4,11 +4,12 @@ list        the platforms there are
 show        one of them, number by number, each with its unit, its origin and a note
 check       whether a file is right; names everything that is wrong, with line numbers
 diff        what differs between two
+init        write a platform file to fill in, or a copy of one that is there
 probe       find out what this machine is, and keep it as "this" (half a minute, no privileges)
 estimate    what a workload would take on each device, from a platform's numbers alone
 
-A platform is named (u200), or is a file (mine.toml). To describe a machine of your own, copy the nearest shipped file
-and change it until `check` is content. In a file, keys end in their unit:
+A platform is named (u200), or is a file (mine.toml). To describe a machine of your own, begin with `init`, or with a
+copy of the nearest one (`init --like u200`), until `check` is content. In a file, keys end in their unit:
 
   time        _seconds _ms _us _ns           bytes      _bytes _kib _mib _gib _gb
   bandwidth   _bytes_per_s _mb_per_s         frequency  _hz _mhz _ghz
@@ -19,29 +20,25 @@ and change it until `check` is content. In a file, keys end in their unit:
 import argparse
 import dataclasses
 import json
+import re
 import shlex
 import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
-from impls.terminal import count
-from impls.training import load as load_workload
+from impls.terminal import plural
 
-from ..estimate import written
 from ..platforms import Leaf, Platform, PlatformError, Quantity, leaves, load, names
 from ..platforms.fingerprint import command_line, now
 from ..platforms.quantities import readable, split
-from ..platforms.reading import HERE, RESULTS, here, path_of, read
+from ..platforms.reading import HERE, RESULTS, here, path_of, problems, read, warnings
+from ..platforms.template import copied, template, text_of
 from ..platforms.writing import to_toml
-from ..times import estimates
-from ..times.estimates import Asked, Row
-from .text import add_command, aligned, rounded, wrapped
+from . import platform_estimate
+from .text import add_command, aligned
 
 WIDTH = 120
-WORKLOAD = "hopper_ddpg"  # that estimates are for unless another one is named
-UNTESTED = "No row was held against a stopwatch."
-SIZES = ("capacity", "fanout", "batch", "record_bytes")  # that may be asked for instead of the workload's
 
 
 def run(options: argparse.Namespace) -> int:
@@ -66,21 +63,25 @@ def add_to(commands: Any) -> None:
     action("list", _list, "Which platforms are there? `this` is the machine that asks, once it is probed.", "")
     shown = "What is known of a platform, number by number? +- is the half-width of a measured one."
     show = action("show", _show, shown, " u200", "NAME")
-    checked = "Is a file right? If not, the exit code is 2, and every fault is named with its line."
+    checked = (
+        "Is a file right? If not, the exit code is 2, and every fault is named with its line. Numbers that do not go\n"
+        "together, such as 64 cores beside the bandwidth of 16, are warnings: the exit code stays 0."
+    )
     check = action("check", _check, checked, " u200", "FILE")
     compared = "What differs between two platforms? Origins and notes are not compared."
     diff = action("diff", _diff, compared, " u200 edge", "A", "B")
+    show.add_argument("--toml", action="store_true", help="print its file, comments included")
     for parser in (show, check, diff):
         parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    begun = (
+        "How does a platform file begin? A template with every key, its unit and what it is for, or a copy of another."
+    )
+    init = action("init", _init, begun, " --like u200")
+    init.add_argument("--like", metavar="NAME", help="copy this platform's file: its name, or a .toml file")
+    init.add_argument("--out", type=Path, metavar="FILE", help="write it there (default: print it)")
     asked = "What would a workload take on each device? A rough model, no measurement."
-    estimate = action("estimate", _estimate, asked, " u200 --workload hopper_ddpg", "NAME")
-    which = estimate.add_mutually_exclusive_group()
-    which.add_argument("--workload", default=WORKLOAD, metavar="NAME", help="a name or a file (default: %(default)s)")
-    which.add_argument("--network", metavar="TEXT", help="a network alone: its name, or mlp:15-256-256-1 and the like")
-    for name in SIZES:
-        flag, alone = f"--{name.replace('_', '-')}", getattr(Asked, name)
-        estimate.add_argument(flag, type=count, help=f"default: the workload's; {alone:,} beside a network alone")
-    estimate.add_argument("--json", action="store_true", help="print JSON instead of text")
+    estimate = action("estimate", platform_estimate.run, asked, " u200 --workload hopper_ddpg", "NAME")
+    platform_estimate.add_to(estimate)
     probe = action("probe", _probe, "What is this machine? It takes half a minute, best while nothing else runs.", "")
     probe.add_argument("--out", type=Path, metavar="FILE", help="default: results/<machine>/platform.toml")
 
@@ -100,62 +101,17 @@ def _row(name: str, platform: Platform) -> list[str]:
 
 
 def _show(options: argparse.Namespace) -> int:
+    if options.toml and options.json:
+        raise PlatformError("--toml and --json exclude each other; leave one of them out")
+    if options.toml:
+        print(text_of(options.name, options.results), end="")
+        return 0
     platform = load(options.name, options.results)
     if options.json:
         print(json.dumps([_as_json(leaf) for leaf in leaves(platform)], ensure_ascii=False))
     else:
         print(text(platform))
     return 0
-
-
-def _estimate(options: argparse.Namespace) -> int:
-    """Print estimates by device, with their scope: a table, or JSON."""
-    sizes = {name: value for name in SIZES if (value := getattr(options, name)) is not None}
-    of = Asked(network=options.network) if options.network else Asked.of(load_workload(options.workload))
-    asked = dataclasses.replace(of, **sizes)
-    rows, scope = estimates.rows(load(options.name, options.results), asked), _scope(options, asked)
-    if options.json:
-        numbers = {**vars(asked), "workload": asked.workload and asked.workload.name}
-        print(json.dumps({"asked": numbers, "scope": scope, "estimates": [dataclasses.asdict(row) for row in rows]}))
-    else:
-        print("\n".join([*_table(rows), "", *wrapped(scope, "")]))
-    return 0
-
-
-def _scope(options: argparse.Namespace, asked: Asked) -> str:
-    """What the rows speak of, and how they compare with what ``recommend`` answers."""
-    bare = "Bare hardware: no framework, no Python"
-    if not asked.workload:
-        return (
-            f"{bare}; gradient steps are those of the network {asked.network} alone. `recommend` models whole gradient "
-            "steps in a framework, which may put devices in another order; ask with --workload to be shown both. "
-            f"{UNTESTED}"
-        )
-    fixed = "".join(f" --fix {name}={value}" for name in ("batch", "capacity") if (value := getattr(options, name)))
-    names = f"--platform {shlex.quote(options.name)} --workload {shlex.quote(options.workload)}"
-    return (
-        f"{bare}, as in all rows but what `recommend` models: the whole step, in a framework on a CPU or a GPU, by the "
-        f"fastest option of each device, as `python -m dse recommend {names}{fixed}` takes it where no records "
-        "tell it. The two may put devices in another order. {UNTESTED}"
-    )
-
-
-def _table(rows: list[Row]) -> list[str]:
-    """The lines of a table of estimates; what a row rests on is broken to fit."""
-    cells = [["device", "what", "modeled", ""]]
-    for row in rows:
-        factor, unit = {"s": (1e6, "us"), "J": (1e3, "mJ")}[row.unit]
-        shown = "-" if row.value is None else rounded(factor * row.value)
-        if row.value is not None and row.factor:
-            shown = written(shown, row.factor, "factor")
-        cells.append([row.device, row.what, shown, unit])
-    evidence = ["rests on", *(row.note or ", ".join(row.origins) for row in rows)]
-    widths = [max(map(len, column)) + 2 for column in zip(*cells, strict=True)]
-    lines = []
-    for columns, words in zip(cells, evidence, strict=True):
-        begin = "".join(cell.ljust(width) for cell, width in zip(columns, widths, strict=True))
-        lines += textwrap.wrap(words, WIDTH, initial_indent=begin, subsequent_indent=" " * len(begin))
-    return lines
 
 
 def text(platform: Platform) -> str:
@@ -200,16 +156,42 @@ def _as_json(leaf: Leaf) -> dict[str, Any]:
 
 
 def _check(options: argparse.Namespace) -> int:
+    """Print every fault, or that there is none, and what is possible but does not go together; returns 2, or 0."""
     path = path_of(options.file, options.results)
     platform, faults = read(path)
+    doubts = warnings(platform, path) if platform else []
     if options.json:
-        print(json.dumps([problem._asdict() for problem in faults]))
+        kinds = (("error", faults), ("warning", doubts))
+        print(json.dumps([{**problem._asdict(), "kind": kind} for kind, problems in kinds for problem in problems]))
     elif platform:
         quantities = sum(isinstance(leaf.value, Quantity) for leaf in leaves(platform))
-        print(f"{path}: fine, {quantities} numbers of {', '.join(device.name for device in platform.devices)}")
+        but = f", but {plural(len(doubts), 'warning')}" if doubts else ""
+        print(f"{path}: fine{but}, {quantities} numbers of {', '.join(device.name for device in platform.devices)}")
+        print(*(f"warning: {doubt}\n" for doubt in doubts), sep="", end="")
     else:
         print(*faults, sep="\n")
     return 0 if platform else 2
+
+
+def _init(options: argparse.Namespace) -> int:
+    """Print a platform file to begin with, or write it where nothing is yet."""
+    path: Path | None = options.out
+    name = path.stem if path and re.fullmatch(r"\w[\w-]*", path.stem, re.ASCII) else "mine"
+    text = copied(options.like, name, options.results) if options.like else template(name)
+    if path is None:
+        print(text, end="")
+        return 0
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise PlatformError(f"{path}: is there already; name another file with --out") from None
+    except OSError as error:
+        raise PlatformError(f"{path}: cannot be written ({error.strerror}); name another file with --out") from None
+    left = problems(text, str(path))
+    print(f"written to {path}, {plural(len(left), 'key') if left else 'nothing'} left to fill in")
+    print(f"what is left, and what is wrong: python -m dse platform check {shlex.quote(str(path))}")
+    return 0
 
 
 def _diff(options: argparse.Namespace) -> int:

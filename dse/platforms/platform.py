@@ -27,19 +27,19 @@ def _field(shape: str, default: Any, **rules: Any) -> Any:
     return key(shape, default, **{"documentation": False, "kinds": KINDS, **rules})
 
 
-def number(default: Any = MISSING, **rules: Any) -> Any:
+def number(meaning: str, default: Any = MISSING, **rules: Any) -> Any:
     """Declare a number above 0 (``zero``: from 0 on). ``documentation``: no estimate uses it. ``kinds``: of devices."""
-    return _field("number", default, **rules)
+    return _field("number", default, meaning=meaning, **rules)
 
 
-def text(default: Any = MISSING, **rules: Any) -> Any:
+def text(meaning: str, default: Any = MISSING, **rules: Any) -> Any:
     """Declare words; of ``choices``, or of a ``pattern``."""
-    return _field("text", default, **rules)
+    return _field("text", default, meaning=meaning, **rules)
 
 
 def identifier() -> Any:
     """Declare a name that others refer to."""
-    return text(documentation=True, pattern=_NAME, called="of letters, digits, _ and -")
+    return text("what others call it", documentation=True, pattern=_NAME, called="of letters, digits, _ and -")
 
 
 def table(word: str, of: type, default: Any, **rules: Any) -> Any:
@@ -56,15 +56,15 @@ class Memory:
     Fields are of one core, or of all at once: there ``gather`` is the seconds between two reads that any core finishes.
     """
 
-    size_bytes: Quantity = number()
-    bandwidth_bytes_per_s: Quantity | None = number(None)
-    latency_seconds: Quantity | None = number(None)
-    gather_seconds: Quantity | None = number(None)
-    copy_bytes_per_s: Quantity | None = number(None)
-    triad_bytes_per_s: Quantity | None = number(None)
-    gather_all_cores_seconds: Quantity | None = number(None)
-    copy_all_cores_bytes_per_s: Quantity | None = number(None)
-    triad_all_cores_bytes_per_s: Quantity | None = number(None)
+    size_bytes: Quantity = number("how much it holds")
+    bandwidth_bytes_per_s: Quantity | None = number("of all cores together, as a data sheet has it", None)
+    latency_seconds: Quantity | None = number("of a read that waits for the one before", None)
+    gather_seconds: Quantity | None = number("of one core: a read of a random line among many", None)
+    copy_bytes_per_s: Quantity | None = number("of one core: a = b, bytes read and written", None)
+    triad_bytes_per_s: Quantity | None = number("of one core: a = b + s c, bytes read and written", None)
+    gather_all_cores_seconds: Quantity | None = number("of all cores at once: between two random reads", None)
+    copy_all_cores_bytes_per_s: Quantity | None = number("of all cores at once: a = b", None)
+    triad_all_cores_bytes_per_s: Quantity | None = number("of all cores at once: a = b + s c", None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,18 +72,18 @@ class Cache(Memory):
     """A cache, as one core sees it; ``shared_by`` hardware threads of the processor."""
 
     name: str = identifier()
-    shared_by: Quantity | None = number(None)
+    shared_by: Quantity | None = number("hardware threads, or multiprocessors, that share one", None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
     """Resources of an FPGA for designs: lookup tables, flip-flops, 36 Kbit and 288 Kbit memories, multipliers."""
 
-    lut: Quantity = number(zero=True)
-    ff: Quantity = number(zero=True)
-    bram36: Quantity = number(zero=True)
-    uram: Quantity = number(zero=True)
-    dsp: Quantity = number(zero=True)
+    lut: Quantity = number("lookup tables", zero=True)
+    ff: Quantity = number("flip-flops", zero=True)
+    bram36: Quantity = number("memories of 36 Kbit", zero=True)
+    uram: Quantity = number("memories of 288 Kbit", zero=True)
+    dsp: Quantity = number("multipliers", zero=True)
 
 
 RESOURCES = tuple(field.name for field in dataclasses.fields(Resources))
@@ -115,19 +115,23 @@ class Device:
     """
 
     name: str = identifier()
-    kind: Kind = text(choices=KINDS)
-    model: str | None = text(None, documentation=True)
-    process_nm: Quantity | None = number(None, documentation=True)
-    sockets: Quantity | None = number(None, documentation=True, kinds=("cpu",))
-    cores: Quantity | None = number(None, kinds=("cpu",))
-    threads: Quantity | None = number(None, kinds=("cpu",))
-    multiprocessors: Quantity | None = number(None, kinds=("gpu",))
-    clock_hz: Quantity | None = number(None)
-    peak_fp32_ops_per_s: Quantity | None = number(None, kinds=("cpu", "gpu"))
-    peak_int32_ops_per_s: Quantity | None = number(None, documentation=True)
-    launch_seconds: Quantity | None = number(None, kinds=("gpu",))
-    power_watts: Quantity | None = number(None)
-    shell: str | None = text(None, documentation=True, kinds=("fpga",))
+    kind: Kind = text("cpu, gpu or fpga", choices=KINDS)
+    model: str | None = text("the maker's name of it", None, documentation=True)
+    process_nm: Quantity | None = number("of the chip, in nm", None, documentation=True)
+    sockets: Quantity | None = number("processors", None, documentation=True, kinds=("cpu",))
+    cores: Quantity | None = number("cores of all sockets, without hyper-threads", None, kinds=("cpu",))
+    threads: Quantity | None = number("hardware threads of all cores", None, kinds=("cpu",))
+    multiprocessors: Quantity | None = number("streaming multiprocessors, compute units", None, kinds=("gpu",))
+    clock_hz: Quantity | None = number("under load; of an FPGA that of its designs", None)
+    peak_fp32_ops_per_s: Quantity | None = number(
+        "of all cores; a multiplication and an addition are two", None, kinds=("cpu", "gpu")
+    )
+    peak_int32_ops_per_s: Quantity | None = number("the same, of integers", None, documentation=True)
+    launch_seconds: Quantity | None = number("of a kernel, before it does anything", None, kinds=("gpu",))
+    power_watts: Quantity | None = number("drawn under load, or the thermal limit where the note says so", None)
+    shell: str | None = text(
+        "the vendor's shell that its slices lost resources to", None, documentation=True, kinds=("fpga",)
+    )
     caches: tuple[Cache, ...] = table("cache", Cache, (), kinds=("cpu", "gpu"))
     memory: Memory | None = table("memory", Memory, None)
     slices: tuple[Slice, ...] = table("slice", Slice, (), kinds=("fpga",))
@@ -145,14 +149,14 @@ class Link:
     ``nominal``: the raw rate of the link, which no transfer reaches.
     """
 
-    source: str = text(key="from")
-    target: str = text(key="to")
-    hops: Quantity = number()
-    alpha_seconds: Quantity = number(zero=True)
-    beta_bytes_per_s: Quantity = number()
-    back_alpha_seconds: Quantity = number(zero=True)
-    back_beta_bytes_per_s: Quantity = number()
-    nominal_bytes_per_s: Quantity | None = number(None, documentation=True)
+    source: str = text("the device at one end", key="from")
+    target: str = text("the device at the other end", key="to")
+    hops: Quantity = number("times that all bytes are stored and sent on: 1 for a bus")
+    alpha_seconds: Quantity = number("to start a transfer from the one to the other", zero=True)
+    beta_bytes_per_s: Quantity = number("rate of one under way, often six sevenths of the raw rate")
+    back_alpha_seconds: Quantity = number("to start a transfer back", zero=True)
+    back_beta_bytes_per_s: Quantity = number("rate of a transfer back under way")
+    nominal_bytes_per_s: Quantity | None = number("raw rate, which no transfer reaches", None, documentation=True)
 
     @property
     def name(self) -> str:
@@ -177,8 +181,10 @@ class Platform:
     """A machine. ``machine_key``: the key of its fingerprint, where the machine was probed."""
 
     name: str = identifier()
-    title: str | None = text(None, documentation=True)
-    machine_key: str | None = text(None, documentation=True)
+    title: str | None = text("one line on the machine", None, documentation=True)
+    machine_key: str | None = text(
+        "of its fingerprint, as `probe` writes it: whose records are read", None, documentation=True
+    )
     devices: tuple[Device, ...] = table("device", Device, ())
     links: tuple[Link, ...] = table("link", Link, ())
 

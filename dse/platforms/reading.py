@@ -19,9 +19,10 @@ states an origin of its own states its note too.
 
 from pathlib import Path
 
-from impls.strict_toml import Files, Problem
+from impls.strict_toml import Files, Problem, content
+from impls.toml_lines import locate
 
-from . import schema
+from . import plausible, schema
 from .fingerprint import fingerprint
 from .platform import Platform
 
@@ -73,6 +74,12 @@ def here(results: Path = RESULTS) -> Path:
 def problems(text: str, where: str) -> list[Problem]:
     """List all that is wrong with a text as a platform file, by line; ``where`` names the file in the sentences."""
     return parse(text, where)[1]
+
+
+def warnings(platform: Platform, path: Path) -> list[Problem]:
+    """List numbers of the platform in a file that do not go together, by line."""
+    told = plausible.warnings(platform, locate(content(path, "platform")))
+    return [Problem(str(path), line, sentence) for line, sentence in told]
 
 
 def _exists(path: Path) -> bool:

@@ -15,10 +15,14 @@ from .platform import NEEDED, Platform, Slice
 from .quantities import COUNT, ORIGINS, Quantity, Unit, split, to_si
 from .relations import between
 
+BLANK = "?"  # what a template has for each value that is left to fill in
 LARGEST = 1e30  # no number of a machine is larger, in any unit
 MOST_NEAR = 100  # unknown keys that are compared with all known ones
 _ENDING = re.compile(r"(_[a-z]{1,6}(_per_s)?)?")
-_SOURCE: Mapping[str, Mapping[str, Any]] = {"origin": {"choices": ORIGINS}, "note": {}}
+_SOURCE: Mapping[str, Mapping[str, Any]] = {
+    "origin": {"choices": ORIGINS, "meaning": f"one of {', '.join(ORIGINS)}"},
+    "note": {"meaning": "the source of the numbers, in words"},
+}
 _QUANTITY = ("value", *_SOURCE, "spread")
 
 
@@ -92,12 +96,25 @@ class _Reader(Reader):
             if name not in source and len(self.faults) == before:
                 self.fault(path, f"{key} has no {name}; state it beside the value, or once in its table")
         unit = next(unit for unit in split(field.name)[1] if str(key).endswith(unit.ending))
-        if self._is_finite(key, amount, path):
+        if amount == BLANK:
+            self._blank(
+                key, path, f"{field.metadata['meaning']} (in {unit.sign})" if unit.sign else field.metadata["meaning"]
+            )
+        elif self._is_finite(key, amount, path):
             self._in_range(key, amount, path, unit, field.metadata.get("zero", False))
         if len(self.faults) > before:
             return None
         origin: Any = source["origin"]
         return Quantity(value=to_si(amount, unit), origin=origin, note=source["note"], spread=parts.get("spread"))
+
+    def text(self, value: Any, path: KeyPath, rules: Mapping[str, Any]) -> str | None:
+        if value != BLANK:
+            return super().text(value, path, rules)
+        self._blank(path[-1], path, rules["meaning"])
+        return BLANK
+
+    def _blank(self, key: object, path: KeyPath, meaning: str) -> None:
+        self.fault(path, f"{key} is left to fill in: {meaning}")
 
     def _is_finite(self, key: object, value: Any, path: KeyPath) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float):

@@ -34,8 +34,9 @@ class CoreSplit:
     ``around``: splits with a core more or less on a side, fastest first. ``ties``: others that may be as fast without
     more cores on both sides: within 1 %, or by the intervals of measured rates. ``turns``: the best of both sides on
     the same cores, one after the other. ``printed``: how many pairs solve eq. 5 within 5 %, and the fastest of them.
-    ``slowdown``: how many times as long actors, and learners, took beside each other on cores of their own; None where
-    nobody timed that.
+    ``to_decide``: curves that were carried on past their last point and may bound the choice, each with the number of
+    cores to time it on next. ``slowdown``: how many times as long actors, and learners, took beside each other on cores
+    of their own; None where nobody timed that.
     """
 
     update_interval: float
@@ -49,6 +50,7 @@ class CoreSplit:
     f_a: RateCurve
     f_l: RateCurve
     sources: tuple[Evidence, ...]
+    to_decide: tuple[tuple[str, int], ...] = ()
     slowdown: tuple[float | None, float | None] = (None, None)
     platform: str = ""
     workload: str = ""
@@ -98,7 +100,18 @@ def split_cores(f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: i
         tuple(
             _filled_in(before, after) for before, after in zip(curves, (f_a, f_l), strict=True) if before is not after
         ),
+        tuple(_to_decide(curves, (f_a, f_l), u, choice)),
     )
+
+
+def _to_decide(
+    before: Sequence[RateCurve], after: Sequence[RateCurve], u: float, choice: Allocation
+) -> Iterator[tuple[str, int]]:
+    """Yield (curve, cores to time it on) of each extrapolated rate that may be the one that bounds the choice."""
+    for given, full, cores, per in zip(before, after, (choice.actors, choice.learners), (u, 1), strict=True):
+        rate = full.rates[cores]
+        if rate.source == "extrapolated" and rate.low / per < choice.hz and given is not full:
+            yield given.name, core_split.next_point(given, cores)
 
 
 def _as_fast(others: Sequence[Allocation], choice: Allocation) -> Iterator[Allocation]:

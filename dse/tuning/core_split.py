@@ -9,7 +9,7 @@ second, min(f_a(x_a) / u, f_l(x_l)), with x_a + x_l + reserved <= M. Curves need
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -21,6 +21,10 @@ from ..solver.problem import ProblemError
 from ..stats import nonnegative
 
 LEAST_POINTS = 2  # below which no law of scaling is fitted
+LEAST_HZ, MOST_HZ = 1e-9, 1e15  # bounds of any rate and of its interval
+MISFIT = 1.05  # a law that misses the points by so much more than they allow is no longer possible
+AMDAHL, RETROGRADE, UNIVERSAL = (0, 1), (0, 2), (0, 1, 2)
+"""Parts of x / f(x) that a law has: of one core, of contention, of coherence."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,8 @@ class RateCurve:
                     f"{name}: on {cores} cores a rate must be above 0, finite and within its interval, not {hz} in "
                     f"[{low * hz}, {high * hz}]"
                 )
+            if not LEAST_HZ <= low * hz <= high * hz <= MOST_HZ:
+                raise ProblemError(f"{name}: on {cores} cores {_senseless(low * hz, high * hz)}")
         evidence = Evidence(name, source)
         return cls(name, {cores: Estimate(hz, low * hz, high * hz, evidence) for cores, hz in rates.items()})
 
@@ -70,6 +76,11 @@ class RateCurve:
         return tuple(more for fewer, more in pairs if self.rates[more].value < self.rates[fewer].value)
 
 
+def _senseless(low: float, high: float) -> str:
+    shown = f"{low:g}" if low == high else f"[{low:g}, {high:g}]"
+    return f"a rate of {shown}; rates are from {LEAST_HZ:g} to {MOST_HZ:g}, give them in steps a second"
+
+
 @dataclass(frozen=True)
 class Scaling:
     """The universal scalability law [Gunther2007]: f(x) = rate x / (1 + contention (x - 1) + coherence x (x - 1)).
@@ -90,46 +101,93 @@ class Scaling:
 def scaling(curve: RateCurve) -> Scaling:
     """Fit the law with the least squared relative errors, no part of it below 0.
 
-    x / f(x) is linear in its three parts. Two points leave coherence open: it is 0 then, which is Amdahl's law.
-    ProblemError for a single point, or where one core would be infinitely fast.
+    x / f(x) is linear in its three parts. Two points leave coherence open: it is 0 then, which is Amdahl's law, unless
+    the rates fall by more than that allows.
+    ProblemError for a single point, for a rate outside any sense, or where one core would be infinitely fast.
     """
     if len(curve.rates) < LEAST_POINTS:
         raise ProblemError(f"{curve.name}: one point says nothing of scaling; time it on a second number of cores")
-    x = np.array(curve.cores, np.float64)
-    f = np.array([curve.rates[cores].value for cores in curve.cores])
-    parts = np.stack((np.ones_like(x), x - 1, x * (x - 1)), axis=1)[:, : len(x)] * (f / x)[:, None]
-    scale = parts.max(axis=0)
-    scale[scale == 0] = 1.0
-    fitted_parts = nonnegative(parts / scale, np.ones(len(x))) / scale
-    alone, contention, coherence = (*fitted_parts, 0.0)[:3]
-    if alone <= 0:
+    for x, rate in curve.rates.items():
+        if not LEAST_HZ <= rate.low <= rate.high <= MOST_HZ:
+            raise ProblemError(f"{curve.name}: on {x} cores {_senseless(rate.low, rate.high)}")
+    law = _fitted(curve, UNIVERSAL[: len(curve.rates)]) or _fitted(curve, RETROGRADE)
+    if law is None:
         raise ProblemError(f"{curve.name}: rates on {curve.cores} cores say nothing of one core; time it on one")
+    return law
+
+
+def _fitted(curve: RateCurve, parts: Sequence[int], tilt: float = 1.0) -> Scaling | None:
+    """Fit a law that has some of the ``parts``; None where one core would be infinitely fast.
+
+    The rates are fitted as if the first were ``tilt`` times as high and the last as low, in between by ln x.
+    """
+    x = np.array(curve.cores, np.float64)
+    turn = 1 - 2 * np.log(x / x[0]) / np.log(x[-1] / x[0])
+    f = np.array([curve.rates[cores].value for cores in curve.cores]) * tilt**turn
+    columns = np.stack((np.ones_like(x), x - 1, x * (x - 1)), axis=1)[:, list(parts)] * (f / x)[:, None]
+    scale = columns.max(axis=0)
+    scale[scale == 0] = 1.0
+    found = np.zeros(3)
+    found[list(parts)] = nonnegative(columns / scale, np.ones(len(x))) / scale
+    alone, contention, coherence = found
+    if alone <= 0:
+        return None
     law = Scaling(float(1 / alone), float(contention / alone), float(coherence / alone), 1.0)
     off = 1.0
-    for cores, rate in curve.rates.items():
-        fitted = law.hz(cores)
-        off = max(off, fitted / rate.value, rate.value / fitted, rate.high / rate.value, rate.value / rate.low)
+    for cores, hz in zip(curve.cores, f, strict=True):
+        fitted, rate = law.hz(cores), curve.rates[cores]
+        off = max(off, float(fitted / hz), float(hz / fitted), rate.high / rate.value, rate.value / rate.low)
     return Scaling(law.rate_hz, law.contention, law.coherence, off)
+
+
+def _possible(curve: RateCurve, law: Scaling) -> list[Scaling]:
+    """List laws through the same points: the one fitted, Amdahl's, and one that falls by coherence alone.
+
+    Each also through points as far from their rates as their intervals allow, the first high and the last low: whatever
+    is wrong with two points is worse for what they foretell. Laws that miss the points are left out.
+    """
+    wide = max(max(rate.high / rate.value, rate.value / rate.low) for rate in curve.rates.values())
+    fits = [_fitted(curve, parts, tilt) for parts in (AMDAHL, RETROGRADE) for tilt in {1.0, wide}]
+    if len(curve.rates) > LEAST_POINTS:
+        fits.append(_fitted(curve, UNIVERSAL, wide))
+    return [law, *(fit for fit in fits if fit and fit.off <= MISFIT * law.off)]
 
 
 def completed(curve: RateCurve, cores: int) -> RateCurve:
     """Complete a curve to a rate for each of 1 to ``cores`` cores; those it lacks are from its ``scaling``.
 
-    They are "modeled" between points of the curve, "extrapolated" outside of them. Their interval is as wide as the law
-    is off at worst where the curve has points; outside it reaches from no gain by more cores to all they could give.
+    They are "modeled" between points of the curve, "extrapolated" outside of them. Their interval has what every law
+    through the same points foretells, in proportion to cores and not at all better with them included, and is as much
+    wider as the law is off at worst where the curve has points. Past the last point laws part, so it widens with x.
     """
     missing = [x for x in range(1, cores + 1) if x not in curve.rates]
     if not missing:
         return curve
-    law = scaling(curve)
-    rates = dict(curve.rates)
+    law, rates = scaling(curve), dict(curve.rates)
+    laws = _possible(curve, law)
     for x in missing:
-        end = min(max(x, curve.cores[0]), curve.cores[-1])
-        hz, last = law.hz(x), curve.rates.get(end)  # None between two points
-        may = [hz, last.value, last.value * x / end] if last else [hz]
-        evidence = Evidence(curve.name, "extrapolated" if last else "modeled")
-        rates[x] = Estimate(hz, min(may) / law.off, max(may) * law.off, evidence)
+        may = [each.hz(x) for each in laws]
+        below = max((known for known in curve.cores if known < x), default=None)
+        above = min((known for known in curve.cores if known > x), default=None)
+        ends = [end for end in (below, above) if end]
+        if len(ends) == 1:  # no gain by more cores, and all that they could give
+            may += [curve.rates[ends[0]].value, curve.rates[ends[0]].value * x / ends[0]]
+        else:
+            may.append(float(np.interp(x, ends, [curve.rates[end].value for end in ends])))
+        evidence = Evidence(curve.name, "extrapolated" if len(ends) == 1 else "modeled")
+        rates[x] = Estimate(law.hz(x), min(may) / law.off, max(may) * law.off, evidence)
     return RateCurve(curve.name, rates)
+
+
+def next_point(curve: RateCurve, cores: int) -> int:
+    """Choose the number of cores to time next, for the rate on so many: a power of two about midway in ln x.
+
+    >>> next_point(RateCurve.of("f_l", {1: 400.0, 2: 700.0}), 48)
+    8
+    """
+    last = curve.cores[-1]
+    midway = 1 << int(math.log2(math.sqrt(last * cores)))
+    return max(min(max(midway, last + 1), cores), last + 1)
 
 
 @dataclass(frozen=True)

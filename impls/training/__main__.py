@@ -5,12 +5,14 @@
   python -m impls.training list                           the shipped workloads, their records and networks
   python -m impls.training keys                           every key of a workload file, with its range and default
   python -m impls.training show cartpole_dqn              a shipped workload's file, to begin your own with
+  python -m impls.training init mine                      write mine.toml: the least that trains, every key explained
 
 A run is a folder (--out): curve.csv, episodes.csv, checkpoint.pt, best.pt and summary.json.
 """
 
 import argparse
 import dataclasses
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,8 @@ from ..terminal import answering, count, plural
 from .errors import TrainingError
 from .reading import KIND, load, names, path_of
 from .sizes import layout_of, networks
-from .workload import MOST, Workload
+from .template import template
+from .workload import ALGORITHMS, MOST, NAME, Workload
 
 INTERRUPTED = 130
 RANGES = {
@@ -44,6 +47,10 @@ def main(arguments: list[str] | None = None) -> int:
             return _keys()
         if options.workload == "show":
             return _show(options.name)
+        if options.workload == "init":
+            return _init(options.name, options.algorithm or ALGORITHMS[0])
+        if options.algorithm is not None:
+            raise TrainingError("--algorithm goes with init; a workload's file says which algorithm is its own")
         if options.name is not None:
             raise TrainingError(f"{options.name!r} is one word too many; a run trains one workload, and show shows one")
         return _train(options)
@@ -155,6 +162,25 @@ def _show(name: str | None) -> int:
     return 0
 
 
+def _init(name: str | None, algorithm: str) -> int:
+    """Print a workload to begin with, or write it to a file of its name where there is none yet."""
+    if name is None:
+        print(template(algorithm=algorithm), end="")
+        return 0
+    path = Path(name if name.endswith(".toml") else f"{name}.toml")
+    if not NAME.fullmatch(path.stem):
+        raise TrainingError(f"a workload's name is of at most 64 letters, digits, _ and -, not {path.stem!r}")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(template(path.stem, algorithm))
+    except FileExistsError:
+        raise TrainingError(f"{path}: is there already; give another name, or train it as it is") from None
+    except OSError as error:
+        raise TrainingError(f"{path}: cannot be written ({error.strerror}); give another name") from None
+    print(f"written to {path}; train it with: python -m impls.training {shlex.quote(str(path))}")
+    return 0
+
+
 def _keys(of: type = Workload, at: str = "") -> int:
     for field in dataclasses.fields(of):
         if dataclasses.is_dataclass(field.type):
@@ -175,8 +201,9 @@ def _keys(of: type = Workload, at: str = "") -> int:
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="python -m impls.training", description=__doc__, formatter_class=raw)
-    parser.add_argument("workload", help=f"{', '.join(names())}; a .toml file; list; keys; show")
-    parser.add_argument("name", nargs="?", help="with show: the workload")
+    parser.add_argument("workload", help=f"{', '.join(names())}; a .toml file; list; keys; show; init")
+    parser.add_argument("name", nargs="?", help="with show: the workload; with init: of the file to write")
+    parser.add_argument("--algorithm", choices=ALGORITHMS, help="with init: of the learner (default: dqn)")
     parser.add_argument("--contestant", default="numba", metavar="TREE", help="the sum tree (default: %(default)s)")
     parser.add_argument("--fanout", type=count, metavar="K", help="of the tree (default: the workload's)")
     parser.add_argument(
