@@ -1,8 +1,8 @@
 """Random small mapping problems, and whether the solver says of them what plain loops over everything say.
 
-Two processors and two or three equal accelerators; times and intervals of one's own; learners on several accelerators;
-trees with copies; engines that take cores, batches ahead that take memory; slow-downs and speed-ups; links one way, over
-two hops, of zero bytes; budgets exactly full. In a third of the problems one small thing makes an accelerator unequal.
+Two processors and two or three equal accelerators; times and intervals of one's own; learners on several of them;
+trees with copies; engines that take cores, batches ahead that take memory; slow-downs and speed-ups; links one way,
+over two hops, of zero bytes; budgets exactly full. In a third of them one small thing makes an accelerator unequal.
 
     python -m tests.plain_problems --seed 1 --count 5000
 """
@@ -268,9 +268,8 @@ def main(arguments: list[str] | None = None) -> int:
         for text in differences(problem, objective, epsilon):
             kinds[text.split(":")[0]] += 1
             examples.setdefault(text.split(":")[0], (own, objective, epsilon))
-    print(
-        f"{options.count} problems ({infeasible} fit nothing, {mirrored} have equal devices): {dict(kinds) or 'none'} differ"
-    )
+    counts = f"{infeasible} fit nothing, {mirrored} have equal devices"
+    print(f"{options.count} problems ({counts}): {dict(kinds) or 'none'} differ")
     for what, (own, objective, epsilon) in examples.items():
         print(f"  {what}: first at Maker({own}), {objective}, epsilon {epsilon}")
     return bool(kinds)

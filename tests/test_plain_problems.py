@@ -1,4 +1,4 @@
-"""The search against plain loops over every configuration: answer, value, ties, runner-up, elsewhere, bounds, repairs."""
+"""The search against plain loops over every configuration: answer, ties, runner-up, elsewhere, bounds, repairs."""
 
 from collections import Counter
 from dataclasses import replace
