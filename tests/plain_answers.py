@@ -218,13 +218,7 @@ Broken = frozenset[object]
 
 def brute_force(problem: Problem, objective: str, epsilon: float) -> Verdict | dict[Broken, list[dict[str, float]]]:
     """The verdict, or each smallest set of limits whose lifting would do, with the least needs of its budgets."""
-    rows, mirror = [], images(problem)
-    count = 0
-    for choices in itertools.product(*axes(problem)):
-        parts = {option.part: option for choice in choices for option in choice}
-        for depth in problem.depths:
-            count += 1
-            rows.append(judged(problem, Configuration(**parts, depth=depth)))
+    rows, mirror = every_row(problem), images(problem)
     fitting = [row for row in rows if not broken(problem, row)]
     if not fitting:
         return repairs(problem, rows)
@@ -241,8 +235,22 @@ def brute_force(problem: Problem, objective: str, epsilon: float) -> Verdict | d
     runner_up = best_of([row for row in fitting if facts(row, {}) not in itself], objective, epsilon)
     elsewhere = best_of([row for row in fitting if mirrored(row.mapping, {}) not in homes], objective, epsilon)
     fastest = min(option.seconds for option in problem.options["learner"])
-    ends = (max(ceiling(problem, row, objective) for row in rows), 1 / fastest, count)
+    ends = (max(ceiling(problem, row, objective) for row in rows), 1 / fastest, len(rows))
     return Verdict(answer, best, tuple(tied.values()), runner_up, elsewhere, *ends)
+
+
+def every_row(problem: Problem) -> list[Row]:
+    """All configurations, judged, whether they fit or not."""
+    rows = []
+    for choices in itertools.product(*axes(problem)):
+        parts = {option.part: option for choice in choices for option in choice}
+        rows += [judged(problem, Configuration(**parts, depth=depth)) for depth in problem.depths]
+    return rows
+
+
+def fitting_rows(problem: Problem) -> list[Row]:
+    """All configurations that fit, judged."""
+    return [row for row in every_row(problem) if not broken(problem, row)]
 
 
 def best_of(rows: list[Row], objective: str, epsilon: float) -> Row | None:
@@ -311,9 +319,40 @@ def least_needs(problem: Problem, names: Broken, rows: list[Row]) -> list[dict[s
     return [{name: row.need[name] for name in names} for row in rows if excess(row) == least]
 
 
-def without(problem: Problem, part: str, index: int) -> Problem:
-    """The problem less one option of a part, or one tree."""
-    if part == "trees":
-        return replace(problem, trees=problem.trees[:index] + problem.trees[index + 1 :])
-    options = problem.options[part]
-    return replace(problem, options={**problem.options, part: options[:index] + options[index + 1 :]})
+SHARES = (0.99, 0.95, 0.9, 0.8, 0.65, 0.5)
+
+
+def frugal_key(row: Row) -> tuple[object, ...]:
+    """Devices, cores, bytes moved, depth, seconds, and the options' keys: what takes least comes first."""
+    devices, moved, depth, its_cores, seconds, options = row.key
+    return (devices, its_cores, moved, depth, seconds, options)
+
+
+def frontier(problem: Problem, objective: str, best: float) -> list[Row]:
+    """For each mapping (mirror images once) and share: what takes least of what is worth that share of ``best``."""
+    mirror = images(problem)
+    least: dict[object, Row] = {}
+    for row in fitting_rows(problem):
+        for share in SHARES:
+            spot = (share, place(mirror, row))
+            if row.value(objective) >= share * best and (
+                spot not in least or frugal_key(row) < frugal_key(least[spot])
+            ):
+                least[spot] = row
+    return list({facts(row, {}): row for row in least.values()}.values())
+
+
+def scaled(problem: Problem, number: str, factor: float) -> Problem:
+    """The problem where all times resting on some evidence, of options and of links, are ``factor`` times as long."""
+
+    def longer(option: Option) -> Option:
+        return replace(option, time=option.time.scaled(factor)) if option.time.rests_on.number == number else option
+
+    def slower(hop: Hop) -> Hop:
+        if hop.rests_on.number != number:
+            return hop
+        return replace(hop, alpha_seconds=hop.alpha_seconds * factor, seconds_per_byte=hop.seconds_per_byte * factor)
+
+    options = {part: tuple(map(longer, several)) for part, several in problem.options.items()}
+    ways = {ends: tuple(map(slower, hops)) for ends, hops in problem.ways.items()}
+    return replace(problem, options=options, ways=ways, trees=tuple((longer(a), longer(b)) for a, b in problem.trees))
