@@ -28,10 +28,31 @@ def images(problem: Problem) -> list[Names]:
     devices = sorted({device for option in every(problem) for device, _ in option.where})
     classes: list[list[str]] = []
     for device in devices:
-        home = next((c for c in classes if told(problem) == told(problem, {c[0]: device, device: c[0]})), None)
+        home = next((some for some in classes if all(exchangeable(problem, device, one) for one in some)), None)
         home.append(device) if home else classes.append([device])
     orders = itertools.product(*(itertools.permutations(names) for names in classes))
     return [dict(zip(itertools.chain(*classes), itertools.chain(*order), strict=True)) for order in orders]
+
+
+def exchangeable(problem: Problem, a: str, b: str) -> bool:
+    """Whether two devices with each other's names leave all as it is, and have the same options in the same places.
+
+    A place of which there is no mirror image (a set of learners always led by the first one) says nothing.
+    """
+    names = {a: b, b: a}
+    if surroundings(problem) != surroundings(problem, names):
+        return False
+    before, after = in_places(problem), in_places(problem, names)
+    return all(before[place] == after[place] for place in before.keys() & after.keys())
+
+
+def in_places(problem: Problem, names: Names | None = None) -> dict[object, set[object]]:
+    """What there is to choose by where it runs, with other names."""
+    known: dict[object, set[object]] = {}
+    for choice in itertools.chain(*axes(problem)):
+        facts_of = tuple(told_option(option, names or {}) for option in choice)
+        known.setdefault(tuple((part, where) for part, _, where, *_ in facts_of), set()).add(facts_of)
+    return known
 
 
 def every(problem: Problem) -> list[Option]:
@@ -45,22 +66,17 @@ def axes(problem: Problem) -> list[list[tuple[Option, ...]]]:
     return [*alone, list(problem.trees)] if problem.trees else alone
 
 
-def told(problem: Problem, names: Names | None = None) -> tuple[object, ...]:
-    """All that a problem says, with other names, in no order: equal for equal problems."""
+def surroundings(problem: Problem, names: Names | None = None) -> tuple[object, ...]:
+    """All that a problem says but its options, with other names, in no order."""
     names = names or {}
 
     def new(text: str) -> str:
         return renamed(text, names)
 
-    def option(o: Option) -> tuple[object, ...]:
-        return told_option(o, names)
-
     def hop(h: Hop) -> tuple[object, ...]:
         return (new(h.engine), h.alpha_seconds, h.seconds_per_byte, new(h.rests_on.number))
 
     return (
-        frozenset((part, frozenset(map(option, options))) for part, options in problem.options.items()),
-        frozenset((option(a), option(b)) for a, b in problem.trees),
         frozenset((new(name), amount) for name, amount in problem.budgets.items()),
         frozenset((new(a), new(b), tuple(map(hop, hops))) for (a, b), hops in problem.ways.items()),
         frozenset((p, q, new(d), factor) for (p, q, d), factor in problem.slowdown.items() if factor != 1),
@@ -71,12 +87,12 @@ def told(problem: Problem, names: Names | None = None) -> tuple[object, ...]:
 
 
 def told_option(option: Option, names: Names) -> tuple[object, ...]:
-    """All that an option says, with other names."""
+    """All that an option says, with other names; the words of its own name in no order."""
     also = frozenset((renamed(device, names), renamed(engine, names)) for device, engine in option.also)
     where = (renamed(option.device, names), renamed(option.engine, names), also)
     time = (option.time.value, option.time.low, option.time.high, renamed(option.time.rests_on.number, names))
     taken = (amounts(option.needs, names), amounts(option.ahead, names))
-    return (option.part, renamed(option.name, names), where, time, taken)
+    return (option.part, tuple(sorted(renamed(option.name, names).split())), where, time, taken)
 
 
 def amounts(table: Mapping[str, float], names: Names) -> frozenset[object]:
@@ -298,12 +314,31 @@ def broken(problem: Problem, row: Row) -> Broken:
 
 
 def repairs(problem: Problem, rows: list[Row]) -> dict[Broken, list[dict[str, float]]]:
-    """Smallest sets of limits that some row breaks and no others, with the needs of the rows that need least."""
+    """Smallest sets of limits that some row breaks and no others (mirror images once), with the needs of the rows that need least."""
     sets: dict[Broken, list[Row]] = {}
     for row in rows:
         sets.setdefault(broken(problem, row), []).append(row)
     smallest = [limits for limits in sets if not any(other < limits for other in sets)]
-    return {limits: least_needs(problem, limits & set(problem.budgets), sets[limits]) for limits in smallest}
+    mirror = images(problem)
+    once = {mirrored_limits(mirror, limits): limits for limits in sorted(smallest, key=sorted_limits, reverse=True)}
+    return {limits: least_needs(problem, limits & set(problem.budgets), sets[limits]) for limits in once.values()}
+
+
+def mirrored_limits(mirror: list[Names], limits: Broken) -> object:
+    """One name for limits and their mirror images."""
+    return min(sorted_limits(renamed_limits(limits, names)) for names in mirror)
+
+
+def renamed_limits(limits: Broken, names: Names) -> Broken:
+    """Limits with other names."""
+    return frozenset(
+        renamed(one, names) if isinstance(one, str) else tuple(names.get(end, end) for end in one) for one in limits
+    )
+
+
+def sorted_limits(limits: Broken) -> tuple[str, ...]:
+    """Limits in an order."""
+    return tuple(sorted(map(repr, limits)))
 
 
 def least_needs(problem: Problem, names: Broken, rows: list[Row]) -> list[dict[str, float]]:

@@ -115,7 +115,9 @@ def around(rows: list[plain.Row], problem: Problem, row: plain.Row) -> list[plai
 
     def unlike(other: plain.Row) -> set[str]:
         pairs = ((part, getattr(row.configuration, part), getattr(other.configuration, part)) for part in plain.ORDER)
-        return {"tree" if problem.trees and part in ("sampling", "updating") else part for part, a, b in pairs if a != b}
+        return {
+            "tree" if problem.trees and part in ("sampling", "updating") else part for part, a, b in pairs if a != b
+        }
 
     return [one for one in rows if one.configuration.depth == row.configuration.depth and len(unlike(one)) == 1]
 
@@ -151,7 +153,9 @@ def faults(problem: Problem, objective: str, solution: object, epsilon: float) -
 
 def brief(row: plain.Row) -> str:
     """A row in a line, for messages."""
-    parts = [f"{getattr(row.configuration, part).name}@{getattr(row.configuration, part).engine}" for part in plain.ORDER]
+    parts = [
+        f"{getattr(row.configuration, part).name}@{getattr(row.configuration, part).engine}" for part in plain.ORDER
+    ]
     return f"[{', '.join(parts)}; D={row.configuration.depth}; {row.hz:.5g}/s]"
 
 

@@ -248,8 +248,12 @@ def _repairs(problem: Problem, mine: Any, theirs: Any) -> list[str]:
     if not isinstance(mine, dict) or hasattr(theirs, "answer"):
         return [f"fits: {not isinstance(mine, dict)} by loops, {hasattr(theirs, 'answer')} by the solver"]
     said = {frozenset((*r.budgets, *r.ways)): {n: need for n, (_, need) in r.budgets.items()} for r in theirs.repairs}
-    same = said.keys() == mine.keys() and all(needs in mine[limits] for limits, needs in said.items())
-    unlike = [] if same else [f"repairs: {mine} by loops, {said} by the solver"]
+    mirror = plain.images(problem)
+    theirs_once = {plain.mirrored_limits(mirror, limits): sorted(needs.values()) for limits, needs in said.items()}
+    ours = {plain.mirrored_limits(mirror, limits): needs for limits, needs in mine.items()}
+    same = len(theirs_once) == len(said) and theirs_once.keys() == ours.keys()
+    same = same and all(needs in [sorted(one.values()) for one in ours[key]] for key, needs in theirs_once.items())
+    unlike = [] if same else [f"repairs: {ours} by loops, {said} by the solver"]
     have = {n: have for r in theirs.repairs for n, (have, _) in r.budgets.items()}
     return unlike + [f"have {n}: {h}" for n, h in have.items() if problem.budgets[n] != h]
 
