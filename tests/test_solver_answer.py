@@ -141,8 +141,8 @@ def test_terms_are_outcomes(hopper):
 
 
 def test_terms_at_other_numbers_are_outcomes_of_a_scaled_problem(hopper):
-    problem = hopper.problems["pipelined 1"]
-    chosen = best_placement(hopper.problems, "ratio").found["pipelined 1"].choice
+    problem = hopper.problems["pipelined"]
+    chosen = best_placement(hopper.problems, "ratio").found["pipelined"].choice
     terms = Terms([(problem, chosen)], "ratio", spreads([problem]))
     for position, number in enumerate(terms.numbers):
         factors = np.ones(len(terms.numbers))

@@ -12,7 +12,7 @@ from ..solver.infeasible import Infeasible
 from ..solver.objectives import Objective, bottleneck, threshold
 from ..solver.problem import LOOP, PARTS, Configuration, Option
 from ..solver.sensitivity import Robustness, Spread, Terms, around, spreads
-from ..solver.throughput import LOOP_BOUND, TOO_HIGH, slowdowns
+from ..solver.throughput import LOOP_BOUND, TOO_HIGH, needed, slowdowns
 from .alternatives import Other, Solved, best_placement, by_mapping, difference, key_of, mapping_of, others
 from .build import Built
 from .ends import ends, meaning
@@ -135,7 +135,7 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         arrangement=result.place.arrangement,
         parts=tuple(map(functools.partial(_part, built), chosen.options, slowdowns(problem, chosen))),
         depth=chosen.depth,
-        cores=(sum(option.needs.get(cpu, 0.0) for option in chosen.options), problem.budgets[cpu]),
+        cores=(needed(problem, chosen)[cpu], problem.budgets[cpu]),
         value=result.answer.value,
         low=min(low, result.answer.value),
         high=max(high, result.answer.value),
