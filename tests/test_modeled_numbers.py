@@ -312,7 +312,9 @@ def test_the_cuts_of_a_search_are_told_where_they_matter():
         assert words in whole
     assert "sampled ahead" not in whole
     assert "threads of torch: 1" in whole
-    assert "batches sampled ahead: 0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 50" in phrases("u200", "hopper_ddpg", free=["presampled"])
+    assert "batches sampled ahead: 0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 50" in phrases(
+        "u200", "hopper_ddpg", free=["presampled"]
+    )
     assert "batches of 32, 128" in phrases("u200", "hopper_ddpg", free=["batch"])
 
 

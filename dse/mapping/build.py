@@ -63,6 +63,8 @@ class Built:
         """What the numbers behind a configuration leave out, and constraints that say nothing about it."""
         cpu, fixed = self.parts.cpu.name, self.parts.constraints
         yield from dict.fromkeys(line for option in chosen.options for line in option.time.rests_on.assumed)
+        if others := [one.name for one in self.parts.platform.devices if one.kind == "cpu" and one.name != cpu]:
+            yield f"actors, and what runs in one process, were tried on {cpu} alone, not on {', '.join(others)}"
         beside = {option.engine for option in chosen.options if option.device == cpu}
         if len(beside) > 1:
             yield from self._unslowed(cpu, chosen)
