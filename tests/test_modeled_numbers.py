@@ -315,7 +315,7 @@ def test_the_cuts_of_a_search_are_told_where_they_matter():
     assert "batches sampled ahead: 0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 50" in phrases(
         "u200", "hopper_ddpg", free=["presampled"]
     )
-    assert "batches of 32, 128" in phrases("u200", "hopper_ddpg", free=["batch"])
+    assert "batches of 8,192, 16,384, 32,768, 65,536" in phrases("u200", "hopper_ddpg", free=["batch"])
 
 
 def test_what_a_question_fixes_is_no_cut():
