@@ -289,25 +289,22 @@ def _knee(question: MappingQuestion) -> tuple[int, tuple[str, ...], str]:
     if not allowed:
         raise error
     result, own = knee(allowed, functools.partial(_records, question)), question.workload.learner.batch
-    batch, unit = result.batch, "joule" if question.objective == "per_watt" else "second"
+    unit = "joule" if question.objective == "per_watt" else "second"
     tried = f"batches of {', '.join(f'{one:,}' for one in sorted(result.rates))}"
     if result.largest is None:
         return own, (), tried
-    if batch is not None:
-        first = (
-            f"B = {batch:,} is the smallest batch tried that trains at least {SHARE:.0%} of the most records a {unit}"
-        )
+    if result.batch is not None:
+        batch = result.batch
+        why = f"the smallest batch tried that trains at least {SHARE:.0%} of the most records a {unit}"
     else:
         batch = own if _records(question, own) else result.largest
         ends = "where what was measured ends" if within else "the largest that fits"
-        first = (
-            f"records trained a {unit} still rise at B = {result.largest:,}, {ends}: their saturated rate is not "
-            f"reached, so it cannot choose B, which stays {'the workload' if batch == own else 'that'}'s {batch:,}"
+        why = (
+            f"{'what the workload states' if batch == own else 'the largest that fits'}: records trained a {unit} still "
+            f"rise at {result.largest:,}, {ends}, so the saturated rate, which would choose B, is not reached"
         )
-    worth = (
-        "what a record trained is worth (sample efficiency) is not in the model: a larger batch may need more of them"
-    )
-    return batch, (f"{first}; of the most: {result}", worth), tried
+    worth = "what a record trained is worth (sample efficiency) is not in the model: a larger B may need more of them"
+    return batch, (f"B = {batch:,} is {why}; of the most: {result}", worth), tried
 
 
 def _records(question: MappingQuestion, batch: int) -> float:
