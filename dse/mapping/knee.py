@@ -5,7 +5,7 @@ costs: its saturated rate. What a record trained is worth is no part of it, and 
 most records takes the largest batch there is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 SHARE = 0.9
@@ -29,12 +29,31 @@ class Knee:
         """The highest rate of those tried."""
         return max(self.rates.values(), default=0.0)
 
-    def __str__(self) -> str:
+    @property
+    def tried(self) -> str:
+        """The batches that were tried, in words."""
+        return f"batches of {', '.join(f'{batch:,}' for batch in sorted(self.rates))}"
+
+    @property
+    def shares(self) -> str:
         """The batches that were tried, each with its share of the highest rate."""
         known = sorted(self.rates.items())
         return ", ".join(
             f"{batch:,} ({rate / self.most:.0%})" if rate else f"{batch:,} (none)" for batch, rate in known
         )
+
+    def notes(self, batch: int, unit: str, measured: bool) -> Iterator[str]:
+        """Why B is this one, and what its choice leaves out. ``measured``: whether measurements end at the largest."""
+        why = f"the smallest batch tried that trains at least {SHARE:.0%} of the most records a {unit}"
+        if self.batch is None:
+            ends = "where what was measured ends" if measured else "the largest that fits"
+            why = (
+                f"{'the largest that fits' if batch == self.largest else 'what the workload states'}: records trained "
+                f"a {unit} still rise at {self.largest:,}, {ends}, so the saturated rate, which would choose B, is not "
+                "reached"
+            )
+        yield f"B = {batch:,} is {why}; shares of the most: {self.shares}"
+        yield "what a record trained is worth (sample efficiency) is not in the model: a larger B may need more of them"
 
 
 def knee(batches: Sequence[int], rate: Callable[[int], float]) -> Knee:

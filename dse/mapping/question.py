@@ -26,7 +26,7 @@ from .alternatives import Solved, best_placement
 from .answer import MappingAnswer, Shortage, build_answer
 from .build import Built, build
 from .explain import Explanation, explain
-from .knee import SHARE, knee
+from .knee import Knee, knee
 from .options import ARRANGEMENT
 
 BATCHES = tuple(1 << power for power in range(5, 17))
@@ -147,13 +147,22 @@ def recommend_mapping(
 
 def answer_question(question: MappingQuestion) -> MappingAnswer | Shortage:
     """The best mapping, or what there is too little of."""
-    workload, notes, tried = question.workload, tuple[str, ...](), ""
-    if "batch" in question.free:
-        batch, notes, tried = _knee(question)
-        workload = with_values(workload, {"batch": batch})
+    if "batch" not in question.free:
+        return _answer(question, question.workload)
+    result, own = _knee(question), question.workload.learner.batch
+    keeps = result.batch is None and (result.largest is None or _records(question, own) > 0)
+    batch = own if keeps else result.batch or result.largest or own
+    answer = _answer(question, with_values(question.workload, {"batch": batch}))
+    if isinstance(answer, MappingAnswer) and result.largest:
+        unit = "joule" if question.objective == "per_watt" else "second"
+        notes = result.notes(batch, unit, bool(measured_batches(question)))
+        answer = replace(answer, notes=(*notes, *answer.notes), searched=(*answer.searched, result.tried))
+    return answer
+
+
+def _answer(question: MappingQuestion, workload: Workload) -> MappingAnswer | Shortage:
+    """The best mapping of the workload in this shape."""
     answer = build_answer(question.built(workload), question.objective, question.epsilon)
-    if tried and isinstance(answer, MappingAnswer):
-        answer = replace(answer, notes=(*notes, *answer.notes), searched=(*answer.searched, tried))
     whose, results = question.machine_note, str(question.results)
     return replace(answer, machine=question.machine, machine_note=whose, results=results)
 
@@ -274,13 +283,10 @@ def measured_batches(question: MappingQuestion) -> list[int]:
     return [batch for batch in BATCHES if sizes and min(sizes) <= batch <= max(sizes)]
 
 
-def _knee(question: MappingQuestion) -> tuple[int, tuple[str, ...], str]:
-    """(B, notes about it, what was tried): the knee of records trained, or the workload's own B where there is none.
-
-    ProblemError where none can be asked.
-    """
-    allowed, error, within = list[int](), ProblemError(""), measured_batches(question)
-    for batch in within or BATCHES:
+def _knee(question: MappingQuestion) -> Knee:
+    """The knee of records trained, over the batches that the workload allows. ProblemError where it allows none."""
+    allowed, error = list[int](), ProblemError("")
+    for batch in measured_batches(question) or BATCHES:
         try:
             with_values(question.workload, {"batch": batch})
             allowed.append(batch)
@@ -288,23 +294,7 @@ def _knee(question: MappingQuestion) -> tuple[int, tuple[str, ...], str]:
             error = fault
     if not allowed:
         raise error
-    result, own = knee(allowed, functools.partial(_records, question)), question.workload.learner.batch
-    unit = "joule" if question.objective == "per_watt" else "second"
-    tried = f"batches of {', '.join(f'{one:,}' for one in sorted(result.rates))}"
-    if result.largest is None:
-        return own, (), tried
-    if result.batch is not None:
-        batch = result.batch
-        why = f"the smallest batch tried that trains at least {SHARE:.0%} of the most records a {unit}"
-    else:
-        batch = own if _records(question, own) else result.largest
-        ends = "where what was measured ends" if within else "the largest that fits"
-        why = (
-            f"{'what the workload states' if batch == own else 'the largest that fits'}: records trained a {unit} still "
-            f"rise at {result.largest:,}, {ends}, so the saturated rate, which would choose B, is not reached"
-        )
-    worth = "what a record trained is worth (sample efficiency) is not in the model: a larger B may need more of them"
-    return batch, (f"B = {batch:,} is {why}; of the most: {result}", worth), tried
+    return knee(allowed, functools.partial(_records, question))
 
 
 def _records(question: MappingQuestion, batch: int) -> float:
