@@ -193,7 +193,7 @@ def test_a_gradient_step_is_what_recommend_takes_where_nothing_is_measured(platf
     workload = dataclasses.replace(workload, learner=dataclasses.replace(workload.learner, batch=batch))
     estimates = rows(platform, Asked.of(workload))
     fastest = {}
-    for option in build(Parts(platform, workload, None, None, {})).problems["pipelined 1"].options["learner"]:
+    for option in build(Parts(platform, workload, None, None, {})).problems["pipelined"].options["learner"]:
         fastest[option.device] = min(option.seconds, fastest.get(option.device, option.seconds))
     assert seconds_of(MODELED, estimates) == fastest
     bare = seconds_of("gradient step, bare hardware", estimates)

@@ -11,7 +11,7 @@ from dse.__main__ import main
 from dse.cli.mapping_text import rate, text
 from dse.estimate import Estimate, Evidence, interval_of
 from dse.mapping.build import build
-from dse.mapping.options import COPIES, REPLAYING
+from dse.mapping.options import COPIES
 from dse.mapping.question import explain_mapping, recommend_mapping, tables
 from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
@@ -303,22 +303,24 @@ def phrases(*question, **more):
 def test_the_cuts_of_a_search_are_told_where_they_matter():
     whole = phrases("u200", "hopper_ddpg")
     for words in (
-        f"trees on cpu: K of {', '.join(map(str, FANOUTS))}, threads in powers of two up to 8",
+        f"trees on cpu: K of {', '.join(map(str, FANOUTS))}, threads 1",
         f"trees on gpu: K of {', '.join(map(str, FANOUTS))}",
         "trees on fpga: K of 2, 4, 8, 16, banks of 1, 2, 4, 8, 16, 32, 64",
-        f"replay cores {', '.join(map(str, REPLAYING))}",
         f"the {COPIES} fastest trees of each device",
         "learners on fpga: the fastest alone",
     ):
         assert words in whole
     assert "sampled ahead" not in whole
-    assert "batches sampled ahead: 0, 1, 2, 3, 4, 8, 16, 50" in phrases("u200", "hopper_ddpg", free=["presampled"])
-    assert "batches of 32, 128" in phrases("u200", "hopper_ddpg", free=["batch"])
+    assert "threads of torch: 1" in whole
+    assert "batches sampled ahead: 0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 50" in phrases(
+        "u200", "hopper_ddpg", free=["presampled"]
+    )
+    assert "batches of 8,192, 16,384, 32,768, 65,536" in phrases("u200", "hopper_ddpg", free=["batch"])
 
 
 def test_what_a_question_fixes_is_no_cut():
     assert "K of" not in phrases("h200", "hopper_ddpg", fix={"fanout": 8})
-    assert "replay cores" not in phrases("h200", "hopper_ddpg", fix={"arrangement": "serial"})
+    assert "fastest trees" not in phrases("h200", "hopper_ddpg", fix={"arrangement": "serial"})
     assert "threads of torch" not in phrases("h200", "hopper_ddpg", fix={"learner": "gpu"})
     assert "trees on gpu" not in phrases("h200", "hopper_ddpg", fix={"sampling": "cpu", "updating": "cpu"})
     assert "fpga" not in phrases("u200", "hopper_ddpg", exclude=["fpga"])

@@ -8,6 +8,7 @@ import pytest
 from dse.mapping.alternatives import best_placement
 from dse.mapping.answer import MappingAnswer, Shortage, build_answer
 from dse.mapping.build import build
+from dse.mapping.knee import SHARE
 from dse.mapping.question import MappingQuestion, answer_question, ask, explain_mapping, recommend_mapping, tables
 from dse.mapping.what_if import with_changes
 from dse.platforms import PlatformError
@@ -141,8 +142,8 @@ def test_terms_are_outcomes(hopper):
 
 
 def test_terms_at_other_numbers_are_outcomes_of_a_scaled_problem(hopper):
-    problem = hopper.problems["pipelined 1"]
-    chosen = best_placement(hopper.problems, "ratio").found["pipelined 1"].choice
+    problem = hopper.problems["pipelined"]
+    chosen = best_placement(hopper.problems, "ratio").found["pipelined"].choice
     terms = Terms([(problem, chosen)], "ratio", spreads([problem]))
     for position, number in enumerate(terms.numbers):
         factors = np.ones(len(terms.numbers))
@@ -249,20 +250,42 @@ def test_fixing_what_was_chosen_changes_nothing_and_anything_else_never_helps():
     assert without.value < free.value
 
 
-def test_a_batch_that_is_free_trains_the_most_records():
-    free = recommend_mapping(HERE, "hopper_ddpg", free=["batch"])
-    for batch in (32, 128, 1024):
-        assert free.value * free.batch >= batch * recommend_mapping(HERE, "hopper_ddpg", fix={"batch": batch}).value
-    assert 32 <= free.batch <= 2048  # what was measured
-    assert "32, 64, 128, 256, 512, 1,024, 2,048 were tried" in free.notes[0]
-    assert ("may train more records" in free.notes[0]) == (free.batch == 2048)
+def records_hz(batch, *question):
+    given = recommend_mapping(*question, fix={"batch": batch}, epsilon=0.0)
+    return batch * given.value
 
 
-def test_of_batches_that_train_as_much_the_smallest_is_the_answer():
-    most = recommend_mapping("h200", "cartpole_dqn", free=["batch"], epsilon=0.0)
-    patient = recommend_mapping("h200", "cartpole_dqn", free=["batch"], epsilon=0.9)
-    assert patient.batch < most.batch
-    assert patient.value * patient.batch >= 0.1 * 0.1 * most.value * most.batch
+@pytest.mark.parametrize("question", [(HERE, "hopper_ddpg"), ("h200", "pong_dqn"), ("edge", "hopper_sac")])
+def test_a_batch_that_is_free_is_the_smallest_near_the_saturated_rate(question):
+    free = recommend_mapping(*question, free=["batch"])
+    (tried,) = [one for one in free.searched if one.startswith("batches of")]
+    batches = [int(one.replace(",", "")) for one in tried.removeprefix("batches of ").split(", ")]
+    rates = {batch: records_hz(batch, *question) for batch in batches}
+    assert free.batch == min(batch for batch in rates if rates[batch] >= SHARE * max(rates.values()))
+    assert free.batch < max(batches)
+    assert free.batch // 2 in batches  # the next smaller one was asked for, and is too slow
+    assert free.notes[0].startswith(f"B = {free.batch:,} is the smallest batch tried that trains at least 90%")
+    assert "sample efficiency) is not in the model" in free.notes[1]
+
+
+def test_a_batch_is_not_the_largest_because_it_is_the_largest():
+    """Records trained rise with B up to the largest that the workload allows: then its own batch stays."""
+    free = recommend_mapping("h200", "cartpole_dqn", free=["batch"])
+    assert free.batch == load("cartpole_dqn").learner.batch
+    assert free.notes[0].startswith("B = 64 is what the workload states: records trained a second still rise at 32,768")
+    assert "so the saturated rate, which would choose B, is not reached" in free.notes[0]
+
+
+def test_what_was_measured_bounds_the_batch():
+    tried = "; ".join(recommend_mapping(HERE, "hopper_ddpg", free=["batch"]).searched)
+    assert "2,048" in tried
+    assert "4,096" not in tried
+
+
+def test_a_batch_that_nothing_fits_lacks_as_the_workloads_own_does():
+    assert (
+        recommend_mapping("edge", "pong_dqn", free=["batch"]).repairs == recommend_mapping("edge", "pong_dqn").repairs
+    )
 
 
 def test_drawing_ahead_helps_where_parts_overlap():

@@ -244,7 +244,7 @@ def test_a_pixel_batch_is_stacks_of_frames_though_storage_holds_one_frame_a_reco
     assert written.nbytes == parts.workload.learner.update_interval * parts.written_bytes
 
 
-@pytest.mark.parametrize("place", ["apart", "pipelined 0", "pipelined 1"])
+@pytest.mark.parametrize("place", ["apart", "pipelined"])
 def test_sampling_and_updating_have_one_tree_or_copies(place):
     """Every pair is one tree on one device, or copies on two devices; all of these are there."""
     parts = parts_of("u200", "cartpole_ddpg")
@@ -264,7 +264,7 @@ def test_sampling_and_updating_have_one_tree_or_copies(place):
             assert sampling.name.startswith("copy in") and updating.name.startswith("sums of")
             assert all(any(name.startswith(one.device) for name in one.needs) for one in (sampling, updating))
         found.add((sampling.device, updating.device))
-    devices = {"apart": "cgf", "pipelined 0": "gf", "pipelined 1": "cgf"}[place]
+    devices = "cgf"
     names_of = {"c": "cpu", "g": "gpu", "f": "fpga"}
     pairs = itertools.product(devices, repeat=2)
     expected = {(names_of[a], names_of[b]) for a, b in pairs if a == b or place != "apart"}
@@ -330,7 +330,7 @@ def test_what_is_not_measured_here_is_never_told_as_measured():
 
 def test_a_device_left_out_and_a_wish_nothing_meets():
     parts = parts_of("u200", "hopper_ddpg")
-    problem = build(parts, excluded=frozenset(["gpu"])).problems["pipelined 1"]
+    problem = build(parts, excluded=frozenset(["gpu"])).problems["pipelined"]
     assert {option.device for option in problem.every_option()} == {"cpu", "fpga"}
     assert not any("gpu" in pair for pair in problem.ways)
     with pytest.raises(ProblemError, match=r"nothing can run the part 'learner'.*learner=fpga"):
@@ -340,7 +340,7 @@ def test_a_device_left_out_and_a_wish_nothing_meets():
 def test_the_depth_is_the_workloads_unless_it_is_free():
     parts = parts_of("h200", "hopper_ddpg")
     assert build(parts).problems["serial"].depths == (50,)
-    assert build(parts, frozenset(["presampled"])).problems["serial"].depths == (0, 1, 2, 3, 4, 8, 16, 50)
+    assert build(parts, frozenset(["presampled"])).problems["serial"].depths == (0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 50)
 
 
 @pytest.mark.parametrize("place", ["serial", "apart"])
@@ -432,7 +432,7 @@ def test_a_learner_beside_a_tree_is_the_fastest_that_the_tree_leaves_room_for(pl
 
 def test_a_tree_is_in_one_slice_and_a_learner_takes_its_share_of_each():
     """A slice's learner units and the tree in it are there together: SLR1, half of it the shell's, holds few trees."""
-    problem = build(parts_of("u200", "hopper_ddpg", learner="fpga", updating="fpga")).problems["pipelined 1"]
+    problem = build(parts_of("u200", "hopper_ddpg", learner="fpga", updating="fpga")).problems["pipelined"]
     found = solve(problem, "training", 0.0)
     tree, learner = found.choice.sampling, found.choice.learner
     assert len({key.split(".")[1] for key, amount in tree.needs.items() if key.startswith("fpga.") and amount}) == 1

@@ -10,6 +10,7 @@ Ties: fewest cycles, then the order of ``Point.cost``, then fewest pipelines, th
 then fewest update units, then fewest buffers in UltraRAM.
 """
 
+import functools
 import math
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -33,6 +34,8 @@ from impls.fpga.resources import Budget, DoesNotFit, exceeded
 
 from .points import Point, front
 
+_resources = functools.lru_cache(maxsize=1 << 15)(resources)  # the same for every batch and budget
+
 LearnerPoint = Point[Learner]
 Key = tuple[object, ...]
 
@@ -55,11 +58,11 @@ class Problem:
 
     def fits(self, learner: Learner) -> bool:
         """Tell whether the budget has enough of everything."""
-        return not exceeded(resources(learner), self.budget)
+        return not exceeded(_resources(learner), self.budget)
 
     def point(self, learner: Learner) -> LearnerPoint:
         """Price a learner: its cycles and resources."""
-        return Point(learner, ledger(learner, self.batch).cycles, resources(learner))
+        return Point(learner, ledger(learner, self.batch).cycles, _resources(learner))
 
     def units(self, cycles: int) -> tuple[int, ...] | None:
         """Find the fewest units with which each stage takes at most so many cycles; None if one cannot."""
@@ -187,28 +190,49 @@ class _Branch:
         counts = range(1, most + 1)
         return bisect_left(counts, True, key=lambda one: not self.problem.fits(self.learner(units, one)))
 
-    def point(self, units: tuple[int, ...]) -> LearnerPoint:
-        """Price a learner with as few update units as take no longer than the most there can be."""
-        most = self.most_updates(units)
-        least = self.update_cycles(most)
-        enough = 1 + bisect_left(range(1, most), True, key=lambda one: self.update_cycles(one) == least)
-        return self.problem.point(self.learner(units, enough))
+    @functools.cached_property
+    def fewest_cycles(self) -> int:
+        """The fewest cycles of a stage that fit."""
+        longest = max(stage_cycles(stage.gemm, 1, self.problem.fill) for stage in stages(self.problem.network))
+        return 1 + bisect_left(range(1, longest), True, key=self.fits)
+
+    @functools.cached_property
+    def shortest_update(self) -> int:
+        """The fewest cycles of a weight update."""
+        return self.update_cycles(self.most_updates(self.problem.smallest))
+
+    @functools.cached_property
+    def _learners(self) -> dict[tuple[int, ...], Learner]:
+        return {}
+
+    def with_updates(self, units: tuple[int, ...]) -> Learner:
+        """Build a learner with as few update units as take no longer than the most there can be."""
+        if units not in self._learners:
+            most = self.most_updates(units)
+            least = self.update_cycles(most)
+            enough = 1 + bisect_left(range(1, most), True, key=lambda one: self.update_cycles(one) == least)
+            self._learners[units] = self.learner(units, enough)
+        return self._learners[units]
+
+
+@functools.lru_cache(maxsize=1024)
+def _branch(problem: Problem, pipelines: int, uram: int) -> _Branch:
+    """Give the same branch to searches that differ in the batch alone: what fits does not depend on it."""
+    return _Branch(problem, pipelines, uram)
 
 
 def _fastest_with(problem: Problem, pipelines: int, uram: int, bound: float = math.inf) -> LearnerPoint | None:
     """Find the best with so many pipelines; None if none fits in at most ``bound`` cycles."""
-    branch, fill = _Branch(problem, pipelines, uram), problem.fill
+    branch, fill = _branch(replace(problem, batch=1), pipelines, uram), problem.fill
     if not problem.fits(branch.learner(problem.smallest)):
         return None
     gemms = [stage.gemm for stage in stages(problem.network)]
     passes = -(-problem.batch // pipelines) + len(gemms) - 1
-    longest = max(stage_cycles(gemm, 1, fill) for gemm in gemms)
-    cycles = 1 + bisect_left(range(1, longest), True, key=branch.fits)
-    shortest_update = branch.update_cycles(branch.most_updates(problem.smallest))
+    cycles, shortest_update = branch.fewest_cycles, branch.shortest_update
     best = None
     # Invariant: no T below is better than best, and those from here on take at least passes * T + shortest_update.
     while (units := problem.units(cycles)) and passes * cycles + shortest_update <= bound:
-        point = branch.point(units)
+        point = problem.point(branch.with_updates(units))
         if point.cycles <= bound and (best is None or order(point) < order(best)):
             best, bound = point, point.cycles
         pairs = zip(gemms, units, strict=True)

@@ -47,7 +47,12 @@ class Rmm:
     @property
     def needed(self) -> Resources:
         """Resources that the design takes of a device."""
-        return resources(self.design, batch=self.queue, uram=self.uram)
+        return _resources(self.design, self.queue, self.uram)
+
+
+@functools.lru_cache(maxsize=4096)
+def _resources(design: Design, queue: int, uram: bool) -> Resources:
+    return resources(design, batch=queue, uram=uram)
 
 
 RmmPoint = Point[Rmm]

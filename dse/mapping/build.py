@@ -1,10 +1,10 @@
 """A platform, a workload and tables as problems: every option of every part, what they share and what they send.
 
-A **place** is a set of processes to put parts in, and each place is a problem of its own:
+Each execution mode, which is a set of processes to put parts in, is a problem of its own:
 
-serial        one process does everything in turns, transfers and all, as ``python -m impls.training`` does
-apart         actors on cores of their own; one process samples, gathers, sends, learns and updates in turns
-pipelined r   actors, replay on r cores, and the learner, each on cores (or devices) of their own, all at the same time
+serial     one process does everything in turns, transfers and all, as ``python -m impls.training`` does
+apart      actors on cores of their own; one process samples, gathers, sends, learns and updates in turns
+pipelined  actors, replay and learner, each on cores (or devices) of their own, all at the same time
 """
 
 import functools
@@ -13,17 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..estimate import Evidence
-from ..platforms import Device
 from ..solver.problem import PARTS, Configuration, Option, Part, Problem, ProblemError
 from ..times.analytic import budgets
 from ..times.parts import Parts
-from ..times.trees import trees
-from .options import ARRANGEMENT, REPLAYING, OptionBuilder, OptionKey, Place, key_of
+from .equal_devices import EqualDevices
+from .options import ARRANGEMENT, OptionBuilder, OptionKey, Place, key_of
 from .searched import searched
 from .traffic import flows, ways
 
-DEPTHS = (0, 1, 2, 3, 4, 8, 16, 50)
-BATCHES_SHARE = 0.1  # of the smallest memory, that batches sampled ahead may take where their number is free
+DEPTHS = (*range(9), 16, 50)
 LISTED = 6  # options of a device in a sentence
 
 
@@ -65,6 +63,8 @@ class Built:
         """What the numbers behind a configuration leave out, and constraints that say nothing about it."""
         cpu, fixed = self.parts.cpu.name, self.parts.constraints
         yield from dict.fromkeys(line for option in chosen.options for line in option.time.rests_on.assumed)
+        if others := [one.name for one in self.parts.platform.devices if one.kind == "cpu" and one.name != cpu]:
+            yield f"actors, and what runs in one process, were tried on {cpu} alone, not on {', '.join(others)}"
         beside = {option.engine for option in chosen.options if option.device == cpu}
         if len(beside) > 1:
             yield from self._unslowed(cpu, chosen)
@@ -91,33 +91,34 @@ class Built:
 
 def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[str] = frozenset()) -> Built:
     """All execution modes in which every part has an option. ProblemError, naming what was asked for, without any."""
-    devices = [device for device in parts.platform.devices if device.name not in excluded]
+    equal = EqualDevices(parts, [device for device in parts.platform.devices if device.name not in excluded])
     problems: dict[Place, Problem] = {}
     shown: dict[OptionKey, Mapping[str, Any]] = {}
     lacking: list[Part] = []
-    known = functools.cache(functools.partial(trees, parts))
-    depths = _depths(parts, devices) if "presampled" in free else (parts.workload.replay.presampled,)
+    own = parts.workload.replay.presampled
+    depths = tuple(sorted({*DEPTHS, own})) if "presampled" in free else (own,)
     for place in _places(parts):
-        builder = OptionBuilder(parts, place, devices, known, depths).build()
+        builder = OptionBuilder(parts, place, equal).build()
         lacking += builder.lacking()
         if not builder.lacking():
-            problems[place] = _problem(builder)
+            problems[place] = _problem(builder, depths)
             shown.update(builder.shown)
     if not problems:
         asked = ", ".join(f"{key}={value}" for key, value in parts.constraints.items()) or "the devices there are"
         part = max(PARTS, key=lacking.count)  # what lacks in the most places
         lack = f"nothing can run the part {part!r} on platform {parts.platform.name!r} with {asked}"
-        offer = _offer(parts, devices, depths, part)
+        offer = _offer(equal, part)
         raise ProblemError(lack + (f"; with nothing but the arrangement fixed it could be: {offer}" if offer else ""))
-    return Built(problems, parts, shown, tuple(searched(parts, devices, list(problems), free, depths)))
+    return Built(problems, parts, shown, tuple(searched(equal, list(problems), free, depths)))
 
 
-def _offer(parts: Parts, devices: Sequence[Device], depths: tuple[int, ...], part: Part) -> str:
+def _offer(equal: EqualDevices, part: Part) -> str:
     """The options of a part by device, in words, if only the arrangement were fixed."""
-    free = replace(parts, constraints={key: value for key, value in parts.constraints.items() if key == "arrangement"})
+    kept = {key: value for key, value in equal.parts.constraints.items() if key == "arrangement"}
+    free = EqualDevices(replace(equal.parts, constraints=kept), equal.devices)
     names: dict[str, dict[str, None]] = {}
-    for place in _places(free):
-        for option in OptionBuilder(free, place, devices, functools.partial(trees, free), depths).build().of(part):
+    for place in _places(free.parts):
+        for option in OptionBuilder(free.parts, place, free).build().of(part):
             names.setdefault(option.device, {})[option.name] = None
     return "; ".join(f"on {device} {_listed(list(options))}" for device, options in names.items())
 
@@ -127,34 +128,25 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(shown)
 
 
-def _depths(parts: Parts, devices: Sequence[Device]) -> tuple[int, ...]:
-    """Allowed D: those whose batches take little of any memory, and 0."""
-    least = min(device.memory.size_bytes.value for device in devices if device.memory)
-    most = BATCHES_SHARE * least / (parts.batch * parts.transition_bytes) - 1
-    return tuple(depth for depth in DEPTHS if depth <= max(most, 0))
-
-
 def _places(parts: Parts) -> list[Place]:
     wanted = parts.constraints.get("arrangement")
-    *in_turns, pipelined = ARRANGEMENT
-    counts = [one for one in REPLAYING if one <= max(1, parts.cores - 2)]  # too few cores for 1 is for budgets to say
-    every = map(Place, [*in_turns, *(f"{pipelined} {count}" for count in counts)])
-    return [place for place in every if wanted in (None, place.arrangement)]
+    return [Place(mode) for mode in ARRANGEMENT if wanted in (None, mode)]
 
 
-def _problem(builder: OptionBuilder) -> Problem:
+def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
     parts = builder.parts
     watts = {device.name: device.power_watts.value for device in builder.devices if device.power_watts}
     return Problem(
         {part: tuple(options) for part, options in builder.options.items()},
         {budget: amount for device in builder.devices for budget, amount in budgets(device)},
         tuple(flows(parts)),
-        ways(parts, builder.devices, builder.process),
-        builder.depths,
+        ways(builder.equal, builder.devices, builder.process),
+        depths,
         _slowdown(parts),
         watts,
         (builder.cpu,),
         tuple(builder.trees),
+        builder.engines,
     )
 
 

@@ -6,18 +6,18 @@ sampling device, which takes as long to store them as to sample: this is our mod
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..platforms import Device
 from ..solver.problem import PARTS, TREE, Option, Part
+from ..times import analytic
 from ..times.parts import Learner, Parts
 from ..times.trees import Tree
+from .equal_devices import EqualDevices
 
-COPIES = 3  # of a device's trees that are copied to another: the fastest
-REPLAYING = (0, 1, 2, 4, 8)  # cores
-Trees = Callable[[Device, bool], list[Tree]]
+COPIES = 3  # of a device's trees that are copied to another: the fastest of those with so many threads
 OptionKey = tuple[Part, str, str, str]
 ARRANGEMENT = {
     "serial": "one process does everything in turns, as impls.training does",
@@ -28,10 +28,10 @@ RUNS_HERE = ("serial",)  # what impls.training can run; the others are put toget
 
 
 class Place(str):
-    """An execution mode as text: an arrangement of processes, and with "pipelined" how many cores replay.
+    """An execution mode as text, one of ``ARRANGEMENT``.
 
-    >>> Place("pipelined 4").arrangement, Place("pipelined 4").replaying, Place("apart").in_turns
-    ('pipelined', 4, True)
+    >>> Place("pipelined").in_turns, Place("apart").in_turns
+    (False, True)
     """
 
     __slots__ = ()
@@ -39,17 +39,12 @@ class Place(str):
     @property
     def arrangement(self) -> str:
         """The arrangement of processes, one of ``ARRANGEMENT``."""
-        return self.partition(" ")[0]
-
-    @property
-    def replaying(self) -> int:
-        """The number of cores that only replay."""
-        return int(self.partition(" ")[2] or 0)
+        return str(self)
 
     @property
     def in_turns(self) -> bool:
         """Whether one process has the whole loop."""
-        return self.arrangement != "pipelined"
+        return self != "pipelined"
 
 
 def key_of(option: Option) -> OptionKey:
@@ -59,16 +54,11 @@ def key_of(option: Option) -> OptionKey:
 
 @dataclass
 class OptionBuilder:
-    """Collects the options of one execution mode; ``devices`` may be used, ``trees_on`` are the sum trees of each.
-
-    ``depths``: those that are to choose from. Every learner has room for the batches of the deepest.
-    """
+    """Collects the options of one execution mode on the devices that may be used."""
 
     parts: Parts
     place: Place
-    devices: Sequence[Device]
-    trees_on: Trees
-    depths: tuple[int, ...]
+    equal: EqualDevices
     options: dict[Part, list[Option]] = field(default_factory=lambda: {part: [] for part in PARTS if part not in TREE})
     trees: list[tuple[Option, Option]] = field(default_factory=list)
     shown: dict[OptionKey, Mapping[str, Any]] = field(default_factory=dict)
@@ -77,6 +67,19 @@ class OptionBuilder:
     def cpu(self) -> str:
         """The name of the processor that actors run on."""
         return self.parts.cpu.name
+
+    @property
+    def devices(self) -> list[Device]:
+        """The devices to choose from: one process of the first processor runs on no other processor."""
+        return [
+            one for one in self.equal.devices if not self.place.in_turns or one.kind != "cpu" or one.name == self.cpu
+        ]
+
+    @property
+    def engines(self) -> dict[str, dict[str, float]]:
+        """The cores that a processor's replay process takes once, whatever it does; its tree's threads take more."""
+        cpus = [] if self.place.in_turns else [device for device in self.devices if device.kind == "cpu"]
+        return {self.engine(device, "replay"): {f"{device.name}.cores": 1.0} for device in cpus}
 
     @property
     def process(self) -> str:
@@ -125,11 +128,11 @@ class OptionBuilder:
         """Adds one option for each number of processes."""
         parts, serial = self.parts, self.place == "serial"
         count = parts.workload.actors.count
-        most = 1 if serial else max(1, min(count, parts.cores - 1 - self.place.replaying))
+        most = 1 if serial else max(1, min(count, parts.cores - 1))
         for processes in range(1, most + 1):
             if parts.constraints.get("actors") in (None, processes):
                 time = parts.acting(processes, serial)
-                needs = {f"{self.cpu}.cores": float(0 if serial else processes + self.place.replaying)}
+                needs = {f"{self.cpu}.cores": float(0 if serial else processes)}
                 name, engine = f"{processes} process{'es' * (processes > 1)}", "main" if serial else "actors"
                 option = Option("actors", name, self.cpu, f"{self.cpu}.{engine}", time, needs)
                 self.add(option, {"processes": processes})
@@ -139,50 +142,87 @@ class OptionBuilder:
         for device in self.devices:
             if device.kind == "fpga" and self.place == "serial":
                 continue
-            for learner in self.parts.learners(device):
-                if device.kind != "cpu" or self.parts.allows("learner_threads", learner.details.get("threads")):
+            for learner in self.equal.learners(device):
+                threads = learner.details.get("threads")
+                if device.kind != "cpu" or (
+                    self.parts.allows("learner_threads", threads) and learner.cores <= cores(device)
+                ):
                     self._learner(device, learner)
 
     def _learner(self, device: Device, learner: Learner) -> None:
+        """Adds a learner on a device, or on each set of devices of its model; one process in turns drives no set."""
+        count = getattr(learner, "devices", 1)
         over = self.parts.table.overheads if self.parts.table else None
         step = over.step(learner.step) if over and self.place.in_turns and device.kind == "cpu" else learner.step
-        kept = self.parts.learner_bytes(device, max(self.depths))
-        needs = {**kept, **learner.needs, f"{self.cpu}.cores": float(learner.cores)}
-        option = Option("learner", learner.name, device.name, self.engine(device, "learner"), step, needs)
-        self.add(option, learner.details)
+        of_model = self.equal.of(device)
+        for beside in itertools.combinations(of_model[of_model.index(device) + 1 :], count - 1):
+            if count > 1 and self.place.in_turns:
+                continue
+            together = (device, *beside)
+            host = device.name if device.kind == "cpu" else self.cpu
+            needs, ahead = self._memory(together), self._memory(together, ahead=True)
+            for other in together:
+                for name, amount in learner.needs.items():
+                    mine = name.replace(f"{device.name}.", f"{other.name}.", 1)
+                    needs[mine] = needs.get(mine, 0.0) + amount
+            needs[f"{host}.cores"] = float(max(learner.cores, count))
+            also = tuple((other.name, self.engine(other, "learner")) for other in beside)
+            where = device.name, self.engine(device, "learner")
+            self.add(Option("learner", learner.name, *where, step, needs, ahead, also), learner.details)
+
+    def _memory(self, together: Sequence[Device], ahead: bool = False) -> dict[str, float]:
+        """What learners that share a batch take of memory, by budget, or what each batch ahead takes more.
+
+        A device without a memory of its own has it in the processor's.
+        """
+        share, taken = -(-self.parts.batch // len(together)), dict[str, float]()
+        for device in together:
+            name = f"{(device if device.memory else self.parts.cpu).name}.memory_bytes"
+            kept = 0.0 if ahead else analytic.training_bytes(device, self.parts.workload, share)
+            taken[name] = taken.get(name, 0.0) + share * self.parts.transition_bytes + kept
+        return taken
 
     def _replay(self) -> None:
         """Adds sum trees and storage. A serial loop drives a GPU's learner, but its replay is the processor's."""
-        own = self.place.in_turns or self.place.replaying > 0  # cores for what the processor does
-        reachable = [device for device in self.devices if self.place != "serial" or device.name == self.cpu]
-        devices = [device for device in reachable if own or device.kind != "cpu"]
-        most = max(self.place.replaying, 1)  # in turns one: the cores of that process are those its learner asks for
-        fitting = {
-            device.name: [tree for tree in self.trees_on(device, self.place.in_turns) if tree.threads <= most]
-            for device in devices
-        }
+        devices = [device for device in self.devices if self.place != "serial" or device.name == self.cpu]
+        fitting = {device.name: list(self._fitting(device)) for device in devices}
         for device in devices:
             for tree in fitting[device.name]:
                 self._one_tree(device, tree)
         if not self.place.in_turns:
+            copied = {name: _fastest(trees) for name, trees in fitting.items()}
             for here, there in itertools.permutations(devices, 2):
-                for tree, other in itertools.product(*(_fastest(fitting[device.name]) for device in (here, there))):
+                for tree, other in itertools.product(copied[here.name], copied[there.name]):
                     self._copies(here, tree, there, other)
         for device in devices:
             if device.memory:
                 needs = {f"{device.name}.memory_bytes": self.parts.storage_bytes}
                 engine = self.engine(device, "replay" if device.kind == "cpu" else "memory")
-                time = self.parts.rows_moved(device)
+                time = self.equal.rows_moved(device)
                 self.add(Option("storage", "records", device.name, engine, time, needs), {})
 
-    def _driver(self, device: Device) -> dict[str, float]:
-        """The need of a core that hands batches to a device, where no process does everything in turns."""
-        return {} if self.place.in_turns or device.kind == "cpu" else {f"{self.cpu}.cores": 1.0}
+    def _fitting(self, device: Device) -> Iterator[Tree]:
+        """Trees whose threads have cores. In turns they have one: that process' cores are its learner's to ask for."""
+        most = 1 if self.place.in_turns else cores(device)
+        for tree in self.equal.trees(device, self.place.in_turns):
+            if tree.threads <= most:
+                yield tree
+
+    def _cores(self, device: Device, tree: Tree) -> dict[str, float]:
+        """The cores that a tree takes, where no process does everything in turns: of a processor's threads all but one.
+
+        A GPU or FPGA takes one of the first processor's, which hands batches to it.
+        """
+        if self.place.in_turns:
+            return {}
+        if device.kind != "cpu":
+            return {f"{self.cpu}.cores": 1.0}
+        return {f"{device.name}.cores": tree.threads - 1.0} if tree.threads > 1 else {}
 
     def _one_tree(self, device: Device, tree: Tree) -> None:
         if all(self._allows(part, device.name) for part in TREE):
             where = tree.name, device.name, self.engine(device, "replay")
-            needs = {**tree.needs, **self._driver(device)}  # once: it is one tree
+            needs = {**tree.needs, **self._cores(device, tree)}  # once: it is one tree
             sampling = self._with_call(Option("sampling", *where, tree.draw, needs), tree.details)
             self.trees.append((sampling, self._with_call(Option("updating", *where, tree.update), tree.details)))
 
@@ -191,13 +231,21 @@ class OptionBuilder:
         if self._allows("sampling", here.name) and self._allows("updating", there.name):
             copy = f"copy in {tree.name}", here.name, self.engine(here, "replay"), tree.draw + tree.draw
             sums = f"sums of {other.name}", there.name, self.engine(there, "replay"), other.update
-            sampling = Option("sampling", *copy, {**tree.needs, **self._driver(here)})
-            updating = Option("updating", *sums, {**other.needs, **self._driver(there)})
+            sampling = Option("sampling", *copy, {**tree.needs, **self._cores(here, tree)})
+            updating = Option("updating", *sums, {**other.needs, **self._cores(there, other)})
             self.trees.append((self._with_call(sampling, tree.details), self._with_call(updating, other.details)))
 
 
+def cores(device: Device) -> int:
+    """How many cores a processor has, 1 where it is not stated."""
+    return int(device.cores.value) if device.cores else 1
+
+
 def _fastest(trees: Sequence[Tree]) -> list[Tree]:
-    """The trees as fast as the first few, whatever slices they are in."""
-    times = dict.fromkeys((tree.draw.value, tree.update.value) for tree in trees)
-    fastest = list(times)[:COPIES]
-    return [tree for tree in trees if (tree.draw.value, tree.update.value) in fastest]
+    """The trees as fast as the first few of those with at most 1, 2, 4, ... threads, whatever slices they are in."""
+    kept: dict[int, Tree] = {}
+    for most in analytic.doubled(max((tree.threads for tree in trees), default=1) * 2 - 1):
+        few = [tree for tree in trees if tree.threads <= most]
+        fastest = list(dict.fromkeys((tree.draw.value, tree.update.value) for tree in few))[:COPIES]
+        kept.update({id(tree): tree for tree in few if (tree.draw.value, tree.update.value) in fastest})
+    return list(kept.values())

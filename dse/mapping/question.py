@@ -18,7 +18,7 @@ from impls.training.workload import MOST
 from .. import machines
 from ..platforms import Platform
 from ..platforms.reading import RESULTS
-from ..solver.objectives import EPSILONS, OBJECTIVES, Objective
+from ..solver.objectives import OBJECTIVES, Objective
 from ..solver.problem import ProblemError
 from ..times.own import Own
 from ..times.parts import Parts
@@ -27,10 +27,11 @@ from .alternatives import Solved, best_placement
 from .answer import MappingAnswer, Shortage, build_answer
 from .build import Built, build
 from .explain import Explanation, explain
+from .knee import Knee, knee
 from .options import ARRANGEMENT
 
 BATCHES = tuple(1 << power for power in range(5, 17))
-"""B that are tried where it is free: those within what was measured, or every second one where nothing was."""
+"""B that may be tried where it is free: those within what was measured, or all where nothing was."""
 NUMBERS = {
     "batch": ("learner", "batch"),
     "update_interval": ("learner", "update_interval"),
@@ -53,8 +54,8 @@ class MappingQuestion:
     """What to run where, of a workload on a platform; checked as it is made.
 
     ``fix``: values that are given, keys as in ``FIX``; as numbers once it is made, and those of the workload in it.
-    ``exclude``: devices that may not be used. ``free``: "batch" (records trained a second decide; the smallest of ties)
-    and "presampled". ``called``: the workload's name or file, for commands. ``machine_note``: the sentence that says so
+    ``exclude``: devices that may not be used. ``free``: "batch" (the knee of records trained a second) and
+    "presampled". ``called``: the workload's name or file, for commands. ``machine_note``: the sentence that says so
     where another machine than this one stands for "this". ``times``: a user's own times, which are looked up first.
     ProblemError for whatever is outside any sense.
     """
@@ -153,13 +154,22 @@ def recommend_mapping(
 
 def answer_question(question: MappingQuestion) -> MappingAnswer | Shortage:
     """The best mapping, or what there is too little of."""
-    workload, tried, note = question.workload, "", ""
-    if "batch" in question.free:
-        batch, tried, note = _batch(question)
-        workload = with_values(workload, {"batch": batch})
+    if "batch" not in question.free:
+        return _answer(question, question.workload)
+    result, own = _knee(question), question.workload.learner.batch
+    keeps = result.batch is None and (result.largest is None or _records(question, own) > 0)
+    batch = own if keeps else result.batch or result.largest or own
+    answer = _answer(question, with_values(question.workload, {"batch": batch}))
+    if isinstance(answer, MappingAnswer) and result.largest:
+        unit = "joule" if question.objective == "per_watt" else "second"
+        notes = result.notes(batch, unit, bool(measured_batches(question)))
+        answer = replace(answer, notes=(*notes, *answer.notes), searched=(*answer.searched, result.tried))
+    return answer
+
+
+def _answer(question: MappingQuestion, workload: Workload) -> MappingAnswer | Shortage:
+    """The best mapping of the workload in this shape."""
     answer = build_answer(question.built(workload), question.objective, question.epsilon)
-    if tried and isinstance(answer, MappingAnswer):
-        answer = replace(answer, notes=(f"{tried} were tried{note}", *answer.notes), searched=(*answer.searched, tried))
     if question.times and isinstance(answer, MappingAnswer):
         unused = question.times.unused(question.platform, question.exclude)
         answer = replace(answer, notes=(*answer.notes, *unused))
@@ -285,29 +295,25 @@ def measured_batches(question: MappingQuestion) -> list[int]:
     return [batch for batch in BATCHES if sizes and min(sizes) <= batch <= max(sizes)]
 
 
-def _batch(question: MappingQuestion) -> tuple[int, str, str]:
-    """(B that trains the most records, what was tried, what is beyond), B the smallest within epsilon of the most.
-
-    ProblemError where none can be asked; the first one tried where none fits.
-    """
-    objective, epsilon, within = question.objective, question.epsilon, measured_batches(question)
-    trained, tried, error = dict[int, float](), list[int](), ProblemError("")
-    for batch in within or BATCHES[::2]:
+def _knee(question: MappingQuestion) -> Knee:
+    """The knee of records trained, over the batches that the workload allows. ProblemError where it allows none."""
+    allowed, error = list[int](), ProblemError("")
+    for batch in measured_batches(question) or BATCHES:
         try:
-            problems = question.built(with_values(question.workload, {"batch": batch})).problems
-            result = best_placement(problems, objective, epsilon, False)
+            with_values(question.workload, {"batch": batch})
+            allowed.append(batch)
         except ProblemError as fault:
             error = fault
-            continue
-        tried.append(batch)
-        if isinstance(result, Solved):
-            trained[batch] = result.best * batch
-    if not tried:
+    if not allowed:
         raise error
-    least = max(trained.values(), default=0.0) * (1 - (EPSILONS[objective] if epsilon is None else epsilon))
-    batch = min((one for one, rate in trained.items() if rate >= least), default=tried[0])
-    note = ""
-    if batch == tried[-1]:
-        ends = "where what was measured ends" if within else "the largest"
-        note = f"; this is {ends}, and a larger one may train more records"
-    return batch, f"batches of {', '.join(f'{one:,}' for one in tried)}", note
+    return knee(allowed, functools.partial(_records, question))
+
+
+def _records(question: MappingQuestion, batch: int) -> float:
+    """Records trained a second, or a joule, at B; 0 where that fits nothing."""
+    try:
+        problems = question.built(with_values(question.workload, {"batch": batch})).problems
+    except ProblemError:
+        return 0.0
+    result = best_placement(problems, question.objective, question.epsilon, False)
+    return result.best * batch if isinstance(result, Solved) else 0.0

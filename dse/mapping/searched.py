@@ -1,38 +1,55 @@
 """What a search tried of what could be made without end: the cuts of an answer that is exact over the options made."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ..fpga import rmm_search
 from ..platforms import Device
-from ..times.parts import Parts
-from ..times.trees import MOST_THREADS, fanouts, is_timed
+from ..times.trees import fanouts, is_timed
+from .equal_devices import EqualDevices
 from .options import COPIES, RUNS_HERE, Place
 
 
 def searched(
-    parts: Parts, devices: Sequence[Device], places: Sequence[Place], free: Collection[str], depths: Sequence[int]
+    equal: EqualDevices, places: Sequence[Place], free: Collection[str], depths: Sequence[int]
 ) -> Iterator[str]:
     """What was tried, a phrase each, of what the question leaves open on these devices and in these modes."""
+    parts, devices = equal.parts, equal.devices
     overlapping = [place for place in places if not place.in_turns]
-    yield from _trees(parts, devices)
-    if overlapping:
-        yield f"replay cores {_listed(place.replaying for place in overlapping)}"
-        if len(devices) > 1:
-            yield f"where sampling and updating part, the {COPIES} fastest trees of each device"
-    if "learner" not in parts.constraints or parts.constraints["learner"] == parts.cpu.name:
-        if "learner_threads" not in parts.constraints:
-            yield "threads of torch: those timed, and powers of two beyond"
+    yield from _trees(equal)
+    if overlapping and len(devices) > 1:
+        limits = " with at most 1, 2, 4, ... threads" if any(device.kind == "cpu" for device in devices) else ""
+        yield f"where sampling and updating part, the {COPIES} fastest trees of each device{limits}"
+    wanted = parts.constraints.get("learner")
     for device in devices:
-        if device.kind == "fpga" and parts.constraints.get("learner") in (None, device.name):
-            if any(place not in RUNS_HERE for place in places):
-                yield f"learners on {device.name}: the fastest alone, and one beside each tree it leaves no room for"
+        if wanted in (None, device.name) and equal.first(device) is device:
+            yield from _learners(equal, device, places)
     if "presampled" in free:
         yield f"batches sampled ahead: {_listed(depths)}"
 
 
-def _trees(parts: Parts, devices: Sequence[Device]) -> Iterator[str]:
+def _learners(equal: EqualDevices, device: Device, places: Sequence[Place]) -> Iterator[str]:
+    """The learners that were tried on a device, and on several of its model."""
+    known = equal.learners(device)
+    threads = {one.details["threads"] for one in known if "threads" in one.details}
+    if device.kind == "cpu" and threads and "learner_threads" not in equal.parts.constraints:
+        yield f"threads of torch{_on(equal, device)}: {_ranges(threads)}"
+    if device.kind == "fpga" and any(place not in RUNS_HERE for place in places):
+        yield f"learners on {device.name}: the fastest alone, and one beside each tree it leaves no room for"
+    several = {count for one in known if 1 < (count := getattr(one, "devices", 1)) <= len(equal.of(device))}
+    if several and any(not place.in_turns for place in places):
+        names = ", ".join(one.name for one in equal.of(device))
+        yield f"data-parallel learners on every {_ranges(several)} of {names}"
+
+
+def _on(equal: EqualDevices, device: Device) -> str:
+    """The device in words, where there are several of its kind."""
+    return f" on {device.name}" if sum(one.kind == device.kind for one in equal.devices) > 1 else ""
+
+
+def _trees(equal: EqualDevices) -> Iterator[str]:
     """The trees that were tried, by device: those timed, or K, threads and banks of those modeled."""
-    for device in devices:
+    parts = equal.parts
+    for device in equal.devices:
         if {parts.constraints.get(part, device.name) for part in ("sampling", "updating")}.isdisjoint({device.name}):
             continue
         free = "fanout" not in parts.constraints
@@ -45,9 +62,21 @@ def _trees(parts: Parts, devices: Sequence[Device]) -> Iterator[str]:
         else:
             tried = [f"K of {_listed(fanouts(parts))}"] if free else []
             if device.kind == "cpu" and "threads" not in parts.constraints:
-                tried.append(f"threads in powers of two up to {MOST_THREADS}")
+                tried.append(f"threads {_ranges({tree.threads for tree in equal.trees(device, False)})}")
             if tried:
                 yield f"trees on {device.name}: {', '.join(tried)}"
+
+
+def _ranges(values: Iterable[int]) -> str:
+    """Whole numbers in words, those in a row as "1 to 8"."""
+    runs: list[list[int]] = []
+    # Invariant: runs has all smaller values, each run without a gap.
+    for value in sorted(values):
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    return ", ".join(f"{run[0]:,} to {run[-1]:,}" if len(run) > 2 else _listed(run) for run in runs)
 
 
 def _listed(values: Collection[int] | Iterator[int]) -> str:

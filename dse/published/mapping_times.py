@@ -24,7 +24,7 @@ from .quoted import Quoted
 
 TABLE = "seed3_mapping.table_v"
 PLATFORM = "u200"
-PLACE = Place("pipelined 1")  # actors, one core of replay, and learners, all at the same time
+PLACE = Place("pipelined")  # actors, replay and learners, all at the same time
 FIXED = {"arrangement": "pipelined", "fanout": 2, "threads": 1, "actors": 1}
 DEVICES = {"C": "cpu", "G": "gpu", "F": "fpga"}
 LETTERS = {device: letter for letter, device in DEVICES.items()}

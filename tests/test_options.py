@@ -1,0 +1,270 @@
+"""Tests of the options that a question has: processes and their cores, further processors, and equal devices."""
+
+import dataclasses
+import itertools
+import time
+
+import pytest
+
+from dse.mapping.build import build
+from dse.mapping.options import ARRANGEMENT
+from dse.mapping.question import MappingQuestion, recommend_mapping, tables
+from dse.platforms import load as load_platform
+from dse.platforms.reading import RESULTS
+from dse.solver.problem import TREE, Configuration
+from dse.solver.search import solve
+from dse.solver.throughput import needed, outcome
+from dse.times.parts import Learner, Parts
+from impls.training import load, names
+
+SHIPPED = ("edge", "h200", "u200")
+
+
+def parts_of(platform, name="hopper_ddpg", **fixed):
+    platform = load_platform(platform) if isinstance(platform, str) else platform
+    workload = load(name)
+    return Parts(platform, workload, *tables(platform, workload, RESULTS), fixed)
+
+
+def pipelined(platform, name="hopper_ddpg", **fixed):
+    return build(parts_of(platform, name, **fixed)).problems["pipelined"]
+
+
+def several(platform, name, count, cores=None):
+    """A platform with so many devices as the named one, each linked as it is; the processor's first gets ``cores``."""
+    base = load_platform(platform) if isinstance(platform, str) else platform
+    device = base.device(name)
+    copies = [dataclasses.replace(device, name=f"{name}{i}" if i else name) for i in range(count)]
+    devices = [one for one in base.devices if one.name != name] + copies
+    if cores:
+        cpu = devices[0]
+        devices[0] = dataclasses.replace(cpu, cores=dataclasses.replace(cpu.cores, value=cores))
+    links = list(base.links)
+    for link, copy in itertools.product(base.links, copies[1:]):
+        ends = {end: copy.name for end in ("source", "target") if getattr(link, end) == name}
+        links += [dataclasses.replace(link, **ends)] if ends else []
+    return dataclasses.replace(base, devices=tuple(devices), links=tuple(links))
+
+
+def two_processors(cores=4):
+    """The H200's host with a second processor of so many cores, over a link as the GPU's."""
+    base = load_platform("h200")
+    cpu, gpu = base.device("cpu"), base.device("gpu")
+    second = dataclasses.replace(cpu, name="cpu1", cores=dataclasses.replace(cpu.cores, value=cores))
+    links = [dataclasses.replace(base.links[0], target=name) for name in ("gpu", "cpu1")]
+    return dataclasses.replace(base, devices=(cpu, gpu, second), links=tuple(links))
+
+
+def first_of(problem, **names):
+    """The configuration with the first option of each part that is so called, or on that device."""
+    picked = {
+        part: next(one for one in options if names.get(part) in (None, one.device, one.name))
+        for part, options in problem.options.items()
+    }
+    tree = next(pair for pair in problem.trees if names["tree"] == (pair[0].device, pair[1].device))
+    return Configuration(**picked, sampling=tree[0], updating=tree[1], depth=problem.depths[0])
+
+
+# Processes and their cores
+
+
+def test_the_modes_are_those_of_processes():
+    assert tuple(build(parts_of("u200")).problems) == tuple(ARRANGEMENT) == ("serial", "apart", "pipelined")
+
+
+@pytest.mark.parametrize(
+    ("threads", "tree", "storage", "learner", "cores"),
+    [
+        (1, ("cpu", "cpu"), "cpu", "1 thread of torch", 1 + 1 + 1),  # one replay process
+        (1, ("cpu", "cpu"), "gpu", "2 threads of torch", 1 + 1 + 2),
+        (1, ("gpu", "gpu"), "cpu", "gpu", 1 + 1 + 1 + 1),  # storage, and two drivers
+        (1, ("gpu", "gpu"), "gpu", "gpu", 1 + 1 + 1),
+        (1, ("cpu", "gpu"), "cpu", "gpu", 1 + 1 + 1 + 1),
+        (4, ("cpu", "cpu"), "cpu", "gpu", 1 + 4 + 1),
+        (4, ("cpu", "cpu"), "gpu", "gpu", 1 + 4 + 1),
+        (4, ("gpu", "cpu"), "gpu", "gpu", 1 + 1 + 4 + 1),
+    ],
+)
+def test_cores_of_processes(threads, tree, storage, learner, cores):
+    """One of actors; replay takes a core once and a tree's further threads theirs; a core drives an accelerator."""
+    problem = pipelined("h200", threads=threads)
+    assert needed(problem, first_of(problem, tree=tree, storage=storage, learner=learner))["cpu.cores"] == cores
+
+
+def test_the_loop_of_apart_takes_its_learners_threads():
+    problem = build(parts_of("h200")).problems["apart"]
+    assert not problem.engines
+    for option in problem.options["learner"]:
+        threads = 1 if option.device == "gpu" else int(option.name.split()[0])
+        chosen = first_of(problem, tree=("cpu", "cpu")).having(option)
+        assert needed(problem, chosen)["cpu.cores"] == 1 + threads
+
+
+def test_a_tree_may_have_every_number_of_threads_that_its_times_have_up_to_the_cores():
+    parts = parts_of("u200", "pong_dqn")
+    problem = build(parts).problems["pipelined"]
+    threads = {int(pair[0].needs.get("cpu.cores", 0)) + 1 for pair in problem.trees if pair[1].device == "cpu"}
+    assert {1, 2, 4, 8} <= threads
+    assert max(threads) <= parts.cores
+
+
+# Batches sampled ahead
+
+
+@pytest.mark.parametrize(("platform", "name"), list(itertools.product(SHIPPED, names())))
+def test_free_depths_fit_wherever_a_fixed_one_does_and_are_no_worse(platform, name):
+    fixed = recommend_mapping(platform, name, epsilon=0.0)
+    free = recommend_mapping(platform, name, epsilon=0.0, free=["presampled"])
+    if hasattr(fixed, "value"):
+        assert free.value >= fixed.value
+    else:
+        assert hasattr(free, "value") or len(free.repairs) >= 1
+
+
+def test_a_memory_that_holds_two_batches_has_room_for_one_ahead():
+    """The deepest batches were charged to every depth, so that nothing fitted."""
+    base = load_platform("h200")
+    parts = parts_of(base, "pong_dqn", learner="gpu", storage="cpu", sampling="cpu", updating="cpu")
+    gpu = base.device("gpu")
+    least = next(one for one in build(parts).problems["pipelined"].options["learner"])
+    size = least.needs["gpu.memory_bytes"] + 1.5 * least.ahead["gpu.memory_bytes"]
+    small = dataclasses.replace(gpu.memory, size_bytes=dataclasses.replace(gpu.memory.size_bytes, value=size))
+    tight = dataclasses.replace(base, devices=(base.device("cpu"), dataclasses.replace(gpu, memory=small)))
+    asked = {"learner": "gpu", "storage": "cpu", "sampling": "cpu", "updating": "cpu", "arrangement": "pipelined"}
+    assert recommend_mapping(tight, "pong_dqn", fix=asked, free=["presampled"]).depth <= 1
+    assert recommend_mapping(tight, "pong_dqn", fix={**asked, "presampled": 1}).depth == 1
+    assert hasattr(recommend_mapping(tight, "pong_dqn", fix={**asked, "presampled": 2}), "repairs")
+
+
+# A second processor
+
+
+def test_a_second_processor_has_cores_a_budget_and_engines_of_its_own():
+    problem = pipelined(two_processors(cores=4))
+    assert problem.budgets["cpu1.cores"] == 4
+    assert problem.engines == {"cpu.replay": {"cpu.cores": 1}, "cpu1.replay": {"cpu1.cores": 1}}
+    there = [one for one in problem.every_option() if one.device == "cpu1"]
+    assert {one.part for one in there} == {"sampling", "updating", "storage", "learner"}
+    assert {one.engine for one in there} == {"cpu1.replay", "cpu1.learner"}
+    learners = [one for one in there if one.part == "learner"]
+    assert max(one.needs["cpu1.cores"] for one in learners) == 4
+    assert not any("cpu.cores" in one.needs for one in learners)
+    trees = [one for one in there if one.part in TREE]
+    assert max(one.needs.get("cpu1.cores", 0) for one in trees) <= 3
+
+
+def test_one_core_there_takes_one_thread():
+    """Eight threads of torch were put on one core."""
+    problem = pipelined(two_processors(cores=1))
+    there = {one.name for one in problem.every_option() if one.device == "cpu1" and one.part == "learner"}
+    assert there == {"1 thread of torch"}
+
+
+def test_cores_of_the_first_processor_do_not_bound_the_second():
+    chosen = recommend_mapping(two_processors(16), "hopper_ddpg", fix={"learner": "cpu1", "storage": "cpu1"})
+    assert {part.device for part in chosen.parts if part.part == "actors"} == {"cpu"}
+    assert any(
+        "actors, and what runs in one process, were tried on cpu alone, not on cpu1" in one for one in chosen.notes
+    )
+    assert not any("not on cpu1" in one for one in recommend_mapping("h200", "hopper_ddpg").notes)
+
+
+@pytest.mark.parametrize("mode", ["serial", "apart"])
+def test_one_process_runs_on_one_processor(mode):
+    problem = build(parts_of(two_processors())).problems[mode]
+    assert {one.device for one in problem.every_option()} == {"cpu", "gpu"}
+
+
+# Equal devices
+
+
+@dataclasses.dataclass(frozen=True)
+class Several(Learner):
+    devices: int = 1
+
+
+def shared(monkeypatch, counts, factor=0.6):
+    """Learners on so many equal GPUs too, each device more at ``factor`` times the step."""
+    alone = Parts.learners
+
+    def learners(parts, device):
+        known = [one for one in alone(parts, device) if getattr(one, "devices", 1) == 1]
+        if device.kind != "gpu":
+            return known
+        fields = {key.name: getattr(known[0], key.name) for key in dataclasses.fields(Learner)}
+        del fields["name"], fields["step"]
+        more = [
+            Several(f"{n} devices", known[0].step.scaled(factor ** (n - 1)), **{**fields, "devices": n}) for n in counts
+        ]
+        return known + more
+
+    monkeypatch.setattr(Parts, "learners", learners)
+
+
+def test_learners_of_several_devices_are_on_every_set_of_them(monkeypatch):
+    shared(monkeypatch, (2, 3))
+    platform = several("h200", "gpu", 3)
+    built = build(parts_of(platform))
+    problem = built.problems["pipelined"]
+    learners = [one for one in problem.options["learner"] if one.name.endswith("devices")]
+    sets = [frozenset(engine for _, engine in one.where) for one in learners]
+    assert sorted(map(sorted, sets)) == [["gpu", "gpu1"], ["gpu", "gpu1", "gpu2"], ["gpu", "gpu2"], ["gpu1", "gpu2"]]
+    batch = parts_of(platform).batch
+    for one in learners:
+        used = {device for device, _ in one.where}
+        assert one.needs["cpu.cores"] == len(used)  # each has a driver
+        assert {f"{device}.memory_bytes" for device in used} == set(one.ahead)
+        assert all(one.ahead[f"{device}.memory_bytes"] * len(used) >= batch for device in used)
+        assert set(one.needs) == {*one.ahead, "cpu.cores"}
+    for mode in ("serial", "apart"):
+        assert not any(one.also for one in built.problems[mode].options["learner"])
+    assert "data-parallel learners on every 2, 3 of gpu, gpu1, gpu2" in built.searched
+
+
+def test_devices_that_differ_share_no_learner(monkeypatch):
+    shared(monkeypatch, (2,))
+    platform = several("h200", "gpu", 3)
+    odd = platform.devices[-1]
+    slower = dataclasses.replace(odd, peak_fp32_ops_per_s=dataclasses.replace(odd.peak_fp32_ops_per_s, value=1e12))
+    platform = dataclasses.replace(platform, devices=(*platform.devices[:-1], slower))
+    options = pipelined(platform).options["learner"]
+    assert [one.where for one in options if one.also] == [(("gpu", "gpu"), ("gpu1", "gpu1"))]
+
+
+def test_a_faster_set_is_the_answer(monkeypatch):
+    one = recommend_mapping(several("h200", "gpu", 2), "hopper_ddpg", "training", fix={"learner": "gpu"})
+    shared(monkeypatch, (2,))
+    found = solve(pipelined(several("h200", "gpu", 2)), "training")
+    assert found.best > one.value
+    assert {device for device, _ in found.choice.learner.where} == {"gpu", "gpu1"}
+
+
+def test_equal_devices_have_equal_options_that_rest_on_the_same():
+    problem = pipelined(several("u200", "gpu", 2))
+    for part in ("learner", "storage"):
+        one, two = ([o for o in problem.options[part] if o.device == name] for name in ("gpu", "gpu1"))
+        assert [(o.name, o.time) for o in one] == [(o.name, o.time) for o in two]
+        renamed = [{key.replace("gpu.", "gpu1."): amount for key, amount in o.needs.items()} for o in one]
+        assert renamed == [dict(o.needs) for o in two]
+    trees = [[pair for pair in problem.trees if {o.device for o in pair} == {name}] for name in ("gpu", "gpu1")]
+    assert [[o.time for o in pair] for pair in trees[0]] == [[o.time for o in pair] for pair in trees[1]]
+    numbers = {hop.rests_on.number for route in problem.ways.values() for hop in route}
+    assert numbers == {"link cpu-gpu", "link cpu-fpga"}
+
+
+def test_an_exchange_of_equal_devices_changes_no_rate():
+    problem = pipelined(several("h200", "gpu", 2))
+    rates = {
+        name: outcome(problem, first_of(problem, learner=name, storage="cpu", tree=("cpu", name))).hz
+        for name in ("gpu", "gpu1")
+    }
+    assert rates["gpu"] == rates["gpu1"] > 0
+
+
+def test_eight_devices_and_128_cores_are_built_at_once():
+    """Half a second of processor time on an idle core; twice that with room for a busy one."""
+    question = MappingQuestion(several("h200", "gpu", 8, cores=128), load("hopper_ddpg"))
+    question.built()
+    begun = time.process_time()
+    question.built()
+    assert time.process_time() - begun < 1.0
