@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dse.__main__ import main
-from dse.cli.mapping_text import rate, text
+from dse.cli.mapping_text import text
+from dse.cli.mapping_words import rate
 from dse.estimate import Estimate, Evidence, interval_of
 from dse.mapping.build import build
 from dse.mapping.options import COPIES, REPLAYING
@@ -226,7 +227,7 @@ def test_what_stands_for_a_processors_number_is_told_in_evidence_and_note():
     learner = next(part for part in answer.parts if part.part == "learner")
     (evidence,) = [one for one in answer.sources if one.number == learner.number]
     assert set(evidence.assumed) == {clock, peak}
-    assert clock in " ".join(text(answer).split())
+    assert clock in " ".join(text(answer, verbose=True).split())
     assert not any("not stated" in note for note in recommend_mapping("h200", "hopper_ddpg", exclude=["gpu"]).notes)
 
 
@@ -329,7 +330,7 @@ def test_what_a_question_fixes_is_no_cut():
 
 def test_the_text_has_the_cuts_in_one_line():
     answer = recommend_mapping("edge", "hopper_ddpg")
-    flat = " ".join(text(answer).split())
+    flat = " ".join(text(answer, verbose=True).split())
     assert f"searched: {'; '.join(answer.searched)}" in flat
 
 

@@ -30,6 +30,7 @@ def add_to(commands: Any) -> None:
     summary = "which mapping for a platform and a workload, or which tree for N and B"
     ask = add_command(commands, "recommend", summary, ABOUT, "recommend --platform u200 --workload hopper_ddpg")
     mapping.add_question(ask, needs_platform=False)
+    mapping.add_printing(ask)
     add = ask.add_argument
     add("--capacity", type=count, metavar="N", help="leaves of a tree")
     add("--batch", type=count, metavar="B", help="elements of a call of a tree")

@@ -25,6 +25,9 @@ class Other:
     high: float
     interval: Interval
     upper_bound: bool
+    chance: float = 0.0
+    devices: tuple[str, ...] = ()
+    cores: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -36,11 +36,33 @@ class PartAnswer:
     source: str
     number: str
     interval: Interval
+    charged: float = 0.0
 
     @property
     def factor(self) -> float:
         """How far off the seconds may be, as a factor."""
         return off(self.seconds, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Gradient steps a second in a simulation with times that vary by ``cv``, within [low, high] at 95 %."""
+
+    hz: float
+    low: float
+    high: float
+    cv: float
+
+
+@dataclass(frozen=True)
+class TransferAnswer:
+    """What a gradient step sends over a link; ``waits``: whether a batch waits for it."""
+
+    engine: str
+    sent: str
+    seconds: float
+    nbytes: float
+    waits: bool
 
 
 @dataclass(frozen=True)
@@ -86,6 +108,13 @@ class MappingAnswer:
     machine: str = ""  # whose records were read, if any
     machine_note: str = ""  # says so where another machine stands for "this"
     results: str = ""  # the folder of those records, as it was given
+    best: Other | None = None
+    others_tied: int = 0
+    decide: Evidence | None = None
+    simulated: tuple[Simulated, ...] = ()
+    transfers: tuple[TransferAnswer, ...] = ()
+    devices: tuple[str, ...] = ()
+    called: str = ""  # the workload's name or file, where the question changes no value in it
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

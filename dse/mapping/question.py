@@ -154,7 +154,9 @@ def answer_question(question: MappingQuestion) -> MappingAnswer | Shortage:
     if tried and isinstance(answer, MappingAnswer):
         answer = replace(answer, notes=(f"{tried} were tried{note}", *answer.notes), searched=(*answer.searched, tried))
     whose, results = question.machine_note, str(question.results)
-    return replace(answer, machine=question.machine, machine_note=whose, results=results)
+    answer = replace(answer, machine=question.machine, machine_note=whose, results=results)
+    changed = tried or question.fix.keys() & NUMBERS.keys()
+    return answer if changed or isinstance(answer, Shortage) else replace(answer, called=question.called)
 
 
 def explain_mapping(
