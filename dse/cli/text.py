@@ -111,7 +111,7 @@ def with_ends(unit: str, estimate: Estimate) -> dict[str, Any]:
 
 def not_its_own(machine: str) -> str:
     """Warn that another machine's records answer."""
-    return f"warning: from records of machine {machine}, the nearest there is; --verbose tells how that one differs"
+    return f"warning: from records of machine {machine}, the nearest there is; recommend --verbose says how it differs"
 
 
 def records_read(machine: str, results: str) -> str:
