@@ -18,9 +18,11 @@ from impls.terminal import plural
 
 from . import machines, platforms, stats
 from .drift import Drift
+from .platforms import Platform
 from .platforms.reading import FILE
 from .records import RecordError, benchmark, how_to_measure
 from .times import tree_cost_model
+from .times.platform_trees import ModeledChoice, choose
 from .times.tree_times import Question, Table
 from .times.tree_variants import LEAST_CELLS, Configuration, TreeTime
 from .times.untimed_trees import Modeled, fastest
@@ -29,6 +31,7 @@ SWEEP = "sweep --preset quick"  # what would answer a question that the records 
 CLOSE_ENOUGH = 0.02  # a tie within so much goes to fewer threads
 EQUALLY_FAR = 0.1  # |ln| of factors by which two configurations' cells may differ in distance from the question
 MOST_UPDATES = 1_000_000  # a sample
+MOST_BATCH = 1 << 20  # of a workload
 BATCH_BYTES = 24  # of an element beside its priority: a uniform or index, a float64 priority, a place in a work list
 
 
@@ -38,7 +41,8 @@ class Recommendation:
 
     ``modeled``: the fastest of what only a model knows. It is never the choice, for nobody has timed it here.
     ``machine_note``: where ``machine`` is not the one asked about, but the nearest with records, a sentence that says
-    so; else "". ``results``: the folder that was read, as the caller named it.
+    so; else "". ``results``: the folder that was read, as the caller named it. ``warnings``: those of the notes that
+    change what the answer is worth.
     """
 
     question: Question
@@ -55,6 +59,7 @@ class Recommendation:
     modeled: Modeled | None = None
     machine_note: str = ""
     results: str = ""
+    warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -91,6 +96,44 @@ def recommend(
     return replace(answered, machine_note=note, results=str(results))
 
 
+def recommend_modeled(
+    platform: str | Path | Platform,
+    capacity: int,
+    batch: int,
+    updates_per_sample: float = 1.0,
+    threads: int | None = None,
+    dtype: str = "float32",
+    distribution: str = "uniform",
+) -> ModeledChoice:
+    """The tree to choose on a platform that need not be there, by models of its numbers alone.
+
+    ``threads`` bounds the threads (default: the cores of its first processor). PlatformError where there is no such
+    platform, or no tree fits it; ValueError for a question out of bounds, or priorities that no model knows.
+    """
+    machine = platform if isinstance(platform, Platform) else platforms.load(platform)
+    processor = next((device for device in machine.devices if device.kind == "cpu"), None)
+    if processor is None:
+        raise platforms.PlatformError(f"platform {machine.name!r} has no processor to hand batches over; add a cpu")
+    cores = int(processor.cores.value) if processor.cores else 1
+    question = Question(capacity, batch, updates_per_sample, cores if threads is None else threads, dtype, distribution)
+    check(question)
+    one_of("distribution", distribution, ("uniform",))
+    answered = choose(machine, question)
+    more = [f"{threads} threads are allowed, and {machine.name} has {cores} cores"] * (question.threads > cores)
+    return replace(answered, notes=(*unusual(question), *more, *answered.notes))
+
+
+def unusual(question: Question) -> list[str]:
+    """Say where a batch is larger than any use of it."""
+    if question.batch > MOST_BATCH:
+        return [
+            f"a batch of {question.batch:,} is beyond what any training takes: at most {MOST_BATCH:,} in a workload"
+        ]
+    if question.batch > question.capacity:
+        return [f"a batch of {question.batch:,} samples most of the {question.capacity:,} leaves more than once"]
+    return []
+
+
 def check(question: Question) -> None:
     """Raise a ValueError, with the value and the bound, for a question out of bounds."""
     for what in ("capacity", "batch", "threads"):
@@ -116,7 +159,7 @@ def answer(table: Table, question: Question) -> Recommendation:
     RecordError if it holds no draws and updates of those leaves, if its cells tell nothing of that N and B, or if no
     tree fits the machine's memory.
     """
-    notes = []
+    notes = unusual(question)
     if question.threads > (most := table.most_threads()):
         notes.append(f"{question.threads} threads are allowed, and more than {most} were never measured")
     times = _times(table, question)
@@ -129,6 +172,7 @@ def answer(table: Table, question: Question) -> Recommendation:
             f"the question lies outside what was measured, by a factor of {math.exp(choice.distance):,.1f} in N or B: "
             "the interval is as wide as that is far"
         )
+    warnings = tuple(notes)
     if carried := table.transfers(choice.configuration, question.batch):
         notes.append(carried)
     notes += [f"{name} has no times here: {reason}" for name, reason in table.untimed.items()]
@@ -145,6 +189,7 @@ def answer(table: Table, question: Question) -> Recommendation:
         rests_on=tuple(table.rests_on(choice.configuration, question)),
         notes=tuple(notes),
         modeled=fastest(table.modeled, question),
+        warnings=warnings,
     )
 
 

@@ -3,6 +3,8 @@
 import argparse
 import dataclasses
 import json
+import shlex
+import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,8 +21,15 @@ from ..platforms import names
 from ..platforms.reading import HERE, RESULTS
 from ..records import has_benchmarks
 from ..solver.objectives import EPSILONS
-from .mapping_text import GOALS, beside, text
+from .emit import FORMATS, emitted, mapping_make_line, mapping_tables
+from .mapping_details import GOALS
+from .mapping_text import beside, text
 from .text import WIDTH, add_command
+
+PRINTED = ("json", "verbose", "emit")
+_OF_TREES = {"updates_per_sample": 1.0, "dtype": "float32", "distribution": "uniform"}
+DEFAULTS = {"objective": "ratio", "fix": [], "exclude": [], "free": [], "results": RESULTS, **_OF_TREES}
+"""Options that say how to print an answer, and what the others are where they are not given."""
 
 
 def _listed(descriptions: Mapping[str, str]) -> str:
@@ -31,7 +40,7 @@ ABOUT = f"""A mapping places the parts of a workload on devices: actors, samplin
 
 A platform is a name ({", ".join(names())}, or `this`, the machine that asks, with its records) or a .toml file;
 a workload too ({", ".join(workload_names())}).
-Where `this` has no records, those of the nearest machine answer, and the first line says so; --machine names another.
+Where `this` has no records, those of the nearest machine answer, and a warning says so; --machine names another.
 
 Objectives:
 {_listed(GOALS)}
@@ -74,6 +83,13 @@ def add_system(parser: argparse.ArgumentParser, is_required: bool, default: str 
     add("--json", action="store_true", help="print JSON instead of text")
 
 
+def add_printing(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how much of an answer to print, or as what file."""
+    add = parser.add_argument
+    add("--verbose", action="store_true", help="print all that an answer rests on, every tie and what was searched")
+    add("--emit", choices=FORMATS, metavar="FORMAT", help=f"print the choice alone as a file: {', '.join(FORMATS)}")
+
+
 def add_to(commands: Any) -> None:
     """Add ``explain`` and ``what-if`` to the commands of a parser."""
     system = "--platform u200 --workload hopper_ddpg"
@@ -97,7 +113,26 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _recommend(options: argparse.Namespace) -> int:
-    return show(answer_question(_question(options)), options.json)
+    question = _question(options)
+    answer, asked = answer_question(question), words_of(options)
+    if options.emit and isinstance(answer, MappingAnswer):
+        tables = mapping_tables(answer, capacity := question.workload.replay.capacity)
+        print(emitted(options.emit, tables, "mapping", mapping_make_line(answer, capacity), asked))
+        return 0
+    if options.emit:
+        print(text(answer), file=sys.stderr)
+        return 1
+    return show(answer, options.json, options.verbose, asked)
+
+
+def words_of(options: argparse.Namespace) -> str:
+    """Write the command of ``recommend`` that has these options, without what says how to print the answer."""
+    words = ["python", "-m", "dse", "recommend"]
+    for name, value in vars(options).items():
+        if name not in (*PRINTED, "command") and value is not None and value != DEFAULTS.get(name):
+            flag = f"--{name.replace('_', '-')}"
+            words += [word for one in (value if isinstance(value, list) else [value]) for word in (flag, str(one))]
+    return shlex.join(words)
 
 
 def _explain(options: argparse.Namespace) -> int:
@@ -134,12 +169,12 @@ def system_of(options: argparse.Namespace) -> MappingQuestion:
     return ask(options.platform, options.workload, results=options.results, machine=options.machine, times=own)
 
 
-def show(answer: MappingAnswer | Shortage | Explanation, as_json: bool) -> int:
+def show(answer: MappingAnswer | Shortage | Explanation, as_json: bool, verbose: bool = False, asked: str = "") -> int:
     """Print an answer; returns the exit code: 0, or 1 where nothing fits."""
     if as_json:
         print(json.dumps(answer.to_dict()))
     else:
-        print(text(answer))
+        print(text(answer, verbose, asked))
     return 1 if isinstance(answer, Shortage) else 0
 
 

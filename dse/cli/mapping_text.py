@@ -1,137 +1,127 @@
-"""Write answers about mappings as text for a reader."""
+"""Write answers about mappings as text for a reader: what to do, the line that does it, and why."""
 
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
-from impls.terminal import plural
+from impls.terminal import COMMAND
 
-from ..estimate import off, written
-from ..mapping.alternatives import Other
 from ..mapping.answer import MappingAnswer, PartAnswer, Shortage, lacking
 from ..mapping.explain import Explanation
-from ..mapping.options import ARRANGEMENT, RUNS_HERE
-from .text import aligned, number, records_read, rests_on, whose, wrapped
+from ..mapping.options import RUNS_HERE
+from .emit import training_command
+from .mapping_details import whole
+from .mapping_words import (
+    about,
+    alternative,
+    bound,
+    changing,
+    expected,
+    headline,
+    limited,
+    platform,
+    shortened,
+    source_of,
+    time_of,
+    unit,
+    value,
+)
+from .text import WIDTH, aligned, not_its_own, number, several, wrapped
 
-SHOWN = 5  # of a list
 COLUMN = ("execution mode", "actors", "sampling", "storage", "learner", "updating", "rate", "bound by")
-GOALS = {
-    "ratio": "gradient steps a second at the workload's update_interval, actors included",
-    "training": "gradient steps a second that the learner could take, whatever actors do, as in [Zhang2023]",
-    "per_watt": "gradient steps a joule",
-    "fewest_devices": "gradient steps a second as for ratio, where a device less is worth up to 10 %",
-}
+PARTS = COLUMN[1:6]
+WARNINGS = ("batches of", "profiled was", "no profile of", "learner_threads=", "threads=", "sampling and updating part")
+"""How notes begin that stay in sight: what was asked is not quite what is answered."""
+LINES = 8  # of why
+PLAIN = 0.1  # of a change, from which on no tenth of a percent is told
 
 
-def text(answer: MappingAnswer | Shortage | Explanation) -> str:
-    """Write an answer for a reader."""
-    lines = whose((answer.best if isinstance(answer, Explanation) else answer).machine_note)
+def text(answer: MappingAnswer | Shortage | Explanation, verbose: bool = False, asked: str = "") -> str:
+    """Write an answer for a reader; ``asked``: the command that asked, which is advised where it keeps the answer."""
+    if isinstance(answer, MappingAnswer):
+        return "\n".join(_answer(answer, verbose, asked))
     if isinstance(answer, Shortage):
-        lines += _shortage(answer)
+        return "\n".join([*_shortage(answer), *_warned(answer)])
+    return "\n".join(_explanation(answer))
+
+
+def _answer(answer: MappingAnswer, verbose: bool, asked: str) -> Iterator[str]:
+    yield headline(answer)
+    yield _to_paste(answer, asked)
+    if verbose:
+        if answer.machine_note:
+            yield from ("", *wrapped(answer.machine_note, ""))
+        yield from ("", *whole(answer))
+        return
+    yield from _warned(answer)
+    yield from (line for note in answer.notes if note.startswith(WARNINGS) for line in wrapped(f"warning: {note}", ""))
+    yield from ("", *_why(answer))
+
+
+def _warned(answer: MappingAnswer | Shortage) -> list[str]:
+    """Warn where another machine's records answer."""
+    return [not_its_own(answer.machine)] if answer.machine_note else []
+
+
+def _to_paste(answer: MappingAnswer, asked: str) -> str:
+    """Write the command that runs the mapping, else the one that keeps it."""
+    if command := training_command(answer):
+        return command
+    runs = "nothing here runs this mapping yet"
+    if answer.arrangement in RUNS_HERE and not answer.called:
+        runs = "impls.training runs this from a workload file with the values asked for"
+    return f"{runs}; to keep it: {asked} --emit toml > mapping.toml" if asked else f"{runs}; --emit toml keeps it"
+
+
+def _why(answer: MappingAnswer) -> list[str]:
+    """Write at most ``LINES`` lines: parts, what bounds them, what ties, what would change it, what to measure."""
+    lines = [*_rows(answer), *bound(answer)]
+    if answer.ties:
+        begins = "  cannot be told apart from:"
+        first, *others = (alternative(answer, other) for other in answer.ties)
+        first = shortened(first, WIDTH - len(begins) - len("; and 999 more"))
+        lines.append(several(begins, [first, *others], answer.others_tied))
+    measured = [*_measure(answer)]
+    unchanged = "no single time that is wrong by up to 30 times would change the choice"
+    sentences = [changing(one, WIDTH - 2) for one in limited(answer)] or [unchanged]
+    changes = [[f"  {one}"] if len(one) <= WIDTH else wrapped(one) for one in sentences]
+    room = LINES - len(lines) - len(measured)
+    # Invariant: room for so many lines is left.
+    for change in [one for one in changes if len(one) <= room] or changes[:1]:
+        if len(change) <= room or change is changes[0]:
+            lines += change
+            room -= len(change)
+    return [*lines, *measured]
+
+
+def _rows(answer: MappingAnswer) -> Iterator[str]:
+    """Lay out the parts, a line each, one for sampling and updating where they are one tree."""
+    part = {one.part: one for one in answer.parts}
+    sampling, updating = part["sampling"], part["updating"]
+    rows = [_row("actors", [part["actors"]])]
+    if (sampling.device, sampling.choice) == (updating.device, updating.choice):
+        rows.append(_row("tree", [sampling, updating]))
     else:
-        lines += _explanation(answer) if isinstance(answer, Explanation) else _answer(answer)
-    return "\n".join(lines)
-
-
-def _answer(answer: MappingAnswer) -> Iterator[str]:
-    yield from wrapped(
-        f"{answer.workload} (B = {answer.batch:,}, {plural(answer.update_interval, 'environment step')} a gradient "
-        f"step) on {answer.platform}, for {GOALS[answer.objective]}:",
-        "",
-    )
-    yield ""
-    composed = "" if answer.arrangement in RUNS_HERE else " (put together from its parts' times: nothing here runs it)"
-    yield from wrapped(f"{answer.arrangement}: {ARRANGEMENT[answer.arrangement]}{composed}")
-    yield from _parts(answer.parts)
-    have = f"{answer.cores[0]:g} of {answer.cores[1]:g} cores"
-    yield f"  {have}; {answer.depth} batches sampled ahead"
-    yield ""
-    yield f"  {rate(answer)}"
-    yield from wrapped(f"bound by {answer.bottleneck}")
-    of, pace = (" of the best set of devices", " a second") if answer.objective == "per_watt" else ("", "")
-    about = "~" * (answer.interval == "factor")
-    yield from wrapped(
-        f"at most {about}{number(answer.bound)} if every part had its fastest option{of} to itself "
-        f"({answer.distance:.0%} below that); {about}{number(answer.learner_hz)}{pace} by the fastest learner alone"
-    )
-    yield from _alternatives(answer)
-    yield from _survival(answer)
-    yield from _evidence(answer)
-
-
-def _parts(parts: Sequence[PartAnswer]) -> Iterator[str]:
-    rows = []
-    for part in parts:
-        seconds, low, high = (f"{1e6 * one:,.2f}" for one in (part.seconds, part.low, part.high))
-        time = f"{seconds} us [{low}, {high}]"
-        if part.interval == "factor":
-            time = written(f"{number(1e6 * part.seconds)} us", part.factor, part.interval)
-        rows.append((part.part, part.device, part.choice, time, part.source))
+        rows += [_row(one.part, [one]) for one in (sampling, updating)]
+    rows += [_row("records", [part["storage"]]), _row("learner", [part["learner"]])]
     return aligned(rows, "  ", right=3)
 
 
-def rate(answer: MappingAnswer) -> str:
-    """Write the predicted rate with its 95 % interval; with a factor where no stopwatch backs all of it."""
-    if answer.objective == "per_watt":
-        unit = "gradient steps a joule"
-    else:
-        unit = "gradient steps a second" + (", actors aside" if answer.objective == "training" else "")
-    more = "" if answer.objective == "ratio" else f" ({number(answer.hz)} a second with actors)"
-    most = "at most " * answer.upper_bound
-    if answer.interval == "factor":
-        factor = off(answer.value, answer.low, answer.high)
-        return f"{most}~{number(answer.value)} {unit}, within a factor of {factor:.3g}, not tested here{more}"
-    return f"{most}{number(answer.value)} {unit} [{number(answer.low)}, {number(answer.high)}] at 95 %{more}"
+def _row(name: str, parts: Sequence[PartAnswer]) -> tuple[str, ...]:
+    choice = "" if parts[0].choice == name else parts[0].choice
+    return name, parts[0].device, choice, time_of(parts), source_of(parts)
 
 
-def _value(one: MappingAnswer | Other) -> str:
-    """Write a value among others: with its factor, where it has one, and "at most" where it is an upper bound."""
-    factor = off(one.value, one.low, one.high)
-    return "at most " * one.upper_bound + written(number(one.value), factor, one.interval)
+def _measure(answer: MappingAnswer) -> Iterator[str]:
+    """Say which time to measure, and how."""
+    if evidence := answer.decide or answer.measure_next:
+        purpose = "to decide" if answer.decide else "to be surer"
+        yield from wrapped(f"{purpose}, measure {evidence.number}: {_first(evidence.command)}")
 
 
-def _alternatives(answer: MappingAnswer) -> Iterator[str]:
-    if answer.ties:
-        yield f"  ties, within {answer.epsilon:.0%} of the best; fewest devices, bytes moved and cores decided:"
-        yield from _others(answer.ties)
-    if answer.runner_up and answer.runner_up not in answer.ties[:SHOWN]:
-        yield "  runner-up:"
-        yield from _others([answer.runner_up])
-    if answer.elsewhere and answer.elsewhere not in (answer.runner_up, *answer.ties[:SHOWN]):
-        yield "  best on other devices:"
-        yield from _others([answer.elsewhere])
-
-
-def _others(others: Sequence[Other]) -> Iterator[str]:
-    for other in others[:SHOWN]:
-        cost = f"costs {other.cost:.1%}" if other.cost >= 0 else f"gains {-other.cost:.1%}"
-        yield from wrapped(f"{other.told}: {_value(other)}, {cost}", "    ")
-    if len(others) > SHOWN:
-        yield f"    and {len(others) - SHOWN} more, see --json"
-
-
-def _survival(answer: MappingAnswer) -> Iterator[str]:
-    limited = [one for one in answer.survival if one.up or one.down]
-    used = {part.number for part in answer.parts}
-    shown = sorted(limited, key=lambda one: (one.number not in used, not one.decides))[:SHOWN]
-    if shown:
-        yield "  the choice survives:"
-    for one in shown:
-        down = f"-{1 - one.down:.0%}" if one.down else "any fall"
-        up = f"+{one.up - 1:.0%}" if one.up else "any rise"
-        sure = "; its interval reaches that" if one.decides else ""
-        yield from wrapped(f"{down}, {up} on {one.number}{sure}; then {one.winner}", "    ")
-    if not limited:
-        yield "  the choice survives any single number that is wrong by up to 30 times"
-
-
-def _evidence(answer: MappingAnswer) -> Iterator[str]:
-    if answer.searched:
-        yield from wrapped(f"searched: {'; '.join(answer.searched)}")
-    yield from (line for note in answer.notes for line in wrapped(f"note: {note}"))
-    yield from rests_on(answer.sources)
-    yield from wrapped(records_read(answer.machine, answer.results))
-    if answer.measure_next:
-        yield from wrapped(f"to be surer, measure {answer.measure_next.number}: {answer.measure_next.command}")
+def _first(advice: str) -> str:
+    """Shorten advice to its first command, with what stands before it; to its first clause where that has none."""
+    clause, command = advice.partition(";")[0], COMMAND.search(advice)
+    return advice[: command.end()] if command and command.end() <= len(clause) else clause
 
 
 def _shortage(answer: Shortage) -> Iterator[str]:
@@ -141,49 +131,64 @@ def _shortage(answer: Shortage) -> Iterator[str]:
         yield "  each line would be enough by itself"
 
 
+# Two answers beside each other
+
+
 def _explanation(answer: Explanation) -> Iterator[str]:
-    wanted = ", ".join(f"{key}={value}" for key, value in answer.described.items())
-    yield from wrapped(f"{wanted} {answer.sentence}", "")
-    for what, one in (("asked", answer.asked), ("best", answer.best)):
-        yield ""
-        yield f"  {what}: {one.arrangement}, {rate(one)}"
-        yield from _parts(one.parts)
-        yield from wrapped(f"bound by {one.bottleneck}")
+    asked, best = answer.asked, answer.best
+    wanted = ", ".join(f"{key}={one}" for key, one in answer.described.items())
+    yield from wrapped(f"{wanted} {answer.sentence}.", "")
+    yield from (*_warned(best), "")
+    yield from _table(("", "asked", "best"), asked, best, timed=True)
     if answer.notes:
         yield ""
     yield from (line for note in answer.notes for line in wrapped(f"note: {note}"))
 
 
 def beside(before: MappingAnswer | Shortage, after: MappingAnswer | Shortage, change: str) -> str:
-    """Write two answers beside each other."""
-    rows = [("", "before", "after"), *zip(COLUMN, _column(before), _column(after), strict=True)]
-    lines = [*whose(before.machine_note), f"what if {change}:", "", *aligned(rows, "  ")]
-    if isinstance(before, MappingAnswer) and isinstance(after, MappingAnswer):
-        lines += ["", *wrapped(_gain(before, after, change))]
+    """Write what a change does to an answer in a sentence, and both answers beside each other."""
+    lines = [_changed(before, after, change), *_warned(before), ""]
+    lines += _table(("", "before", "after"), before, after)
     for one in (before, after):
         if isinstance(one, Shortage):
             lines += ["", *_shortage(one)]
     return "\n".join(lines)
 
 
-def _gain(before: MappingAnswer, after: MappingAnswer, change: str) -> str:
+def _changed(before: MappingAnswer | Shortage, after: MappingAnswer | Shortage, change: str) -> str:
+    """Write the sentence that a what-if begins with."""
+    if isinstance(after, Shortage):
+        return f"With {change}, {after.workload} does not fit {after.platform}."
+    what = f"With {change}, {after.workload} on {platform(after)}"
+    if isinstance(before, Shortage):
+        return f"{what} fits, which it does not without: {expected(after)}."
     compared = attrgetter("parts", "depth", "value", "low", "high")
     if compared(before) == compared(after):
         keys = ", ".join(word.partition("=")[0].strip() for word in change.split(","))
         known = any(one.source == "measured" for one in after.sources)
         records = ": measured records decide, and they are of the machine as it is" if known else ""
-        return f"nothing in this answer rests on {keys}{records}"
+        return f"{what} still makes {about(after)} {unit(after)}: nothing in this answer rests on {keys}{records}."
     gain = after.value / before.value - 1
     if abs(gain) > after.epsilon:
-        return f"{gain:+.1%}"
-    return f"no faster: a difference within {after.epsilon:.0%} counts as a tie, which other things decide"
+        return f"{what} makes {about(after)} {unit(after)} instead of {about(before)} ({_percent(gain)})."
+    return f"{what} is no faster: a difference within {after.epsilon:.0%} counts as a tie, which other things decide."
 
 
-def _column(answer: MappingAnswer | Shortage) -> list[str]:
+def _percent(share: float) -> str:
+    return f"{share:+.0%}" if abs(share) >= PLAIN else f"{share:+.1%}"
+
+
+def _table(
+    head: tuple[str, str, str], left: MappingAnswer | Shortage, right: MappingAnswer | Shortage, timed: bool = False
+) -> Iterator[str]:
+    return aligned([head, *zip(COLUMN, _column(left, timed), _column(right, timed), strict=True)], "  ")
+
+
+def _column(answer: MappingAnswer | Shortage, timed: bool) -> list[str]:
     if isinstance(answer, Shortage):
         return ["does not fit" if key == "rate" else "-" for key in COLUMN]
-    parts = {part.part: f"{part.device}, {part.choice}" for part in answer.parts}
-    pace = _value(answer)
+    parts = {part.part: ", ".join([part.device, part.choice, *([time_of([part])] * timed)]) for part in answer.parts}
+    pace = value(answer)
     if answer.interval == "95 %":
         pace += f" [{number(answer.low)}, {number(answer.high)}]"
-    return [answer.arrangement, *(parts[key] for key in COLUMN[1:6]), pace, answer.bottleneck]
+    return [answer.arrangement, *(parts[key] for key in PARTS), pace, answer.bottleneck.partition(",")[0]]

@@ -8,17 +8,21 @@ from typing import Any
 from impls.terminal import count
 
 from ..mapping.question import FIX
-from ..recommend import recommend
+from ..platforms.reading import HERE
+from ..recommend import Recommendation, recommend, recommend_modeled
+from ..times.platform_trees import ModeledChoice
 from . import mapping
+from .emit import emitted
 from .text import add_command
-from .tree_text import text
+from .tree_text import made, tables, text
 
 ABOUT = f"""Which mapping of a workload is the best on a platform; or which tree for N leaves and batches of B?
 
 {mapping.ABOUT}
 
 Without a workload, --capacity and --batch ask which implementation of a tree, which K and how many threads:
-a step samples B leaves once and updates B leaves R times, answered from the records in results/."""
+a step samples B leaves once and updates B leaves R times, answered from the records in results/; with --platform
+by models of that machine's numbers, which need not be there (`this`: the records)."""
 NUMBERS = {"capacity": None, "batch": None, "updates_per_sample": 1.0, "threads": None}
 TREE = {**NUMBERS, "dtype": "float32", "distribution": "uniform"}
 MAPPING: dict[str, Any] = {"objective": "ratio", "fix": [], "exclude": [], "free": [], "times": None, "epsilon": None}
@@ -30,6 +34,7 @@ def add_to(commands: Any) -> None:
     summary = "which mapping for a platform and a workload, or which tree for N and B"
     ask = add_command(commands, "recommend", summary, ABOUT, "recommend --platform u200 --workload hopper_ddpg")
     mapping.add_question(ask, needs_platform=False)
+    mapping.add_printing(ask)
     add = ask.add_argument
     add("--capacity", type=count, metavar="N", help="leaves of a tree")
     add("--batch", type=count, metavar="B", help="elements of a call of a tree")
@@ -43,17 +48,39 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer; returns the exit code: 0 answered, 1 nothing fits. Raises as the two questions, and where both mix."""
+    about_tree = options.capacity is not None or options.batch is not None
     if options.workload and options.platform:
         _check(options, TREE, "a question about a tree")
         return mapping.run(options)
-    if options.workload or options.platform:
-        missing = "--platform" if options.workload else "--workload"
-        raise ValueError(f"a mapping needs --platform and --workload, {missing} is missing")
+    if options.workload:
+        raise ValueError("a mapping needs --platform and --workload, --platform is missing")
+    if options.platform and not about_tree:
+        raise ValueError(
+            "a mapping needs --platform and --workload, --workload is missing; a tree on a platform needs --capacity "
+            "and --batch"
+        )
     if options.capacity is None or options.batch is None:
         raise ValueError("ask with --platform and --workload, or about a tree with --capacity and --batch")
     _check(options, MAPPING, "a question about a mapping, with --platform and --workload")
-    answer = recommend(**{name: getattr(options, name) for name in (*TREE, "results", "machine")})
-    print(json.dumps(answer.to_dict()) if options.json else text(answer))
+    return _about_a_tree(options)
+
+
+def _about_a_tree(options: argparse.Namespace) -> int:
+    asked = {name: getattr(options, name) for name in TREE}
+    answer: Recommendation | ModeledChoice
+    if options.platform in (None, HERE):
+        answer = recommend(**asked, results=options.results, machine=options.machine)
+    elif options.machine:
+        raise ValueError(f"--machine {options.machine} goes with --platform {HERE}, not with {options.platform}")
+    else:
+        answer = recommend_modeled(options.platform, **asked)
+    tree, question = answer.choice.configuration, answer.question
+    if options.emit:
+        print(emitted(options.emit, tables(tree, question), "", made(tree, question), mapping.words_of(options)))
+    elif options.json:
+        print(json.dumps(answer.to_dict() | tables(tree, question) | {"make": made(tree, question)}))
+    else:
+        print(text(answer, options.verbose))
     return 0
 
 

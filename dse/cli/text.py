@@ -56,6 +56,43 @@ def interval(value: float, low: float, high: float, kind: Interval = "95 %") -> 
     return written(middle, off(value, low, high), kind) if kind == "factor" else f"{middle} [{', '.join(ends)}]"
 
 
+def in_words(value: float, low: float, high: float, kind: Interval, source: str) -> str:
+    """Say how far off a number may be: its 95 % interval, or its source and its factor.
+
+    >>> in_words(7.71, 4.40, 13.52, "95 %", "measured"), in_words(7.71, 2.57, 23.13, "factor", "modeled")
+    ('95 % between 4.4 and 14', 'modeled, right within 3x')
+    """
+    if kind == "factor":
+        return f"{source}, right within {off(value, low, high):.2g}x"
+    return f"95 % between {rounded(low, low, high)} and {rounded(high, low, high)}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Join words by commas, the last one by "and".
+
+    >>> listed(["a", "b", "c"]), listed(["a"])
+    ('a, b and c', 'a')
+    """
+    return " and ".join([", ".join(words[:-1]), *words[-1:]]) if len(words) > 1 else "".join(words)
+
+
+def several(begins: str, words: Sequence[str], more: int = 0, ends: str = "") -> str:
+    """List as many words as a line has room for, one at least, and count the others, and ``more`` of them.
+
+    >>> several("  tied:", ["a" * 60, "b" * 60, "c"])[-13:]
+    'a; and 2 more'
+    """
+    line = begins
+    for index, word in enumerate(words):
+        # Invariant: the line has the first ``index`` words, and room for the count of the others.
+        last = not more and index == len(words) - 1
+        longer = f"{line}{';' * (index > 0)} {word}"
+        if index and len(longer) + (0 if last else len("; and 999 more")) + len(ends) > WIDTH:
+            return f"{line}; and {len(words) - index + more} more{ends}"
+        line = longer
+    return f"{line}{f'; and {more} more' if more else ''}{ends}"
+
+
 def aligned(rows: Sequence[Sequence[str]], indent: str = "", right: int | None = None) -> Iterator[str]:
     """Lay out columns as wide as their widest cell, one of them flush right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -70,6 +107,11 @@ def aligned(rows: Sequence[Sequence[str]], indent: str = "", right: int | None =
 def with_ends(unit: str, estimate: Estimate) -> dict[str, Any]:
     """An estimate for JSON: its value under the name of its unit, its ends, and what those mean."""
     return {unit: estimate.value, "low": estimate.low, "high": estimate.high, "interval": estimate.interval}
+
+
+def not_its_own(machine: str) -> str:
+    """Warn that another machine's records answer."""
+    return f"warning: from records of machine {machine}, the nearest there is; recommend --verbose says how it differs"
 
 
 def records_read(machine: str, results: str) -> str:

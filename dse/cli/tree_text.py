@@ -1,71 +1,174 @@
-"""Write answers about trees as text for a reader."""
+"""Write answers about trees as text for a reader: what to use, the line that makes it, and how sure that is."""
 
-import textwrap
+from collections.abc import Iterator
 
+import impls
 from impls.terminal import plural
 
 from ..drift import Drift
+from ..estimate import Estimate
 from ..recommend import Recommendation
-from ..times.tree_variants import TreeTime
-from .text import WIDTH
+from ..times.fanout_choice import DEFAULT
+from ..times.platform_trees import LINK_FACTOR, ModeledChoice
+from ..times.tree_times import Question
+from ..times.tree_variants import Configuration, TreeTime
+from .emit import Tables, make_line, tree_tables
+from .text import in_words, not_its_own, rounded, several, wrapped
 
-MOST_CELLS_SHOWN, MOST_TIES_SHOWN = 8, 4
+MOST_CELLS_SHOWN = 8
+MICRO, NANO = 1e6, 1e9
 
 
-def text(answer: Recommendation) -> str:
+def text(answer: Recommendation | ModeledChoice, verbose: bool = False) -> str:
     """Write the answer for a reader."""
-    question, choice, drift = answer.question, answer.choice, answer.drift
-    whose = [*textwrap.wrap(answer.machine_note, WIDTH, break_on_hyphens=False), ""]
-    lines = [
-        *(whose if answer.machine_note else []),
-        f"For N = {question.capacity:,} {question.dtype} leaves, batches of {question.batch:,}, "
-        f"{plural(question.updates_per_sample, 'update')} a sample, up to {plural(question.threads, 'thread')}:",
-        "",
-        f"  {choice.configuration}",
-        f"  {_time(choice, question.batch)}",
-    ]
-    if answer.ties:
-        first, more = answer.ties[:MOST_TIES_SHOWN], len(answer.ties) - MOST_TIES_SHOWN
-        others = f"; and {more} more, see --json" if more > 0 else ""
-        lines.append(f"  ties with {'; '.join(str(tie.configuration) for tie in first)}{others}")
-    lines.append(
-        f"  regret at most {answer.regret_95:.0%} at 95 % confidence; best with probability "
-        f"{answer.probability_best:.0%}"
+    lines = _modeled(answer, verbose) if isinstance(answer, ModeledChoice) else _answer(answer, verbose)
+    return "\n".join(lines)
+
+
+def headline(tree: Configuration, time: Estimate, question: Question, where: str = "") -> str:
+    """Write the choice in one sentence, with its time as far as that is known."""
+    return f"Use {named(tree)}{where}: {_step(time)}, {_each(time, question)} an element."
+
+
+def named(tree: Configuration) -> str:
+    """Write a tree in words.
+
+    >>> named(Configuration("numba", 16, 2, (("propagate", "delta"),)))
+    'numba, K = 16, propagate = delta, 2 threads'
+    """
+    kind = impls.traits(tree.contestant)
+    words = [f"K = {tree.fanout}"] if kind.uses_fanout else []
+    words += [f"{key} = {value}" for key, value in tree.options]
+    return ", ".join([tree.contestant, *words, *([plural(tree.threads, "thread")] if kind.threaded else [])])
+
+
+def made(tree: Configuration, question: Question) -> str:
+    """Write the call that makes the tree."""
+    shape = tree.contestant, question.capacity, tree.fanout, tree.threads, question.dtype
+    return make_line(*shape, dict(tree.options))
+
+
+def tables(tree: Configuration, question: Question) -> Tables:
+    """Write the tree as the table of a file."""
+    shape = tree.contestant, question.capacity, tree.fanout, tree.threads, question.dtype
+    return tree_tables(*shape, dict(tree.options))
+
+
+def _answer(answer: Recommendation, verbose: bool) -> Iterator[str]:
+    question, choice = answer.question, answer.choice
+    yield headline(choice.configuration, choice.time, question)
+    yield made(choice.configuration, question)
+    if answer.machine_note and not verbose:
+        yield not_its_own(answer.machine)
+    yield from (line for warning in answer.warnings for line in wrapped(f"warning: {warning}", ""))
+    if answer.machine_note and verbose:
+        yield from ("", *wrapped(answer.machine_note, ""))
+    yield ""
+    yield from wrapped(f"{_asked(question)}; {choice.time.source} on machine {answer.machine}")
+    ties = [_besides(tie.configuration, choice.configuration) for tie in answer.ties]
+    if ties and verbose:
+        yield from wrapped(f"cannot be told apart from: {'; '.join(ties)}")
+    elif ties:
+        yield several("  cannot be told apart from:", ties)
+    yield from wrapped(
+        f"regret at most {answer.regret_95:.0%}: so much longer than the truly best it may take, at 95 %; it is the best "
+        f"with probability {answer.probability_best:.0%}"
     )
     if answer.runner_up:
-        lines.append(f"  runner-up: {answer.runner_up.configuration}, {_time(answer.runner_up, question.batch)}")
-    if answer.modeled:
-        micro, model = 1e6, answer.modeled
-        lines.append(
-            f"  modeled, not timed: {model.configuration} would take ~{model.seconds * micro:,.2f} us a step, and "
-            f"{model.transfer_seconds * micro:,.2f} us for a host to move its batches; it fits {model.place}"
+        yield from wrapped(f"runner-up: {_runner_up(answer.runner_up, choice)}")
+    if verbose:
+        yield from _evidence(answer)
+
+
+def _runner_up(other: TreeTime, choice: TreeTime) -> str:
+    return f"{_besides(other.configuration, choice.configuration)}: {_step(other.time)}"
+
+
+def _ends(time: Estimate) -> tuple[float, float, float]:
+    return time.value, time.low, time.high
+
+
+def _besides(other: Configuration, choice: Configuration) -> str:
+    """Write a tree without what the choice is called by, where both are of one implementation."""
+    return named(other).removeprefix(f"{choice.contestant}, ")
+
+
+def _asked(question: Question) -> str:
+    return (
+        f"N = {question.capacity:,} {question.dtype} leaves, batches of {question.batch:,}, "
+        f"{plural(question.updates_per_sample, 'update')} a sample, up to {plural(question.threads, 'thread')}"
+    )
+
+
+def _step(time: Estimate) -> str:
+    value, low, high = (MICRO * one for one in _ends(time))
+    return f"{_took(time)} a step ({in_words(value, low, high, time.interval, time.source)})"
+
+
+def _took(time: Estimate) -> str:
+    return f"about {rounded(*(MICRO * one for one in _ends(time)))} us"
+
+
+def _each(time: Estimate, question: Question) -> str:
+    return f"{rounded(*(NANO * one / question.batch for one in _ends(time)))} ns"
+
+
+def _evidence(answer: Recommendation) -> Iterator[str]:
+    """Write what only a model knows, all notes, and the cells the choice rests on."""
+    drift = answer.drift
+    if model := answer.modeled:
+        yield from wrapped(
+            f"modeled, not timed: {model.configuration} would take ~{model.seconds * MICRO:,.2g} us a step, and "
+            f"~{model.transfer_seconds * MICRO:,.2g} us for a host to move its batches; it fits {model.place}"
         )
-    lines += [f"  note: {note}" for note in answer.notes]
-    lines += [
-        f"  rests on {len(answer.rests_on)} cells of that configuration, measured on machine {answer.machine}"
+    yield from (line for note in answer.notes if note not in answer.warnings for line in wrapped(f"note: {note}"))
+    yield from wrapped(
+        f"rests on {plural(len(answer.rests_on), 'cell')} of that configuration, measured on machine {answer.machine}"
         f"{f' (records in {answer.results})' if answer.results else ''}, where the same cell measured twice differs by "
         f"up to {answer.noise_floor:.0%} within a run, and between runs all times together by {drift.common:.0%} and "
         f"each one by {drift.own:.0%} more ({_known(drift)}); the interval counts both:"
-    ]
+    )
     shown = answer.rests_on[:MOST_CELLS_SHOWN]
-    lines += [
-        f"    {cell['op']:7} N={cell['capacity']:>10,} B={cell['batch']:>6,} {cell['median_seconds'] * 1e6:12.2f} us "
-        f"{cell['source']} at {(cell['commit'] or 'no commit')[:8]}, {cell['utc']}"
-        f"{', unstable' * (cell.get('status') == 'unstable')}"
-        for cell in shown
-    ]
+    for cell in shown:
+        yield (
+            f"    {cell['op']:7} N={cell['capacity']:>10,} B={cell['batch']:>6,} {cell['median_seconds'] * MICRO:12.2f}"
+            f" us {cell['source']} at {(cell['commit'] or 'no commit')[:8]}, {cell['utc']}"
+            f"{', unstable' * (cell.get('status') == 'unstable')}"
+        )
     if len(answer.rests_on) > len(shown):
-        lines.append(f"    and {len(answer.rests_on) - len(shown)} more, see --json")
-    return "\n".join(lines)
+        yield f"    and {len(answer.rests_on) - len(shown)} more, see --json"
 
 
 def _known(drift: Drift) -> str:
     return f"told by {plural(drift.runs, 'run')} of this machine" if drift.runs else "as is usual"
 
 
-def _time(time: TreeTime, batch: int) -> str:
-    micro, seconds = 1e6, time.time
-    each = f"{seconds.value / batch * 1e9:,.1f} ns an element, {seconds.source}"
-    if seconds.interval == "factor":
-        return f"~{seconds.value * micro:,.2f} us a step, within a factor of {seconds.factor:.3g}, {each}"
-    return f"{seconds.value * micro:,.2f} us a step [{seconds.low * micro:,.2f}, {seconds.high * micro:,.2f}], {each}"
+# Of a machine that nobody has here
+
+
+def _modeled(answer: ModeledChoice, verbose: bool) -> Iterator[str]:
+    question, choice = answer.question, answer.choice
+    yield headline(choice.configuration, choice.time, question, f" on the {choice.device} of {answer.platform}")
+    yield made(choice.configuration, question)
+    yield ""
+    yield from wrapped(f"{_asked(question)}; modeled from the numbers of {answer.platform}, nothing was timed there")
+    same = choice.device
+    ties = [
+        _besides(tie.configuration, choice.configuration) + (f" on the {tie.device}" if tie.device != same else "")
+        for tie in answer.ties
+    ]
+    if ties:
+        yield several("  cannot be told apart from:", ties)
+    if answer.best is not choice:
+        best = answer.best
+        yield from wrapped(
+            f"the smallest expected time has {named(best.configuration)} on the {best.device}, {_took(best.time)}; of "
+            f"what so rough a model cannot tell apart, fewest devices, then fewest threads, then K = {DEFAULT} decide"
+        )
+    for other in answer.elsewhere:
+        moved = MICRO * other.transfer_seconds
+        sent = f", about {rounded(moved, moved, LINK_FACTOR * moved)} us of it to move batches" if moved else ""
+        yield from wrapped(f"best on the {other.device}: {named(other.configuration)}, {_took(other.time)}{sent}")
+    yield from (line for note in answer.notes for line in wrapped(f"note: {note}"))
+    if verbose:
+        yield from wrapped(f"rests on: {choice.time.rests_on.told}")

@@ -174,7 +174,9 @@ def _answer(question: MappingQuestion, workload: Workload) -> MappingAnswer | Sh
         unused = question.times.unused(question.platform, question.exclude)
         answer = replace(answer, notes=(*answer.notes, *unused))
     whose, results = question.machine_note, str(question.results)
-    return replace(answer, machine=question.machine, machine_note=whose, results=results)
+    answer = replace(answer, machine=question.machine, machine_note=whose, results=results)
+    changed = tried or question.fix.keys() & NUMBERS.keys()
+    return answer if changed or isinstance(answer, Shortage) else replace(answer, called=question.called)
 
 
 def explain_mapping(

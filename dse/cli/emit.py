@@ -1,0 +1,147 @@
+"""Write an answer as something to paste: a line of Python, a command, or a file of TOML, Python or JSON."""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import impls
+from impls.strict_toml import UnreadableError
+from impls.training import WorkloadError, load
+
+from ..estimate import Interval
+from ..mapping.answer import MappingAnswer, PartAnswer
+from ..mapping.options import RUNS_HERE
+from ..solver.problem import TREE
+
+FORMATS = ("toml", "python", "json")
+DIGITS = 3  # of a rate in a file
+DTYPE = "float32"  # what a tree has unless it is told
+_RENAMED = {"contestant": "implementation"}
+Tables = dict[str, Any]
+"""What a file says: values, and tables of values, by key."""
+
+
+def make_line(
+    implementation: str, capacity: int, fanout: int, threads: int, dtype: str, options: Mapping[str, Any]
+) -> str:
+    """Write the call that makes a tree, without what is the default anyway.
+
+    >>> make_line("numba", 1_000_000, 16, 2, "float32", {"propagate": "delta"})
+    'impls.make("numba", 1_000_000, fanout=16, threads=2, propagate="delta")'
+    """
+    words: dict[str, Any] = {"fanout": fanout} if impls.traits(implementation).uses_fanout else {}
+    words |= {"threads": threads} if threads != 1 else {}
+    words |= {"dtype": dtype} if dtype != DTYPE else {}
+    named = [f"{key}={_python(one)}" for key, one in {**words, **options}.items()]
+    return f"impls.make({', '.join([_python(implementation), f'{capacity:_}', *named])})"
+
+
+def training_command(answer: MappingAnswer) -> str | None:
+    """Write the command that runs a mapping; None where none does exactly that."""
+    part = {one.part: one for one in answer.parts}
+    tree, learner, replay = part["sampling"].details, part["learner"], ("sampling", "updating", "storage")
+    home = part["actors"].device
+    is_serial = answer.arrangement in RUNS_HERE and all(part[name].device == home for name in replay)
+    plain_tree = tree.get("threads", 1) == 1 and not tree.get("options") and {"contestant", "fanout"} <= tree.keys()
+    one_learner = "learners" not in learner.details and learner.details.get("devices", 1) == 1
+    if not (is_serial and plain_tree and one_learner and answer.called and _readable(answer.called)):
+        return None
+    words = [answer.called, "--contestant", tree["contestant"], "--fanout", str(tree["fanout"])]
+    words += ["--threads", str(learner.details["threads"])] if learner.device == home else ["--device", "cuda"]
+    return f"python -m impls.training {shlex.join(words)}"
+
+
+def _readable(workload: str) -> bool:
+    try:
+        load(workload)
+    except (WorkloadError, UnreadableError):
+        return False
+    return True
+
+
+def tree_tables(
+    implementation: str, capacity: int, fanout: int, threads: int, dtype: str, options: Mapping[str, Any]
+) -> Tables:
+    """Write a tree as the table of a file."""
+    shape = {"implementation": implementation, "capacity": capacity, "fanout": fanout, "threads": threads}
+    return {"tree": {**shape, "dtype": dtype, "options": dict(options)}}
+
+
+def mapping_tables(answer: MappingAnswer, capacity: int) -> Tables:
+    """Write a mapping as the tables of a file: what to run, the rate to expect, and a table for each part."""
+    unit = "gradient steps a joule" if answer.objective == "per_watt" else "gradient steps a second"
+    rate = {name: float(f"{getattr(answer, name):.{DIGITS}g}") for name in ("value", "low", "high")}
+    ends: Interval = answer.interval
+    said = {"platform": answer.platform, "workload": answer.called or answer.workload, "objective": answer.objective}
+    shape = {"batch": answer.batch, "update_interval": answer.update_interval, "capacity": capacity}
+    expected = {"unit": unit, **rate, "ends": ends, "upper_bound": answer.upper_bound}
+    parts = {part.part: _table(part) for part in answer.parts}
+    return {**said, "mode": answer.arrangement, "depth": answer.depth, **shape, "expected": expected, **parts}
+
+
+def _table(part: PartAnswer) -> Tables:
+    details = {_RENAMED.get(key, key): value for key, value in part.details.items() if value is not None}
+    return {"device": part.device, "choice": part.choice, **details, "source": part.source}
+
+
+def mapping_make_line(answer: MappingAnswer, capacity: int) -> str:
+    """Write the call that makes the mapping's tree; "" where it is in two copies, or on no processor."""
+    on = {part.device for part in answer.parts if part.part in (*TREE, "actors")}
+    details = next(part.details for part in answer.parts if part.part == "sampling")
+    if len(on) != 1 or not {"contestant", "fanout"} <= details.keys():
+        return ""
+    shape = details["contestant"], capacity, details["fanout"], details.get("threads", 1)
+    return make_line(*shape, DTYPE, details.get("options", {}))
+
+
+def emitted(kind: str, tables: Tables, name: str, make: str, command: str) -> str:
+    """Write the tables as one of ``FORMATS``: of Python, ``name`` is what the dictionary is bound to, "" leaves it out.
+
+    ``make``: the call that makes a tree, or ""; ``command``: what was asked, for a comment.
+    """
+    if kind == "json":
+        return json.dumps(tables, indent=2)
+    if kind == "toml":
+        return "\n".join([f"# made by: {command}", *_toml(tables)])
+    lines = [f"# made by: {command}"]
+    lines += ["import impls", ""] if make else []
+    lines += [f"{name} = {_pretty(tables)}"] if name else []
+    lines += [f"tree = {make}"] if make else []
+    return "\n".join(lines)
+
+
+def _toml(tables: Tables) -> Iterator[str]:
+    yield from (f"{key} = {_value(one)}" for key, one in tables.items() if not isinstance(one, dict))
+    for key, table in tables.items():
+        if isinstance(table, dict):
+            yield from ("", f"[{key}]")
+            yield from (f"{inner} = {_value(one)}" for inner, one in table.items())
+
+
+def _value(value: Any) -> str:
+    """Write a value as TOML has it, a table within its line. TypeError for what TOML has none of."""
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{key} = {_value(one)}" for key, one in value.items())
+        return f"{{ {inside} }}" if inside else "{}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, (str, bool, int, float)):
+        return json.dumps(value, ensure_ascii=False)
+    raise TypeError(f"TOML has no value like {value!r}")
+
+
+def _pretty(tables: Tables) -> str:
+    """Write a dictionary of Python, a key a line."""
+    return "\n".join(["{", *(f"    {_python(key)}: {_python(one)}," for key, one in tables.items()), "}"])
+
+
+def _python(value: Any) -> str:
+    """Write a value as Python has it, words in double quotes."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_python(key)}: {_python(one)}' for key, one in value.items())}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_python, value))}]"
+    return repr(value)

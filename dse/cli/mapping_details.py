@@ -1,0 +1,102 @@
+"""Write all of an answer about a mapping: every part's time, every tie, and what each time rests on."""
+
+from collections.abc import Iterator, Sequence
+
+from impls.terminal import plural
+
+from ..mapping.alternatives import Other
+from ..mapping.answer import MappingAnswer, PartAnswer
+from ..mapping.options import ARRANGEMENT, RUNS_HERE
+from .mapping_words import bound, changing, limited, rate, time_of, value
+from .text import aligned, number, records_read, rests_on, rounded, wrapped
+
+SHOWN = 5  # of a list
+GOALS = {
+    "ratio": "gradient steps a second at the workload's update_interval, actors included",
+    "training": "gradient steps a second that the learner could take, whatever actors do, as in [Zhang2023]",
+    "per_watt": "gradient steps a joule",
+    "fewest_devices": "gradient steps a second as for ratio, where a device less is worth up to 10 %",
+}
+
+
+def whole(answer: MappingAnswer) -> Iterator[str]:
+    """Write all lines below the choice."""
+    yield from wrapped(
+        f"{answer.workload} (B = {answer.batch:,}, {plural(answer.update_interval, 'environment step')} a gradient "
+        f"step) on {answer.platform}, for {GOALS[answer.objective]}:",
+        "",
+    )
+    yield ""
+    composed = "" if answer.arrangement in RUNS_HERE else " (put together from its parts' times: nothing here runs it)"
+    yield from wrapped(f"{answer.arrangement}: {ARRANGEMENT[answer.arrangement]}{composed}")
+    yield from _parts(answer.parts)
+    yield from _transfers(answer)
+    have = f"{answer.cores[0]:g} of {answer.cores[1]:g} cores"
+    yield f"  {have}; {answer.depth} batch{'es' * (answer.depth != 1)} sampled ahead"
+    yield ""
+    yield f"  {rate(answer)}"
+    yield from bound(answer)
+    of, pace = (" of the best set of devices", " a second") if answer.objective == "per_watt" else ("", "")
+    about = "~" * (answer.interval == "factor")
+    most, fastest = (rounded(one, answer.low, answer.high) for one in (answer.bound, answer.learner_hz))
+    yield from wrapped(
+        f"at most {about}{most} if every part had its fastest option{of} to itself "
+        f"({answer.distance:.0%} below that); {about}{fastest}{pace} by the fastest learner alone"
+    )
+    yield from _alternatives(answer)
+    yield from _survival(answer)
+    yield from _evidence(answer)
+
+
+def _transfers(answer: MappingAnswer) -> Iterator[str]:
+    for one in answer.transfers:
+        waits = "" if one.waits else ", beside the loop"
+        yield from wrapped(
+            f"{one.sent}: {number(1e6 * one.seconds)} us on {one.engine}, {one.nbytes:,.0f} bytes{waits}"
+        )
+
+
+def _parts(parts: Sequence[PartAnswer]) -> Iterator[str]:
+    rows = [(part.part, part.device, part.choice, time_of([part]), part.source) for part in parts]
+    return aligned(rows, "  ", right=3)
+
+
+def _alternatives(answer: MappingAnswer) -> Iterator[str]:
+    if answer.ties:
+        yield "  cannot be told apart; fewest devices, bytes moved and cores decided:"
+        yield from _others(answer.ties)
+    if answer.runner_up and answer.runner_up not in answer.ties[:SHOWN]:
+        yield "  runner-up:"
+        yield from _others([answer.runner_up])
+    if answer.elsewhere and answer.elsewhere not in (answer.runner_up, *answer.ties[:SHOWN]):
+        yield "  best on other devices:"
+        yield from _others([answer.elsewhere])
+
+
+def _others(others: Sequence[Other]) -> Iterator[str]:
+    for other in others[:SHOWN]:
+        cost = f"costs {other.cost:.1%}" if other.cost >= 0 else f"gains {-other.cost:.1%}"
+        yield from wrapped(f"{other.told}: {value(other)}, {cost}", "    ")
+    if len(others) > SHOWN:
+        yield f"    and {len(others) - SHOWN} more, see --json"
+
+
+def _survival(answer: MappingAnswer) -> Iterator[str]:
+    shown = limited(answer)[:SHOWN]
+    yield (
+        "  what would change the choice:"
+        if shown
+        else ("  no single time that is wrong by up to 30 times would change the choice")
+    )
+    for one in shown:
+        yield from wrapped(changing(one), "    ")
+
+
+def _evidence(answer: MappingAnswer) -> Iterator[str]:
+    if answer.searched:
+        yield from wrapped(f"searched: {'; '.join(answer.searched)}")
+    yield from (line for note in answer.notes for line in wrapped(f"note: {note}"))
+    yield from rests_on(answer.sources)
+    yield from wrapped(records_read(answer.machine, answer.results))
+    if answer.measure_next:
+        yield from wrapped(f"to be surer, measure {answer.measure_next.number}: {answer.measure_next.command}")

@@ -1,0 +1,189 @@
+"""Say in words what an answer about a mapping is: where parts run, how fast, and what would change it."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from impls.terminal import plural
+
+from ..estimate import off, weakest, written
+from ..mapping.alternatives import Other
+from ..mapping.answer import MappingAnswer, PartAnswer
+from ..mapping.options import RUNS_HERE
+from ..platforms.reading import HERE
+from ..records import Source
+from ..solver.sensitivity import Robustness
+from .text import in_words, listed, rounded, wrapped
+
+EVIDENCE = {
+    "T_train": "the learner on {0}{1} takes",
+    "f_a": "actors on {0}{1} take",
+    "tree": "the tree on {0}{1} takes",
+    "RMM": "the tree on {0}{1} takes",
+    "storage": "the records on {0}{1} take",
+}
+"""Evidence in words, by how its number begins: the device, and what else the number says."""
+DIGITS, NEAR = 2, 0.1
+"""Digits of a factor, and how near to 1 it has one more."""
+
+
+def headline(answer: MappingAnswer) -> str:
+    """Write the choice in one sentence, with its rate as far as that is known."""
+    where = f"{answer.workload} (B = {answer.batch:,}) on {platform(answer)}"
+    return f"Train {where} {_placed(answer)}: {expected(answer)}."
+
+
+def expected(answer: MappingAnswer) -> str:
+    """Write the rate in words, rounded to what is known."""
+    ends = in_words(answer.value, answer.low, answer.high, answer.interval, source_of(answer.parts))
+    more = (
+        "" if answer.objective == "ratio" else f" ({rounded(answer.hz, answer.low, answer.high)} a second with actors)"
+    )
+    return f"{about(answer)} {unit(answer)}{more}, {ends}"
+
+
+def source_of(parts: Sequence[PartAnswer]) -> Source:
+    """Name the least sure source of parts."""
+    return weakest(cast(Source, part.source) for part in parts)
+
+
+def time_of(parts: Sequence[PartAnswer]) -> str:
+    """Write what parts of one device take together, rounded to what is known, with their ends or factor."""
+    slower = [(part.charged or part.seconds) / part.seconds for part in parts]
+    middle, low, high = (
+        1e6 * sum(factor * getattr(part, end) for factor, part in zip(slower, parts, strict=True))
+        for end in ("seconds", "low", "high")
+    )
+    text, kind = f"{rounded(middle, low, high)} us", parts[0].interval
+    if kind == "factor":
+        return written(text, float(f"{off(middle, low, high):.2g}"), kind)
+    return f"{text} [{rounded(low, low, high)}, {rounded(high, low, high)}]"
+
+
+def about(answer: MappingAnswer) -> str:
+    most = "at most " * answer.upper_bound
+    return f"{most}about {rounded(answer.value, answer.low, answer.high)}"
+
+
+def unit(answer: MappingAnswer) -> str:
+    if answer.objective == "per_watt":
+        return "gradient steps a joule"
+    return "gradient steps a second" + (", actors aside" if answer.objective == "training" else "")
+
+
+def platform(answer: MappingAnswer) -> str:
+    is_here = answer.machine and answer.platform in (HERE, answer.machine)
+    return f"machine {answer.machine}" if is_here else answer.platform
+
+
+def _placed(answer: MappingAnswer) -> str:
+    """Say which parts are on which device, the learner's first."""
+    part = {one.part: one for one in answer.parts}
+    learner, actors, processes = part["learner"], part["actors"], part["actors"].details.get("processes", 1)
+    threads = learner.details.get("threads")
+    words = {"learner": "the learner" + (f" ({plural(threads, 'thread')})" if threads else "")}
+    if part["sampling"].device == part["updating"].device:
+        words |= {"sampling": "the tree", "storage": "the records"}
+    else:
+        words |= {"sampling": "sampling", "updating": "updating", "storage": "the records"}
+    on: dict[str, list[str]] = {}
+    for name, what in words.items():
+        on.setdefault(part[name].device, []).append(what)
+    acting = f"{processes} actor process{'es' * (processes != 1)}"
+    if answer.arrangement in RUNS_HERE:
+        here = on.pop(actors.device, [])
+        away = "".join(f", {listed(all_of)} on the {device}" for device, all_of in on.items())
+        by = f", with {plural(threads, 'thread')} of torch" if threads and "learner" in " ".join(here) else ""
+        return f"in one process on the {actors.device}{by}{away}"
+    if answer.arrangement == "apart":
+        groups = [f"{listed(all_of)} on the {device}" for device, all_of in on.items()]
+        return f"with {listed(groups)} in turns in one process, and {acting} on the {actors.device}"
+    on.setdefault(actors.device, []).append(acting)
+    *groups, last = (f"{listed(all_of)} on the {device}" for device, all_of in on.items())
+    return f"with {', '.join([*groups, f'and {last}' if groups else last])}"
+
+
+def bound(answer: MappingAnswer) -> Iterator[str]:
+    """Say what bounds the rate, what a simulation makes of that, and the cores it takes."""
+    bound = f"bound by {answer.bottleneck}"
+    simulated = [f"{rounded(one.hz, answer.low, answer.high)} with {_varying(one.cv)}" for one in answer.simulated]
+    if simulated and answer.upper_bound:
+        bound += f"; simulated: about {', '.join(simulated)}"
+    yield from wrapped(f"{bound}; {answer.cores[0]:g} of {plural(int(answer.cores[1]), 'core')}")
+
+
+def _varying(cv: float) -> str:
+    return "times that vary as their mean" if cv else "steady times"
+
+
+def alternative(answer: MappingAnswer, other: Other) -> str:
+    gain = -other.cost
+    return other.told + (f" ({gain:+.0%})" if abs(gain) > answer.epsilon else "")
+
+
+def shortened(words: str, room: int) -> str:
+    """Cut the last of words that commas part, outside of brackets, as long as they take more than ``room``.
+
+    >>> shortened("tree on gpu (cupy K=32), storage on gpu", 30), shortened("a (b, c)", 3)
+    ('tree on gpu (cupy K=32), ...', 'a (b, c)')
+    """
+    every = re.split(r", (?![^(]*\))", words)
+    for count in range(len(every), 0, -1):
+        cut = ", ".join([*every[:count], *["..."] * (count < len(every))])
+        if len(cut) <= room or count == 1:
+            return cut
+    return words
+
+
+def limited(answer: MappingAnswer) -> list[Robustness]:
+    """The robustness against every number that can change the choice, of those it rests on first."""
+    used = {part.number for part in answer.parts}
+    limited = [one for one in answer.survival if one.up or one.down]
+    return sorted(limited, key=lambda one: (not one.decides, one.number not in used))
+
+
+def changing(one: Robustness, room: int | None = None) -> str:
+    """Say at which factor on one time another choice is faster, upward or downward, whichever is nearer.
+
+    ``room``: characters that the sentence may have; what sets the other choice apart is cut where it takes more.
+    """
+    is_up = one.down is None or (one.up is not None and one.up < 1 / one.down)
+    factor = cast(float, one.up if is_up else one.down)
+    digits = f"{factor:.{DIGITS + (abs(factor - 1) < NEAR)}g}"
+    times = f"{'more' if is_up else 'less'} than {digits}x as long"
+    rest = f" if {subject(one.number)} {times}{' (within its interval)' * one.decides}".replace(" of torch", "")
+    winner = one.winner.replace(" of torch", "")
+    return f"changes to {winner if room is None else shortened(winner, room - len('changes to ') - len(rest))}{rest}"
+
+
+def subject(evidence_id: str) -> str:
+    """Write what a number times as the subject of a sentence, with its verb.
+
+    >>> subject("f_a(cpu) x=2"), subject("T_train(cpu), 2 threads of torch"), subject("link cpu-gpu")
+    ('actors on cpu (x=2) take', 'the learner on cpu (2 threads of torch) takes', 'link cpu-gpu takes')
+    """
+    known = re.fullmatch(r"(\w+)\(([^(),]*)(?:, )?([^()]*)\)(?:,? )?(.*)", evidence_id)
+    if not known or known[1] not in EVIDENCE:
+        return f"{evidence_id} takes"
+    more = ", ".join(words for words in known.groups()[2:] if words)
+    return EVIDENCE[known[1]].format(known[2], f" ({more})" if more else "")
+
+
+def rate(answer: MappingAnswer) -> str:
+    """Write the predicted rate with its 95 % interval; with a factor where no stopwatch backs all of it."""
+    more = (
+        "" if answer.objective == "ratio" else f" ({rounded(answer.hz, answer.low, answer.high)} a second with actors)"
+    )
+    if answer.interval == "factor":
+        middle = rounded(answer.value, answer.low, answer.high)
+        factor = off(answer.value, answer.low, answer.high)
+        most = "at most " * answer.upper_bound
+        return f"{most}~{middle} {unit(answer)}, within a factor of {factor:.2g}, not tested here{more}"
+    middle, low, high = (rounded(one, answer.low, answer.high) for one in (answer.value, answer.low, answer.high))
+    return f"{'at most ' * answer.upper_bound}{middle} {unit(answer)} [{low}, {high}] at 95 %{more}"
+
+
+def value(one: MappingAnswer | Other) -> str:
+    """Write a value among others: with its factor, where it has one, and "at most" where it is an upper bound."""
+    factor = float(f"{off(one.value, one.low, one.high):.2g}")
+    return "at most " * one.upper_bound + written(rounded(one.value, one.low, one.high), factor, one.interval)
