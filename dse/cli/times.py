@@ -10,6 +10,7 @@ from typing import Any
 from impls.terminal import plural
 
 from ..estimate import SUREST_FIRST, Estimate, off
+from ..mapping.equal_devices import EqualDevices
 from ..mapping.question import MappingQuestion, ask
 from ..mapping.traffic import ways
 from ..platforms import Device, PlatformError
@@ -149,7 +150,7 @@ def _times(question: MappingQuestion, parts: Parts) -> Iterator[tuple[str, str, 
                 yield part, device.name, str(error)
                 continue
             yield part, device.name, min(times, key=_surest) if times else "nothing fits"
-    for (source, target), hops in ways(parts, devices).items():
+    for (source, target), hops in ways(EqualDevices(parts, devices), devices).items():
         for hop in hops if len(hops) == 1 else ():
             seconds = hop.alpha_seconds + parts.batch_bytes * hop.seconds_per_byte
             yield "link", f"{source} to {target}", Estimate.within(seconds, 1.0, hop.rests_on)

@@ -175,7 +175,7 @@ def _answer(question: MappingQuestion, workload: Workload) -> MappingAnswer | Sh
         answer = replace(answer, notes=(*answer.notes, *unused))
     whose, results = question.machine_note, str(question.results)
     answer = replace(answer, machine=question.machine, machine_note=whose, results=results)
-    changed = tried or question.fix.keys() & NUMBERS.keys()
+    changed = workload is not question.workload or question.fix.keys() & NUMBERS.keys()
     return answer if changed or isinstance(answer, Shortage) else replace(answer, called=question.called)
 
 
