@@ -125,6 +125,25 @@ def with_shares(problem: Problem, random: np.random.Generator, exact: bool) -> P
     return dataclasses.replace(problem, options=options, engines=engines)
 
 
+def numbered(problem: Problem, random: np.random.Generator) -> Problem:
+    """The same where times rest on "one", on "two", or on a number that names the device."""
+
+    def evidence(*devices: str) -> Evidence:
+        return Evidence(str(random.choice(["one", "two", f"of {'>'.join(devices)}"])), "modeled")
+
+    def other(one: Option) -> Option:
+        return dataclasses.replace(one, time=dataclasses.replace(one.time, rests_on=evidence(one.device)))
+
+    return dataclasses.replace(
+        problem,
+        options={part: tuple(map(other, options)) for part, options in problem.options.items()},
+        ways={
+            pair: tuple(dataclasses.replace(one, rests_on=evidence(*pair)) for one in way)
+            for pair, way in problem.ways.items()
+        },
+    )
+
+
 def twinned(problem: Problem, random: np.random.Generator) -> Problem:
     """The same with two or three equal GPUs, gpu0 and so on, in place of one.
 
@@ -141,7 +160,13 @@ def twinned(problem: Problem, random: np.random.Generator) -> Problem:
 
     def moved(one: Option, name: str) -> Option:
         where = tuple((on(device, name), on(engine, name)) for device, engine in one.where)
-        changes = {"needs": amounts(one.needs, name), "ahead": amounts(one.ahead, name), "also": where[1:]}
+        time = one.time.resting_on(number=on(one.time.rests_on.number, name))
+        changes = {
+            "needs": amounts(one.needs, name),
+            "ahead": amounts(one.ahead, name),
+            "also": where[1:],
+            "time": time,
+        }
         return dataclasses.replace(one, device=where[0][0], engine=where[0][1], **changes)
 
     def copied(one: Option) -> list[Option]:
@@ -149,7 +174,7 @@ def twinned(problem: Problem, random: np.random.Generator) -> Problem:
             moved(one, name) for name in names if name == names[0] or "gpu" in str((one.where, one.needs, one.ahead))
         ]
         if one.device == "gpu" and one.part in ("learner", "storage") and not one.also and random.random() < 0.5:
-            time = timed(one.seconds / 2)
+            time = one.time.scaled(0.5)
             for size in range(2, len(names) + 1):
                 for group in itertools.permutations(names, size):
                     if group[1:] == tuple(sorted(group[1:])) and (not first_only or group[0] < group[1]):
@@ -159,7 +184,12 @@ def twinned(problem: Problem, random: np.random.Generator) -> Problem:
 
     ways = {
         (on(source, name), on(target, name)): tuple(
-            dataclasses.replace(one, engine=on(one.engine, name)) for one in way
+            dataclasses.replace(
+                one,
+                engine=on(one.engine, name),
+                rests_on=dataclasses.replace(one.rests_on, number=on(one.rests_on.number, name)),
+            )
+            for one in way
         )
         for (source, target), way in problem.ways.items()
         for name in names

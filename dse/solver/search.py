@@ -16,7 +16,20 @@ from .infeasible import Infeasible, infeasible
 from .objectives import EPSILONS, OBJECTIVES, Objective, threshold, tie_key, undominated, value
 from .problem import LOOP, PARTS, Configuration, Hop, Option, Problem, ProblemError
 from .settings import Booleans, Integers
-from .space import Space, affordable, build, by_part, configuration, group_of, loads, roots, single
+from .space import (
+    Space,
+    affordable,
+    build,
+    by_part,
+    configuration,
+    group_of,
+    loads,
+    reranked,
+    rescaled,
+    roots,
+    scalable,
+    single,
+)
 from .throughput import Outcome, Reals, fits, outcome, steps_per_second
 
 TIE = (0, 1, 2, 3, 4)
@@ -182,16 +195,16 @@ def overtaken(problem: Problem, objective: Objective, least: float, number: str,
 
     Its options are those of ``problem``, its outcome and value those of the scaled times. None where nothing is above.
     """
-    other = scaled(problem, number, factor)
-    space = build(other, objective)
+    space = rescaled(scalable(problem, objective, number), number, factor)
     start = _legal(space)
-    best = float(best_values(space, start, _one(space))[0])
+    best = float(best_values(space, start, _one(space), floor=least)[0])
     if best <= least:
         return None
-    key = least_keys(space, start, _one(space), np.array([best]))[0]
-    answer = _answer(space, configuration(space, key.row, key.depth))
-    own = {id(new): old for new, old in zip(other.every_option(), problem.every_option(), strict=True)}
-    chosen = answer.configuration.having(*(own[id(option)] for option in answer.configuration.options))
+    key = least_keys(reranked(space), start, _one(space), np.array([best]))[0]
+    chosen = configuration(space, key.row, key.depth)
+    alone = replace(problem, options={option.part: (option,) for option in chosen.options}, trees=())
+    other = scaled(alone, number, factor)
+    answer = _answer(space, chosen.having(*(option for (option,) in other.options.values())), other)
     return replace(answer, configuration=chosen)
 
 
@@ -204,9 +217,14 @@ def values(space: Space, rows: Integers, depths: Sequence[int]) -> Reals:
     return value
 
 
-def best_values(space: Space, start: Integers, labels: Integers, without: Integers | None = None) -> Reals:
-    """Largest value under each label (of a setting, from 0 on), 0 where nothing fits. ``without``: a row left out."""
-    best = np.zeros(labels.max() + 1)
+def best_values(
+    space: Space, start: Integers, labels: Integers, without: Integers | None = None, floor: float = 0.0
+) -> Reals:
+    """Largest value under each label (of a setting, from 0 on), ``floor`` where nothing that fits is above it.
+
+    ``without``: a row left out.
+    """
+    best = np.full(labels.max() + 1, floor)
 
     def judge(rows: Integers) -> Integers:
         # Invariant: best is the largest value under each label among the configurations judged so far.
@@ -297,8 +315,8 @@ def _possible(space: Space, rows: Integers, without: Integers | None) -> Boolean
     return possible
 
 
-def _answer(space: Space, chosen: Configuration) -> Answer:
-    result = outcome(space.problem, chosen)
+def _answer(space: Space, chosen: Configuration, problem: Problem | None = None) -> Answer:
+    result = outcome(problem or space.problem, chosen)
     return Answer(chosen, result, value(space.objective, result))
 
 
