@@ -13,10 +13,12 @@ import numpy as np
 from ..stats import front_of
 from .descent import comes_before, descend
 from .infeasible import Infeasible, infeasible
+from .limits import Limits
 from .objectives import EPSILONS, OBJECTIVES, Objective, threshold, tie_key, undominated, value
 from .problem import LOOP, PARTS, Configuration, Hop, Option, Problem, ProblemError
 from .settings import Booleans, Integers
 from .space import (
+    Load,
     Space,
     affordable,
     build,
@@ -208,13 +210,17 @@ def overtaken(problem: Problem, objective: Objective, least: float, number: str,
     return replace(answer, configuration=chosen)
 
 
-def values(space: Space, rows: Integers, depths: Sequence[int]) -> Reals:
-    """Value (a bound, where a choice is a group) of rows at each depth, budgets aside: [R, depths]."""
-    load = loads(space, rows)
-    value: Reals = (
-        steps_per_second(load.busiest[:, None], load.loop[:, None], np.array(depths)) / space.at.divisor[rows[-1], None]
-    )
-    return value
+def values(space: Space, rows: Integers, depths: Sequence[int], least: Reals | None = None) -> Reals:
+    """Value (a bound, where a choice is a group) of rows at each depth, budgets aside: [R, depths].
+
+    ``least`` [P, R]: seconds that parts take at least.
+    """
+    return _values_of(space, rows, loads(space, rows, least), depths)
+
+
+def _values_of(space: Space, rows: Integers, load: Load, depths: Sequence[int]) -> Reals:
+    value: Reals = steps_per_second(load.busiest[:, None], load.loop[:, None], np.array(depths))
+    return value / space.at.divisor[rows[-1], None]
 
 
 def best_values(
@@ -224,18 +230,16 @@ def best_values(
 
     ``without``: a row left out.
     """
-    best = np.full(labels.max() + 1, floor)
+    best, limits = np.full(labels.max() + 1, floor), Limits(space)
 
     def judge(rows: Integers) -> Integers:
         # Invariant: best is the largest value under each label among the configurations judged so far.
-        value = values(space, rows, space.depths[-1:])[:, 0]
+        rows = rows[:, values(space, rows, space.depths[-1:])[:, 0] > best[labels[rows[-1]]]]
+        possible = _possible(space, rows, without)
+        rows, possible = rows[:, possible.any(axis=1)], possible[possible.any(axis=1)]
+        deepest = possible.shape[1] - 1 - possible[:, ::-1].argmax(axis=1)
+        value = values(space, rows, space.depths, limits.seconds(rows))[np.arange(len(deepest)), deepest]
         keep = np.flatnonzero(value > best[labels[rows[-1]]])
-        possible = _possible(space, rows[:, keep], without)
-        deepest = len(space.depths) - 1 - possible[:, ::-1].argmax(axis=1)
-        for place in set(deepest.tolist()) - {len(space.depths) - 1}:
-            bound = keep[deepest == place]
-            value[bound] = values(space, rows[:, bound], space.depths[place : place + 1])[:, 0]
-        keep = keep[possible.any(axis=1) & (value[keep] > best[labels[rows[-1, keep]]])]
         keep = keep[np.argsort(-value[keep], kind="stable")]
         whole = keep[single(space, rows[:, keep])]
         np.maximum.at(best, labels[rows[-1, whole]], value[whole])
@@ -261,18 +265,21 @@ def least_keys(
     without: Integers | None = None,
     order: Sequence[int] = TIE,
 ) -> list[Keyed]:
-    """The smallest tie key under each label among what has at least a value of ``least`` [labels], in order."""
+    """The smallest key under each label among what has at least a value of ``least`` [labels], in order."""
     columns = (*order, *range(len(order), len(order) + len(PARTS)))
-    least_key = np.full((labels.max() + 1, len(columns)), np.inf)
+    least_key, limits = np.full((labels.max() + 1, len(columns)), np.inf), Limits(space)
     where: dict[int, Keyed] = {}
 
     def judge(rows: Integers) -> Integers:
         # Invariant: least_key is the smallest key under each label among the configurations judged so far.
-        enough = values(space, rows, space.depths) >= least[labels[rows[-1]], None]
-        deepest = enough[:, -1]  # is never slower
-        rows, enough = rows[:, deepest], enough[deepest]
-        keys = _keys(space, rows, np.array(space.depths)[enough.argmax(axis=1)])[:, columns]
-        keep = np.flatnonzero(comes_before(keys, least_key[labels[rows[-1]]]))
+        fast = values(space, rows, space.depths[-1:])[:, 0] >= least[labels[rows[-1]]]  # the deepest is never slower
+        rows = rows[:, fast]
+        load = loads(space, rows, limits.seconds(rows))
+        enough = _values_of(space, rows, load, space.depths) >= least[labels[rows[-1]], None]
+        longest = 1 / (least[labels[rows[-1]]] * space.at.divisor[rows[-1]])
+        cores = limits.cores(rows, load, longest)
+        keys = _keys(space, rows, np.array(space.depths)[enough.argmax(axis=1)], cores)[:, columns]
+        keep = np.flatnonzero(enough[:, -1] & comes_before(keys, least_key[labels[rows[-1]]]))
         # The smallest depth that is fast enough also needs the least memory.
         possible = _possible(space, rows[:, keep], without)[np.arange(keep.size), enough[keep].argmax(axis=1)]
         keep = keep[possible]
@@ -298,14 +305,15 @@ def _one(space: Space) -> Integers:
     return np.zeros(space.at.groups.shape[1], dtype=np.int64)
 
 
-def _keys(space: Space, rows: Integers, depth: Integers) -> Reals:
+def _keys(space: Space, rows: Integers, depth: Integers, least_cores: Reals) -> Reals:
     """``tie_key`` of rows, with ranks for the options' own keys: [R, 5 + P]. No more than of what a row stands for."""
     cores, seconds, ranks = space.at.cores[rows[-1]], np.zeros(rows.shape[1]), list[Reals]()
     for _, _, column, node in by_part(space, rows):
         cores += column.cores[node]
         seconds += column.seconds[node]
         ranks.append(column.rank[node])
-    return np.column_stack([space.at.devices[rows[-1]], space.at.nbytes[rows[-1]], depth, cores, seconds, *ranks])
+    closer = np.maximum(cores, np.where(single(space, rows), 0.0, least_cores - 1e-9 * np.ceil(least_cores % 1)))
+    return np.column_stack([space.at.devices[rows[-1]], space.at.nbytes[rows[-1]], depth, closer, seconds, *ranks])
 
 
 def _possible(space: Space, rows: Integers, without: Integers | None) -> Booleans:
