@@ -3,10 +3,18 @@
 import numpy as np
 import pytest
 
+from dse.solver import descent
 from dse.solver.objectives import OBJECTIVES, frugal_key
 from dse.solver.search import SHARES, Found, frontier, overtaken, scaled, solve
 from dse.solver.space import build
 from tests.solver_cases import all_answers, mapping, numbered, random_problem, twinned, with_trees
+
+
+@pytest.fixture(autouse=True)
+def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opens some spaces group by group, which otherwise are small enough to be opened at once."""
+    if request.getfixturevalue("seed") // 4 % 2:
+        monkeypatch.setattr(descent, "ROWS", 40)
 
 
 def drawn(seed: int):

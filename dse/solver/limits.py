@@ -11,7 +11,7 @@ import numpy as np
 
 from .problem import LOOP, PARTS
 from .settings import Integers
-from .space import Load, Nodes, Space, by_part, needs
+from .space import Load, Nodes, Space, by_part, needs, single
 from .throughput import Reals
 
 STEPS = 256
@@ -44,21 +44,20 @@ class Limits:
         self._space = space
         self._by_need = functools.cache(self._steps_by_need)
         self._by_time = functools.cache(self._steps_by_time)
-        self._varies = [
-            [b for b in range(len(space.budgets)) if self._needs_of(a, b).max() > self._needs_of(a, b).min()]
-            for a in range(len(space.nodes))
-        ]
+        self._varying = functools.cache(self._varying_needs)
 
-    def seconds(self, rows: Integers) -> Reals:
-        """Seconds that parts of rows take at least, 0 where their axis is no group: [P, R]."""
+    def seconds(self, rows: Integers) -> Reals | None:
+        """Seconds that parts of rows take at least, 0 where their axis is no group: [P, R]. None without any group."""
         space, least = self._space, np.zeros((len(PARTS), rows.shape[1]))
+        if single(space, rows).all():
+            return None
         depth = space.depths[0]
         total = needs(space, rows, depth)
         for p, (_, a, c) in enumerate(space.stages):
             group = rows[a] - len(space.nodes[a].choices)
             if (group < 0).any():
                 continue
-            for b in self._varies[a]:
+            for b in self._varying(a):
                 own = sum(one.needs[rows[a], b] + depth * one.ahead[rows[a], b] for one in space.nodes[a].columns)
                 left = (space.have[b] * WIDER - (total[:, b] - own)) * WIDER
                 np.maximum(least[p], self._by_need(a, b, c).least(group, left), out=least[p])
@@ -67,6 +66,8 @@ class Limits:
     def cores(self, rows: Integers, load: Load, longest: Reals) -> Reals:
         """Cores that rows take at least if a step is to take at most ``longest`` [R] seconds: [R]."""
         space, setting = self._space, rows[-1]
+        if single(space, rows).all():
+            return np.zeros(rows.shape[1])
         cores = np.zeros((len(space.nodes), rows.shape[1]))
         for p, part, column, node in by_part(space, rows):
             a = space.stages[p][1]
@@ -82,6 +83,10 @@ class Limits:
             np.maximum(cores[a], self._by_time(a, space.stages[p][2]).least(group, left), out=cores[a])
         result: Reals = space.at.cores[setting] + cores.sum(axis=0)
         return result
+
+    def _varying_needs(self, a: int) -> list[int]:
+        """Budgets of which the choices of an axis do not all need the same."""
+        return [b for b in range(len(self._space.budgets)) if np.ptp(self._needs_of(a, b)) > 0]
 
     def _needs_of(self, a: int, b: int) -> Reals:
         """What the choices of an axis need of a budget at the smallest depth."""

@@ -276,7 +276,7 @@ def least_keys(
         rows = rows[:, fast]
         load = loads(space, rows, limits.seconds(rows))
         enough = _values_of(space, rows, load, space.depths) >= least[labels[rows[-1]], None]
-        longest = 1 / (least[labels[rows[-1]]] * space.at.divisor[rows[-1]])
+        longest = 1 / np.maximum(least[labels[rows[-1]]] * space.at.divisor[rows[-1]], 1e-200)
         cores = limits.cores(rows, load, longest)
         keys = _keys(space, rows, np.array(space.depths)[enough.argmax(axis=1)], cores)[:, columns]
         keep = np.flatnonzero(enough[:, -1] & comes_before(keys, least_key[labels[rows[-1]]]))
