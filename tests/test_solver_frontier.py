@@ -42,6 +42,8 @@ def test_the_frontier_has_the_most_frugal_of_each_mapping_at_each_share(seed: in
             expected += [least] if least and least not in expected else []
     members = frontier(problem, objective, best)
     assert len(members) == len(expected) and all(one in expected for one in members)
+    few = frontier(problem, objective, best, most_devices=2)
+    assert few == tuple(one for one in members if len(one.outcome.devices) <= 2)
     assert [one.value for one in members] == sorted((one.value for one in members), reverse=True)
 
 

@@ -156,14 +156,19 @@ def front(problem: Problem) -> tuple[Answer, ...]:
     return tuple(sorted((answers[place] for place in front_of(points)), key=lambda answer: -answer.value))
 
 
-def frontier(problem: Problem, objective: Objective, best: float) -> tuple[Answer, ...]:
+def frontier(
+    problem: Problem, objective: Objective, best: float, most_devices: int | None = None
+) -> tuple[Answer, ...]:
     """For each mapping of parts to devices and each of ``SHARES``, what takes least of what is worth that share.
 
     "Least" is by ``frugal_key``; each configuration comes once, most value first. ``best``: the value that shares are
-    of. Empty where nothing is worth the smallest share.
+    of. Empty where nothing is worth the smallest share. ``most_devices``: mappings to more are left out, as with many
+    equal ones those are most of all; none of them takes less than a best one with so many.
     """
     space = build(problem, objective)
     start = _legal(space)
+    if most_devices is not None:
+        start = start[:, space.at.devices[start[-1]] <= most_devices]
     kept: dict[tuple[int, ...], Answer] = {}
     for share in SHARES:
         least = np.full(space.at.mapping.max() + 1, best * share)
