@@ -6,11 +6,11 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from dse.solver import space
+from dse.solver import descent, space
 from dse.solver.objectives import OBJECTIVES, Objective
 from dse.solver.problem import Problem
 from dse.solver.search import Found, solve
-from tests.solver_cases import all_answers, by_the_rule, machine
+from tests.solver_cases import all_answers, by_the_rule, hop, machine
 
 
 def shuffled(problem: Problem) -> Problem:
@@ -38,7 +38,8 @@ def test_many_configurations_take_little_memory(gpus: int, cpus: int, least: flo
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_small_machine_is_that_of_nested_loops(objective: Objective) -> None:
+def test_a_small_machine_is_that_of_nested_loops(objective: Objective, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descent, "ROWS", 40)  # else it is small enough to be opened at once
     problem = dataclasses.replace(machine(2, cores=8, fanouts=2, copies=1), depths=(0, 2))
     answers = all_answers(problem, objective)
     found = solve(problem, objective)
@@ -57,3 +58,30 @@ def test_equal_devices_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None
     assert (once.answer, once.best) == (each.answer, each.best)
     assert once.reduced < each.reduced / 4 and len(once.ties) < len(each.ties)
     assert [answer for answer in each.ties if answer in once.ties] == list(once.ties)
+
+
+def other(problem: Problem, changed: str) -> Problem:
+    """The same where gpu1 differs from the other GPUs in something."""
+    if changed == "watts":
+        return dataclasses.replace(problem, watts={**problem.watts, "gpu1": 300.0})
+    if changed == "budgets":
+        return dataclasses.replace(problem, budgets={**problem.budgets, "gpu1.memory": 40e9})
+    if changed == "hosts":
+        return dataclasses.replace(problem, hosts=(*problem.hosts, "gpu1"))
+    if changed == "engines":
+        return dataclasses.replace(problem, engines={**problem.engines, "gpu1": {"cpu0.cores": 1.0}})
+    if changed == "ways":
+        way = (hop("cpu0>gpu1", 1e-5, 1 / 20e9),)
+        return dataclasses.replace(problem, ways={**problem.ways, ("cpu0", "gpu1"): way})
+    slower = [
+        dataclasses.replace(one, time=one.time.scaled(2.0)) if one.device == "gpu1" and not one.also else one
+        for one in problem.options["learner"]
+    ]
+    return problem.having("learner", *slower)
+
+
+@pytest.mark.parametrize("changed", ["watts", "budgets", "hosts", "engines", "ways", "times"])
+def test_devices_that_differ_in_anything_are_not_equal(changed: str) -> None:
+    problem = machine(3, cores=4, fanouts=1, copies=1)
+    assert space.build(problem, "ratio").classes == (("gpu0", "gpu1", "gpu2"),)
+    assert space.build(other(problem, changed), "ratio").classes == (("gpu0", "gpu2"),)
