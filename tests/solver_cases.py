@@ -125,6 +125,25 @@ def with_shares(problem: Problem, random: np.random.Generator, exact: bool) -> P
     return dataclasses.replace(problem, options=options, engines=engines)
 
 
+def numbered(problem: Problem, random: np.random.Generator) -> Problem:
+    """The same where times rest on "one", on "two", or on a number that names the device."""
+
+    def evidence(*devices: str) -> Evidence:
+        return Evidence(str(random.choice(["one", "two", f"of {'>'.join(devices)}"])), "modeled")
+
+    def other(one: Option) -> Option:
+        return dataclasses.replace(one, time=dataclasses.replace(one.time, rests_on=evidence(one.device)))
+
+    return dataclasses.replace(
+        problem,
+        options={part: tuple(map(other, options)) for part, options in problem.options.items()},
+        ways={
+            pair: tuple(dataclasses.replace(one, rests_on=evidence(*pair)) for one in way)
+            for pair, way in problem.ways.items()
+        },
+    )
+
+
 def twinned(problem: Problem, random: np.random.Generator) -> Problem:
     """The same with two or three equal GPUs, gpu0 and so on, in place of one.
 
@@ -141,7 +160,13 @@ def twinned(problem: Problem, random: np.random.Generator) -> Problem:
 
     def moved(one: Option, name: str) -> Option:
         where = tuple((on(device, name), on(engine, name)) for device, engine in one.where)
-        changes = {"needs": amounts(one.needs, name), "ahead": amounts(one.ahead, name), "also": where[1:]}
+        time = one.time.resting_on(number=on(one.time.rests_on.number, name))
+        changes = {
+            "needs": amounts(one.needs, name),
+            "ahead": amounts(one.ahead, name),
+            "also": where[1:],
+            "time": time,
+        }
         return dataclasses.replace(one, device=where[0][0], engine=where[0][1], **changes)
 
     def copied(one: Option) -> list[Option]:
@@ -149,7 +174,7 @@ def twinned(problem: Problem, random: np.random.Generator) -> Problem:
             moved(one, name) for name in names if name == names[0] or "gpu" in str((one.where, one.needs, one.ahead))
         ]
         if one.device == "gpu" and one.part in ("learner", "storage") and not one.also and random.random() < 0.5:
-            time = timed(one.seconds / 2)
+            time = one.time.scaled(0.5)
             for size in range(2, len(names) + 1):
                 for group in itertools.permutations(names, size):
                     if group[1:] == tuple(sorted(group[1:])) and (not first_only or group[0] < group[1]):
@@ -159,7 +184,12 @@ def twinned(problem: Problem, random: np.random.Generator) -> Problem:
 
     ways = {
         (on(source, name), on(target, name)): tuple(
-            dataclasses.replace(one, engine=on(one.engine, name)) for one in way
+            dataclasses.replace(
+                one,
+                engine=on(one.engine, name),
+                rests_on=dataclasses.replace(one.rests_on, number=on(one.rests_on.number, name)),
+            )
+            for one in way
         )
         for (source, target), way in problem.ways.items()
         for name in names
@@ -301,4 +331,74 @@ def large_problem(random: np.random.Generator, designs: int, scattered: bool) ->
         slowdown={("learner", "actors", "cpu"): 1.1},
         watts={"cpu": 100.0, "gpu": 250.0, "fpga": 40.0},
         hosts=("cpu",),
+    )
+
+
+def threads(part: Part, device: str, engine: str, one: float, most: int, gain: float) -> Iterator[Option]:
+    """An option for every number of threads up to ``most``, the time of one divided by their number to the ``gain``."""
+    for count in range(1, most + 1):
+        time = Estimate(one / count**gain, one / count**gain / 1.5, one / count**gain * 1.5, EVIDENCE)
+        yield Option(part, f"{count} threads", device, f"{device}.{engine}", time, {f"{device}.cores": float(count)})
+
+
+def machine(gpus: int, cpus: int = 1, cores: int = 128, fanouts: int = 12, copies: int = 3) -> Problem:
+    """A machine of equal GPUs, every number of threads on each processor, trees on each device or copied to another.
+
+    Learners are on a processor, or share their batch on every set of GPUs. Actors are on the first processor.
+    """
+    names = [f"gpu{number}" for number in range(gpus)]
+    hosts = [f"cpu{number}" for number in range(cpus)]
+
+    def drawn_trees(device: str) -> list[tuple[str, float, dict[str, float]]]:
+        if device in names:
+            gpu = {f"{device}.memory": 1e8, "cpu0.cores": 1.0}
+            return [(f"K={2**k}", 3e-5 * (1 + abs(k - 4) / 4), gpu) for k in range(1, fanouts + 1)]
+        counts = [(k, n) for k in range(1, fanouts + 1) for n in range(1, cores // 4 + 1)]
+        return [
+            (f"K={2**k}, {n} threads", 5e-5 * (1 + abs(k - 4) / 4) / n**0.5, {f"{device}.cores": float(n)})
+            for k, n in counts
+        ]
+
+    def tree(on: tuple[str, str], sampling: tuple, updating: tuple) -> tuple[Option, Option]:
+        engines = [device if device in names else f"{device}.replay" for device in on]
+        both = on[0] != on[1]
+        return (
+            option("sampling", sampling[0], on[0], sampling[1] * (1 + both), sampling[2], engines[0]),
+            option("updating", updating[0], on[1], updating[1] * 1.5, updating[2] if both else {}, engines[1]),
+        )
+
+    learners = [one for host in hosts for one in threads("learner", host, "learner", 5e-3, cores - 1, 0.6)]
+    for group in (group for size in range(1, gpus + 1) for group in itertools.combinations(names, size)):
+        needs = {"cpu0.cores": 1.0, **{f"{name}.memory": 1e9 for name in group}}
+        taken = 4e-4 / len(group) + 2e-5 * (len(group) - 1)
+        one = option("learner", "+".join(group), group[0], taken, needs)
+        also = tuple((name, name) for name in group[1:])
+        learners.append(dataclasses.replace(one, ahead={f"{group[0]}.memory": 1e7}, also=also))
+    devices, ways = [*hosts, *names], {}
+    for pair in itertools.permutations(devices, 2):
+        ways[pair] = (hop(">".join(pair), 1e-5, 1 / 300e9 if pair[0] in names and pair[1] in names else 1 / 25e9),)
+    trees = [tree((device, device), one, one) for device in devices for one in drawn_trees(device)]
+    for pair in itertools.permutations(devices, 2):
+        trees += [tree(pair, *both) for both in itertools.product(*(drawn_trees(device)[:copies] for device in pair))]
+    sizes = {("actors", "storage"): 1e5, ("storage", "learner"): 2e6, ("learner", "actors"): 4e6}
+    return Problem(
+        {
+            "actors": tuple(threads("actors", "cpu0", "actors", 8e-3, cores - 1, 0.95)),
+            "storage": tuple(
+                option("storage", "records", one, 3e-5, {}, one if one in names else f"{one}.replay") for one in devices
+            ),
+            "learner": tuple(learners),
+        },
+        {f"{host}.cores": float(cores) for host in hosts} | {f"{name}.memory": 80e9 for name in names},
+        tuple(
+            Flow(source, target, sizes.get((source, target), 4e3), "actors" not in (source, target))
+            for source, target in TALKS
+        ),
+        ways,
+        (0, 1, 2, 3, 4, 8, 16, 50),
+        {("learner", "actors", "cpu0"): 1.13, ("actors", "learner", "cpu0"): 1.13},
+        dict.fromkeys(names, 700.0) | dict.fromkeys(hosts, 280.0),
+        ("cpu0",),
+        tuple(trees),
+        {f"{host}.replay": {f"{host}.cores": 1.0} for host in hosts},
     )

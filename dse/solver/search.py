@@ -13,10 +13,25 @@ import numpy as np
 from ..stats import front_of
 from .descent import comes_before, descend
 from .infeasible import Infeasible, infeasible
+from .limits import Limits
 from .objectives import EPSILONS, OBJECTIVES, Objective, threshold, tie_key, undominated, value
 from .problem import LOOP, PARTS, Configuration, Hop, Option, Problem, ProblemError
 from .settings import Booleans, Integers
-from .space import Space, affordable, build, by_part, configuration, group_of, loads, roots, single
+from .space import (
+    Load,
+    Space,
+    affordable,
+    build,
+    by_part,
+    configuration,
+    group_of,
+    loads,
+    reranked,
+    rescaled,
+    roots,
+    scalable,
+    single,
+)
 from .throughput import Outcome, Reals, fits, outcome, steps_per_second
 
 TIE = (0, 1, 2, 3, 4)
@@ -141,14 +156,19 @@ def front(problem: Problem) -> tuple[Answer, ...]:
     return tuple(sorted((answers[place] for place in front_of(points)), key=lambda answer: -answer.value))
 
 
-def frontier(problem: Problem, objective: Objective, best: float) -> tuple[Answer, ...]:
+def frontier(
+    problem: Problem, objective: Objective, best: float, most_devices: int | None = None
+) -> tuple[Answer, ...]:
     """For each mapping of parts to devices and each of ``SHARES``, what takes least of what is worth that share.
 
     "Least" is by ``frugal_key``; each configuration comes once, most value first. ``best``: the value that shares are
-    of. Empty where nothing is worth the smallest share.
+    of. Empty where nothing is worth the smallest share. ``most_devices``: mappings to more are left out, as with many
+    equal ones those are most of all; none of them takes less than a best one with so many.
     """
     space = build(problem, objective)
     start = _legal(space)
+    if most_devices is not None:
+        start = start[:, space.at.devices[start[-1]] <= most_devices]
     kept: dict[tuple[int, ...], Answer] = {}
     for share in SHARES:
         least = np.full(space.at.mapping.max() + 1, best * share)
@@ -182,42 +202,49 @@ def overtaken(problem: Problem, objective: Objective, least: float, number: str,
 
     Its options are those of ``problem``, its outcome and value those of the scaled times. None where nothing is above.
     """
-    other = scaled(problem, number, factor)
-    space = build(other, objective)
+    space = rescaled(scalable(problem, objective, number), number, factor)
     start = _legal(space)
-    best = float(best_values(space, start, _one(space))[0])
+    best = float(best_values(space, start, _one(space), floor=least)[0])
     if best <= least:
         return None
-    key = least_keys(space, start, _one(space), np.array([best]))[0]
-    answer = _answer(space, configuration(space, key.row, key.depth))
-    own = {id(new): old for new, old in zip(other.every_option(), problem.every_option(), strict=True)}
-    chosen = answer.configuration.having(*(own[id(option)] for option in answer.configuration.options))
+    key = least_keys(reranked(space), start, _one(space), np.array([best]))[0]
+    chosen = configuration(space, key.row, key.depth)
+    alone = replace(problem, options={option.part: (option,) for option in chosen.options}, trees=())
+    other = scaled(alone, number, factor)
+    answer = _answer(space, chosen.having(*(option for (option,) in other.options.values())), other)
     return replace(answer, configuration=chosen)
 
 
-def values(space: Space, rows: Integers, depths: Sequence[int]) -> Reals:
-    """Value (a bound, where a choice is a group) of rows at each depth, budgets aside: [R, depths]."""
-    load = loads(space, rows)
-    value: Reals = (
-        steps_per_second(load.busiest[:, None], load.loop[:, None], np.array(depths)) / space.at.divisor[rows[-1], None]
-    )
-    return value
+def values(space: Space, rows: Integers, depths: Sequence[int], least: Reals | None = None) -> Reals:
+    """Value (a bound, where a choice is a group) of rows at each depth, budgets aside: [R, depths].
+
+    ``least`` [P, R]: seconds that parts take at least.
+    """
+    return _values_of(space, rows, loads(space, rows, least), depths)
 
 
-def best_values(space: Space, start: Integers, labels: Integers, without: Integers | None = None) -> Reals:
-    """Largest value under each label (of a setting, from 0 on), 0 where nothing fits. ``without``: a row left out."""
-    best = np.zeros(labels.max() + 1)
+def _values_of(space: Space, rows: Integers, load: Load, depths: Sequence[int]) -> Reals:
+    value: Reals = steps_per_second(load.busiest[:, None], load.loop[:, None], np.array(depths))
+    return value / space.at.divisor[rows[-1], None]
+
+
+def best_values(
+    space: Space, start: Integers, labels: Integers, without: Integers | None = None, floor: float = 0.0
+) -> Reals:
+    """Largest value under each label (of a setting, from 0 on), ``floor`` where nothing that fits is above it.
+
+    ``without``: a row left out.
+    """
+    best, limits = np.full(labels.max() + 1, floor), Limits(space)
 
     def judge(rows: Integers) -> Integers:
         # Invariant: best is the largest value under each label among the configurations judged so far.
-        value = values(space, rows, space.depths[-1:])[:, 0]
+        rows = rows[:, values(space, rows, space.depths[-1:])[:, 0] > best[labels[rows[-1]]]]
+        possible = _possible(space, rows, without)
+        rows, possible = rows[:, possible.any(axis=1)], possible[possible.any(axis=1)]
+        deepest = possible.shape[1] - 1 - possible[:, ::-1].argmax(axis=1)
+        value = values(space, rows, space.depths, limits.seconds(rows))[np.arange(len(deepest)), deepest]
         keep = np.flatnonzero(value > best[labels[rows[-1]]])
-        possible = _possible(space, rows[:, keep], without)
-        deepest = len(space.depths) - 1 - possible[:, ::-1].argmax(axis=1)
-        for place in set(deepest.tolist()) - {len(space.depths) - 1}:
-            bound = keep[deepest == place]
-            value[bound] = values(space, rows[:, bound], space.depths[place : place + 1])[:, 0]
-        keep = keep[possible.any(axis=1) & (value[keep] > best[labels[rows[-1, keep]]])]
         keep = keep[np.argsort(-value[keep], kind="stable")]
         whole = keep[single(space, rows[:, keep])]
         np.maximum.at(best, labels[rows[-1, whole]], value[whole])
@@ -243,18 +270,21 @@ def least_keys(
     without: Integers | None = None,
     order: Sequence[int] = TIE,
 ) -> list[Keyed]:
-    """The smallest tie key under each label among what has at least a value of ``least`` [labels], in order."""
+    """The smallest key under each label among what has at least a value of ``least`` [labels], in order."""
     columns = (*order, *range(len(order), len(order) + len(PARTS)))
-    least_key = np.full((labels.max() + 1, len(columns)), np.inf)
+    least_key, limits = np.full((labels.max() + 1, len(columns)), np.inf), Limits(space)
     where: dict[int, Keyed] = {}
 
     def judge(rows: Integers) -> Integers:
         # Invariant: least_key is the smallest key under each label among the configurations judged so far.
-        enough = values(space, rows, space.depths) >= least[labels[rows[-1]], None]
-        deepest = enough[:, -1]  # is never slower
-        rows, enough = rows[:, deepest], enough[deepest]
-        keys = _keys(space, rows, np.array(space.depths)[enough.argmax(axis=1)])[:, columns]
-        keep = np.flatnonzero(comes_before(keys, least_key[labels[rows[-1]]]))
+        fast = values(space, rows, space.depths[-1:])[:, 0] >= least[labels[rows[-1]]]  # the deepest is never slower
+        rows = rows[:, fast]
+        load = loads(space, rows, limits.seconds(rows))
+        enough = _values_of(space, rows, load, space.depths) >= least[labels[rows[-1]], None]
+        longest = 1 / np.maximum(least[labels[rows[-1]]] * space.at.divisor[rows[-1]], 1e-200)
+        cores = limits.cores(rows, load, longest)
+        keys = _keys(space, rows, np.array(space.depths)[enough.argmax(axis=1)], cores)[:, columns]
+        keep = np.flatnonzero(enough[:, -1] & comes_before(keys, least_key[labels[rows[-1]]]))
         # The smallest depth that is fast enough also needs the least memory.
         possible = _possible(space, rows[:, keep], without)[np.arange(keep.size), enough[keep].argmax(axis=1)]
         keep = keep[possible]
@@ -280,14 +310,15 @@ def _one(space: Space) -> Integers:
     return np.zeros(space.at.groups.shape[1], dtype=np.int64)
 
 
-def _keys(space: Space, rows: Integers, depth: Integers) -> Reals:
+def _keys(space: Space, rows: Integers, depth: Integers, least_cores: Reals) -> Reals:
     """``tie_key`` of rows, with ranks for the options' own keys: [R, 5 + P]. No more than of what a row stands for."""
     cores, seconds, ranks = space.at.cores[rows[-1]], np.zeros(rows.shape[1]), list[Reals]()
     for _, _, column, node in by_part(space, rows):
         cores += column.cores[node]
         seconds += column.seconds[node]
         ranks.append(column.rank[node])
-    return np.column_stack([space.at.devices[rows[-1]], space.at.nbytes[rows[-1]], depth, cores, seconds, *ranks])
+    closer = np.maximum(cores, np.where(single(space, rows), 0.0, least_cores - 1e-9 * np.ceil(least_cores % 1)))
+    return np.column_stack([space.at.devices[rows[-1]], space.at.nbytes[rows[-1]], depth, closer, seconds, *ranks])
 
 
 def _possible(space: Space, rows: Integers, without: Integers | None) -> Booleans:
@@ -297,8 +328,8 @@ def _possible(space: Space, rows: Integers, without: Integers | None) -> Boolean
     return possible
 
 
-def _answer(space: Space, chosen: Configuration) -> Answer:
-    result = outcome(space.problem, chosen)
+def _answer(space: Space, chosen: Configuration, problem: Problem | None = None) -> Answer:
+    result = outcome(problem or space.problem, chosen)
     return Answer(chosen, result, value(space.objective, result))
 
 

@@ -9,7 +9,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -99,26 +99,10 @@ class Tables:
         return times * (hop.alpha_seconds * factor) + nbytes * (hop.seconds_per_byte * factor)
 
 
-def settings(
-    problem: Problem,
-    objective: Objective,
-    axes: Axes,
-    classes: Classes,
-    budgets: Sequence[str],
-    hops: Mapping[str, float],
-) -> Settings:
-    """All settings but mirror images. ``hops``: factors on times of links, by the evidence they rest on.
-
-    ProblemError for ``per_watt`` where the watts of a device are not stated.
-    """
-    tables = Tables(problem, objective, axes, hops)
-    groups = combined(axes, classes)
-    pairs = sorted(set(itertools.permutations(tables.devices, 2)) - problem.ways.keys())
-    blocks = [
-        _block(tables, groups[:, first : first + AT_ONCE], pairs, budgets)
-        for first in range(0, groups.shape[1], AT_ONCE)
-    ]
-    joined = _joined(blocks)
+def settings(problem: Problem, objective: Objective, axes: Axes, classes: Classes, budgets: Sequence[str]) -> Settings:
+    """All settings but mirror images. ProblemError for ``per_watt`` where the watts of a device are not stated."""
+    tables, groups = Tables(problem, objective, axes, {}), combined(axes, classes)
+    pairs, joined = _blocks(tables, groups, budgets)
     used = joined.pop("used")
     lacked = np.flatnonzero(joined["missing"].any(axis=0))
     joined["missing"] = joined["missing"][:, lacked]
@@ -131,6 +115,23 @@ def settings(
         used=_of_devices(tables, used, classes),
         **joined,
     )
+
+
+def relinked(
+    at: Settings, problem: Problem, objective: Objective, axes: Axes, factors: Mapping[str, float]
+) -> Settings:
+    """The same where times of links take ``factors`` times as long, by the evidence they rest on."""
+    _, joined = _blocks(Tables(problem, objective, axes, factors), at.groups, ())
+    return replace(at, links=joined["links"], idle=joined["idle"], waits=joined["waits"])
+
+
+def _blocks(
+    tables: Tables, groups: Integers, budgets: Sequence[str]
+) -> tuple[list[tuple[str, str]], dict[str, NDArray[Any]]]:
+    """Pairs of devices without a route, and fields of ``Settings`` for settings."""
+    pairs = sorted(set(itertools.permutations(tables.devices, 2)) - tables.problem.ways.keys())
+    firsts = range(0, groups.shape[1], AT_ONCE)
+    return pairs, _joined([_block(tables, groups[:, first : first + AT_ONCE], pairs, budgets) for first in firsts])
 
 
 def combined(axes: Axes, classes: Classes) -> Integers:

@@ -12,26 +12,31 @@ A row is a node for each axis and a setting: integers [A + 1, R].
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .equal_devices import Classes, equal_devices
+from .equal_devices import Axes, Classes, Words, equal_devices
 from .objectives import Objective, cores, option_keys, undominated
 from .problem import LOOP, PARTS, Choice, Configuration, Part, Problem
-from .settings import Booleans, Integers, Settings, counted, settings
+from .settings import Booleans, Integers, Settings, counted, relinked, settings
 from .throughput import Reals
 
 Group = tuple[tuple[tuple[str, str], ...], ...]
 
 
 class Column(NamedTuple):
-    """The options of a part, node by node; ``rank``: place in ``option_key`` order. ``needs``, ``ahead`` [nodes, B]."""
+    """The options of a part, node by node; ``rank``: place in ``option_key`` order. ``needs``, ``ahead`` [nodes, B].
+
+    ``tail``: place in the order of ``option_key`` without seconds.
+    """
 
     seconds: Reals
     cores: Reals
     rank: Reals
+    tail: Reals
     needs: Reals
     ahead: Reals
 
@@ -40,24 +45,26 @@ class Column(NamedTuple):
 class Nodes:
     """The nodes of an axis: its undominated choices, group after group, then its groups; a column for each part of it.
 
-    ``start``, ``size``: by group, where its choices are.
+    ``start``, ``size``: by group, where its choices are. ``numbers``: by column the evidence of each choice.
     """
 
     choices: tuple[Choice, ...]
     start: Integers
     size: Integers
     columns: tuple[Column, ...]
+    numbers: tuple[NDArray[np.str_], ...]
 
 
 @dataclass(frozen=True)
 class Space:
-    """A problem's arrays. ``classes``: of equal devices, whose mirror images are not in it.
+    """A problem's arrays. ``axes``: undominated choices by axis and group; ``classes``: of equal devices.
 
     ``stages``: (part, axis, column of the axis' nodes) in the order of ``PARTS``.
     """
 
     problem: Problem
     objective: Objective
+    axes: Axes
     classes: Classes
     nodes: tuple[Nodes, ...]
     stages: tuple[tuple[Part, int, int], ...]
@@ -89,16 +96,67 @@ def build(problem: Problem, objective: Objective) -> Space:
     return _space(problem, objective, axes, equal_devices(problem, axes))
 
 
+def scalable(problem: Problem, objective: Objective, number: str) -> Space:
+    """A space that has the best at any factor on the times of evidence ``number``, see ``rescaled``.
+
+    Made once for a problem and kept with it. A choice is dropped only for one whose times rest on the same evidence.
+    """
+    kept = vars(problem).setdefault("_scalable", {})
+    if objective not in kept:
+        axes = [_groups(problem, choices, by_evidence=True) for choices in problem.axes]
+        kept[objective] = axes, {(): equal_devices(problem, axes)}, {}
+    axes, classes_of, spaces = kept[objective]
+    words = Words([device for devices in classes_of[()] for device in devices])
+    key = number if classes_of[()] and words.of(number) else ()
+    if key not in classes_of:
+        classes_of[key] = equal_devices(problem, axes, number)
+    classes = classes_of[key]
+    if classes not in spaces:
+        spaces[classes] = _space(problem, objective, axes, classes)
+    space: Space = spaces[classes]
+    return space
+
+
+def rescaled(space: Space, number: str, factor: float) -> Space:
+    """The same where times that rest on evidence ``number`` take ``factor`` times as long."""
+    nodes, at = [], space.at
+    for one in space.nodes:
+        columns = list(one.columns)
+        for c, column in enumerate(columns):
+            rests = np.array([choice[c].time.rests_on.number == number for choice in one.choices])
+            if rests.any():
+                seconds = np.where(rests, column.seconds[: rests.size] * factor, column.seconds[: rests.size])
+                columns[c] = column._replace(seconds=_with_groups(seconds, one.start))
+        nodes.append(replace(one, columns=tuple(columns)))
+    if any(hop.rests_on.number == number for way in space.problem.ways.values() for hop in way):
+        at = relinked(at, space.problem, space.objective, space.axes, {number: factor})
+    return replace(space, nodes=tuple(nodes), at=at)
+
+
+def reranked(space: Space) -> Space:
+    """The same with options in the order of ``option_key`` at the times that they are rescaled to."""
+    nodes = []
+    for one in space.nodes:
+        columns = []
+        for column in one.columns:
+            pairs = np.stack([column.seconds, column.tail])[:, : len(one.choices)]
+            rank = np.unique(pairs, axis=1, return_inverse=True)[1].reshape(-1).astype(np.float64)
+            columns.append(column._replace(rank=_with_groups(rank, one.start)))
+        nodes.append(replace(one, columns=tuple(columns)))
+    return replace(space, nodes=tuple(nodes))
+
+
 def _space(problem: Problem, objective: Objective, axes: list[list[tuple[Choice, ...]]], classes: Classes) -> Space:
     budgets = _scarce(problem, axes)
     parts = [tuple(option.part for option in groups[0][0]) for groups in axes]
     return Space(
         problem,
         objective,
+        axes,
         classes,
         nodes=tuple(_nodes(problem, groups, budgets) for groups in axes),
         stages=tuple((part, a, axis.index(part)) for part in PARTS for a, axis in enumerate(parts) if part in axis),
-        at=settings(problem, objective, axes, classes, budgets, {}),
+        at=settings(problem, objective, axes, classes, budgets),
         budgets=budgets,
         have=np.array([problem.budgets[name] for name in budgets]),
         depths=tuple(sorted(set(problem.depths))),
@@ -110,12 +168,15 @@ def group_of(choice: Choice) -> Group:
     return tuple(option.where for option in choice)
 
 
-def _groups(problem: Problem, choices: Sequence[Choice]) -> list[tuple[Choice, ...]]:
-    """The undominated choices of each group, groups in order."""
-    groups: dict[Group, list[Choice]] = {}
+def _groups(problem: Problem, choices: Sequence[Choice], by_evidence: bool = False) -> list[tuple[Choice, ...]]:
+    """The undominated choices of each group, groups in order. ``by_evidence``: of each evidence their times rest on."""
+    groups: dict[Group, dict[tuple[str, ...], list[Choice]]] = {}
     for choice in choices:
-        groups.setdefault(group_of(choice), []).append(choice)
-    return [undominated(problem, groups[group]) for group in sorted(groups)]
+        evidence = tuple(option.time.rests_on.number for option in choice) if by_evidence else ()
+        groups.setdefault(group_of(choice), {}).setdefault(evidence, []).append(choice)
+    return [
+        tuple(one for each in groups[group].values() for one in undominated(problem, each)) for group in sorted(groups)
+    ]
 
 
 def _scarce(problem: Problem, axes: Sequence[Sequence[Sequence[Choice]]]) -> tuple[str, ...]:
@@ -140,19 +201,28 @@ def _nodes(problem: Problem, groups: Sequence[tuple[Choice, ...]], budgets: tupl
     choices = tuple(choice for group in groups for choice in group)
     size = np.array([len(group) for group in groups])
     start = np.cumsum(size) - size
-    columns = []
+    columns, numbers = [], []
     for options in zip(*choices, strict=True):
+        numbers.append(np.array([option.time.rests_on.number for option in options]))
         keys = option_keys(problem, options)
-        place = {key: rank for rank, key in enumerate(sorted(set(keys)))}
+        place, tails = (
+            {key: rank for rank, key in enumerate(sorted(set(every)))} for every in (keys, [k[1:] for k in keys])
+        )
         arrays = (
             np.array([option.seconds for option in options]),
             np.array([cores(option.needs) for option in options], dtype=np.float64),
             np.array([place[key] for key in keys], dtype=np.float64),
+            np.array([tails[key[1:]] for key in keys], dtype=np.float64),
             _amounts([option.needs for option in options], budgets),
             _amounts([option.ahead for option in options], budgets),
         )
-        columns.append(Column(*(np.concatenate([own, np.minimum.reduceat(own, start, axis=0)]) for own in arrays)))
-    return Nodes(choices, start, size, tuple(columns))
+        columns.append(Column(*(_with_groups(own, start) for own in arrays)))
+    return Nodes(choices, start, size, tuple(columns), tuple(numbers))
+
+
+def _with_groups(own: Reals, start: Integers) -> Reals:
+    """What choices have, then the least of each group."""
+    return np.concatenate([own, np.minimum.reduceat(own, start, axis=0)])
 
 
 def _amounts(taken: Sequence[Mapping[str, float]], budgets: tuple[str, ...]) -> Reals:
