@@ -2,7 +2,8 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -89,7 +90,7 @@ def random_problem(random: np.random.Generator) -> Problem:
         )
         for _ in range(random.integers(0, 4))
     }
-    return Problem(
+    problem = Problem(
         options={part: tuple(drawn_option(part, n) for n in range(random.integers(1, 5))) for part in PARTS},
         budgets={
             **{f"{device}.cores": float(random.integers(2, 10)) for device in devices},
@@ -102,6 +103,131 @@ def random_problem(random: np.random.Generator) -> Problem:
         watts={device: float(random.integers(1, 5)) for device in devices},
         hosts=devices[:1] if random.random() < 0.5 else (),
     )
+    return with_shares(problem, random, exact) if random.random() < 0.5 else problem
+
+
+def with_shares(problem: Problem, random: np.random.Generator, exact: bool) -> Problem:
+    """The same where some options are on several engines or take more with each batch ahead, and engines take cores."""
+    devices = sorted(problem.watts)
+
+    def shared(one: Option) -> Option:
+        also = {str(random.choice([d, d, f"{d}.learner", "bus"])): d for d in devices if random.random() < 0.2}
+        ahead = {"memory": float(random.integers(0, 3)) if exact else random.random()} if random.random() < 0.4 else {}
+        more = tuple((device, engine) for engine, device in also.items() if engine != one.engine)
+        return dataclasses.replace(one, ahead=ahead, also=more)
+
+    options = {part: tuple(map(shared, options)) for part, options in problem.options.items()}
+    names = sorted({engine for each in options.values() for one in each for _, engine in one.where})
+    cores = sorted(set(problem.budgets) - {"memory"})
+    engines = {
+        name: {str(random.choice(cores)): float(random.integers(0, 3))} for name in names if random.random() < 0.4
+    }
+    return dataclasses.replace(problem, options=options, engines=engines)
+
+
+def numbered(problem: Problem, random: np.random.Generator) -> Problem:
+    """The same where times rest on "one", on "two", or on a number that names the device."""
+
+    def evidence(*devices: str) -> Evidence:
+        return Evidence(str(random.choice(["one", "two", f"of {'>'.join(devices)}"])), "modeled")
+
+    def other(one: Option) -> Option:
+        return dataclasses.replace(one, time=dataclasses.replace(one.time, rests_on=evidence(one.device)))
+
+    return dataclasses.replace(
+        problem,
+        options={part: tuple(map(other, options)) for part, options in problem.options.items()},
+        ways={
+            pair: tuple(dataclasses.replace(one, rests_on=evidence(*pair)) for one in way)
+            for pair, way in problem.ways.items()
+        },
+    )
+
+
+def twinned(problem: Problem, random: np.random.Generator) -> Problem:
+    """The same with two or three equal GPUs, gpu0 and so on, in place of one.
+
+    Some options are on several of them, on each set once or with each of a set as the one that is sent to.
+    """
+    names = ("gpu0", "gpu1", "gpu2")[: random.integers(2, 4)]
+    first_only, talk = random.random() < 0.5, random.random() < 0.7
+
+    def on(text: str, name: str) -> str:
+        return text.replace("gpu", name)
+
+    def amounts(needs: Mapping[str, float], name: str) -> dict[str, float]:
+        return {on(budget, name): amount for budget, amount in needs.items()}
+
+    def moved(one: Option, name: str) -> Option:
+        where = tuple((on(device, name), on(engine, name)) for device, engine in one.where)
+        time = one.time.resting_on(number=on(one.time.rests_on.number, name))
+        changes = {
+            "needs": amounts(one.needs, name),
+            "ahead": amounts(one.ahead, name),
+            "also": where[1:],
+            "time": time,
+        }
+        return dataclasses.replace(one, device=where[0][0], engine=where[0][1], **changes)
+
+    def copied(one: Option) -> list[Option]:
+        copies = [
+            moved(one, name) for name in names if name == names[0] or "gpu" in str((one.where, one.needs, one.ahead))
+        ]
+        if one.device == "gpu" and one.part in ("learner", "storage") and not one.also and random.random() < 0.5:
+            time = one.time.scaled(0.5)
+            for size in range(2, len(names) + 1):
+                for group in itertools.permutations(names, size):
+                    if group[1:] == tuple(sorted(group[1:])) and (not first_only or group[0] < group[1]):
+                        also = tuple((name, on(one.engine, name)) for name in group[1:])
+                        copies.append(dataclasses.replace(moved(one, group[0]), time=time, also=also))
+        return copies
+
+    ways = {
+        (on(source, name), on(target, name)): tuple(
+            dataclasses.replace(
+                one,
+                engine=on(one.engine, name),
+                rests_on=dataclasses.replace(one.rests_on, number=on(one.rests_on.number, name)),
+            )
+            for one in way
+        )
+        for (source, target), way in problem.ways.items()
+        for name in names
+    }
+    if talk:
+        ways |= {pair: (hop(">".join(pair), 1.0, 0.5),) for pair in itertools.permutations(names, 2)}
+    return dataclasses.replace(
+        problem,
+        options={part: tuple(o for one in each for o in copied(one)) for part, each in problem.options.items()},
+        budgets={on(budget, name): have for budget, have in problem.budgets.items() for name in names},
+        ways=ways,
+        slowdown={(*key[:2], on(key[2], name)): f for key, f in problem.slowdown.items() for name in names},
+        watts={on(device, name): watts for device, watts in problem.watts.items() for name in names},
+        engines={on(engine, name): amounts(needs, name) for engine, needs in problem.engines.items() for name in names},
+    )
+
+
+def images(equal: tuple[str, ...]) -> Iterator[Callable[[str], str]]:
+    """Every way to exchange the names of equal devices in a text."""
+    for order in itertools.permutations(equal):
+        image = dict(zip(equal, order, strict=True))
+        yield lambda text, image=image: re.sub(r"gpu\d", lambda match: image.get(match[0], match[0]), text)
+
+
+def first_image(one: Configuration, equal: tuple[str, ...]) -> tuple[str, ...]:
+    """The same text for configurations that are mirror images of each other."""
+
+    def text(option: Option, on: Callable[[str], str]) -> str:
+        needs = [sorted((on(budget), n) for budget, n in needs.items()) for needs in (option.needs, option.ahead)]
+        where = [(on(device), on(engine)) for device, engine in option.where]
+        return str((where[0], sorted(where[1:]), on(option.name), option.time, needs, one.depth))
+
+    return min(tuple(text(option, on) for option in one.options) for on in images(equal))
+
+
+def first_limits(limits: frozenset, equal: tuple[str, ...]) -> tuple[str, ...]:
+    """The same text for limits that are mirror images of each other."""
+    return min(tuple(sorted(on(str(limit)) for limit in limits)) for on in images(equal))
 
 
 def every(problem: Problem) -> Iterator[Configuration]:
@@ -135,9 +261,17 @@ def by_the_rule(problem: Problem, answers: list[Answer], epsilon: float) -> list
     return sorted(good, key=lambda answer: tie_key(problem, answer.configuration, answer.outcome))
 
 
-def mapping(answer: Answer) -> tuple[str, ...]:
-    """Device of each part."""
-    return tuple(one.device for one in answer.configuration.options)
+Devices = tuple[tuple[str, ...], ...]
+
+
+def mapping(answer: Answer, equal: tuple[str, ...] = ()) -> Devices:
+    """Devices of each part; of mirror images, where some are equal, always the same one."""
+    devices = [[device for device, _ in one.where] for one in answer.configuration.options]
+    images = (dict(zip(equal, image, strict=True)) for image in itertools.permutations(equal))
+    return min(
+        tuple((image.get(first, first), *sorted(image.get(one, one) for one in more)) for first, *more in devices)
+        for image in images
+    )
 
 
 WORK = {"actors": 8e-3, "sampling": 4e-4, "storage": 8e-5, "learner": 8e-3, "updating": 2e-4}

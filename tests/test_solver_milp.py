@@ -78,6 +78,11 @@ def on(problem: Problem, taken: Taken, part: Part, device: str, not_engine: str 
     return [(1.0, taken[id(each)]) for each in options if each.device == device and each.engine != not_engine]
 
 
+def runs_on(problem: Problem, part: Part) -> set[str]:
+    """Engines that some option of a part keeps busy."""
+    return {engine for each in problem.options[part] for _, engine in each.where}
+
+
 def part_seconds(program: Program, problem: Problem, taken: Taken, part: Part) -> None:
     """The time of a part is at least that of the option taken, times each factor of what runs beside it."""
     large = slowest(problem, part)
@@ -91,8 +96,10 @@ def part_seconds(program: Program, problem: Problem, taken: Taken, part: Part) -
                 for other in beside:
                     terms += [(-large * f, at) for f, at in on(problem, taken, other, each.device, each.engine)]
                 program.row(terms, seconds - large * (1 + count))
-    for engine in {each.engine for each in problem.options[part]}:
-        here = [(-large, taken[id(each)]) for each in problem.options[part] if each.engine == engine]
+    for engine in runs_on(problem, part):
+        here = [
+            (-large, taken[id(each)]) for each in problem.options[part] if any(engine == one for _, one in each.where)
+        ]
         program.row([(1.0, program.variable(("busy", part, engine))), (-1.0, spent), *here], -large)
 
 
@@ -116,31 +123,48 @@ def links(program: Program, problem: Problem, taken: Taken, with_actors: bool) -
     return busy
 
 
-def least_step(problem: Problem, with_actors: bool) -> float | None:
-    """Seconds of the shortest gradient step at the largest depth."""
+def budget_rows(program: Program, problem: Problem, taken: Taken, depth: int) -> None:
+    """Options, batches ahead, and the engines that are in use stay within the budgets."""
+    for engine in problem.engines:
+        used = program.variable(("used", engine), 1.0, True)
+        for each in (each for part in PARTS for each in problem.options[part]):
+            if any(engine == one for _, one in each.where):
+                program.row([(1.0, used), (-1.0, taken[id(each)])], 0.0)
+    for budget, have in problem.budgets.items():
+        needs = [
+            (amounts[budget], program.place["used", one])
+            for one, amounts in problem.engines.items()
+            if budget in amounts
+        ]
+        for each in (each for part in PARTS for each in problem.options[part]):
+            needs.append((each.needs.get(budget, 0.0) + depth * each.ahead.get(budget, 0.0), taken[id(each)]))
+        program.row(needs, -np.inf, have)
+
+
+def least_step(problem: Problem, with_actors: bool, depth: int) -> float | None:
+    """Seconds of the shortest gradient step with so many batches sampled ahead."""
     program = Program()
     taken = {id(each): program.variable(id(each), 1.0, True) for part in PARTS for each in problem.options[part]}
     for part in PARTS:
         program.row([(1.0, taken[id(each)]) for each in problem.options[part]], 1.0, 1.0)
         part_seconds(program, problem, taken, part)
-    for budget, have in problem.budgets.items():
-        needs = [(each.needs.get(budget, 0.0), taken[id(each)]) for part in PARTS for each in problem.options[part]]
-        program.row(needs, -np.inf, have)
+    budget_rows(program, problem, taken, depth)
     busy = links(program, problem, taken, with_actors)
     loop = busy.pop("") + [(1.0, program.variable(("seconds", part))) for part in LOOP]
     for part in PARTS if with_actors else LOOP:
-        for engine in {each.engine for each in problem.options[part]}:
+        for engine in runs_on(problem, part):
             busy.setdefault(engine, []).append((1.0, program.variable(("busy", part, engine))))
     step = program.variable("step")
     for terms in busy.values():
         program.row([(1.0, step), *((-factor, place) for factor, place in terms)], 0.0)
-    program.row([(max(problem.depths) + 1.0, step), *((-factor, place) for factor, place in loop)], 0.0)
+    program.row([(depth + 1.0, step), *((-factor, place) for factor, place in loop)], 0.0)
     return program.least(step)
 
 
 def check(problem: Problem, objective: str) -> bool:
     """The same throughput, or both find nothing; whether there is any."""
-    step = least_step(problem, objective == "ratio")
+    steps = [least_step(problem, objective == "ratio", depth) for depth in problem.depths]
+    step = min((step for step in steps if step), default=None)
     found = solve(problem, objective, 0.0, alternatives=False)
     if step is None:
         assert isinstance(found, Infeasible)

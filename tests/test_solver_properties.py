@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dse.solver.objectives import OBJECTIVES, Objective
 from dse.solver.problem import PARTS, Option, Problem
 from dse.solver.search import Found, solve
-from tests.solver_cases import EPSILONS, hop, option, random_problem
+from tests.solver_cases import EPSILONS, hop, option, random_problem, timed
 
 
 def best(problem: Problem, objective: Objective = "ratio") -> float:
@@ -53,7 +53,7 @@ def test_scaling_all_times_scales_throughput_and_changes_no_choice(seed: int, fa
     problem, _ = drawn(seed)
 
     def longer(each: Option) -> Option:
-        return option(each.part, each.name, each.device, each.seconds * factor, dict(each.needs), each.engine)
+        return dataclasses.replace(each, time=timed(each.seconds * factor))
 
     scaled = dataclasses.replace(
         problem,

@@ -1,6 +1,7 @@
 """The search against nested loops: the same answer, ties, runner-up, front, and reasons why nothing fits."""
 
 import dataclasses
+import math
 import tracemalloc
 
 import numpy as np
@@ -11,6 +12,7 @@ from dse.solver.infeasible import Infeasible
 from dse.solver.objectives import OBJECTIVES, Objective, tie_key, undominated
 from dse.solver.problem import PARTS, Flow, Option, Part, Problem, ProblemError
 from dse.solver.search import Found, front, solve
+from dse.solver.space import build
 from dse.solver.throughput import shortages
 from dse.stats import front_of
 from tests.solver_cases import (
@@ -18,28 +20,37 @@ from tests.solver_cases import (
     all_answers,
     by_the_rule,
     every,
+    first_image,
+    first_limits,
     hop,
     large_problem,
     mapping,
     option,
     random_problem,
+    twinned,
     with_trees,
 )
 
+LOOPS = 4000  # configurations of problems with equal devices
+Names = tuple[str, ...]
 
-def check_found(problem: Problem, objective: Objective, epsilon: float, found: Found) -> None:
-    """Choice, best value, ties, runner-up and the best elsewhere are those of nested loops."""
+
+def check_found(problem: Problem, objective: Objective, epsilon: float, found: Found, equal: Names = ()) -> None:
+    """Choice, best value, ties, runner-up and the best elsewhere are those of nested loops, mirror images aside."""
     answers = all_answers(problem, objective)
     good = by_the_rule(problem, answers, epsilon)
     assert found.answer == good[0]
     assert found.best == max(answer.value for answer in answers) <= found.bound * (1 + 1e-12)
-    first_of_mapping = {mapping(answer): answer for answer in reversed(good)}
-    del first_of_mapping[mapping(good[0])]
-    assert set(map(mapping, found.ties)) == set(first_of_mapping)
-    assert list(found.ties) == [answer for answer in good if answer is first_of_mapping.get(mapping(answer))]
-    rest = by_the_rule(problem, [answer for answer in answers if answer.configuration != found.choice], epsilon)
+    place = mapping(good[0], equal)
+    first_of_mapping = {mapping(answer, equal): answer for answer in reversed(good)}
+    del first_of_mapping[place]
+    assert {mapping(answer, equal) for answer in found.ties} == set(first_of_mapping)
+    assert list(found.ties) == [answer for answer in good if answer is first_of_mapping.get(mapping(answer, equal))]
+    chosen = first_image(found.choice, equal)
+    others = [answer for answer in answers if first_image(answer.configuration, equal) != chosen]
+    rest = by_the_rule(problem, others, epsilon)
     assert found.runner_up == (rest[0] if rest else None)
-    away = by_the_rule(problem, [answer for answer in answers if mapping(answer) != mapping(good[0])], epsilon)
+    away = by_the_rule(problem, [answer for answer in answers if mapping(answer, equal) != place], epsilon)
     assert found.elsewhere == (away[0] if away else None)
 
 
@@ -49,14 +60,16 @@ def missing_ways(problem: Problem, configuration) -> set[tuple[str, str]]:
     return {pair for pair in pairs if pair[0] != pair[1] and pair not in problem.ways}
 
 
-def check_infeasible(problem: Problem, answer: Infeasible) -> None:
+def check_infeasible(problem: Problem, answer: Infeasible, equal: Names = ()) -> None:
     """The smallest sets of limits that some configuration breaks, and no others; a need as small as any."""
     broken: dict[frozenset, list[dict[str, tuple[float, float]]]] = {}
     for configuration in every(problem):
         short = shortages(problem, configuration)
         broken.setdefault(frozenset(short) | missing_ways(problem, configuration), []).append(short)
     smallest = {limits for limits in broken if not any(other < limits for other in broken)}
-    assert {frozenset(repair.budgets) | frozenset(repair.ways) for repair in answer.repairs} == smallest
+    found = [frozenset(repair.budgets) | frozenset(repair.ways) for repair in answer.repairs]
+    assert {first_limits(limits, equal) for limits in found} == {first_limits(limits, equal) for limits in smallest}
+    assert len({first_limits(limits, equal) for limits in found}) == len(found)
     for repair in answer.repairs:
         same = broken[frozenset(repair.budgets) | frozenset(repair.ways)]
         assert repair.budgets in same
@@ -65,41 +78,71 @@ def check_infeasible(problem: Problem, answer: Infeasible) -> None:
         assert str(repair) in str(answer)
 
 
-def check(seed: int, trees: bool = False) -> bool:
-    """One random problem; whether anything fits. With ``trees`` not every sampling goes with every updating."""
+def drawn(seed: int, trees: bool = False, twins: bool = False) -> tuple[Problem, np.random.Generator]:
+    """A random problem. With ``trees`` not every sampling goes with every updating; ``twins``: with equal GPUs."""
     random = np.random.default_rng(seed)
     problem = random_problem(random)
-    problem = with_trees(problem, random) if trees else problem
+    problem = twinned(problem, random) if twins else problem
+    return with_trees(problem, random) if trees else problem, random
+
+
+def check(problem: Problem, random: np.random.Generator, seed: int) -> bool:
+    """The answer of one random problem; whether anything fits."""
     objective = OBJECTIVES[seed % len(OBJECTIVES)]
     epsilon = float(random.choice(EPSILONS))
     found = solve(problem, objective, epsilon)
+    (equal,) = build(problem, objective).classes or ((),)
     if isinstance(found, Infeasible):
         assert not all_answers(problem, objective)
-        check_infeasible(problem, found)
+        check_infeasible(problem, found, equal)
         return False
-    check_found(problem, objective, epsilon, found)
+    check_found(problem, objective, epsilon, found, equal)
     return True
 
 
 def test_equals_nested_loops() -> None:
-    feasible = sum(check(seed) for seed in range(1000))
+    feasible = sum(check(*drawn(seed), seed) for seed in range(1000))
     assert 500 < feasible < 950  # both kinds are many
 
 
 def test_a_tree_is_one_choice() -> None:
-    feasible = sum(check(seed, trees=True) for seed in range(500))
+    feasible = sum(check(*drawn(seed, trees=True), seed) for seed in range(500))
     assert 250 < feasible < 475
+
+
+def twins_are_equal(seeds: range, trees: bool) -> list[int]:
+    """How many GPUs each problem's answer takes for equal; of problems that are small enough for nested loops."""
+    sizes = []
+    for seed in seeds:
+        problem, random = drawn(seed, trees, twins=True)
+        if math.prod(map(len, problem.axes)) * len(problem.depths) < LOOPS:
+            check(problem, random, seed)
+            sizes.append(len((build(problem, "ratio").classes or ((),))[0]))
+    return sizes
+
+
+@pytest.mark.parametrize("trees", [False, True])
+def test_equal_devices_are_looked_at_once(trees: bool) -> None:
+    sizes = twins_are_equal(range(150), trees)
+    assert sizes.count(2) > 15 and sizes.count(3) > 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trees", [False, True])
+def test_equal_devices_are_looked_at_once_two_thousand_times(trees: bool) -> None:
+    sizes = twins_are_equal(range(1000, 2000), trees)
+    assert sizes.count(2) > 150 and sizes.count(3) > 50
 
 
 @pytest.mark.slow
 def test_equals_nested_loops_ten_thousand_times() -> None:
-    assert sum(check(seed) for seed in range(1000, 11_000)) > 5000
+    assert sum(check(*drawn(seed), seed) for seed in range(1000, 11_000)) > 5000
 
 
 @pytest.mark.parametrize("rows", [1, 7])
 def test_small_blocks_change_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descent, "ROWS", rows)
-    assert sum(check(seed) for seed in range(20)) > 10
+    assert sum(check(*drawn(seed), seed) for seed in range(20)) > 10
 
 
 @pytest.mark.parametrize("scattered", [True, False])
@@ -212,8 +255,8 @@ def test_without_dominated_options_the_answer_is_the_same(seed: int) -> None:
     problem = random_problem(np.random.default_rng(seed))
     kept: dict[Part, tuple[Option, ...]] = {}
     for part in PARTS:
-        places = {(each.device, each.engine) for each in problem.options[part]}
-        groups = [[each for each in problem.options[part] if (each.device, each.engine) == place] for place in places]
+        places = {each.where for each in problem.options[part]}
+        groups = [[each for each in problem.options[part] if each.where == place] for place in places]
         kept[part] = tuple(each for group in groups for (each,) in undominated(problem, [(one,) for one in group]))
     objective = OBJECTIVES[seed % len(OBJECTIVES)]
     full = all_answers(problem, objective)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import numpy as np
 
 from .problem import PARTS
-from .space import Booleans, Integers, Space, expanded
+from .settings import Booleans, Integers
+from .space import Space, expanded
 from .throughput import Reals
 
 ROWS = 1 << 14  # judged at once; some 300 bytes each

@@ -5,12 +5,15 @@ set of limits such that some configuration breaks just these: lift them and it c
 only together, they are one repair.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from .descent import comes_before, descend
-from .space import Integers, Space, needs, roots, single
+from .equal_devices import Classes, Words
+from .settings import Integers
+from .space import Space, needs, roots, single
 from .throughput import Reals
 
 Limits = frozenset[str | tuple[str, str]]
@@ -35,7 +38,7 @@ class Repair:
 
 @dataclass(frozen=True)
 class Infeasible:
-    """Nothing fits; each of ``repairs`` would change that. None of them is part of another."""
+    """Nothing fits; each of ``repairs`` would change that. None of them is part of another, or of a mirror image."""
 
     repairs: tuple[Repair, ...]
     configurations: int
@@ -46,14 +49,12 @@ class Infeasible:
 
 def infeasible(space: Space) -> Infeasible:
     """The smallest sets of limits to lift, for a space in which nothing fits."""
-    ways = tuple(frozenset[tuple[str, str]]().union(*space.lacks))
-    absent = np.array([[way in lacks for way in ways] for lacks in space.lacks], dtype=np.bool_)
-    names: tuple[str | tuple[str, str], ...] = (*space.budgets, *ways)
+    names: tuple[str | tuple[str, str], ...] = (*space.budgets, *space.at.routes)
     keys_of: dict[Limits, Reals] = {}
 
     def judge(rows: Integers) -> Integers:
         need = needs(space, rows, space.depths[0])
-        broken = np.hstack([need > space.have, absent[rows[-1]]])
+        broken = np.hstack([need > space.have, space.at.missing[rows[-1]]])
         keys = _keys(space, need)
         left = []
         for pattern in np.unique(broken, axis=0):
@@ -70,9 +71,11 @@ def infeasible(space: Space) -> Infeasible:
         ordered = [here for _, here in sorted(left, key=lambda item: item[0])]
         return rows[:, np.concatenate(ordered)] if ordered else rows[:, :0]
 
-    descend(space, roots(space, np.arange(space.settings.shape[1])), judge)
+    descend(space, roots(space, np.arange(space.at.groups.shape[1])), judge)
     smallest = [limits for limits in keys_of if not any(other < limits for other in keys_of)]
-    repairs = [_repair(space, limits, keys_of[limits]) for limits in smallest]
+    smallest.sort(key=lambda limits: (len(limits), keys_of[limits][0], sorted(map(str, limits))))
+    alone = _first_of_images(space.classes, smallest)
+    repairs = [_repair(space, limits, keys_of[limits]) for limits in alone]
     repairs.sort(key=lambda repair: (len(repair.budgets) + len(repair.ways), str(repair)))
     return Infeasible(tuple(repairs), space.raw)
 
@@ -92,3 +95,38 @@ def _repair(space: Space, limits: Limits, key: Reals) -> Repair:
         if name in limits
     }
     return Repair(budgets, tuple(sorted(limit for limit in limits if isinstance(limit, tuple))))
+
+
+def _first_of_images(classes: Classes, ordered: Sequence[Limits]) -> list[Limits]:
+    """Limits but those that have a mirror image, or part of one, before them."""
+    kept: list[Limits] = []
+    for limits in ordered:
+        if not classes or not any(_within(classes, other, limits) for other in kept):
+            kept.append(limits)
+    return kept
+
+
+def _within(classes: Classes, part: Limits, whole: Limits) -> bool:
+    """Whether a mirror image of limits is among others."""
+    place = {device: c for c, devices in enumerate(classes) for device in devices}
+    words = Words(place)
+
+    def mentioned(limit: str | tuple[str, str]) -> list[str]:
+        return sorted(words.of(limit)) if isinstance(limit, str) else [name for name in limit if name in place]
+
+    def renamed(limit: str | tuple[str, str], image: Mapping[str, str]) -> str | tuple[str, str]:
+        if isinstance(limit, str):
+            return words.replaced(limit, lambda name: image[name])
+        return image.get(limit[0], limit[0]), image.get(limit[1], limit[1])
+
+    def fits(limits: list[str | tuple[str, str]], image: dict[str, str]) -> bool:
+        # Invariant: with this image the limits before these are among the others.
+        if not limits:
+            return True
+        free = next((name for name in mentioned(limits[0]) if name not in image), None)
+        if free is None:
+            return renamed(limits[0], image) in whole and fits(limits[1:], image)
+        others = (name for name in classes[place[free]] if name not in image.values())
+        return any(fits(limits, {**image, free: name}) for name in others)
+
+    return len(part) <= len(whole) and fits(sorted(part, key=lambda limit: len(mentioned(limit))), {})

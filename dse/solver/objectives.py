@@ -36,6 +36,7 @@ EPSILONS: dict[Objective, float] = {"training": 0.01, "ratio": 0.01, "per_watt":
 
 OptionKey = tuple[float, tuple[tuple[str, str], ...], tuple[float, ...], str, float, float, str, str]
 TieKey = tuple[int, float, int, float, float, tuple[OptionKey, ...]]
+FrugalKey = tuple[int, float, float, int, float, tuple[OptionKey, ...]]
 
 
 def value(objective: Objective, outcome: Outcome) -> float:
@@ -69,10 +70,19 @@ def cores(needs: Mapping[str, float]) -> float:
 
 def option_key(problem: Problem, option: Option) -> OptionKey:
     """Order of the options of one part."""
-    budgets = sorted(problem.budgets)
-    needs = tuple(taken.get(budget, 0.0) for taken in (option.needs, option.ahead) for budget in budgets)
-    time, evidence = option.time, option.time.rests_on
-    return option.seconds, option.where, needs, option.name, time.low, time.high, evidence.number, evidence.source
+    return option_keys(problem, [option])[0]
+
+
+def option_keys(problem: Problem, options: Iterable[Option]) -> list[OptionKey]:
+    """``option_key`` of several options."""
+    budgets, keys = sorted(problem.budgets), list[OptionKey]()
+    for option in options:
+        needs = tuple(taken.get(budget, 0.0) for taken in (option.needs, option.ahead) for budget in budgets)
+        time, evidence = option.time, option.time.rests_on
+        keys.append(
+            (time.value, option.where, needs, option.name, time.low, time.high, evidence.number, evidence.source)
+        )
+    return keys
 
 
 def undominated(problem: Problem, choices: Iterable[Choice]) -> tuple[Choice, ...]:
@@ -81,8 +91,7 @@ def undominated(problem: Problem, choices: Iterable[Choice]) -> tuple[Choice, ..
     One is dropped where another comes before it in the order of ``option_key`` and needs no more seconds, and no more
     of anything, in any part: see above. Of equal ones the first stays.
     """
-    keyed = [([option_key(problem, option) for option in choice], choice) for choice in choices]
-    keyed.sort(key=lambda pair: pair[0])
+    keyed = sorted(((option_keys(problem, choice), choice) for choice in choices), key=lambda pair: pair[0])
     costs = [[cost for key in keys for cost in (key[0], *key[2])] for keys, _ in keyed]
     return tuple(keyed[place][1] for place in frugal(costs))
 
@@ -95,5 +104,11 @@ def tie_key(problem: Problem, configuration: Configuration, outcome: Outcome) ->
     for option in configuration.options:
         core_count += cores(option.needs)
         seconds += option.seconds
-    keys = tuple(option_key(problem, option) for option in configuration.options)
+    keys = tuple(option_keys(problem, configuration.options))
     return len(outcome.devices), outcome.bytes_moved, configuration.depth, core_count, seconds, keys
+
+
+def frugal_key(problem: Problem, configuration: Configuration, outcome: Outcome) -> FrugalKey:
+    """Order by what a configuration takes: devices, cores, bytes moved, depth, seconds, and the options' own keys."""
+    devices, nbytes, depth, core_count, seconds, keys = tie_key(problem, configuration, outcome)
+    return devices, core_count, nbytes, depth, seconds, keys

@@ -14,12 +14,30 @@ from ..stats import front_of
 from .descent import comes_before, descend
 from .infeasible import Infeasible, infeasible
 from .objectives import EPSILONS, OBJECTIVES, Objective, threshold, tie_key, undominated, value
-from .problem import LOOP, PARTS, Configuration, Problem, ProblemError
-from .space import Booleans, Integers, Space, affordable, build, by_part, configuration, group_of, loads, roots, single
+from .problem import LOOP, PARTS, Configuration, Hop, Option, Problem, ProblemError
+from .settings import Booleans, Integers
+from .space import (
+    Space,
+    affordable,
+    build,
+    by_part,
+    configuration,
+    group_of,
+    loads,
+    reranked,
+    rescaled,
+    roots,
+    scalable,
+    single,
+)
 from .throughput import Outcome, Reals, fits, outcome, steps_per_second
 
-DEPTH = 2
-"""Place of the depth in ``tie_key``."""
+TIE = (0, 1, 2, 3, 4)
+"""Order of a key's components: devices, bytes, depth, cores, seconds, as in ``tie_key``."""
+FRUGAL = (0, 3, 1, 2, 4)
+"""The same as in ``frugal_key``."""
+SHARES = (0.99, 0.95, 0.9, 0.8, 0.65, 0.5)
+"""Shares of the best value that a ``frontier`` asks for."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +116,10 @@ def solve(
     best = float(best_values(space, start, _one(space))[0])
     if not best:
         return infeasible(space)
-    tied = least_keys(space, start, space.mapping, np.full(space.mapping.max() + 1, threshold(best, epsilon)))
+    tied = least_keys(space, start, space.at.mapping, np.full(space.at.mapping.max() + 1, threshold(best, epsilon)))
     first = tied[0]
     answers = [_answer(space, configuration(space, key.row, key.depth)) for key in tied]
-    away = start[:, space.mapping[start[-1]] != space.mapping[first.row[-1]]]
+    away = start[:, space.at.mapping[start[-1]] != space.at.mapping[first.row[-1]]]
     near = _neighbors(problem, answers[0].configuration) if alternatives else ()
     return Found(
         objective,
@@ -125,8 +143,8 @@ def front(problem: Problem) -> tuple[Answer, ...]:
     """
     space = build(problem, "ratio")
     start = _legal(space)
-    best = best_values(space, start, space.used)
-    keys = least_keys(space, start, space.used, np.where(best > 0, best, np.inf))
+    best = best_values(space, start, space.at.used)
+    keys = least_keys(space, start, space.at.used, np.where(best > 0, best, np.inf))
     answers = [_answer(space, configuration(space, key.row, key.depth)) for key in keys]
     known = all(answer.outcome.watts is not None for answer in answers)
     points = [
@@ -136,16 +154,77 @@ def front(problem: Problem) -> tuple[Answer, ...]:
     return tuple(sorted((answers[place] for place in front_of(points)), key=lambda answer: -answer.value))
 
 
+def frontier(problem: Problem, objective: Objective, best: float) -> tuple[Answer, ...]:
+    """For each mapping of parts to devices and each of ``SHARES``, what takes least of what is worth that share.
+
+    "Least" is by ``frugal_key``; each configuration comes once, most value first. ``best``: the value that shares are
+    of. Empty where nothing is worth the smallest share.
+    """
+    space = build(problem, objective)
+    start = _legal(space)
+    kept: dict[tuple[int, ...], Answer] = {}
+    for share in SHARES:
+        least = np.full(space.at.mapping.max() + 1, best * share)
+        for key in least_keys(space, start, space.at.mapping, least, order=FRUGAL):
+            place = (*key.row.tolist(), key.depth)
+            kept[place] = kept.get(place) or _answer(space, configuration(space, key.row, key.depth))
+    return tuple(sorted(kept.values(), key=lambda answer: -answer.value))
+
+
+def scaled(problem: Problem, number: str, factor: float) -> Problem:
+    """The problem where times of options and links that rest on evidence ``number`` take ``factor`` times as long."""
+
+    def longer(option: Option) -> Option:
+        return replace(option, time=option.time.scaled(factor)) if option.time.rests_on.number == number else option
+
+    def slower(hop: Hop) -> Hop:
+        if hop.rests_on.number != number:
+            return hop
+        return replace(hop, alpha_seconds=hop.alpha_seconds * factor, seconds_per_byte=hop.seconds_per_byte * factor)
+
+    return replace(
+        problem,
+        options={part: tuple(map(longer, options)) for part, options in problem.options.items()},
+        trees=tuple((longer(sampling), longer(updating)) for sampling, updating in problem.trees),
+        ways={pair: tuple(map(slower, way)) for pair, way in problem.ways.items()},
+    )
+
+
+def overtaken(problem: Problem, objective: Objective, least: float, number: str, factor: float) -> Answer | None:
+    """The best where times resting on evidence ``number`` take ``factor`` times as long, if it is above ``least``.
+
+    Its options are those of ``problem``, its outcome and value those of the scaled times. None where nothing is above.
+    """
+    space = rescaled(scalable(problem, objective, number), number, factor)
+    start = _legal(space)
+    best = float(best_values(space, start, _one(space), floor=least)[0])
+    if best <= least:
+        return None
+    key = least_keys(reranked(space), start, _one(space), np.array([best]))[0]
+    chosen = configuration(space, key.row, key.depth)
+    alone = replace(problem, options={option.part: (option,) for option in chosen.options}, trees=())
+    other = scaled(alone, number, factor)
+    answer = _answer(space, chosen.having(*(option for (option,) in other.options.values())), other)
+    return replace(answer, configuration=chosen)
+
+
 def values(space: Space, rows: Integers, depths: Sequence[int]) -> Reals:
     """Value (a bound, where a choice is a group) of rows at each depth, budgets aside: [R, depths]."""
-    busiest, loop = loads(space, rows)
-    value: Reals = steps_per_second(busiest[:, None], loop[:, None], np.array(depths)) / space.divisor[rows[-1], None]
+    load = loads(space, rows)
+    value: Reals = (
+        steps_per_second(load.busiest[:, None], load.loop[:, None], np.array(depths)) / space.at.divisor[rows[-1], None]
+    )
     return value
 
 
-def best_values(space: Space, start: Integers, labels: Integers, without: Integers | None = None) -> Reals:
-    """Largest value under each label (of a setting, from 0 on), 0 where nothing fits. ``without``: a row left out."""
-    best = np.zeros(labels.max() + 1)
+def best_values(
+    space: Space, start: Integers, labels: Integers, without: Integers | None = None, floor: float = 0.0
+) -> Reals:
+    """Largest value under each label (of a setting, from 0 on), ``floor`` where nothing that fits is above it.
+
+    ``without``: a row left out.
+    """
+    best = np.full(labels.max() + 1, floor)
 
     def judge(rows: Integers) -> Integers:
         # Invariant: best is the largest value under each label among the configurations judged so far.
@@ -175,10 +254,16 @@ class Keyed(NamedTuple):
 
 
 def least_keys(
-    space: Space, start: Integers, labels: Integers, least: Reals, without: Integers | None = None
+    space: Space,
+    start: Integers,
+    labels: Integers,
+    least: Reals,
+    without: Integers | None = None,
+    order: Sequence[int] = TIE,
 ) -> list[Keyed]:
     """The smallest tie key under each label among what has at least a value of ``least`` [labels], in order."""
-    least_key = np.full((labels.max() + 1, 5 + len(PARTS)), np.inf)
+    columns = (*order, *range(len(order), len(order) + len(PARTS)))
+    least_key = np.full((labels.max() + 1, len(columns)), np.inf)
     where: dict[int, Keyed] = {}
 
     def judge(rows: Integers) -> Integers:
@@ -186,7 +271,7 @@ def least_keys(
         enough = values(space, rows, space.depths) >= least[labels[rows[-1]], None]
         deepest = enough[:, -1]  # is never slower
         rows, enough = rows[:, deepest], enough[deepest]
-        keys = _keys(space, rows, np.array(space.depths)[enough.argmax(axis=1)])
+        keys = _keys(space, rows, np.array(space.depths)[enough.argmax(axis=1)])[:, columns]
         keep = np.flatnonzero(comes_before(keys, least_key[labels[rows[-1]]]))
         # The smallest depth that is fast enough also needs the least memory.
         possible = _possible(space, rows[:, keep], without)[np.arange(keep.size), enough[keep].argmax(axis=1)]
@@ -197,7 +282,7 @@ def least_keys(
         for label, first in zip(*np.unique(labels[rows[-1, whole]], return_index=True), strict=True):
             key = keys[whole[first]]
             least_key[label] = key
-            where[int(label)] = Keyed(tuple(map(float, key)), rows[:, whole[first]], int(key[DEPTH]))
+            where[int(label)] = Keyed(tuple(map(float, key)), rows[:, whole[first]], int(key[order.index(TIE[2])]))
         return rows
 
     descend(space, start, judge)
@@ -206,21 +291,21 @@ def least_keys(
 
 def _legal(space: Space) -> Integers:
     """Rows of all settings whose routes are there."""
-    return roots(space, np.flatnonzero([not lacks for lacks in space.lacks]))
+    return roots(space, np.flatnonzero(~space.at.missing.any(axis=1)))
 
 
 def _one(space: Space) -> Integers:
-    return np.zeros(space.settings.shape[1], dtype=np.int64)
+    return np.zeros(space.at.groups.shape[1], dtype=np.int64)
 
 
 def _keys(space: Space, rows: Integers, depth: Integers) -> Reals:
     """``tie_key`` of rows, with ranks for the options' own keys: [R, 5 + P]. No more than of what a row stands for."""
-    cores, seconds, ranks = space.cores[rows[-1]], np.zeros(rows.shape[1]), list[Reals]()
+    cores, seconds, ranks = space.at.cores[rows[-1]], np.zeros(rows.shape[1]), list[Reals]()
     for _, _, column, node in by_part(space, rows):
         cores += column.cores[node]
         seconds += column.seconds[node]
         ranks.append(column.rank[node])
-    return np.column_stack([space.devices[rows[-1]], space.nbytes[rows[-1]], depth, cores, seconds, *ranks])
+    return np.column_stack([space.at.devices[rows[-1]], space.at.nbytes[rows[-1]], depth, cores, seconds, *ranks])
 
 
 def _possible(space: Space, rows: Integers, without: Integers | None) -> Booleans:
@@ -230,8 +315,8 @@ def _possible(space: Space, rows: Integers, without: Integers | None) -> Boolean
     return possible
 
 
-def _answer(space: Space, chosen: Configuration) -> Answer:
-    result = outcome(space.problem, chosen)
+def _answer(space: Space, chosen: Configuration, problem: Problem | None = None) -> Answer:
+    result = outcome(problem or space.problem, chosen)
     return Answer(chosen, result, value(space.objective, result))
 
 
@@ -265,9 +350,9 @@ def _neighbors(problem: Problem, choice: Configuration) -> tuple[Configuration, 
 def _bound(space: Space) -> float:
     """See ``Found``. A slowdown below 1 helps even here. Watts are those of the devices that are used together."""
     fastest = {}
-    groups = roots(space, np.arange(space.settings.shape[1]))
+    groups = roots(space, np.arange(space.at.groups.shape[1]))
     for p, part, column, node in by_part(space, groups):
-        fastest[part] = column.seconds[node] * np.minimum(space.slow[p], 1.0)
+        fastest[part] = column.seconds[node] * np.minimum(space.at.slow[p], 1.0)
     loop = sum(fastest[part] for part in LOOP) / (space.depths[-1] + 1)
     slowest = np.maximum.reduce([loop, *(fastest[part] for part in space.counted)])
-    return float((1 / slowest / space.divisor).max())
+    return float((1 / slowest / space.at.divisor).max())

@@ -10,6 +10,7 @@ Who is busy for how long stands in ``charges``. ``outcome`` adds them up for one
 what the times rest on; ``space.py`` adds the same terms as arrays, in the same order, so that ties are exact.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -168,9 +169,8 @@ def outcome(problem: Problem, configuration: Configuration) -> Outcome:
     slowest = max(busy, key=lambda engine: busy[engine])
     learning = max(trained, key=lambda engine: trained[engine])
     devices = used_devices(problem, configuration)
-    watts: float | None = 0.0
-    for device in devices:
-        watts = None if watts is None or device not in problem.watts else watts + problem.watts[device]
+    known = all(device in problem.watts for device in devices)
+    watts = math.fsum(problem.watts[device] for device in devices) if known else None  # whatever their names' order
     return Outcome(
         hz=float(steps_per_second(busy[slowest], loop, configuration.depth)),
         training_hz=float(steps_per_second(trained[learning], loop, configuration.depth)),
