@@ -22,8 +22,7 @@ import numpy as np
 
 from ..estimate import Interval, interval_of
 from ..stats import CONFIDENCE, Z, percentile_interval
-from ._standins import frugal_key
-from .objectives import Objective, cores, threshold, tie_key
+from .objectives import Objective, cores, frugal_key, threshold, tie_key
 from .problem import Configuration, Problem, ProblemError
 from .search import Answer
 from .sensitivity import EXACT, Spread, spread_of_hop, spread_of_option

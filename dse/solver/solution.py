@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..estimate import Evidence, Interval, off, written
-from ._standins import frontier, overtaken
 from .doubt import Candidate, Doubt, undominated
 from .infeasible import Infeasible
 from .objectives import EPSILONS, Objective, bottleneck, threshold, tie_key, value
 from .problem import PARTS, Configuration, Option, Problem, ProblemError
 from .queues import Simulated, simulated
-from .search import Answer, Found
+from .search import Answer, Found, frontier, overtaken
 from .search import solve as search
 from .sensitivity import Robustness, Row, Terms, around, spreads
 from .throughput import Outcome, outcome
