@@ -61,7 +61,7 @@ def test_what_cannot_be_told_apart_goes_to_the_fewest_cores():
     assert [one.configuration.learner.name for one in solution.ties] == ["8 threads"]
     assert 0.5 < solution.best.chance < 0.8
     assert solution.decide.number in ("T(1)", "T(8)")
-    assert "measure T(" in str(solution)
+    assert "to decide, measure T(" in str(solution)
 
 
 def test_what_is_wrong_together_is_told_apart():

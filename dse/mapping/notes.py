@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ..records import how_to_measure
 from ..solver.objectives import Objective
-from ..solver.solution import Solution
+from ..solver.result import Solution
 from ..solver.throughput import TOO_HIGH, slowdowns
 from .build import Built
 from .options import Place

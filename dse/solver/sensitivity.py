@@ -95,7 +95,7 @@ class Terms:
         self.add(rows)
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Appends configurations."""
+        """Appends rows for more configurations."""
         charged = [list(charges(problem, one)) for problem, one in rows]
         for charge in (charge for each in charged for charge in each):
             self._rows.setdefault(charge.engine, len(self._rows))
