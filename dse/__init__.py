@@ -44,8 +44,9 @@ if TYPE_CHECKING:
     from .records import Measurement, RecordError, read_file, read_folder
     from .solver.infeasible import Infeasible
     from .solver.problem import Flow, Hop, Option, Problem, ProblemError
+    from .solver.result import Solution
     from .solver.search import Found
-    from .solver.solution import Solution, solve
+    from .solver.solution import solve
     from .times.fanout_choice import FanoutChoice, FanoutModel, FanoutRegret, best_fanout, error_factor, fanout_regrets
     from .times.tree_cost_model import CostModel, Family, HeldOut, Point, cross_validate, fit
     from .times.tree_times import family_and_points
@@ -63,7 +64,8 @@ _HOMES = {
     "solver.infeasible": "Infeasible",
     "solver.problem": "Flow Hop Option Problem ProblemError",
     "solver.search": "Found",
-    "solver.solution": "Solution solve",
+    "solver.result": "Solution",
+    "solver.solution": "solve",
     "times.fanout_choice": "FanoutChoice FanoutModel FanoutRegret best_fanout error_factor fanout_regrets",
     "times.tree_cost_model": "CostModel Family HeldOut Point cross_validate fit",
     "times.tree_times": "family_and_points",

@@ -1,11 +1,15 @@
 """The quick simulation of every answer, held against the one that plays with a library of its own."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+from dse.solver.problem import PARTS, Configuration, Flow, Problem
 from dse.solver.queues import run, simulated
 from dse.solver.simulation import network, simulate
 from dse.solver.throughput import outcome
+from tests.solver_cases import hop, option
 from tests.test_presampling import random_case
 
 
@@ -34,3 +38,16 @@ def test_no_run_of_exact_times_exceeds_its_bound(seed):
 def test_a_run_is_the_same_each_time():
     problem, configuration = random_case(np.random.default_rng(1))
     assert simulated(problem, configuration) == simulated(problem, configuration)
+
+
+def test_further_engines_are_busy_too_and_empty_transfers_are_none():
+    """Two devices learn together, and the tree of the second one waits for it: two thirds of what one alone makes."""
+    parts = {part: option(part, part, "cpu", 1e-6, {}, f"cpu.{part}") for part in PARTS}
+    parts["learner"] = dataclasses.replace(option("learner", "two", "gpu0", 2.0), also=(("gpu1", "gpu1"),))
+    parts["updating"] = option("updating", "tree", "gpu1", 1.0)
+    ways = {pair: (hop("link", 0.0, 0.0),) for pair in (("cpu", "gpu0"), ("gpu0", "gpu1"))}
+    flows = (Flow("storage", "learner", 1.0, True), Flow("learner", "updating", 1.0, False))
+    problem = Problem({part: (one,) for part, one in parts.items()}, {}, flows, ways, depths=(3,))
+    chosen = Configuration(**parts, depth=3)
+    exact, _ = simulated(problem, chosen)
+    assert exact.hz == pytest.approx(outcome(problem, chosen).hz, rel=0.02) == pytest.approx(1 / 3, rel=0.02)

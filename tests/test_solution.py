@@ -50,6 +50,9 @@ def learners(*hz: tuple[str, float, float, float, str]) -> Problem:
     return Problem({**rest, "learner": tuple(made)}, {"cpu.cores": 64.0})
 
 
+FIXED = np.random.default_rng(0)
+
+
 # The rule
 
 
@@ -61,7 +64,7 @@ def test_what_cannot_be_told_apart_goes_to_the_fewest_cores():
     assert [one.configuration.learner.name for one in solution.ties] == ["8 threads"]
     assert 0.5 < solution.best.chance < 0.8
     assert solution.decide.number in ("T(1)", "T(8)")
-    assert "measure T(" in str(solution)
+    assert "to decide, measure T(" in str(solution)
 
 
 def test_what_is_wrong_together_is_told_apart():
@@ -206,3 +209,19 @@ def test_chance_and_ends_are_of_the_same_draws():
 
 def test_the_public_solve_is_this_one():
     assert dse.solve is solve
+
+
+def test_mirror_images_on_equal_devices_are_never_listed():
+    """S9: of eight equal devices the first is the answer, and the other seven are no alternatives."""
+    rest = {part: (option(part, part, "cpu", 1e-6, {}, f"cpu.{part}"),) for part in PARTS}
+    on = [option("learner", "framework", f"gpu{number}", 1e-3) for number in range(8)]
+    problem = doubtful(Problem({**rest, "learner": (*on, option("learner", "torch", "cpu", 1.2e-3))}, {}), FIXED)
+    same_time = problem.options["learner"][0].time
+    learners = tuple(
+        dataclasses.replace(one, time=same_time) if one.device != "cpu" else one for one in problem.options["learner"]
+    )
+    solution = solve(problem.having("learner", *learners), epsilon=0.0)
+    assert solution.choice.learner.device == "gpu0"
+    assert (solution.ties, solution.others_tied) == ((), 0)
+    assert solution.runner_up.configuration.learner.device == "cpu"
+    assert all("gpu" not in one.winner for one in solution.survival)

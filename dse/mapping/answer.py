@@ -11,8 +11,9 @@ from ..solver.infeasible import Infeasible
 from ..solver.objectives import Objective
 from ..solver.problem import LOOP, PARTS, Configuration, Option
 from ..solver.queues import Simulated
+from ..solver.result import Solution
 from ..solver.sensitivity import Robustness
-from ..solver.solution import Solution, solve
+from ..solver.solution import solve
 from ..solver.throughput import LOOP_BOUND, needed, slowdowns, transfers
 from .alternatives import Other, other_of
 from .build import Built

@@ -7,7 +7,7 @@ from typing import Any
 from ..estimate import written
 from ..solver.doubt import Doubt
 from ..solver.problem import LOOP
-from ..solver.solution import Solution
+from ..solver.result import Solution
 from ..solver.throughput import LOOP_BOUND, charges
 from .answer import MappingAnswer, PartAnswer, Shortage
 
@@ -19,8 +19,9 @@ WATTS = "watts"
 class Explanation:
     """``asked``: the best that is as described, at epsilon 0. ``loss``: the share of the answer's value that it lacks.
 
-    ``cause``: the engine that bounds the asked one, ``LOOP_BOUND`` or ``WATTS``; "" where it loses nothing. ``engines``:
-    seconds that each is busy a gradient step, (asked, best), with those that a batch is under way for each step.
+    ``cause``: the engine that bounds the asked one, ``LOOP_BOUND`` or ``WATTS``; "" where it loses nothing.
+    ``engines``: seconds that each is busy a gradient step, (asked, best); of ``LOOP_BOUND`` those that a batch is under
+    way, divided by how many are.
     ``chance``: the probability that the asked one is at least as good, numbers they share being wrong together.
     ``notes``: which parts are on other devices than in the best without being described so, and what the description
     says nothing about. The loss is below 0 where the answer is one of several that cannot be told apart from the best,
@@ -85,34 +86,40 @@ def _tie(loss: float, best: MappingAnswer, asked: MappingAnswer) -> str:
 
 
 def _why(cause: str, asked: MappingAnswer, best: MappingAnswer, engines: Mapping[str, tuple[float, float]]) -> str:
-    """What bounds the asked one, for how long, and with what; and the same of the best."""
+    """What bounds the asked one, for how long in both, and what of that makes most of the difference."""
     if cause == WATTS:
         return f"the devices it uses may take {asked.watts:,.0f} W in all, those of the best {best.watts:,.0f} W"
     mine, other = engines[cause]
     said = f"it is bound by {asked.bottleneck}"
     if cause == LOOP_BOUND:
-        said += f", {_us(mine)} a gradient step, {_us(other)} in the best"
-        on = [part for part in asked.parts if part.part in LOOP]
-        sent = [(one.seconds, one.sent) for one in asked.transfers if one.waits]
+        said += f", which makes a step in {_us(mine)}, {_us(other)} in the best"
     else:
         beside = f"{_us(other)} in the best" if other else "and the best does without it"
         said += f"; {cause} is busy for {_us(mine)} a gradient step, {beside}"
-        acting = best.objective != "training"
-        on = [part for part in asked.parts if cause in part.engines and (acting or part.part in LOOP)]
-        sent = [
-            (one.seconds, one.sent)
-            for one in asked.transfers
-            if one.engine == cause and (acting or "actors" not in one.sent)
+    here, there = (_on(cause, answer) for answer in (asked, best))
+    most = max(here, key=lambda what: here[what] - there.get(what, 0.0))
+    parts = {part.part: part for part in asked.parts}
+    if most not in parts:
+        return f"{said}; sending {most} takes {_us(here[most])} of it"
+    part, (same,) = parts[most], (part for part in best.parts if part.part == most)
+    said += f"; its {most} takes {_time(part)} on {part.device} ({part.choice}), "
+    return f"{said}{_time(same)} on {same.device} ({same.choice}) in the best"
+
+
+def _on(cause: str, answer: MappingAnswer) -> dict[str, float]:
+    """Seconds of each part and transfer that keeps an engine busy, or that a batch has to wait for."""
+    spent: dict[str, float] = {}
+    if cause == LOOP_BOUND:
+        charged = [
+            *(("", part.charged, str(part.part)) for part in answer.parts if part.part in LOOP),
+            *(("", one.seconds, one.sent) for one in answer.transfers if one.waits),
         ]
-    longest = max(on, key=lambda part: part.charged, default=None)
-    if longest and longest.charged >= max(sent, default=(0.0, ""))[0]:
-        (same,) = (part for part in best.parts if part.part == longest.part)
-        said += f"; its {longest.part} takes {_time(longest)} on {longest.device} ({longest.choice}), "
-        said += f"{_time(same)} on {same.device} ({same.choice}) in the best"
-    elif sent:
-        seconds, what = max(sent)
-        said += f"; sending {what} takes {_us(seconds)} of it"
-    return said
+    else:
+        acting = answer.objective != "training"
+        charged = [one for one in answer.charges if one[0] == cause and (acting or "actors" not in one[2])]
+    for _, seconds, what in charged:
+        spent[what] = spent.get(what, 0.0) + seconds
+    return spent
 
 
 def _us(seconds: float) -> str:

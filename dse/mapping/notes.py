@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from ..records import how_to_measure
-from ..solver.solution import Solution
+from ..solver.objectives import Objective
+from ..solver.result import Solution
 from ..solver.throughput import TOO_HIGH, slowdowns
 from .build import Built
 from .options import Place
@@ -54,12 +55,12 @@ def notes(built: Built, solution: Solution) -> list[str]:
             )
     if chosen.sampling.device != chosen.updating.device:
         notes.append("sampling and updating part: how sums travel between two trees is our model, nobody has built it")
-    if solution.objective == "per_watt":
-        notes.append("watts are the limits of whole devices, each counted in full as soon as anything runs on it")
-    return [*notes, *_upper_bound(place), *built.notes(chosen)]
+    return [*notes, *_of_the_rate(solution.objective, place), *built.notes(chosen)]
 
 
-def _upper_bound(place: Place) -> Iterator[str]:
+def _of_the_rate(objective: Objective, place: Place) -> Iterator[str]:
+    if objective == "per_watt":
+        yield "watts are the limits of whole devices, each counted in full as soon as anything runs on it"
     if not place.in_turns:
         high = ", ".join(f"{share:.0%} at D = {depth}" for depth, share in TOO_HIGH.items())
         yield (

@@ -13,7 +13,7 @@ from ..platforms.writing import to_toml
 
 CORES = ("cores", "multiprocessors")
 TOTALS = ("threads", "peak_fp32_ops_per_s", "peak_int32_ops_per_s", "power_watts")
-"""Of a device: how many cores there are, and what is stated of all of them together. Watts are a device's full limit."""
+"""Of a device: how many cores there are, and what is stated of all of them together; watts are its limit."""
 ENDINGS_OF_CORES = tuple(f".{name}" for name in CORES)
 
 

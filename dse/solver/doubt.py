@@ -92,6 +92,7 @@ class Doubt:
         self.objective, self.epsilon, self.exact, self._modes = objective, epsilon, exact, list(modes)
         self._factors: dict[tuple[str, Spread], Reals] = {}
         self._drawn: dict[Candidate, Reals] = {}
+        self._keys: dict[Candidate, tuple[Any, ...]] = {}
 
     def values(self, one: Candidate) -> Reals:
         """Values [d] of a candidate; the same draws for the same evidence, whoever asks."""
@@ -139,8 +140,10 @@ class Doubt:
         return most if most is not None and moved[most] > self.epsilon / 10 else None
 
     def _key(self, one: Candidate) -> tuple[Any, ...]:
-        *numbers, options = (tie_key if self.exact else frugal_key)(one.problem, one.configuration, one.outcome)
-        return *numbers, self._modes.index(one.mode) if self._modes else 0, options
+        if one not in self._keys:
+            *numbers, options = (tie_key if self.exact else frugal_key)(one.problem, one.configuration, one.outcome)
+            self._keys[one] = (*numbers, self._modes.index(one.mode) if self._modes else 0, options)
+        return self._keys[one]
 
     def _sure(self, one: Candidate) -> bool:
         return all(spread == EXACT for _, spread in shares(one.problem, one.configuration))

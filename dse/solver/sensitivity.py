@@ -19,6 +19,7 @@ from .throughput import Reals, charges, fits, steps_per_second, used_devices
 
 DRAWS = 1000
 GRID = np.exp(np.linspace(0, math.log(30.0), 60)[1:])  # factors that are tried, up to 30 times
+POWERS = (1.0, 0.5, 0.1)  # of a factor that is stated, to be verified
 STEPS = 30  # of bisection
 ALL = slice(None)
 Integers = NDArray[np.int64]
@@ -95,7 +96,7 @@ class Terms:
         self.add(rows)
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Appends configurations."""
+        """Appends rows for more configurations."""
         charged = [list(charges(problem, one)) for problem, one in rows]
         for charge in (charge for each in charged for charge in each):
             self._rows.setdefault(charge.engine, len(self._rows))
@@ -138,8 +139,8 @@ class Terms:
     ) -> list[Robustness]:
         """The robustness of a row against every number; what may decide comes first, then what moves the rate most.
 
-        ``names``: of the rows, in words. Each factor, and 30 where there is none, is asked of ``rivals``, and what they
-        find is a row too, until they find nothing.
+        ``names``: of the rows, in words. Each factor, or 30 where there is none, and some between it and 1 are asked of
+        ``rivals``; what they find is a row too, until they find nothing.
         """
         self._chosen, self._keep, self._names = chosen, (1 - epsilon) * (1 - ROUNDING), list(names)
         used = np.flatnonzero(self._busy.any(axis=(0, 1)) | self._loop.any(axis=0))
@@ -162,9 +163,11 @@ class Terms:
             # Invariant: of the rows so far, this is the first factor at which the choice loses.
             factor, winner = self._flip(n, grid)
             at = float(grid[-1]) if factor is None else factor
-            values = self.values(self._factors(n, at))
-            least = max(values.max(), values[self._chosen] / self._keep) * (1 + ROUNDING)
-            more = list(rivals(self.numbers[n], at, float(least)))
+            more: list[tuple[Row, str]] = []
+            for power in POWERS:
+                values = self.values(self._factors(n, at**power))
+                least = max(values.max(), values[self._chosen] / self._keep) * (1 + ROUNDING)
+                more = more or list(rivals(self.numbers[n], at**power, float(least)))
             if not more:
                 return factor, self._names[winner] if winner is not None else ""
             self.add([row for row, _ in more])

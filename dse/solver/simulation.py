@@ -76,14 +76,17 @@ class Network:
 
 
 def network(problem: Problem, configuration: Configuration, actors: bool = True) -> Network:
-    """The network of a configuration that fits, without actors and their traffic unless ``actors``."""
+    """The network of a configuration that fits, without actors and their traffic unless ``actors``.
+
+    Further engines that a part keeps busy are so as soon as it is done with its own.
+    """
     spent = seconds(problem, configuration)
     after: dict[str, list[Visit]] = {part: [] for part in LOOP}
     before: dict[str, list[Visit]] = {part: [] for part in LOOP}
     aside: list[tuple[str, tuple[Visit, ...]]] = []
     for flow, hops in itertools.groupby(transfers(problem, configuration), key=lambda one: one[0]):
-        chain = tuple(Visit(hop.engine, taken) for _, hop, taken in hops)
-        if "actors" in (flow.source, flow.target) and not actors:
+        chain = tuple(Visit(hop.engine, taken) for _, hop, taken in hops if taken)
+        if not chain or ("actors" in (flow.source, flow.target) and not actors):
             continue
         if not flow.waits:
             aside.append((flow.source, chain))
@@ -91,6 +94,9 @@ def network(problem: Problem, configuration: Configuration, actors: bool = True)
             before[flow.target] += chain
         else:
             after[flow.source] += chain
+    for option in configuration.options:
+        if option.part in LOOP or actors:
+            aside += [(option.part, (Visit(engine, spent[option.part]),)) for _, engine in option.also]
     visits: list[Visit] = []
     places = {"actors": ACTORS}
     for part in LOOP:
