@@ -55,9 +55,11 @@ class EqualDevices:
         """Seconds of a gradient step that storage on a device takes."""
         return self.parts.rows_moved(self.first(device))
 
-    def link_id(self, link: Link) -> str:
-        """The name of the first link that is as this one, between devices of the same models."""
-        return next(other.name for other in self.parts.platform.links if self._ends(other) == self._ends(link))
+    @functools.cached_property
+    def links(self) -> dict[str, str]:
+        """By a link's name, that of the first one as it is, between devices of the same models."""
+        firsts: dict[Link, str] = {}
+        return {link.name: firsts.setdefault(self._ends(link), link.name) for link in self.parts.platform.links}
 
     def _ends(self, link: Link) -> Link:
         source, target = (self._first[end].name if end in self._first else end for end in (link.source, link.target))

@@ -244,8 +244,8 @@ def cores(device: Device) -> int:
 def _fastest(trees: Sequence[Tree]) -> list[Tree]:
     """The trees as fast as the first few of those with at most 1, 2, 4, ... threads, whatever slices they are in."""
     kept: dict[int, Tree] = {}
-    for most in analytic.doubled(max((tree.threads for tree in trees), default=1) * 2 - 1):
-        few = [tree for tree in trees if tree.threads <= most]
+    for power in range(max((tree.threads - 1 for tree in trees), default=0).bit_length() + 1):
+        few = [tree for tree in trees if tree.threads <= 1 << power]
         fastest = list(dict.fromkeys((tree.draw.value, tree.update.value) for tree in few))[:COPIES]
         kept.update({id(tree): tree for tree in few if (tree.draw.value, tree.update.value) in fastest})
     return list(kept.values())
