@@ -12,7 +12,6 @@ from typing import Any
 
 from ..platforms import Device
 from ..solver.problem import PARTS, TREE, Option, Part
-from ..times import analytic
 from ..times.parts import Learner, Parts
 from ..times.trees import Tree
 from .equal_devices import EqualDevices
@@ -178,8 +177,8 @@ class OptionBuilder:
         share, taken = -(-self.parts.batch // len(together)), dict[str, float]()
         for device in together:
             name = f"{(device if device.memory else self.parts.cpu).name}.memory_bytes"
-            kept = 0.0 if ahead else analytic.training_bytes(device, self.parts.workload, share)
-            taken[name] = taken.get(name, 0.0) + share * self.parts.transition_bytes + kept
+            kept, records = self.equal.learner_bytes(device, share)
+            taken[name] = taken.get(name, 0.0) + records + (0.0 if ahead else kept)
         return taken
 
     def _replay(self) -> None:
