@@ -219,6 +219,9 @@ def test_learners_of_several_devices_are_on_every_set_of_them(monkeypatch):
     for mode in ("serial", "apart"):
         assert not any(one.also for one in built.problems[mode].options["learner"])
     assert "data-parallel learners on every 2, 3 of gpu, gpu1, gpu2" in built.searched
+    assert [one.partition(":")[0] for one in built.searched if one.startswith("trees on gpu")] == [
+        "trees on gpu, gpu1, gpu2"
+    ]
 
 
 def test_devices_that_differ_share_no_learner(monkeypatch):

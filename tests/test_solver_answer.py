@@ -355,6 +355,31 @@ def test_an_explanation_never_compares_two_workloads():
     assert free.asked.batch == free.best.batch
 
 
+def test_a_folder_of_records_that_is_not_there_is_named(tmp_path):
+    """It was read as one without records, so a slip of the finger changed the answer."""
+    with pytest.raises(ProblemError, match=r"no folder .*/result to read records from; name one that is there"):
+        recommend_mapping("h200", "hopper_ddpg", results=tmp_path / "result")
+    assert recommend_mapping("h200", "hopper_ddpg", results=tmp_path).value > 0
+
+
+def test_a_batch_of_more_records_than_there_are_is_refused():
+    workload = load("hopper_ddpg")
+    learner = dataclasses.replace(workload.learner, batch=workload.replay.capacity + 1)
+    with pytest.raises(ProblemError, match=r"a batch of 1,000,001 is more than the 1,000,000 records"):
+        recommend_mapping("h200", dataclasses.replace(workload, learner=learner))
+    with pytest.raises(ProblemError, match=r"capacity must be at least 1,000,002"):
+        recommend_mapping("h200", "hopper_ddpg", fix={"batch": 1_000_001})
+
+
+def test_fewer_threads_are_asked_about_where_they_run_today():
+    """The question "why 8 threads, not 1?" once moved the learner to the GPU."""
+    for described in ({"learner_threads": 1}, {"learner_threads": 1, "fanout": 8}, {"fanout": 2}):
+        for fix in ({}, {"learner": "cpu"}, {"arrangement": "apart"}):
+            given = explain_mapping("h200", "cartpole_dqn", described, fix=fix)
+            assert [part.device for part in given.asked.parts] == [part.device for part in given.best.parts]
+            assert not any(note.startswith("this moves") for note in given.notes)
+
+
 def test_what_is_faster_within_patience_is_told_so():
     given = explain_mapping("u200", "hopper_ddpg", {"actors": 8}, fix={"update_interval": 8}, epsilon=0.5)
     assert given.loss < 0

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dse.__main__ import main
+from dse.mapping.knee import SHARE
 from dse.mapping.question import ask, recommend_mapping
 from dse.platforms import load
 from dse.solver.problem import ProblemError
@@ -58,6 +59,24 @@ def test_searching_apart_is_under_the_caps_and_loses_what_is_told(many_cores):
     assert len(every) == many_cores.tried
 
 
+def test_the_answer_is_the_knee_with_the_fewest_samplers_that_keep_up(many_cores):
+    """It was the largest batch tried, with as many samplers as there are cores."""
+    rates, (samplers, batch) = many_cores.rates, many_cores.choice
+    every = {b: max(rates.records_hz(x, b) for x in many_cores.samplers) for b in many_cores.batches}
+    assert batch == min(b for b in every if every[b] >= SHARE * max(every.values()))
+    assert batch < many_cores.best[1] == max(many_cores.batches)
+    enough = [x for x in many_cores.samplers if rates.records_hz(x, batch) >= 0.99 * every[batch]]
+    assert samplers == min(enough) < many_cores.pair[0]
+
+
+def test_a_rate_that_only_rises_leaves_the_workloads_batch():
+    given = adapted(ask("h200", "cartpole_dqn"))
+    assert given.knee.batch is None
+    assert given.choice[1] == load_workload("cartpole_dqn").learner.batch
+    assert "what the workload states" in given.notes[0]
+    assert max(given.batches) < load_workload("cartpole_dqn").replay.capacity
+
+
 def test_memory_caps_the_batch():
     free = adapted(ask(HERE, "hopper_ddpg"))
     tight = adapted(ask(HERE, "hopper_ddpg"), memory_bytes=0.64e9)
@@ -68,6 +87,8 @@ def test_memory_caps_the_batch():
 def test_adaptation_in_words_and_in_json(capsys):
     code, text, errors = told(capsys, "adapt", *ASK)
     assert (code, errors) == (0, "")
+    assert re.search(r"1 sampler, B = 512: about [\d,]+00 records trained a second", text)
+    assert "sample efficiency) is not in the model" in text
     assert "2  over the cap on the processor (100 %); not looked at" in text
     assert "found 1 by 1 of 1 look; the rates seen have one peak" in text
     assert "T_train(cpu), 1 thread of torch: measured" in text
@@ -76,6 +97,8 @@ def test_adaptation_in_words_and_in_json(capsys):
     given = json.loads(text)
     assert given["pair"] == given["best"] == [1, max(given["batch"]["values"])]
     assert given["loss"] == 0
+    assert given["choice"] == [1, 512]
+    assert given["knee"]["512"] >= SHARE > given["knee"]["256"]
     assert set(given["batch"]["source"].values()) == {"measured", "interpolated"}
 
 

@@ -25,8 +25,9 @@ records trained on a second. Each rate is taken to have one peak, so a Fibonacci
 or less; where the rates seen have another shape, the answer says so and every value is looked at.
 
 Nothing runs: a look is what the solver predicts, from this machine's records where there are some. FPGAs take no part,
-for a design is built for its batch. For comparison all pairs are weighed by records trained a second at the workload's
-update_interval, which neither search knows of: the loss is what searching apart costs.
+for a design is built for its batch. The answer is not that of these searches: all pairs are weighed by records trained
+a second at the workload's update_interval, which neither search knows of, and the smallest batch near the saturated
+rate is chosen, with the fewest samplers that keep up. The loss is what searching apart costs.
 
 No look may be over a cap. A sampler takes a core, and the learner at least one; in memory everything counts as if the
 host held it: the records, a tree, the batches under way, and {PROCESS_BYTES / 1e9:g} GB a process."""
@@ -86,8 +87,12 @@ def _adapted_dict(answer: Adaptation) -> dict[str, Any]:
     for name, search, values, times in _searches(answer):
         more = {what: {value: getattr(time, what) for value, time in times.items()} for what in LOOK}
         plain[name] = dataclasses.asdict(search) | {"values": values} | more
-    for name, pair in (("pair", answer.pair), ("best", answer.best)):
+    for name, pair in (("choice", answer.choice), ("pair", answer.pair), ("best", answer.best)):
         plain |= {name: pair, f"{name}_records_hz": answer.rates.records_hz(*pair)}
+    plain |= {
+        "notes": answer.notes,
+        "knee": {batch: rate / answer.knee.most for batch, rate in answer.knee.rates.items()},
+    }
     return plain | {"loss": answer.loss, "pairs": answer.tried, "left_out": answer.left_out, "upper_bound": True}
 
 
@@ -102,11 +107,33 @@ def _searches(answer: Adaptation) -> Iterator[tuple[str, Search, tuple[int, ...]
 
 
 def _adapted_text(answer: Adaptation) -> Iterator[str]:
-    samplers = answer.pair[0]
-    yield f"{answer.workload} on {answer.platform}, samplers and batch searched apart over predicted rates:"
+    rate, u = answer.rates.records_hz(*answer.choice), plural(answer.rates.update_interval, "environment step")
+    yield f"{answer.workload} on {answer.platform}:"
+    yield from wrapped(
+        f"{_pair(answer.choice)}: about {float(f'{rate:.2g}'):,.0f} records trained a second, at {u} a gradient step"
+    )
+    for note in answer.notes:
+        yield from wrapped(f"note: {note}")
+    yield ""
+    yield "samplers and batch searched apart over predicted rates, as published:"
+    yield from _searches_text(answer)
+    yield ""
+    yield from _apart_text(answer)
+    for device in answer.left_out:
+        yield from wrapped(f"note: {device} is left out: a design is built for its batch, which no look can change")
+    yield from wrapped(
+        "note: rates are upper bounds, as of parts that never wait for each other where they run at the same time; "
+        "(x2): the time behind a rate is taken to be right within a factor of 2, not tested here"
+    )
+    look = answer.rates.looks[answer.choice]
+    yield from rests_on([look.actors.rests_on, look.learner.rests_on])
+
+
+def _searches_text(answer: Adaptation) -> Iterator[str]:
+    """Write both searches, look by look."""
     heads = {
         "samplers": ("samplers", "environment steps a second", f"B = {answer.batches[0]}"),
-        "batch": ("B", "records trained on a second", plural(samplers, "sampler")),
+        "batch": ("B", "records trained on a second", plural(answer.pair[0], "sampler")),
     }
     for name, search, values, times in _searches(answer):
         letter, unit, beside = heads[name]
@@ -123,31 +150,23 @@ def _adapted_text(answer: Adaptation) -> Iterator[str]:
         if search.best == search.allowed[-1] and looks > 1:
             more = f"the cap on {search.stopped_by}" if search.stopped_by else "what is tried"
             yield f"  the rate still rises there: {more} is the limit, not a peak"
-    yield ""
+
+
+def _apart_text(answer: Adaptation) -> Iterator[str]:
+    """Write what searching apart finds, beside the most that any pair trains."""
     pair, best = answer.rates.records_hz(*answer.pair), answer.rates.records_hz(*answer.best)
-    u = answer.rates.update_interval
-    yield from wrapped(
-        f"together: {_pair(answer.pair)}: {pair:,.0f} records trained a second, at {plural(u, 'environment step')} a "
-        "gradient step"
-    )
+    yield from wrapped(f"together they find {_pair(answer.pair)}: {pair:,.0f} records trained a second")
     if answer.pair == answer.best:
         yield from wrapped(
-            f"all {answer.tried} pairs under the caps have none better: searching apart loses nothing here"
+            f"all {answer.tried} pairs under the caps have none faster: searching apart loses nothing here"
         )
     else:
-        extra = samplers - answer.best[0]
+        extra = answer.pair[0] - answer.best[0]
         yield from wrapped(
-            f"best of all {answer.tried} pairs under the caps: {_pair(answer.best)}: {best:,.0f}; searching apart "
-            f"loses {answer.loss:.1%}" + (f", and samplers take {plural(extra, 'core')} more" if extra > 0 else "")
+            f"the fastest of all {answer.tried} pairs under the caps, {_pair(answer.best)}: {best:,.0f}; searching "
+            f"apart loses {answer.loss:.1%}"
+            + (f", and samplers take {plural(extra, 'core')} more" if extra > 0 else "")
         )
-    for device in answer.left_out:
-        yield from wrapped(f"note: {device} is left out: a design is built for its batch, which no look can change")
-    yield from wrapped(
-        "note: rates are upper bounds, as of parts that never wait for each other where they run at the same time; "
-        "(x2): the time behind a rate is taken to be right within a factor of 2, not tested here"
-    )
-    look = answer.rates.looks[answer.pair]
-    yield from rests_on([look.actors.rests_on, look.learner.rests_on])
 
 
 def _source(time: Estimate) -> str:

@@ -140,7 +140,7 @@ def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
         {part: tuple(options) for part, options in builder.options.items()},
         {budget: amount for device in builder.devices for budget, amount in budgets(device)},
         tuple(flows(parts)),
-        ways(builder.equal, builder.devices, builder.process),
+        ways(parts, builder.devices, builder.process, builder.equal.links),
         depths,
         _slowdown(parts),
         watts,

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..estimate import Estimate
 from ..platforms import Device, Link
-from ..times.analytic import budgets
+from ..times.analytic import budgets, training_bytes
 from ..times.parts import Learner, Parts
 from ..times.trees import Tree, trees
 
@@ -27,6 +27,11 @@ class EqualDevices:
     @functools.cached_property
     def _trees(self) -> Callable[[Device, bool], list[Tree]]:
         return functools.cache(functools.partial(trees, self.parts))
+
+    @functools.cached_property
+    def _learner_bytes(self) -> Callable[[Device, int], tuple[float, float]]:
+        workload, record = self.parts.workload, self.parts.transition_bytes
+        return functools.cache(lambda device, share: (training_bytes(device, workload, share), share * record))
 
     @functools.cached_property
     def _first(self) -> dict[str, Device]:
@@ -51,13 +56,19 @@ class EqualDevices:
         known = self._trees(self.first(device), cold)
         return [replace(tree, needs=self._needs(tree.needs, device)) for tree in known]
 
+    def learner_bytes(self, device: Device, share: int) -> tuple[float, float]:
+        """(what a gradient step on so many records keeps in memory, bytes of the records)."""
+        return self._learner_bytes(self.first(device), share)
+
     def rows_moved(self, device: Device) -> Estimate:
         """Seconds of a gradient step that storage on a device takes."""
         return self.parts.rows_moved(self.first(device))
 
-    def link_id(self, link: Link) -> str:
-        """The name of the first link that is as this one, between devices of the same models."""
-        return next(other.name for other in self.parts.platform.links if self._ends(other) == self._ends(link))
+    @functools.cached_property
+    def links(self) -> dict[str, str]:
+        """By a link's name, that of the first one as it is, between devices of the same models."""
+        firsts: dict[Link, str] = {}
+        return {link.name: firsts.setdefault(self._ends(link), link.name) for link in self.parts.platform.links}
 
     def _ends(self, link: Link) -> Link:
         source, target = (self._first[end].name if end in self._first else end for end in (link.source, link.target))

@@ -12,7 +12,6 @@ from typing import Any
 
 from ..platforms import Device
 from ..solver.problem import PARTS, TREE, Option, Part
-from ..times import analytic
 from ..times.parts import Learner, Parts
 from ..times.trees import Tree
 from .equal_devices import EqualDevices
@@ -178,8 +177,8 @@ class OptionBuilder:
         share, taken = -(-self.parts.batch // len(together)), dict[str, float]()
         for device in together:
             name = f"{(device if device.memory else self.parts.cpu).name}.memory_bytes"
-            kept = 0.0 if ahead else analytic.training_bytes(device, self.parts.workload, share)
-            taken[name] = taken.get(name, 0.0) + share * self.parts.transition_bytes + kept
+            kept, records = self.equal.learner_bytes(device, share)
+            taken[name] = taken.get(name, 0.0) + records + (0.0 if ahead else kept)
         return taken
 
     def _replay(self) -> None:
@@ -244,9 +243,8 @@ def cores(device: Device) -> int:
 def _fastest(trees: Sequence[Tree]) -> list[Tree]:
     """The trees as fast as the first few of those with at most 1, 2, 4, ... threads, whatever slices they are in."""
     kept: dict[int, Tree] = {}
-    threads = max((tree.threads for tree in trees), default=1)
-    for most in (1 << power for power in range(threads.bit_length() + 1)):
-        few = [tree for tree in trees if tree.threads <= most]
+    for power in range(max((tree.threads - 1 for tree in trees), default=0).bit_length() + 1):
+        few = [tree for tree in trees if tree.threads <= 1 << power]
         fastest = list(dict.fromkeys((tree.draw.value, tree.update.value) for tree in few))[:COPIES]
         kept.update({id(tree): tree for tree in few if (tree.draw.value, tree.update.value) in fastest})
     return list(kept.values())

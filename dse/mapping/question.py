@@ -236,6 +236,15 @@ def _check(question: MappingQuestion, devices: Collection[str]) -> None:
         raise ProblemError(
             f"the objective is one of {', '.join(OBJECTIVES)}, not {objective!r}{near(objective, OBJECTIVES)}"
         )
+    batch, capacity = question.workload.learner.batch, question.workload.replay.capacity
+    if batch > capacity:
+        raise ProblemError(
+            f"a batch of {batch:,} is more than the {capacity:,} records that the replay holds; lower it"
+        )
+    if question.results != RESULTS and not question.results.is_dir():
+        raise ProblemError(
+            f"no folder {question.results} to read records from; name one that is there, or leave it out"
+        )
     if epsilon is not None and not 0 <= epsilon < 1:
         raise ProblemError(f"epsilon is a share of the best rate, from 0 up to 1, not {epsilon}")
     for name in question.exclude:

@@ -21,7 +21,8 @@ def searched(
         yield f"where sampling and updating part, the {COPIES} fastest trees of each device{limits}"
     wanted = parts.constraints.get("learner")
     for device in devices:
-        if wanted in (None, device.name) and equal.first(device) is device:
+        names = {one.name for one in equal.of(device)}
+        if (wanted is None or wanted in names) and equal.first(device) is device:
             yield from _learners(equal, device, places)
     if "presampled" in free:
         yield f"batches sampled ahead: {_listed(depths)}"
@@ -34,37 +35,43 @@ def _learners(equal: EqualDevices, device: Device, places: Sequence[Place]) -> I
     if device.kind == "cpu" and threads and "learner_threads" not in equal.parts.constraints:
         yield f"threads of torch{_on(equal, device)}: {_ranges(threads)}"
     if device.kind == "fpga" and any(place not in RUNS_HERE for place in places):
-        yield f"learners on {device.name}: the fastest alone, and one beside each tree it leaves no room for"
+        yield f"learners on {_names(equal, device)}: the fastest alone, and one beside each tree it leaves no room for"
     several = {count for one in known if 1 < (count := getattr(one, "devices", 1)) <= len(equal.of(device))}
     if several and any(not place.in_turns for place in places):
-        names = ", ".join(one.name for one in equal.of(device))
-        yield f"data-parallel learners on every {_ranges(several)} of {names}"
+        yield f"data-parallel learners on every {_ranges(several)} of {_names(equal, device)}"
+
+
+def _names(equal: EqualDevices, device: Device) -> str:
+    """The devices of a device's model in words."""
+    return ", ".join(one.name for one in equal.of(device))
 
 
 def _on(equal: EqualDevices, device: Device) -> str:
     """The device in words, where there are several of its kind."""
-    return f" on {device.name}" if sum(one.kind == device.kind for one in equal.devices) > 1 else ""
+    return f" on {_names(equal, device)}" if sum(one.kind == device.kind for one in equal.devices) > 1 else ""
 
 
 def _trees(equal: EqualDevices) -> Iterator[str]:
     """The trees that were tried, by device: those timed, or K, threads and banks of those modeled."""
     parts = equal.parts
     for device in equal.devices:
-        if {parts.constraints.get(part, device.name) for part in ("sampling", "updating")}.isdisjoint({device.name}):
+        names = {one.name for one in equal.of(device)}
+        wanted = {parts.constraints.get(part, device.name) for part in ("sampling", "updating")}
+        if equal.first(device) is not device or wanted.isdisjoint(names):
             continue
         free = "fanout" not in parts.constraints
         if device.kind == "fpga":
             of = f"K of {_listed(rmm_search.FANOUTS)}, " if free else ""
             bits = f"{_listed(rmm_search.LEAF_BITS)}-bit leaves"
-            yield f"trees on {device.name}: {of}banks of {_listed(rmm_search.BANKS)}, {bits}"
+            yield f"trees on {_names(equal, device)}: {of}banks of {_listed(rmm_search.BANKS)}, {bits}"
         elif is_timed(parts, device):
-            yield f"trees on {device.name}: those in this machine's records"
+            yield f"trees on {_names(equal, device)}: those in this machine's records"
         else:
             tried = [f"K of {_listed(fanouts(parts))}"] if free else []
             if device.kind == "cpu" and "threads" not in parts.constraints:
                 tried.append(f"threads {_ranges({tree.threads for tree in equal.trees(device, False)})}")
             if tried:
-                yield f"trees on {device.name}: {', '.join(tried)}"
+                yield f"trees on {_names(equal, device)}: {', '.join(tried)}"
 
 
 def _ranges(values: Iterable[int]) -> str:

@@ -9,7 +9,6 @@ from ..platforms.quantities import SOURCE_OF
 from ..solver.problem import Flow, Hop
 from ..times.own import TYPED
 from ..times.parts import Parts
-from .equal_devices import EqualDevices
 
 INDEX_BYTES, PRIORITY_BYTES, SUM_BYTES, SAMPLE_BYTES = 4.0, 4.0, 8.0, 8.0
 
@@ -29,17 +28,19 @@ def flows(parts: Parts) -> Iterator[Flow]:
     yield Flow("learner", "actors", parts.weights_bytes * syncs, False, syncs)
 
 
-def ways(equal: EqualDevices, devices: Sequence[Device], process: str = "") -> dict[tuple[str, str], tuple[Hop, ...]]:
+def ways(
+    parts: Parts, devices: Sequence[Device], process: str = "", like: Mapping[str, str] | None = None
+) -> dict[tuple[str, str], tuple[Hop, ...]]:
     """The fastest chain of links between any two devices, for a batch of records.
 
     ``process``: the engine that every transfer keeps busy, where one process drives all devices in turns; without it
-    each direction of a link is an engine of its own.
+    each direction of a link is an engine of its own. ``like``: by a link's name, that of an equal one, whose evidence
+    it rests on (default: its own).
     """
-    routes, parts = {}, equal.parts
-    numbers = {link.name: f"link {equal.link_id(link)}" for link in parts.platform.links}
+    routes = {}
     for source, target in itertools.permutations((device.name for device in devices), 2):
         _, links = parts.platform.way(source, target, parts.batch_bytes)
-        known = tuple(_hops(source, links, numbers, process))
+        known = tuple(_hops(source, links, process, like or {}))
         usual = tuple(sum(getattr(hop, key) for hop in known) for key in ("alpha_seconds", "seconds_per_byte"))
         engine = process or f"link {source} to {target}"
         own = parts.own and parts.own.hop(source, target, parts.batch_bytes, engine, usual if known else None)
@@ -48,7 +49,7 @@ def ways(equal: EqualDevices, devices: Sequence[Device], process: str = "") -> d
     return routes
 
 
-def _hops(start: str, links: Sequence[Link], numbers: Mapping[str, str], process: str) -> Iterator[Hop]:
+def _hops(start: str, links: Sequence[Link], process: str, like: Mapping[str, str]) -> Iterator[Hop]:
     for link in links:
         back = link.source != start
         end = link.source if back else link.target
@@ -57,6 +58,8 @@ def _hops(start: str, links: Sequence[Link], numbers: Mapping[str, str], process
         hops = link.hops.value
         command = f"no command here times a link; time one, and state alpha and beta in the platform file; or {TYPED}"
         source = weakest(SOURCE_OF[origin] for origin in link.origins)
-        evidence = Evidence(numbers[link.name], source, f"the platform file: {alpha.note}", command)
+        evidence = Evidence(
+            f"link {like.get(link.name, link.name)}", source, f"the platform file: {alpha.note}", command
+        )
         yield Hop(process or f"link {start} to {end}", hops * alpha.value, hops / beta.value, evidence)
         start = end

@@ -2,8 +2,9 @@
 
 Every pair (samplers, batch) has the fastest mapping that the solver finds for it, actors in processes of their own:
 the most gradient steps the learner could take, as published. In that table samplers and batch are each searched by a
-rate of its own, and all pairs are compared by records trained a second at the workload's update interval. An FPGA takes
-no part.
+rate of its own, and all pairs are compared by records trained a second at the workload's update interval. That rate
+rises with B almost everywhere, so the most records take the largest batch there is; our own answer is the knee instead.
+An FPGA takes no part.
 
 Letters: B batch, D batches sampled ahead, u environment steps a gradient step, x samplers (processes of actors).
 """
@@ -15,8 +16,10 @@ from dataclasses import dataclass
 
 from ..estimate import Estimate
 from ..mapping.build import build
+from ..mapping.knee import Knee, knee
 from ..mapping.question import BATCHES, MappingQuestion, measured_batches
 from ..platforms import Platform
+from ..solver.objectives import EPSILONS, threshold
 from ..solver.problem import Configuration, Problem, ProblemError
 from ..solver.search import Found, solve
 from ..solver.throughput import Outcome, outcome
@@ -66,8 +69,9 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Adaptation:
-    """The answer: ``pair`` by the independent searches, and the ``best`` of all pairs under the caps.
+    """The answer: ``choice``, at the ``knee`` of records trained, with the fewest samplers that keep up.
 
+    Beside it ``pair``, by the independent searches, and ``best``, with the most records of all pairs under the caps.
     ``caps``: the most of each, percent of the processor or bytes. ``tried``: how many pairs are under the caps.
     ``left_out``: devices that cannot be adapted while training runs.
     """
@@ -81,8 +85,11 @@ class Adaptation:
     found: Adapted
     pair: Pair
     best: Pair
+    choice: Pair
+    knee: Knee
     tried: int
     left_out: tuple[str, ...]
+    measured: bool  # whether the batches are those that gradient steps were measured at
     machine: str  # whose records were read, if any
     machine_note: str  # says so where another machine stands for "this"
 
@@ -90,6 +97,11 @@ class Adaptation:
     def loss(self) -> float:
         """The share of records a second that the independent searches lose against the best pair."""
         return 1 - self.rates.records_hz(*self.pair) / self.rates.records_hz(*self.best)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Why the choice's batch is this one, and what it leaves out."""
+        return tuple(self.knee.notes(self.choice[1], "second", self.measured))
 
 
 def adapted(
@@ -108,7 +120,8 @@ def adapted(
         raise ProblemError(f"the cap on the processor is a percentage above 0 and up to 100, not {cpu_percent:g}")
     if memory_bytes is not None and not memory_bytes > 0:
         raise ProblemError(f"the cap on memory must be above 0 GB, not {memory_bytes / 1e9:g}")
-    caps, batches = list(_caps(question, memory_bytes, cpu_percent)), tuple(measured_batches(question) or BATCHES)
+    caps, measured = list(_caps(question, memory_bytes, cpu_percent)), measured_batches(question)
+    batches = tuple(batch for batch in measured or BATCHES if batch <= question.workload.replay.capacity)
     samplers = tuple(range(1, _parts(question, 1, batches[0]).cores + 1))
     rates = _replayed(question, samplers, batches, caps, tell)
     task, platform_name = question.workload, question.platform.name
@@ -119,12 +132,24 @@ def adapted(
     tried = sum(all(cap.uses(x, batch) <= cap.most for cap in caps) for x in samplers for batch in batches)
     most = {cap.name: cap.most for cap in caps}
     pair = searches.samplers.best, searches.batch.best
+    choice, at = _choice(rates, samplers, batches, task.learner.batch)
     return Adaptation(
-        *(platform_name, task.name, samplers, batches, most, rates, searches, pair, best, tried),
+        *(platform_name, task.name, samplers, batches, most, rates, searches, pair, best, choice, at, tried),
         left_out=fixed_designs(question.platform),
+        measured=bool(measured),
         machine=question.machine,
         machine_note=question.machine_note,
     )
+
+
+def _choice(rates: Replayed, samplers: Sequence[int], batches: Sequence[int], own: int) -> tuple[Pair, Knee]:
+    """The pair at the knee, and the knee; where the rate only rises, the workload's own batch, or the next smaller."""
+    fastest = {batch: max(rates.records_hz(x, batch) for x in samplers) for batch in batches}
+    at = knee(batches, fastest.__getitem__)
+    fitting = [batch for batch in batches if fastest[batch]]
+    batch = at.batch or max((batch for batch in fitting if batch <= own), default=fitting[0])
+    least = threshold(fastest[batch], EPSILONS["ratio"])
+    return (min(x for x in samplers if rates.records_hz(x, batch) >= least), batch), at
 
 
 def fixed_designs(platform: Platform) -> tuple[str, ...]:
