@@ -14,7 +14,7 @@ from ..tuning.learners import LearnerScaling, learner_scaling
 from ..tuning.looks import Search
 from ..tuning.multi_learner import FactorPoint, data_parallel_seconds, spo_seconds
 from .mapping import add_system, system_of
-from .text import add_command, rests_on, show, with_ends, wrapped
+from .text import add_command, rests_on, roughly, rounded, show, with_ends, wrapped
 
 LOOK = ("source", "interval", "factor")  # told of the time behind each look
 HARDLY, PARTLY = 1.1, 1.5  # times as fast with two learners, below which a second one is hardly, or partly, worth it
@@ -103,6 +103,7 @@ def _searches(answer: Adaptation) -> Iterator[tuple[str, Search, tuple[int, ...]
 
 def _adapted_text(answer: Adaptation) -> Iterator[str]:
     samplers = answer.pair[0]
+    yield from wrapped(_adapted_first(answer), "")
     yield f"{answer.workload} on {answer.platform}, samplers and batch searched apart over predicted rates:"
     heads = {
         "samplers": ("samplers", "environment steps a second", f"B = {answer.batches[0]}"),
@@ -150,6 +151,18 @@ def _adapted_text(answer: Adaptation) -> Iterator[str]:
     yield from rests_on([look.actors.rests_on, look.learner.rests_on])
 
 
+def _adapted_first(answer: Adaptation) -> str:
+    """Say in one sentence which pair is best of all, and what searching apart would come to."""
+    rate, learner = answer.rates.records_hz(*answer.best), answer.rates.looks[answer.best].learner
+    factor = learner.factor if learner.interval == "factor" else None
+    within = f", right within {factor:.2g}x" if factor else ""
+    shown = rounded(rate, rate / (factor or 1.0), rate * (factor or 1.0))
+    apart = "; searching apart finds it too" if answer.pair == answer.best else ""
+    if not apart:
+        apart = f"; searching apart finds {_pair(answer.pair)}, {answer.loss:.1%} fewer"
+    return f"Take {_pair(answer.best)}: about {shown} records trained a second{within}{apart}."
+
+
 def _source(time: Estimate) -> str:
     """Write where a look's rate comes from, with its factor where no stopwatch backs it."""
     return f"{time.source} (x{time.factor:.3g})" if time.interval == "factor" else time.source
@@ -190,6 +203,7 @@ def _scaling_dict(answer: LearnerScaling) -> dict[str, Any]:
 
 def _scaling_text(answer: LearnerScaling) -> Iterator[str]:
     terms = answer.terms
+    yield from wrapped(_scaling_first(answer), "")
     yield from wrapped(
         f"{answer.workload} (B = {terms.batch:,}), learners side by side on {answer.platform}, each on "
         f"{'a core of ' * (answer.held > 1)}{answer.device}:",
@@ -224,6 +238,25 @@ def _scaling_text(answer: LearnerScaling) -> Iterator[str]:
         evidence = one.rests_on
         within = f" (x{one.factor:.3g})" if one.factor else ""
         yield from wrapped(f"{evidence.number}: {law}{within}; {evidence.source}, {evidence.told}", "    ")
+
+
+def _scaling_first(answer: LearnerScaling) -> str:
+    """Say in one sentence whether to take more learners; what was measured goes before the formulas."""
+    learners, horizon = answer.choice
+    single, best = answer.single_seconds * 1e6, answer.best_seconds * 1e6
+    averaged = f"{plural(learners, 'learner')} averaged every {plural(horizon, 'step')}"
+    alone = f"Stay with one learner: about {roughly(single)} us a gradient step"
+    against = answer.contradicted()
+    if learners == 1:
+        return f"{alone}; none that was tried is faster."
+    if against and against[0].value >= answer.single_seconds:
+        ran = roughly(1e6 * against[0].value)
+        return (
+            f"{alone}; two took about {ran} us when measured, {averaged} would take {roughly(best)} by formulas alone."
+        )
+    if single / best < HARDLY:
+        return f"{alone}; {averaged} would take about {roughly(best)}."
+    return f"Take {averaged}: about {roughly(best)} us a gradient step instead of {roughly(single)}."
 
 
 def _cell(answer: LearnerScaling, point: FactorPoint) -> str:
