@@ -195,7 +195,7 @@ def _init(options: argparse.Namespace) -> int:
         raise PlatformError(f"{path}: cannot be written ({error.strerror}); name another file with --out") from None
     left = problems(text, str(path))
     print(f"written to {path}, {plural(len(left), 'key') if left else 'nothing'} left to fill in")
-    print(f"what is left, and what is wrong: python -m dse platform check {shlex.quote(str(path))}")
+    print(f"once it describes your machine: python -m dse platform check {shlex.quote(str(path))}")
     return 0
 
 
