@@ -35,11 +35,12 @@ def test_the_answer_comes_first(capsys):
     code, text, errors = told(capsys, *OWN)
     assert (code, errors) == (0, "")
     lines = text.splitlines()
-    assert lines[0] == "a loop of the times given:"
+    assert lines[0] == "Sample 2 batches ahead: at most about 500 gradient steps a second."
+    assert lines[1] == "a loop of the times given:"
     assert (
-        lines[2] == "  sample 2 batches ahead: D* = 2 by the closed form, 500 gradient steps a second at most, modeled"
+        lines[3] == "  sample 2 batches ahead: D* = 2 by the closed form, 500 gradient steps a second at most, modeled"
     )
-    assert lines[3] == "  simulated with exact times: D = 1 is within 3% of that"
+    assert lines[4] == "  simulated with exact times: D = 1 is within 3% of that"
     assert "  depth 1 loses 2.4 % by the closed form; 2.4 % simulated with exact times; " in text
     assert "[Zhang2023] prints no loss of reward at D = 50" in " ".join(text.split())
     assert all(len(line) <= 120 for line in lines)

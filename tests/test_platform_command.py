@@ -83,7 +83,8 @@ def test_diff_lists_what_differs_and_what_is_only_in_one(capsys, mine, tmp_path)
     other.write_text(text.replace("hops = 1\n", "hops = 1\nnominal_gb_per_s = 16\n"))
     code, told, _ = ask(capsys, "diff", mine, other)
     assert code == 0
-    assert [line.split() for line in told.splitlines()[1:]] == [
+    assert told.splitlines()[0] == f"2 keys of {mine} and {other} differ:"
+    assert [line.split() for line in told.splitlines()[2:]] == [
         ["device.cpu.cache.L1.size", "32", "KiB", "1", "MiB", "x", "32"],
         ["link.cpu-card.nominal", "16", "GB/s", "only", "in", "B"],
     ]

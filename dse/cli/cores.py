@@ -21,7 +21,8 @@ asks for f_a(x_a) = update_interval f_l(x_l) within the cores there are. Whole c
 here the slower side is made as fast as it can be; of what is within 1 % of that the fewest cores are chosen.
 
 The curves are those of a workload on a platform, from a machine's records where there are some, else modeled; or your
-own, steps a second by cores, where a scaling law fills in the numbers of cores that they lack:
+own, steps a second by cores, where a scaling law fills in the numbers of cores that they lack. Past their last point
+laws part, so intervals widen, and the answer says which number of cores to time next:
 
   python -m dse cores --actors 1:900,2:1700,4:3000 --learners 1:400,2:700 --cores 8
 

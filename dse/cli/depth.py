@@ -126,7 +126,20 @@ def _losses(answer: DepthAnswer, at: int) -> dict[str, Any]:
     return {"bound": lost(point.bound_hz), "simulated": simulated}
 
 
+def _first(answer: DepthAnswer) -> str:
+    """Say the answer in one sentence."""
+    most, factor = _most(answer)
+    within = f", right within {factor:.2g}x" if factor else ""
+    rate = rounded(most, most / (factor or 1.0), most * (factor or 1.0))
+    return f"Sample {_batches(answer.depth)} ahead: at most about {rate} gradient steps a second{within}."
+
+
+def _batches(depth: int) -> str:
+    return plural(depth, "batch").replace("batchs", "batches") if depth else "none"
+
+
 def _text(answer: DepthAnswer) -> Iterator[str]:
+    yield _first(answer)
     if answer.workload:
         devices = ", ".join(f"{part} on {device}" for part, device in (answer.mapping or {}).items())
         yield from wrapped(
@@ -135,10 +148,11 @@ def _text(answer: DepthAnswer) -> Iterator[str]:
     else:
         yield "a loop of the times given:"
     yield ""
-    batches = plural(answer.depth, "batch").replace("batchs", "batches") if answer.depth else "none"
+    most, factor = _most(answer)
+    shown = written(rounded(most), factor or 1.0, "factor" if factor else "95 %")
     yield from wrapped(
-        f"sample {batches} ahead: D* = {answer.depth} by the closed form, {_most(answer)} gradient steps a second at "
-        "most, modeled"
+        f"sample {_batches(answer.depth)} ahead: D* = {answer.depth} by the closed form, {shown} gradient steps a "
+        "second at most, modeled"
     )
     for one in answer.simulated:
         yield from wrapped(_enough(one))
@@ -159,11 +173,11 @@ def _text(answer: DepthAnswer) -> Iterator[str]:
         yield from rests_on(answer.sources)
 
 
-def _most(answer: DepthAnswer) -> str:
-    """Write the rate of the busiest engine, with the factor of the times that keep it busy."""
+def _most(answer: DepthAnswer) -> tuple[float, float | None]:
+    """Find the rate of the busiest engine, with the factor of the times that keep it busy if they have one."""
     busiest = max(answer.busy, key=lambda name: answer.busy[name])
     factors = [time.factor for time in answer.times if time.engine == busiest and time.interval == "factor"]
-    return written(rounded(answer.most_hz), max(factors, default=1.0), "factor" if factors else "95 %")
+    return answer.most_hz, max((factor or 1.0 for factor in factors), default=None)
 
 
 def _us(seconds: float) -> str:

@@ -22,7 +22,7 @@ from ..fpga.learner_search import LearnerPoint
 from ..fpga.points import Slice
 from ..fpga.rmm_search import LEAF_BITS, Space
 from ..platforms import Device, Platform, Quantity
-from .text import WIDTH, add_command
+from .text import WIDTH, add_command, roughly, wrapped
 
 ABOUT = f"""Which replay management module (RMM) and which learner are fastest on an FPGA, for a network and B?
 
@@ -104,7 +104,14 @@ def text(question: Question, choices: Sequence[Choice], with_front: bool = False
     micro = 1e6 * best.cycles / space.clock_hz
     ledger = learner.ledger(best.learner.design, space.batch)
     waits = f"the learner, whose slowest stage is {ledger.bottleneck}" if best.bottleneck == "learner" else "the RMM"
+    shape = best.rmm.design.design
+    units = f"{plural(best.learner.design.pipelines, 'pipeline')} of {sum(best.learner.design.units):,} MAC units"
     lines = [
+        *wrapped(
+            f"Take a learner of {units} and a {shape.micro} RMM of K = {shape.fanout}: about {roughly(1e6 / micro)} "
+            f"gradient steps a second, bound by {waits.partition(',')[0]}, modeled.",
+            "",
+        ),
         f"For {network.name} ({network.parameters:,} parameters, {network.macs:,} MACs a sample), batches of "
         f"{space.batch:,}, N = {space.capacity:,} leaves, on {question.platform} at {space.clock_hz / 1e6:g} MHz with "
         f"the RMM's slice {question.sharing}:",

@@ -31,7 +31,7 @@ from impls.terminal import plural
 
 from ..platforms import Leaf, Platform, PlatformError, Quantity, leaves, load, names
 from ..platforms.fingerprint import command_line, now
-from ..platforms.quantities import readable, split
+from ..platforms.quantities import ORIGINS, readable, split
 from ..platforms.reading import HERE, RESULTS, here, path_of, problems, read, warnings
 from ..platforms.template import copied, template, text_of
 from ..platforms.writing import to_toml
@@ -88,11 +88,14 @@ def add_to(commands: Any) -> None:
 
 def _list(options: argparse.Namespace) -> int:
     rows = [_row(name, load(name)) for name in names()]
+    print(
+        f"{plural(len(rows), 'platform')} to ask about by name, and this machine; any other is a .toml file (`init`):"
+    )
     if here(options.results).is_file():
         rows.append(_row(HERE, load(HERE, options.results)))
     else:
         rows.append([HERE, "", "this machine; not probed yet: python -m dse platform probe"])
-    print("\n".join(aligned([["name", "devices", ""], *rows])))
+    print("\n".join(aligned(rows)))
     return 0
 
 
@@ -124,7 +127,9 @@ def text(platform: Platform) -> str:
             words.append(leaf.value)
         else:
             rows.append([key, *_value(leaf), leaf.value.origin, leaf.value.note])
-    lines = ["; ".join(tables.pop("")[0])]
+    origins = [leaf.value.origin for leaf in leaves(platform) if isinstance(leaf.value, Quantity)]
+    counts = [f"{origins.count(origin)} {origin}" for origin in ORIGINS if origin in origins]
+    lines = [f"{'; '.join(tables.pop('')[0])}: {plural(len(origins), 'number')}, {', '.join(counts)}"]
     widths = [max(len(row[column]) for _, rows in tables.values() for row in rows) for column in range(4)]
     for table, (words, rows) in tables.items():
         lines += ["", ": ".join(filter(None, [table, ", ".join(word for word in words if word not in table)]))]
@@ -190,7 +195,7 @@ def _init(options: argparse.Namespace) -> int:
         raise PlatformError(f"{path}: cannot be written ({error.strerror}); name another file with --out") from None
     left = problems(text, str(path))
     print(f"written to {path}, {plural(len(left), 'key') if left else 'nothing'} left to fill in")
-    print(f"what is left, and what is wrong: python -m dse platform check {shlex.quote(str(path))}")
+    print(f"once it describes your machine: python -m dse platform check {shlex.quote(str(path))}")
     return 0
 
 
@@ -207,6 +212,7 @@ def _diff(options: argparse.Namespace) -> int:
         keys = [{"key": path, "a": a and _as_json(a), "b": b and _as_json(b), "why": why} for path, a, b, why in rows]
         print(json.dumps(keys, ensure_ascii=False))
     elif rows:
+        print(f"{plural(len(rows), 'key')} of {options.a} and {options.b} {'differs' if len(rows) == 1 else 'differ'}:")
         shown = [
             [path, *(" ".join(_value(leaf)).strip() if leaf else "" for leaf in pair), why] for path, *pair, why in rows
         ]

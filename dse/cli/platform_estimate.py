@@ -13,11 +13,14 @@ from ..estimate import written
 from ..platforms import load
 from ..times import estimates
 from ..times.estimates import Asked, Row
-from .text import rounded, wrapped
+from .text import roughly, rounded, wrapped
 
 WIDTH = 120
 WORKLOAD = "hopper_ddpg"  # that estimates are for unless another one is named
-UNTESTED = "No row was held against a stopwatch."
+UNTESTED = (
+    "No row was compared with a stopwatch. Not checked here: whether records, tree and batches fit a device's memory, "
+    "and that an FPGA serves its calls in turns, each over its link; a row has a device to itself."
+)
 SIZES = ("capacity", "fanout", "batch", "record_bytes")  # that may be asked for instead of the workload's
 
 
@@ -42,8 +45,20 @@ def run(options: argparse.Namespace) -> int:
         numbers = {**vars(asked), "workload": asked.workload and asked.workload.name}
         print(json.dumps({"asked": numbers, "scope": scope, "estimates": [dataclasses.asdict(row) for row in rows]}))
     else:
-        print("\n".join([*_table(rows), "", *wrapped(scope, "")]))
+        print("\n".join([*wrapped(_first(rows, asked, options.name), ""), "", *_table(rows), "", *wrapped(scope, "")]))
     return 0
+
+
+def _first(rows: list[Row], asked: Asked, platform: str) -> str:
+    """Say in one sentence where a gradient step is fastest, by the whole step where a workload is asked about."""
+    what = estimates.MODELED if asked.workload else asked.step
+    named = f"of {asked.workload.name if asked.workload else asked.network} (B = {asked.batch:,}) on {platform}"
+    steps = [(row.value, row) for row in rows if row.what == what and row.value is not None]
+    if not steps:
+        return f"No device of {platform} can be modeled for a gradient step {named}; the notes below say why."
+    seconds, row = min(steps, key=lambda step: step[0])
+    within = f", right within {row.factor:.2g}x" if row.factor else ""
+    return f"A gradient step {named} is fastest on {row.device}: about {roughly(1e6 * seconds)} us{within}, modeled."
 
 
 def _scope(options: argparse.Namespace, asked: Asked) -> str:

@@ -44,6 +44,15 @@ def rounded(value: float, low: float | None = None, high: float | None = None) -
     return f"{float(f'{value:.{digits}g}'):,.10g}"
 
 
+def roughly(value: float) -> str:
+    """Round to the two digits that may be known of what a law says.
+
+    >>> roughly(54.3), roughly(3120.0)
+    ('54', '3,100')
+    """
+    return rounded(value, 0.0, value)
+
+
 def interval(value: float, low: float, high: float, kind: Interval = "95 %") -> str:
     """Write a number with its interval, or its factor, if it has one that shows.
 

@@ -14,7 +14,7 @@ from ..tuning.learners import LearnerScaling, learner_scaling
 from ..tuning.looks import Search
 from ..tuning.multi_learner import FactorPoint, data_parallel_seconds, spo_seconds
 from .mapping import add_system, system_of
-from .text import add_command, rests_on, show, with_ends, wrapped
+from .text import add_command, rests_on, roughly, rounded, show, with_ends, wrapped
 
 LOOK = ("source", "interval", "factor")  # told of the time behind each look
 HARDLY, PARTLY = 1.1, 1.5  # times as fast with two learners, below which a second one is hardly, or partly, worth it
@@ -107,11 +107,9 @@ def _searches(answer: Adaptation) -> Iterator[tuple[str, Search, tuple[int, ...]
 
 
 def _adapted_text(answer: Adaptation) -> Iterator[str]:
-    rate, u = answer.rates.records_hz(*answer.choice), plural(answer.rates.update_interval, "environment step")
-    yield f"{answer.workload} on {answer.platform}:"
-    yield from wrapped(
-        f"{_pair(answer.choice)}: about {float(f'{rate:.2g}'):,.0f} records trained a second, at {u} a gradient step"
-    )
+    yield from wrapped(_adapted_first(answer), "")
+    u = plural(answer.rates.update_interval, "environment step")
+    yield f"  {answer.workload} on {answer.platform}, at {u} a gradient step"
     for note in answer.notes:
         yield from wrapped(f"note: {note}")
     yield ""
@@ -169,6 +167,15 @@ def _apart_text(answer: Adaptation) -> Iterator[str]:
         )
 
 
+def _adapted_first(answer: Adaptation) -> str:
+    """Say in one sentence which pair is the choice, and how much it trains."""
+    rate, learner = answer.rates.records_hz(*answer.choice), answer.rates.looks[answer.choice].learner
+    factor = learner.factor if learner.interval == "factor" else None
+    within = f", right within {factor:.2g}x" if factor else ""
+    shown = rounded(rate, rate / (factor or 1.0), rate * (factor or 1.0))
+    return f"Take {_pair(answer.choice)}: about {shown} records trained a second{within}."
+
+
 def _source(time: Estimate) -> str:
     """Write where a look's rate comes from, with its factor where no stopwatch backs it."""
     return f"{time.source} (x{time.factor:.3g})" if time.interval == "factor" else time.source
@@ -209,6 +216,7 @@ def _scaling_dict(answer: LearnerScaling) -> dict[str, Any]:
 
 def _scaling_text(answer: LearnerScaling) -> Iterator[str]:
     terms = answer.terms
+    yield from wrapped(_scaling_first(answer), "")
     yield from wrapped(
         f"{answer.workload} (B = {terms.batch:,}), learners side by side on {answer.platform}, each on "
         f"{'a core of ' * (answer.held > 1)}{answer.device}:",
@@ -243,6 +251,25 @@ def _scaling_text(answer: LearnerScaling) -> Iterator[str]:
         evidence = one.rests_on
         within = f" (x{one.factor:.3g})" if one.factor else ""
         yield from wrapped(f"{evidence.number}: {law}{within}; {evidence.source}, {evidence.told}", "    ")
+
+
+def _scaling_first(answer: LearnerScaling) -> str:
+    """Say in one sentence whether to take more learners; what was measured goes before the formulas."""
+    learners, horizon = answer.choice
+    single, best = answer.single_seconds * 1e6, answer.best_seconds * 1e6
+    averaged = f"{plural(learners, 'learner')} averaged every {plural(horizon, 'step')}"
+    alone = f"Stay with one learner: about {roughly(single)} us a gradient step"
+    against = answer.contradicted()
+    if learners == 1:
+        return f"{alone}; none that was tried is faster."
+    if against and against[0].value >= answer.single_seconds:
+        ran = roughly(1e6 * against[0].value)
+        return (
+            f"{alone}; two took about {ran} us when measured, {averaged} would take {roughly(best)} by formulas alone."
+        )
+    if single / best < HARDLY:
+        return f"{alone}; {averaged} would take about {roughly(best)}."
+    return f"Take {averaged}: about {roughly(best)} us a gradient step instead of {roughly(single)}."
 
 
 def _cell(answer: LearnerScaling, point: FactorPoint) -> str:
