@@ -98,7 +98,8 @@ def _recorded(parts: Parts, table: PerformanceTable, configuration: Configuratio
     draw, update = (
         dataclasses.replace(time, rests_on=evidence) for time in (draw, update.plus(insert * parts.inserts, 2.0))
     )
-    details = {"contestant": configuration.contestant, "fanout": configuration.fanout, "threads": configuration.threads}
+    details: dict[str, Any] = {key: getattr(configuration, key) for key in ("contestant", "fanout", "threads")}
+    details |= {"options": dict(configuration.options)} if configuration.options else {}
     nbytes = max(LEAF_BYTES * replay.capacity, _bytes(configuration.contestant, parts, configuration.fanout))
     return Tree(name, draw, update, configuration.threads, {f"{parts.cpu.name}.memory_bytes": nbytes}, details)
 
