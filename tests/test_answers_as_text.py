@@ -173,10 +173,15 @@ def test_the_why_says_what_the_answer_knows():
     assert "  to decide, measure T_train(fpga): build it" in lines
     sentences = [mapping_words.changing(one) for one in survival]
     assert sentences == [
-        "changes to actors on cpu (2 processes) if actors on cpu take more than 2.4x as long (within its interval)",
+        "changes to actors on cpu (2 processes) if actors on cpu take more than 2.4x as long (they may)",
         "changes to learner on gpu (framework) if the learner on gpu takes less than 0.47x as long",
     ]
     assert f"  {sentences[0]}" in lines
+    near = dataclasses.replace(survival[0], up=1.0004), dataclasses.replace(survival[1], down=0.953)
+    assert [mapping_words.changing(one).partition(" if ")[2] for one in near] == [
+        "actors on cpu take any longer (they may)",
+        "the learner on gpu takes less than 0.953x as long",
+    ]
     verbose = text(answer, verbose=True).splitlines()
     assert {f"    {one}" for one in sentences} <= set(verbose)
 
