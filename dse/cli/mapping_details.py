@@ -84,9 +84,9 @@ def _others(others: Sequence[Other]) -> Iterator[str]:
 def _survival(answer: MappingAnswer) -> Iterator[str]:
     shown = limited(answer)[:SHOWN]
     yield (
-        "  what would change the choice:"
+        "  what would be better, if a time were wrong:"
         if shown
-        else ("  no single time that is wrong by up to 30 times would change the choice")
+        else ("  no other would be better if any single time were wrong by up to 30 times")
     )
     for one in shown:
         yield from wrapped(changing(one), "    ")

@@ -81,8 +81,8 @@ def _why(answer: MappingAnswer) -> list[str]:
         first = shortened(first, WIDTH - len(begins) - len("; and 999 more"))
         lines.append(several(begins, [first, *others], answer.others_tied))
     measured = [*_measure(answer)]
-    unchanged = "no single time that is wrong by up to 30 times would change the choice"
-    sentences = [changing(one, WIDTH - 2) for one in limited(answer)] or [unchanged]
+    none = "no other would be better if any single time were wrong by up to 30 times"
+    sentences = [changing(one, WIDTH - 2) for one in limited(answer)] or [none]
     changes = [[f"  {one}"] if len(one) <= WIDTH else wrapped(one) for one in sentences]
     room = LINES - len(lines) - len(measured)
     # Invariant: room for so many lines is left.

@@ -143,21 +143,23 @@ def limited(answer: MappingAnswer) -> list[Robustness]:
 
 
 def changing(one: Robustness, room: int | None = None) -> str:
-    """Say at which factor on one time another choice is faster, upward or downward, whichever is nearer.
+    """Say at which factor on one time another choice is better, upward or downward, whichever is nearer.
 
     "It may": the interval of that time allows it. ``room``: characters that the sentence may have; what sets the other
     choice apart is cut where it takes more.
     """
     is_up = one.down is None or (one.up is not None and one.up < 1 / one.down)
-    factor, what = cast(float, one.up if is_up else one.down), subject(one.number)
+    side = "up" if is_up else "down"
+    factor, what = cast(float, getattr(one, side)), subject(one.number)
     digits = f"{factor:.{DIGITS + (abs(factor - 1) < NEAR)}g}"
     times = f"{'more' if is_up else 'less'} than {digits}x as long"
     if digits == "1":
         times = f"any {'longer' if is_up else 'shorter'}"
-    sure = "" if not one.decides else " (it may)" if what.endswith("takes") else " (they may)"
-    rest = f" if {what} {times}{sure}".replace(" of torch", "")
-    winner = one.winner.replace(" of torch", "")
-    return f"changes to {winner if room is None else shortened(winner, room - len('changes to ') - len(rest))}{rest}"
+    allowed = " (it may)" if what.endswith("takes") else " (they may)"
+    sure = allowed * getattr(one, f"decides_{side}", one.decides)
+    rest = f" would be better if {what} {times}{sure}".replace(" of torch", "")
+    winner = (getattr(one, f"winner_{side}", "") or one.winner).replace(" of torch", "")
+    return f"{winner if room is None else shortened(winner, room - len(rest))}{rest}"
 
 
 def subject(evidence_id: str) -> str:
