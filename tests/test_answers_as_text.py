@@ -177,13 +177,16 @@ def test_the_why_says_what_the_answer_knows():
         "learner on gpu (framework) would be better if the learner on gpu takes less than 0.47x as long",
     ]
     assert f"  {sentences[0]}" in lines
-    near = dataclasses.replace(survival[0], up=1.0004), dataclasses.replace(survival[1], down=0.953)
-    assert [mapping_words.changing(one).partition(" if ")[2] for one in near] == [
-        "actors on cpu take any longer (they may)",
-        "the learner on gpu takes less than 0.953x as long",
-    ]
+    near = dataclasses.replace(survival[0], up=1.0004), dataclasses.replace(survival[1], down=0.932)
+    assert mapping_words.changing(near[1]).endswith("takes less than 0.932x as long")
+    reached = dataclasses.replace(answer, survival=near)
+    assert mapping_words.limited(reached) == [near[1]]
+    assert not any("actors on cpu take" in line for line in text(reached).splitlines())
+    fixed = dataclasses.replace(answer, survival=())
+    assert all(f"  {mapping_words.UNCHANGED}" in text(fixed, verbose).splitlines() for verbose in (False, True))
     verbose = text(answer, verbose=True).splitlines()
     assert {f"    {one}" for one in sentences} <= set(verbose)
+    assert "    and 7 more, see --json" in verbose
 
 
 def test_parts_show_what_engines_are_charged_and_verbose_what_is_sent():
