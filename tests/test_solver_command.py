@@ -29,7 +29,7 @@ def test_an_answer_in_words(capsys):
         "gradient steps a second, within a factor of",  # two threads at this B are carried on by a fit
         "bound by cpu.main, which does actors, sampling, storage, learner, updating in turns",
         "if every part had its fastest option to itself",
-        "what would change the choice:",
+        "by how much times may be wrong:",
         " if the learner on cpu (2 threads) takes more than ",
         "rests on:",
         "to be surer, measure",

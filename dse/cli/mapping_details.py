@@ -7,7 +7,7 @@ from impls.terminal import plural
 from ..mapping.alternatives import Other
 from ..mapping.answer import MappingAnswer, PartAnswer
 from ..mapping.options import ARRANGEMENT, RUNS_HERE
-from .mapping_words import bound, changing, limited, rate, time_of, value
+from .mapping_words import UNCHANGED, bound, changing, limited, rate, time_of, value
 from .text import aligned, number, records_read, rests_on, rounded, wrapped
 
 SHOWN = 5  # of a list
@@ -64,7 +64,7 @@ def _parts(parts: Sequence[PartAnswer]) -> Iterator[str]:
 def _alternatives(answer: MappingAnswer) -> Iterator[str]:
     if answer.ties:
         yield "  cannot be told apart; fewest devices, bytes moved and cores decided:"
-        yield from _others(answer.ties)
+        yield from _others(answer.ties, answer.others_tied)
     if answer.runner_up and answer.runner_up not in answer.ties[:SHOWN]:
         yield "  runner-up:"
         yield from _others([answer.runner_up])
@@ -73,23 +73,22 @@ def _alternatives(answer: MappingAnswer) -> Iterator[str]:
         yield from _others([answer.elsewhere])
 
 
-def _others(others: Sequence[Other]) -> Iterator[str]:
+def _others(others: Sequence[Other], more: int = 0) -> Iterator[str]:
     for other in others[:SHOWN]:
         cost = f"costs {other.cost:.1%}" if other.cost >= 0 else f"gains {-other.cost:.1%}"
         yield from wrapped(f"{other.told}: {value(other)}, {cost}", "    ")
-    if len(others) > SHOWN:
-        yield f"    and {len(others) - SHOWN} more, see --json"
+    if more := more + max(0, len(others) - SHOWN):
+        yield f"    and {more} more, see --json"
 
 
 def _survival(answer: MappingAnswer) -> Iterator[str]:
     shown = limited(answer)[:SHOWN]
-    yield (
-        "  what would change the choice:"
-        if shown
-        else ("  no single time that is wrong by up to 30 times would change the choice")
-    )
+    if shown:
+        yield "  by how much times may be wrong:"
     for one in shown:
         yield from wrapped(changing(one), "    ")
+    if not any(one.up or one.down for one in answer.survival):
+        yield f"  {UNCHANGED}"
 
 
 def _evidence(answer: MappingAnswer) -> Iterator[str]:

@@ -11,6 +11,7 @@ from ..mapping.options import RUNS_HERE
 from .emit import training_command
 from .mapping_details import whole
 from .mapping_words import (
+    UNCHANGED,
     about,
     alternative,
     bound,
@@ -81,8 +82,9 @@ def _why(answer: MappingAnswer) -> list[str]:
         first = shortened(first, WIDTH - len(begins) - len("; and 999 more"))
         lines.append(several(begins, [first, *others], answer.others_tied))
     measured = [*_measure(answer)]
-    unchanged = "no single time that is wrong by up to 30 times would change the choice"
-    sentences = [changing(one, WIDTH - 2) for one in limited(answer)] or [unchanged]
+    sentences = [changing(one, WIDTH - 2) for one in limited(answer)]
+    if not any(one.up or one.down for one in answer.survival):
+        sentences = [UNCHANGED]
     changes = [[f"  {one}"] if len(one) <= WIDTH else wrapped(one) for one in sentences]
     room = LINES - len(lines) - len(measured)
     # Invariant: room for so many lines is left.

@@ -23,8 +23,9 @@ EVIDENCE = {
     "storage": "the records on {0}{1} take",
 }
 """Evidence in words, by how its number begins: the device, and what else the number says."""
-DIGITS, NEAR = 2, 0.1
-"""Digits of a factor, and how near to 1 it has one more."""
+UNCHANGED = "no other would be better if any single time were wrong by up to 30 times"
+DIGITS, NEAR, TOLD = 2, 0.1, 0.05
+"""Digits of a factor; how near to 1 it has one more; and how near it is not told."""
 
 
 def headline(answer: MappingAnswer) -> str:
@@ -136,24 +137,35 @@ def shortened(words: str, room: int) -> str:
 
 
 def limited(answer: MappingAnswer) -> list[Robustness]:
-    """The robustness against every number that can change the choice, of those it rests on first."""
+    """The robustness against every number that can put another choice ahead, of those the choice rests on first.
+
+    Where another is ahead by what is expected, but cannot be told apart, any little more of a number does: not these.
+    """
     used = {part.number for part in answer.parts}
-    limited = [one for one in answer.survival if one.up or one.down]
+    limited = [one for one in answer.survival if (one.up or one.down) and abs(_nearest(one)[1] - 1) >= TOLD]
     return sorted(limited, key=lambda one: (not one.decides, one.number not in used))
 
 
-def changing(one: Robustness, room: int | None = None) -> str:
-    """Say at which factor on one time another choice is faster, upward or downward, whichever is nearer.
-
-    ``room``: characters that the sentence may have; what sets the other choice apart is cut where it takes more.
-    """
+def _nearest(one: Robustness) -> tuple[str, float]:
+    """(side, factor) at which another choice is better, upward or downward, whichever is nearer."""
     is_up = one.down is None or (one.up is not None and one.up < 1 / one.down)
-    factor = cast(float, one.up if is_up else one.down)
+    return ("up", cast(float, one.up)) if is_up else ("down", cast(float, one.down))
+
+
+def changing(one: Robustness, room: int | None = None) -> str:
+    """Say at which factor on one time another choice is better.
+
+    "It may": the interval of that time allows it. ``room``: characters that the sentence may have; what sets the other
+    choice apart is cut where it takes more.
+    """
+    (side, factor), what = _nearest(one), subject(one.number)
     digits = f"{factor:.{DIGITS + (abs(factor - 1) < NEAR)}g}"
-    times = f"{'more' if is_up else 'less'} than {digits}x as long"
-    rest = f" if {subject(one.number)} {times}{' (within its interval)' * one.decides}".replace(" of torch", "")
-    winner = one.winner.replace(" of torch", "")
-    return f"changes to {winner if room is None else shortened(winner, room - len('changes to ') - len(rest))}{rest}"
+    allowed = " (it may)" if what.endswith("takes") else " (they may)"
+    sure = allowed * getattr(one, f"decides_{side}", one.decides)
+    times = f"{'more' if side == 'up' else 'less'} than {digits}x as long"
+    rest = f" would be better if {what} {times}{sure}".replace(" of torch", "")
+    winner = (getattr(one, f"winner_{side}", "") or one.winner).replace(" of torch", "")
+    return f"{winner if room is None else shortened(winner, room - len(rest))}{rest}"
 
 
 def subject(evidence_id: str) -> str:

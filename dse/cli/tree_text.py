@@ -64,15 +64,17 @@ def _answer(answer: Recommendation, verbose: bool) -> Iterator[str]:
     if answer.machine_note and verbose:
         yield from ("", *wrapped(answer.machine_note, ""))
     yield ""
-    yield from wrapped(f"{_asked(question)}; {choice.time.source} on machine {answer.machine}")
+    source = choice.time.source
+    where = "on" if source == "measured" else "from records of"
+    yield from wrapped(f"{_asked(question)}; {source} {where} machine {answer.machine}")
     ties = [_besides(tie.configuration, choice.configuration) for tie in answer.ties]
     if ties and verbose:
         yield from wrapped(f"cannot be told apart from: {'; '.join(ties)}")
     elif ties:
         yield several("  cannot be told apart from:", ties)
     yield from wrapped(
-        f"regret at most {answer.regret_95:.0%}: so much longer than the truly best it may take, at 95 %; it is the best "
-        f"with probability {answer.probability_best:.0%}"
+        f"regret at most {answer.regret_95:.0%}: so much longer than the truly best it may take, at 95 %; it is the "
+        f"best with probability {answer.probability_best:.0%}"
     )
     if answer.runner_up:
         yield from wrapped(f"runner-up: {_runner_up(answer.runner_up, choice)}")

@@ -176,8 +176,8 @@ def _recorded(
         dataclasses.replace(time, rests_on=evidence) for time in (draw, update.plus(insert * parts.inserts, 2.0))
     )
     details: dict[str, Any] = {"contestant": configuration.contestant, "fanout": configuration.fanout}
-    if device.kind == "cpu":
-        details["threads"] = configuration.threads
+    details |= {"threads": configuration.threads} if device.kind == "cpu" else {}
+    details |= {"options": dict(configuration.options)} if configuration.options else {}
     nbytes = max(LEAF_BYTES * replay.capacity, _bytes(configuration.contestant, parts, configuration.fanout))
     return Tree(name, draw, update, configuration.threads, {f"{device.name}.memory_bytes": nbytes}, details)
 
