@@ -25,7 +25,7 @@ WORTH = 2.0
 
 @dataclass(frozen=True)
 class Work:
-    """What a gradient step asks of engines: seconds, as (number, factor down, factor up) says how sure."""
+    """What a part or a transfer asks of engines: seconds, as (number, factor down, factor up) says how sure."""
 
     engines: tuple[str, ...]
     seconds: float
@@ -34,6 +34,7 @@ class Work:
     up: float
     waits: bool
     acting: bool
+    what: str
 
 
 def works(problem: Problem, configuration: Configuration) -> Iterator[Work]:
@@ -46,12 +47,13 @@ def works(problem: Problem, configuration: Configuration) -> Iterator[Work]:
         for hop in problem.ways[ends]:
             seconds = flow.times * hop.alpha_seconds + flow.nbytes * hop.seconds_per_byte
             factor = LINKS[hop.rests_on.source]
+            sent = f"{flow.source} to {flow.target}"
             acting = "actors" in (flow.source, flow.target)
-            yield Work((hop.engine,), seconds, hop.rests_on.number, 1 / factor, factor, flow.waits, acting)
+            yield Work((hop.engine,), seconds, hop.rests_on.number, 1 / factor, factor, flow.waits, acting, sent)
     for part, option in chosen.items():
         time, engines = option.time, tuple(engine for _, engine in option.where)
         ends = (time.rests_on.number, time.low / time.value, time.high / time.value)
-        yield Work(engines, plain.slowed(problem, chosen, part), *ends, part in plain.ROUND, part == "actors")
+        yield Work(engines, plain.slowed(problem, chosen, part), *ends, part in plain.ROUND, part == "actors", part)
 
 
 def normal(number: str) -> np.ndarray:
