@@ -7,6 +7,7 @@ from ..estimate import Evidence, weakest
 from ..platforms import Device, Link
 from ..platforms.quantities import SOURCE_OF
 from ..solver.problem import Flow, Hop
+from ..times.own import TYPED
 from ..times.parts import Parts
 
 INDEX_BYTES, PRIORITY_BYTES, SUM_BYTES, SAMPLE_BYTES = 4.0, 4.0, 8.0, 8.0
@@ -35,9 +36,13 @@ def ways(parts: Parts, devices: Sequence[Device], process: str = "") -> dict[tup
     """
     routes = {}
     for source, target in itertools.permutations((device.name for device in devices), 2):
-        _, links = parts.platform.way(source, target, parts.batch * parts.transition_bytes)
-        if links:
-            routes[source, target] = tuple(_hops(source, links, process))
+        _, links = parts.platform.way(source, target, parts.batch_bytes)
+        known = tuple(_hops(source, links, process))
+        usual = tuple(sum(getattr(hop, key) for hop in known) for key in ("alpha_seconds", "seconds_per_byte"))
+        engine = process or f"link {source} to {target}"
+        own = parts.own and parts.own.hop(source, target, parts.batch_bytes, engine, usual if known else None)
+        if own or known:
+            routes[source, target] = (own,) if own else known
     return routes
 
 
@@ -48,7 +53,7 @@ def _hops(start: str, links: Sequence[Link], process: str) -> Iterator[Hop]:
         alpha = link.back_alpha_seconds if back else link.alpha_seconds
         beta = link.back_beta_bytes_per_s if back else link.beta_bytes_per_s
         hops = link.hops.value
-        command = "no command here times a link; time one, and state alpha and beta in the platform file"
+        command = f"no command here times a link; time one, and state alpha and beta in the platform file; or {TYPED}"
         source = weakest(SOURCE_OF[origin] for origin in link.origins)
         evidence = Evidence(f"link {link.name}", source, f"the platform file: {alpha.note}", command)
         yield Hop(process or f"link {start} to {end}", hops * alpha.value, hops / beta.value, evidence)

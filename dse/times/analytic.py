@@ -32,7 +32,10 @@ FIELDS, BURST_SECONDS = 5, 1e-6  # fields of a record; what a memory takes to be
 FETCH_SECONDS, FETCH_BYTES_PER_S, FETCH_FACTOR = 120e-6, 10e9, 15.0  # weights into an actor's networks
 ACTOR_SECONDS, ACTOR_FACTOR = 0.15e-3, 27.0  # an environment step with inference, where no profile has it
 ELSEWHERE_FACTOR = 2.5  # between one core and another, for what was measured on another machine; an assumption
-ACTOR_CONTENTION, LEARNER_CONTENTION = 0.11, 0.33  # in the law of Amdahl, from one and two cores
+ACTOR_CONTENTION, LEARNER_CONTENTION = 0.31, 0.3  # in the Universal Scalability Law, from one and two cores
+LEARNER_SYNC = 0.08  # of the framework's own time, that a thread more costs a gradient step
+TIMED_CORES = 2  # the most that the constants above were timed on
+THREADS_FACTOR, PROCESSES_FACTOR = 1.35, 1.5  # of what the law says of two cores, from one as timed
 GPU_FACTOR = 3.0  # an assumption
 FPGA_RMM_FACTOR, FPGA_LEARNER_FACTOR = 1.25, 2.0  # assumptions on clock and placement; the RMM's cycles are simulated
 ADAM_ARRAYS = 7  # weights, gradients and two moments are read, all but gradients written
@@ -49,6 +52,7 @@ class Constants:
 
     framework_seconds: float = FRAMEWORK_SECONDS
     learner_contention: float = LEARNER_CONTENTION
+    learner_sync: float = LEARNER_SYNC
     tree_call_seconds: float = TREE_CALL_SECONDS
     tree_update_share: float = TREE_UPDATE_SHARE
     rows_call_seconds: float = ROWS_CALL_SECONDS
@@ -68,14 +72,15 @@ def law(seconds: float, factor: float, description: str, assumed: tuple[str, ...
 
 
 def scaled(one: float, cores: int, contention: float) -> tuple[float, float]:
-    """(how many times as fast x cores are, its factor): between Amdahl's law with the contention, and linear."""
-    amdahl = cores / (1 + contention * (cores - 1))
-    return one * math.sqrt(amdahl * cores), math.sqrt(cores / amdahl)
+    """(how many times as fast x cores are, the factor that this is right within).
 
-
-def doubled(most: int) -> list[int]:
-    """Powers of two up to a number."""
-    return [1 << power for power in range(most.bit_length()) if 1 << power <= most]
+    x / (1 + a (x - 1)), the Universal Scalability Law [Gunther2007], on the cores that it was fitted to. Two points
+    leave its coherence open; so beyond them, the middle of that law without any and of a speedup that keeps growing as
+    it does on two cores, right within a factor that reaches both.
+    """
+    least = cores / (1 + contention * (cores - 1))
+    most = max(least, cores / (1 + contention * (TIMED_CORES - 1)))
+    return one * math.sqrt(least * most), math.sqrt(most / least)
 
 
 def pace(host: Device) -> float:
@@ -124,6 +129,7 @@ def learner(
     basis = UNTESTED
     if device.kind == "cpu":
         speedup, more = scaled(1.0, cores, constants.learner_contention)
+        framework *= 1 + constants.learner_sync * (cores - 1)
         there = hardware.stated(device.cores, 1)
         peak, factor, basis = peak / there * assumed(speedup), LEARNER_FACTOR * more, HELD_OUT_CORES
         description = f"{scope} {framework * 1e3:.2g} ms of its own and a roofline on {cores} of {there.value:g} cores"

@@ -8,7 +8,6 @@ Letters: B batch. Times are seconds.
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +15,10 @@ from pathlib import Path
 
 from ..estimate import Estimate, Evidence, weakest
 from ..platforms import Platform
-from ..records import Source
 from ..solver.problem import Hop
 from .batch_law import flat_then_linear
 from .own_file import Entry, read_entries
-from .profile import over_batch
+from .profile import over_batch, over_count
 
 FACTORS = {"measured": 1.35, "quoted": 2.0, "modeled": 3.0}
 """How far off a time is taken to be that states neither low and high nor factor, by its source.
@@ -74,10 +72,7 @@ class Own:
             )
             for known, sizes in cells.items()
         }
-        if count in by_count:
-            return by_count[count]
-        around = [pair for pair in itertools.pairwise(sorted(by_count)) if pair[0] < count < pair[1]]
-        return _between(by_count, *around[0], count, number) if around else None
+        return over_count(by_count, count, number)
 
     def _over_batch(self, cells: Mapping[int, Estimate], batch: int, number: str) -> Estimate:
         """The time at B: from two batches and more by the laws of profiles, from one between flat and linear."""
@@ -104,7 +99,7 @@ class Own:
         return Estimate.within(one.seconds, one.factor or FACTORS[one.source], evidence)
 
     def hop(
-        self, source: str, target: str, nbytes: float, engine: str, usual: tuple[float, float] | None = None
+        self, source: str, target: str, nbytes: float, engine: str, usual: tuple[float, ...] | None = None
     ) -> Hop | None:
         """The link between two devices as stated, for either direction where only one is; None where neither is.
 
@@ -124,7 +119,7 @@ class Own:
         return None
 
     def _alpha_beta(
-        self, known: Sequence[Entry], nbytes: float, usual: tuple[float, float] | None
+        self, known: Sequence[Entry], nbytes: float, usual: tuple[float, ...] | None
     ) -> tuple[float, float]:
         for one in known:
             if one.bytes_per_s:
@@ -196,15 +191,3 @@ def _useless(one: Entry, platform: Platform, first: str) -> str:
     if one.counts.get("devices", 1) > alike:
         return f"there are {alike} devices like {one.device}"
     return ""
-
-
-def _between(by_count: Mapping[int, Estimate], fewer: int, more: int, count: int, number: str) -> Estimate:
-    """The time with a count between two that are stated, log-log; as sure as halfway to the nearer one's time."""
-    low, high = by_count[fewer], by_count[more]
-    part = math.log(count / fewer) / math.log(more / fewer)
-    seconds = low.value ** (1 - part) * high.value**part
-    missed = math.sqrt(min(max(seconds / end.value, end.value / seconds) for end in (low, high)))
-    source: Source = weakest([low.source, high.source, "interpolated"])
-    told = f"between {fewer} ({low.rests_on.told}) and {more} ({high.rests_on.told})"
-    evidence = Evidence(number, source, told, low.rests_on.command)
-    return Estimate.within(seconds, max(low.factor, high.factor) * missed, evidence)

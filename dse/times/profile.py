@@ -19,7 +19,7 @@ from impls.training.workload import RESULTS_ALONE
 
 from .. import stats
 from ..drift import Drift, drift
-from ..estimate import Estimate, Evidence
+from ..estimate import Estimate, Evidence, weakest
 from ..platforms import Platform
 from ..records import Measurement, RecordError, how_to_measure, is_evidence, read_folder, twins
 from .batch_law import flat_then_linear
@@ -129,6 +129,26 @@ def over_batch(cells: Mapping[int, Estimate], batch: int, number: str) -> Estima
     missed = math.sqrt(sum(miss * miss for miss in misses) / len(misses)) / 2
     told = " and ".join(f"B = {size:,} ({cells[size].rests_on.told})" for size in (low, high))
     return Estimate.within(seconds, own * math.exp(missed), Evidence(number, "interpolated", f"between {told}"))
+
+
+def over_count(by_count: Mapping[int, Estimate], count: int, number: str) -> Estimate | None:
+    """The time with so many threads, processes or devices from those with others: log-log between two, None beyond.
+
+    Between, the interval is wider by half the way to the nearer of the two.
+    """
+    if count in by_count:
+        return by_count[count]
+    around = [pair for pair in itertools.pairwise(sorted(by_count)) if pair[0] < count < pair[1]]
+    if not around:
+        return None
+    (fewer, more), low, high = around[0], by_count[around[0][0]], by_count[around[0][1]]
+    part = math.log(count / fewer) / math.log(more / fewer)
+    seconds = low.value ** (1 - part) * high.value**part
+    missed = math.sqrt(min(max(seconds / end.value, end.value / seconds) for end in (low, high)))
+    source = weakest([low.source, high.source, "interpolated"])
+    told = f"between {fewer} ({low.rests_on.told}) and {more} ({high.rests_on.told})"
+    evidence = Evidence(number, source, told, low.rests_on.command)
+    return Estimate.within(seconds, max(low.factor, high.factor) * missed, evidence)
 
 
 def carried(cell: Estimate, ratio: float, number: str) -> Estimate:

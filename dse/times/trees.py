@@ -4,6 +4,7 @@ Letters: B batch, N capacity, K fanout, u environment steps a gradient step.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,10 @@ from ..fpga.points import BOUNDED
 from ..platforms import Device
 from ..records import benchmark
 from . import analytic
-from .analytic import clock_of, doubled
+from .analytic import clock_of
 from .overheads import Overheads
+from .own import counted
+from .own_file import Entry
 from .parts import Parts
 from .profile import PerformanceTable
 from .tree_times import Question
@@ -48,38 +51,112 @@ class Tree:
 
 
 def trees(parts: Parts, device: Device, cold: bool) -> list[Tree]:
-    """Every tree on a device that the constraints allow, fastest first.
+    """Every tree on a device that the constraints allow, fastest first: as stated, else recorded, else modeled.
 
     ``cold``: gradient steps in between drive it out of the cache.
     """
     keys = CONSTRAINTS if device.kind == "cpu" else [key for key in CONSTRAINTS if key != "threads"]
-    known = list(_measured(parts, cold)) if device.kind == "cpu" else []
-    there = known or list((_fpga if device.kind == "fpga" else _modeled)(parts, device))
+    own = list(_own(parts, device, cold))
+    there = own if any(not one.contestant for one in _stated(parts, device)) else _beside(parts, device, cold, own)
     allowed = [tree for tree in there if all(parts.allows(key, tree.details.get(key)) for key in keys)]
     return sorted(allowed, key=lambda tree: (tree.draw.value + tree.update.value, tree.name))
 
 
-def _measured(parts: Parts, cold: bool) -> Iterator[Tree]:
+def _stated(parts: Parts, device: Device) -> tuple[Entry, ...]:
+    """A user's own times of trees on a device."""
+    return (*parts.stated("sampling", device), *parts.stated("updating", device))
+
+
+def _beside(parts: Parts, device: Device, cold: bool, own: list[Tree]) -> list[Tree]:
+    """Stated trees and those recorded; without both, those modeled. What is stated takes the place of a record."""
+    known = {tree.name for tree in own}
+    there = [*own, *(tree for tree in _measured(parts, device, cold) if tree.name not in known)]
+    return there or list((_fpga if device.kind == "fpga" else _modeled)(parts, device))
+
+
+def _own(parts: Parts, device: Device, cold: bool) -> Iterator[Tree]:
+    """Trees as the user states them: those with a name, else one; what is stated of no tree holds for each.
+
+    Sampling or updating that is not stated is that of the fastest other tree there. Insertions are counted in.
+    """
+    stated = {part: parts.stated(part, device) for part in ("sampling", "updating")}
+    every = [one for entries in stated.values() for one in entries]
+    shapes = {
+        (one.contestant, one.counts.get("fanout", 0)) for one in every if one.contestant or "fanout" in one.counts
+    }
+    others = functools.cache(lambda: _beside(parts, device, cold, []))
+    for contestant, fanout in sorted(shapes) or ([("", 0)] if every else []):
+        counts = sorted({counted(one) for one in every})
+        for threads in range(counts[0], min(counts[-1], parts.cores_of(device)) + 1):
+            times = [_own_time(parts, device, part, (contestant, fanout), threads) for part in stated]
+            if not any(times):
+                continue
+            name, details = _own_name(parts, device, contestant, fanout, threads)
+            stand_in = min(others(), key=lambda tree: tree.draw.value + tree.update.value) if not all(times) else None
+            draw, update = (time or getattr(stand_in, op) for time, op in zip(times, ("draw", "update"), strict=True))
+            nbytes = LEAF_BYTES * parts.workload.replay.capacity
+            needs = {f"{device.name}.memory_bytes": nbytes} if device.kind != "fpga" else {}
+            yield Tree(name, draw, update, threads, needs, details)
+
+
+def _own_time(parts: Parts, device: Device, part: str, shape: tuple[str, int], threads: int) -> Estimate | None:
+    """A stated time of a tree, or what is stated of no tree by name."""
+    entries = parts.stated(part, device)
+    for wanted in dict.fromkeys((shape, (shape[0], 0), ("", shape[1]), ("", 0))):
+        known = [one for one in entries if (one.contestant, one.counts.get("fanout", 0)) == wanted]
+        of = "".join(f", {word}" for word in (wanted[0], f"K={wanted[1]}" if wanted[1] else "") if word)
+        number = f"{part}({parts.evidence_name(device, part)}{of}{f', {threads} threads' if threads > 1 else ''})"
+        if known and parts.own and (time := parts.own.time(known, number, parts.batch, threads)):
+            return time
+    return None
+
+
+def _own_name(parts: Parts, device: Device, contestant: str, fanout: int, threads: int) -> tuple[str, dict[str, Any]]:
+    """(name, details) of a stated tree; what it does not state is what the constraints ask for, or the workload's K."""
+    usual = {"cpu": PROFILED, "gpu": "cupy", "fpga": "fpga"}[device.kind]
+    details = {
+        "contestant": contestant or parts.constraints.get("contestant", usual),
+        "fanout": fanout or int(parts.constraints.get("fanout", parts.workload.replay.fanout)),
+    }
+    words = [contestant or "tree", *([f"K={fanout}"] if fanout else [])]
+    if device.kind == "cpu":
+        details["threads"] = threads
+        words += [f"{threads} threads"] if threads > 1 else []
+    return f"{' '.join(words)}{'' if contestant and fanout else ' as stated'}", details
+
+
+def _records(parts: Parts, device: Device) -> PerformanceTable | None:
+    """The records of trees on a device: of a processor its own, of a machine's first GPU, and of those equal to it."""
+    if device.kind != "gpu":
+        return parts.table_of(device)
+    first = next(one.name for one in parts.platform.devices if one.kind == "gpu")
+    return parts.table if first in parts.alike(device) else None
+
+
+def _measured(parts: Parts, device: Device, cold: bool) -> Iterator[Tree]:
     """Trees in this machine's records: what was measured around the question; a fit only where nothing was."""
-    table, replay = parts.table, parts.workload.replay
+    table, replay, cores = _records(parts, device), parts.workload.replay, parts.cores_of(device)
     if table is None:
         return
     known = {Configuration(PROFILED, replay.fanout, 1)}
     if table.trees:
-        known |= set(table.trees.configurations(Question(replay.capacity, parts.batch, 1.0, parts.cores)))
+        known |= set(table.trees.configurations(Question(replay.capacity, parts.batch, 1.0, cores)))
     able = [
         shape
         for shape in sorted(known, key=repr)
-        if impls.traits(shape.contestant).runs_on == parts.cpu.kind and shape.threads <= parts.cores
+        if impls.traits(shape.contestant).runs_on == device.kind and shape.threads <= cores
     ]
-    every = [tree for shape in able if (tree := _recorded(parts, table, shape, cold))]
+    cold = cold and device.kind == "cpu"
+    every = [tree for shape in able if (tree := _recorded(parts, device, table, shape, cold))]
     yield from [tree for tree in every if tree.update.source != "extrapolated"] or every
 
 
-def _recorded(parts: Parts, table: PerformanceTable, configuration: Configuration, cold: bool) -> Tree | None:
+def _recorded(
+    parts: Parts, device: Device, table: PerformanceTable, configuration: Configuration, cold: bool
+) -> Tree | None:
     """A configuration as recorded; None where its draw or its update was not."""
     replay, local, name = parts.workload.replay, parts.workload.actors.local_storage, _name(configuration)
-    evidence_id = f"tree({parts.cpu.name}, {name})"
+    evidence_id = f"tree({parts.evidence_name(device)}, {name})"
     draw = table.tree(configuration, "draw", replay.capacity, parts.batch, evidence_id)
     update = table.tree(configuration, "update", replay.capacity, parts.batch, evidence_id)
     if not (draw and update):
@@ -98,9 +175,11 @@ def _recorded(parts: Parts, table: PerformanceTable, configuration: Configuratio
     draw, update = (
         dataclasses.replace(time, rests_on=evidence) for time in (draw, update.plus(insert * parts.inserts, 2.0))
     )
-    details = {"contestant": configuration.contestant, "fanout": configuration.fanout, "threads": configuration.threads}
+    details: dict[str, Any] = {"contestant": configuration.contestant, "fanout": configuration.fanout}
+    if device.kind == "cpu":
+        details["threads"] = configuration.threads
     nbytes = max(LEAF_BYTES * replay.capacity, _bytes(configuration.contestant, parts, configuration.fanout))
-    return Tree(name, draw, update, configuration.threads, {f"{parts.cpu.name}.memory_bytes": nbytes}, details)
+    return Tree(name, draw, update, configuration.threads, {f"{device.name}.memory_bytes": nbytes}, details)
 
 
 def _chilled(time: Estimate, over: Overheads, batch: int) -> Estimate:
@@ -110,12 +189,12 @@ def _chilled(time: Estimate, over: Overheads, batch: int) -> Estimate:
 
 def _modeled(parts: Parts, device: Device) -> Iterator[Tree]:
     """Compiled trees of a CPU, by threads, or of a GPU, by the law of levels in memory."""
-    replay, evidence_id = parts.workload.replay, f"tree({device.name})"
+    replay, evidence_id = parts.workload.replay, f"tree({parts.evidence_name(device)})"
     insertions = parts.inserts, parts.workload.actors.local_storage
     for contestant, fanout in _compiled(parts, device):
         threaded = device.kind == "cpu" and impls.traits(contestant).threaded
         needs = {f"{device.name}.memory_bytes": _bytes(contestant, parts, fanout)}
-        for threads in doubled(min(parts.cores, MOST_THREADS) if threaded else 1):
+        for threads in range(1, (min(parts.cores_of(device), MOST_THREADS) if threaded else 1) + 1):
             laws = analytic.tree(device, replay.capacity, fanout, parts.batch, threads, *insertions)
             draw, update = (parts.modeled(law, evidence_id) for law in laws)
             name, details = f"{contestant} K={fanout}", {"contestant": contestant, "fanout": fanout}
@@ -126,7 +205,7 @@ def _modeled(parts: Parts, device: Device) -> Iterator[Tree]:
 
 def _fpga(parts: Parts, device: Device) -> Iterator[Tree]:
     """Every design in every slice that has room for it."""
-    clock, evidence_id = clock_of(device), f"RMM({device.name})"
+    clock, evidence_id = clock_of(device), f"RMM({parts.evidence_name(device)})"
     slices, local = placement.slices_of(device), parts.workload.actors.local_storage
     description = (
         f"cycles that equal simulated hardware, at {clock / 1e6:g} MHz; insertions by banks evenly filled; its factor, "
@@ -149,7 +228,7 @@ def _fpga(parts: Parts, device: Device) -> Iterator[Tree]:
 
 def is_timed(parts: Parts, device: Device) -> bool:
     """Whether this machine's records time a device's trees, so that none is modeled."""
-    return device.kind == "cpu" and any(_measured(parts, False))
+    return any(_measured(parts, device, False))
 
 
 def fanouts(parts: Parts) -> tuple[int, ...]:

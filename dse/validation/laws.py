@@ -49,17 +49,22 @@ class Law:
 
 
 LAWS = {
-    "learner": Law(analytic.LEARNER_FACTOR, ("framework_seconds", "learner_contention")),
+    "learner": Law(analytic.LEARNER_FACTOR, ("framework_seconds",)),
+    "threads": Law(analytic.THREADS_FACTOR, ("learner_contention", "learner_sync")),
     "tree": Law(analytic.TREE_FACTOR, ("tree_call_seconds", "tree_update_share")),
     "rows": Law(analytic.ROWS_FACTOR, ("rows_call_seconds", "row_seconds")),
-    "actor": Law(analytic.ACTOR_FACTOR, ("actor_seconds", "actor_contention")),
+    "actor": Law(analytic.ACTOR_FACTOR, ("actor_seconds",)),
+    "processes": Law(analytic.PROCESSES_FACTOR, ("actor_contention",)),
     "fetch": Law(analytic.FETCH_FACTOR, ("fetch_seconds", "fetch_bytes_per_s")),
 }
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A measured time, and what a law tells of it with given constants."""
+    """A measured time, and what a law tells of it with given constants.
+
+    Of "threads" and "processes" both are the time on x cores as a share of that on one.
+    """
 
     law: str
     machine: str
@@ -180,12 +185,7 @@ def _of_workload(cpu: Device, workload: Workload, table: PerformanceTable) -> It
     def cell(law: str, seconds: float, told: Callable[[Constants], float]) -> Cell:
         return Cell(law, table.machine_key, workload.name, seconds, told)
 
-    for (threads, batch), _ in table.alone("learner step").items():
-        if known := table.time("learner step", batch, threads):
-            yield cell("learner", known.value, functools.partial(_learner, cpu, workload, batch, threads))
-    for (processes, _), _ in table.alone("actor step").items():
-        if known := table.time("actor step", 1, processes):
-            yield cell("actor", known.value, functools.partial(_actor, cpu, processes))
+    yield from _of_cores(cpu, workload, table)
     for op, nbytes in (("gather", _gathered(workload)), ("write", _written(workload))):
         for (_, count), _ in table.alone(f"storage {op}").items():
             if known := table.time(f"storage {op}", count):
@@ -198,6 +198,27 @@ def _of_workload(cpu: Device, workload: Workload, table: PerformanceTable) -> It
     if known := table.time("weights fetch", 1, via="shared"):
         weights = FLOAT_BYTES * float(table.rows[0].options["parameters"])
         yield cell("fetch", known.value, functools.partial(_fetch, weights))
+
+
+def _of_cores(cpu: Device, workload: Workload, table: PerformanceTable) -> Iterator[Cell]:
+    """The times of learners and actors, and what more cores make of each."""
+
+    def cell(law: str, seconds: float, told: Callable[[Constants], float]) -> Cell:
+        return Cell(law, table.machine_key, workload.name, seconds, told)
+
+    for (threads, batch), _ in table.alone("learner step").items():
+        known, alone = table.time("learner step", batch, threads), table.time("learner step", batch)
+        if known:
+            yield cell("learner", known.value, functools.partial(_learner, cpu, workload, batch, threads))
+        if known and alone and threads > 1:
+            ratio = functools.partial(_threads, cpu, workload, batch, threads)
+            yield cell("threads", known.value / alone.value, ratio)
+    for (processes, _), _ in table.alone("actor step").items():
+        known, alone = table.time("actor step", 1, processes), table.time("actor step", 1)
+        if known:
+            yield cell("actor", known.value, functools.partial(_actor, cpu, processes))
+        if known and alone and processes > 1:
+            yield cell("processes", known.value / alone.value, functools.partial(_processes, cpu, processes))
 
 
 def _gathered(workload: Workload) -> float:
@@ -215,6 +236,14 @@ def _learner(cpu: Device, workload: Workload, batch: int, threads: int, constant
 
 def _actor(cpu: Device, processes: int, constants: Constants) -> float:
     return analytic.actor(cpu, processes, constants).value
+
+
+def _threads(cpu: Device, workload: Workload, batch: int, threads: int, constants: Constants) -> float:
+    return _learner(cpu, workload, batch, threads, constants) / _learner(cpu, workload, batch, 1, constants)
+
+
+def _processes(cpu: Device, processes: int, constants: Constants) -> float:
+    return _actor(cpu, processes, constants) / _actor(cpu, 1, constants)
 
 
 def _rows(cpu: Device, count: int, nbytes: float, constants: Constants) -> float:
