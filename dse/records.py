@@ -9,6 +9,7 @@ import difflib
 import json
 import math
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -25,6 +26,8 @@ SENTINEL = "sentinel"
 Status = Literal["ok", "skipped", "failed", "unstable"]
 
 SOURCES = ("measured", "modeled", "quoted", "extrapolated")
+TOO_LONG = re.compile(r"one call takes ([\d.e+-]+) s\b")
+"""The reason of a cell that was skipped for its length."""
 STATUSES = ("ok", "skipped", "failed", "unstable")
 TESTS_OF_ANSWERS = ("question", "loop_question", "answer")  # primitives that no answer rests on
 OLD_QUESTIONS = "python -m benchmarks questions"
@@ -89,6 +92,12 @@ class Measurement:
     def machine_key(self) -> str:
         """Key of the machine it was measured on."""
         return str(self.machine.get("key", ""))
+
+    @property
+    def seconds_at_least(self) -> float:
+        """Seconds of the single call that was too long to time a cell; 0 for any other record."""
+        found = TOO_LONG.match(self.reason or "") if self.status == "skipped" else None
+        return float(found[1]) if found else 0.0
 
     @property
     def seconds(self) -> float:

@@ -56,6 +56,8 @@ def add_question(parser: argparse.ArgumentParser, needs_platform: bool = True) -
     add("--exclude", action="append", default=[], metavar="DEVICE", help="may be repeated")
     add("--free", action="append", default=[], metavar="KEY", help=f"{' or '.join(FREE)}; may be repeated")
     shares = ", ".join(f"{epsilon:g} for {name}" for name, epsilon in EPSILONS.items())
+    own = "times of your own, TOML or CSV, looked up first; `python -m dse times --example` prints a file"
+    add("--times", type=Path, metavar="FILE", help=own)
     add("--epsilon", type=float, metavar="E", help=f"share of the best that counts as a tie ({shares})")
 
 
@@ -128,7 +130,8 @@ def _question(options: argparse.Namespace) -> MappingQuestion:
 
 def system_of(options: argparse.Namespace) -> MappingQuestion:
     """Ask about the system that the options of ``add_system`` name."""
-    return ask(options.platform, options.workload, results=options.results, machine=options.machine)
+    own = getattr(options, "times", None)
+    return ask(options.platform, options.workload, results=options.results, machine=options.machine, times=own)
 
 
 def show(answer: MappingAnswer | Shortage | Explanation, as_json: bool) -> int:

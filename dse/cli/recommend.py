@@ -21,7 +21,7 @@ Without a workload, --capacity and --batch ask which implementation of a tree, w
 a step samples B leaves once and updates B leaves R times, answered from the records in results/."""
 NUMBERS = {"capacity": None, "batch": None, "updates_per_sample": 1.0, "threads": None}
 TREE = {**NUMBERS, "dtype": "float32", "distribution": "uniform"}
-MAPPING: dict[str, Any] = {"objective": "ratio", "fix": [], "exclude": [], "free": [], "epsilon": None}
+MAPPING: dict[str, Any] = {"objective": "ratio", "fix": [], "exclude": [], "free": [], "times": None, "epsilon": None}
 """Defaults of the options that only one of the two questions of ``recommend`` has."""
 
 

@@ -20,6 +20,7 @@ from ..platforms import Platform
 from ..platforms.reading import RESULTS
 from ..solver.objectives import EPSILONS, OBJECTIVES, Objective
 from ..solver.problem import ProblemError
+from ..times.own import Own
 from ..times.parts import Parts
 from ..times.profile import PerformanceTable, tables
 from .alternatives import Solved, best_placement
@@ -54,7 +55,8 @@ class MappingQuestion:
     ``fix``: values that are given, keys as in ``FIX``; as numbers once it is made, and those of the workload in it.
     ``exclude``: devices that may not be used. ``free``: "batch" (records trained a second decide; the smallest of ties)
     and "presampled". ``called``: the workload's name or file, for commands. ``machine_note``: the sentence that says so
-    where another machine than this one stands for "this". ProblemError for whatever is outside any sense.
+    where another machine than this one stands for "this". ``times``: a user's own times, which are looked up first.
+    ProblemError for whatever is outside any sense.
     """
 
     platform: Platform
@@ -67,6 +69,7 @@ class MappingQuestion:
     results: Path = RESULTS
     called: str = ""
     machine_note: str = ""
+    times: Own | None = None
 
     def __post_init__(self) -> None:
         for key in ("exclude", "free"):
@@ -96,7 +99,8 @@ class MappingQuestion:
 
     def parts(self, workload: Workload | None = None) -> Parts:
         """What each part takes, of another shape of the workload if one is given."""
-        return Parts(self.platform, workload or self.workload, *self.tables, self.fix, self.called)
+        own = self.times and self.times.at(self.workload.learner.batch)
+        return Parts(self.platform, workload or self.workload, *self.tables, self.fix, self.called, own)
 
     def built(self, workload: Workload | None = None) -> Built:
         """The problem of each place."""
@@ -113,14 +117,16 @@ def ask(
     epsilon: float | None = None,
     results: str | Path = RESULTS,
     machine: str | None = None,
+    times: str | Path | Own | None = None,
 ) -> MappingQuestion:
-    """The question, with a platform and a workload that may be names or files; raises as ``recommend_mapping``."""
+    """The question, with names or files for platform, workload and times; raises as ``recommend_mapping``."""
     called = workload.name if isinstance(workload, Workload) else str(workload)
     task = workload if isinstance(workload, Workload) else load_workload(workload)
     place, note, results = platform, "", Path(results)
     if not isinstance(place, Platform):
         place, note = machines.platform(place, results, machine, called)
-    return MappingQuestion(place, task, objective, fix or {}, exclude, free, epsilon, results, called, note)
+    own = Own.read(times) if isinstance(times, str | Path) else times
+    return MappingQuestion(place, task, objective, fix or {}, exclude, free, epsilon, results, called, note, own)
 
 
 def recommend_mapping(
@@ -134,14 +140,15 @@ def recommend_mapping(
     epsilon: float | None = None,
     results: str | Path = RESULTS,
     machine: str | None = None,
+    times: str | Path | Own | None = None,
 ) -> MappingAnswer | Shortage:
     """The best mapping, or what there is too little of.
 
-    Keywords as in ``MappingQuestion``. ``machine``: the key of the one whose platform file and records "this" stands
-    for (default: this machine, or the nearest that has both). PlatformError, WorkloadError, RecordError or ProblemError
-    (a ValueError) with one sentence where there is no answer.
+    Keywords as in ``MappingQuestion``; ``times`` may be a file. ``machine``: the key of the one whose platform file and
+    records "this" stands for (default: this machine, or the nearest that has both). PlatformError, WorkloadError,
+    RecordError or ProblemError (a ValueError) with one sentence where there is no answer.
     """
-    return answer_question(ask(platform, workload, objective, fix, exclude, free, epsilon, results, machine))
+    return answer_question(ask(platform, workload, objective, fix, exclude, free, epsilon, results, machine, times))
 
 
 def answer_question(question: MappingQuestion) -> MappingAnswer | Shortage:
@@ -153,6 +160,9 @@ def answer_question(question: MappingQuestion) -> MappingAnswer | Shortage:
     answer = build_answer(question.built(workload), question.objective, question.epsilon)
     if tried and isinstance(answer, MappingAnswer):
         answer = replace(answer, notes=(f"{tried} were tried{note}", *answer.notes), searched=(*answer.searched, tried))
+    if question.times and isinstance(answer, MappingAnswer):
+        unused = question.times.unused(question.platform, question.exclude)
+        answer = replace(answer, notes=(*answer.notes, *unused))
     whose, results = question.machine_note, str(question.results)
     return replace(answer, machine=question.machine, machine_note=whose, results=results)
 
@@ -169,6 +179,7 @@ def explain_mapping(
     epsilon: float | None = None,
     results: str | Path = RESULTS,
     machine: str | None = None,
+    times: str | Path | Own | None = None,
 ) -> Explanation | Shortage:
     """Why a configuration loses, that it ties, or what it lacks.
 
@@ -176,7 +187,8 @@ def explain_mapping(
     the best mapping if that is possible; what moves is told. ProblemError for a key of the workload's, which would make
     it another question (but "presampled" where that is free), and for one that is in ``fix`` too.
     """
-    return explain_choice(ask(platform, workload, objective, fix, exclude, free, epsilon, results, machine), described)
+    question = ask(platform, workload, objective, fix, exclude, free, epsilon, results, machine, times)
+    return explain_choice(question, described)
 
 
 def explain_choice(question: MappingQuestion, described: Mapping[str, Any]) -> Explanation | Shortage:

@@ -83,6 +83,11 @@ def scaled(one: float, cores: int, contention: float) -> tuple[float, float]:
     return one * math.sqrt(least * most), math.sqrt(most / least)
 
 
+def together(*factors: float) -> float:
+    """The factor that a product is right within whose factors, each right within one of these, err on their own."""
+    return math.exp(math.hypot(*map(math.log, factors)))
+
+
 def pace(host: Device) -> float:
     """How many times as long Python takes on a processor as where the constants are from, by its clock."""
     return hardware.CPU_HZ / hardware.clock(host).value

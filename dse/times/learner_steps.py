@@ -105,7 +105,7 @@ class LearnerSteps(Lookup):
         if known is None or not before:
             return self.modeled(law, number)
         base = analytic.learner(self.cpu, device, self.workload, self.batch, before)
-        factor = known.factor * analytic.THREADS_FACTOR * max(law.factor / base.factor, base.factor / law.factor)
+        factor = analytic.together(known.factor, analytic.THREADS_FACTOR, law.factor / base.factor)
         description = f"{threads} threads by {SCALING}, from {before} as {known.source}: {known.rests_on.told}"
         return self.modeled(analytic.law(known.value * law.value / base.value, factor, description), number)
 

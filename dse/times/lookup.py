@@ -6,7 +6,7 @@ Letters: B batch, N capacity, u environment steps a gradient step, x processes, 
 import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from impls.training import Workload
@@ -45,6 +45,7 @@ class Lookup:
     constraints: Mapping[str, Any]
     called: str = ""
     own: Own | None = None
+    _alike: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)
 
     @property
     def cpu(self) -> Device:
@@ -62,7 +63,9 @@ class Lookup:
 
     def alike(self, device: Device) -> tuple[str, ...]:
         """The names of a device and of all that are equal to it but for the name: the device first."""
-        return twins(self.platform, device.name)
+        if device.name not in self._alike:
+            self._alike[device.name] = twins(self.platform, device.name)
+        return self._alike[device.name]
 
     def evidence_name(self, device: Device, *parts: str) -> str:
         """The device that evidence of parts on a device is named after: the first of all equal ones that states them.

@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from impls.checks import near
+from impls.terminal import plural
+
 from ..estimate import Estimate, Evidence, weakest
 from ..platforms import Platform
 from ..solver.problem import Hop
@@ -148,17 +151,19 @@ class Own:
 
     def unused(self, platform: Platform, excluded: Iterable[str] = ()) -> Iterator[str]:
         """A sentence for each time that no question about a platform uses, with the reason."""
-        devices = {device.name: device for device in platform.devices if device.name not in set(excluded)}
+        out = set(excluded)
+        known = [device.name for device in platform.devices if device.name not in out]
         first = next((device.name for device in platform.devices if device.kind == "cpu"), "")
+        away: dict[str, list[Entry]] = {}
         for one in self.entries:
-            for name in filter(None, (one.device, one.target)):
-                if name not in devices:
-                    why = "is excluded" if name in set(excluded) else f"is no device of {platform.name}"
-                    yield f"{self.file}:{one.line}: {one} is not used: {name} {why}; there are {', '.join(devices)}"
-                    break
-            else:
-                if why := _useless(one, platform, first):
-                    yield f"{self.file}:{one.line}: {one} is not used: {why}"
+            if missing := [name for name in (one.device, one.target) if name and name not in known]:
+                away.setdefault(missing[0], []).append(one)
+            elif why := _useless(one, platform, first):
+                yield f"{self.file}:{one.line}: {one} is not used: {why}"
+        for name, entries in away.items():
+            lines = ", ".join(dict.fromkeys(str(one.line) for one in entries))
+            why = "is excluded" if name in out else f"is no device of {platform.name}{near(name, known)}"
+            yield f"{self.file}:{lines}: {plural(len(entries), 'time')} of {name}: not used, {name} {why}"
 
 
 def counted(one: Entry) -> int:

@@ -57,7 +57,7 @@ class Parts(LearnerSteps):
         )
         if before == processes:
             return known
-        factor = known.factor * analytic.PROCESSES_FACTOR * max(less_sure / sure, sure / less_sure)
+        factor = analytic.together(known.factor, analytic.PROCESSES_FACTOR, less_sure / sure)
         description = f"{before} process{'es' * (before > 1)} on {known.rests_on.told}; {processes} by {SCALING}"
         return analytic.law(known.value * slow / fast, factor, description, known.rests_on.assumed)
 

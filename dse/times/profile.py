@@ -9,7 +9,7 @@ Letters: B batch, T threads, N capacity, u environment steps a gradient step. Ti
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,8 @@ Shape = Callable[[int], float]
 class Row:
     """A measured cell: ``what`` is an implementation and an op, such as "learner step".
 
-    ``beside``: what ran meanwhile on other cores, "" for nothing. The evidence of its time is its record.
+    ``beside``: what ran meanwhile on other cores, "" for nothing. The evidence of its time is its record. ``skipped``:
+    a single call took so long that the cell was left out, so it takes that at least.
     """
 
     what: str
@@ -45,6 +46,7 @@ class Row:
     beside: str
     options: Mapping[str, Any]
     time: Estimate
+    skipped: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,12 @@ class PerformanceTable:
     trees: Table | None
     overheads: Overheads | None
 
-    def alone(self, what: str, threads: int | None = None) -> dict[tuple[int, int], list[Row]]:
-        """Rows with nothing beside them, by (threads, batch)."""
+    def alone(self, what: str, threads: int | None = None, is_timed: bool = True) -> dict[tuple[int, int], list[Row]]:
+        """Rows with nothing beside them, by (threads, batch); without ``is_timed`` those too that were skipped."""
         cells: dict[tuple[int, int], list[Row]] = {}
         for row in self.rows:
-            if row.what == what and row.beside in ("", "nothing") and threads in (None, row.threads):
+            wanted = row.what == what and row.beside in ("", "nothing") and not (is_timed and row.skipped)
+            if wanted and threads in (None, row.threads):
                 cells.setdefault((row.threads, row.batch), []).append(row)
         return cells
 
@@ -75,9 +78,14 @@ class PerformanceTable:
         """
         by_batch = {
             size: [row for row in rows if all(row.options.get(key) == value for key, value in options.items())]
-            for (_, size), rows in self.alone(what, threads).items()
+            for (_, size), rows in self.alone(what, threads, is_timed=False).items()
         }
         cells = {size: _merged([row.time for row in rows]) for size, rows in by_batch.items() if rows}
+        skipped = {size for size, rows in by_batch.items() if rows and rows[0].skipped}
+        cells = _without_far(cells, skipped, batch)
+        end = min(cells, key=lambda size: abs(math.log(size / batch)), default=0)
+        if end in skipped and not min(cells) <= batch <= max(cells):  # a fit would lie far below what it took
+            return carried(cells[end], math.sqrt(batch / end), number or what)
         if len(cells) == 1 and batch not in cells:
             ((size, cell),) = cells.items()
             return carried(cell, shape(batch) / shape(size), number or what) if shape else None
@@ -129,6 +137,15 @@ def over_batch(cells: Mapping[int, Estimate], batch: int, number: str) -> Estima
     missed = math.sqrt(sum(miss * miss for miss in misses) / len(misses)) / 2
     told = " and ".join(f"B = {size:,} ({cells[size].rests_on.told})" for size in (low, high))
     return Estimate.within(seconds, own * math.exp(missed), Evidence(number, "interpolated", f"between {told}"))
+
+
+def _without_far(cells: Mapping[int, Estimate], skipped: Collection[int], batch: int) -> dict[int, Estimate]:
+    """Cells without those that were skipped for their length, but for the nearest to B on either side.
+
+    Where the nearest was skipped, nothing is carried on across it from those that were timed.
+    """
+    near = {max((size for size in cells if size <= batch), default=0), min(filter(batch.__le__, cells), default=0)}
+    return {size: cell for size, cell in cells.items() if size not in skipped or size in near}
 
 
 def over_count(by_count: Mapping[int, Estimate], count: int, number: str) -> Estimate | None:
@@ -237,17 +254,30 @@ def _differences(one: Any, other: Any, path: str = "") -> Iterable[str]:
             yield path + field.name
 
 
-def _rows(records: Iterable[Measurement], profiled: str, changes: Drift) -> Iterable[Row]:
+def _cell(record: Measurement) -> tuple[Any, ...]:
+    """What was timed, whatever came of it and in whichever of a run's twins."""
+    beside = record.options.get("beside", ""), record.options.get("cores", "")
+    return record.options.get("identity"), record.contestant, record.op, record.batch, record.threads, beside
+
+
+def _rows(records: Sequence[Measurement], profiled: str, changes: Drift) -> Iterable[Row]:
+    """The rows of a workload. A cell that was skipped for its length has that of its call, unless it was timed too."""
+    timed = {_cell(record) for record in records if record.median_seconds}
     for record in records:
         ours = record.primitive in ("training", "training_again") and record.options.get("identity") == profiled
-        if ours and record.median_seconds:
-            what = f"{record.contestant} {record.op}"
+        if not ours:
+            continue
+        what, skipped = f"{record.contestant} {record.op}", record.seconds_at_least
+        seconds = record.median_seconds or skipped
+        if seconds and (record.median_seconds or _cell(record) not in timed):
             options = {**record.options, "capacity": record.capacity, "fanout": record.fanout}
-            low, high = record.low_seconds or record.seconds, record.high_seconds or record.seconds
+            low, high = record.low_seconds or seconds, record.high_seconds or seconds
             factor = math.exp(changes.half_width(stats.log_sigma(low, high, 0.0)))
             told = f"{record.command}, at {(record.commit or 'no commit')[:8]}, {record.utc}"
-            time = Estimate.within(record.seconds, factor, Evidence(what, "measured", told))
-            yield Row(what, record.batch, record.threads, str(record.options.get("beside", "")), options, time)
+            told += f"; {record.reason}: it takes that at least" if skipped else ""
+            time = Estimate.within(seconds, factor, Evidence(what, "measured", told))
+            beside = str(record.options.get("beside", ""))
+            yield Row(what, record.batch, record.threads, beside, options, time, bool(skipped))
 
 
 def _merged(times: Sequence[Estimate]) -> Estimate:
