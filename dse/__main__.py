@@ -7,6 +7,7 @@ adapt       how many samplers and which batch, searched as training could find t
 cores       how many cores to actors and how many to learners
 depth       how many batches to sample ahead of the gradient step
 learners    whether a second learner is worth it, and how often to average weights
+times       times of one's own, typed into a file: an example of one, and a check
 platform    which machines there are, as files: show, check, compare, and probe the one that runs
 fpga        which replay management module and learner, for an FPGA, a network and batches of B
 validate    how good answers were, when measured: coverage of intervals, regret, error
@@ -19,7 +20,7 @@ from impls import __version__
 from impls.terminal import answering
 from impls.training import WorkloadError
 
-from .cli import cores, depth, fpga, mapping, platform, recommend, tuning, validate
+from .cli import cores, depth, fpga, mapping, platform, recommend, times, tuning, validate
 from .platforms import PlatformError
 from .records import RecordError
 
@@ -53,6 +54,7 @@ _COMMANDS = {
     "cores": cores,
     "depth": depth,
     "learners": tuning,
+    "times": times,
     "platform": platform,
     "fpga": fpga,
     "validate": validate,

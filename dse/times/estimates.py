@@ -19,6 +19,7 @@ from impls.training.sizes import layout_of
 from ..fpga import placement
 from ..platforms import Device, Platform, PlatformError
 from ..platforms.platform import RESOURCES
+from ..solver.objectives import EPSILONS
 from . import analytic, hardware
 from .hardware import Known, Work, place, rate, stated
 from .parts import Parts
@@ -161,16 +162,19 @@ _OF_KIND = {"cpu": _cpu, "gpu": _gpu, "fpga": _fpga}
 
 
 def _modeled(platform: Platform, device: Device, asked: Asked, workload: Workload) -> Iterator[Row]:
-    """The fastest of the options that ``recommend`` has where nothing was measured, with its evidence."""
+    """What ``recommend`` has where nothing was measured: of what is as fast as any the fewest cores, with evidence."""
     learner, replay = replace(workload.learner, batch=asked.batch), replace(workload.replay, capacity=asked.capacity)
     if all(other.kind != "cpu" for other in platform.devices):
         yield Row(device.name, MODELED, None, note="no processor, which environments step on")
         return
-    options = Parts(platform, replace(workload, learner=learner, replay=replay), None, None, {}).learners(device)
+    parts = Parts(platform, replace(workload, learner=learner, replay=replay), None, None, {})
+    options = [option for option in parts.learners(device) if option.devices == 1]
     if not options:
         yield Row(device.name, MODELED, None, note="nothing fits")
         return
-    fastest = min(options, key=lambda option: option.step.value)
+    least = min(option.step.value for option in options) / (1 - EPSILONS["ratio"])
+    tied = [option for option in options if option.step.value <= least]
+    fastest = min(tied, key=lambda option: (option.cores, option.step.value))
     evidence = f"{fastest.name}: {fastest.step.rests_on.told}; right within a factor of {fastest.step.factor:.3g}"
     yield Row(device.name, MODELED, fastest.step.value, note=evidence, factor=fastest.step.factor)
 
