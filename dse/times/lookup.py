@@ -136,8 +136,12 @@ class Lookup:
     # Times
 
     def stated(self, part: str, device: Device) -> tuple[Entry, ...]:
-        """A user's own times of a part alone on a device, or on the first one equal to it that has any."""
-        return self.own.known(part, self.alike(device)) if self.own else ()
+        """A user's own times of a part alone on a device, or on the first one equal to it that has any.
+
+        Without those of more threads or processes than the device has cores.
+        """
+        known = self.own.known(part, self.alike(device)) if self.own else ()
+        return tuple(one for one in known if counted(one) <= self.cores_of(device))
 
     def _stated(self, part: str, device: Device, count: int, number: str, batch: int | None = None) -> Estimate | None:
         """The time of a part that the user states, or that lies between what is stated."""

@@ -1,0 +1,386 @@
+"""Times of one's own: files read strictly, looked up first, interpolated with a width, and used or told as unused."""
+
+import dataclasses
+import json
+
+import pytest
+
+from dse.__main__ import main
+from dse.mapping.question import ask, recommend_mapping
+from dse.mapping.traffic import ways
+from dse.platforms import load as load_platform
+from dse.times.own import FACTORS, Own
+from dse.times.own_file import TimesError
+from dse.times.parts import Parts
+from dse.times.trees import trees
+from impls.training import load
+
+U200 = load_platform("u200")
+HOPPER = load("hopper_ddpg")
+
+
+def write(folder, text, name="mine.toml"):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def csv(folder, *lines):
+    return Own.read(write(folder, "\n".join(lines), "mine.csv"))
+
+
+def parts(own, platform=U200, workload=HOPPER, **fixed):
+    return Parts(platform, workload, None, None, fixed, own=own.at(workload.learner.batch))
+
+
+def with_devices(*devices, links=()):
+    return dataclasses.replace(U200, devices=(*U200.devices, *devices), links=(*U200.links, *links))
+
+
+def named(device, name, **changes):
+    return dataclasses.replace(U200.device(device), name=name, **changes)
+
+
+# Files
+
+
+def test_toml_and_csv_say_the_same(tmp_path):
+    toml = write(
+        tmp_path,
+        'source = "quoted"\nnote = "Table X"\nbatch = 256\n[[time]]\npart = "learner"\ndevice = "gpu"\nus = 690\n'
+        'low = 600\nhigh = 800\n[[time]]\ndevice = "fpga"\nsampling_us = 3\nlearner_ms = 0.5\n'
+        '[[time]]\npart = "link"\nfrom = "cpu"\nto = "gpu"\ngb_per_s = 12\nus = 10\n',
+    )
+    rows = (
+        "part,device,batch,source,note,us,low,high,sampling_us,learner_ms,from,to,gb_per_s",
+        "learner,gpu,256,quoted,Table X,690,600,800,,,,,",
+        "# a comment",
+        ",fpga,256,quoted,Table X,,,,3,0.5,,,",
+        "link,,256,quoted,Table X,10,,,,,cpu,gpu,12",
+    )
+    plain = [
+        [dataclasses.replace(one, row=0, line=0) for one in own.entries]
+        for own in (Own.read(toml), csv(tmp_path, *rows))
+    ]
+    assert plain[0] == plain[1]
+    assert [(one.part, one.device, one.seconds) for one in plain[0]] == [
+        ("learner", "gpu", 690e-6),
+        ("sampling", "fpga", 3e-6),
+        ("learner", "fpga", 0.5e-3),
+        ("link", "cpu", 10e-6),
+    ]
+    assert [one.line for one in Own.read(toml).entries] == [4, 10, 10, 14]
+    assert [one.line for one in csv(tmp_path, *rows).entries] == [2, 4, 4, 5]
+
+
+def test_a_rate_is_the_other_way_up(tmp_path):
+    (one,) = csv(tmp_path, "part,device,per_second,low,high", "actors,cpu,5000,4000,8000").entries
+    assert (one.seconds, one.low, one.high) == (1 / 5000, 1 / 8000, 1 / 4000)
+
+
+FAULTY = """\
+sorce = "measured"
+[[time]]
+part = "lerner"
+device = "gpu"
+us = 3
+[[time]]
+part = "learner"
+device = "gpu"
+batch = 0
+us = -3
+fanout = 8
+bacth = 3
+[[time]]
+part = "link"
+from = "cpu"
+[[time]]
+part = "learner"
+device = "gpu"
+us = 690
+ms = 0.69
+[[time]]
+part = "storage"
+device = "gpu"
+us = 20
+low = 30
+high = 40
+[[time]]
+device = "gpu"
+sampling_us = 20
+threads = 1.5
+low = 3
+[[time]]
+part = "storage"
+device = "cpu"
+us = 20
+[[time]]
+part = "storage"
+device = "cpu"
+us = 21
+source = "heard"
+"""
+
+
+def test_all_faults_are_told_at_once_with_line_value_bound_and_remedy(tmp_path):
+    with pytest.raises(TimesError) as caught:
+        Own.read(write(tmp_path, FAULTY))
+    told = str(caught.value)
+    for words in (
+        ":1: unknown key 'sorce'; did you mean 'source'?",
+        ":3: part must be one of actors, sampling, updating, storage, learner, link, not 'lerner'; did you mean",
+        ":9: batch must be a whole number from 1 to 1.09951e+12, not 0",
+        ":10: us must be a number from 1e-06 to 1e+12, not -3",
+        ":11: fanout says nothing of the part learner, only of sampling; leave it out",
+        ":12: unknown key 'bacth'; did you mean 'batch'?",
+        ':13: lacks to; name a device of the platform, such as to = "gpu"',
+        ":16: states ms and us; state one of seconds, ms, us, ns, per_second",
+        ":25: us = 20 must lie from low 30 to high 40",
+        ":30: threads must be a whole number from 1 to 1.09951e+12, not 1.5",
+        ":31: low beside sampling_us: a row with several times has no low",
+        ":40: source must be one of measured, quoted, modeled, not 'heard'",
+    ):
+        assert words in told, (words, told)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "words"),
+    [
+        ("", "a.toml", "states no time"),
+        ("", "a.csv", "states no time"),
+        ("time = 3", "a.toml", "states no time"),
+        ("part,device,us\nlearner,gpu,1\nlearner,gpu,2", "a.csv", ":3: learner on gpu is stated twice"),
+        ("part,device,us\nlearner,gpu,1,2", "a.csv", ":2: 4 values, but the first line names 3 columns"),
+        ("part,part,us\nlearner,gpu,1", "a.csv", ":1: the column 'part' stands twice"),
+        ("part,device,us\nlearner,gpu,fast", "a.csv", ":2: us must be a number from 1e-06 to 1e+12, not 'fast'"),
+        ("part,device,us\nlearner,gpu,nan", "a.csv", ":2: us must be a number from 1e-06 to 1e+12, not nan"),
+        ("[[time]", "a.toml", "not TOML"),
+    ],
+)
+def test_a_file_that_says_nothing_sensible_is_refused(tmp_path, capsys, text, name, words):
+    path = write(tmp_path, text, name)
+    assert main(["times", "--check", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert str(path) in error
+
+
+# Looked up first
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu", "fpga"])
+def test_a_time_of_every_part_and_device_is_looked_up_first(tmp_path, device):
+    own = csv(tmp_path, "device,batch,sampling_us,updating_us,storage_us,learner_us", f"{device},256,31,32,33,34")
+    known = parts(own)
+    there = U200.device(device)
+    (tree,) = trees(known, there, False)
+    learner = known.learners(there)[0]
+    times = tree.draw, tree.update, known.rows_moved(there), learner.step
+    assert [time.value for time in times] == [31e-6, 32e-6, 33e-6, 34e-6]
+    for time in times:
+        assert time.source == "measured"
+        assert time.factor == pytest.approx(FACTORS["measured"])
+        assert "mine.csv:2" in time.rests_on.told
+        assert "1.35x" in time.rests_on.told
+        assert "mine.csv:2" in time.rests_on.command
+        assert f"({device})" in time.rests_on.number or f"({device})," in time.rests_on.number
+
+
+def test_actors_are_stated_by_processes_of_all_together(tmp_path):
+    own = csv(tmp_path, "part,device,processes,us", "actors,cpu,1,100", "actors,cpu,4,40")
+    known = parts(own)
+    one, two, four, eight = (known.actor_step(count) for count in (1, 2, 4, 8))
+    assert (one.value, four.value) == (100e-6, 40e-6)
+    assert two.value == pytest.approx((100e-6 * 40e-6) ** 0.5)
+    assert two.source == "interpolated"
+    assert two.factor > one.factor
+    assert eight.source == "extrapolated"
+    assert eight.factor > four.factor
+    assert 20e-6 < eight.value < 40e-6
+
+
+@pytest.mark.parametrize(
+    ("source", "said", "factor"),
+    [("measured", "", 1.35), ("quoted", "", 2.0), ("modeled", "", 3.0), ("quoted", "1.5", 1.5)],
+)
+def test_a_time_without_ends_is_as_sure_as_its_source_and_says_so(tmp_path, source, said, factor):
+    own = csv(tmp_path, "part,device,us,source,factor", f"learner,gpu,700,{source},{said}")
+    step = parts(own).learners(U200.device("gpu"))[0].step
+    assert step.factor == pytest.approx(factor)
+    assert step.source == source
+    assert ("no ends are stated" in step.rests_on.told) == (not said)
+
+
+def test_batches_are_interpolated_and_one_alone_is_carried_between_flat_and_linear(tmp_path):
+    own = csv(tmp_path, "part,device,batch,us,source", "learner,gpu,64,100,quoted", "learner,gpu,1024,400,quoted")
+    gpu = U200.device("gpu")
+    step = parts(own).learners(gpu)[0].step
+    assert step.value == pytest.approx(200e-6)
+    assert step.source == "quoted"  # interpolation makes nothing surer
+    alone = csv(tmp_path, "part,device,batch,us", "learner,gpu,64,100")
+    step = parts(alone).learners(gpu)[0].step
+    assert (step.source, step.value) == ("extrapolated", pytest.approx(200e-6))
+    assert step.low <= 100e-6
+    assert step.high >= 400e-6
+
+
+def test_a_time_without_a_batch_is_of_the_questions_batch_whatever_else_is_tried(tmp_path):
+    own = csv(tmp_path, "part,device,us", "learner,gpu,100")
+    question = ask("u200", "hopper_ddpg", times=own, free=["batch"])
+    larger = dataclasses.replace(HOPPER, learner=dataclasses.replace(HOPPER.learner, batch=1024))
+    gpu = U200.device("gpu")
+    assert question.parts().learners(gpu)[0].step.value == 100e-6
+    assert question.parts(larger).learners(gpu)[0].step.value == pytest.approx(200e-6)
+
+
+def test_threads_between_stated_ones_are_interpolated_and_beyond_them_less_sure(tmp_path):
+    own = csv(tmp_path, "part,device,threads,us,factor", "learner,cpu,1,8000,1.1", "learner,cpu,8,2000,1.1")
+    steps = {one.details["threads"]: one.step for one in parts(own).learners(U200.device("cpu"))}
+    assert list(steps) == list(range(1, 29))
+    assert [steps[count].source for count in (1, 3, 8, 9)] == ["measured", "interpolated", "measured", "modeled"]
+    assert 2000e-6 < steps[3].value < 8000e-6
+    assert steps[28].factor > steps[9].factor > steps[8].factor
+    assert steps[1].rests_on.number != steps[8].rests_on.number
+
+
+def test_a_tree_that_is_named_stands_beside_no_modeled_one_and_an_update_not_stated_is_another_trees(tmp_path):
+    own = csv(tmp_path, "part,device,contestant,fanout,us", "sampling,cpu,numba,16,7")
+    cpu = U200.device("cpu")
+    (tree,) = trees(parts(own), cpu, False)
+    assert (tree.name, tree.details["fanout"], tree.draw.value) == ("numba K=16", 16, 7e-6)
+    assert tree.draw.source == "measured"
+    assert tree.update.source == "modeled"
+    assert trees(parts(own, fanout=8), cpu, False) == []
+    unnamed = csv(tmp_path, "part,device,us", "sampling,cpu,7", "updating,cpu,9")
+    (tree,) = trees(parts(unnamed, fanout=8), cpu, False)
+    assert tree.details["fanout"] == 8
+
+
+def test_a_time_beside_another_part_is_its_slowdown(tmp_path):
+    own = csv(
+        tmp_path,
+        "part,device,processes,us,beside",
+        "actors,cpu,2,100,",
+        "actors,cpu,2,150,learner",
+        "learner,gpu,,1000,",
+        "learner,gpu,,1100,actors",
+        "sampling,cpu,,5,learner",
+    )
+    slower = parts(own).slowdowns()
+    assert slower == {
+        ("actors", "learner", "cpu"): pytest.approx(1.5),
+        ("learner", "actors", "gpu"): pytest.approx(1.1),
+    }
+
+
+# Links
+
+
+def test_a_link_is_stated_by_bandwidth_by_times_or_by_one_time(tmp_path):
+    devices = U200.devices
+
+    def hop(*rows):
+        own = csv(tmp_path, "part,from,to,bytes,us,gb_per_s", *rows)
+        (one,) = ways(parts(own), devices)["cpu", "gpu"]
+        return one
+
+    wide = hop("link,cpu,gpu,,10,5")
+    assert (wide.alpha_seconds, wide.seconds_per_byte) == (pytest.approx(10e-6), pytest.approx(0.2e-9))
+    timed = hop("link,cpu,gpu,1000,11,", "link,cpu,gpu,1000000,1010,")
+    assert (timed.alpha_seconds, timed.seconds_per_byte) == (pytest.approx(10e-6), pytest.approx(1e-9))
+    nbytes = parts(csv(tmp_path, "part,device,us", "learner,gpu,1")).batch_bytes
+    once = hop("link,cpu,gpu,,46,")
+    assert once.alpha_seconds + nbytes * once.seconds_per_byte == pytest.approx(46e-6)
+    assert 0 < once.alpha_seconds < 46e-6  # split as the platform's own link
+    back = ways(parts(csv(tmp_path, "part,from,to,us,gb_per_s", "link,gpu,cpu,10,5")), devices)["cpu", "gpu"]
+    assert "taken both ways" in back[0].rests_on.told
+    assert back[0].engine == "link cpu to gpu"
+
+
+# Questions
+
+
+def test_a_typed_time_decides_an_answer_and_what_it_cannot_use_is_in_a_note(tmp_path):
+    own = csv(
+        tmp_path,
+        "device,part,batch,us,threads,devices",
+        "gpu,learner,256,100,,",
+        "tpu,learner,256,1,,",
+        "gpu,actors,,5,,",
+        "cpu,learner,256,1,99,",
+        "gpu,learner,256,1,,2",
+    )
+    before, after = recommend_mapping("u200", "hopper_ddpg"), recommend_mapping("u200", "hopper_ddpg", times=own)
+    learner = {part.part: part for part in after.parts}["learner"]
+    assert learner.device == "gpu"
+    assert learner.seconds == pytest.approx(100e-6)
+    assert {part.part: part.device for part in before.parts}["learner"] == "fpga"
+    notes = "\n".join(after.notes)
+    assert "mine.csv:3: 1 time of tpu: not used, tpu is no device of u200" in notes
+    assert "mine.csv:4: actors on gpu is not used: environments step on cpu" in notes
+    assert "mine.csv:5: learner on cpu (batch 256, threads 99) is not used: cpu has 28 cores" in notes
+    assert "mine.csv:6: learner on gpu (batch 256, devices 2) is not used: there are 1 devices like gpu" in notes
+    assert "mine.csv:2" not in notes
+
+
+def test_the_example_is_a_file_that_is_understood(tmp_path, capsys):
+    assert main(["times", "--example"]) == 0
+    path = write(tmp_path, capsys.readouterr().out, "example.csv")
+    own = Own.read(path)
+    assert len({one.device for one in own.entries}) == 6
+    assert len({one.part for one in own.entries}) == 4
+    assert len(path.read_text().splitlines()) <= 10
+    assert main(["times", "--check", str(path), "--platform", "u200", "--workload", "hopper_ddpg"]) == 0
+    told = capsys.readouterr().out
+    assert "24 times of 6 devices" in told
+    assert "f_a(cpu): lacks a time" in told
+    assert "python -m benchmarks profile --workload hopper_ddpg" in told
+    assert "4 times of gpu1: not used" in told
+    assert main(["times", "--check", str(path), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["times"]) == 24
+    assert main(["times", "--check", str(path), "--platform", "u200"]) == 2
+    assert "give both" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["recommend"], ["explain", "--config", "learner=gpu"]])
+def test_commands_take_a_file_of_times(tmp_path, capsys, command):
+    path = write(tmp_path, "part,device,us\nlearner,gpu,100\n", "mine.csv")
+    question = [*command, "--platform", "u200", "--workload", "hopper_ddpg", "--times", str(path), "--json"]
+    assert main(question) == 0
+    assert "mine.csv:2" in capsys.readouterr().out
+
+
+def test_a_question_about_a_tree_alone_takes_no_times(tmp_path, capsys):
+    assert main(["recommend", "--capacity", "1000", "--batch", "32", "--times", str(tmp_path)]) == 2
+    assert "--times is of a question about a mapping" in capsys.readouterr().err
+
+
+def test_what_stays_modeled_names_how_it_is_measured_or_typed():
+    answer = recommend_mapping("u200", "hopper_ddpg")
+    commands = {one.number: one.command for one in answer.sources}
+    assert "--times FILE" in commands["T_train(fpga)"]
+
+
+# Devices
+
+
+def test_equal_devices_rest_on_the_same_evidence_and_others_do_not():
+    gpu1, smaller = named("gpu", "gpu1"), named("gpu", "gpu2", power_watts=None)
+    platform = with_devices(gpu1, smaller)
+    known = Parts(platform, HOPPER, None, None, {})
+    numbers = {
+        device.name: {known.learners(device)[0].step.rests_on.number, known.rows_moved(device).rests_on.number}
+        | {tree.draw.rests_on.number for tree in trees(known, device, False)}
+        for device in (platform.device("gpu"), gpu1, smaller)
+    }
+    assert numbers["gpu"] == numbers["gpu1"] == {"T_train(gpu)", "storage(gpu)", "tree(gpu)"}
+    assert numbers["gpu2"] == {"T_train(gpu2)", "storage(gpu2)", "tree(gpu2)"}
+
+
+def test_a_time_of_one_of_equal_devices_holds_for_all_but_those_with_their_own(tmp_path):
+    platform = with_devices(named("gpu", "gpu1"), named("gpu", "gpu2"))
+    own = csv(tmp_path, "part,device,us", "learner,gpu1,100", "learner,gpu2,200")
+    known = parts(own, platform)
+    steps = {name: known.learners(platform.device(name))[0].step for name in ("gpu", "gpu1", "gpu2")}
+    assert {name: step.value for name, step in steps.items()} == {"gpu": 100e-6, "gpu1": 100e-6, "gpu2": 200e-6}
+    assert [step.rests_on.number for step in steps.values()] == ["T_train(gpu1)", "T_train(gpu1)", "T_train(gpu2)"]

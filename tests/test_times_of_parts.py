@@ -1,0 +1,235 @@
+"""Which times parts have on each device: every thread count, its own cores and records, learners that share a batch.
+
+Each test of a finding of the solver's check (S2, S3, S4, S7, S8) is of an answer that was wrong before.
+"""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from dse.mapping.question import tables
+from dse.platforms import load as load_platform
+from dse.platforms.quantities import Quantity
+from dse.records import Measurement, is_evidence, read_folder
+from dse.times import analytic
+from dse.times.own import Own
+from dse.times.parts import Parts
+from dse.times.profile import of_records, over_count
+from dse.times.trees import MOST_THREADS, trees
+from impls.training import load
+
+RESULTS = Path("results")
+KEY = "d7dae63b89"
+U200, SINGLE = load_platform("u200"), load_platform("h200")
+MACHINE = load_platform(RESULTS / KEY / "platform.toml")
+HOPPER, PONG, CARTPOLE = (load(name) for name in ("hopper_ddpg", "pong_dqn", "cartpole_dqn"))
+
+
+@pytest.fixture(scope="module")
+def records():
+    return read_folder(RESULTS, KEY, only=is_evidence)
+
+
+def unmeasured(platform, workload=HOPPER, **more):
+    return Parts(platform, workload, None, None, {}, **more)
+
+
+def measured(workload, platform=MACHINE, records=None):
+    table = of_records(records, KEY, workload) if records else tables(MACHINE, workload, RESULTS)[0]
+    return Parts(platform, workload, table, None, {})
+
+
+def with_gpus(count):
+    """The h200 with so many equal GPUs."""
+    (gpu,) = (device for device in SINGLE.devices if device.kind == "gpu")
+    (link,) = (link for link in SINGLE.links if link.target == "gpu")
+    names = [f"gpu{n}" for n in range(count)]
+    others = tuple(device for device in SINGLE.devices if device is not gpu)
+    gpus = tuple(dataclasses.replace(gpu, name=name) for name in names)
+    links = tuple(dataclasses.replace(link, target=name) for name in names)
+    return dataclasses.replace(SINGLE, devices=(*others, *gpus), links=links)
+
+
+H200 = with_gpus(4)
+
+
+def with_batch(workload, batch):
+    return dataclasses.replace(workload, learner=dataclasses.replace(workload.learner, batch=batch))
+
+
+def with_cores(device, cores, **changes):
+    return dataclasses.replace(device, cores=Quantity(value=cores, origin="assumed", note=""), **changes)
+
+
+def with_device(platform, device, *links):
+    return dataclasses.replace(platform, devices=(*platform.devices, device), links=(*platform.links, *links))
+
+
+# S3, S4: threads and cores
+
+
+def test_every_thread_count_of_torch_and_of_modeled_trees_is_an_option():
+    parts, cpu = unmeasured(U200), U200.device("cpu")
+    assert [one.details["threads"] for one in parts.learners(cpu)] == list(range(1, 29))
+    assert {tree.threads for tree in trees(parts, cpu, False)} == set(range(1, MOST_THREADS + 1))
+
+
+def test_a_second_processor_has_its_own_cores_and_no_records_but_where_it_is_equal():
+    cpu = MACHINE.device("cpu")
+    single, twin = with_cores(cpu, 1, name="cpu1"), dataclasses.replace(cpu, name="cpu2")
+    parts = measured(CARTPOLE, dataclasses.replace(MACHINE, devices=(*MACHINE.devices, single, twin)))
+    alone = parts.learners(single)
+    assert [one.details for one in alone] == [{"threads": 1}]
+    assert alone[0].step.source == "modeled"
+    assert parts.rows_moved(single).source == "modeled"
+    assert {tree.draw.source for tree in trees(parts, single, False)} == {"modeled"}
+    assert {tree.threads for tree in trees(parts, single, False)} == {1}
+    assert parts.learners(twin) == parts.learners(cpu)  # with the same evidence
+    assert parts.learners(twin)[0].step.source == "measured"
+    assert parts.rows_moved(twin) == parts.rows_moved(cpu)
+
+
+# S2: trees by what they run on
+
+
+def test_a_gpus_tree_of_a_sweep_is_no_tree_of_the_processor_and_is_one_of_the_gpu(records):
+    def on_gpu(record: Measurement) -> Measurement:
+        return dataclasses.replace(record, contestant="cupy")
+
+    swept = [one for one in records if (one.primitive, one.contestant, one.threads) == ("sum_tree", "numba", 1)]
+    platform = with_device(MACHINE, H200.device("gpu0"))
+    parts = measured(HOPPER, platform, [*records, *map(on_gpu, swept)])
+    assert {tree.details["contestant"] for tree in trees(parts, MACHINE.device("cpu"), False)}.isdisjoint({"cupy"})
+    there = trees(parts, platform.device("gpu0"), False)
+    assert {tree.details["contestant"] for tree in there} == {"cupy"}
+    assert {tree.draw.source for tree in there} <= {"measured", "interpolated"}
+    assert all(tree.draw.rests_on.number.startswith("tree(gpu0, cupy") for tree in there)
+    assert all("threads" not in tree.details and set(tree.needs) == {"gpu0.memory_bytes"} for tree in there)
+
+
+# S7: a skipped cell is evidence
+
+
+def test_a_cell_that_was_skipped_for_its_length_takes_that_long_at_least():
+    skipped = {one.details.get("threads"): one.step for one in measured(HOPPER).learners(MACHINE.device("cpu"))}[2]
+    assert skipped.value == 0.61  # "one call takes 0.61 s, too long for the preset"
+    assert skipped.source == "measured"
+    assert "one call takes 0.61 s" in skipped.rests_on.told
+    assert "at least" in skipped.rests_on.told
+
+
+def test_nothing_is_carried_on_across_a_skipped_cell():
+    def two_threads(batch):
+        return measured(with_batch(HOPPER, batch)).learners(MACHINE.device("cpu"))[1].step
+
+    assert two_threads(300).value > 0.5
+    assert two_threads(4096).value >= 0.61
+    assert two_threads(64).value < 0.003  # between 32 and 128, which were timed
+    assert two_threads(64).factor < 2
+
+
+def test_a_skipped_cell_that_was_timed_after_all_is_as_timed(records):
+    name = "hopper_ddpg"
+    skipped = next(one for one in records if one.seconds_at_least and one.options["workload"] == name)
+    timed = dataclasses.replace(
+        skipped, status="ok", reason=None, median_seconds=0.004, low_seconds=0.0039, high_seconds=0.0041
+    )
+    table = of_records([*records, timed], KEY, HOPPER)
+    assert table.time("learner step", skipped.batch, 2).value == pytest.approx(0.004)
+    assert of_records(records, KEY, HOPPER).time("learner step", skipped.batch, 2).value == skipped.seconds_at_least
+
+
+# S8: more threads do not always help
+
+
+def test_small_nets_get_slower_with_threads_and_large_ones_faster_up_to_a_number():
+    cpu = with_cores(U200.device("cpu"), 128)
+    platform = dataclasses.replace(U200, devices=(cpu, *U200.devices[1:]))
+
+    def best(workload):
+        steps = unmeasured(platform, workload).learners(cpu)
+        return min(steps, key=lambda one: one.step.value).details["threads"]
+
+    assert best(with_batch(CARTPOLE, 4)) == 1
+    assert 8 <= best(HOPPER) < 64
+    assert best(HOPPER) < best(PONG) <= 128
+    small = [one.step.value for one in unmeasured(platform, with_batch(CARTPOLE, 4)).learners(cpu)]
+    assert small == sorted(small)
+
+
+def test_doubt_grows_with_the_distance_from_the_cores_that_were_timed():
+    known = measured(CARTPOLE).learners(MACHINE.device("cpu"))
+    factors = [one.step.factor for one in known if "threads" in one.details]
+    assert len(factors) == 2
+    parts = measured(CARTPOLE, dataclasses.replace(MACHINE, devices=(with_cores(MACHINE.device("cpu"), 64),)))
+    more = [one.step.factor for one in parts.learners(parts.cpu) if "threads" in one.details]
+    assert more[:2] == factors
+    assert more[2:] == sorted(more[2:])
+    assert more[63] > 2 * more[2] > 2 * factors[1]
+    processes = [parts.actor_step(count).factor for count in (2, 4, 16, 60)]
+    assert processes == sorted(processes)
+
+
+def test_thread_counts_between_recorded_ones_are_interpolated():
+    known = {1: parts_time(8.0), 4: parts_time(2.0)}
+    assert over_count(known, 2, "n").value == pytest.approx(4.0)
+    assert over_count(known, 2, "n").source == "interpolated"
+    assert over_count(known, 4, "n") is known[4]
+    assert over_count(known, 5, "n") is None
+
+
+def parts_time(seconds):
+    return analytic.law(seconds, 1.1, "").resting_on(source="measured")
+
+
+# Learners that share a batch
+
+
+def test_equal_accelerators_share_a_batch_and_exchange_gradients():
+    gpus = [device for device in H200.devices if device.kind == "gpu"]
+    parts = unmeasured(H200, with_batch(PONG, 4096))
+    for gpu in gpus:
+        shared = {one.devices: one for one in parts.learners(gpu)}
+        assert list(shared) == list(range(1, len(gpus) + 1))
+        for count, one in shared.items():
+            if count > 1:
+                part = unmeasured(H200, with_batch(PONG, -(-4096 // count))).learners(gpu)[0].step.value
+                assert one.step.value > part
+                assert one.details == {"devices": count}
+                assert one.cores == count
+                assert "nothing here has run it" in one.step.rests_on.told
+                assert one.step.rests_on.number == shared[1].step.rests_on.number
+                assert one.step.factor >= analytic.GPU_FACTOR
+
+
+def test_gradients_go_around_a_ring_of_links_or_through_the_host():
+    gpu1 = dataclasses.replace(U200.device("gpu"), name="gpu1")
+    link = next(link for link in U200.links if {link.source, link.target} == {"cpu", "gpu"})
+    same = dataclasses.replace(link, target="gpu1")
+    peer = dataclasses.replace(link, source="gpu", target="gpu1")
+    assert link.source == "cpu"
+
+    def exchange(*links):
+        parts = unmeasured(with_device(U200, gpu1, *links))
+        return parts._exchange_seconds(U200.device("gpu"), 2), parts
+
+    nbytes = 4.0 * sum(size.parameters for size in analytic.networks(HOPPER).values())
+    through, parts = exchange(same)
+    there = parts.platform.transfer_seconds("gpu", "cpu", nbytes)
+    assert through == pytest.approx(there + parts.platform.transfer_seconds("cpu", "gpu", nbytes))
+    ring, parts = exchange(same, peer)
+    back = parts.platform.transfer_seconds("gpu1", "gpu", nbytes / 2)
+    assert ring == pytest.approx(2 * max(back, parts.platform.transfer_seconds("gpu", "gpu1", nbytes / 2)))
+    assert [one.devices for one in exchange()[1].learners(U200.device("gpu"))] == [1]  # no link, no sharing
+
+
+def test_a_stated_time_of_several_devices_is_theirs(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("part,device,devices,us\nlearner,gpu0,1,900\nlearner,gpu0,2,500\n")
+    parts = unmeasured(H200, own=Own.read(path).at(HOPPER.learner.batch))
+    shared = {one.devices: one.step for one in parts.learners(H200.device("gpu0"))}
+    assert (shared[1].value, shared[2].value) == (900e-6, 500e-6)
+    assert (shared[1].source, shared[2].source) == ("measured", "measured")
+    assert shared[2].rests_on.number == "T_train(gpu0), 2 devices"
+    assert all(shared[count].source == "modeled" for count in shared if count > 2)
