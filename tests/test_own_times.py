@@ -6,8 +6,8 @@ import json
 import pytest
 
 from dse.__main__ import main
+from dse.mapping.build import build
 from dse.mapping.question import ask, recommend_mapping
-from dse.mapping.traffic import ways
 from dse.platforms import load as load_platform
 from dse.times.own import FACTORS, Own
 from dse.times.own_file import TimesError
@@ -131,7 +131,7 @@ def test_all_faults_are_told_at_once_with_line_value_bound_and_remedy(tmp_path):
         ":3: part must be one of actors, sampling, updating, storage, learner, link, not 'lerner'; did you mean",
         ":9: batch must be a whole number from 1 to 1.09951e+12, not 0",
         ":10: us must be a number from 1e-06 to 1e+12, not -3",
-        ":11: fanout says nothing of the part learner, only of sampling; leave it out",
+        ":11: fanout says nothing of the part learner, only of sampling, updating; leave it out",
         ":12: unknown key 'bacth'; did you mean 'batch'?",
         ':13: lacks to; name a device of the platform, such as to = "gpu"',
         ":16: states ms and us; state one of seconds, ms, us, ns, per_second",
@@ -155,6 +155,13 @@ def test_all_faults_are_told_at_once_with_line_value_bound_and_remedy(tmp_path):
         ("part,device,us\nlearner,gpu,fast", "a.csv", ":2: us must be a number from 1e-06 to 1e+12, not 'fast'"),
         ("part,device,us\nlearner,gpu,nan", "a.csv", ":2: us must be a number from 1e-06 to 1e+12, not nan"),
         ("[[time]", "a.toml", "not TOML"),
+        ('[[time]]\npart = ["learner"]', "a.toml", ":2: part must be one of actors, "),
+        ("device,us\ngpu,1", "a.csv", ":2: part must be one of actors, "),
+        ("part,device,us,contestant\nsampling,cpu,1,nunba", "a.csv", "did you mean 'numba'?"),
+        ("part,device,us,beside\nlearner,cpu,1,actor", "a.csv", "did you mean 'actors'?"),
+        ("device,learner_us,fanout\ngpu,1,2", "a.csv", ":2: fanout says nothing of learner; leave it out"),
+        ("part,device,us,factor,low,high\nlearner,gpu,2,2,1,3", "a.csv", "state low and high, or factor alone"),
+        ("part,device,us,low\nlearner,gpu,2,1", "a.csv", "state low and high, or factor alone"),
     ],
 )
 def test_a_file_that_says_nothing_sensible_is_refused(tmp_path, capsys, text, name, words):
@@ -277,11 +284,9 @@ def test_a_time_beside_another_part_is_its_slowdown(tmp_path):
 
 
 def test_a_link_is_stated_by_bandwidth_by_times_or_by_one_time(tmp_path):
-    devices = U200.devices
-
     def hop(*rows):
         own = csv(tmp_path, "part,from,to,bytes,us,gb_per_s", *rows)
-        (one,) = ways(parts(own), devices)["cpu", "gpu"]
+        (one,) = build(parts(own)).problems["apart"].ways["cpu", "gpu"]
         return one
 
     wide = hop("link,cpu,gpu,,10,5")
@@ -292,9 +297,9 @@ def test_a_link_is_stated_by_bandwidth_by_times_or_by_one_time(tmp_path):
     once = hop("link,cpu,gpu,,46,")
     assert once.alpha_seconds + nbytes * once.seconds_per_byte == pytest.approx(46e-6)
     assert 0 < once.alpha_seconds < 46e-6  # split as the platform's own link
-    back = ways(parts(csv(tmp_path, "part,from,to,us,gb_per_s", "link,gpu,cpu,10,5")), devices)["cpu", "gpu"]
-    assert "taken both ways" in back[0].rests_on.told
-    assert back[0].engine == "link cpu to gpu"
+    back = hop("link,gpu,cpu,,10,5")
+    assert back.alpha_seconds == pytest.approx(10e-6)
+    assert "taken both ways" in back.rests_on.told
 
 
 # Questions

@@ -11,7 +11,6 @@ from impls.terminal import plural
 
 from ..estimate import SUREST_FIRST, Estimate, off
 from ..mapping.question import MappingQuestion, ask
-from ..mapping.traffic import ways
 from ..platforms import Device, PlatformError
 from ..solver.problem import LOOP
 from ..times.own import FACTORS, Own
@@ -149,7 +148,8 @@ def _times(question: MappingQuestion, parts: Parts) -> Iterator[tuple[str, str, 
                 yield part, device.name, str(error)
                 continue
             yield part, device.name, min(times, key=_surest) if times else "nothing fits"
-    for (source, target), hops in ways(parts, devices).items():
+    problem = next(iter(question.built().problems.values()))
+    for (source, target), hops in problem.ways.items():
         for hop in hops if len(hops) == 1 else ():
             seconds = hop.alpha_seconds + parts.batch_bytes * hop.seconds_per_byte
             yield "link", f"{source} to {target}", Estimate.within(seconds, 1.0, hop.rests_on)

@@ -12,13 +12,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from impls.checks import near
 from impls.terminal import plural
 
 from ..estimate import Estimate, Evidence, weakest
 from ..platforms import Platform
-from ..solver.problem import Hop
+from ..solver.problem import Hop, Part
 from .batch_law import flat_then_linear
 from .own_file import Entry, read_entries
 from .profile import over_batch, over_count
@@ -138,15 +139,16 @@ class Own:
         ratio = seconds / (usual[0] + size * usual[1])
         return usual[0] * ratio, usual[1] * ratio
 
-    def slowdowns(self, alone: Callable[[Entry], Estimate | None]) -> dict[tuple[str, str, str], float]:
+    def slowdowns(self, alone: Callable[[Entry], Estimate | None]) -> dict[tuple[Part, Part, str], float]:
         """How many times as long a part takes beside another, by (part, other, device), from times ``beside``.
 
         ``alone`` gives the time of an entry's part with nothing beside it.
         """
-        known: dict[tuple[str, str, str], float] = {}
+        known: dict[tuple[Part, Part, str], float] = {}
         for one in self.entries:
             if one.beside and (base := alone(one)):
-                known.setdefault((one.part, one.beside, one.device), one.seconds / base.value)
+                part, beside = cast(Part, one.part), cast(Part, one.beside)
+                known.setdefault((part, beside, one.device), one.seconds / base.value)
         return known
 
     def unused(self, platform: Platform, excluded: Iterable[str] = ()) -> Iterator[str]:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import impls
 from impls.checks import near, short
 from impls.strict_toml import Faults, Files, Problem, Reader, UnreadableError, content
 from impls.toml_lines import KeyPath, line_of, locate
@@ -45,9 +46,10 @@ KEYS = {
 }
 """By part, the keys that only some parts have."""
 ALONE = tuple(part for part in KEYS if part != "link")
-CHOICES = {"source": SOURCES, "beside": ALONE}
 ENDS = ("low", "high")
 EVERY = ("source", "note", "factor")
+CHOICES = {"source": SOURCES, "beside": ALONE, "contestant": impls.names()}
+NARROW = ("part", "beside", *ENDS, *TIMES, "from", "to")  # of a row with one time alone
 TOP = (*EVERY, "batch")
 WIDE = {f"{part}_{unit}": (part, unit) for part in ALONE for unit in TIMES}
 KNOWN = (
@@ -189,36 +191,26 @@ class _Times(Reader):
             yield from self._entry(row.get("part"), {key: row[key] for key in row if key in KNOWN}, top, path)
             return
         shared = {key: value for key, value in row.items() if key in KNOWN}
-        for key in ("part", "beside", *ENDS, *TIMES, "from", "to"):
-            if key in shared:
+        parts = dict.fromkeys(part for part, _ in wide.values())
+        for key in shared:
+            if key in NARROW:
                 self.fault((*path, key), f"{key} beside {next(iter(wide))}: a row with several times has no {key}")
-        parts = {part for part, _ in wide.values()}
-        for key in [key for key in shared if key not in EVERY and key != "device"]:
-            if not any(key in KEYS[part] for part in parts) and key not in (
-                "part",
-                "beside",
-                *ENDS,
-                *TIMES,
-                "from",
-                "to",
-            ):
-                self.fault((*path, key), f"{key} says nothing of {', '.join(sorted(parts))}; leave it out")
+            elif key not in ("device", *EVERY) and not any(key in KEYS[part] for part in parts):
+                self.fault((*path, key), f"{key} says nothing of {', '.join(parts)}; leave it out")
         for key, (part, unit) in wide.items():
             own = {word: shared[word] for word in shared if word in ("device", *EVERY, *KEYS[part])}
             yield from self._entry(part, {**own, "part": part, unit: row[key]}, top, path)
 
     def _entry(self, part: Any, row: Mapping[str, Any], top: Mapping[str, Any], path: KeyPath) -> Iterator[Entry]:
         before = len(self.faults)
-        if part not in KEYS:
-            said = "lacks its part" if part is None else f"part must be one of {', '.join(KEYS)}, not {short(part)}"
-            self.fault(
-                (*path, "part"), said + (f", one of {', '.join(KEYS)}" if part is None else near(str(part), KEYS))
-            )
+        if not isinstance(part, str) or part not in KEYS:
+            wrong = "" if part is None else f", not {short(part)}{near(str(part), KEYS)}"
+            self.fault((*path, "part"), f"part must be one of {', '.join(KEYS)}{wrong}")
             return
         allowed = {"part", *KEYS[part], *EVERY, *TIMES, *ENDS, *(() if part == "link" else ("device", "beside"))}
         for key in row:
             if key not in allowed:
-                of = next((other for other in KEYS if key in KEYS[other]), "a part")
+                of = ", ".join(other for other in KEYS if key in KEYS[other]) or ", ".join(ALONE)
                 self.fault((*path, key), f"{key} says nothing of the part {part}, only of {of}; leave it out")
         stated = {"factor"} if any(end in row for end in ENDS) else set[str]()
         values = {**{key: value for key, value in top.items() if key in allowed - stated}, **row}

@@ -11,6 +11,7 @@ from impls.training.sizes import layout_of
 
 from ..estimate import SUREST_FIRST, Estimate, Evidence, weakest
 from ..platforms import Device
+from ..solver.problem import Part
 from . import analytic
 from .learner_steps import Learner, LearnerSteps
 from .lookup import SCALING
@@ -124,9 +125,12 @@ class Parts(LearnerSteps):
 
     # Beside each other
 
-    def slowdowns(self) -> dict[tuple[str, str, str], float]:
+    def slowdowns(self) -> dict[tuple[Part, Part, str], float]:
         """How many times as long a part takes beside another, by (part, other, device): as stated, or recorded."""
-        pairs = (("actors", "learner", "actor step", "learner"), ("learner", "actors", "learner step", "actor"))
+        pairs: tuple[tuple[Part, Part, str, str], ...] = (
+            ("actors", "learner", "actor step", "learner"),
+            ("learner", "actors", "learner step", "actor"),
+        )
         known = {
             (part, other, self.cpu.name): factor
             for part, other, what, beside in pairs
