@@ -203,7 +203,9 @@ def test_a_gradient_step_is_what_recommend_takes_where_nothing_is_measured(platf
 
 def test_estimate_and_recommend_put_devices_in_the_same_order():
     known = seconds_of(MODELED, rows(PLATFORMS["u200"], Asked.of(load("hopper_ddpg"))))
-    answers = {device: recommend_mapping("u200", "hopper_ddpg", fix={"learner": device}) for device in known}
+    answers = {  # to the last digit, so that fewer threads are no tie
+        device: recommend_mapping("u200", "hopper_ddpg", fix={"learner": device}, epsilon=0) for device in known
+    }
     for device, answer in answers.items():
         (learner,) = [part for part in answer.parts if part.part == "learner"]
         assert learner.seconds == known[device]

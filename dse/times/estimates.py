@@ -19,7 +19,6 @@ from impls.training.sizes import layout_of
 from ..fpga import placement
 from ..platforms import Device, Platform, PlatformError
 from ..platforms.platform import RESOURCES
-from ..solver.objectives import EPSILONS
 from . import analytic, hardware
 from .hardware import Known, Work, place, rate, stated
 from .parts import Parts
@@ -162,7 +161,7 @@ _OF_KIND = {"cpu": _cpu, "gpu": _gpu, "fpga": _fpga}
 
 
 def _modeled(platform: Platform, device: Device, asked: Asked, workload: Workload) -> Iterator[Row]:
-    """What ``recommend`` has where nothing was measured: of what is as fast as any the fewest cores, with evidence."""
+    """The fastest of the options that ``recommend`` has where nothing was measured, with its evidence."""
     learner, replay = replace(workload.learner, batch=asked.batch), replace(workload.replay, capacity=asked.capacity)
     if all(other.kind != "cpu" for other in platform.devices):
         yield Row(device.name, MODELED, None, note="no processor, which environments step on")
@@ -172,9 +171,7 @@ def _modeled(platform: Platform, device: Device, asked: Asked, workload: Workloa
     if not options:
         yield Row(device.name, MODELED, None, note="nothing fits")
         return
-    least = min(option.step.value for option in options) / (1 - EPSILONS["ratio"])
-    tied = [option for option in options if option.step.value <= least]
-    fastest = min(tied, key=lambda option: (option.cores, option.step.value))
+    fastest = min(options, key=lambda option: option.step.value)
     evidence = f"{fastest.name}: {fastest.step.rests_on.told}; right within a factor of {fastest.step.factor:.3g}"
     yield Row(device.name, MODELED, fastest.step.value, note=evidence, factor=fastest.step.factor)
 
