@@ -274,6 +274,10 @@ def test_a_time_beside_another_part_is_its_slowdown(tmp_path):
         "sampling,cpu,,5,learner",
     )
     slower = parts(own).slowdowns()
+    (unused,) = own.unused(U200)
+    assert unused.endswith(
+        "sampling on cpu, beside learner is not used: state the time of sampling on cpu without learner too"
+    )
     assert slower == {
         ("actors", "learner", "cpu"): pytest.approx(1.5),
         ("learner", "actors", "gpu"): pytest.approx(1.1),
