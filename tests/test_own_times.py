@@ -204,6 +204,8 @@ def test_actors_are_stated_by_processes_of_all_together(tmp_path):
     assert eight.source == "extrapolated"
     assert eight.factor > four.factor
     assert 20e-6 < eight.value < 40e-6
+    acting = known.acting(4)  # weights are counted in
+    assert (acting.value, acting.source) == (pytest.approx(40e-6 * HOPPER.learner.update_interval), "measured")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 A time is that of a gradient step (``learner``: the step; ``sampling``, ``updating``: B priorities, insertions counted
 in; ``storage``: B records gathered and the new ones written), for ``actors`` that from one environment step to the
-next, of all processes together. A time without a batch is of the question's batch.
+next, of all processes together, fetching of weights counted in. A time without a batch is of the question's batch.
 
 Letters: B batch. Times are seconds.
 """
