@@ -204,6 +204,8 @@ def test_actors_are_stated_by_processes_of_all_together(tmp_path):
     assert eight.source == "extrapolated"
     assert eight.factor > four.factor
     assert 20e-6 < eight.value < 40e-6
+    acting = known.acting(4)  # weights are counted in
+    assert (acting.value, acting.source) == (pytest.approx(40e-6 * HOPPER.learner.update_interval), "measured")
 
 
 @pytest.mark.parametrize(
@@ -274,6 +276,10 @@ def test_a_time_beside_another_part_is_its_slowdown(tmp_path):
         "sampling,cpu,,5,learner",
     )
     slower = parts(own).slowdowns()
+    (unused,) = own.unused(U200)
+    assert unused.endswith(
+        "sampling on cpu, beside learner is not used: state the time of sampling on cpu without learner too"
+    )
     assert slower == {
         ("actors", "learner", "cpu"): pytest.approx(1.5),
         ("learner", "actors", "gpu"): pytest.approx(1.1),

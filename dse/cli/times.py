@@ -36,7 +36,8 @@ tables [[time]] have the same keys, and where source, note, factor and batch abo
                  from and to instead, and states gb_per_s, the time of so many bytes (else of a batch), or both
   {"/".join(TIMES)}
                  of a gradient step's batch: learner the step, updating with the insertions, storage gathering and
-                 writing; of actors the time from one environment step to the next, of all processes together
+                 writing; of actors the time from one environment step to the next, of all processes together, with
+                 inference and the fetching of weights
   low, high      ends of the time in its own unit; or factor, that it is right within; where none is stated:
                  {", ".join(f"{factor:g} if {source}" for source, factor in FACTORS.items())}
   {", ".join(COUNTS)}

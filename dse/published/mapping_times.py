@@ -26,6 +26,7 @@ TABLE = "seed3_mapping.table_v"
 PLATFORM = "u200"
 PLACE = Place("pipelined")  # actors, replay and learners, all at the same time
 FIXED = {"arrangement": "pipelined", "fanout": 2, "threads": 1, "actors": 1}
+TAKEN = 2  # cores, by actors and the replay
 DEVICES = {"C": "cpu", "G": "gpu", "F": "fpga"}
 LETTERS = {device: letter for letter, device in DEVICES.items()}
 
@@ -65,7 +66,10 @@ def pins(quoted: Quoted, name: str, batch: int) -> dict[str, Estimate]:
 def _built(results: Path, name: str, batch: int) -> tuple[Problem, Workload]:
     platform, fix = load_platform(PLATFORM, results), {**FIXED, "batch": batch}
     question = MappingQuestion(platform, load(name), fix=fix, results=results)
-    return question.built().problems[PLACE], question.workload
+    problem = question.built().problems[PLACE]
+    left = problem.budgets["cpu.cores"] - TAKEN
+    fitting = (one for one in problem.options["learner"] if one.needs.get("cpu.cores", 0.0) <= left)
+    return problem.having("learner", *fitting), question.workload
 
 
 def problem_of(

@@ -2,7 +2,7 @@
 
 A time is that of a gradient step (``learner``: the step; ``sampling``, ``updating``: B priorities, insertions counted
 in; ``storage``: B records gathered and the new ones written), for ``actors`` that from one environment step to the
-next, of all processes together. A time without a batch is of the question's batch.
+next, of all processes together, fetching of weights counted in. A time without a batch is of the question's batch.
 
 Letters: B batch. Times are seconds.
 """
@@ -19,7 +19,7 @@ from impls.terminal import plural
 
 from ..estimate import Estimate, Evidence, weakest
 from ..platforms import Platform
-from ..solver.problem import Hop, Part
+from ..solver.problem import TREE, Hop, Part
 from .batch_law import flat_then_linear
 from .own_file import Entry, read_entries
 from .profile import over_batch, over_count
@@ -160,12 +160,20 @@ class Own:
         for one in self.entries:
             if missing := [name for name in (one.device, one.target) if name and name not in known]:
                 away.setdefault(missing[0], []).append(one)
-            elif why := _useless(one, platform, first):
+            elif why := _useless(one, platform, first) or self._lacking_alone(one, platform):
                 yield f"{self.file}:{one.line}: {one} is not used: {why}"
         for name, entries in away.items():
             lines = ", ".join(dict.fromkeys(str(one.line) for one in entries))
             why = "is excluded" if name in out else f"is no device of {platform.name}{near(name, known)}"
             yield f"{self.file}:{lines}: {plural(len(entries), 'time')} of {name}: not used, {name} {why}"
+
+    def _lacking_alone(self, one: Entry, platform: Platform) -> str:
+        """Why a time beside another part is no slowdown; "" where it is one."""
+        if one.beside == one.part:
+            return "a part is not beside itself"
+        if one.beside and one.part in TREE and not self.known(one.part, twins(platform, one.device)):
+            return f"state the time of {one.part} on {one.device} without {one.beside} too"
+        return ""
 
 
 def counted(one: Entry) -> int:

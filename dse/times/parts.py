@@ -64,7 +64,8 @@ class Parts(LearnerSteps):
 
     def acting(self, processes: int, shares_weights: bool = False) -> Estimate:
         """Seconds that each of x processes has for a gradient step: u environment steps, and weights fetched."""
-        step, fetched = self.actor_step(processes), self.fetches(shares_weights)
+        step = self.actor_step(processes)
+        fetched = None if self.stated("actors", self.cpu) else self.fetches(shares_weights)  # counted in what is stated
         if fetched:
             seconds, factor = fetched.value, max(fetched.factor, 2.0)
             source = weakest((step.source, fetched.source))
