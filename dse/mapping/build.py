@@ -74,7 +74,7 @@ class Built:
 
     def _unslowed(self, cpu: str, chosen: Configuration) -> Iterator[str]:
         """What of parts that share a processor's cores nobody timed beside each other, so no slowdown is counted."""
-        known = _slowdown(self.parts)
+        known = self.parts.slowdowns()
         if not known:
             yield f"how parts that share {cpu} slow each other down is not in these numbers: no profile here tells"
             return
@@ -142,20 +142,9 @@ def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
         tuple(flows(parts)),
         ways(parts, builder.devices, builder.process, builder.equal.links),
         depths,
-        _slowdown(parts),
+        parts.slowdowns(),
         watts,
         (builder.cpu,),
         tuple(builder.trees),
         builder.engines,
     )
-
-
-def _slowdown(parts: Parts) -> dict[tuple[Part, Part, str], float]:
-    if not parts.table:
-        return {}
-    cpu = parts.cpu.name
-    pairs: dict[tuple[Part, Part, str], float | None] = {
-        ("actors", "learner", cpu): parts.table.slowdown("actor step", "learner"),
-        ("learner", "actors", cpu): parts.table.slowdown("learner step", "actor"),
-    }
-    return {pair: factor for pair, factor in pairs.items() if factor is not None}
