@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from .images import Integers
 from .problem import PARTS
-from .settings import Booleans, Integers
+from .settings import Booleans
 from .space import Space, expanded
 from .throughput import Reals
 

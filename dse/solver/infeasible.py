@@ -12,7 +12,7 @@ import numpy as np
 
 from .descent import comes_before, descend
 from .equal_devices import Classes, Words
-from .settings import Integers
+from .images import Integers
 from .space import Space, needs, roots, single
 from .throughput import Reals
 

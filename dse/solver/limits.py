@@ -9,8 +9,8 @@ import functools
 
 import numpy as np
 
+from .images import Integers
 from .problem import LOOP, PARTS
-from .settings import Integers
 from .space import Load, Nodes, Space, by_part, needs, single
 from .throughput import Reals
 

@@ -12,16 +12,17 @@ A row is a node for each axis and a setting: integers [A + 1, R].
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .equal_devices import Axes, Classes, Words, equal_devices
+from .equal_devices import Axes, Classes, equal_devices
+from .images import Integers
 from .objectives import Objective, cores, option_keys, undominated
 from .problem import LOOP, PARTS, Choice, Configuration, Part, Problem
-from .settings import Booleans, Integers, Settings, counted, relinked, settings
+from .settings import Booleans, Settings, counted, settings
 from .throughput import Reals
 
 Group = tuple[tuple[tuple[str, str], ...], ...]
@@ -92,61 +93,12 @@ class Space:
 
 def build(problem: Problem, objective: Objective) -> Space:
     """The arrays. ProblemError for ``per_watt`` where the watts of a device are not stated."""
-    axes = [_groups(problem, choices) for choices in problem.axes]
-    return _space(problem, objective, axes, equal_devices(problem, axes))
+    axes = [groups_of(problem, choices) for choices in problem.axes]
+    return space_of(problem, objective, axes, equal_devices(problem, axes))
 
 
-def scalable(problem: Problem, objective: Objective, number: str) -> Space:
-    """A space that has the best at any factor on the times of evidence ``number``, see ``rescaled``.
-
-    Made once for a problem and kept with it. A choice is dropped only for one whose times rest on the same evidence.
-    """
-    kept = vars(problem).setdefault("_scalable", {})
-    if objective not in kept:
-        axes = [_groups(problem, choices, by_evidence=True) for choices in problem.axes]
-        kept[objective] = axes, {(): equal_devices(problem, axes)}, {}
-    axes, classes_of, spaces = kept[objective]
-    words = Words([device for devices in classes_of[()] for device in devices])
-    key = number if classes_of[()] and words.of(number) else ()
-    if key not in classes_of:
-        classes_of[key] = equal_devices(problem, axes, number)
-    classes = classes_of[key]
-    if classes not in spaces:
-        spaces[classes] = _space(problem, objective, axes, classes)
-    space: Space = spaces[classes]
-    return space
-
-
-def rescaled(space: Space, number: str, factor: float) -> Space:
-    """The same where times that rest on evidence ``number`` take ``factor`` times as long."""
-    nodes, at = [], space.at
-    for one in space.nodes:
-        columns = list(one.columns)
-        for c, column in enumerate(columns):
-            rests = np.array([choice[c].time.rests_on.number == number for choice in one.choices])
-            if rests.any():
-                seconds = np.where(rests, column.seconds[: rests.size] * factor, column.seconds[: rests.size])
-                columns[c] = column._replace(seconds=_with_groups(seconds, one.start))
-        nodes.append(replace(one, columns=tuple(columns)))
-    if any(hop.rests_on.number == number for way in space.problem.ways.values() for hop in way):
-        at = relinked(at, space.problem, space.objective, space.axes, {number: factor})
-    return replace(space, nodes=tuple(nodes), at=at)
-
-
-def reranked(space: Space) -> Space:
-    """The same with options in the order of ``option_key`` at the times that they are rescaled to."""
-    nodes = []
-    for one in space.nodes:
-        columns = []
-        for column in one.columns:
-            pairs = np.stack([column.seconds, column.tail])[:, : len(one.choices)]
-            rank = np.unique(pairs, axis=1, return_inverse=True)[1].reshape(-1).astype(np.float64)
-            columns.append(column._replace(rank=_with_groups(rank, one.start)))
-        nodes.append(replace(one, columns=tuple(columns)))
-    return replace(space, nodes=tuple(nodes))
-
-
-def _space(problem: Problem, objective: Objective, axes: list[list[tuple[Choice, ...]]], classes: Classes) -> Space:
+def space_of(problem: Problem, objective: Objective, axes: list[list[tuple[Choice, ...]]], classes: Classes) -> Space:
+    """The arrays of these choices, by axis and group."""
     budgets = _scarce(problem, axes)
     parts = [tuple(option.part for option in groups[0][0]) for groups in axes]
     return Space(
@@ -168,7 +120,7 @@ def group_of(choice: Choice) -> Group:
     return tuple(option.where for option in choice)
 
 
-def _groups(problem: Problem, choices: Sequence[Choice], by_evidence: bool = False) -> list[tuple[Choice, ...]]:
+def groups_of(problem: Problem, choices: Sequence[Choice], by_evidence: bool = False) -> list[tuple[Choice, ...]]:
     """The undominated choices of each group, groups in order. ``by_evidence``: of each evidence their times rest on."""
     groups: dict[Group, dict[tuple[str, ...], list[Choice]]] = {}
     for choice in choices:
@@ -216,17 +168,17 @@ def _nodes(problem: Problem, groups: Sequence[tuple[Choice, ...]], budgets: tupl
             _amounts([option.needs for option in options], budgets),
             _amounts([option.ahead for option in options], budgets),
         )
-        columns.append(Column(*(_with_groups(own, start) for own in arrays)))
+        columns.append(Column(*(with_groups(own, start) for own in arrays)))
     return Nodes(choices, start, size, tuple(columns), tuple(numbers))
 
 
-def _with_groups(own: Reals, start: Integers) -> Reals:
+def with_groups(own: Reals, start: Integers) -> Reals:
     """What choices have, then the least of each group."""
     return np.concatenate([own, np.minimum.reduceat(own, start, axis=0)])
 
 
 def _amounts(taken: Sequence[Mapping[str, float]], budgets: tuple[str, ...]) -> Reals:
-    """[nodes, B]."""
+    """What each option takes of each budget: [nodes, B]."""
     result, place = np.zeros((len(taken), len(budgets))), {name: b for b, name in enumerate(budgets)}
     for node, own in enumerate(taken):
         for name, amount in own.items():
