@@ -12,8 +12,6 @@ from impls.checks import near, short
 from impls.terminal import count
 from impls.training import Workload
 from impls.training import load as load_workload
-from impls.training.reading import faults_of
-from impls.training.workload import MOST
 
 from .. import machines
 from ..platforms import Platform
@@ -29,19 +27,10 @@ from .build import Built, build
 from .explain import Explanation, explain
 from .knee import Knee, knee
 from .options import ARRANGEMENT
+from .values import NUMBERS, with_values
 
 BATCHES = tuple(1 << power for power in range(5, 17))
 """B that may be tried where it is free: those within what was measured, or all where nothing was."""
-NUMBERS = {
-    "batch": ("learner", "batch"),
-    "update_interval": ("learner", "update_interval"),
-    "capacity": ("replay", "capacity"),
-    "presampled": ("replay", "presampled"),
-    "actor_count": ("actors", "count"),
-    "local_storage": ("actors", "local_storage"),
-    "sync_interval": ("actors", "sync_interval"),
-}
-"""Keys of --fix that stand in the workload: (table, key)."""
 COUNTS = ("actors", "learner_threads", "fanout", "threads")  # of processes, threads of torch, K and threads of the tree
 WHERE = ("sampling", "storage", "learner", "updating")  # a device each
 STAYING = (WHERE, ("storage", "learner"))  # parts that keep their devices where another configuration names none
@@ -285,18 +274,6 @@ def _value(key: str, value: Any, devices: Collection[str]) -> Any:
             f"{key} must be a whole number of at least {least}, not {short(value)}; write it like 1000, 1e3 or 1k"
         )
     return number
-
-
-def with_values(workload: Workload, fix: Mapping[str, Any]) -> Workload:
-    """The workload with what is fixed in it. ProblemError for one that no file could state."""
-    for key, (table, name) in NUMBERS.items():
-        if key in fix:
-            part = replace(getattr(workload, table), **{name: fix[key]})
-            workload = replace(workload, **{table: part})
-    late = replace(workload.learner, learning_starts=MOST)  # no rate depends on when learning starts
-    if fix.keys() & NUMBERS.keys() and (faults := faults_of(replace(workload, learner=late))):
-        raise ProblemError(f"{workload.name} as asked for: {'; '.join(faults)}")
-    return workload
 
 
 def measured_batches(question: MappingQuestion) -> list[int]:
