@@ -23,7 +23,7 @@ EVIDENCE = {
     "storage": "the records on {0}{1} take",
 }
 """Evidence in words, by how its number begins: the device, and what else the number says."""
-UNCHANGED = "no other is better if any single time were wrong by up to 30 times"
+UNCHANGED = "no single time that is wrong by up to 30 times makes another choice better"
 DIGITS, NEAR, TOLD = 2, 0.1, 0.05
 """Digits of a factor; how near to 1 it has one more; and how near it is not told."""
 
