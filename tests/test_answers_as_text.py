@@ -173,8 +173,8 @@ def test_the_why_says_what_the_answer_knows():
     assert "  to decide, measure T_train(fpga): build it" in lines
     sentences = [mapping_words.changing(one) for one in survival]
     assert sentences == [
-        "actors on cpu (2 processes) would be better if actors on cpu take more than 2.4x as long (they may)",
-        "learner on gpu (framework) would be better if the learner on gpu takes less than 0.47x as long",
+        "actors on cpu (2 processes) is better if actors on cpu take more than 2.4x as long (they may)",
+        "learner on gpu (framework) is better if the learner on gpu takes less than 0.47x as long",
     ]
     assert f"  {sentences[0]}" in lines
     near = dataclasses.replace(survival[0], up=1.0004), dataclasses.replace(survival[1], down=0.932)

@@ -23,7 +23,7 @@ EVIDENCE = {
     "storage": "the records on {0}{1} take",
 }
 """Evidence in words, by how its number begins: the device, and what else the number says."""
-UNCHANGED = "no other would be better if any single time were wrong by up to 30 times"
+UNCHANGED = "no single time that is wrong by up to 30 times makes another choice better"
 DIGITS, NEAR, TOLD = 2, 0.1, 0.05
 """Digits of a factor; how near to 1 it has one more; and how near it is not told."""
 
@@ -163,7 +163,7 @@ def changing(one: Robustness, room: int | None = None) -> str:
     allowed = " (it may)" if what.endswith("takes") else " (they may)"
     sure = allowed * getattr(one, f"decides_{side}", one.decides)
     times = f"{'more' if side == 'up' else 'less'} than {digits}x as long"
-    rest = f" would be better if {what} {times}{sure}".replace(" of torch", "")
+    rest = f" is better if {what} {times}{sure}".replace(" of torch", "")
     winner = (getattr(one, f"winner_{side}", "") or one.winner).replace(" of torch", "")
     return f"{winner if room is None else shortened(winner, room - len(rest))}{rest}"
 
