@@ -91,7 +91,7 @@ def false_of_system(platform, workload, objective, count, seed):
 
     def lost(number, factor, slack):
         mine = plain_doubt.values(solution.problem, choice, objective, {number: factor})[0]
-        others = (best(plain.scaled(problem, number, factor), objective) for problem in problems.values())
+        others = (best(plain_doubt.scaled(problem, number, factor), objective) for problem in problems.values())
         return max(others) * keep > mine * (1 + slack)
 
     sides = [(one.number, one.up, FARTHEST) for one in solution.survival]
