@@ -173,7 +173,10 @@ def spent(solution, engine):
 
 def wrong_cause(question, wanted):
     """What an explanation says that plain loops over both sides do not; None where there is nothing to explain."""
-    told = explain_choice(question, wanted)
+    try:
+        told = explain_choice(question, wanted)
+    except ProblemError:
+        return None  # nothing is as described
     if not isinstance(told, Explanation):
         return None
     asked, answer = told.asked.solution, told.best.solution
