@@ -7,11 +7,11 @@ configuration is ``sure`` to be in a group, or to be out of it, or neither.
 import math
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dse.solver.problem import Configuration, Problem
+from dse.solver.problem import Configuration, Hop, Option, Problem
 
 from . import plain_answers as plain
 
@@ -176,6 +176,22 @@ def _numbers(problem: Problem, objective: str, solution: object, choice: plain.R
         chance = [float(np.mean(theirs >= drawn * factor)) for factor in (1 + 1e-9, 1 - 1e-9)]
         if not chance[0] - 0.06 <= other.chance <= chance[1] + 0.06:
             yield f"chance: {other.chance} that {other.described} is as good, {chance} by loops"
+
+
+def scaled(problem: Problem, number: str, factor: float) -> Problem:
+    """The problem where all times resting on some evidence, of options and of links, are ``factor`` times as long."""
+
+    def longer(option: Option) -> Option:
+        return replace(option, time=option.time.scaled(factor)) if option.time.rests_on.number == number else option
+
+    def slower(hop: Hop) -> Hop:
+        if hop.rests_on.number != number:
+            return hop
+        return replace(hop, alpha_seconds=hop.alpha_seconds * factor, seconds_per_byte=hop.seconds_per_byte * factor)
+
+    options = {part: tuple(map(longer, several)) for part, several in problem.options.items()}
+    ways = {ends: tuple(map(slower, hops)) for ends, hops in problem.ways.items()}
+    return replace(problem, options=options, ways=ways, trees=tuple((longer(a), longer(b)) for a, b in problem.trees))
 
 
 FARTHEST = 30.0

@@ -21,6 +21,7 @@ from dse.solver import search
 from dse.solver.problem import Flow, Hop, Option, Problem
 
 from . import plain_answers as plain
+from . import plain_mirrors
 
 EPSILONS = (0.0, 0.0, 0.01, 0.1, 0.3, 0.5)
 OBJECTIVES = ("training", "ratio", "per_watt", "fewest_devices")
@@ -177,7 +178,7 @@ class Maker:
         return self.unequal(self.filled(whole))
 
     def filled(self, problem: Problem) -> Problem:
-        parts = {o.part: o for axis in plain.axes(problem) for o in self.random.choice(axis)}
+        parts = {o.part: o for axis in plain_mirrors.axes(problem) for o in self.random.choice(axis)}
         need = plain.needs(problem, plain.Configuration(**parts, depth=self.random.choice(problem.depths)))
         most = max(need[f"{device}.memory"] for device in self.accelerators)
         need.update({f"{device}.memory": most for device in self.accelerators})
@@ -248,7 +249,7 @@ def _repairs(problem: Problem, mine: Any, theirs: Any) -> list[str]:
     if not isinstance(mine, dict) or hasattr(theirs, "answer"):
         return [f"fits: {not isinstance(mine, dict)} by loops, {hasattr(theirs, 'answer')} by the solver"]
     said = {frozenset((*r.budgets, *r.ways)): {n: need for n, (_, need) in r.budgets.items()} for r in theirs.repairs}
-    mirror = plain.images(problem)
+    mirror = plain_mirrors.images(problem)
     theirs_once = {plain.mirrored_limits(mirror, limits): sorted(needs.values()) for limits, needs in said.items()}
     ours = {plain.mirrored_limits(mirror, limits): needs for limits, needs in mine.items()}
     same = len(theirs_once) == len(said) and theirs_once.keys() == ours.keys()
@@ -268,7 +269,7 @@ def main(arguments: list[str] | None = None) -> int:
     infeasible = mirrored = 0
     for own, problem, objective, epsilon in problems(options.seed, options.count):
         infeasible += not hasattr(search.solve(problem, objective, epsilon, False), "answer")
-        mirrored += len(plain.images(problem)) > 1
+        mirrored += len(plain_mirrors.images(problem)) > 1
         for text in differences(problem, objective, epsilon):
             kinds[text.split(":")[0]] += 1
             examples.setdefault(text.split(":")[0], (own, objective, epsilon))

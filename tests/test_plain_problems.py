@@ -9,7 +9,7 @@ from dse.estimate import Estimate, Evidence
 from dse.solver.problem import Configuration, Flow, Hop, Option, Problem
 
 from . import plain_answers as plain
-from . import plain_problems
+from . import plain_mirrors, plain_problems
 
 
 def option(part, device, seconds, engine="", also=(), **needs):
@@ -46,11 +46,12 @@ def test_the_plain_law_is_what_one_adds_up_by_hand():
 
 
 def test_equal_devices_are_those_whose_exchange_changes_nothing():
-    twins = system([option("learner", "gpu0", 4.0), option("learner", "gpu1", 4.0)])
-    assert len(plain.images(twins)) == 2
-    assert len(plain.images(replace(twins, hosts=("gpu1",)))) == 1
-    assert len(plain.images(replace(twins, watts={"gpu0": 1.0, "gpu1": 2.0}))) == 1
-    assert len(plain.images(system([option("learner", "gpu0", 4.0), option("learner", "gpu1", 5.0)]))) == 1
+    twins = system([option("learner", "gpu0", 4.0), option("learner", "gpu1", 4.0)], hosts=("cpu",))
+    assert len(plain_mirrors.images(twins)) == 2
+    assert len(plain_mirrors.images(replace(twins, hosts=("cpu", "gpu1")))) == 1
+    assert len(plain_mirrors.images(replace(twins, watts={"gpu0": 1.0, "gpu1": 2.0}))) == 1
+    slower = twins.having("learner", option("learner", "gpu0", 4.0), option("learner", "gpu1", 5.0))
+    assert len(plain_mirrors.images(slower)) == 1
 
 
 def test_mirror_images_are_neither_ties_nor_next():
@@ -85,8 +86,8 @@ def test_the_generator_covers_what_it_says():
     """Of 200 problems, each feature is in some: what no problem has, no comparison tests."""
     found = Counter()
     for _, problem, objective, epsilon in plain_problems.problems(0, 200):
-        options = plain.every(problem)
-        found.update({objective, f"epsilon {epsilon}", f"{len(plain.images(problem))} images"})
+        options = plain_mirrors.every(problem)
+        found.update({objective, f"epsilon {epsilon}", f"{len(plain_mirrors.images(problem))} images"})
         found.update(["trees"] if problem.trees else ["any pair"])
         found.update(["copies"] if any(a.device != b.device for a, b in problem.trees) else [])
         found.update(["together"] if any(one.also for one in options) else [])
