@@ -87,10 +87,10 @@ class EqualDevices:
 
     def _model(self, device: Device) -> Any:
         """What tells devices apart but their names: budgets, watts, routes to the processor, and times of parts."""
-        cpu, platform = self.parts.cpu.name, self.parts.platform
+        cpu = self.parts.cpu.name
         pairs = ((cpu, device.name), (device.name, cpu)) if device.name != cpu else ()
-        routes = tuple(platform.way(*pair, nbytes)[0] for pair in pairs for nbytes in TRANSFERS)
-        times = [(one.name, one.step) for one in self.parts.learners(device) if getattr(one, "devices", 1) == 1]
+        routes = tuple(self.parts.transfer_seconds(*pair, nbytes) for pair in pairs for nbytes in TRANSFERS)
+        times = [(one.name, one.step) for one in self.parts.learners(device) if one.devices == 1]
         times += [(tree.name, time) for tree in self._trees(device, False) for time in (tree.draw, tree.update)]
         times += [("storage", self.parts.rows_moved(device))] if device.memory else []
         known = tuple((name, time.value, time.low, time.high, time.source) for name, time in times)

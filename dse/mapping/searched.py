@@ -36,7 +36,7 @@ def _learners(equal: EqualDevices, device: Device, places: Sequence[Place]) -> I
         yield f"threads of torch{_on(equal, device)}: {_ranges(threads)}"
     if device.kind == "fpga" and any(place not in RUNS_HERE for place in places):
         yield f"learners on {_names(equal, device)}: the fastest alone, and one beside each tree it leaves no room for"
-    several = {count for one in known if 1 < (count := getattr(one, "devices", 1)) <= len(equal.of(device))}
+    several = {count for one in known if 1 < (count := one.devices) <= len(equal.of(device))}
     if several and any(not place.in_turns for place in places):
         yield f"data-parallel learners on every {_ranges(several)} of {_names(equal, device)}"
 

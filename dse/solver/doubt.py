@@ -12,6 +12,7 @@ Letters: d draws, k charges.
 """
 
 import functools
+import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -175,7 +176,7 @@ def watts(one: Candidate) -> float:
     devices = used_devices(one.problem, one.configuration)
     if not all(device in one.problem.watts for device in devices):
         raise ProblemError(f"steps per joule need the watts of every device of {', '.join(devices)}")
-    return sum(one.problem.watts[device] for device in devices)
+    return math.fsum(one.problem.watts[device] for device in devices)
 
 
 @functools.cache

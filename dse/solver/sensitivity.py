@@ -113,7 +113,7 @@ class Terms:
                     loop[c, n] += charge.seconds / (one.depth + 1)
         self._busy, self._loop = busy, loop
         if self._objective == "per_watt":
-            watts = [sum(problem.watts[device] for device in used_devices(problem, one)) for problem, one in rows]
+            watts = [math.fsum(problem.watts[device] for device in used_devices(problem, one)) for problem, one in rows]
         else:
             watts = [1.0] * len(rows)
         self._watts = np.concatenate([self._watts, watts])

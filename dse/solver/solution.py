@@ -84,11 +84,12 @@ class _Solving:
         self.doubt = Doubt(objective, self.epsilon, epsilon is not None, list(problems))
         self._labels: dict[int, Any] = {}
         self.rows: dict[Any, Candidate] = {}
-        largest = max(one.best for one in found.values())
+        best = max(found.values(), key=lambda one: one.best)
+        largest, devices = best.best, len(best.outcome.devices)
         for mode, one in found.items():
             self.add(mode, one.answers)
             if epsilon is None:
-                self.add(mode, frontier(problems[mode], objective, largest))
+                self.add(mode, frontier(problems[mode], objective, largest, devices))
         if epsilon is None:
             self.chosen = self._choose(self.rows.values())
         else:
