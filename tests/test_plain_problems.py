@@ -126,3 +126,10 @@ def test_the_search_is_what_plain_loops_find(seed):
 @pytest.mark.parametrize("seed", range(100, 110))
 def test_the_search_is_what_plain_loops_find_in_thousands(seed):
     assert not compared(seed, 500)
+
+
+@pytest.mark.parametrize("seconds", [4.0, 9.0])
+def test_devices_that_share_no_place_are_not_each_others_mirror_images(seconds):
+    """Engines of another pattern of names: nothing on the one has a counterpart on the other, so it is elsewhere."""
+    problem = system([option("learner", "gpu0", 4.0, "gpu0.learner"), option("learner", "gpu1", seconds)])
+    assert not plain_problems.differences(problem, "ratio", 0.01)
