@@ -234,8 +234,9 @@ def repairs(problem: Problem, rows: list[Row]) -> dict[Broken, list[dict[str, fl
     sets: dict[Broken, list[Row]] = {}
     for row in rows:
         sets.setdefault(broken(problem, row), []).append(row)
-    smallest = [limits for limits in sets if not any(other < limits for other in sets)]
     mirror = images(problem)
+    shown = {renamed_limits(limits, names) for limits in sets for names in mirror}
+    smallest = [limits for limits in sets if not any(other < limits for other in shown)]
     once = {mirrored_limits(mirror, limits): limits for limits in sorted(smallest, key=sorted_limits, reverse=True)}
     return {limits: least_needs(problem, limits & set(problem.budgets), sets[limits]) for limits in once.values()}
 

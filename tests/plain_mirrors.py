@@ -8,6 +8,7 @@ from dse.solver.problem import Hop, Option, Problem
 
 ORDER = ("actors", "sampling", "storage", "learner", "updating")
 Names = dict[str, str]
+Place = tuple[tuple[str, tuple[str, str, frozenset[tuple[str, str]]]], ...]
 
 
 def renamed(text: str, names: Names) -> str:
@@ -29,18 +30,25 @@ def images(problem: Problem) -> list[Names]:
 def exchangeable(problem: Problem, a: str, b: str) -> bool:
     """Whether two devices with each other's names leave all as it is, and have the same options in the same places.
 
-    A place of which there is no mirror image (a set of learners always led by the first one) says nothing.
+    A place of which there is no mirror image (a set of learners always led by the first one) says nothing, and
+    devices without any are not equal.
     """
     names = {a: b, b: a}
     if surroundings(problem) != surroundings(problem, names):
         return False
     before, after = in_places(problem), in_places(problem, names)
-    return all(before[place] == after[place] for place in before.keys() & after.keys())
+    mirrored = [place for place in before.keys() & after.keys() if {a, b} & devices_of(place)]
+    return bool(mirrored) and all(before[place] == after[place] for place in mirrored)
 
 
-def in_places(problem: Problem, names: Names | None = None) -> dict[object, set[object]]:
+def devices_of(place: Place) -> set[str]:
+    """All devices of a place."""
+    return {device for _, (first, _, also) in place for device in (first, *(other for other, _ in also))}
+
+
+def in_places(problem: Problem, names: Names | None = None) -> dict[Place, set[object]]:
     """What there is to choose by where it runs, with other names."""
-    known: dict[object, set[object]] = {}
+    known: dict[Place, set[object]] = {}
     for choice in itertools.chain(*axes(problem)):
         facts_of = tuple(told_option(option, names or {}) for option in choice)
         known.setdefault(tuple((part, where) for part, _, where, *_ in facts_of), set()).add(facts_of)
