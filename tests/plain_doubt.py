@@ -20,7 +20,7 @@ LINKS = {"measured": 1.1, "quoted": 1.3, "modeled": 2.0, "extrapolated": 2.0}
 DRAWS, WITHIN = 4000, 1.959964
 IN, OUT = 0.05, 0.008
 """A quotient reaches a threshold with its 95 % interval if it does so in 2.5 % of cases: surely in, surely out."""
-WORTH = 2.0
+WORTH, GIVEN_UP = 2.0, 0.2
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,11 @@ def faults(problem: Problem, objective: str, solution: object, epsilon: float) -
     if judge.sure(choice) is False:
         yield f"choice is told apart from the best: {judge.reach(choice):.4f} of cases reach it"
     candidates = [best, *plain.frontier(problem, objective, most)]
+    least = most * (1 - max(GIVEN_UP, epsilon)) * (1 + 1e-9)
+    if choice.value(objective) < most * (1 - max(GIVEN_UP, epsilon)) * (1 - 1e-9):
+        yield f"choice: {brief(choice)} gives up too much of {most}"
     smaller = [row for row in candidates if plain.frugal_key(row) < plain.frugal_key(choice)]
+    smaller = [row for row in smaller if row.value(objective) >= least]
     for row in smaller:
         if judge.sure(row):
             yield f"choice: {brief(row)} takes less than {brief(choice)} and cannot be told apart from {brief(best)}"

@@ -5,8 +5,10 @@ evidence are wrong together, so they share a draw, each within its own ends; all
 configuration cannot be told apart from the best where the 95 % interval of the quotient of their values reaches
 1 - epsilon: a learner that both use makes both uncertain, and their quotient not at all.
 
-Of these, those that are expected to give at least 1 / ``WORTH`` of the best's value may be chosen, and the smallest
-``frugal_key`` is: fewest devices, then cores, bytes moved, depth. With exact times epsilon alone decides.
+Of these, those that are expected to give at least 1 / ``WORTH`` of the best's value are listed. The smallest
+``frugal_key`` is chosen, which has fewest devices, then cores, bytes moved, depth, of those that are expected to give
+``GIVEN_UP`` less at most: a device or a core is not worth more, however little is known. With exact times epsilon alone
+decides.
 
 Letters: d draws, k charges.
 """
@@ -32,6 +34,8 @@ from .throughput import Charge, Outcome, Reals, charges, steps_per_second, trans
 DRAWS = 1000
 WORTH = 2.0
 """How many times as fast another one may be expected to be where the two cannot be told apart."""
+GIVEN_UP = 0.2
+"""The share of the expected value that may be given up for fewer devices and cores where two cannot be told apart."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,10 +124,13 @@ class Doubt:
         return bool(np.quantile(quotient, (1 + CONFIDENCE) / 2) >= 1 - self.epsilon)
 
     def group(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """What may be chosen: the best, and whatever cannot be told apart from it, in the order of the rule."""
+        """The best, and whatever cannot be told apart from it: what may be chosen first, in the order of the rule."""
         best = max(candidates, key=lambda one: one.value)
         worth = [one for one in candidates if one.value * WORTH >= best.value or self.exact]
-        return sorted((one for one in worth if self.no_worse(one, best)), key=self._key)
+        least = threshold(best.value, max(GIVEN_UP, self.epsilon))
+        return sorted(
+            (one for one in worth if self.no_worse(one, best)), key=lambda one: (one.value < least, *self._key(one))
+        )
 
     def choose(self, candidates: Sequence[Candidate]) -> Candidate | None:
         """The answer among candidates, None without any."""

@@ -83,7 +83,19 @@ def _exchangeable(problem: Problem, axes: Axes, pair: tuple[str, str], number: s
         for (source, target), way in problem.ways.items()
     }
     alone = [[group for group in groups if _only_on(group[0], pair)] for groups in axes]
-    return mirrored == ways and not _told_apart(alone, [pair], number)
+    return mirrored == ways and _share_places(alone, pair, words) and not _told_apart(alone, [pair], number)
+
+
+def _share_places(alone: Axes, pair: tuple[str, str], words: Words) -> bool:
+    """Whether whatever is on one of two devices alone may be on the other alone."""
+    place = dict.fromkeys(pair, 0)
+    for groups in alone:
+        kinds: dict[str, set[Any]] = {device: set() for device in pair}
+        for group in groups:
+            kinds[group[0][0].device].add(kind_of(group[0], place, words))
+        if kinds[pair[0]] != kinds[pair[1]]:
+            return False
+    return True
 
 
 def _hop(hop: Hop, number: str, name: Callable[[str], str]) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ import impls
 from ..estimate import Estimate, Evidence
 from ..fpga import placement
 from ..platforms import Device, Platform, PlatformError
+from ..solver.doubt import GIVEN_UP
 from . import analytic
 from .fanout_choice import DEFAULT
 from .tree_times import Question
@@ -26,7 +27,6 @@ from .untimed_trees import MOST_ELEMENTS, MOST_LEAVES
 SHAPE_FACTOR = 2.0
 """How far off the ratio of two of a device's trees may be, of another K or other threads: nine in ten pairs of timed
 trees were within it (a test counts them on the shipped sweeps)."""
-WORTH = 2.0  # times the best's: what is expected to take longer is not chosen, whatever the doubt
 UNIFORM_BYTES, INDEX_BYTES, BATCH_BYTES = 8, 8, 24
 LINK_FACTOR = 2.0
 
@@ -81,7 +81,7 @@ def choose(platform: Platform, question: Question) -> ModeledChoice:
     host = next(device.name for device in platform.devices if device.kind == "cpu")
     best = min(every, key=lambda tree: tree.seconds)
     tied = sorted((tree for tree in every if _is_tied(tree, best)), key=lambda tree: _frugal(tree, host))
-    choice = next(tree for tree in tied if tree.seconds <= WORTH * best.seconds)
+    choice = next(tree for tree in tied if tree.seconds * (1 - GIVEN_UP) <= best.seconds)
     fastest = {tree.device: tree for tree in sorted(every, key=lambda tree: -tree.seconds)}
     return ModeledChoice(
         platform.name,
