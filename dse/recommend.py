@@ -168,8 +168,9 @@ def answer(table: Table, question: Question) -> Recommendation:
     tied = sorted(chosen.ties, key=lambda i: times[i].seconds)
     others = sorted((time for time in times if time is not choice), key=lambda time: time.seconds)
     if choice.basis == "extrapolated":
+        outside = float(f"{math.exp(choice.distance):.2g}")
         notes.append(
-            f"the question lies outside what was measured, by a factor of {math.exp(choice.distance):,.1f} in N or B: "
+            f"the question lies outside what was measured, by a factor of {outside:,.10g} in N or B: "
             "the interval is as wide as that is far"
         )
     warnings = tuple(notes)

@@ -82,7 +82,8 @@ def mapping_tables(answer: MappingAnswer, capacity: int) -> Tables:
 
 def _table(part: PartAnswer) -> Tables:
     details = {_RENAMED.get(key, key): value for key, value in part.details.items() if value is not None}
-    return {"device": part.device, "choice": part.choice, **details, "source": part.source}
+    together = {"together": [part.device, *(device for device, _ in part.also)]} if part.also else {}
+    return {"device": part.device, **together, "choice": part.choice, **details, "source": part.source}
 
 
 def mapping_make_line(answer: MappingAnswer, capacity: int) -> str:

@@ -53,7 +53,7 @@ and rules out every other (cupy is a GPU's, fpga an FPGA's). Execution modes, by
 {_listed(ARRANGEMENT)}
 
 K is free unless fixed; how many batches are sampled ahead is the workload's `presampled` unless --free presampled;
---free batch takes the smallest of some powers of two that trains nearly as many records a second as the most of them."""
+--free batch takes the smallest of some powers of two that trains nearly as many records a second as the most."""
 
 
 def add_question(parser: argparse.ArgumentParser, needs_platform: bool = True) -> None:

@@ -115,8 +115,9 @@ def _row(name: str, parts: Sequence[PartAnswer]) -> tuple[str, ...]:
 
 def _measure(answer: MappingAnswer) -> Iterator[str]:
     """Say which time to measure, and how."""
-    if evidence := answer.decide or answer.measure_next:
-        purpose = "to decide" if answer.decide else "to be surer"
+    decide = answer.decide if answer.ties or answer.others_tied else None
+    if evidence := decide or answer.measure_next:
+        purpose = "to decide" if decide else "to be surer"
         yield from wrapped(f"{purpose}, measure {evidence.number}: {_first(evidence.command)}")
 
 

@@ -89,25 +89,34 @@ def _placed(answer: MappingAnswer) -> str:
         words |= {"sampling": "sampling", "updating": "updating", "storage": "the records"}
     on: dict[str, list[str]] = {}
     for name, what in words.items():
-        on.setdefault(part[name].device, []).append(what)
+        on.setdefault(_where(part[name]), []).append(what)
     acting = f"{processes} actor process{'es' * (processes != 1)}"
     if answer.arrangement in RUNS_HERE:
-        here = on.pop(actors.device, [])
-        away = "".join(f", {listed(all_of)} on the {device}" for device, all_of in on.items())
+        here = on.pop(_where(actors), [])
+        away = "".join(f", {listed(all_of)} on {where}" for where, all_of in on.items())
         by = f", with {plural(threads, 'thread')} of torch" if threads and "learner" in " ".join(here) else ""
         return f"in one process on the {actors.device}{by}{away}"
     if answer.arrangement == "apart":
-        groups = [f"{listed(all_of)} on the {device}" for device, all_of in on.items()]
+        groups = [f"{listed(all_of)} on {where}" for where, all_of in on.items()]
         return f"with {listed(groups)} in turns in one process, and {acting} on the {actors.device}"
-    on.setdefault(actors.device, []).append(acting)
-    *groups, last = (f"{listed(all_of)} on the {device}" for device, all_of in on.items())
+    on.setdefault(_where(actors), []).append(acting)
+    *groups, last = (f"{listed(all_of)} on {where}" for where, all_of in on.items())
     return f"with {', '.join([*groups, f'and {last}' if groups else last])}"
+
+
+def _where(part: PartAnswer) -> str:
+    """Name the device of a part, or all of them where they share a batch."""
+    devices = list(dict.fromkeys([part.device, *(device for device, _ in part.also)]))
+    return f"the {devices[0]}" if len(devices) == 1 else f"{listed(devices)} together"
 
 
 def bound(answer: MappingAnswer) -> Iterator[str]:
     """Say what bounds the rate, what a simulation makes of that, and the cores it takes."""
     bound = f"bound by {answer.bottleneck}"
-    simulated = [f"{rounded(one.hz, answer.low, answer.high)} with {_varying(one.cv)}" for one in answer.simulated]
+    most = answer.value if answer.objective == "training" else answer.hz  # a run is above its bound by chance alone
+    simulated = [
+        f"{rounded(min(one.hz, most), answer.low, answer.high)} with {_varying(one.cv)}" for one in answer.simulated
+    ]
     if simulated and answer.upper_bound:
         bound += f"; simulated: about {', '.join(simulated)}"
     yield from wrapped(f"{bound}; {answer.cores[0]:g} of {plural(int(answer.cores[1]), 'core')}")

@@ -13,7 +13,7 @@ from ..times.platform_trees import LINK_FACTOR, ModeledChoice
 from ..times.tree_times import Question
 from ..times.tree_variants import Configuration, TreeTime
 from .emit import Tables, make_line, tree_tables
-from .text import in_words, not_its_own, rounded, several, wrapped
+from .text import in_words, listed, not_its_own, rounded, several, wrapped
 
 MOST_CELLS_SHOWN = 8
 MICRO, NANO = 1e6, 1e9
@@ -167,10 +167,14 @@ def _modeled(answer: ModeledChoice, verbose: bool) -> Iterator[str]:
             f"the smallest expected time has {named(best.configuration)} on the {best.device}, {_took(best.time)}; of "
             f"what so rough a model cannot tell apart, fewest devices, then fewest threads, then K = {DEFAULT} decide"
         )
+    alike: dict[str, list[str]] = {}
     for other in answer.elsewhere:
         moved = MICRO * other.transfer_seconds
         sent = f", about {rounded(moved, moved, LINK_FACTOR * moved)} us of it to move batches" if moved else ""
-        yield from wrapped(f"best on the {other.device}: {named(other.configuration)}, {_took(other.time)}{sent}")
+        alike.setdefault(f"{named(other.configuration)}, {_took(other.time)}{sent}", []).append(other.device)
+    for told, devices in alike.items():
+        where = f"the {devices[0]}" if len(devices) == 1 else f"each of {listed(devices)}"
+        yield from wrapped(f"best on {where}: {told}")
     yield from (line for note in answer.notes for line in wrapped(f"note: {note}"))
     if verbose:
         yield from wrapped(f"rests on: {choice.time.rests_on.told}")

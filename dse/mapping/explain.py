@@ -122,12 +122,16 @@ def _on(cause: str, answer: MappingAnswer) -> dict[str, float]:
     return spent
 
 
-def _us(seconds: float) -> str:
-    return f"{seconds * 1e6:,.1f} us"
+WELL_KNOWN = 1.1  # a factor up to which a time is known to three digits
+
+
+def _us(seconds: float, digits: int = 3) -> str:
+    return f"{float(f'{seconds * 1e6:.{digits}g}'):,.10g} us"
 
 
 def _time(part: PartAnswer) -> str:
-    return written(_us(part.seconds), part.factor, part.interval)
+    """Write the time of a part with its factor, and no third digit where that may be wrong."""
+    return written(_us(part.seconds, 2 if part.factor > WELL_KNOWN else 3), float(f"{part.factor:.2g}"), part.interval)
 
 
 def _notes(described: dict[str, Any], asked: MappingAnswer, best: MappingAnswer) -> Iterator[str]:

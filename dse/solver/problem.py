@@ -122,6 +122,9 @@ class Problem:
     engines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name in ("options", "budgets", "ways", "slowdown", "watts", "engines"):
+            if not isinstance(given := getattr(self, name), Mapping):
+                raise ProblemError(f"{name} of a problem are a mapping, not {given!r:.80}")
         _check_options(self)
         _check_numbers(self)
 

@@ -120,8 +120,7 @@ def plain_choice(configuration: Configuration) -> dict[str, Any]:
 def difference(chosen: tuple[str, Configuration], other: tuple[str, Configuration]) -> str:
     """What an alternative has and the choice has not, in words; each is given with its execution mode."""
     (here, mine), (there, yours) = chosen, other
-    arrangement = there.partition(" ")[0]
-    words = [arrangement] if here.partition(" ")[0] != arrangement else []
+    words = [there] if here != there else []
     for part in ("actors", "learner", "storage"):
         one, two = mine.of(part), yours.of(part)
         if (_devices(one), one.name) != (_devices(two), two.name):
@@ -130,9 +129,7 @@ def difference(chosen: tuple[str, Configuration], other: tuple[str, Configuratio
         words.append(_tree(yours))
     if mine.depth != yours.depth:
         words.append(f"{yours.depth} batches sampled ahead")
-    return ", ".join(words) or (
-        f"the same with cores to replay ({there})" if here != there else "another of these names"
-    )
+    return ", ".join(words) or "another of these names"
 
 
 def _devices(option: Option) -> str:
@@ -167,9 +164,11 @@ def _text(solution: Solution) -> Iterator[str]:
     for other in solution.ties[:SHOWN]:
         yield f"cannot be told apart: {_other(other)}"
     if more := solution.others_tied + len(solution.ties[SHOWN:]):
-        yield f"{more} more cannot be told apart"
+        others = "more" if solution.ties else f"other{'s' * (more > 1)}, none faster or on less,"
+        yield f"{more} {others} cannot be told apart"
     if evidence := solution.decide:
-        yield f"to decide, measure {evidence.number}" + (f": {evidence.command}" if evidence.command else "")
+        purpose = "to decide" if solution.ties or solution.others_tied else "to be surer of this than of the next"
+        yield f"{purpose}, measure {evidence.number}" + (f": {evidence.command}" if evidence.command else "")
     if solution.runner_up and not solution.ties:
         yield f"next: {_other(solution.runner_up)}"
     statements = [sentence for one in solution.survival for sentence in one.statements]

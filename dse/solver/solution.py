@@ -30,9 +30,14 @@ def solve(
     what lies within it does, whatever is known of the times, in the order of ``tie_key``. ProblemError for an unknown
     objective, another epsilon, no problem, or ``per_watt`` where the watts of a device are not stated.
     """
+    if not isinstance(problems, (Problem, Mapping)):
+        raise ProblemError(f"what is solved is a Problem, or several by the names of their modes, not {problems!r:.80}")
     modes = dict[str, Problem]([("", problems)] if isinstance(problems, Problem) else problems.items())
     if not modes:
         raise ProblemError("there is no problem to solve; give at least one")
+    for mode, problem in modes.items():
+        if not (isinstance(mode, str) and isinstance(problem, Problem)):
+            raise ProblemError(f"a mode is a name and its Problem, not {mode!r:.80} and {problem!r:.80}")
     found = search_modes(modes, objective, epsilon)
     if isinstance(found, Infeasible):
         return found

@@ -127,9 +127,18 @@ def _of_csv(text: str, where: str) -> tuple[tuple[Entry, ...] | None, list[Probl
     """The times of a CSV file; lines that are empty or begin with # say nothing."""
     numbered = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     numbered = [(number, line) for number, line in numbered if not line.lstrip().startswith("#")]
-    rows = list(csv.reader([line for _, line in numbered], skipinitialspace=True))
-    header = [word.strip() for word in rows[0]] if rows else []
     lines: dict[KeyPath, int] = {(): numbered[0][0] if numbered else 1}
+    rows: list[list[str]] = []
+    for number, line in numbered:
+        try:
+            rows += csv.reader([line], skipinitialspace=True, strict=True)
+        except csv.Error:
+            said = 'a text in "" must end in its line, before a comma; write "" for a " inside of it'
+            return None, [Problem(where, number, said)]
+    if len(rows) <= 1:
+        how = "name the columns in the first line (device, batch, learner_us, ...), and write a line a device below it"
+        return None, [Problem(where, lines[()], f"states no time; {how}")]
+    header = [word.strip() for word in rows[0]]
     data, faults = [], Faults()
     for n, ((number, _), row) in enumerate(zip(numbered[1:], rows[1:], strict=True)):
         lines["time", n] = number
@@ -199,9 +208,12 @@ class _Times(Reader):
                 self.fault((*path, key), f"{key} says nothing of {', '.join(parts)}; leave it out")
         for key, (part, unit) in wide.items():
             own = {word: shared[word] for word in shared if word in ("device", *EVERY, *KEYS[part])}
-            yield from self._entry(part, {**own, "part": part, unit: row[key]}, top, path)
+            yield from self._entry(part, {**own, "part": part, unit: row[key]}, top, path, key)
 
-    def _entry(self, part: Any, row: Mapping[str, Any], top: Mapping[str, Any], path: KeyPath) -> Iterator[Entry]:
+    def _entry(
+        self, part: Any, row: Mapping[str, Any], top: Mapping[str, Any], path: KeyPath, called: str = ""
+    ) -> Iterator[Entry]:
+        """The time of a row, or of its column ``called`` where it has several."""
         before = len(self.faults)
         if not isinstance(part, str) or part not in KEYS:
             wrong = "" if part is None else f", not {short(part)}{near(str(part), KEYS)}"
@@ -222,7 +234,7 @@ class _Times(Reader):
             for key in COUNTS
             if key in values and key in allowed
         }
-        seconds, unit = self._seconds(part, values, path)
+        seconds, unit = self._seconds(part, values, path, called)
         factor = self._number("factor", values["factor"], 1.0, MOST_FACTOR, path) if "factor" in values else 0.0
         low, high = self._ends(values, unit, seconds, path)
         bandwidth = self._number("gb_per_s", values["gb_per_s"], 1e-9, 1e9, path) if "gb_per_s" in values else 0.0
@@ -256,7 +268,7 @@ class _Times(Reader):
             return least
         return float(value)
 
-    def _seconds(self, part: str, values: Mapping[str, Any], path: KeyPath) -> tuple[float, str]:
+    def _seconds(self, part: str, values: Mapping[str, Any], path: KeyPath, called: str) -> tuple[float, str]:
         """(seconds, the unit they are stated in); (0, "") for a link that states a bandwidth, or with a fault."""
         units = [unit for unit in TIMES if unit in values]
         if not units and "gb_per_s" in values:
@@ -270,7 +282,7 @@ class _Times(Reader):
         value = values[unit]
         least, most = (1 / LONGEST, 1 / SHORTEST) if unit == RATE else (SHORTEST * UNITS[unit], LONGEST * UNITS[unit])
         before = len(self.faults)
-        amount = self._number(unit, value, least, most, path)
+        amount = self._number(called or unit, value, least, most, path)
         return (0.0, "") if len(self.faults) > before else (_in_seconds(amount, unit), unit)
 
     def _ends(self, values: Mapping[str, Any], unit: str, seconds: float, path: KeyPath) -> tuple[float, float]:
