@@ -22,15 +22,15 @@ def test_an_answer_in_words(capsys):
     code, text, errors = told(capsys, *ASK, "--verbose")
     assert (code, errors) == (0, "")
     for words in (
-        "Train hopper_ddpg (B = 256) on machine d7dae63b89 in one process on the cpu, with 2 threads of torch: about ",
+        "Train hopper_ddpg (B = 256) on machine d7dae63b89 in one process on the cpu, with 1 thread of torch: about ",
         "python -m impls.training hopper_ddpg --contestant numba --fanout ",
         "serial: one process does everything in turns",
-        "learner   cpu  2 threads of torch",
-        "gradient steps a second, within a factor of",  # two threads at this B are carried on by a fit
+        "learner   cpu  1 thread of torch",
+        "gradient steps a second, 95 % between ",  # two threads were not timed: one call took too long
         "bound by cpu.main, which does actors, sampling, storage, learner, updating in turns",
         "if every part had its fastest option to itself",
         "by how much times may be wrong:",
-        " if the learner on cpu (2 threads) takes more than ",
+        " is better if the tree on cpu (",
         "rests on:",
         "to be surer, measure",
     ):
@@ -56,9 +56,10 @@ def test_a_question_about_a_tree_is_still_answered(capsys):
 
 
 def test_what_loses_is_explained(capsys):
-    code, text, _ = told(capsys, "explain", *ASK[1:], "--config", "arrangement=apart")
+    code, text, _ = told(capsys, "explain", *ASK[1:], "--config", "contestant=flat")
     assert code == 0
-    assert "arrangement=apart loses" in text
+    assert "contestant=flat loses" in text
+    assert "; its sampling takes " in text.replace("\n  ", " ")  # the learner's time is the same in both
     head, mode = (line.split() for line in text.splitlines() if line.lstrip().startswith(("asked", "execution mode")))
     assert head == ["asked", "best"]
     assert mode[2:] == ["apart", "serial"]
@@ -228,14 +229,14 @@ def test_threads_are_of_the_processor_and_the_answer_says_so(capsys):
 
 
 def test_what_is_not_named_stays_where_the_best_has_it(capsys):
-    """A single thread instead of eight loses, and is no question about the GPU, which would tie."""
+    """Eight threads instead of one lose, and are no question about the GPU, which would tie."""
     ask = ["explain", "--platform", "h200", "--workload", "cartpole_dqn"]
-    code, said, _ = told(capsys, *ask, "--config", "learner_threads=1", "--json")
+    code, said, _ = told(capsys, *ask, "--config", "learner_threads=8", "--json")
     given = json.loads(said)
     assert code == 0
     where = [[(part["part"], part["device"]) for part in given[which]["parts"]] for which in ("asked", "best")]
     assert where[0] == where[1]
-    assert "cpu (1 thread of torch)" in given["sentence"]
+    assert "cpu (8 threads of torch)" in given["sentence"]
     assert not any("moves" in note for note in given["notes"])
 
 
@@ -245,7 +246,7 @@ def test_what_has_to_move_is_told(capsys):
     _, said, _ = told(capsys, *ask, "contestant=cupy")
     assert "note: this moves sampling from cpu to gpu, updating from cpu to gpu as well" in said
     _, said, _ = told(capsys, *ask, "learner=gpu")
-    assert "note: this moves sampling from cpu to gpu, updating from cpu to gpu as well" in said
+    assert "note: this moves updating from cpu to gpu as well" in said
     _, said, _ = told(capsys, "explain", "--platform", "u200", *ASK[3:], "--config", "learner_threads=1")
     assert "note: learner_threads=1 is of the processor's options, and learner is on fpga" in said
 

@@ -97,6 +97,8 @@ def _why(cause: str, asked: MappingAnswer, best: MappingAnswer, engines: Mapping
         beside = f"{_us(other)} in the best" if other else "and the best does without it"
         said += f"; {cause} is busy for {_us(mine)} a gradient step, {beside}"
     here, there = (_on(cause, answer) for answer in (asked, best))
+    if not there:  # on whatever engines the best has them
+        there = {what: seconds for _, seconds, what in best.charges}
     most = max(here, key=lambda what: here[what] - there.get(what, 0.0))
     parts = {part.part: part for part in asked.parts}
     if most not in parts:

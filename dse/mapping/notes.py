@@ -23,8 +23,8 @@ def notes(built: Built, solution: Solution) -> list[str]:
     for option, factor in zip(chosen.options, slowdowns(solution.problem, chosen), strict=True):
         if factor != 1:
             notes.append(
-                f"{option.part} takes {factor:.2f} times as long beside what runs on other cores of {option.device}; "
-                "its time above counts that"
+                f"on {option.device} the time of {option.part} is {factor:.2f} times as long beside what runs on other "
+                "cores; the time above counts that"
             )
     if parts.table is None:
         notes.append(
