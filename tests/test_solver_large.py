@@ -10,7 +10,7 @@ from dse.solver import descent, space
 from dse.solver.objectives import OBJECTIVES, Objective
 from dse.solver.problem import Problem
 from dse.solver.search import Found, solve
-from tests.solver_cases import all_answers, by_the_rule, hop, machine, mapping
+from tests.solver_cases import all_answers, by_the_rule, hop, machine, mapping, option
 
 
 def shuffled(problem: Problem) -> Problem:
@@ -73,6 +73,17 @@ def other(problem: Problem, changed: str) -> Problem:
         return dataclasses.replace(problem, hosts=(*problem.hosts, "gpu1"))
     if changed == "engines":
         return dataclasses.replace(problem, engines={**problem.engines, "gpu1": {"cpu0.cores": 1.0}})
+    if changed == "slowdown":
+        return dataclasses.replace(problem, slowdown={**problem.slowdown, ("learner", "storage", "gpu1"): 1.2})
+    if changed == "starts":
+        starts = {pair: (hop(">".join(pair), 2e-5, one.seconds_per_byte),) for pair, (one,) in problem.ways.items()}
+        return dataclasses.replace(problem, ways=problem.ways | {key: starts[key] for key in starts if "gpu1" in key})
+    if changed == "ahead":
+        more = [
+            dataclasses.replace(one, ahead={"gpu1.memory": 2e7}) if one.device == "gpu1" and not one.also else one
+            for one in problem.options["learner"]
+        ]
+        return problem.having("learner", *more)
     if changed == "ways":
         way = (hop("cpu0>gpu1", 1e-5, 1 / 20e9),)
         return dataclasses.replace(problem, ways={**problem.ways, ("cpu0", "gpu1"): way})
@@ -83,8 +94,26 @@ def other(problem: Problem, changed: str) -> Problem:
     return problem.having("learner", *slower)
 
 
-@pytest.mark.parametrize("changed", ["watts", "budgets", "hosts", "engines", "ways", "times"])
+@pytest.mark.parametrize(
+    "changed", ["watts", "budgets", "hosts", "engines", "ways", "times", "slowdown", "starts", "ahead"]
+)
 def test_devices_that_differ_in_anything_are_not_equal(changed: str) -> None:
     problem = machine(3, cores=4, fanouts=1, copies=1)
     assert space.build(problem, "ratio").classes == (("gpu0", "gpu1", "gpu2"),)
     assert space.build(other(problem, changed), "ratio").classes == (("gpu0", "gpu2"),)
+
+
+def test_batches_that_are_always_ahead_take_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound of a group leaves its choices the room of the batches that are ahead at every depth."""
+    monkeypatch.setattr(descent, "ROWS", 1)
+    small = machine(1, cores=4, fanouts=2, copies=1)
+    (one,) = (one for one in small.options["learner"] if one.device == "gpu0")
+    fast = dataclasses.replace(one, ahead={"gpu0.memory": 5e9})
+    slow = dataclasses.replace(one, name="slow", time=one.time.scaled(3.0), ahead={"gpu0.memory": 1e9})
+    other = option("learner", "between", "cpu0", 1.5 * one.seconds, {}, "cpu0.learner")
+    budgets = {**small.budgets, "gpu0.memory": 42e9}
+    problem = dataclasses.replace(small.having("learner", fast, slow, other), depths=(8, 16), budgets=budgets)
+    found = solve(problem, "training")
+    assert isinstance(found, Found)
+    assert found.best == max(answer.value for answer in all_answers(problem, "training"))
+    assert found.choice.learner == fast
