@@ -18,11 +18,9 @@ from impls.terminal import plural
 
 from . import machines, platforms, stats
 from .drift import Drift
-from .platforms import Platform
 from .platforms.reading import FILE
 from .records import RecordError, benchmark, how_to_measure
 from .times import tree_cost_model
-from .times.platform_trees import ModeledChoice, choose
 from .times.tree_times import Question, Table
 from .times.tree_variants import LEAST_CELLS, Configuration, TreeTime
 from .times.untimed_trees import Modeled, fastest
@@ -94,33 +92,6 @@ def recommend(
     most = threads or int(table.machine.get("cores", 1))
     answered = answer(table, Question(capacity, batch, updates_per_sample, most, dtype, distribution))
     return replace(answered, machine_note=note, results=str(results))
-
-
-def recommend_modeled(
-    platform: str | Path | Platform,
-    capacity: int,
-    batch: int,
-    updates_per_sample: float = 1.0,
-    threads: int | None = None,
-    dtype: str = "float32",
-    distribution: str = "uniform",
-) -> ModeledChoice:
-    """The tree to choose on a platform that need not be there, by models of its numbers alone.
-
-    ``threads`` bounds the threads (default: the cores of its first processor). PlatformError where there is no such
-    platform, or no tree fits it; ValueError for a question out of bounds, or priorities that no model knows.
-    """
-    machine = platform if isinstance(platform, Platform) else platforms.load(platform)
-    processor = next((device for device in machine.devices if device.kind == "cpu"), None)
-    if processor is None:
-        raise platforms.PlatformError(f"platform {machine.name!r} has no processor to hand batches over; add a cpu")
-    cores = int(processor.cores.value) if processor.cores else 1
-    question = Question(capacity, batch, updates_per_sample, cores if threads is None else threads, dtype, distribution)
-    check(question)
-    one_of("distribution", distribution, ("uniform",))
-    answered = choose(machine, question)
-    more = [f"{threads} threads are allowed, and {machine.name} has {cores} cores"] * (question.threads > cores)
-    return replace(answered, notes=(*unusual(question), *more, *answered.notes))
 
 
 def unusual(question: Question) -> list[str]:

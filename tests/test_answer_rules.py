@@ -15,7 +15,7 @@ from dse.mapping.answer import TransferAnswer
 from dse.mapping.equal_devices import EqualDevices
 from dse.mapping.question import recommend_mapping, tables
 from dse.platforms import load as load_platform
-from dse.recommend import recommend_modeled
+from dse.recommend_modeled import recommend_modeled
 from dse.solver.doubt import Candidate, Doubt, undominated
 from dse.solver.objectives import value
 from dse.solver.problem import PARTS, Problem

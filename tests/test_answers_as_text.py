@@ -19,7 +19,7 @@ from dse.estimate import Evidence
 from dse.mapping.alternatives import Other
 from dse.mapping.answer import MappingAnswer, Simulated, TransferAnswer
 from dse.mapping.question import recommend_mapping
-from dse.recommend import recommend_modeled
+from dse.recommend_modeled import recommend_modeled
 from dse.solver.doubt import GIVEN_UP
 from dse.solver.sensitivity import Robustness
 from dse.times import analytic
@@ -150,11 +150,11 @@ def other(told, cost=0.0):
 
 
 def test_the_why_says_what_the_answer_knows():
-    answer = recommend_mapping("u200", "hopper_ddpg")
+    answer = recommend_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"})
     decide = Evidence("T_train(fpga)", "modeled", "", "build it; and then more")
     simulated = (Simulated(1912.0, 1900.0, 1920.0, 0.0), Simulated(1633.0, 1600.0, 1660.0, 1.0))
     survival = (
-        Robustness("f_a(cpu)", None, 2.41, "actors on cpu (2 processes)", True, 1.0),
+        Robustness("f_a(cpu)", None, 2.41, "actors on cpu (2 processes)", True, 1.0, decides_up=True),
         Robustness("T_train(gpu)", 0.471, 9.0, "learner on gpu (framework)", False, 1.0),
     )
     answer = dataclasses.replace(
@@ -191,7 +191,7 @@ def test_the_why_says_what_the_answer_knows():
 
 
 def test_parts_show_what_engines_are_charged_and_verbose_what_is_sent():
-    answer = recommend_mapping("u200", "hopper_ddpg")
+    answer = recommend_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"})
     parts = tuple(dataclasses.replace(part, charged=2 * part.seconds) for part in answer.parts)
     sent = (TransferAnswer("cpu>fpga", "new records", 12e-6, 800.0, False),)
     slower = dataclasses.replace(answer, parts=parts, transfers=sent)

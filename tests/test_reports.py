@@ -282,8 +282,8 @@ def test_the_page_says_where_numbers_come_from(html):
     for part in (KEY, "Abacus 9000", "0123456789", "python -m benchmarks sweep --preset quick"):
         assert part in html
     assert f"The noise floor is {math.log(AGAIN):.1%}: in 95 % of 8 A/A pairs" in html
-    assert "For N = 1,000,000 float32 leaves, batches of 256" in html
-    assert "For N = 100,000 float32 leaves, batches of 32" in html
+    assert "N = 1,000,000 float32 leaves, batches of 256" in html
+    assert "N = 100,000 float32 leaves, batches of 32" in html
     assert re.search(r"For draw \+ update the model is (better than|as good as|worse than) always answering 16", html)
     assert "takes &lt;b&gt;too&lt;/b&gt; long" in html
 

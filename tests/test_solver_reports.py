@@ -2,7 +2,6 @@
 
 import math
 import re
-from pathlib import Path
 
 import pytest
 
@@ -124,13 +123,13 @@ def test_without_a_profile_the_factors_say_how_to_make_one():
         scaling_points.scaled([], "another")
 
 
-def test_each_point_of_the_front_is_the_best_of_its_devices():
+def test_each_point_of_the_front_is_the_best_of_its_devices(tmp_path):
     from reports.sections import mapping_points as solver_points  # noqa: PLC0415
 
     points = {one.devices: one for one in solver_points.fronts(None)["hopper_ddpg"]}
-    best = recommend_mapping("u200", "hopper_ddpg", epsilon=0.0, results=Path("nowhere"))
+    best = recommend_mapping("u200", "hopper_ddpg", epsilon=0.0, results=tmp_path)
     assert max(one.hz for one in points.values()) == pytest.approx(best.value)
-    without = recommend_mapping("u200", "hopper_ddpg", exclude=["fpga"], epsilon=0.0, results=Path("nowhere"))
+    without = recommend_mapping("u200", "hopper_ddpg", exclude=["fpga"], epsilon=0.0, results=tmp_path)
     assert points["cpu", "gpu"].hz == pytest.approx(without.value)
     assert points["cpu",].watts == 210
     for one in points.values():
@@ -139,7 +138,7 @@ def test_each_point_of_the_front_is_the_best_of_its_devices():
         assert one.is_undominated != beaten
 
 
-def test_the_cell_of_all_cores_is_the_answer_and_fewer_are_never_faster(monkeypatch):
+def test_the_cell_of_all_cores_is_the_answer_and_fewer_are_never_faster(monkeypatch, tmp_path):
     from reports.sections import mapping_points as solver_points  # noqa: PLC0415
 
     monkeypatch.setattr(solver_points, "BATCHES", (256,))
@@ -147,17 +146,17 @@ def test_the_cell_of_all_cores_is_the_answer_and_fewer_are_never_faster(monkeypa
     cells = solver_points.what_if.__wrapped__(None)
     rates = [one.hz for one in cells]
     assert rates == sorted(rates)
-    given = recommend_mapping("u200", "hopper_ddpg", results=Path("nowhere"))
+    given = recommend_mapping("u200", "hopper_ddpg", epsilon=0.01, results=tmp_path)
     assert cells[-1].hz == pytest.approx(given.value, rel=0.01)
     assert cells[-1].arrangement == given.arrangement
     assert cells[0].arrangement == "serial"
 
 
-def test_depths_are_of_the_answer_and_of_the_one_without_its_accelerator():
+def test_depths_are_of_the_answer_and_of_the_one_without_its_accelerator(tmp_path):
     from reports.sections import mapping_points as solver_points  # noqa: PLC0415
 
     answer, other = solver_points.depths(None)
-    given = recommend_mapping("u200", "hopper_ddpg", results=Path("nowhere"))
+    given = recommend_mapping("u200", "hopper_ddpg", epsilon=0.01, results=tmp_path)
     learner = next(part.device for part in given.parts if part.part == "learner")
     assert answer.name.endswith(f": {learner[0].upper()}-F-F")
     assert f"without {learner.upper()}" in other.name
@@ -174,7 +173,7 @@ def test_cores_are_those_the_solver_counts_with():
 
     found = solver_points.platform_cores(None)
     parts = solver_points.parts_of(None)
-    for learner in parts.learners(parts.cpu):
+    for learner in (one for one in parts.learners(parts.cpu) if one.cores < 28):  # the actors have a core at least
         assert found.f_l.rates[learner.cores].value == pytest.approx(1 / learner.step.value)
     assert found.f_a.rates[4].value == pytest.approx(1 / parts.actor_step(4).value)
     assert found.f_a.cores == found.f_l.cores == tuple(range(1, 28))

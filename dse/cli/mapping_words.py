@@ -170,7 +170,7 @@ def changing(one: Robustness, room: int | None = None) -> str:
     (side, factor), what = _nearest(one), subject(one.number)
     digits = f"{factor:.{DIGITS + (abs(factor - 1) < NEAR)}g}"
     allowed = " (it may)" if what.endswith("takes") else " (they may)"
-    sure = allowed * getattr(one, f"decides_{side}", one.decides)
+    sure = allowed * getattr(one, f"decides_{side}")
     times = f"{'more' if side == 'up' else 'less'} than {digits}x as long"
     rest = f" is better if {what} {times}{sure}".replace(" of torch", "")
     winner = (getattr(one, f"winner_{side}", "") or one.winner).replace(" of torch", "")

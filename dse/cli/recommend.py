@@ -9,7 +9,8 @@ from impls.terminal import count
 
 from ..mapping.question import FIX
 from ..platforms.reading import HERE
-from ..recommend import Recommendation, recommend, recommend_modeled
+from ..recommend import Recommendation, recommend
+from ..recommend_modeled import recommend_modeled
 from ..times.platform_trees import ModeledChoice
 from . import mapping
 from .emit import emitted
