@@ -182,7 +182,12 @@ def test_advice_has_the_users_file_as_the_user_gave_it(capsys, mine, tmp_path):
         check(text(given))
         commands = check("\n".join(one.command for one in given.sources))
         for command in commands:
-            assert str(mine) in shlex.split(command) or "sweep" in command or "fpga --help" in command or "--example" in command
+            assert (
+                str(mine) in shlex.split(command)
+                or "sweep" in command
+                or "fpga --help" in command
+                or "--example" in command
+            )
     for free in (["batch"], ["presampled"]):
         given = recommend_mapping(str(HERE), mine, free=free)
         commands = check("\n".join(one.command for one in given.sources))
