@@ -123,7 +123,7 @@ def test_between_cells_the_answer_is_interpolated_and_close(folder, capacity, ba
 def test_outside_of_what_was_measured_it_says_so(folder):
     given = ask(folder, capacity=50_000_000, batch=512, threads=1)
     assert given.choice.basis == "extrapolated"
-    assert any("outside what was measured, by a factor of 50.0 in N or B" in note for note in given.notes)
+    assert any("outside what was measured, by a factor of 50 in N or B" in note for note in given.notes)
     assert "extrapolated" in tree_text.text(given)
 
 

@@ -460,4 +460,4 @@ def test_parts_that_slow_each_other_down_are_shown_as_slow_as_they_are():
     assert sum(loop) == pytest.approx(1 / given.value)
     factor = problem.slowdown["learner", "actors", "cpu"]
     assert factor > 2
-    assert any(note.startswith(f"learner takes {factor:.2f} times as long") for note in given.notes)
+    assert any(note.startswith(f"on cpu the time of learner is {factor:.2f} times as long") for note in given.notes)
