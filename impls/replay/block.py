@@ -6,9 +6,10 @@ every process maps it elsewhere:
     block    signature, words of trials | bank 0 | bank 1 | ..
     bank     mutexes, counters, ranges under way | word of each slot | records, a packed row each | levels of the tree
 
-The word of a slot says what it holds: 0 nothing yet; else 4 (ticket + 1) + state, where a record's *ticket* is the number
-of records that took a slot before it, and the state one of ``WRITING``, ``READY`` (may be sampled), ``CLOSED`` (a filler,
-a record whose stack of frames is cut, or one that was lost). Only an even word is of a record that may be sampled.
+The word of a slot says what it holds: 0 nothing yet; else 4 (ticket + 1) + state, where a record's *ticket* is the
+number of records that took a slot before it, and the state one of ``WRITING``, ``READY`` (may be sampled), ``CLOSED``
+(a filler, a record whose stack of frames is cut, or one that was lost). A record may be sampled just where its word is
+even.
 
 A *view* is a process's own array of addresses into a bank. It begins with the header that the kernels of
 ``impls.sumtree.numba_kernels`` take, so these work on the bank's tree as on any other.

@@ -10,8 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from ..sumtree.lanes import load_i64, load_real, prefetch, rounded, store_i64, store_real
-from ..sumtree.numba_kernels import CAPACITY, EMPTY, HEIGHT, LEAVES, SUMS, _audit, _offset, _search, _set_leaves, _sum_up
+from ..sumtree.lanes import bytes_of, load_i64, load_real, prefetch, rounded, store_i64, store_real
+from ..sumtree.numba_kernels import (
+    CAPACITY,
+    EMPTY,
+    HEIGHT,
+    LEAVES,
+    SUMS,
+    _audit,
+    _offset,
+    _search,
+    _set_leaves,
+    _sum_up,
+)
 from .block import (
     ACTOR,
     ACTORS,
@@ -162,7 +173,7 @@ def leave(view: int) -> None:
 def repair(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int) -> None:
     """Make the bank consistent after its owner died anywhere: records that are not whole are lost, and counted."""
     bank, words, slots = _at(view, BANK), _at(view, WORDS), _at(view, CAPACITY)
-    leaves, size, width = _at(view, LEAVES), 4 if like == np.float32(0) and _is_single(like) else 8, lanes * chunks
+    leaves, size, width = _at(view, LEAVES), bytes_of(like), lanes * chunks
     for number in range(MOST_RANGES):
         entry = bank + RANGES + RANGE_BYTES * number
         end = load_i64(entry) + load_i64(entry + _WORD)
@@ -353,66 +364,102 @@ def commit(
 
 
 @inner
+def drawing(uniforms: Any, stratified: bool, like: Any) -> Any:
+    """Arrays ``[B]`` of a batch under way: values to search for, slots, priorities, words, N P(i), places to draw."""
+    batch = uniforms.size
+    values, slots, priorities = np.empty(batch), np.empty(batch, np.int64), np.full(batch, like)
+    words, shares, places = np.empty(batch, np.int64), np.empty(batch), np.empty(batch, np.int64)
+    for j in range(batch):
+        values[j] = min((j + uniforms[j]) / batch, 1.0 - 2.0**-53) if stratified else uniforms[j]
+        places[j] = j
+    return values, slots, priorities, words, shares, places
+
+
+@inner
 def search(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    values: Any,
-    slots: Any,
-    priorities: Any,
-    words: Any,
-    shares: Any,
+    view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int, drawn: Any, count: int
 ) -> int:
-    """Slots ``[B]`` for uniforms ``values [B]``, with their words, and N P(i) of each; a status."""
-    bank = _at(view, BANK)
-    if _search(view, like, fanout, lanes, chunks, prefix, values, True, slots, priorities) != DONE:
+    """Draw the slots for the first ``count`` places, with their words and N P(i) of each; a status."""
+    values, slots, priorities, words, shares, places = drawn
+    point(view, trial, DESCEND)
+    if count == values.size:
+        status = _search(view, like, fanout, lanes, chunks, prefix, values, True, slots, priorities)
+    else:
+        some, few, theirs = np.empty(count), np.empty(count, np.int64), np.full(count, like)
+        for j in range(count):
+            some[j] = values[places[j]]
+        status = _search(view, like, fanout, lanes, chunks, prefix, some, True, few, theirs)
+        for j in range(count):
+            slots[places[j]], priorities[places[j]] = few[j], theirs[j]
+    if status != DONE:
         return NOTHING
     total = load_real(_at(view, SUMS + _at(view, HEIGHT)), 0.0)
-    scale = load_i64(bank + COUNT) / total
+    scale = load_i64(_at(view, BANK) + COUNT) / total
     at = _at(view, WORDS)
-    for j in range(values.size):
-        prefetch(at + _WORD * slots[j])
-    for j in range(values.size):
-        words[j] = load_acquire(at + _WORD * slots[j])
-        shares[j] = scale * priorities[j]
+    for j in range(count):
+        prefetch(at + _WORD * slots[places[j]])
+    for j in range(count):
+        place = places[j]
+        words[place] = load_acquire(at + _WORD * slots[place])
+        shares[place] = scale * priorities[place]
     return DONE
 
 
 @inner
-def changed(view: int, slots: Any, words: Any, again: Any) -> int:
-    """List in ``again`` those of the drawn slots whose record was overwritten, or closed, since; returns how many."""
+def changed(view: int, drawn: Any, count: int) -> int:
+    """Keep those of the first ``count`` places whose record was taken away since it was drawn; returns how many."""
+    _, slots, _, words, _, places = drawn
     fence()
     at = _at(view, WORDS)
-    count = 0
-    for j in range(slots.size):
-        again[count] = j
-        count += load_acquire(at + _WORD * slots[j]) != words[j]
-    return count
+    kept = 0
+    for j in range(count):
+        # Invariant: kept <= j, so that no place is overwritten before it is read.
+        place = places[j]
+        places[kept] = place
+        kept += load_acquire(at + _WORD * slots[place]) != words[place]
+    return kept
 
 
 @inner
-def gather(view: int, trial: int, slots: Any, places: Any, count: int, out: int, batch: int) -> None:
-    """Copy the records in ``slots[places[:count]]`` to those rows of a batch's arrays at ``out``."""
-    rows, stride = _at(view, ROWS), _at(view, STRIDE)
+def gather(view: int, trial: int, drawn: Any, count: int, out: int) -> None:
+    """Copy the records of the first ``count`` places to those rows of the batch's arrays at ``out``."""
+    values, slots, _, _, _, places = drawn
+    rows, stride, batch = _at(view, ROWS), _at(view, STRIDE), values.size
     point(view, trial, READ_FIRST)
+    for j in range(min(_AHEAD, count)):
+        _prefetch_row(rows + stride * slots[places[j]], stride)
     for j in range(count):
         if j + _AHEAD < count:
-            row = rows + stride * slots[places[j + _AHEAD]]
-            for line in range(0, min(stride, 4 * _LINE), _LINE):
-                prefetch(row + line)
-        if is_on(trial) and j == count - 1:
-            point(view, trial, READ_SECOND)
-        _gather_one(view, slots[places[j]], out, batch, places[j])
+            _prefetch_row(rows + stride * slots[places[j + _AHEAD]], stride)
+        if is_on(trial):
+            _gather_halves(view, slots[places[j]], out, batch, places[j], trial)
+        else:
+            _gather_one(view, slots[places[j]], out, batch, places[j])
+
+
+@inner
+def _prefetch_row(row: int, stride: int) -> None:
+    for line in range(0, min(stride, 4 * _LINE), _LINE):
+        prefetch(row + line)
+
+
+@inner
+def _gather_halves(view: int, slot: int, out: int, batch: int, place: int, trial: int) -> None:
+    """Copy a record in two parts, with a point between them: its first half from before it, the rest from after."""
+    rows, stride = _at(view, ROWS), _at(view, STRIDE)
+    before = np.empty(stride, np.uint8)
+    copy_bytes(before.ctypes.data, rows + stride * slot, stride)
+    point(view, trial, READ_SECOND)
+    _gather_one(view, slot, out, batch, place)
+    if _at(view, FRAMES) == 1:
+        _scatter(view, before.ctypes.data, out + _head(batch), batch, place, stride // 16 * 8)
 
 
 @inner
 def _gather_one(view: int, slot: int, out: int, batch: int, place: int) -> None:
     """Copy a record's fields to their arrays, each of which begins on a cache line: see ``Outputs`` in replay.py."""
     rows, stride, frames = _at(view, ROWS), _at(view, STRIDE), _at(view, FRAMES)
-    to = out
+    to = out + _head(batch)
     if frames > 1:
         size, slots = _at(view, FRAME_BYTES), _at(view, CAPACITY)
         following = to + _lines(batch * frames * size)
@@ -424,10 +471,16 @@ def _gather_one(view: int, slot: int, out: int, batch: int, place: int) -> None:
             if k > 0:
                 copy_bytes(following + size * (place * frames + k - 1), source, size)
         to = following + _lines(batch * frames * size)
-    row = rows + stride * slot
+    _scatter(view, rows + stride * slot, to, batch, place, stride)
+
+
+@inner
+def _scatter(view: int, row: int, to: int, batch: int, place: int, end: int) -> None:
+    """Copy those bytes of a row's fields that lie before ``end`` to the fields' arrays."""
     for number in range(_at(view, FIELDS)):
-        size = _at(view, FIELD + 2 * number + 1)
-        copy_bytes(to + size * place, row + _at(view, FIELD + 2 * number), size)
+        start, size = _at(view, FIELD + 2 * number), _at(view, FIELD + 2 * number + 1)
+        if start < end:
+            copy_bytes(to + size * place, row + start, min(size, end - start))
         to += _lines(batch * size)
 
 
@@ -438,18 +491,15 @@ def _lines(size: int) -> int:
 
 
 @inner
-def stratify(uniforms: Any, stratified: bool) -> Any:
-    """One uniform in each of B equal intervals, if they are to be so spread; else as they are."""
-    batch = uniforms.size
-    values = np.empty(batch)
-    for j in range(batch):
-        values[j] = min((j + uniforms[j]) / batch, 1.0 - 2.0**-53) if stratified else uniforms[j]
-    return values
+def _head(batch: int) -> int:
+    """Bytes of a batch's tickets and weights, which come before its fields."""
+    return _lines(_WORD * batch) + _lines(4 * batch)
 
 
 @inner
-def redraw(values: Any, uniforms: Any, places: Any, count: int, attempt: int, stratified: bool) -> None:
-    """Fresh uniforms for some places of a batch, in the same intervals, decided by the ones it began with."""
+def redraw(drawn: Any, uniforms: Any, count: int, attempt: int, stratified: bool) -> None:
+    """Fresh values for the first ``count`` places, in the same intervals, decided by the uniforms it began with."""
+    values, _, _, _, _, places = drawn
     batch = values.size
     for j in range(count):
         place = places[j]
@@ -461,14 +511,15 @@ def redraw(values: Any, uniforms: Any, places: Any, count: int, attempt: int, st
 
 
 @inner
-def weigh(shares: Any, words: Any, beta: float, sequence: int, weights: int) -> None:
-    """Write tickets and importance weights (1 / N P(i))^beta, the largest 1, to the batch's arrays."""
+def weigh(drawn: Any, beta: float, out: int) -> None:
+    """Write tickets and importance weights (1 / N P(i))^beta, the largest 1, to the batch's arrays at ``out``."""
+    _, _, _, words, shares, _ = drawn
     least = np.inf
     for j in range(shares.size):
         least = min(least, shares[j])
-    power = np.float32(beta)
+    power, weights = np.float32(beta), out + _lines(_WORD * shares.size)
     for j in range(shares.size):
-        store_i64(sequence + _WORD * j, words[j] // TICKET - 1)
+        store_i64(out + _WORD * j, words[j] // TICKET - 1)
         store_real(weights + 4 * j, np.float32(least / shares[j]) ** power)
 
 
@@ -476,8 +527,12 @@ def weigh(shares: Any, words: Any, beta: float, sequence: int, weights: int) -> 
 
 
 @inner
-def leaves_of(errors: Any, alpha: float, epsilon: float, smallest: float, largest: float, leaves: Any) -> bool:
-    """(|TD error| + epsilon)^alpha within what the tree can sample ``[B]``; False if an error is not finite."""
+def leaves_of(errors: Any, exponent: Any, leaves: Any) -> bool:
+    """(|TD error| + epsilon)^alpha ``[B]``; False if an error is not finite.
+
+    ``exponent``: alpha, epsilon, and the smallest and the largest priority that the tree can sample.
+    """
+    alpha, epsilon, smallest, largest = exponent[0], exponent[1], exponent[2], exponent[3]
     for j in range(errors.size):
         size = abs(errors[j]) + epsilon
         if not size < math.inf:
@@ -517,7 +572,6 @@ def update(
             there = True
         present[j] = there
         scratch[listed] = slot
-        # Priorities move towards their final place behind the slots: they are stored from the end, then shifted.
         listed += there
         largest = max(largest, leaves[j])
     store_real(bank + LARGEST, largest)
