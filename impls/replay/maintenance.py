@@ -40,7 +40,7 @@ def audit(
     mend: bool,
     largest: Any,
 ) -> int:
-    """Put the largest error of a stored sum into ``largest [1]``; ``mend`` repairs the bank. The caller has the lock."""
+    """Put the largest error of a sum into ``largest [1]``; ``mend`` repairs the bank. The caller has the lock."""
     largest[0] = _audit(view, like, fanout, lanes, chunks, prefix, False, np.empty(lanes * chunks))
     if mend:
         steps.repair(view, like, fanout, lanes, chunks, prefix)

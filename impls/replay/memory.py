@@ -1,7 +1,7 @@
 """One block of zeroed memory, a process's own or one that other processes map by a small handle.
 
-Shared memory is a memfd: it has no name that could be left behind or removed by a stranger, and its bytes are freed with
-its last user. A child gets the descriptor with the handle; any other process opens it through a process that has it.
+Shared memory is a memfd: it has no name that could be left behind or removed by a stranger, and its bytes are freed
+with its last user. A child gets the descriptor with the handle; others open it through a process that has it.
 Arrays over the block keep it mapped, so that closing it never pulls memory away from under a call.
 """
 
@@ -52,7 +52,8 @@ class Memory:
     def view(self, start: int, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         """An array over the bytes from ``start`` on."""
         count = int(np.prod(shape, dtype=np.int64))
-        return self.bytes[start : start + count * np.dtype(dtype).itemsize].view(dtype).reshape(shape)
+        part: NDArray[Any] = self.bytes[start : start + count * np.dtype(dtype).itemsize].view(dtype).reshape(shape)
+        return part
 
 
 def allocate(nbytes: int, shared: bool) -> Memory:
@@ -110,7 +111,7 @@ class Handle:
 
     def __reduce__(self) -> tuple[Any, ...]:
         spawning = context.get_spawning_popen() is not None and self._descriptor is not None
-        sent = reduction.DupFd(self._number) if spawning else None  # type: ignore[no-untyped-call]
+        sent = reduction.DupFd(self._number) if spawning else None
         return _received, (sent, self._pid, self._number, self._nbytes)
 
 

@@ -40,12 +40,13 @@ def make(
     dtype: str = "float32",
     banks: int = 1,
     max_priority: str = "ever",
+    trial: bool = False,
 ) -> Replay:
     """A replay of ``capacity`` records, all slots empty; ``shared`` with other processes or this one's own.
 
     ``alpha`` >= 0 and ``epsilon`` > 0 make priorities (|TD error| + epsilon)^alpha; ``max_priority`` is what records
-    without an error get, the largest "ever" given or the largest there is "currently". Raises ValueError for settings
-    outside their bounds and MemoryError for more than the machine has free.
+    without an error get: the largest "ever" given or the largest that is "current". A ``trial`` has kernels that tests
+    can stop. Raises ValueError for settings outside their bounds, MemoryError for more than the machine has free.
     """
     kind = strategy_class(strategy)
     if alpha < 0 or epsilon <= 0:
@@ -60,7 +61,7 @@ def make(
     one_of("dtype", dtype, ("float32", "float64"))
     one_of("max_priority", max_priority, ("ever", "current"))
     settings = Settings(
-        layout, capacity, alpha, epsilon, integer_at_least("fanout", fanout, 2), dtype, banks, max_priority
+        layout, capacity, alpha, epsilon, integer_at_least("fanout", fanout, 2), dtype, banks, max_priority, trial
     )
     return kind(settings, shared=shared)
 

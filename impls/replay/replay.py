@@ -1,7 +1,7 @@
 """A prioritized replay that threads and processes share, each operation one compiled call.
 
-It does what ``PrioritizedBuffer`` does and is tested against it. Who may do what at once is decided by its *strategy*, a
-subclass in ``strategies/`` with three kernels; the memory is described in ``block.py``.
+It does what ``PrioritizedBuffer`` does and is tested against it. Who may do what at once is decided by its *strategy*,
+a subclass in ``strategies/`` with three kernels; ``block.py`` describes the memory.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..checks import integer_at_least
-from ..levels import line_starts
+from ..levels import CACHE_LINE, line_starts
 from ..sumtree.compiling import compiler
 from ..sumtree.contract import to_numpy
 from ..sumtree.turns import waits
@@ -52,11 +52,13 @@ _ALL = np.empty(0, np.bool_)
 
 @dataclass(frozen=True)
 class Kernels:
-    """The compiled operations of a strategy; see ``strategies/global_strategy.py`` for their arguments."""
+    """The compiled operations of a strategy, and its own way to have a bank alone, if it has one."""
 
     insert: Any
     sample: Any
     update: Any
+    hold: Any = None
+    let_go: Any = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Settings:
     dtype: str = "float32"
     banks: int = 1
     max_priority: str = "ever"
+    trial: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,30 +88,38 @@ class ReplayHandle:
 class Outputs:
     """Arrays for batches of B records, into which samples may be written again and again."""
 
-    def __init__(self, layout: Layout, batch: int) -> None:
-        fields = layout.fields
-        shapes: dict[str, tuple[tuple[int, ...], Any]] = {}
-        if layout.frames > 1:
-            shape, dtype = fields["frame"]
-            shapes = {name: ((layout.frames, *shape), dtype) for name in ("observation", "next_observation")}
-        shapes |= {name: value for name, value in fields.items() if name != "frame"}
-        parts: list[tuple[int, Any]] = [(8 * batch, np.uint8), (4 * batch, np.uint8)]
-        parts += [
-            (batch * int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize, np.uint8)
-            for shape, dtype in shapes.values()
-        ]
-        starts, end = line_starts(parts)
+    def __init__(self, plan: "_Plan", batch: int) -> None:
+        starts, nbytes = plan.starts(batch)
+        memory = np.empty(nbytes + CACHE_LINE, np.uint8)
+        shift = -memory.__array_interface__["data"][0] % CACHE_LINE
         self.batch = batch
-        self._memory = np.empty(end + 64, np.uint8)
-        base = int(self._memory.__array_interface__["data"][0])
-        self.address = base + -base % 64
-        shift = self.address - base
-        self.sequence = np.ndarray((batch,), np.int64, self._memory, shift)
-        self.weights = np.ndarray((batch,), np.float32, self._memory, shift + starts[1])
+        self.address = memory.__array_interface__["data"][0] + shift
+        self.sequence = np.ndarray((batch,), np.int64, memory, shift)
+        self.weights = np.ndarray((batch,), np.float32, memory, shift + starts[1])
         self.rows = {
-            name: np.ndarray((batch, *shape), dtype, self._memory, shift + start)
-            for (name, (shape, dtype)), start in zip(shapes.items(), starts[2:], strict=True)
+            name: np.ndarray((batch, *shape), dtype, memory, shift + start)
+            for (name, shape, dtype), start in zip(plan.fields, starts[2:], strict=True)
         }
+
+
+class _Plan:
+    """Where tickets, weights and fields of a batch lie: each from a cache line on, in the order kernels know."""
+
+    def __init__(self, layout: Layout) -> None:
+        fields = layout.fields
+        stacks = {}
+        if layout.frames > 1:
+            shape, dtype = fields.pop("frame")
+            stacks = dict.fromkeys(("observation", "next_observation"), ((layout.frames, *shape), dtype))
+        self.fields = [(name, shape, dtype) for name, (shape, dtype) in (stacks | fields).items()]
+        self._sizes = [8, 4, *(int(np.prod(shape)) * dtype.itemsize for _, shape, dtype in self.fields)]
+        self._known: dict[int, tuple[list[int], int]] = {}
+
+    def starts(self, batch: int) -> tuple[list[int], int]:
+        """(first byte of each part, all bytes)."""
+        if batch not in self._known:
+            self._known[batch] = line_starts([(size * batch, np.uint8) for size in self._sizes])
+        return self._known[batch]
 
 
 class _Stage(threading.local):
@@ -116,8 +127,13 @@ class _Stage(threading.local):
 
     def __init__(self, row: np.dtype[Any]) -> None:
         self.rows = np.zeros(_SMALL, row)
-        self.fields = {name: self.rows[name] for name in row.names or ()}
+        self.fields = _fields(self.rows)
         self.address = int(self.rows.ctypes.data)
+
+
+def _fields(rows: NDArray[Any]) -> list[tuple[str, NDArray[Any], tuple[int, ...]]]:
+    """(name, values ``[n, ...]``, shape of one) of each field of packed rows."""
+    return [(name, rows[name], rows[name].shape[1:]) for name in rows.dtype.names or ()]
 
 
 class Replay:
@@ -133,7 +149,6 @@ class Replay:
     processes: ClassVar[bool] = True
     banked: ClassVar[bool] = False
     kernels: ClassVar[Kernels]
-    trial: ClassVar[int] = 0  # 1 in a subclass that a test makes: its kernels stop at points
 
     def __init__(self, settings: Settings, memory: Memory | None = None, *, shared: bool = False) -> None:
         self.settings = settings
@@ -141,7 +156,8 @@ class Replay:
         slots = settings.capacity // settings.banks
         self._shape = Shape(settings.layout, slots, settings.banks, settings.fanout, settings.dtype)
         is_new = memory is None
-        self._memory = memory = allocate(self._shape.nbytes, shared) if memory is None else memory
+        memory = allocate(self._shape.nbytes, shared) if memory is None else memory
+        self._memory: Memory | None = memory
         self._why_closed = ""
         signature = memory.view(8 * SIGNATURE, (1,), np.int64)
         if not is_new and signature[0] != self._shape.signature:
@@ -153,7 +169,8 @@ class Replay:
         limits = np.finfo(settings.dtype)
         most = min(float(limits.max), float(np.finfo(np.float64).max) / 2 / slots)
         self._exponent = np.array([settings.alpha, settings.epsilon, float(limits.smallest_subnormal), most])
-        self._stage = _Stage(self._shape.row)
+        self._names = dict.fromkeys(settings.layout.fields).keys()
+        self._stage, self._plan = _Stage(self._shape.row), _Plan(settings.layout)
         self._compile()
         _all.add(self)
 
@@ -179,7 +196,8 @@ class Replay:
         self._insert = self._entry(self.kernels.insert, number, number, reals, bools, reals)
         self._sample = self._entry(self.kernels.sample, reals, types.boolean, types.float64, number)
         self._update = self._entry(self.kernels.update, types.int64[::1], reals, reals, bools)
-        self._hold, self._let_go = self._entry(maintenance.hold), self._entry(maintenance.let_go)
+        self._hold = self._entry(self.kernels.hold or maintenance.hold)
+        self._let_go = self._entry(self.kernels.let_go or maintenance.let_go)
         self._audit = self._entry(maintenance.audit, types.boolean, reals)
         self._reclaim = self._entry(maintenance.reclaim, number, number, number)
 
@@ -189,11 +207,11 @@ class Replay:
 
         leaf = types.float32 if np.dtype(self.settings.dtype).itemsize == 4 else types.float64
         shape = self._shape
-        constants = (shape.group, shape.lanes, shape.chunks, 1, self.trial, _edition())
+        constants = (shape.group, shape.lanes, shape.chunks, 1, int(self.settings.trial), _edition())
         signature = (types.int64, leaf, *map(types.literal, constants), *arguments)
         compiler.run(kernel.compile, signature)
         entry = kernel.overloads[signature].entry_point
-        return lambda view, *rest: entry(view, 0.0, *constants, *rest)  # type: ignore[no-any-return]
+        return lambda view, *rest: entry(view, 0.0, *constants, *rest)
 
     # What a caller uses
 
@@ -230,16 +248,22 @@ class Replay:
         """Store records over the oldest ones: ``[n, ...]`` of each field, or packed rows ``[n]`` of dtype :attr:`row`.
 
         Their priorities come from ``errors``, the |TD error| of each that is drawable, or are the largest so far.
-        ``drawable [n]`` is False for fillers (see ``layout``). Raises ValueError, before anything is written, for errors
-        that are no priorities, shapes that do not match, or more records than the capacity.
+        ``drawable [n]`` is False for fillers (see ``layout``). Raises ValueError, before anything is written, for
+        errors that are no priorities, shapes that do not match, or more records than the capacity.
         """
         (bank,) = self._open()
-        rows, address, count = self._packed(records, bank)
+        _rows, address, count = self._packed(records)
         keep = _ALL if drawable is None else np.ascontiguousarray(drawable, np.bool_)
         sizes = _NOTHING if errors is None else _reals(errors)
         self._check_insert(count, keep, None if errors is None else sizes.size)
-        if count:
-            self._until_free(bank, self._insert, (bank.address, address, count, sizes, keep, self._exponent), sizes)
+        if not count:
+            return
+        status = self._insert(bank.address, address, count, sizes, keep, self._exponent)
+        if status < 0:
+            arguments = bank.address, address, count, sizes, keep, self._exponent
+            status = self._until_free(bank, status, self._insert, *arguments)
+        if status:
+            raise _not_finite(sizes)
 
     def sample(
         self,
@@ -252,8 +276,8 @@ class Replay:
     ) -> Batch:
         """B = ``batch`` records sampled in proportion to their priorities, one in each of B equal intervals.
 
-        ``uniforms [B]`` in [0, 1) replace those drawn from ``rng``, and are not spread over intervals. ``out`` takes the
-        result in place of new arrays. RuntimeError when there are no records.
+        ``uniforms [B]`` in [0, 1) replace those drawn from ``rng``, and are not spread over intervals. ``out`` takes
+        the result in place of new arrays. RuntimeError when there are no records.
         """
         (bank,) = self._open()
         result = self._outputs(batch, out)
@@ -279,7 +303,7 @@ class Replay:
 
     def outputs(self, batch: int) -> Outputs:
         """Arrays for ``sample(batch, ..., out=...)``, which spares making new ones each time."""
-        return Outputs(self.layout, integer_at_least("batch", batch, 1))
+        return Outputs(self._plan, integer_at_least("batch", batch, 1))
 
     # Sharing
 
@@ -349,18 +373,17 @@ class Replay:
                 self._give_up(bank, number)
             time.sleep(seconds)
 
-    def _until_free(self, bank: Bank, kernel: Callable[..., int], arguments: tuple[Any, ...], errors: Any) -> None:
-        """Call a kernel that inserts until no record that is still being written is in its way."""
+    def _until_free(self, bank: Bank, status: int, kernel: Callable[..., int], *arguments: Any) -> int:
+        """Call a kernel that inserts until no record that is still being written is in its way; returns its status."""
         for seconds in waits():
-            status = kernel(*arguments)
-            if status >= 0:
-                break
             blocked = -1 - status
             for number in range(MOST_RANGES) if blocked == MOST_RANGES else (blocked,):
                 self._give_up(bank, number)
             time.sleep(seconds)
-        if status:
-            raise _not_finite(errors)
+            status = kernel(*arguments)
+            if status >= 0:
+                break
+        return status
 
     def _give_up(self, bank: Bank, number: int) -> None:
         """Free an entry of the table of ranges if its process has ended."""
@@ -418,28 +441,26 @@ class Replay:
 
     # Arguments
 
-    def _packed(self, records: Any, bank: Bank) -> tuple[Any, int, int]:
+    def _packed(self, records: Any) -> tuple[Any, int, int]:
         """(what keeps the rows alive, their address, how many they are)."""
         if isinstance(records, np.ndarray):
             if records.dtype != self._shape.row or records.ndim != 1:
                 raise ValueError(f"packed rows must be [n] of the dtype `row`, not {records.dtype} {records.shape}")
             rows = np.ascontiguousarray(records)
             return rows, int(rows.__array_interface__["data"][0]), rows.size
-        fields = self.layout.fields
-        if set(records) != set(fields):
-            raise ValueError(f"records must have {', '.join(fields)}, not {', '.join(map(str, records))}")
-        count = len(records["reward"])
         stage = self._stage
-        if count <= _SMALL:
-            views, rows, address = stage.fields, stage.rows, stage.address
-        else:
+        if records.keys() != self._names:
+            raise ValueError(f"records must have {', '.join(self._names)}, not {', '.join(map(str, records))}")
+        count = len(records["reward"])
+        fields, rows, address = stage.fields, stage.rows, stage.address
+        if count > _SMALL:
             rows = np.zeros(count, self._shape.row)
-            views, address = {name: rows[name] for name in fields}, int(rows.__array_interface__["data"][0])
-        for name, view in views.items():
-            value = records[name]
-            if np.shape(value) != (count, *view.shape[1:]):
-                raise ValueError(f"{name} must be {[count, *view.shape[1:]]}, not {list(np.shape(value))}")
-            view[:count] = value
+            fields, address = _fields(rows), int(rows.__array_interface__["data"][0])
+        for name, values, shape in fields:
+            value = np.asarray(records[name])
+            if value.shape[1:] != shape or len(value) != count:
+                raise ValueError(f"{name} must be {[count, *shape]}, not {list(value.shape)}")
+            values[:count] = value
         return rows, address, count
 
     def _check_insert(self, count: int, keep: NDArray[np.bool_], errors: int | None) -> None:
@@ -453,7 +474,7 @@ class Replay:
 
     def _outputs(self, batch: int, out: Outputs | None) -> Outputs:
         if out is None:
-            return Outputs(self.layout, integer_at_least("batch", batch, 0))
+            return Outputs(self._plan, integer_at_least("batch", batch, 0))
         if out.batch != batch:
             raise ValueError(f"out is for batches of {out.batch}, not {batch}")
         return out

@@ -2,7 +2,7 @@
 
 ``view`` is the address of the bank's view, and ``like, fanout, lanes, chunks, prefix`` are those of the kernels of
 ``impls.sumtree.numba_kernels``. ``trial`` is a literal: 0 leaves out the points where a test stops a kernel and the
-faults that it switches on. ``leaf_lock`` is one as well: whether the leaves have a mutex of their own [Zhang2021, Alg. 3].
+faults that it switches on. ``leaf_lock`` is another: whether the leaves have a mutex of their own [Zhang2021, Alg. 3].
 """
 
 import math
@@ -13,7 +13,6 @@ import numpy as np
 from ..sumtree.lanes import bytes_of, load_i64, load_real, prefetch, rounded, store_i64, store_real
 from ..sumtree.numba_kernels import (
     CAPACITY,
-    EMPTY,
     HEIGHT,
     LEAVES,
     SUMS,
@@ -73,7 +72,7 @@ from .sync import (
 _WORD = 8
 _AHEAD = 16  # rows that a gather asks memory for ahead
 _LINE = 64
-_PATIENT = 8  # draws in vain, because rows were overwritten meanwhile, before the rest is read under the lock
+PATIENCE = 8  # draws in vain, because rows were overwritten meanwhile, before the rest is read under the lock
 
 DONE, NOT_FINITE, NOTHING, BLOCKED = 0, 1, 2, 3  # results of a kernel; BLOCKED: by records still being written
 
@@ -539,6 +538,30 @@ def leaves_of(errors: Any, exponent: Any, leaves: Any) -> bool:
             return False
         leaves[j] = min(max(size**alpha, smallest), largest)
     return True
+
+
+@inner
+def update_by_slot(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    leaf_lock: int,
+    sequence: Any,
+    leaves: Any,
+    present: Any,
+) -> None:
+    """:func:`update` as [Zhang2021, Alg. 3] has it: whatever record is in the slot by now."""
+    slots, batch = _at(view, CAPACITY), sequence.size
+    scratch = np.empty(2 * batch, np.int64)
+    for j in range(batch):
+        scratch[j] = abs(sequence[j]) % slots
+        store_real(scratch.ctypes.data + _WORD * (batch + j), leaves[j])
+        present[j] = True
+    set_priorities(view, like, fanout, lanes, chunks, prefix, trial, leaf_lock, scratch, batch)
 
 
 @inner
