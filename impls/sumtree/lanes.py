@@ -171,6 +171,47 @@ def store_i64(typingctx: Any, address: Any, value: Any) -> Any:
 
 
 @intrinsic
+def load_acquire(typingctx: Any, address: Any) -> Any:
+    """The int64 at an address; what is read after it is at least as new as what was written before it was."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load_atomic(_pointer(builder, arguments[0], _I64), "acquire", 8)
+
+    return types.int64(types.int64), emit
+
+
+@intrinsic
+def store_release(typingctx: Any, address: Any, value: Any) -> Any:
+    """Write an int64 to an address, after all that was written before."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store_atomic(arguments[1], _pointer(builder, arguments[0], _I64), "release", 8)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64), emit
+
+
+@intrinsic
+def acquire_fence(typingctx: Any) -> Any:
+    """Keep what is read before from being read after what is read after."""
+    return _fence("acquire")
+
+
+@intrinsic
+def release_fence(typingctx: Any) -> Any:
+    """Keep what is written after from being written before what is written before."""
+    return _fence("release")
+
+
+def _fence(order: str) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.fence(order)
+        return context.get_dummy_value()
+
+    return types.none(), emit
+
+
+@intrinsic
 def atomic_add(typingctx: Any, address: Any, value: Any) -> Any:
     """Add to the int64 at an address, at once for every thread; returns what was there before."""
     return _atomic("add")

@@ -7,8 +7,14 @@ first literals), then its arguments. Nodes are numbered as in ``levels.py``; ``m
 
 Turns. The header's lock word counts the kernels that read the tree, and has a bit for one that writes, and a bit that
 the head of the line sets to keep out all others. A kernel takes its turn when it begins and gives it back when it
-ends, or else returns BUSY with nothing done. Other threads may write to the arrays of a call meanwhile, so every
-element of an argument is read once: the value that is used is the value that was checked.
+ends, or else returns BUSY with nothing done.
+
+A kernel that samples or gathers first goes without a turn: it counts only if the header's sequence word was even, hence
+no kernel was changing the tree, and is the same afterwards. Meanwhile it may read anything, rows half written included,
+and must stay inside the tree's memory whatever it reads. After a second such attempt it takes its turn.
+
+Other threads may write to the arrays of a call meanwhile, so every element of an argument is read once an attempt: the
+value that is used is the value that was checked.
 """
 
 import math
@@ -20,6 +26,7 @@ from numba import njit, prange
 
 from .contract import Indices, Priorities, Reals
 from .lanes import (
+    acquire_fence,
     add_delta,
     atomic_add,
     atomic_and,
@@ -29,16 +36,19 @@ from .lanes import (
     clear_mark,
     count_at_most,
     just_below,
+    load_acquire,
     load_i64,
     load_real,
     prefetch,
     prefetch_row,
+    release_fence,
     rounded,
     scan_group,
     stack_words,
     store_i64,
     store_prefixes,
     store_real,
+    store_release,
     take_mark,
     unsigned_divide,
 )
@@ -54,7 +64,8 @@ CAPACITY, HEIGHT, LEAVES = 0, 1, 2
 SUMS = 8  # + level 1..height: address of the level's node sums
 PREFIX = 72  # + level 1..height-1: address of its prefix rows
 MARKS = 136  # + level 0..height-1: address of a byte for each of its groups
-LOCK = 200  # on a cache line of its own
+LOCK = 200  # on a cache line of their own, these two
+SEQUENCE = 201  # odd while a kernel changes the tree, and 2 more after it
 HEADER_WORDS = 208
 
 CLOSED, WRITES, HELD = 1 << 40, 1 << 41, 1 << 42  # bits of the lock word above the number of readers
@@ -124,6 +135,45 @@ def _begin_writing(tree: int, head: bool) -> bool:
 def _end_writing(tree: int) -> None:
     # Subtracted, because a reader may have counted itself and not yet seen that it must leave.
     atomic_add(tree + _WORD * LOCK, -WRITES)
+
+
+@_inner
+def _begin_change(tree: int) -> None:
+    """Make the sequence odd, before anything is written by the kernel whose turn it is."""
+    word = tree + _WORD * SEQUENCE
+    store_release(word, load_i64(word) | 1)  # it is odd already where an update never ended, in a forked child
+    release_fence()
+
+
+@_inner
+def _end_change(tree: int) -> None:
+    """Make the sequence even, after everything that was written."""
+    word = tree + _WORD * SEQUENCE
+    store_release(word, load_i64(word) + 1)
+
+
+_WITHOUT_TURN = 2  # attempts to read
+_HAS_TURN, _KEPT_OUT = -1, -2
+
+
+@_inner
+def _begin_attempt(tree: int, head: bool, attempt: int) -> int:
+    """The sequence to read beside, if it is even; else _HAS_TURN, or _KEPT_OUT where that could not be had."""
+    if attempt <= _WITHOUT_TURN:
+        sequence = load_acquire(tree + _WORD * SEQUENCE)
+        if sequence & 1 == 0:
+            return sequence
+    return _HAS_TURN if _begin_reading(tree, head) else _KEPT_OUT
+
+
+@_inner
+def _end_attempt(tree: int, sequence: int) -> bool:
+    """Whether all that was read since :func:`_begin_attempt`, which returned ``sequence``, is one state of the tree."""
+    if sequence == _HAS_TURN:
+        _end_reading(tree)
+        return True
+    acquire_fence()
+    return load_i64(tree + _WORD * SEQUENCE) == sequence
 
 
 OPEN, HOLD, LET_GO = range(3)
@@ -282,8 +332,8 @@ def _search(
                     child, mass = _child_in_prefix_row(row, mass, lanes, chunks)
                 else:
                     child, mass = _child_in_plain_row(row, mass, 0.0, lanes, chunks)
-                # Invariant: 0 <= mass < sum of the child, but for rounding, which the next level guards. Beside a kernel
-                # that writes, mass is arbitrary, and node still a row of the next level.
+                # Invariant: 0 <= mass < sum of the child, but for rounding, which the next level guards. Beside a
+                # kernel that writes, mass is arbitrary, and node still a row of the next level.
                 node = min(node * fanout + child, last)
                 store_real(masses + _WORD * j, mass)
                 store_i64(nodes + _WORD * j, node)
@@ -317,11 +367,13 @@ def search(
     priorities: Priorities,
 ) -> int:
     """Leaves and their priorities for ``values [B]``: uniforms in [0, 1) if ``uniform``, else in [0, total)."""
-    if not _begin_reading(tree, head):
-        return BUSY
-    status = _search(tree, like, fanout, lanes, chunks, prefix, values, uniform, indices, priorities)
-    _end_reading(tree)
-    return status
+    attempt, sequence = 1, _begin_attempt(tree, head, 1)
+    while sequence != _KEPT_OUT:
+        status = _search(tree, like, fanout, lanes, chunks, prefix, values, uniform, indices, priorities)
+        if _end_attempt(tree, sequence):
+            return status
+        attempt, sequence = attempt + 1, _begin_attempt(tree, head, attempt + 1)
+    return BUSY
 
 
 @_kernel(parallel=True)
@@ -341,27 +393,51 @@ def search_in_parts(
     priorities: Priorities,
 ) -> int:
     """:func:`search` over ``parts`` equal parts of the batch, each on a thread of its own."""
-    if not _begin_reading(tree, head):
-        return BUSY
     batch = values.size
-    worst = 0
-    for part in prange(parts):
-        low, high = batch * part // parts, batch * (part + 1) // parts
-        status = _search(
-            tree,
-            like,
-            fanout,
-            lanes,
-            chunks,
-            prefix,
-            values[low:high],
-            uniform,
-            indices[low:high],
-            priorities[low:high],
-        )
-        worst = max(worst, status)
-    _end_reading(tree)
-    return worst
+    attempt, sequence = 1, _begin_attempt(tree, head, 1)
+    while sequence != _KEPT_OUT:
+        worst = 0
+        for part in prange(parts):
+            low, high = batch * part // parts, batch * (part + 1) // parts
+            status = _search(
+                tree,
+                like,
+                fanout,
+                lanes,
+                chunks,
+                prefix,
+                values[low:high],
+                uniform,
+                indices[low:high],
+                priorities[low:high],
+            )
+            worst = max(worst, status)
+        if _end_attempt(tree, sequence):
+            return worst
+        attempt, sequence = attempt + 1, _begin_attempt(tree, head, attempt + 1)
+    return BUSY
+
+
+@_inlined
+def _gather(
+    tree: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    indices: Indices,
+    priorities: Priorities,
+) -> int:
+    """Priorities ``[B]`` of the leaves at ``indices [B]``."""
+    capacity, leaves = _word(tree, CAPACITY), _word(tree, LEAVES)
+    size = bytes_of(like)
+    for j in range(indices.size):
+        leaf = indices[j]
+        if not (leaf >= 0 and leaf < capacity):
+            return REFUSED
+        priorities[j] = load_real(leaves + size * _offset(leaf, fanout, lanes * chunks), like)
+    return DONE
 
 
 @_kernel()
@@ -378,19 +454,13 @@ def gather(
     priorities: Priorities,
 ) -> int:
     """Priorities ``[B]`` of the leaves at ``indices [B]``."""
-    if not _begin_reading(tree, head):
-        return BUSY
-    capacity, leaves = _word(tree, CAPACITY), _word(tree, LEAVES)
-    size = bytes_of(like)
-    status = DONE
-    for j in range(indices.size):
-        leaf = indices[j]
-        if not (leaf >= 0 and leaf < capacity):
-            status = REFUSED
-            break
-        priorities[j] = load_real(leaves + size * _offset(leaf, fanout, lanes * chunks), like)
-    _end_reading(tree)
-    return status
+    attempt, sequence = 1, _begin_attempt(tree, head, 1)
+    while sequence != _KEPT_OUT:
+        status = _gather(tree, like, fanout, lanes, chunks, prefix, indices, priorities)
+        if _end_attempt(tree, sequence):
+            return status
+        attempt, sequence = attempt + 1, _begin_attempt(tree, head, attempt + 1)
+    return BUSY
 
 
 # Update
@@ -614,7 +684,9 @@ def update_by_recompute(
     status = REFUSED
     values = scratch.ctypes.data + _WORD * indices.size
     if _take(tree, indices, priorities, like, highest, scratch, values):
+        _begin_change(tree)
         _recompute(tree, like, fanout, lanes, chunks, prefix, indices.size, scratch, values)
+        _end_change(tree)
         status = DONE
     _end_writing(tree)
     return status
@@ -644,7 +716,9 @@ def update_by_delta(
     status = REFUSED
     values = scratch.ctypes.data + _WORD * indices.size
     if _take(tree, indices, priorities, like, highest, scratch, values):
+        _begin_change(tree)
         _add_deltas(tree, like, fanout, lanes, chunks, prefix, indices.size, scratch, values)
+        _end_change(tree)
         status = DONE
     _end_writing(tree)
     return status
@@ -703,8 +777,11 @@ def audit(
     fresh_row = np.empty(lanes * chunks)  # before the turn, which a failure must not keep
     if not (_begin_writing(tree, head) if repair else _begin_reading(tree, head)):
         return BUSY
+    if repair:
+        _begin_change(tree)
     largest[0] = _audit(tree, like, fanout, lanes, chunks, prefix, repair, fresh_row)
     if repair:
+        _end_change(tree)
         _end_writing(tree)
     else:
         _end_reading(tree)
@@ -724,8 +801,10 @@ def root(
     total: Reals,
 ) -> int:
     """Put the root into ``total [1]``."""
-    if not _begin_reading(tree, head):
-        return BUSY
-    total[0] = load_real(_word(tree, SUMS + _word(tree, HEIGHT)), 0.0)
-    _end_reading(tree)
-    return DONE
+    attempt, sequence = 1, _begin_attempt(tree, head, 1)
+    while sequence != _KEPT_OUT:
+        total[0] = load_real(_word(tree, SUMS + _word(tree, HEIGHT)), 0.0)
+        if _end_attempt(tree, sequence):
+            return DONE
+        attempt, sequence = attempt + 1, _begin_attempt(tree, head, attempt + 1)
+    return BUSY
