@@ -28,12 +28,14 @@ from .contract import Indices, Priorities, Reals
 from .lanes import (
     acquire_fence,
     add_delta,
+    at_most,
     atomic_add,
     atomic_and,
     atomic_or,
     atomic_swap_if,
     bytes_of,
     clear_mark,
+    count_after_first,
     count_at_most,
     just_below,
     load_acquire,
@@ -204,11 +206,10 @@ def _child_in_prefix_row(row: int, mass: float, lanes: int, chunks: int) -> tupl
     total = load_real(row, 0.0)
     if mass >= total:  # rounding: just under the total lies the last child with a positive sum
         mass = just_below(total)
-    child = 0
-    for chunk in range(chunks):
-        # Invariant: child counts the lanes passed that are at most mass; lane 0, the total, is above it.
+    child = count_after_first(row, mass, lanes)
+    for chunk in range(1, chunks):
+        # Invariant: child counts the lanes passed that are at most mass, lane 0, the total, aside.
         child += count_at_most(row + _WORD * lanes * chunk, mass, lanes)
-    child = min(child, lanes * chunks - 1)  # a row that is being written may count them all
     left = load_real(row + _WORD * child, 0.0)
     return child, mass - (left if child > 0 else 0.0)
 
@@ -256,8 +257,8 @@ def _leaf_in_group(
     leaves, size, width = _word(tree, LEAVES), bytes_of(like), lanes * chunks
     row = leaves + size * width * group
     child, _ = _child_in_plain_row(row, mass, like, lanes, chunks)
-    child = min(child, fanout - 1)  # as there may be more prefix values than leaves while sums are being written
-    leaf = min(group * fanout + child, _word(tree, CAPACITY) - 1)  # what lies beyond is padding, hence 0
+    child = at_most(child, fanout - 1)  # as there may be more prefix values than leaves while sums are being written
+    leaf = at_most(group * fanout + child, _word(tree, CAPACITY) - 1)  # what lies beyond is padding, hence 0
     priority = load_real(row + size * child, like)
     if not priority > 0:  # delta updates can leave a sum above a group of zeros
         leaf = _nearest_positive(tree, like, fanout, width, leaf)
@@ -334,7 +335,7 @@ def _search(
                     child, mass = _child_in_plain_row(row, mass, 0.0, lanes, chunks)
                 # Invariant: 0 <= mass < sum of the child, but for rounding, which the next level guards. Beside a
                 # kernel that writes, mass is arbitrary, and node still a row of the next level.
-                node = min(node * fanout + child, last)
+                node = at_most(node * fanout + child, last)
                 store_real(masses + _WORD * j, mass)
                 store_i64(nodes + _WORD * j, node)
                 if level > 1:
