@@ -18,6 +18,8 @@ literals, because they are read from the file's text where the module cannot be 
 
 * ``threaded``: takes ``threads`` above 1, hence is swept with several.
 * ``concurrent``: operations that Python threads may run side by side (no literal: ``READS``).
+* ``optimistic``: operations that keep no update waiting (no literal either): they read without a turn. Where an update
+  was under way or came between, they read again, the last time in a turn of their own.
 * ``uses_fanout``: False for a tree without groups of K: it is swept at one K, and its cost model counts leaves, steps
   of a search, elements and calls in place of cache lines and levels.
 * ``shares_groups``: an update that recomputes sums each group that its batch touches once, not once per element.
@@ -68,11 +70,12 @@ class SumTree(ABC):
     random numbers.
 
     Threads may call one tree as they like: calls that must not meet wait for each other, and each sees a tree between
-    two calls. ``concurrent`` names the operations any two of which run side by side; every other pair takes turns. A
-    call from within another one of the same thread (a signal handler's) is a RuntimeError where it would wait for
-    itself. If an exception such as KeyboardInterrupt cuts an update short, some of its leaves may be set; the next call
-    recomputes the sums first. Copies and pickles hold a whole tree, and so do forked children, except where a fork did
-    not wait for an update to end: the child treats that update as cut short.
+    two calls. ``concurrent`` names the operations any two of which run side by side; every other pair takes turns, but
+    an update need not wait for an operation that ``optimistic`` names: what that has read counts only if no update
+    began or ended meanwhile. A call from within another one of the same thread (a signal handler's) is a RuntimeError
+    where it would wait for itself. If an exception such as KeyboardInterrupt cuts an update short, some of its leaves
+    may be set; the next call recomputes the sums first. Copies and pickles hold a whole tree, and so do forked
+    children, except where a fork did not wait for an update to end: the child treats that update as cut short.
 
     Parameters: ``capacity`` N >= 1; ``fanout`` K >= 2; ``dtype`` of the leaves, "float32" or "float64"; ``threads``
     that may share one batch (1 unless the class is ``threaded``); ``validate=False`` skips checks and conversions,
@@ -82,6 +85,7 @@ class SumTree(ABC):
 
     threaded: ClassVar[bool] = False
     concurrent: ClassVar[frozenset[str]] = frozenset()
+    optimistic: ClassVar[frozenset[str]] = frozenset()
     uses_fanout: ClassVar[bool] = True
     shares_groups: ClassVar[bool] = True
     compiled: ClassVar[bool] = False

@@ -68,13 +68,14 @@ class NumbaTree(SumTree):
     is bound by the same cache lines on every thread. The threads are numba's (``numba.threading_layer()`` names them),
     at most ``numba.config.NUMBA_NUM_THREADS``. They do not survive a fork: RuntimeError in the child.
 
-    Python threads: calls that only read run side by side; an update runs alone. Batches that ``threads`` share take
-    turns, because a process has one pool of such threads.
+    Python threads: calls that only read run side by side, and an update waits for none of them but ``check``; updates
+    take turns. Batches that ``threads`` share take turns, too, because a process has one pool of such threads.
     """
 
     threaded = True
     compiled = True
     concurrent = READS
+    optimistic = READS - {"check"}
 
     def __init__(
         self,
