@@ -68,12 +68,14 @@ PREFIX = 72  # + level 1..height-1: address of its prefix rows
 MARKS = 136  # + level 0..height-1: address of a byte for each of its groups
 LOCK = 200  # on a cache line of their own, these two
 SEQUENCE = 201  # odd while a kernel changes the tree, and 2 more after it
+LENT, LENT_AT = 202, 203  # leaves that a kernel has set to 0 and sets again: how many, and the address of their list
 HEADER_WORDS = 208
 
 CLOSED, WRITES, HELD = 1 << 40, 1 << 41, 1 << 42  # bits of the lock word above the number of readers
 
 DONE, REFUSED, EMPTY, BUSY, CRAMPED = range(5)  # results of a kernel; CRAMPED: the scratch is too small
 SCRATCH = 3  # words an update needs for each element of its batch
+DISTINCT_SCRATCH = 4  # those that sampling without replacement needs
 
 _inner = njit(nogil=True, error_model="numpy")
 _inlined = njit(nogil=True, error_model="numpy", inline="always")  # a call with so many arguments would take 60 ns
@@ -726,6 +728,98 @@ def update_by_delta(
 
 
 @_inner
+def _return_lent(tree: int, like: Any, fanout: int, width: int) -> None:
+    """Set the leaves that a kernel had set to 0, and that never ended, to what they were; their sums are left wrong."""
+    leaves, lent = _word(tree, LEAVES), _word(tree, LENT_AT)
+    for j in range(_word(tree, LENT)):
+        leaf, priority = load_i64(lent + 2 * _WORD * j), load_real(lent + 2 * _WORD * j + _WORD, 0.0)
+        store_real(leaves + bytes_of(like) * _offset(leaf, fanout, width), rounded(priority, like))
+    store_i64(tree + _WORD * LENT, 0)
+
+
+@_inlined
+def _search_distinct(
+    tree: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    uniforms: Reals,
+    indices: Indices,
+    priorities: Priorities,
+    room: Indices,
+    drawn: Indices,
+) -> int:
+    """Put leaves and their priorities, drawn one after the other, into ``[B]``, and their number into ``drawn [1]``."""
+    batch = uniforms.size
+    lent, scratch, values = room.ctypes.data, room[2 * batch : 3 * batch], room.ctypes.data + 3 * _WORD * batch
+    store_i64(tree + _WORD * LENT_AT, lent)
+    status, count = DONE, 0
+    while count < batch:
+        # Invariant: the leaves drawn so far, indices[:count], are 0, and listed as lent since before they were.
+        end = count + 1
+        status = _search(
+            tree,
+            like,
+            fanout,
+            lanes,
+            chunks,
+            prefix,
+            uniforms[count:end],
+            True,
+            indices[count:end],
+            priorities[count:end],
+        )
+        if status != DONE:
+            break
+        store_i64(lent + 2 * _WORD * count, indices[count])
+        store_real(lent + 2 * _WORD * count + _WORD, np.float64(priorities[count]))
+        store_release(tree + _WORD * LENT, end)
+        release_fence()
+        scratch[0] = indices[count]
+        store_real(values, 0.0)
+        _recompute(tree, like, fanout, lanes, chunks, prefix, 1, scratch, values)
+        count = end
+    for j in range(count):
+        scratch[j] = indices[j]
+        store_real(values + _WORD * j, np.float64(priorities[j]))
+    _recompute(tree, like, fanout, lanes, chunks, prefix, count, scratch, values)
+    store_release(tree + _WORD * LENT, 0)
+    drawn[0] = count
+    return status
+
+
+@_kernel()
+def search_distinct(
+    tree: int,
+    head: bool,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    edition: int,
+    uniforms: Reals,
+    indices: Indices,
+    priorities: Priorities,
+    room: Indices,
+    drawn: Indices,
+) -> int:
+    """Distinct leaves ``[B]`` and priorities for ``uniforms [B]``, each among those left; EMPTY if there are fewer.
+
+    ``room`` has ``DISTINCT_SCRATCH * B`` words; ``drawn [1]`` becomes the number of leaves drawn.
+    """
+    if not _begin_writing(tree, head):
+        return BUSY
+    _begin_change(tree)
+    status = _search_distinct(tree, like, fanout, lanes, chunks, prefix, uniforms, indices, priorities, room, drawn)
+    _end_change(tree)
+    _end_writing(tree)
+    return status
+
+
+@_inner
 def _audit(
     tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, repair: bool, fresh_row: Reals
 ) -> float:
@@ -780,6 +874,7 @@ def audit(
         return BUSY
     if repair:
         _begin_change(tree)
+        _return_lent(tree, like, fanout, lanes * chunks)
     largest[0] = _audit(tree, like, fanout, lanes, chunks, prefix, repair, fresh_row)
     if repair:
         _end_change(tree)

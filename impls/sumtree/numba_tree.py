@@ -172,6 +172,11 @@ class NumbaTree(SumTree):
         return types.float64[::1], types.boolean, types.int64[::1], numba.typeof(self._leaves)
 
     @AtFirstUse
+    def _distinct_kernel(self) -> Callable[..., int]:
+        uniforms, _, indices, priorities = self._search_arguments()
+        return self._compiled(kernels.search_distinct, uniforms, indices, priorities, indices, indices)
+
+    @AtFirstUse
     def _gather_kernel(self) -> Callable[..., int]:
         return self._compiled(kernels.gather, numba.types.int64[::1], numba.typeof(self._leaves))
 
@@ -257,6 +262,14 @@ class NumbaTree(SumTree):
 
     def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
         return self._answer(uniforms, True)
+
+    def _sample_distinct(self, uniforms: Reals) -> tuple[Indices, Priorities]:
+        batch = uniforms.size
+        answer = _empty(batch, _INT64), _empty(batch, self._dtype)
+        room, drawn = _empty(kernels.DISTINCT_SCRATCH * batch, _INT64), _empty(1, _INT64)
+        if self._run(self._distinct_kernel, uniforms, *answer, room, drawn) == kernels.REFUSED:
+            raise ValueError("a uniform is outside [0, 1)")
+        return answer[0][: drawn[0]], answer[1][: drawn[0]]
 
     def _answer(self, values: Reals, uniform: bool) -> tuple[Indices, Priorities]:
         answer = self._search(values, uniform)
