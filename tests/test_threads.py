@@ -45,7 +45,8 @@ VARIANTS = {
 OPERATIONS = ("update", "sample", "get", "total", "check", "state_dict")
 PAIRS = [
     *itertools.combinations_with_replacement(OPERATIONS, 2),
-    *((other, "update") for other in ("prefix_sum_index", "rebuild", "load_state_dict")),
+    *((other, "update") for other in ("prefix_sum_index", "sample_distinct", "rebuild", "load_state_dict")),
+    *((other, "sample_distinct") for other in ("sample", "get", "sample_distinct")),
 ]
 FIRST, LOADED, WRITTEN = 1.0, 4.0, (2.0, 3.0)
 VALUES = {FIRST, LOADED, *WRITTEN}
@@ -102,6 +103,11 @@ def operation(tree, op, seed):
         assert ((indices >= 0) & (indices < capacity)).all()
         assert set(priorities.tolist()) <= VALUES
 
+    def sample_distinct():
+        indices, priorities = map(impls.to_numpy, tree.sample_distinct(draws[:16]))
+        assert len(set(indices.tolist())) == 16
+        assert set(priorities.tolist()) <= VALUES
+
     def prefix_sum_index():
         assert (np.diff(tree.prefix_sum_index(np.sort(masses))) >= 0).all()
 
@@ -119,7 +125,7 @@ def operation(tree, op, seed):
         assert uniform(tree.state_dict()["leaves"][where])
 
     more = {"rebuild": tree.rebuild, "load_state_dict": lambda: tree.load_state_dict(state)}
-    calls = (update, sample, prefix_sum_index, get, total, check, state_dict)
+    calls = (update, sample, sample_distinct, prefix_sum_index, get, total, check, state_dict)
     return ({call.__name__: call for call in calls} | more)[op]
 
 
@@ -357,7 +363,7 @@ def someone_inside(tree, op):
         inside.remove(-1)
 
 
-ALL = (*READS, "update", "rebuild", "load_state_dict")
+ALL = (*READS, "update", "sample_distinct", "rebuild", "load_state_dict")
 
 
 @pytest.mark.timing
@@ -590,6 +596,28 @@ def test_a_child_forked_in_the_middle_of_a_long_update_makes_the_sums_anew(name)
         alone(f"fork_in_the_middle({name!r}, {options})")
 
 
+def fork_amid_distinct_draws():
+    """A fork beside a call that has set leaves to 0 and will give them back: the child gives them back."""
+    from impls.sumtree import numba_kernels as kernels  # noqa: PLC0415  # where there is numba
+
+    tree = filled("numba", 640, {"fanout": 10})
+    lent = np.zeros((2, 2), np.int64)
+    lent[:, 0] = 3, 639
+    lent.view(np.float64)[:, 1] = FIRST
+    tree._header[[kernels.LENT, kernels.LENT_AT]] = 2, lent.ctypes.data
+    leaves = tree._leaves.reshape(-1, 16)
+    leaves[0, 3] = leaves[63, 9] = 0.0
+    with someone_inside(tree, "update"):
+        child_of(lambda: assert_whole(tree))
+        child_of(lambda: tree.sample_distinct(np.linspace(0, 0.9, 640)))
+
+
+@needs_fork
+def test_a_child_forked_amid_distinct_draws_has_every_leaf():
+    pytest.importorskip("numba")
+    alone("fork_amid_distinct_draws()", seconds=120)
+
+
 def fork_while_a_handler_waits():
     """A handler calls one tree inside a call of another, while a fork wants both."""
     first, second = filled("python", 640, {}), filled("python", 6_400, {})
@@ -717,7 +745,24 @@ def test_after_an_interrupted_update_the_sums_are_made_anew(name, next_call, mon
         assert answer == tree.total()
 
 
-@pytest.mark.parametrize("op", ["sample", "get", "check", "state_dict", "prefix_sum_index", "total"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "numba"])
+@pytest.mark.parametrize("method", ["_set", "_sample", "_give_back"])
+def test_after_interrupted_distinct_draws_every_leaf_is_as_it_was(name, method, monkeypatch):
+    tree = filled(name, 640, {})
+    tree.update(block(640), np.full(64, WRITTEN[0]))
+    expected = tree.state_dict()["leaves"]
+    with monkeypatch.context() as patches:
+        interrupted = _Interrupted(getattr(tree, method), _ctrl_c)
+        interrupted._calls = 2 if method == "_give_back" else 0
+        patches.setattr(tree, method, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tree.sample_distinct(np.linspace(0, 0.9, 10))
+    assert np.array_equal(tree.state_dict()["leaves"], expected)
+    assert tree.total() == expected.sum()
+    assert tree.check() == 0.0
+
+
+@pytest.mark.parametrize("op", ["sample", "get", "check", "state_dict", "prefix_sum_index", "sample_distinct", "total"])
 def test_a_call_takes_one_turn_for_all_it_does(op, monkeypatch):
     tree = filled("numpy", 640, {})
     call, turns, run = operation(tree, op, 0), [], tree._turns.run
