@@ -6,7 +6,19 @@ from typing import NamedTuple
 from . import atomic_steps as do
 from . import small_block as at
 from .atomic_steps import Action, Program
-from .replay_programs import CHECKED, COPY, GLOBAL, STRATEGIES, Case, Strategy, moved, replaced, with_roles, without
+from .replay_programs import (
+    CHECKED,
+    COPY,
+    GLOBAL,
+    ONE_LOCK,
+    STRATEGIES,
+    Case,
+    Strategy,
+    moved,
+    replaced,
+    with_roles,
+    without,
+)
 from .small_block import DEADLOCK, DRIFT, FELL, GARBAGE, INCOMPLETE, LATE, LOST, TORN, TWICE, Block
 
 LAZY, RWLOCK, BANKED, OWNER = (STRATEGIES[name] for name in ("two_lock_lazy", "rwlock", "banked", "owner"))
@@ -165,7 +177,7 @@ def _swaps(*pairs: tuple[Action, Action]) -> Callable[[Program], Program]:
 
 
 FAULTS = {
-    "words not made odd": Fault(_insert(GLOBAL, _lacks(do.odd)), "insert and sample", TORN),
+    "words not made odd": Fault(_insert(ONE_LOCK, _lacks(do.odd)), "insert and sample", TORN),
     "words odd only while rows are copied": Fault(
         _insert(CHECKED, _moves(do.odd, "second half")), "insert and sample", TORN
     ),
@@ -197,7 +209,7 @@ FAULTS = {
         _insert(CHECKED, _lacks(do.free)), "two inserts a lap apart, and a sample", LOST
     ),
     "out of the table before the leaves are raised": Fault(
-        _insert(GLOBAL, _moves(do.leave, "commit")), "two inserts a lap apart, and a sample", INCOMPLETE
+        _insert(ONE_LOCK, _moves(do.leave, "commit")), "two inserts a lap apart, and a sample", INCOMPLETE
     ),
     "words of cut stacks left": Fault(
         _insert(CHECKED, _lacks(do.cut)), "insert that cuts a stack, late update and sample", TORN

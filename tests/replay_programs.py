@@ -16,7 +16,15 @@ SAMPLE = (
     Step("searched", (do.release,)),
     Step("read first half", (do.read_one,), "end"),
     Step("read second half", (do.read_two,)),
-    Step("recheck", (do.unchanged, do.accept), "search"),
+    Step("recheck", (do.unchanged,), "search"),
+    Step("accept", (do.accept,)),
+)
+WHOLE_SAMPLE = (
+    Step("search", (do.acquire,)),
+    Step("descend", (do.descend,)),
+    Step("read first half", (do.read_one,), "searched"),
+    Step("read second half", (do.read_two,)),
+    Step("searched", (do.release, do.accept)),
 )
 UPDATE = (
     Step("update", (do.acquire, do.unchanged), "updated"),
@@ -43,8 +51,14 @@ APPLY = (
 )
 
 
-def insert(rows: int, cuts: int) -> Program:
-    """Insert under one lock, which is not held while the rows are copied."""
+def whole_insert(rows: int, cuts: int) -> Program:
+    """Insert under one lock from the first step to the last."""
+    steps = {"reserved", "commit"}
+    return tuple(step for step in lazy_insert(rows, cuts) if step.name not in steps)
+
+
+def lazy_insert(rows: int, cuts: int) -> Program:
+    """Insert under one lock, which is free while the rows are copied."""
     return (
         Step("reserve", (do.acquire, do.free, do.take, do.count, do.enter)),
         Step("odd", (do.odd, do.cut)),
@@ -62,7 +76,7 @@ def insert(rows: int, cuts: int) -> Program:
 
 def banked_insert(rows: int, cuts: int) -> Program:
     """Insert with two banks: a ticket under a lock of its own, then each bank of the rows, or a cut stack, in turn."""
-    steps = without(insert(rows, cuts), do.free, do.take, do.count, do.enter, do.leave)
+    steps = without(lazy_insert(rows, cuts), do.free, do.take, do.count, do.enter, do.leave)
     middle = steps.index(COPY[0])
     ticket = Step("ticket", (do.free, do.take, do.count, do.enter))
     reserve = _in_turn(steps[:middle], min(rows + cuts, 2))
@@ -149,15 +163,18 @@ class Strategy(NamedTuple):
         return self._replace(insert=lambda rows, cuts: edit(self.insert(rows, cuts)))
 
 
-GLOBAL = Strategy(insert, SAMPLE, UPDATE)
-CHECKED = GLOBAL.edited(two_locks)
+GLOBAL = Strategy(whole_insert, WHOLE_SAMPLE, UPDATE)
+ONE_LOCK = Strategy(lazy_insert, SAMPLE, UPDATE)
+CHECKED = ONE_LOCK.edited(two_locks)
 STRATEGIES = {
-    "none": GLOBAL.edited(lambda program: without(program, do.acquire, do.release))._replace(robust=False),
+    "none": ONE_LOCK._replace(sample=without(SAMPLE, do.unchanged)).edited(
+        lambda program: without(program, do.acquire, do.release)
+    ),
     "global": GLOBAL,
     "rwlock": GLOBAL._replace(
-        sample=replaced(SAMPLE, (do.acquire, do.acquire_shared), (do.release, do.release_shared)), robust=False
+        sample=replaced(WHOLE_SAMPLE, (do.acquire, do.acquire_shared), (do.release, do.release_shared)), robust=False
     ),
-    "two_lock_lazy": CHECKED.edited(lambda program: without(program, do.free, do.unchanged))._replace(robust=False),
+    "two_lock_lazy": CHECKED.edited(lambda program: without(program, do.unchanged)),
     "two_lock_checked": CHECKED,
     "banked": Strategy(banked_insert, SAMPLE, UPDATE, banks=2),
     "owner": Strategy(owner_insert, owning(SAMPLE), owning(UPDATE)),

@@ -67,7 +67,7 @@ def test_the_two_holes_of_algorithm_3():
     assert written(reader) == (
         "B: search, descend, searched"
         " | A: reserve, odd, second lock, zero, second unlock, sums, write sums, reserved, first half"
-        " | B: read first half, read second half, recheck"
+        " | B: read first half, read second half, accept"
     )
     late = explore(ALGORITHM_3["as printed, insert beside late update"].case).wrong
     assert written(late[INCOMPLETE]) == (
