@@ -1,6 +1,7 @@
 """Programs to be found wrong: orders beside those of Algorithm 3 of [Zhang2021], and strategies with one fault."""
 
 from collections.abc import Callable
+from itertools import chain
 from typing import NamedTuple
 
 from . import atomic_steps as do
@@ -176,8 +177,14 @@ def _swaps(*pairs: tuple[Action, Action]) -> Callable[[Program], Program]:
     return lambda program: replaced(program, *pairs)
 
 
+def _unlocked(program: Program, *names: str) -> Program:
+    """The program without the global lock in these steps."""
+    steps = (without((step,), do.acquire, do.release) if step.name in names else (step,) for step in program)
+    return tuple(chain.from_iterable(steps))
+
+
 FAULTS = {
-    "words not made odd": Fault(_insert(ONE_LOCK, _lacks(do.odd)), "insert and sample", TORN),
+    "words not made odd": Fault(_insert(CHECKED, _lacks(do.odd)), "insert and sample", TORN),
     "words odd only while rows are copied": Fault(
         _insert(CHECKED, _moves(do.odd, "second half")), "insert and sample", TORN
     ),
@@ -193,10 +200,16 @@ FAULTS = {
     "word looked at before the lock": Fault(
         _update(CHECKED, _moves(do.unchanged, "update")), "insert, late update and sample", LATE
     ),
-    "sums left out": Fault(_update(GLOBAL, _lacks(do.sum_leaves, do.write_sum)), "two updates", DRIFT),
+    "sums left out": Fault(_update(CHECKED, _lacks(do.sum_leaves, do.write_sum)), "two updates", DRIFT),
     "sums after the release": Fault(_update(GLOBAL, _moves(do.release, "sums")), "two updates", DRIFT),
     "search without the lock": Fault(
         _sample(CHECKED, _lacks(do.acquire, do.release)), "two updates and a sample", FELL
+    ),
+    "update without the lock": Fault(
+        _update(CHECKED, _lacks(do.acquire, do.release)), "two updates and a sample", FELL
+    ),
+    "commit without the lock": Fault(
+        _insert(CHECKED, lambda program: _unlocked(program, "commit", "committed")), "insert and sample", FELL
     ),
     "second lock not released": Fault(_update(CHECKED, _lacks(do.release_second)), "two updates", DEADLOCK),
     "locks acquired in two orders": Fault(

@@ -188,6 +188,7 @@ class Case(NamedTuple):
     start: tuple[int, ...]
     programs: tuple[Program, ...]
     mortal: frozenset[int] = frozenset()
+    roles: tuple[str, ...] = ()  # what the processes play
 
 
 # What the processes do: "insert n" rows as an episode of their own, "continue" with n rows of the block's episode,
@@ -233,4 +234,4 @@ def with_roles(strategy: Strategy, roles: tuple[str, ...], *, stacked: bool = Fa
             parts = {"sample": [sample], "update": [update], "learn": [sample, update], "retrieve": [RETRIEVE]}
             programs.append(joined(*parts[verb]))
     mortal = frozenset(number for number, role in enumerate(roles) if role.endswith("dies"))
-    return Case(tuple(m), tuple(programs), mortal)
+    return Case(tuple(m), tuple(programs), mortal, roles)
