@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
+import numpy as np
+
 from .atomic_steps import REFUSE, WAIT
 from .faulty_programs import ALGORITHM_3, FAULTS
 from .replay_programs import CASES, STRATEGIES, Case, case
@@ -94,6 +96,17 @@ def follow(case: Case, schedule: Schedule) -> Iterator[set[str]]:
         state, violation = possible[move]
         ended = not any(_moves(case, state))
         yield {violation, *wrongs(state), *(_at_the_end(case, state) if ended else ())} - {""}
+
+
+def wander(case: Case, rng: np.random.Generator) -> Schedule:
+    """A random schedule, from the start until no step can be taken or a sampler would draw again."""
+    state, schedule = case.start, []
+    while moves := list(_moves(case, state)):
+        move, state, _ = moves[rng.integers(len(moves))]
+        if move[1] == "search" and move in schedule:
+            break
+        schedule.append(move)
+    return tuple(schedule)
 
 
 def written(schedule: Schedule) -> str:
