@@ -139,9 +139,9 @@ def main() -> None:
     states = 0
     for name, strategy in STRATEGIES.items():
         print(f"\n{name}")
-        for title, roles in CASES.items():
-            if strategy.robust or "dies" not in title:
-                states += _print(f"{title} ({', '.join(roles)})", case(strategy, title))
+        states += sum(
+            _print(f"{title} ({', '.join(CASES[title])})", case(strategy, title)) for title in strategy.cases()
+        )
     print("\nAlgorithm 3 of [Zhang2021]")
     states += sum(_print(title, entry.case) for title, entry in ALGORITHM_3.items())
     print("\nInjected faults")
