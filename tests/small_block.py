@@ -1,4 +1,4 @@
-"""A replay's block of two or three slots, small enough to visit its every state, and what may not be seen in it.
+"""A replay's block of a few slots, small enough to visit its every state, and what may not be seen in it.
 
 The block is a list of integers at fixed offsets, as the kernels' own is; whatever is written is seen at once by all.
 Record t (t its ticket) lies in slot t % N, and both halves of its row read 100 * (t + 1) + 10 * row + writer, so that a

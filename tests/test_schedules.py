@@ -5,13 +5,17 @@ import pytest
 
 pytest.importorskip("numba")
 
-from impls.replay import Batch, steps
+from impls.replay import Batch, steps, sync
 
+from .atomic_steps import POINTS
 from .faulty_programs import ALGORITHM_3, FAULTS
 from .interleavings import explore, wander, written
 from .replay_programs import CASES, RIGHT, STRATEGIES, case
 from .schedules import play, playable
 from .small_block import DRIFT, FELL, INCOMPLETE, TORN
+
+if why := sync.unavailable():
+    pytest.skip(why, allow_module_level=True)
 
 HOLES = ("as printed, insert beside sample that reads", "as printed, insert, late update, a reader that rechecks")
 KERNEL_FAULTS = {
@@ -28,6 +32,14 @@ KERNEL_FAULTS = {
 KERNEL = "two_lock_checked"
 WALKS = 5
 SEEN = {FELL, TORN, INCOMPLETE, DRIFT}  # what `play` can see
+
+
+def test_points_have_the_kernels_numbers():
+    numbers = {name: getattr(steps, name.upper().replace(" ", "_"), None) for name in POINTS}
+    numbers |= {"read first half": steps.READ_FIRST, "read second half": steps.READ_SECOND}
+    numbers |= {"leaves": steps.SET_LEAVES, "sums": steps.SUM_UP}
+    numbers |= {"second lock": steps.LEAF_LOCK, "second unlock": steps.LEAF_UNLOCK}
+    assert numbers == POINTS
 
 
 @pytest.mark.parametrize("hole", HOLES)
