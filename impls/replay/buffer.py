@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..sumtree.contract import SumTree, stratified_uniforms, to_numpy
 from .layout import Arrays, Layout
+from .state import checked
 
 Sequence = NDArray[np.int64]
 Reals = NDArray[np.floating[Any]]
@@ -122,7 +123,7 @@ class PrioritizedBuffer:
     def _cut_stacks(self, count: int) -> NDArray[np.int64]:
         """Slots of the oldest records that will remain, whose stacks reach into the ``count`` about to be written."""
         end = self._written + count
-        cut = min(self.layout.frames - 1, self.tree.capacity - count) if end >= self.tree.capacity else 0
+        cut = min(self.layout.frames - 1, self.tree.capacity - count) if count and end >= self.tree.capacity else 0
         return (end + np.arange(cut)) % self.tree.capacity
 
     def state_dict(self) -> dict[str, Any]:
@@ -137,18 +138,18 @@ class PrioritizedBuffer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the state of a buffer of the same capacity and layout, on any tree. ValueError for another capacity."""
-        filled = len(state["leaves"])
-        if filled != min(int(state["written"]), self.tree.capacity):
-            raise ValueError(f"the state holds {filled} records, which a buffer of {self.tree.capacity} does not")
-        leaves = np.zeros(self.tree.capacity, self.tree.dtype)
-        leaves[:filled] = state["leaves"]
-        self.tree.load_state_dict({"leaves": leaves, "capacity": self.tree.capacity, "dtype": self.tree.dtype.name})
+        """Take the state of any replay of the same capacity and layout. ValueError, with nothing changed, for others."""
+        tree = self.tree
+        new = checked(state, self.layout, tree.capacity, tree.smallest_priority, tree.largest_priority)
+        filled = len(new.leaves)
+        leaves = np.zeros(tree.capacity, tree.dtype)
+        leaves[:filled] = new.leaves
+        tree.load_state_dict({"leaves": leaves, "capacity": tree.capacity, "dtype": tree.dtype.name})
         for name, array in self._arrays.items():
-            array[:filled] = state["arrays"][name]
-        self._drawable[:filled], self._drawable[filled:] = state["drawable"], False
-        self._count, self._written = int(self._drawable.sum()), int(state["written"])
-        self._largest = float(state["largest"])
+            array[:filled] = new.arrays[name]
+        self._drawable[:filled], self._drawable[filled:] = new.drawable, False
+        self._count, self._written = int(new.drawable.sum()), new.written
+        self._largest = new.largest
 
 
 def importance_weights(priorities: ArrayLike, total: float, count: int, beta: float) -> Reals:

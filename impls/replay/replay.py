@@ -44,6 +44,7 @@ from .block import (
 from .buffer import Batch
 from .layout import Layout
 from .memory import ClosedError, Handle, Memory, allocate
+from .state import checked
 
 _SMALL = 64  # rows up to which a thread's own array is used again to pack them
 _NOTHING: NDArray[np.float64] = np.empty(0)
@@ -401,7 +402,10 @@ class Replay:
             return self._state_of(bank)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the state of any replay or ``PrioritizedBuffer`` of the same capacity and layout."""
+        """Take the state of any replay or ``PrioritizedBuffer`` of the same capacity and layout.
+
+        ValueError, with nothing changed, for others.
+        """
         (bank,) = self._open()
         with self._at_rest(bank):
             self._load(bank, state)
@@ -419,24 +423,20 @@ class Replay:
         }
 
     def _load(self, bank: Bank, state: Mapping[str, Any]) -> None:
-        slots, written = self._shape.slots, int(state["written"])
-        filled, drawable = len(state["leaves"]), np.asarray(state["drawable"], np.bool_)
-        if filled != min(written, slots):
-            raise ValueError(f"the state holds {filled} records, which a replay of {slots} slots does not")
-        if names := set(self._shape.row.names or ()) ^ set(state["arrays"]):
-            raise ValueError(f"the state is of another layout: it differs in {', '.join(sorted(names))}")
-        for name in self._shape.row.names or ():
-            bank.rows[name][:filled] = state["arrays"][name]
-        newest = written - 1
-        tickets = newest - (newest - np.arange(filled)) % slots if filled else np.empty(0, np.int64)
-        bank.words[:filled] = TICKET * (tickets + 1) + np.where(drawable, READY, CLOSED)
+        slots, settings = self._shape.slots, self.settings
+        new = checked(state, settings.layout, slots, *map(float, self._exponent[2:4]))
+        filled, newest = len(new.leaves), new.written - 1
+        for name, array in new.arrays.items():
+            bank.rows[name][:filled] = array
+        tickets = newest - (newest - np.arange(filled)) % slots
+        bank.words[:filled] = TICKET * (tickets + 1) + np.where(new.drawable, READY, CLOSED)
         bank.words[filled:] = 0
         width = self._shape.lanes * self._shape.chunks
-        leaves = np.zeros(-(-slots // self._shape.group) * self._shape.group, self.settings.dtype)
-        leaves[:filled] = np.where(drawable, np.asarray(state["leaves"], np.float64), 0.0)
+        leaves = np.zeros(-(-slots // self._shape.group) * self._shape.group, settings.dtype)
+        leaves[:filled] = new.leaves
         bank.parts[2].reshape(-1, width)[:, : self._shape.group] = leaves.reshape(-1, self._shape.group)
-        bank.word(WRITTEN)[0] = written
-        bank.word(LARGEST, np.float64)[0] = float(state["largest"])
+        bank.word(WRITTEN)[0] = new.written
+        bank.word(LARGEST, np.float64)[0] = new.largest
         self._audit(bank.address, True, np.zeros(1))  # sums and the count of records
 
     # Arguments

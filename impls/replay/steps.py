@@ -555,12 +555,15 @@ def update_by_slot(
     present: Any,
 ) -> None:
     """:func:`update` as [Zhang2021, Alg. 3] has it: whatever record is in the slot by now."""
-    slots, batch = _at(view, CAPACITY), sequence.size
+    bank, slots, batch = _at(view, BANK), _at(view, CAPACITY), sequence.size
     scratch = np.empty(2 * batch, np.int64)
+    largest = load_real(bank + LARGEST, 0.0)
     for j in range(batch):
         scratch[j] = abs(sequence[j]) % slots
         store_real(scratch.ctypes.data + _WORD * (batch + j), leaves[j])
         present[j] = True
+        largest = max(largest, leaves[j])
+    store_real(bank + LARGEST, largest)
     set_priorities(view, like, fanout, lanes, chunks, prefix, trial, leaf_lock, scratch, batch)
 
 
@@ -590,7 +593,8 @@ def update(
         # Invariant: scratch[:listed] are the slots so far of records that are there.
         ticket = sequence[j]
         slot = abs(ticket) % slots
-        there = load_i64(words + _WORD * slot) == TICKET * (ticket + 1) + READY
+        word = load_i64(words + _WORD * slot)
+        there = word & 3 == READY and word // TICKET - 1 == ticket  # no product, which a huge ticket would overflow
         if fault(view, trial, NO_WORD_CHECK):
             there = True
         present[j] = there
