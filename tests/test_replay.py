@@ -29,7 +29,7 @@ def made(strategy="global", capacity=8, layout=FLAT, fanout=16, dtype="float32",
     return replay.make(capacity, layout, strategy=strategy, fanout=fanout, dtype=dtype, **options)
 
 
-def twin_of(capacity=8, layout=FLAT, fanout=16, dtype="float32", **options):
+def twin_of(*, capacity=8, layout=FLAT, fanout=16, dtype="float32", **options):
     """The reference twin, on a tree in NumPy."""
     tree = impls.make("numpy", capacity, fanout=fanout, dtype=dtype)
     return PrioritizedBuffer(tree, layout, **({"alpha": ALPHA, "epsilon": EPSILON} | options))
@@ -38,7 +38,7 @@ def twin_of(capacity=8, layout=FLAT, fanout=16, dtype="float32", **options):
 def rows_of(layout, rng, count):
     """Random records ``[count, ...]``."""
     return {
-        name: rng.integers(0, 2 if dtype == bool else 100, (count, *shape)).astype(dtype)
+        name: rng.integers(0, 2 if dtype.kind == "b" else 100, (count, *shape)).astype(dtype)
         if dtype.kind in "ub"
         else rng.standard_normal((count, *shape)).astype(dtype)
         for name, (shape, dtype) in layout.fields.items()
@@ -121,10 +121,22 @@ class Pair:
             return
         results = [buffer.sample(batch, beta, np.random.default_rng(seed), **options) for buffer, options in both]
         equal_batches(*results)
+        self.sample_distinct(batch, beta, seed, out)
         uniforms = self.rng.random(batch)
         slots = self.compiled.sample(batch, beta, uniforms=uniforms, out=out).sequence % self.compiled.capacity
         np.testing.assert_array_equal(slots, self.twin.tree.sample(uniforms)[0])
         self.drawn = np.concatenate((self.drawn, results[1].sequence))[-60:]
+
+    def sample_distinct(self, batch, beta, seed, out):
+        buffers = [(self.compiled, {"distinct": True, "out": out}), (self.twin, {"distinct": True})]
+        if batch > len(self.twin):
+            for buffer, options in buffers:
+                with pytest.raises(RuntimeError, match=f"{batch} distinct .* {len(self.twin)} "):
+                    buffer.sample(batch, beta, np.random.default_rng(seed), **options)
+            return
+        results = [buffer.sample(batch, beta, np.random.default_rng(seed), **options) for buffer, options in buffers]
+        equal_batches(*results)
+        assert len(set(results[0].sequence)) == batch
 
     def update(self):
         """Update records sampled lately or long ago, some twice, and some that never were."""
@@ -159,5 +171,6 @@ def capacities(fanout):
 def test_a_random_walk_gives_what_the_twin_gives(strategy, fanout, dtype):
     for seed, (layout, capacity) in enumerate(itertools.product(LAYOUTS.values(), capacities(fanout))):
         shape = {"capacity": capacity, "layout": layout, "fanout": fanout, "dtype": dtype}
+        shape["max_priority"] = ("ever", "current")[seed % 2]
         with made(strategy, **shape) as compiled:
             Pair(compiled, twin_of(**shape), np.random.default_rng(seed)).walk(25)

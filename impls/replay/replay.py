@@ -25,11 +25,13 @@ from ..sumtree.compiling import compiler
 from ..sumtree.contract import to_numpy
 from ..sumtree.turns import waits
 from .block import (
+    BOUNDS,
     CLOSED,
     COUNT,
     LARGEST,
     LEAF_MUTEX,
     LOST,
+    MOST_LENT,
     MOST_RANGES,
     READ_WRITE,
     READY,
@@ -164,6 +166,8 @@ class Replay:
         if not is_new and signature[0] != self._shape.signature:
             raise ValueError("the memory is a replay of another layout, capacity, fanout or dtype than the handle's")
         self._banks = [Bank(self._shape, memory, number) for number in range(settings.banks)]
+        for bank in self._banks if settings.max_priority == "ever" else ():
+            bank.view[BOUNDS] = 0
         if is_new:
             self._begin()
             signature[0] = self._shape.signature
@@ -200,6 +204,7 @@ class Replay:
         self._hold = self._entry(self.kernels.hold or maintenance.hold)
         self._let_go = self._entry(self.kernels.let_go or maintenance.let_go)
         self._audit = self._entry(maintenance.audit, types.boolean, reals)
+        self._sample_distinct = self._entry(maintenance.sample_distinct, reals, types.float64, number)
         self._reclaim = self._entry(maintenance.reclaim, number, number, number)
 
     def _entry(self, kernel: Any, *arguments: Any) -> Callable[..., int]:
@@ -274,18 +279,34 @@ class Replay:
         *,
         uniforms: NDArray[np.float64] | None = None,
         out: Outputs | None = None,
+        distinct: bool = False,
     ) -> Batch:
         """B = ``batch`` records sampled in proportion to their priorities, one in each of B equal intervals.
 
         ``uniforms [B]`` in [0, 1) replace those drawn from ``rng``, and are not spread over intervals. ``out`` takes
         the result in place of new arrays. RuntimeError when there are no records.
+
+        ``distinct`` samples without replacement, over no intervals: each next record in proportion to its priority
+        among those left (successive sampling). Weights are those of the same records sampled with replacement, as the
+        probability that a record is in the batch has no closed form. RuntimeError when there are fewer than B records.
         """
         (bank,) = self._open()
         result = self._outputs(batch, out)
         values = _uniforms(batch, rng, uniforms)
-        if batch and self._sample(bank.address, values, uniforms is None, beta, result.address):
+        if distinct:
+            self._fill_distinct(bank, values, beta, result)
+        elif batch and self._sample(bank.address, values, uniforms is None, beta, result.address):
             raise RuntimeError("there is nothing to sample: no record has a priority above 0")
         return Batch(result.rows, result.weights, result.sequence)
+
+    def _fill_distinct(self, bank: Bank, uniforms: NDArray[np.float64], beta: float, result: Outputs) -> None:
+        batch = uniforms.size
+        if batch > MOST_LENT:
+            raise ValueError(f"at most {MOST_LENT} distinct records are sampled at once, not {batch}")
+        with self._alone(bank):
+            count = self._sample_distinct(bank.address, uniforms, beta, result.address)
+        if count < batch:
+            raise RuntimeError(f"{batch} distinct records were asked for, and {count} can be sampled")
 
     def update_priorities(self, sequence: NDArray[np.int64], errors: ArrayLike) -> NDArray[np.bool_]:
         """Set the priorities of sampled records ``sequence [B]`` from their new |TD errors| ``[B]``.

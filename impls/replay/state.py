@@ -24,7 +24,7 @@ class State:
 
 
 def checked(state: Mapping[str, Any], layout: Layout, capacity: int, smallest: float, most: float) -> State:
-    """A saved state that fits a replay; priorities outside [smallest, most], which its tree can sample, are moved there.
+    """A saved state that fits a replay, its priorities clipped to [smallest, most], which the replay's tree can sample.
 
     Raises ValueError for what no replay of that layout and capacity saves.
     """
