@@ -1,4 +1,4 @@
-"""The compiled replay beside its reference twin, ``PrioritizedBuffer``: the same random walk, whatever the strategy."""
+"""The compiled replay does what its reference twin does; and what the twin has not."""
 
 import itertools
 
@@ -6,160 +6,10 @@ import numpy as np
 import pytest
 
 import impls
-from impls import replay
-from impls.replay import Layout, LocalStorage, PrioritizedBuffer
-from impls.replay.registry import strategy_class
+from impls.replay.block import DAMAGED, LENT
+from tests.replays import FLAT, LAYOUTS, STRATEGIES, Pair, equal_batches, made, rows_of, twin_of
 
-LAYOUTS = {
-    "flat": Layout((3,), "float32", action_size=2),
-    "choices": Layout((4,), "float32", choices=3),
-    "two frames": Layout((2, 3), "uint8", frames=2, choices=6),
-    "four frames": Layout((5,), "float32", frames=4, action_size=1),
-    "wide": Layout((300,), "float64", choices=1000),
-}
-FLAT = LAYOUTS["flat"]
-STRATEGIES = replay.strategies()
 TREES = [(16, "float32"), (3, "float64")]
-ALPHA, EPSILON = 0.6, 1e-3
-
-
-def made(strategy="global", capacity=8, layout=FLAT, fanout=16, dtype="float32", **options):
-    """A compiled replay; ``options`` of ``impls.replay.make``."""
-    options = {"alpha": ALPHA, "epsilon": EPSILON} | options
-    return replay.make(capacity, layout, strategy=strategy, fanout=fanout, dtype=dtype, **options)
-
-
-def twin_of(*, capacity=8, layout=FLAT, fanout=16, dtype="float32", **options):
-    """The reference twin, on a tree in NumPy."""
-    tree = impls.make("numpy", capacity, fanout=fanout, dtype=dtype)
-    return PrioritizedBuffer(tree, layout, **({"alpha": ALPHA, "epsilon": EPSILON} | options))
-
-
-def rows_of(layout, rng, count):
-    """Random records ``[count, ...]``."""
-    return {
-        name: rng.integers(0, 2 if dtype.kind == "b" else 100, (count, *shape)).astype(dtype)
-        if dtype.kind in "ub"
-        else rng.standard_normal((count, *shape)).astype(dtype)
-        for name, (shape, dtype) in layout.fields.items()
-    }
-
-
-def packed(records, row):
-    rows = np.zeros(len(records["reward"]), row)
-    for name, values in records.items():
-        rows[name] = values
-    return rows
-
-
-def chunk(layout, rng, size):
-    """What an actor's local storage hands over of an episode: (records with their fillers, which are drawable)."""
-    local = LocalStorage(layout, size)
-    shape = (layout.frames, *layout.observation) if layout.frames > 1 else layout.observation
-    seen = rng.integers(0, 9, shape)
-    for number in range(size):
-        following = rng.integers(0, 9, shape)
-        if layout.frames > 1:
-            following[:-1] = seen[1:]
-        action = number % 3 if layout.choices else rng.random(layout.action_size)
-        local.append(seen, action, number, following, number == size - 1)
-        seen = following
-    return local.take()
-
-
-def equal_batches(batch, expected):
-    np.testing.assert_array_equal(batch.sequence, expected.sequence)
-    assert batch.rows.keys() == expected.rows.keys()
-    for name, part in batch.rows.items():
-        assert part.dtype == expected.rows[name].dtype
-        np.testing.assert_array_equal(part, expected.rows[name], err_msg=name)
-    np.testing.assert_allclose(batch.weights, expected.weights, rtol=1e-6)
-
-
-def equal_states(state, expected):
-    assert (state["written"], state.keys()) == (expected["written"], expected.keys())
-    np.testing.assert_array_equal(state["drawable"], expected["drawable"])
-    np.testing.assert_allclose(state["leaves"], expected["leaves"], rtol=1e-6)
-    assert state["largest"] == pytest.approx(expected["largest"])
-    for name, part in state["arrays"].items():
-        np.testing.assert_array_equal(part, expected["arrays"][name])
-
-
-class Pair:
-    """A compiled replay and its twin, to which the same is done, and whose answers must be the same."""
-
-    def __init__(self, compiled, twin, rng):
-        self.compiled, self.twin, self.rng = compiled, twin, rng
-        self.outputs = compiled.outputs(7)
-        self.drawn = np.empty(0, np.int64)
-        # As printed, the update of a record that was overwritten goes to the one in its place.
-        self.takes_late_updates = not isinstance(compiled, strategy_class("two_lock_lazy"))
-
-    def insert(self):
-        """Insert random rows, or an actor's chunk, with and without errors."""
-        rng, layout = self.rng, self.twin.layout
-        count = int(rng.integers(0, min(90, self.compiled.capacity) + 1))
-        records, drawable = rows_of(layout, rng, count), rng.random(count) < 0.8 if rng.random() < 0.3 else None
-        if layout.frames > 1 and layout.fillers < count and rng.random() < 0.8:
-            records, drawable = chunk(layout, rng, count - layout.fillers)
-        kept = count if drawable is None else int(drawable.sum())
-        errors = rng.standard_normal(kept) * 10.0 ** rng.integers(-3, 4) if rng.random() < 0.6 else None
-        self.twin.insert(records, errors, drawable)
-        rows = packed(records, self.compiled.row) if rng.random() < 0.5 else records
-        self.compiled.insert(rows, errors, drawable)
-
-    def sample(self):
-        """Sample with the same generator, or given uniforms, into fresh outputs or used ones."""
-        batch, beta, seed = int(self.rng.integers(1, 40)), self.rng.choice([0.0, 0.4, 1.0]), self.rng.integers(1 << 30)
-        out = self.outputs if self.rng.random() < 0.5 else None
-        batch = batch if out is None else out.batch
-        both = [(self.compiled, {"out": out}), (self.twin, {})]
-        if not len(self.twin):
-            for buffer, options in both:
-                with pytest.raises(RuntimeError, match="nothing to sample"):
-                    buffer.sample(batch, beta, np.random.default_rng(seed), **options)
-            return
-        results = [buffer.sample(batch, beta, np.random.default_rng(seed), **options) for buffer, options in both]
-        equal_batches(*results)
-        self.sample_distinct(batch, beta, seed, out)
-        uniforms = self.rng.random(batch)
-        slots = self.compiled.sample(batch, beta, uniforms=uniforms, out=out).sequence % self.compiled.capacity
-        np.testing.assert_array_equal(slots, self.twin.tree.sample(uniforms)[0])
-        self.drawn = np.concatenate((self.drawn, results[1].sequence))[-60:]
-
-    def sample_distinct(self, batch, beta, seed, out):
-        buffers = [(self.compiled, {"distinct": True, "out": out}), (self.twin, {"distinct": True})]
-        if batch > len(self.twin):
-            for buffer, options in buffers:
-                with pytest.raises(RuntimeError, match=f"{batch} distinct .* {len(self.twin)} "):
-                    buffer.sample(batch, beta, np.random.default_rng(seed), **options)
-            return
-        results = [buffer.sample(batch, beta, np.random.default_rng(seed), **options) for buffer, options in buffers]
-        equal_batches(*results)
-        assert len(set(results[0].sequence)) == batch
-
-    def update(self):
-        """Update records sampled lately or long ago, some twice, and some that never were."""
-        rng, written = self.rng, self.twin.written
-        sequence = rng.permutation(self.drawn)[: rng.integers(1, 30)]
-        if self.takes_late_updates:
-            strangers = [-1, -written, -self.compiled.capacity, written, written + 3, 1 << 62, -(1 << 63), written - 1]
-            sequence = rng.permutation(np.concatenate((sequence, sequence[:3], np.array(strangers))))
-        else:
-            sequence = sequence[sequence >= written - self.compiled.capacity]
-            slots = sequence % self.compiled.capacity
-            sequence = sequence[self.twin._drawable[slots]]
-        errors = rng.standard_normal(sequence.size) * 10.0 ** rng.integers(-3, 4)
-        present = self.compiled.update_priorities(sequence, errors)
-        np.testing.assert_array_equal(present, self.twin.update_priorities(sequence, errors))
-
-    def walk(self, turns):
-        for _ in range(turns):
-            getattr(self, str(self.rng.choice(["insert", "sample", "update"])))()
-            assert len(self.compiled) == len(self.twin)
-            assert self.compiled.written == self.twin.written
-            assert self.compiled.check() == 0.0
-        equal_states(self.compiled.state_dict(), self.twin.state_dict())
 
 
 def capacities(fanout):
@@ -169,8 +19,152 @@ def capacities(fanout):
 @pytest.mark.parametrize(("fanout", "dtype"), TREES)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_random_walk_gives_what_the_twin_gives(strategy, fanout, dtype):
-    for seed, (layout, capacity) in enumerate(itertools.product(LAYOUTS.values(), capacities(fanout))):
-        shape = {"capacity": capacity, "layout": layout, "fanout": fanout, "dtype": dtype}
+    layouts = [*LAYOUTS.values()]
+    for seed, capacity in enumerate(2 * capacities(fanout), start=STRATEGIES.index(strategy)):
+        shape = {"capacity": capacity, "layout": layouts[seed % 5], "fanout": fanout, "dtype": dtype}
         shape["max_priority"] = ("ever", "current")[seed % 2]
         with made(strategy, **shape) as compiled:
-            Pair(compiled, twin_of(**shape), np.random.default_rng(seed)).walk(25)
+            Pair(compiled, twin_of(**shape), np.random.default_rng(seed)).walk(30)
+
+
+# Inserts and samples
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_fresh_outputs_are_nobody_elses_and_given_ones_are_used(strategy):
+    with made(strategy, 32) as compiled:
+        compiled.insert(rows_of(FLAT, np.random.default_rng(0), 20))
+        first, second = (compiled.sample(8, 0.4, np.random.default_rng(seed)) for seed in range(2))
+        kept = {name: part.copy() for name, part in first.rows.items()}
+        out = compiled.outputs(8)
+        given = compiled.sample(8, 0.4, np.random.default_rng(1), out=out)
+        equal_batches(given, second)
+        parts = [[batch.sequence, batch.weights, *batch.rows.values()] for batch in (first, second, given)]
+        for one, other in itertools.combinations(itertools.chain(*parts), 2):
+            assert not np.shares_memory(one, other)
+        assert given.rows["reward"] is out.rows["reward"]
+        again = compiled.sample(8, 0.4, np.random.default_rng(3), out=out)
+        assert again.rows["reward"] is given.rows["reward"]
+        for name, part in first.rows.items():
+            np.testing.assert_array_equal(part, kept[name])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_arguments_may_be_lists_tensors_and_arrays_of_other_types(strategy):
+    torch = pytest.importorskip("torch")
+    with made(strategy, alpha=0.5, epsilon=0.25, dtype="float64", fanout=3) as compiled:
+        records = {name: values.tolist() for name, values in rows_of(FLAT, np.random.default_rng(0), 3).items()}
+        compiled.insert(records, [0.0, 2, -15.75], [True, True, True])
+        compiled.insert(records, torch.tensor([8.75], requires_grad=True) * 1, np.array([0, 1, 0]))
+        np.testing.assert_allclose(compiled.state_dict()["leaves"], [0.5, 1.5, 4.0, 0.0, 3.0, 0.0])
+        present = compiled.update_priorities([1, 4], torch.tensor([[0.0], [3.75]], dtype=torch.bfloat16)[:, 0])
+        np.testing.assert_array_equal(present, [True, True])
+        compiled.update_priorities(np.array([0], np.int32), np.array([15.75], np.float32))
+        np.testing.assert_allclose(compiled.state_dict()["leaves"], [4.0, 0.5, 4.0, 0.0, 2.0, 0.0])
+
+
+# Priorities
+
+
+@pytest.mark.parametrize("strategy", ["global", "two_lock_checked"])
+def test_a_leaf_is_error_plus_epsilon_to_the_alpha_and_alpha_acts_once(strategy):
+    with made(strategy, alpha=0.5, epsilon=0.25) as compiled:
+        compiled.insert(rows_of(FLAT, np.random.default_rng(0), 4), [0.0, 2.0, -15.75, 1e-30])
+        np.testing.assert_allclose(compiled.state_dict()["leaves"], [0.5, 1.5, 4.0, 0.5])
+        compiled.update_priorities(np.array([1]), [-8.75])
+        np.testing.assert_allclose(compiled.state_dict()["leaves"], [0.5, 3.0, 4.0, 0.5])
+        compiled.insert(rows_of(FLAT, np.random.default_rng(0), 1))
+        assert compiled.state_dict()["leaves"][4] == 4.0
+
+
+@pytest.mark.parametrize("strategy", ["global", "two_lock_checked"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_an_error_that_is_no_priority_changes_nothing(strategy, bad):
+    with made(strategy) as compiled:
+        records = rows_of(FLAT, np.random.default_rng(0), 2)
+        compiled.insert(records, [1.0, 2.0])
+        before = compiled._memory.bytes.copy()
+        for act in (
+            lambda: compiled.insert(records, [1.0, bad]),
+            lambda: compiled.update_priorities(np.array([0, 1]), [5.0, bad]),
+        ):
+            with pytest.raises(ValueError, match=f"a TD error is {bad}; training has diverged"):
+                act()
+        np.testing.assert_array_equal(compiled._memory.bytes, before)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("capacity", [5, 1000])
+def test_the_current_maximum_falls_with_the_records_that_have_it(strategy, capacity):
+    options = {"alpha": 1.0, "epsilon": 1e-9, "max_priority": "current"}
+    records = rows_of(FLAT, np.random.default_rng(0), 1)
+    with made(strategy, capacity, **options) as compiled:
+        for error in (7.0, 3.0, 5.0):
+            compiled.insert(records, [error])
+        compiled.update_priorities(np.array([0]), [1.0])
+        compiled.insert(records)
+        assert compiled.state_dict()["leaves"][3] == np.float32(5.0)
+        compiled.update_priorities(np.array([0, 1, 2, 3]), np.full(4, 0.5))
+        compiled.insert(records)
+        assert compiled.state_dict()["leaves"][4] == np.float32(0.5)
+        many = rows_of(FLAT, np.random.default_rng(0), capacity)
+        compiled.insert(many)  # over all of them
+        np.testing.assert_array_equal(compiled.state_dict()["leaves"], 1.0)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_current_maximum_is_that_of_all_leaves_after_any_walk_and_after_a_repair(strategy):
+    rng = np.random.default_rng(0)
+    records = rows_of(FLAT, rng, 1)
+    with made(strategy, 1000, max_priority="current") as compiled:
+        compiled.insert(rows_of(FLAT, rng, 1000), rng.standard_normal(1000))
+        for turn in range(200):
+            slots = np.argsort(compiled.state_dict()["leaves"])[-5:]
+            newest = compiled.written - 1
+            compiled.update_priorities(newest - (newest - slots) % 1000, rng.random(5) / (turn + 1))
+            if turn % 50 == 49:
+                compiled.load_state_dict(compiled.state_dict())  # ends with the repair of a damaged bank
+            remaining = compiled.state_dict()["leaves"]
+            slot = compiled.written % 1000
+            remaining[slot] = 0
+            compiled.insert(records)
+            assert compiled.state_dict()["leaves"][slot] == remaining.max()
+
+
+# Without replacement
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_distinct_records_are_those_a_tree_gives_and_the_tree_is_as_it_was(strategy):
+    rng, uniforms = np.random.default_rng(0), np.random.default_rng(1)
+    with made(strategy, 300, dtype="float64", fanout=3) as compiled:
+        compiled.insert(rows_of(FLAT, rng, 300), 10.0 ** rng.uniform(-3, 3, 300))
+        tree = impls.make("numba", 300, dtype="float64", fanout=3)
+        tree.update(np.arange(300), compiled.state_dict()["leaves"])
+        parts = compiled._banks[0].parts[:-1]  # but the list of leaves lent
+        for batch in (0, 1, 50, 299, 300):
+            values = uniforms.random(batch)
+            before = [part.copy() for part in parts]
+            sequence = compiled.sample(batch, 0.4, uniforms=values, distinct=True).sequence
+            np.testing.assert_array_equal(sequence, tree.sample_distinct(values)[0])
+            for part, was in zip(parts, before, strict=True):
+                np.testing.assert_array_equal(part, was)
+        with pytest.raises(RuntimeError, match="301 distinct records were asked for, and 300 can be sampled"):
+            compiled.sample(301, 0.4, rng, distinct=True)
+        for part, was in zip(parts, before, strict=True):
+            np.testing.assert_array_equal(part, was)
+
+
+def test_a_record_lent_by_a_caller_who_died_is_given_back():
+    with made("global") as compiled:
+        compiled.insert(rows_of(FLAT, np.random.default_rng(0), 4), [1.0, 2.0, 3.0, 4.0])
+        (bank,) = compiled._banks
+        leaves = bank.leaves
+        width = bank.shape.lanes * bank.shape.chunks
+        bank.parts[-1][:4] = [2, np.float64(leaves[2]).view(np.int64), 0, np.float64(leaves[0]).view(np.int64)]
+        bank.word(LENT)[0] = 2
+        bank.parts[2].reshape(-1, width)[0, [0, 2]] = 0.0
+        bank.word(DAMAGED)[0] = 1  # what the next to lock the bank finds out by the mutex
+        assert set(compiled.sample(64, 0.4, np.random.default_rng(0)).sequence) == {0, 1, 2, 3}
+        np.testing.assert_array_equal(bank.leaves, leaves)
+        assert (len(compiled), compiled.lost, compiled.check(), bank.word(LENT)[0]) == (4, 0, 0.0, 0)
