@@ -62,10 +62,10 @@ def sample_distinct(
     out: int,
 ) -> int:
     """Sample without replacement; returns the number of records drawn, and fewer than B leave no batch."""
-    drawn = steps.drawing(uniforms, False, like)
+    drawn = steps.drawing(uniforms, False, like, uniforms.size)
     count = steps.search_distinct(view, like, fanout, lanes, chunks, prefix, trial, uniforms, drawn)
     if count == uniforms.size:
-        steps.gather(view, trial, drawn, count, out)
+        steps.gather(view, trial, drawn, 0, count, out)
         steps.weigh(drawn, beta, out)
     return count
 

@@ -205,8 +205,15 @@ class Replay:
         self._hold = self._entry(self.kernels.hold or maintenance.hold)
         self._let_go = self._entry(self.kernels.let_go or maintenance.let_go)
         self._audit = self._entry(maintenance.audit, types.boolean, reals)
-        self._sample_distinct = self._entry(maintenance.sample_distinct, reals, types.float64, number)
         self._reclaim = self._entry(maintenance.reclaim, number, number, number)
+
+    @functools.cached_property
+    def _sample_distinct(self) -> Callable[..., int]:
+        from numba import types  # noqa: PLC0415  # with the compiler
+
+        from . import maintenance  # noqa: PLC0415  # with the compiler
+
+        return self._entry(maintenance.sample_distinct, types.float64[::1], types.float64, types.int64)
 
     def _entry(self, kernel: Any, *arguments: Any) -> Callable[..., int]:
         """The compiled entry of a kernel, which takes a view's address and then its own arguments."""

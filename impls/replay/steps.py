@@ -510,7 +510,7 @@ def search_distinct(
 
     Each next record is drawn among those left, in proportion to its priority. The tree is afterwards as it was.
     """
-    _, slots, priorities, words, shares, _ = drawn
+    _, slots, words, shares, _, _, _, priorities = drawn
     bank, lent, at = _at(view, BANK), _at(view, LENT_LEAVES), _at(view, WORDS)
     total = load_real(_at(view, SUMS + _at(view, HEIGHT)), 0.0)
     scale = load_i64(bank + COUNT) / total
