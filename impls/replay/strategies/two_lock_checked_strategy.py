@@ -12,10 +12,11 @@ import numpy as np
 from ...sumtree.numba_kernels import _kernel
 from .. import steps
 from ..replay import Kernels, Replay
+from ..sync import inner
 
 
-@_kernel()
-def insert(
+@inner
+def put(
     view: int,
     like: Any,
     fanout: int,
@@ -23,13 +24,13 @@ def insert(
     chunks: int,
     prefix: int,
     trial: int,
-    edition: int,
     source: int,
     count: int,
     errors: Any,
     keep: Any,
     exponent: Any,
 ) -> int:
+    """Insert ``count`` packed rows from an address into a bank; a status."""
     leaves = np.empty(errors.size)
     if not steps.leaves_of(errors, exponent, leaves):
         return steps.NOT_FINITE
@@ -52,8 +53,8 @@ def insert(
     return steps.DONE
 
 
-@_kernel()
-def sample(
+@inner
+def take(
     view: int,
     like: Any,
     fanout: int,
@@ -61,14 +62,16 @@ def sample(
     chunks: int,
     prefix: int,
     trial: int,
-    edition: int,
     uniforms: Any,
     stratified: bool,
-    beta: float,
     out: int,
+    drawn: Any,
+    count: int,
+    parts: int,
+    part: int,
 ) -> int:
-    drawn = steps.drawing(uniforms, stratified, like)
-    count, attempt = uniforms.size, 0
+    """Sample and copy the records of the first ``count`` places from a bank, which is one of ``parts``; a status."""
+    attempt = 0
     is_locked = not steps.fault(view, trial, steps.NO_LOCK_IN_SEARCH)
     while count > 0:
         # Invariant: every place but the first ``count`` listed has a whole record, that of its word.
@@ -88,9 +91,75 @@ def sample(
         steps.point(view, trial, steps.RECHECK)
         count = 0 if steps.fault(view, trial, steps.NO_RECHECK) else steps.changed(view, drawn, count)
         attempt += 1
-        steps.redraw(drawn, uniforms, count, attempt, stratified)
-    steps.weigh(drawn, beta, out)
+        steps.redraw(drawn, uniforms, count, attempt, stratified, parts, part)
     return steps.DONE
+
+
+@inner
+def renew(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    sequence: Any,
+    leaves: Any,
+    present: Any,
+) -> None:
+    """Set the leaves of a bank's tickets ``sequence [B]`` whose records are still there."""
+    steps.point(view, trial, steps.UPDATE)
+    is_locked = not steps.fault(view, trial, steps.NO_LOCK_IN_UPDATE)
+    if is_locked:
+        steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
+    steps.update(view, like, fanout, lanes, chunks, prefix, trial, 1, sequence, leaves, present)
+    steps.point(view, trial, steps.UPDATED)
+    if is_locked:
+        steps.leave(view)
+
+
+@_kernel()
+def insert(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    edition: int,
+    source: int,
+    count: int,
+    errors: Any,
+    keep: Any,
+    exponent: Any,
+) -> int:
+    return put(view, like, fanout, lanes, chunks, prefix, trial, source, count, errors, keep, exponent)
+
+
+@_kernel()
+def sample(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    edition: int,
+    uniforms: Any,
+    stratified: bool,
+    beta: float,
+    out: int,
+) -> int:
+    drawn = steps.drawing(uniforms, stratified, like)
+    status = take(
+        view, like, fanout, lanes, chunks, prefix, trial, uniforms, stratified, out, drawn, uniforms.size, 1, 0
+    )
+    if status == steps.DONE:
+        steps.weigh(drawn, beta, out)
+    return status
 
 
 @_kernel()
@@ -111,14 +180,7 @@ def update(
     leaves = np.empty(errors.size)
     if not steps.leaves_of(errors, exponent, leaves):
         return steps.NOT_FINITE
-    steps.point(view, trial, steps.UPDATE)
-    is_locked = not steps.fault(view, trial, steps.NO_LOCK_IN_UPDATE)
-    if is_locked:
-        steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    steps.update(view, like, fanout, lanes, chunks, prefix, trial, 1, sequence, leaves, present)
-    steps.point(view, trial, steps.UPDATED)
-    if is_locked:
-        steps.leave(view)
+    renew(view, like, fanout, lanes, chunks, prefix, trial, sequence, leaves, present)
     return steps.DONE
 
 
