@@ -1,8 +1,8 @@
-"""L banks [Zhang2022, section 5.2.2.1], each a tree, a ring and a mutex of its own, so that L learners work side by side.
+"""L banks [Zhang2022, section 5.2.2.1], each a tree, a ring and a mutex of its own, for L learners side by side.
 
-Inserts go to the banks in turn [Zhang2022, Alg. 6]; within a bank everything is as in ``two_lock_checked``. A batch comes
-from one bank, a learner's own, or in equal shares from all that hold something. A bank samples by its own sum S_j of
-priorities, which Eq. 5.4 corrects to what one tree of the sum S would sample: with m banks,
+Inserts go to the banks in turn [Zhang2022, Alg. 6]; within a bank everything is as in ``two_lock_checked``. A batch
+comes from one bank, a learner's own, or in equal shares from all that hold something. A bank samples by its own sum
+S_j of priorities, which Eq. 5.4 corrects to what one tree of the sum S would sample: with m banks,
 
     w_i = m S_j / S * (1 / N P(i))^beta,    P(i) = p_i / S
 
@@ -24,7 +24,7 @@ from ...checks import integer_at_least, one_of
 from ...sumtree.lanes import load_i64, load_real, store_i64, store_real
 from ...sumtree.numba_kernels import HEIGHT, SUMS, _kernel
 from .. import steps
-from ..block import BANK, LARGEST, Bank
+from ..block import BANK, LARGEST
 from ..buffer import Batch
 from ..memory import Memory
 from ..replay import Kernels, Outputs, Replay, Settings, _uniforms
@@ -65,8 +65,8 @@ def insert(
 
 @inner
 def _list_places(shares: Any, parts: int, part: int, drawn: Any, numbers: Any, number: int) -> int:
-    """List the places whose value in [0, 1) lies in one of so many equal parts, which becomes all of [0, 1) for them."""
-    values, places, count = drawn[0], drawn[5], 0
+    """List the places whose value in [0, 1) lies in one of so many equal parts, and stretch the part to [0, 1)."""
+    values, places, count = drawn[0], drawn[4], 0
     for j in range(values.size):
         # Invariant: places[:count] are the places before j that lie in the part.
         if min(int(shares[j] * parts), parts - 1) == part:
@@ -90,35 +90,32 @@ def _take_from(
     out: int,
     drawn: Any,
     chosen: Any,
-    sums: Any,
     numbers: Any,
 ) -> int:
     """Sample in equal shares from the banks ``chosen``; returns which one turned out to be empty, or -1.
 
-    ``sums [L]`` become those that were sampled by, ``numbers [B]`` the bank of each place.
+    ``numbers [B]`` become the bank of each place.
     """
-    _, _, priorities, _, probabilities, places = drawn
     whole = drawn[0].copy()
     for part in range(chosen.size):
         number = chosen[part]
         count = _list_places(whole, chosen.size, part, drawn, numbers, number)
         if count == 0:
             continue
-        last, view = places[count - 1], views[number]
+        view = views[number]
         status = checked.take(
             view, like, fanout, lanes, chunks, prefix, trial, uniforms, stratified, out, drawn, count, chosen.size, part
         )
         if status != steps.DONE:
             drawn[0][:] = whole
             return number
-        sums[number] = priorities[last] / probabilities[last]
     return -1
 
 
 @inner
 def _weigh(drawn: Any, beta: float, out: int, sums: Any, numbers: Any, one: bool, printed: bool) -> None:
     """Write sequences and weights of a batch from several banks; ``one``: it is the batch of one of them."""
-    probabilities, batch, total, banks = drawn[4], numbers.size, sums.sum(), 0
+    probabilities, batch, total, banks = drawn[3], numbers.size, sums.sum(), 0
     for number in range(sums.size):
         banks += sums[number] > 0
     for j in range(batch):
@@ -155,7 +152,7 @@ def sample(
     printed: bool,
     out: int,
 ) -> int:
-    drawn = steps.drawing(uniforms, stratified, like)
+    drawn = steps.drawing(uniforms, stratified, like, steps.PORTION)
     sums, numbers = np.empty(views.size), np.empty(uniforms.size, np.int64)
     chosen, count = np.empty(views.size, np.int64), 0
     for number in range(views.size):
@@ -178,7 +175,6 @@ def sample(
             out,
             drawn,
             chosen[:count],
-            sums,
             numbers,
         )
         if empty < 0:
@@ -208,21 +204,19 @@ def update(
     exponent: Any,
     present: Any,
 ) -> int:
-    batch, banks = errors.size, views.size
-    leaves, theirs = np.empty(batch), np.empty(batch)
-    if not steps.leaves_of(errors, exponent, leaves):
+    if not steps.are_finite(errors, exponent[1]):
         return steps.NOT_FINITE
-    places, tickets, kept = np.empty(batch, np.int64), np.empty(batch, np.int64), np.empty(batch, np.bool_)
+    batch, banks = errors.size, views.size
+    places, tickets = np.empty(batch, np.int64), np.empty(batch, np.int64)
+    theirs, kept = np.empty(batch), np.empty(batch, np.bool_)
     for number in range(banks):
         count = 0
         for j in range(batch):
             # Invariant: [:count] are those before j that belong to the bank, in their order: the last of equals wins.
-            places[count], tickets[count], theirs[count] = j, sequence[j] // banks, leaves[j]
+            places[count], tickets[count], theirs[count] = j, sequence[j] // banks, errors[j]
             count += sequence[j] % banks == number
-        if count == 0:
-            continue
-        some = kept[:count]
-        checked.renew(views[number], like, fanout, lanes, chunks, prefix, trial, tickets[:count], theirs[:count], some)
+        some, view = kept[:count], views[number]
+        checked.renew(view, like, fanout, lanes, chunks, prefix, trial, tickets[:count], theirs[:count], exponent, some)
         for j in range(count):
             present[places[j]] = some[j]
     return steps.DONE
