@@ -4,13 +4,14 @@ Inserts go to the banks in turn [Zhang2022, Alg. 6]; within a bank everything is
 comes from one bank, a learner's own, or in equal shares from all that hold something. A bank samples by its own sum
 S_j of priorities, which Eq. 5.4 corrects to what one tree of the sum S would sample: with m banks,
 
-    w_i = m S_j / S * (1 / N P(i))^beta,    P(i) = p_i / S
+    w_i = m S_j / S * (1 / (N P(i)))^beta,    P(i) = p_i / S
 
-The second factor is divided by its largest of the batch, and the whole as well if the batch is from all banks; that of
-one bank keeps the first factor, whose mean over the banks is 1, because learners average their gradients. For beta 1
-the weights are 1 / N Q(i), where Q(i) = p_i / (m S_j) is the probability that i is sampled from all banks. As printed,
-Eq. 5.4 replaces S_j / S by the constant of equal sums, which is biased where sums differ. The N printed there, "the
-total number of data points", must be the number of banks; being a constant, either cancels.
+so that for any beta a gradient is expected to be that of one tree. For beta 1, w_i = 1 / (N Q(i)), where Q(i) =
+p_i / (m S_j) is the probability with which i is sampled from the m banks. Weights of a batch from all banks are divided
+by their largest. Those of one bank are not: learners average their gradients, hence need weights of one scale.
+
+As printed, Eq. 5.4 takes S_j / S for a constant, which is biased where the sums differ. (The constant is printed as
+1 / N with "N the total number of data points"; for equal sums it is one over the number of banks.)
 """
 
 import itertools
@@ -24,7 +25,7 @@ from ...checks import integer_at_least, one_of
 from ...sumtree.lanes import load_i64, load_real, store_i64, store_real
 from ...sumtree.numba_kernels import HEIGHT, SUMS, _kernel
 from .. import steps
-from ..block import BANK, LARGEST
+from ..block import BANK, COUNT, LARGEST
 from ..buffer import Batch
 from ..memory import Memory
 from ..replay import Kernels, Outputs, Replay, Settings, _uniforms
@@ -113,19 +114,22 @@ def _take_from(
 
 
 @inner
-def _weigh(drawn: Any, beta: float, out: int, sums: Any, numbers: Any, one: bool, printed: bool) -> None:
-    """Write sequences and weights of a batch from several banks; ``one``: it is the batch of one of them."""
-    probabilities, batch, total, banks = drawn[3], numbers.size, sums.sum(), 0
+def _weigh(views: Any, drawn: Any, beta: float, out: int, sums: Any, numbers: Any, one: bool, printed: bool) -> None:
+    """Write sequences and weights of a batch whose places are from the banks ``numbers``; ``one``: from one alone."""
+    probabilities, batch, total = drawn[3], numbers.size, sums.sum()
+    banks, records, least = 0, 0, np.inf
     for number in range(sums.size):
-        banks += sums[number] > 0
+        banks += sums[number] > 0.0
+        records += load_i64(load_i64(views[number] + _WORD * BANK) + COUNT)
     for j in range(batch):
         probabilities[j] *= sums[numbers[j]] / total
+        least = min(least, probabilities[j])
     steps.weigh(drawn, beta, out)
     weights, largest = out + steps._lines(_WORD * batch), np.float32(0.0)
+    scale = (1.0 / (records * least)) ** beta if one else 1.0
     for j in range(batch):
-        at = out + _WORD * j
-        store_i64(at, load_i64(at) * sums.size + numbers[j])
-        factor = 1.0 if printed else banks * sums[numbers[j]] / total
+        store_i64(out + _WORD * j, load_i64(out + _WORD * j) * sums.size + numbers[j])
+        factor = scale if printed else scale * (banks * sums[numbers[j]] / total)
         weight = np.float32(load_real(weights + _REAL * j, np.float32(0.0)) * factor)
         store_real(weights + _REAL * j, weight)
         largest = max(largest, weight)
@@ -178,7 +182,7 @@ def sample(
             numbers,
         )
         if empty < 0:
-            _weigh(drawn, beta, out, sums, numbers, bank >= 0, printed)
+            _weigh(views, drawn, beta, out, sums, numbers, bank >= 0, printed)
             return steps.DONE
         sums[empty], kept = 0.0, 0
         for j in range(count):
@@ -266,9 +270,9 @@ class BankedReplay(Replay):
         """B = ``batch`` records in equal shares from all banks, or from ``bank`` alone, as its learner samples.
 
         Within a bank they are sampled in proportion to their priorities. Where B is no multiple of the banks, chance
-        decides which ones get one more. ``weights`` are "exact" by Eq. 5.4 of [Zhang2022], or "printed": its
-        approximation for equal sums. With equal sums the largest is 1; see this module for batches of one bank.
-        ``uniforms`` and ``out`` are those of any replay. RuntimeError when there are no records.
+        decides which ones give one more. ``weights`` are "exact" by Eq. 5.4 of [Zhang2022], the largest of a batch from
+        all banks 1; or "printed", its approximation for equal sums. ``uniforms`` and ``out`` are those of any replay.
+        ValueError for a bank that there is not; RuntimeError when there are no records.
         """
         banks = self._open()
         number = _ALL_BANKS if bank is None else integer_at_least("bank", bank, 0)
