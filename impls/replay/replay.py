@@ -424,9 +424,7 @@ class Replay:
         """
         banks, states = self._open(), state.get("banks", [state])
         if len(states) != len(banks):
-            raise ValueError(
-                f"the state is of {len(states)} banks and this replay has {len(banks)}: make it with as many"
-            )
+            raise ValueError(f"the state is of a replay with banks={len(states)}, and this one has banks={len(banks)}")
         for part in states:
             self._check_state(part)
         with contextlib.ExitStack() as stack:

@@ -253,6 +253,11 @@ class BankedReplay(Replay):
         self._insert = lambda view, *rest: insert(view, at, *rest)
         self._update = lambda view, *rest: update(view, at, *rest)
 
+    def _check_insert(self, count: int, keep: NDArray[np.bool_], errors: int | None) -> None:
+        if count > self._shape.slots and self.settings.banks > 1:
+            raise ValueError(f"{count} records at once, a bank holds {self._shape.slots}")
+        super()._check_insert(count, keep, errors)
+
     def _next_bank(self) -> int:
         return next(self._turns) % self.settings.banks
 
@@ -270,7 +275,7 @@ class BankedReplay(Replay):
         """B = ``batch`` records in equal shares from all banks, or from ``bank`` alone, as its learner samples.
 
         Within a bank they are sampled in proportion to their priorities. Where B is no multiple of the banks, chance
-        decides which ones give one more. ``weights`` are "exact" by Eq. 5.4 of [Zhang2022], the largest of a batch from
+        decides which ones give the rest. ``weights`` are "exact" by Eq. 5.4 of [Zhang2022], the largest of a batch from
         all banks 1; or "printed", its approximation for equal sums. ``uniforms`` and ``out`` are those of any replay.
         ValueError for a bank that there is not; RuntimeError when there are no records.
         """
