@@ -46,7 +46,7 @@ from .block import (
 from .buffer import Batch
 from .layout import Layout
 from .memory import ClosedError, Handle, Memory, allocate
-from .state import checked
+from .state import State, checked
 
 _SMALL = 64  # rows up to which a thread's own array is used again to pack them
 _NOTHING: NDArray[np.float64] = np.empty(0)
@@ -198,10 +198,8 @@ class Replay:
 
         from . import maintenance  # noqa: PLC0415  # with the compiler
 
-        reals, bools, number = types.float64[::1], types.boolean[::1], types.int64
-        self._insert = self._entry(self.kernels.insert, number, number, reals, bools, reals)
-        self._sample = self._entry(self.kernels.sample, reals, types.boolean, types.float64, number)
-        self._update = self._entry(self.kernels.update, types.int64[::1], reals, reals, bools)
+        reals, number = types.float64[::1], types.int64
+        self._compile_operations()
         self._hold = self._entry(self.kernels.hold or maintenance.hold)
         self._let_go = self._entry(self.kernels.let_go or maintenance.let_go)
         self._audit = self._entry(maintenance.audit, types.boolean, reals)
@@ -214,6 +212,14 @@ class Replay:
         from . import maintenance  # noqa: PLC0415  # with the compiler
 
         return self._entry(maintenance.sample_distinct, types.float64[::1], types.float64, types.int64)
+
+    def _compile_operations(self) -> None:
+        from numba import types  # noqa: PLC0415  # with the compiler
+
+        reals, bools, number = types.float64[::1], types.boolean[::1], types.int64
+        self._insert = self._entry(self.kernels.insert, number, number, reals, bools, reals)
+        self._sample = self._entry(self.kernels.sample, reals, types.boolean, types.float64, number)
+        self._update = self._entry(self.kernels.update, types.int64[::1], reals, reals, bools)
 
     def _entry(self, kernel: Any, *arguments: Any) -> Callable[..., int]:
         """The compiled entry of a kernel, which takes a view's address and then its own arguments."""
@@ -265,13 +271,14 @@ class Replay:
         ``drawable [n]`` is False for fillers (see ``layout``). Raises ValueError, before anything is written, for
         errors that are no priorities, shapes that do not match, or more records than the capacity.
         """
-        (bank,) = self._open()
+        banks = self._open()
         _rows, address, count = self._packed(records)
         keep = _ALL if drawable is None else np.ascontiguousarray(drawable, np.bool_)
         sizes = _NOTHING if errors is None else _reals(errors)
         self._check_insert(count, keep, None if errors is None else sizes.size)
         if not count:
             return
+        bank = banks[self._next_bank()]
         status = self._insert(bank.address, address, count, sizes, keep, self._exponent)
         if status < 0:
             arguments = bank.address, address, count, sizes, keep, self._exponent
@@ -322,14 +329,18 @@ class Replay:
         Returns ``[B]`` which of them were still there; those overwritten since are left alone. ValueError for errors
         that are no priorities, with nothing written.
         """
-        (bank,) = self._open()
+        banks = self._open()
         tickets, sizes = np.ascontiguousarray(sequence, np.int64), _reals(errors)
         if tickets.shape != sizes.shape:
             raise ValueError(f"sequence is {list(tickets.shape)} and errors are {list(sizes.shape)}: one each")
         present = np.empty(sizes.size, np.bool_)
-        if sizes.size and self._update(bank.address, tickets, sizes, self._exponent, present):
+        if sizes.size and self._update(banks[0].address, tickets, sizes, self._exponent, present):
             raise _not_finite(sizes)
         return present
+
+    def _next_bank(self) -> int:
+        """The bank of the next insert."""
+        return 0
 
     def outputs(self, batch: int) -> Outputs:
         """Arrays for ``sample(batch, ..., out=...)``, which spares making new ones each time."""
@@ -425,19 +436,31 @@ class Replay:
     # State
 
     def state_dict(self) -> dict[str, Any]:
-        """Records, leaves and counters, as copies; slots that were never written are left out."""
-        (bank,) = self._open()
-        with self._at_rest(bank):
-            return self._state_of(bank)
+        """Records, leaves and counters, as copies; slots that were never written are left out.
+
+        Of several banks it is {"banks": a state of each}, all taken at one moment.
+        """
+        with contextlib.ExitStack() as stack:
+            # The banks in order, as everybody takes more than one: no two callers wait for each other.
+            banks = [bank for bank in self._open() if stack.enter_context(self._at_rest(bank)) is None]
+            states = [self._state_of(bank) for bank in banks]
+        return states[0] if len(states) == 1 else {"banks": states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the state of any replay or ``PrioritizedBuffer`` of the same capacity and layout.
+        """Take the state of any replay or ``PrioritizedBuffer`` of the same capacity, layout and number of banks.
 
-        ValueError, with nothing changed, for others.
+        ValueError for another, with nothing changed.
         """
-        (bank,) = self._open()
-        with self._at_rest(bank):
-            self._load(bank, state)
+        banks, states = self._open(), state.get("banks", [state])
+        if len(states) != len(banks):
+            raise ValueError(f"the state is of a replay with banks={len(states)}, and this one has banks={len(banks)}")
+        least, most = map(float, self._exponent[2:4])
+        new = [checked(part, self.settings.layout, self._shape.slots, least, most) for part in states]
+        with contextlib.ExitStack() as stack:
+            for bank in banks:
+                stack.enter_context(self._at_rest(bank))
+            for bank, part in zip(banks, new, strict=True):
+                self._load(bank, part)
 
     def _state_of(self, bank: Bank) -> dict[str, Any]:
         written = int(bank.word(WRITTEN)[0])
@@ -451,9 +474,8 @@ class Replay:
             "largest": float(bank.word(LARGEST, np.float64)[0]),
         }
 
-    def _load(self, bank: Bank, state: Mapping[str, Any]) -> None:
+    def _load(self, bank: Bank, new: State) -> None:
         slots, settings = self._shape.slots, self.settings
-        new = checked(state, settings.layout, slots, *map(float, self._exponent[2:4]))
         filled, newest = len(new.leaves), new.written - 1
         for name, array in new.arrays.items():
             bank.rows[name][:filled] = array
@@ -555,6 +577,6 @@ def _name(kind: type[Replay]) -> str:
 def _edition() -> int:
     """A number that changes with the text of any file a kernel is compiled from, because numba looks at one alone."""
     here = Path(__file__).parent
-    files = [here / f"{name}.py" for name in ("block", "steps", "sync")]
+    files = [here / f"{name}.py" for name in ("block", "steps", "sync", "strategies/two_lock_checked_strategy")]
     files += [here.parent / "sumtree" / f"{name}.py" for name in ("lanes", "numba_kernels")]
     return functools.reduce(lambda crc, path: zlib.crc32(path.read_bytes(), crc), files, 0)

@@ -447,7 +447,7 @@ def commit(
 def drawing(uniforms: Any, stratified: bool, like: Any, block: int) -> Any:
     """Arrays of a batch under way, of which up to ``block`` places are drawn at a time.
 
-    ``[B]`` each: values to search for, slots, words, N P(i), places yet to draw; ``[block]`` each: values, slots and
+    ``[B]`` each: values to search for, slots, words, P(i), places yet to draw; ``[block]`` each: values, slots and
     priorities of a search.
     """
     batch = uniforms.size
@@ -478,7 +478,7 @@ def search(
     low: int,
     high: int,
 ) -> int:
-    """Draw the slots for ``places[low:high]``, at most a block, with their words and N P(i) of each; a status."""
+    """Draw the slots for ``places[low:high]``, at most a block, with their words and P(i) of each; a status."""
     values, slots, words, shares, places, some, found, priorities = drawn
     point(view, trial, DESCEND)
     count = high - low
@@ -490,7 +490,7 @@ def search(
     ):
         return NOTHING
     total = load_real(_at(view, SUMS + _at(view, HEIGHT)), 0.0)
-    scale = load_i64(_at(view, BANK) + COUNT) / total
+    scale = 1.0 / total
     at = _at(view, WORDS)
     for j in range(count):
         prefetch(at + _WORD * found[j])
@@ -631,8 +631,13 @@ def _head(batch: int) -> int:
 
 
 @inner
-def redraw(drawn: Any, uniforms: Any, count: int, attempt: int, stratified: bool) -> None:
-    """Fresh values for the first ``count`` places, in the same intervals, decided by the uniforms it began with."""
+def redraw(
+    drawn: Any, uniforms: Any, count: int, attempt: int, stratified: bool, parts: int = 1, part: int = 0
+) -> None:
+    """Fresh values for the first ``count`` places, in the same intervals, decided by the uniforms it began with.
+
+    The intervals are those of a whole of which the bank is one of ``parts`` equal ones.
+    """
     values, _, _, _, places, _, _, _ = drawn
     batch = values.size
     for j in range(count):
@@ -641,12 +646,18 @@ def redraw(drawn: Any, uniforms: Any, count: int, attempt: int, stratified: bool
         state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         fresh = np.float64((state ^ (state >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
-        values[place] = min((place + fresh) / batch, 1.0 - 2.0**-53) if stratified else fresh
+        if stratified:  # the part of the place's interval that lies in the bank's
+            low, high = max(place * parts, part * batch), min((place + 1) * parts, (part + 1) * batch)
+            fresh = min(max((low + fresh * (high - low)) / batch - part, 0.0), 1.0 - 2.0**-53)
+        values[place] = fresh
 
 
 @inner
 def weigh(drawn: Any, beta: float, out: int) -> None:
-    """Write tickets and importance weights (1 / N P(i))^beta, the largest 1, to the batch's arrays at ``out``."""
+    """Write tickets and importance weights (1 / N P(i))^beta, the largest 1, to the batch's arrays at ``out``.
+
+    N cancels in the division by the largest.
+    """
     _, _, words, shares, _, _, _, _ = drawn
     least = np.inf
     for j in range(shares.size):
