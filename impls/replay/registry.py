@@ -69,23 +69,21 @@ def make(
     settings = Settings(
         layout, capacity, alpha, epsilon, integer_at_least("fanout", fanout, 2), dtype, banks, max_priority, trial
     )
-    return kind(replace(settings, **_rings(strategy, kind, settings, rings, ring_rows)), shared=shared)
+    rings, ring_rows = _rings(strategy, kind, settings, rings, ring_rows)
+    return kind(replace(settings, rings=rings, ring_rows=ring_rows), shared=shared)
 
 
 def _rings(
     strategy: str, kind: type[Replay], settings: Settings, rings: int | None, rows: int | None
-) -> dict[str, int]:
-    """The settings of the rings in which producers post inserts."""
+) -> tuple[int, int]:
+    """(rings in which producers post inserts, records that each takes)."""
     if not kind.rings:
         if rings is not None or rows is not None:
             raise ValueError(f"strategy {strategy!r} has no rings; use strategy='owner'")
-        return {}
+        return 0, 0
     usual = max(_FEWEST_ROWS, min(_MOST_ROWS, _RING_BYTES // settings.layout.record_bytes))
     rows = integer_at_least("ring_rows", usual if rows is None else rows, 1)
-    return {
-        "rings": integer_at_least("rings", kind.rings if rings is None else rings, 1),
-        "ring_rows": min(rows, settings.capacity),
-    }
+    return integer_at_least("rings", kind.rings if rings is None else rings, 1), min(rows, settings.capacity)
 
 
 def attach(handle: ReplayHandle, layout: Layout | None = None) -> Replay:

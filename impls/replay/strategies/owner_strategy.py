@@ -184,8 +184,9 @@ def drain(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: in
 
 @inner
 def _choose(view: int, heads: Any) -> int:
-    """Note the tails that the rings will have once whole inserts from each, up to ``heads``, are applied; their rows."""
-    count, most = 0, min(_MOST, _at(view, CAPACITY))
+    """Note the tails that the rings will have once whole inserts, up to ``heads``, are applied; returns their rows."""
+    # Records whose stacks reach into the newest are never among these, unless one insert fills the replay.
+    count, most = 0, min(_MOST, _at(view, CAPACITY) - _at(view, FRAMES) + 1)
     for number in range(heads.size):
         ring = _ring(view, number)
         take = load_i64(ring + TAIL)
@@ -476,7 +477,8 @@ class OwnerReplay(Replay):
                     self._claim_words(bank, number)[0] = pid
                     return claim
         raise RuntimeError(
-            f"all {self.settings.rings} rings are taken, one by each thread that inserts: make the replay with more rings"
+            f"all {self.settings.rings} rings are taken, one by each thread that inserts: make the replay with "
+            f"rings={self.settings.rings + 1} or more"
         )
 
     def _is_free(self, bank: Bank, number: int) -> bool:
