@@ -95,10 +95,9 @@ def _post(
     Returns how many priorities of the insert are used by then.
     """
     head, stride, room = load_i64(ring + HEAD), _at(view, STRIDE), _at(view, RING_ROWS)
-    steps.point(view, trial, steps.POST)
     if steps.fault(view, trial, steps.HEAD_EARLY):
         store_release(ring + HEAD, head + count)
-        steps.point(view, trial, steps.PUBLISH)
+    steps.point(view, trial, steps.POST)
     before = min(count, room - head % room)
     copy_bytes(_row_of(view, ring, head), source + stride * done, stride * before)
     copy_bytes(_row_of(view, ring, 0), source + stride * (done + before), stride * (count - before))
@@ -136,9 +135,10 @@ def insert(
     exponent: Any,
 ) -> int:
     """Post rows to the caller's ring, in parts where they are more than it takes; while it is full, be the owner."""
-    leaves = np.empty(errors.size)
-    if not steps.leaves_of(errors, exponent, leaves):
+    if not steps.are_finite(errors, exponent[1]):
         return steps.NOT_FINITE
+    leaves = np.empty(errors.size)
+    steps.leaves_of(errors, exponent, leaves)
     ring, room = _ring(view, number), _at(view, RING_ROWS)
     done, used = 0, 0
     while done < count:
@@ -156,13 +156,20 @@ def insert(
 
 
 @inner
+def resume(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int) -> None:
+    """Apply what an owner was applying when it died."""
+    state = load_i64(_at(view, RINGS) + STATE)
+    if state == _APPLYING:
+        _apply(view, like, fanout, lanes, chunks, prefix, trial)
+    if state != _IDLE:
+        _settle(view)
+
+
+@inner
 def drain(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int) -> None:
     """Apply what was posted before this call, and first of all what an owner was applying when it died."""
     bank, rings = _at(view, BANK), _at(view, RINGS)
-    if load_i64(rings + STATE) == _APPLYING:
-        _apply(view, like, fanout, lanes, chunks, prefix, trial)
-    if load_i64(rings + STATE) != _IDLE:
-        _settle(view)
+    resume(view, like, fanout, lanes, chunks, prefix, trial)
     heads, waiting = np.empty(_at(view, RING_COUNT), np.int64), 0
     for number in range(heads.size):
         heads[number] = load_acquire(_ring(view, number) + HEAD)
@@ -336,25 +343,31 @@ def sample(
     beta: float,
     out: int,
 ) -> int:
-    drawn = steps.drawing(uniforms, stratified, like)
+    drawn = steps.drawing(uniforms, stratified, like, steps.PORTION)
     count, attempt = uniforms.size, 0
     while count > 0:
         # Invariant: every place but the first ``count`` listed has a whole record, that of its word.
-        steps.point(view, trial, steps.SEARCH)
-        steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-        drain(view, like, fanout, lanes, chunks, prefix, trial)
-        status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, count)
-        is_patient = attempt < steps.PATIENCE or status != steps.DONE
-        steps.point(view, trial, steps.SEARCHED)
-        if is_patient:
-            steps.leave(view)
-        if status != steps.DONE:
-            return status
-        steps.gather(view, trial, drawn, count, out)
-        if not is_patient:
-            steps.leave(view)
+        for low in range(0, count, steps.PORTION):
+            high = min(low + steps.PORTION, count)
+            steps.point(view, trial, steps.SEARCH)
+            steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
+            if low == 0 and attempt == 0:
+                drain(view, like, fanout, lanes, chunks, prefix, trial)
+            else:
+                resume(view, like, fanout, lanes, chunks, prefix, trial)
+            status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, low, high)
+            is_patient = attempt < steps.PATIENCE or status != steps.DONE
+            steps.point(view, trial, steps.SEARCHED)
+            if is_patient:
+                steps.leave(view)
+            if status != steps.DONE:
+                return status
+            steps.gather(view, trial, drawn, low, high, out)
+            if not is_patient:
+                steps.leave(view)
         steps.point(view, trial, steps.RECHECK)
-        count = 0 if steps.fault(view, trial, steps.NO_RECHECK) else steps.changed(view, drawn, count)
+        is_checked = attempt < steps.PATIENCE and not steps.fault(view, trial, steps.NO_RECHECK)
+        count = steps.changed(view, drawn, count) if is_checked else 0
         attempt += 1
         steps.redraw(drawn, uniforms, count, attempt, stratified)
     steps.weigh(drawn, beta, out)
@@ -376,15 +389,21 @@ def update(
     exponent: Any,
     present: Any,
 ) -> int:
-    leaves = np.empty(errors.size)
-    if not steps.leaves_of(errors, exponent, leaves):
+    if not steps.are_finite(errors, exponent[1]):
         return steps.NOT_FINITE
-    steps.point(view, trial, steps.UPDATE)
-    steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    drain(view, like, fanout, lanes, chunks, prefix, trial)
-    steps.update(view, like, fanout, lanes, chunks, prefix, trial, 0, sequence, leaves, present)
-    steps.point(view, trial, steps.UPDATED)
-    steps.leave(view)
+    leaves = np.empty(errors.size)
+    for low in range(0, sequence.size, steps.PORTION):
+        part = slice(low, min(low + steps.PORTION, sequence.size))
+        steps.leaves_of(errors[part], exponent, leaves[part])
+        steps.point(view, trial, steps.UPDATE)
+        steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
+        if low == 0:
+            drain(view, like, fanout, lanes, chunks, prefix, trial)
+        else:
+            resume(view, like, fanout, lanes, chunks, prefix, trial)
+        steps.update(view, like, fanout, lanes, chunks, prefix, trial, 0, sequence[part], leaves[part], present[part])
+        steps.point(view, trial, steps.UPDATED)
+        steps.leave(view)
     return steps.DONE
 
 
