@@ -118,7 +118,7 @@ def test_what_is_posted_waits_for_an_owner():
 
 
 def test_many_rows_need_no_learner_and_go_through_a_small_ring():
-    replay = an_owner(1000, ring_rows=7, rings=1, trial=False)
+    replay = an_owner(1000, ring_rows=7, rings=1)
     for start in range(0, 3000, 3):
         replay.insert(rows_of(replay, range(start, start + 3)))
     replay.insert(rows_of(replay, range(3000, 3900)))
@@ -270,8 +270,8 @@ def kill(replay, role, wanted, times=1):
     mode[0] = arrived[0] = granted[0] = 0
 
 
-def after_the_death_of_an_owner(point, fault=NO_FAULT):
-    """(state of a replay whose owner died at a point, state of one whose did not)."""
+def after_the_death_of_owners(*points, fault=NO_FAULT):
+    """(state of a replay whose owners died, each at a point, state of one whose did not)."""
     replay = an_owner(32, shared=True, ring_rows=16)
     twin = make(32, LAYOUT, strategy="global", alpha=0.6, epsilon=0.01, trial=True)
     for buffer in (replay, twin):
@@ -282,7 +282,8 @@ def after_the_death_of_an_owner(point, fault=NO_FAULT):
         buffer.insert(rows_of(buffer, [38, 39]))
         in_thread(lambda buffer=buffer: buffer.insert(rows_of(buffer, range(40, 50))))
     replay._banks[0].memory.view(8 * FAULT, (1,), np.int64)[0] = fault
-    kill(replay, "own", point)
+    for point in points:
+        kill(replay, "own", point)
     replay.sample(4, 0.4)
     assert replay.lost == 0 or fault
     return replay.state_dict(), twin.state_dict()
@@ -305,21 +306,25 @@ OWNERS_POINTS = {
 
 @pytest.mark.parametrize("point", OWNERS_POINTS)
 def test_an_owner_that_dies_leaves_no_duplicate_and_loses_nothing(point):
-    assert same(*after_the_death_of_an_owner(OWNERS_POINTS[point]))
+    assert same(*after_the_death_of_owners(OWNERS_POINTS[point]))
+
+
+def test_an_owner_that_dies_as_it_resumes_is_resumed():
+    assert same(*after_the_death_of_owners(EVEN, SET_LEAVES))
 
 
 @pytest.mark.parametrize(("point", "fault"), [("even", NO_JOURNAL), ("copy", TAIL_EARLY)])
 def test_faults_of_the_owner_are_found(point, fault):
-    assert not same(*after_the_death_of_an_owner(OWNERS_POINTS[point], fault))
+    assert not same(*after_the_death_of_owners(OWNERS_POINTS[point], fault=fault))
 
 
 def after_the_death_of_a_producer(point, fault=NO_FAULT):
-    """The numbers stored by a producer that died at a point of its third insert, and by one that took its ring."""
+    """The numbers stored for a producer that died at a point of its third insert, and for one that took its ring."""
     replay = an_owner(32, shared=True, rings=1, ring_rows=16)
     replay._banks[0].memory.view(8 * FAULT, (1,), np.int64)[0] = fault
     kill(replay, "produce", point, 3)
     replay.insert(rows_of(replay, [7]))
-    return stored(replay)
+    return replay.state_dict()["arrays"]["observation"][:, 0]
 
 
 @pytest.mark.parametrize("point", [POST, PUBLISH])

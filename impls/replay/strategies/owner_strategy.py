@@ -101,9 +101,10 @@ def _post(
     before = min(count, room - head % room)
     copy_bytes(_row_of(view, ring, head), source + stride * done, stride * before)
     copy_bytes(_row_of(view, ring, 0), source + stride * (done + before), stride * (count - before))
+    at, end = _kind_of(view, ring, head), _kind_of(view, ring, 0) + _WORD * room
     for j in range(count):
+        # Invariant: ``at`` is the kind of row head + j.
         kind = _ROWS * count if j == 0 else 0
-        at = _kind_of(view, ring, head + j)
         if keep.size == 0 or keep[done + j]:
             kind += _DRAWABLE
             if leaves.size > 0:
@@ -111,6 +112,7 @@ def _post(
                 store_real(at + _WORD * room, leaves[used])
                 used += 1
         store_i64(at, kind)
+        at += _WORD if at + _WORD < end else _WORD - _WORD * room
     fence()
     steps.point(view, trial, steps.PUBLISH)
     store_release(ring + HEAD, head + count)
@@ -253,9 +255,9 @@ def _close(view: int, first: int, count: int, cut: int, scratch: Any) -> tuple[i
     Puts the slots whose priority changes into ``scratch``, the new records' first; returns (slots, records closed).
     """
     words, slots = _at(view, WORDS), _at(view, CAPACITY)
-    listed, removed = count, 0
+    listed, removed, slot = count, 0, first % slots
     for j in range(count + cut):
-        slot = (first + j) % slots
+        # Invariant: slot = (first + j) % slots.
         word = load_i64(words + _WORD * slot)
         removed += word & 3 == READY
         if j < count:
@@ -265,6 +267,7 @@ def _close(view: int, first: int, count: int, cut: int, scratch: Any) -> tuple[i
             store_i64(words + _WORD * slot, word - READY + CLOSED)
             scratch[listed] = slot
             listed += 1
+        slot = slot + 1 if slot + 1 < slots else 0
     fence()
     return listed, removed
 
@@ -294,9 +297,9 @@ def _rank(view: int, tails: Any, scratch: Any, listed: int) -> int:
     drawable = 0
     for number in range(tails.size):
         ring = _ring(view, number)
-        for place in range(tails[number], load_i64(ring + TAKE)):
-            # Invariant: ``largest`` is what it was for the insert when it would have been applied alone.
-            at = _kind_of(view, ring, place)
+        at, end = _kind_of(view, ring, tails[number]), _kind_of(view, ring, 0) + _WORD * room
+        for _ in range(tails[number], load_i64(ring + TAKE)):
+            # Invariant: ``largest`` is what it would be for this row, were each insert applied alone.
             kind = load_i64(at)
             if kind & _SIZED:
                 largest = max(largest, load_real(at + _WORD * room, 0.0))
@@ -304,6 +307,7 @@ def _rank(view: int, tails: Any, scratch: Any, listed: int) -> int:
                 store_real(values, load_real(at + _WORD * room, 0.0) if kind & _SIZED else largest)
                 drawable += 1
             values += _WORD
+            at += _WORD if at + _WORD < end else _WORD - _WORD * room
     store_real(bank + LARGEST, largest)
     return drawable
 
@@ -311,13 +315,18 @@ def _rank(view: int, tails: Any, scratch: Any, listed: int) -> int:
 @inner
 def _reopen(view: int, tails: Any, first: int) -> None:
     """Let the records of the tickets from ``first`` on be sampled, but for fillers."""
-    words, slots = _at(view, WORDS), _at(view, CAPACITY)
+    words, slots, room = _at(view, WORDS), _at(view, CAPACITY), _at(view, RING_ROWS)
+    slot = first % slots
     for number in range(tails.size):
         ring = _ring(view, number)
-        for place in range(tails[number], load_i64(ring + TAKE)):
-            state = READY if load_i64(_kind_of(view, ring, place)) & _DRAWABLE else CLOSED
-            store_release(words + _WORD * (first % slots), TICKET * (first + 1) + state)
+        at, end = _kind_of(view, ring, tails[number]), _kind_of(view, ring, 0) + _WORD * room
+        for _ in range(tails[number], load_i64(ring + TAKE)):
+            # Invariant: slot = first % slots, and ``at`` is the kind of the row of the ticket ``first``.
+            state = READY if load_i64(at) & _DRAWABLE else CLOSED
+            store_release(words + _WORD * slot, TICKET * (first + 1) + state)
             first += 1
+            slot = slot + 1 if slot + 1 < slots else 0
+            at += _WORD if at + _WORD < end else _WORD - _WORD * room
 
 
 @_kernel()
@@ -426,7 +435,10 @@ class _Claim:
 
 
 class OwnerReplay(Replay):
-    """Inserts cost their callers a copy and no lock; learners pay, once for many of them."""
+    """Inserts cost their callers a copy and no lock; learners pay, once for many of them.
+
+    ``len`` and ``written``, too, first apply what was posted.
+    """
 
     rings: ClassVar = 16
     _insert_numbers: ClassVar = 3
@@ -441,7 +453,8 @@ class OwnerReplay(Replay):
     def posted(self) -> int:
         """Number of records that were inserted and not applied yet."""
         bank, *_ = self._open()
-        return int((self._ring_words(bank, HEAD) - self._ring_words(bank, TAIL)).sum())
+        tails = self._ring_words(bank, TAIL).copy()  # first, so that none is beyond its head
+        return int((self._ring_words(bank, HEAD) - tails).sum())
 
     def __len__(self) -> int:
         self._apply_posted()
