@@ -77,6 +77,8 @@ class Settings:
     banks: int = 1
     max_priority: str = "ever"
     trial: bool = False
+    rings: int = 0
+    ring_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,8 @@ class Replay:
     """Records with priorities in a block of memory; made by :func:`impls.replay.make`.
 
     Traits of a strategy: ``valid``, whether its answers are right when several callers share it; ``processes``, whether
-    processes may share it, or threads alone; ``banked``, whether it may have more than one bank.
+    processes may share it, or threads alone; ``banked``, whether it may have more than one bank; ``rings``, how many
+    threads may insert by default where each needs a ring, else 0.
 
     Any number of threads may call one replay, and processes one that was made with ``shared=True``.
     """
@@ -152,13 +155,23 @@ class Replay:
     valid: ClassVar[bool] = True
     processes: ClassVar[bool] = True
     banked: ClassVar[bool] = False
+    rings: ClassVar[int] = 0
+    _insert_numbers: ClassVar[int] = 2  # that the kernel takes: address of the rows, how many
     kernels: ClassVar[Kernels]
 
     def __init__(self, settings: Settings, memory: Memory | None = None, *, shared: bool = False) -> None:
         self.settings = settings
         self.layout, self.capacity = settings.layout, settings.capacity
         slots = settings.capacity // settings.banks
-        self._shape = Shape(settings.layout, slots, settings.banks, settings.fanout, settings.dtype)
+        self._shape = Shape(
+            settings.layout,
+            slots,
+            settings.banks,
+            settings.fanout,
+            settings.dtype,
+            settings.rings,
+            settings.ring_rows,
+        )
         is_new = memory is None
         memory = allocate(self._shape.nbytes, shared) if memory is None else memory
         self._memory: Memory | None = memory
@@ -217,7 +230,7 @@ class Replay:
         from numba import types  # noqa: PLC0415  # with the compiler
 
         reals, bools, number = types.float64[::1], types.boolean[::1], types.int64
-        self._insert = self._entry(self.kernels.insert, number, number, reals, bools, reals)
+        self._insert = self._entry(self.kernels.insert, *[number] * self._insert_numbers, reals, bools, reals)
         self._sample = self._entry(self.kernels.sample, reals, types.boolean, types.float64, number)
         self._update = self._entry(self.kernels.update, types.int64[::1], reals, reals, bools)
 
@@ -276,15 +289,16 @@ class Replay:
         keep = _ALL if drawable is None else np.ascontiguousarray(drawable, np.bool_)
         sizes = _NOTHING if errors is None else _reals(errors)
         self._check_insert(count, keep, None if errors is None else sizes.size)
-        if not count:
-            return
-        bank = banks[self._next_bank()]
+        if count and self._put(banks[self._next_bank()], address, count, sizes, keep):
+            raise _not_finite(sizes)
+
+    def _put(self, bank: Bank, address: int, count: int, sizes: NDArray[Any], keep: NDArray[Any]) -> int:
+        """Insert ``count`` packed rows at an address; the kernel's status."""
         status = self._insert(bank.address, address, count, sizes, keep, self._exponent)
         if status < 0:
             arguments = bank.address, address, count, sizes, keep, self._exponent
             status = self._until_free(bank, status, self._insert, *arguments)
-        if status:
-            raise _not_finite(sizes)
+        return status
 
     def sample(
         self,

@@ -118,6 +118,7 @@ FREE, SCRIPTED, RANDOM = range(3)  # what points do
     NO_CUT,
     NO_SUMS,
 ) = range(14)
+HEAD_EARLY, TAIL_EARLY, NO_JOURNAL = range(32, 35)
 
 
 @inner
