@@ -13,7 +13,8 @@ import numpy as np
 from ..clock import ALL_CPUS, Call, CallClock
 from . import rows
 from .buffers import Buffer
-from .crew import ROTATING, Crew, Job, Outcome, Quota
+from .crew import Crew
+from .jobs import ROTATING, Job, Outcome, Quota
 
 SAMPLED = 16  # samples that updates take turns in
 LEAD_SECONDS = 0.003  # from asking a crew to begin until it does

@@ -19,10 +19,11 @@ from typing import Any
 
 from ..clock import ALL_CPUS, pin, pin_to
 from ..worker import NOT_HERE, serve, threads
-from . import buffers, crew
+from . import buffers, jobs
 from .buffers import Buffer
 from .clocks import Operation, Together, cpus_of, quota, stretch
-from .crew import Crew, CrewError, Job, Processes, Quota, Threads
+from .crew import Crew, Processes, Threads
+from .jobs import CrewError, Job, Quota
 
 MOST_ROWS = 65_536  # that balance tries
 BALANCE_SAMPLES = 11
@@ -194,7 +195,7 @@ LEARNED = 256  # records of the learner beside a flush
 @functools.cache
 def rounds_of(seconds: float) -> int:
     """Return the rounds of arithmetic that take so long, the same for every cell of this process."""
-    return crew.rounds_of(seconds)
+    return jobs.rounds_of(seconds)
 
 
 @functools.cache
