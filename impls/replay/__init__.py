@@ -1,6 +1,22 @@
-"""Experience replay on any sum tree: the layout of a record, and the prioritized buffer."""
+"""Experience replay: the layout of a record, the reference buffer on any sum tree, and the compiled, shared replay."""
 
 from .buffer import Batch, PrioritizedBuffer, importance_weights
 from .layout import Layout, LocalStorage
+from .memory import ClosedError
+from .registry import attach, make, strategies
+from .replay import Outputs, Replay, ReplayHandle
 
-__all__ = ["Batch", "Layout", "LocalStorage", "PrioritizedBuffer", "importance_weights"]
+__all__ = [
+    "Batch",
+    "ClosedError",
+    "Layout",
+    "LocalStorage",
+    "Outputs",
+    "PrioritizedBuffer",
+    "Replay",
+    "ReplayHandle",
+    "attach",
+    "importance_weights",
+    "make",
+    "strategies",
+]

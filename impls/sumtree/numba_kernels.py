@@ -46,6 +46,7 @@ from .lanes import (
 _WORD = 8  # bytes of an address, an index, a float64
 _BLOCK = 64  # elements that descend together: one phase outlasts an L3 miss
 _AHEAD = 64  # elements the update prefetches ahead, for the same reason
+_MOST_LEVELS = 64
 _SPARSE = 16  # leaf groups per element of the batch, from which marking those seen costs more than it saves
 
 # The header a kernel gets the address of: int64 words.
@@ -157,6 +158,7 @@ def _child_in_prefix_row(row: int, mass: float, lanes: int, chunks: int) -> tupl
     for chunk in range(chunks):
         # Invariant: child counts the lanes passed that are at most mass; lane 0, the total, is above it.
         child += count_at_most(row + _WORD * lanes * chunk, mass, lanes)
+    child = min(child, lanes * chunks - 1)  # a row that is being written may count them all
     left = load_real(row + _WORD * child, 0.0)
     return child, mass - (left if child > 0 else 0.0)
 
@@ -204,7 +206,8 @@ def _leaf_in_group(
     leaves, size, width = _word(tree, LEAVES), bytes_of(like), lanes * chunks
     row = leaves + size * width * group
     child, _ = _child_in_plain_row(row, mass, like, lanes, chunks)
-    leaf = group * fanout + child
+    child = min(child, fanout - 1)  # as there may be more prefix values than leaves while sums are being written
+    leaf = min(group * fanout + child, _word(tree, CAPACITY) - 1)  # what lies beyond is padding, hence 0
     priority = load_real(row + size * child, like)
     if not priority > 0:  # delta updates can leave a sum above a group of zeros
         leaf = _nearest_positive(tree, like, fanout, width, leaf)
@@ -224,6 +227,15 @@ def _start_block(values: Reals, start: int, block: int, scale: float, bound: flo
     return True
 
 
+@_inner
+def _list_last_rows(tree: int, fanout: int, rows: int) -> None:
+    """Write the number of the last row of level i to word i + 1 of ``rows``, for every level below the root."""
+    row = _word(tree, CAPACITY) - 1
+    for level in range(1, _word(tree, HEIGHT)):
+        row = unsigned_divide(row, fanout)
+        store_i64(rows + _WORD * level, row)
+
+
 @_inlined
 def _search(
     tree: int,
@@ -237,7 +249,10 @@ def _search(
     indices: Indices,
     priorities: Priorities,
 ) -> int:
-    """Leaves and their priorities for ``values [B]``: uniforms in [0, 1) if ``uniform``, else in [0, total)."""
+    """Leaves and their priorities for ``values [B]``: uniforms in [0, 1) if ``uniform``, else in [0, total).
+
+    Beside a kernel that writes, the leaves are arbitrary ones of the tree.
+    """
     if values.size == 0:
         return DONE
     height = _word(tree, HEIGHT)
@@ -250,6 +265,8 @@ def _search(
         return REFUSED
     masses = stack_words(_BLOCK)
     nodes = stack_words(_BLOCK)
+    last_rows = stack_words(_MOST_LEVELS)
+    _list_last_rows(tree, fanout, last_rows)
     for start in range(0, values.size, _BLOCK):
         block = min(_BLOCK, values.size - start)
         if not _start_block(values, start, block, scale, bound, masses, nodes):
@@ -257,6 +274,7 @@ def _search(
         for level in range(height - 1, 0, -1):
             rows = _word(tree, PREFIX + level) if prefix else _word(tree, SUMS + level)
             below = _word(tree, PREFIX + level - 1) if prefix else _word(tree, SUMS + level - 1)
+            last = load_i64(last_rows + _WORD * level)
             for j in range(block):
                 node, mass = load_i64(nodes + _WORD * j), load_real(masses + _WORD * j, 0.0)
                 row = rows + _WORD * width * node
@@ -264,8 +282,9 @@ def _search(
                     child, mass = _child_in_prefix_row(row, mass, lanes, chunks)
                 else:
                     child, mass = _child_in_plain_row(row, mass, 0.0, lanes, chunks)
-                # Invariant: 0 <= mass < sum of the child, but for rounding, which the next level guards.
-                node = node * fanout + child
+                # Invariant: 0 <= mass < sum of the child, but for rounding, which the next level guards. Beside a kernel
+                # that writes, mass is arbitrary, and node still a row of the next level.
+                node = min(node * fanout + child, last)
                 store_real(masses + _WORD * j, mass)
                 store_i64(nodes + _WORD * j, node)
                 if level > 1:
@@ -449,7 +468,7 @@ def _refresh(
 
 
 @_inlined
-def _recompute(
+def _set_leaves(
     tree: int,
     like: Any,
     fanout: int,
@@ -459,8 +478,11 @@ def _recompute(
     batch: int,
     scratch: Indices,
     values: int,
-) -> None:
-    """Set a batch of leaves, then sum each touched group once, level by level."""
+) -> int:
+    """Set the leaves at ``scratch[:batch]`` to the float64 at the address ``values``; the last duplicate wins.
+
+    Puts the touched groups in the place of the indices, for :func:`_sum_up`; returns how many it lists.
+    """
     leaves = _word(tree, LEAVES)
     parents = _word(tree, SUMS + 1)
     marks = _word(tree, MARKS)
@@ -482,11 +504,37 @@ def _recompute(
         scratch[count] = group
         count += is_new
         prefetch(parents + _WORD * _offset(group, fanout, width))
+    return count
+
+
+@_inlined
+def _sum_up(
+    tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, scratch: Indices, count: int
+) -> None:
+    """Sum the leaf groups ``scratch[:count]`` again, then each group above them once, level by level to the root."""
+    leaves = _word(tree, LEAVES)
     count = _refresh(tree, like, fanout, lanes, chunks, prefix, 0, leaves, scratch, count)
     for level in range(1, _word(tree, HEIGHT)):
         # Invariant: sums up to this level are right, and scratch[:count] lists its groups that changed, each once.
         children = _word(tree, SUMS + level)
         count = _refresh(tree, 0.0, fanout, lanes, chunks, prefix, level, children, scratch, count)
+
+
+@_inlined
+def _recompute(
+    tree: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    batch: int,
+    scratch: Indices,
+    values: int,
+) -> None:
+    """Set a batch of leaves, then sum each touched group once, level by level."""
+    count = _set_leaves(tree, like, fanout, lanes, chunks, prefix, batch, scratch, values)
+    _sum_up(tree, like, fanout, lanes, chunks, prefix, scratch, count)
 
 
 @_inlined

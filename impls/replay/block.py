@@ -1,0 +1,217 @@
+"""Where everything of a replay lies in its block of memory, and the views through which a process's kernels reach it.
+
+A block is a header and, one after the other, its banks (most strategies have one). Nothing in it is an address, because
+every process maps it elsewhere:
+
+    block    signature, words of trials | bank 0 | bank 1 | ..
+    bank     mutexes, counters, ranges under way | word of each slot | records, a packed row each | levels of the tree
+
+The word of a slot says what it holds: 0 nothing yet; else 4 (ticket + 1) + state, where a record's *ticket* is the
+number of records that took a slot before it, and the state one of ``WRITING``, ``READY`` (may be sampled), ``CLOSED``
+(a filler, a record whose stack of frames is cut, or one that was lost). A record may be sampled just where its word is
+even.
+
+A *view* is a process's own array of addresses into a bank. It begins with the header that the kernels of
+``impls.sumtree.numba_kernels`` take, so these work on the bank's tree as on any other.
+"""
+
+import os
+import zlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..levels import CACHE_LINE, allocate, group_size, level_sizes, line_starts
+from .layout import Layout
+from .memory import Memory
+
+WRITING, READY, CLOSED = 1, 2, 3
+TICKET = 4  # words differ by so much from one ticket to the next
+
+# Words of the block's header.
+SIGNATURE, NEXT_BANK = 0, 1
+FAULT, MODE = 8, 9  # of a trial: which fault is switched on, what points do
+ARRIVED, GRANTED, ACTORS = 64, 128, 64  # of a trial: a word for each actor
+BLOCK_BYTES = 4096
+
+# Bytes of a bank's header: mutexes on lines of their own, then words.
+TREE_MUTEX, LEAF_MUTEX, READ_WRITE = 0, 64, 128
+WRITTEN, COUNT, LARGEST, LOST, DAMAGED, CUT = 192, 200, 208, 216, 224, 232
+RANGES = 256  # records being written: first ticket, count (0: free), process, when that began
+RANGE_BYTES, MOST_RANGES = 32, 56
+BANK_BYTES = RANGES + RANGE_BYTES * MOST_RANGES
+
+# Words of a view, after those of the tree's header.
+BLOCK, BANK, WORDS, ROWS, STRIDE = 256, 257, 258, 259, 260
+FRAMES, FRAME_BYTES, FIELDS, PID, BEGAN, ACTOR = 261, 262, 263, 264, 265, 266
+FIELD = 272  # + 2 field: its first byte in a row, its bytes
+MOST_FIELDS = 8
+VIEW_WORDS = FIELD + 2 * MOST_FIELDS
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What decides where things lie: the record, slots of a bank, banks, fanout and format of the tree."""
+
+    layout: Layout
+    slots: int
+    banks: int = 1
+    fanout: int = 16
+    dtype: str = "float32"
+
+    @cached_property
+    def row(self) -> np.dtype[Any]:
+        """A packed record; rows begin on cache lines where that adds at most a quarter to them."""
+        names, formats, offsets, end = [], [], [], 0
+        for name, (shape, dtype) in self.layout.fields.items():
+            names.append(name)
+            formats.append((dtype, shape))
+            offsets.append(end)
+            end += int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        lines = -(-end // CACHE_LINE) * CACHE_LINE
+        stride = lines if 4 * lines <= 5 * end else -(-end // 8) * 8
+        return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": stride})
+
+    @cached_property
+    def group(self) -> int:
+        """Children that a group of the tree has room for."""
+        return group_size(self.slots, self.fanout)
+
+    @cached_property
+    def lanes(self) -> int:
+        """Numbers of one vector: the fewest that hold a group, at most 16."""
+        return min(16, 1 << (self.group - 1).bit_length())
+
+    @cached_property
+    def chunks(self) -> int:
+        """Vectors that hold a group."""
+        return -(-self.group // self.lanes)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Nodes of each level of a bank's tree, leaves first."""
+        return level_sizes(self.slots, self.fanout)
+
+    @cached_property
+    def parts(self) -> list[tuple[int, Any]]:
+        """(length, dtype) of what follows a bank's header: words, rows, leaves, sums, prefix sums."""
+        width, height = self.lanes * self.chunks, len(self.sizes) - 1
+        groups = [-(-size // self.group) for size in self.sizes]
+        sums = [(groups[level] * width, np.float64) for level in range(1, height + 1)]
+        rows = self.slots * self.row.itemsize
+        return [(self.slots, np.int64), (rows, np.uint8), (groups[0] * width, self.dtype), *sums, *sums[:-1]]
+
+    @cached_property
+    def starts(self) -> tuple[list[int], int]:
+        """(first byte of each part, counted from the bank's, bytes of a bank)."""
+        starts, end = line_starts(self.parts)
+        return [BANK_BYTES + start for start in starts], BANK_BYTES + end
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the block."""
+        return BLOCK_BYTES + self.banks * self.starts[1]
+
+    @property
+    def signature(self) -> int:
+        """A number that blocks of the same shape share, and hardly any other."""
+        return zlib.crc32(repr((self.layout, self.slots, self.banks, self.fanout, self.dtype)).encode()) + (1 << 40)
+
+
+@dataclass(eq=False)
+class Bank:
+    """A bank's parts as arrays over the block, and its view.
+
+    Marks of the update under way are the process's own: they are clear whenever no update is.
+    """
+
+    shape: Shape
+    memory: Memory
+    number: int
+    start: int = field(init=False)
+    parts: list[NDArray[Any]] = field(init=False)
+    view: NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        starts, size = self.shape.starts
+        self.start = BLOCK_BYTES + self.number * size
+        self.parts = [
+            self.memory.view(self.start + start, (length,), dtype)
+            for start, (length, dtype) in zip(starts, self.shape.parts, strict=True)
+        ]
+        self.view = self._view()
+        self.address = int(self.view.ctypes.data)
+
+    @property
+    def words(self) -> NDArray[np.int64]:
+        """The word of each slot."""
+        return self.parts[0]
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        """The records ``[slots]``, packed."""
+        return self.parts[1].view(self.shape.row)
+
+    @property
+    def leaves(self) -> NDArray[Any]:
+        """The tree's leaves ``[slots]``, as copies."""
+        width = self.shape.lanes * self.shape.chunks
+        kept: NDArray[Any] = self.parts[2].reshape(-1, width)[:, : self.shape.group].reshape(-1)[: self.shape.slots]
+        return kept.copy()
+
+    def word(self, at: int, dtype: Any = np.int64) -> NDArray[Any]:
+        """The 8-byte word ``[1]`` at a byte of the bank's header."""
+        return self.memory.view(self.start + at, (1,), dtype)
+
+    def ranges(self) -> NDArray[np.int64]:
+        """The table ``[MOST_RANGES, 4]`` of records being written: first ticket, count, process, when that began."""
+        return self.memory.view(self.start + RANGES, (MOST_RANGES, RANGE_BYTES // 8), np.int64)
+
+    def _view(self) -> NDArray[np.int64]:
+        from ..sumtree import numba_kernels as kernels  # noqa: PLC0415  # with the compiler
+
+        shape, height = self.shape, len(self.shape.sizes) - 1
+        (view,) = allocate([(VIEW_WORDS, np.int64)])
+        addresses = [int(part.ctypes.data) for part in self.parts]
+        view[[kernels.CAPACITY, kernels.HEIGHT, kernels.LEAVES]] = shape.slots, height, addresses[2]
+        view[kernels.SUMS + 1 : kernels.SUMS + 1 + height] = addresses[3 : 3 + height]
+        view[kernels.PREFIX + 1 : kernels.PREFIX + height] = addresses[3 + height :]
+        self._marks = [np.zeros(-(-size // shape.group), np.uint8) for size in shape.sizes[:-1]]
+        view[kernels.MARKS : kernels.MARKS + height] = [int(marks.ctypes.data) for marks in self._marks]
+        view[[BLOCK, BANK, WORDS, ROWS]] = self.memory.address, self.memory.address + self.start, *addresses[:2]
+        view[[STRIDE, FRAMES, PID, BEGAN, ACTOR]] = shape.row.itemsize, shape.layout.frames, *process(), -1
+        plain = [name for name in shape.layout.fields if name != "frame"]
+        if shape.layout.frames > 1:
+            view[FRAME_BYTES] = shape.row["frame"].itemsize
+        view[FIELDS] = len(plain)
+        for number, name in enumerate(plain):
+            dtype, offset = shape.row.fields[name][:2]  # type: ignore[index]
+            view[[FIELD + 2 * number, FIELD + 2 * number + 1]] = offset, dtype.itemsize
+        return view  # type: ignore[return-value]
+
+
+def process(pid: int | None = None) -> tuple[int, int]:
+    """(a process's number, clock ticks from the start of the system to its own), by default this one's.
+
+    ProcessLookupError if it has ended.
+    """
+    number = os.getpid() if pid is None else pid
+    try:
+        state, *rest = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        raise ProcessLookupError(number) from None
+    if state in "ZX":  # killed, and its parent has not asked yet
+        raise ProcessLookupError(number)
+    return number, int(rest[18])
+
+
+def is_alive(pid: int, began: int) -> bool:
+    """Whether that very process still runs; its number may be another's by now."""
+    try:
+        return process(pid)[1] == began
+    except ProcessLookupError:
+        return False

@@ -1,0 +1,131 @@
+"""One block of zeroed memory, a process's own or one that other processes map by a small handle.
+
+Shared memory is a memfd: it has no name that could be left behind or removed by a stranger, and its bytes are freed
+with its last user. A child gets the descriptor with the handle; others open it through a process that has it.
+Arrays over the block keep it mapped, so that closing it never pulls memory away from under a call.
+"""
+
+import contextlib
+import mmap
+import os
+import weakref
+from dataclasses import dataclass
+from multiprocessing import context, reduction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MARGIN = 0.97  # of the memory that is free, which one block may take
+
+
+class ClosedError(ValueError):
+    """The memory is closed, or the processes that had it have ended."""
+
+
+class Memory:
+    """``nbytes`` zeroed bytes, mapped into this process at ``address``."""
+
+    def __init__(self, mapped: mmap.mmap, descriptor: "_Descriptor | None") -> None:
+        self._descriptor = descriptor
+        # np.frombuffer keeps the map alive; an array made over a pointer would not.
+        self.bytes: NDArray[np.uint8] = np.frombuffer(mapped, np.uint8)
+        self.address = int(self.bytes.ctypes.data)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the block."""
+        return self.bytes.size
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes can map it."""
+        return self._descriptor is not None
+
+    def handle(self) -> "Handle":
+        """What another process needs to map it. ValueError for private memory."""
+        if self._descriptor is None:
+            raise ValueError("private memory cannot be attached to: make the replay with shared=True")
+        return Handle(self._descriptor, os.getpid(), self._descriptor.number, self.nbytes)
+
+    def view(self, start: int, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        """An array over the bytes from ``start`` on."""
+        count = int(np.prod(shape, dtype=np.int64))
+        part: NDArray[Any] = self.bytes[start : start + count * np.dtype(dtype).itemsize].view(dtype).reshape(shape)
+        return part
+
+
+def allocate(nbytes: int, shared: bool) -> Memory:
+    """Zeroed memory. MemoryError, before anything is taken, for more than the machine has free."""
+    free = _free_bytes()
+    if nbytes > _MARGIN * free:
+        raise MemoryError(f"{nbytes / 1e9:,.1f} GB are needed and {free / 1e9:,.1f} GB are free: lower the capacity")
+    if not shared:
+        mapped = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with contextlib.suppress(OSError):  # fewer misses of the address cache when rows are gathered
+            mapped.madvise(mmap.MADV_HUGEPAGE)
+        return Memory(mapped, None)
+    descriptor = _Descriptor(os.memfd_create("fanout-replay", os.MFD_CLOEXEC))
+    os.ftruncate(descriptor.number, nbytes)
+    return Memory(mmap.mmap(descriptor.number, nbytes), descriptor)
+
+
+class _Descriptor:
+    """An open file descriptor, closed with the last reference to it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        weakref.finalize(self, _close, number, os.getpid())
+
+
+def _close(number: int, pid: int) -> None:
+    if os.getpid() == pid:
+        with contextlib.suppress(OSError):
+            os.close(number)
+
+
+@dataclass
+class Handle:
+    """A picklable reference to shared memory; a child that is started with it gets the descriptor itself."""
+
+    _descriptor: _Descriptor | None
+    _pid: int
+    _number: int
+    _nbytes: int
+
+    def attach(self) -> Memory:
+        """Map the memory. ClosedError if no process that the handle knows has it any more."""
+        descriptor = self._descriptor
+        if descriptor is None:
+            try:
+                descriptor = _Descriptor(os.open(f"/proc/{self._pid}/fd/{self._number}", os.O_RDWR | os.O_CLOEXEC))
+            except OSError:
+                raise ClosedError(
+                    f"process {self._pid}, which made this handle, has ended or closed the replay: ask a process that "
+                    "is still attached for a new handle"
+                ) from None
+        if os.fstat(descriptor.number).st_size != self._nbytes:
+            raise ClosedError(f"process {self._pid} has closed the replay that this handle stands for")
+        return Memory(mmap.mmap(descriptor.number, self._nbytes), descriptor)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        spawning = context.get_spawning_popen() is not None and self._descriptor is not None
+        sent = reduction.DupFd(self._number) if spawning else None
+        return _received, (sent, self._pid, self._number, self._nbytes)
+
+
+def _received(sent: Any, pid: int, number: int, nbytes: int) -> Handle:
+    return Handle(None if sent is None else _Descriptor(sent.detach()), pid, number, nbytes)
+
+
+def _free_bytes() -> float:
+    """Bytes that this process may still take: of the machine, or of its control group where that has fewer."""
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    free = 1024.0 * int(lines["MemAvailable"].split()[0])
+    with contextlib.suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text())  # "max" where there is none
+        inactive = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())["inactive_file"]
+        free = min(free, limit - int((group / "memory.current").read_text()) + int(inactive))
+    return free

@@ -1,0 +1,77 @@
+"""Making a replay by the name of its strategy, and attaching to one by its handle."""
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+from ..checks import integer_at_least, one_of
+from .layout import Layout
+from .replay import Replay, ReplayHandle, Settings
+
+_STRATEGIES = f"{__name__.rpartition('.')[0]}.strategies"
+
+
+def strategies() -> tuple[str, ...]:
+    """Names of the locking strategies, sorted."""
+    modules = pkgutil.iter_modules([str(Path(__file__).parent / "strategies")])
+    return tuple(sorted(name.name.removesuffix("_strategy") for name in modules if name.name.endswith("_strategy")))
+
+
+def strategy_class(name: str) -> type[Replay]:
+    """A strategy's class. ValueError for a name that is none; ImportError without numba."""
+    module = importlib.import_module(f"{_STRATEGIES}.{one_of('strategy', name, strategies())}_strategy")
+    (kind,) = (
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Replay) and value.__module__ == module.__name__
+    )
+    return kind
+
+
+def make(
+    capacity: int,
+    layout: Layout,
+    *,
+    alpha: float,
+    epsilon: float,
+    strategy: str = "two_lock_checked",
+    shared: bool = False,
+    fanout: int = 16,
+    dtype: str = "float32",
+    banks: int = 1,
+    max_priority: str = "ever",
+    trial: bool = False,
+) -> Replay:
+    """A replay of ``capacity`` records, all slots empty; ``shared`` with other processes or this one's own.
+
+    ``alpha`` >= 0 and ``epsilon`` > 0 make priorities (|TD error| + epsilon)^alpha; ``max_priority`` is what records
+    without an error get: the largest "ever" given or the largest that is "current". A ``trial`` has kernels that tests
+    can stop. Raises ValueError for settings outside their bounds, MemoryError for more than the machine has free.
+    """
+    kind = strategy_class(strategy)
+    if alpha < 0 or epsilon <= 0:
+        raise ValueError(f"alpha must be at least 0 and epsilon above 0, not {alpha} and {epsilon}")
+    integer_at_least("banks", banks, 1)
+    if banks > 1 and not kind.banked:
+        raise ValueError(f"strategy {strategy!r} has one bank, not {banks}; use strategy='banked'")
+    if integer_at_least("capacity", capacity, 1) % banks:
+        raise ValueError(f"capacity must be a multiple of banks, not {capacity} in {banks} banks")
+    if shared and not kind.processes:
+        raise ValueError(f"strategy {strategy!r} is for threads of one process; shared must be False")
+    one_of("dtype", dtype, ("float32", "float64"))
+    one_of("max_priority", max_priority, ("ever", "current"))
+    settings = Settings(
+        layout, capacity, alpha, epsilon, integer_at_least("fanout", fanout, 2), dtype, banks, max_priority, trial
+    )
+    return kind(settings, shared=shared)
+
+
+def attach(handle: ReplayHandle, layout: Layout | None = None) -> Replay:
+    """The replay of a handle, in this process.
+
+    ``layout`` is the one that the caller expects. ValueError if the replay's is another, or if no process that the
+    handle knows has the replay any more.
+    """
+    if layout is not None and layout != handle.settings.layout:
+        raise ValueError(f"the replay is of {handle.settings.layout}, not of {layout}")
+    return strategy_class(handle.strategy)(handle.settings, handle.memory.attach())

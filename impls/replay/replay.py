@@ -1,0 +1,530 @@
+"""A prioritized replay that threads and processes share, each operation one compiled call.
+
+It does what ``PrioritizedBuffer`` does and is tested against it. Who may do what at once is decided by its *strategy*,
+a subclass in ``strategies/`` with three kernels; ``block.py`` describes the memory.
+"""
+
+import contextlib
+import functools
+import os
+import threading
+import time
+import weakref
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..checks import integer_at_least
+from ..levels import CACHE_LINE, line_starts
+from ..sumtree.compiling import compiler
+from ..sumtree.contract import to_numpy
+from ..sumtree.turns import waits
+from .block import (
+    CLOSED,
+    COUNT,
+    LARGEST,
+    LEAF_MUTEX,
+    LOST,
+    MOST_RANGES,
+    READ_WRITE,
+    READY,
+    SIGNATURE,
+    TICKET,
+    TREE_MUTEX,
+    WRITTEN,
+    Bank,
+    Shape,
+    is_alive,
+)
+from .buffer import Batch
+from .layout import Layout
+from .memory import ClosedError, Handle, Memory, allocate
+
+_SMALL = 64  # rows up to which a thread's own array is used again to pack them
+_NOTHING: NDArray[np.float64] = np.empty(0)
+_ALL = np.empty(0, np.bool_)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The compiled operations of a strategy, and its own way to have a bank alone, if it has one."""
+
+    insert: Any
+    sample: Any
+    update: Any
+    hold: Any = None
+    let_go: Any = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a replay was made with."""
+
+    layout: Layout
+    capacity: int
+    alpha: float
+    epsilon: float
+    fanout: int = 16
+    dtype: str = "float32"
+    banks: int = 1
+    max_priority: str = "ever"
+    trial: bool = False
+
+
+@dataclass(frozen=True)
+class ReplayHandle:
+    """A small picklable reference to a shared replay: give it to :func:`impls.replay.attach` in any process."""
+
+    strategy: str
+    settings: Settings
+    memory: Handle
+
+
+class Outputs:
+    """Arrays for batches of B records, into which samples may be written again and again."""
+
+    def __init__(self, plan: "_Plan", batch: int) -> None:
+        starts, nbytes = plan.starts(batch)
+        memory = np.empty(nbytes + CACHE_LINE, np.uint8)
+        shift = -memory.__array_interface__["data"][0] % CACHE_LINE
+        self.batch = batch
+        self.address = memory.__array_interface__["data"][0] + shift
+        self.sequence = np.ndarray((batch,), np.int64, memory, shift)
+        self.weights = np.ndarray((batch,), np.float32, memory, shift + starts[1])
+        self.rows = {
+            name: np.ndarray((batch, *shape), dtype, memory, shift + start)
+            for (name, shape, dtype), start in zip(plan.fields, starts[2:], strict=True)
+        }
+
+
+class _Plan:
+    """Where tickets, weights and fields of a batch lie: each from a cache line on, in the order kernels know."""
+
+    def __init__(self, layout: Layout) -> None:
+        fields = layout.fields
+        stacks = {}
+        if layout.frames > 1:
+            shape, dtype = fields.pop("frame")
+            stacks = dict.fromkeys(("observation", "next_observation"), ((layout.frames, *shape), dtype))
+        self.fields = [(name, shape, dtype) for name, (shape, dtype) in (stacks | fields).items()]
+        self._sizes = [8, 4, *(int(np.prod(shape)) * dtype.itemsize for _, shape, dtype in self.fields)]
+        self._known: dict[int, tuple[list[int], int]] = {}
+
+    def starts(self, batch: int) -> tuple[list[int], int]:
+        """(first byte of each part, all bytes)."""
+        if batch not in self._known:
+            self._known[batch] = line_starts([(size * batch, np.uint8) for size in self._sizes])
+        return self._known[batch]
+
+
+class _Stage(threading.local):
+    """Packed rows of a thread, in which small inserts are gathered."""
+
+    def __init__(self, row: np.dtype[Any]) -> None:
+        self.rows = np.zeros(_SMALL, row)
+        self.fields = _fields(self.rows)
+        self.address = int(self.rows.ctypes.data)
+
+
+def _fields(rows: NDArray[Any]) -> list[tuple[str, NDArray[Any], tuple[int, ...]]]:
+    """(name, values ``[n, ...]``, shape of one) of each field of packed rows."""
+    return [(name, rows[name], rows[name].shape[1:]) for name in rows.dtype.names or ()]
+
+
+class Replay:
+    """Records with priorities in a block of memory; made by :func:`impls.replay.make`.
+
+    Traits of a strategy: ``valid``, whether its answers are right when several callers share it; ``processes``, whether
+    processes may share it, or threads alone; ``banked``, whether it may have more than one bank.
+
+    Any number of threads may call one replay, and processes one that was made with ``shared=True``.
+    """
+
+    valid: ClassVar[bool] = True
+    processes: ClassVar[bool] = True
+    banked: ClassVar[bool] = False
+    kernels: ClassVar[Kernels]
+
+    def __init__(self, settings: Settings, memory: Memory | None = None, *, shared: bool = False) -> None:
+        self.settings = settings
+        self.layout, self.capacity = settings.layout, settings.capacity
+        slots = settings.capacity // settings.banks
+        self._shape = Shape(settings.layout, slots, settings.banks, settings.fanout, settings.dtype)
+        is_new = memory is None
+        memory = allocate(self._shape.nbytes, shared) if memory is None else memory
+        self._memory: Memory | None = memory
+        self._why_closed = ""
+        signature = memory.view(8 * SIGNATURE, (1,), np.int64)
+        if not is_new and signature[0] != self._shape.signature:
+            raise ValueError("the memory is a replay of another layout, capacity, fanout or dtype than the handle's")
+        self._banks = [Bank(self._shape, memory, number) for number in range(settings.banks)]
+        if is_new:
+            self._begin()
+            signature[0] = self._shape.signature
+        limits = np.finfo(settings.dtype)
+        most = min(float(limits.max), float(np.finfo(np.float64).max) / 2 / slots)
+        self._exponent = np.array([settings.alpha, settings.epsilon, float(limits.smallest_subnormal), most])
+        self._names = dict.fromkeys(settings.layout.fields).keys()
+        self._stage, self._plan = _Stage(self._shape.row), _Plan(settings.layout)
+        self._compile()
+        _all.add(self)
+
+    def _begin(self) -> None:
+        """Initialize the mutexes and counters of a fresh block."""
+        from . import sync  # noqa: PLC0415  # with the compiler
+
+        for bank in self._banks:
+            address = bank.memory.address + bank.start
+            sync.make_mutex(address + TREE_MUTEX)
+            sync.make_mutex(address + LEAF_MUTEX)
+            sync.make_read_write_lock(address + READ_WRITE)
+            bank.word(LARGEST, np.float64)[0] = 1.0
+
+    # Kernels
+
+    def _compile(self) -> None:
+        from numba import types  # noqa: PLC0415  # with the compiler
+
+        from . import maintenance  # noqa: PLC0415  # with the compiler
+
+        reals, bools, number = types.float64[::1], types.boolean[::1], types.int64
+        self._insert = self._entry(self.kernels.insert, number, number, reals, bools, reals)
+        self._sample = self._entry(self.kernels.sample, reals, types.boolean, types.float64, number)
+        self._update = self._entry(self.kernels.update, types.int64[::1], reals, reals, bools)
+        self._hold = self._entry(self.kernels.hold or maintenance.hold)
+        self._let_go = self._entry(self.kernels.let_go or maintenance.let_go)
+        self._audit = self._entry(maintenance.audit, types.boolean, reals)
+        self._reclaim = self._entry(maintenance.reclaim, number, number, number)
+
+    def _entry(self, kernel: Any, *arguments: Any) -> Callable[..., int]:
+        """The compiled entry of a kernel, which takes a view's address and then its own arguments."""
+        from numba import types  # noqa: PLC0415  # with the compiler
+
+        leaf = types.float32 if np.dtype(self.settings.dtype).itemsize == 4 else types.float64
+        shape = self._shape
+        constants = (shape.group, shape.lanes, shape.chunks, 1, int(self.settings.trial), _edition())
+        signature = (types.int64, leaf, *map(types.literal, constants), *arguments)
+        compiler.run(kernel.compile, signature)
+        entry = kernel.overloads[signature].entry_point
+        return lambda view, *rest: entry(view, 0.0, *constants, *rest)
+
+    # What a caller uses
+
+    def __len__(self) -> int:
+        """Number of records that may be sampled."""
+        return sum(int(bank.word(COUNT)[0]) for bank in self._open())
+
+    @property
+    def written(self) -> int:
+        """Number of records ever inserted, fillers and lost ones included."""
+        return sum(int(bank.word(WRITTEN)[0]) for bank in self._open())
+
+    @property
+    def lost(self) -> int:
+        """Number of records lost because a process died while it wrote them."""
+        return sum(int(bank.word(LOST)[0]) for bank in self._open())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the block of memory."""
+        return self._shape.nbytes
+
+    @property
+    def row(self) -> np.dtype[Any]:
+        """The packed record: an array ``[n]`` of this dtype is inserted without packing it again."""
+        return self._shape.row
+
+    def insert(
+        self,
+        records: Mapping[str, NDArray[Any]] | NDArray[Any],
+        errors: ArrayLike | None = None,
+        drawable: ArrayLike | None = None,
+    ) -> None:
+        """Store records over the oldest ones: ``[n, ...]`` of each field, or packed rows ``[n]`` of dtype :attr:`row`.
+
+        Their priorities come from ``errors``, the |TD error| of each that is drawable, or are the largest so far.
+        ``drawable [n]`` is False for fillers (see ``layout``). Raises ValueError, before anything is written, for
+        errors that are no priorities, shapes that do not match, or more records than the capacity.
+        """
+        (bank,) = self._open()
+        _rows, address, count = self._packed(records)
+        keep = _ALL if drawable is None else np.ascontiguousarray(drawable, np.bool_)
+        sizes = _NOTHING if errors is None else _reals(errors)
+        self._check_insert(count, keep, None if errors is None else sizes.size)
+        if not count:
+            return
+        status = self._insert(bank.address, address, count, sizes, keep, self._exponent)
+        if status < 0:
+            arguments = bank.address, address, count, sizes, keep, self._exponent
+            status = self._until_free(bank, status, self._insert, *arguments)
+        if status:
+            raise _not_finite(sizes)
+
+    def sample(
+        self,
+        batch: int,
+        beta: float,
+        rng: np.random.Generator | None = None,
+        *,
+        uniforms: NDArray[np.float64] | None = None,
+        out: Outputs | None = None,
+    ) -> Batch:
+        """B = ``batch`` records sampled in proportion to their priorities, one in each of B equal intervals.
+
+        ``uniforms [B]`` in [0, 1) replace those drawn from ``rng``, and are not spread over intervals. ``out`` takes
+        the result in place of new arrays. RuntimeError when there are no records.
+        """
+        (bank,) = self._open()
+        result = self._outputs(batch, out)
+        values = _uniforms(batch, rng, uniforms)
+        if batch and self._sample(bank.address, values, uniforms is None, beta, result.address):
+            raise RuntimeError("there is nothing to sample: no record has a priority above 0")
+        return Batch(result.rows, result.weights, result.sequence)
+
+    def update_priorities(self, sequence: NDArray[np.int64], errors: ArrayLike) -> NDArray[np.bool_]:
+        """Set the priorities of sampled records ``sequence [B]`` from their new |TD errors| ``[B]``.
+
+        Returns ``[B]`` which of them were still there; those overwritten since are left alone. ValueError for errors
+        that are no priorities, with nothing written.
+        """
+        (bank,) = self._open()
+        tickets, sizes = np.ascontiguousarray(sequence, np.int64), _reals(errors)
+        if tickets.shape != sizes.shape:
+            raise ValueError(f"sequence is {list(tickets.shape)} and errors are {list(sizes.shape)}: one each")
+        present = np.empty(sizes.size, np.bool_)
+        if sizes.size and self._update(bank.address, tickets, sizes, self._exponent, present):
+            raise _not_finite(sizes)
+        return present
+
+    def outputs(self, batch: int) -> Outputs:
+        """Arrays for ``sample(batch, ..., out=...)``, which spares making new ones each time."""
+        return Outputs(self._plan, integer_at_least("batch", batch, 1))
+
+    # Sharing
+
+    def handle(self) -> ReplayHandle:
+        """A small picklable reference, with which another process attaches. ValueError if the replay is not shared."""
+        self._open()
+        assert self._memory is not None
+        return ReplayHandle(_name(type(self)), self.settings, self._memory.handle())
+
+    def close(self) -> None:
+        """Let go of the memory, which is freed with its last user; calls under way in other threads end first."""
+        self._shut("this replay is closed")
+
+    def _shut(self, why: str) -> None:
+        self._why_closed, self._memory, self._banks = why, None, []
+
+    def _open(self) -> list[Bank]:
+        """The banks, which keep the memory mapped for as long as the caller has them. ClosedError without any."""
+        banks = self._banks
+        if not banks:
+            raise ClosedError(self._why_closed)
+        return banks
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Care
+
+    def check(self) -> float:
+        """The largest abs(node - sum of its children) of any tree; 0.0 for exact ones."""
+        largest = np.zeros(1)
+        worst = 0.0
+        for bank in self._open():
+            with self._alone(bank):
+                self._audit(bank.address, False, largest)
+            worst = max(worst, float(largest[0]))
+        return worst
+
+    def recover(self) -> int:
+        """Give up records that ended processes left half written, without waiting for their slots; returns ``lost``."""
+        for bank in self._open():
+            for number in range(MOST_RANGES):
+                self._give_up(bank, number)
+        return self.lost
+
+    @contextlib.contextmanager
+    def _alone(self, bank: Bank) -> Iterator[None]:
+        """Sole use of a bank's tree."""
+        self._hold(bank.address)
+        try:
+            yield
+        finally:
+            self._let_go(bank.address)
+
+    @contextlib.contextmanager
+    def _at_rest(self, bank: Bank) -> Iterator[None]:
+        """Sole use of a bank in which no record is being written."""
+        for seconds in waits():
+            with self._alone(bank):
+                if not (bank.ranges()[:, 1] > 0).any():
+                    yield
+                    return
+            for number in range(MOST_RANGES):
+                self._give_up(bank, number)
+            time.sleep(seconds)
+
+    def _until_free(self, bank: Bank, status: int, kernel: Callable[..., int], *arguments: Any) -> int:
+        """Call a kernel that inserts until no record that is still being written is in its way; returns its status."""
+        for seconds in waits():
+            blocked = -1 - status
+            for number in range(MOST_RANGES) if blocked == MOST_RANGES else (blocked,):
+                self._give_up(bank, number)
+            time.sleep(seconds)
+            status = kernel(*arguments)
+            if status >= 0:
+                break
+        return status
+
+    def _give_up(self, bank: Bank, number: int) -> None:
+        """Free an entry of the table of ranges if its process has ended."""
+        _, count, pid, began = map(int, bank.ranges()[number])
+        if count and not is_alive(pid, began):
+            with self._alone(bank):
+                self._reclaim(bank.address, number, pid, began)
+
+    # State
+
+    def state_dict(self) -> dict[str, Any]:
+        """Records, leaves and counters, as copies; slots that were never written are left out."""
+        (bank,) = self._open()
+        with self._at_rest(bank):
+            return self._state_of(bank)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the state of any replay or ``PrioritizedBuffer`` of the same capacity and layout."""
+        (bank,) = self._open()
+        with self._at_rest(bank):
+            self._load(bank, state)
+
+    def _state_of(self, bank: Bank) -> dict[str, Any]:
+        written = int(bank.word(WRITTEN)[0])
+        filled = min(written, self._shape.slots)
+        rows = bank.rows[:filled]
+        return {
+            "arrays": {name: rows[name].copy() for name in self._shape.row.names or ()},
+            "leaves": bank.leaves[:filled],
+            "drawable": (bank.words[:filled] & 3) == READY,
+            "written": written,
+            "largest": float(bank.word(LARGEST, np.float64)[0]),
+        }
+
+    def _load(self, bank: Bank, state: Mapping[str, Any]) -> None:
+        slots, written = self._shape.slots, int(state["written"])
+        filled, drawable = len(state["leaves"]), np.asarray(state["drawable"], np.bool_)
+        if filled != min(written, slots):
+            raise ValueError(f"the state holds {filled} records, which a replay of {slots} slots does not")
+        if names := set(self._shape.row.names or ()) ^ set(state["arrays"]):
+            raise ValueError(f"the state is of another layout: it differs in {', '.join(sorted(names))}")
+        for name in self._shape.row.names or ():
+            bank.rows[name][:filled] = state["arrays"][name]
+        newest = written - 1
+        tickets = newest - (newest - np.arange(filled)) % slots if filled else np.empty(0, np.int64)
+        bank.words[:filled] = TICKET * (tickets + 1) + np.where(drawable, READY, CLOSED)
+        bank.words[filled:] = 0
+        width = self._shape.lanes * self._shape.chunks
+        leaves = np.zeros(-(-slots // self._shape.group) * self._shape.group, self.settings.dtype)
+        leaves[:filled] = np.where(drawable, np.asarray(state["leaves"], np.float64), 0.0)
+        bank.parts[2].reshape(-1, width)[:, : self._shape.group] = leaves.reshape(-1, self._shape.group)
+        bank.word(WRITTEN)[0] = written
+        bank.word(LARGEST, np.float64)[0] = float(state["largest"])
+        self._audit(bank.address, True, np.zeros(1))  # sums and the count of records
+
+    # Arguments
+
+    def _packed(self, records: Any) -> tuple[Any, int, int]:
+        """(what keeps the rows alive, their address, how many they are)."""
+        if isinstance(records, np.ndarray):
+            if records.dtype != self._shape.row or records.ndim != 1:
+                raise ValueError(f"packed rows must be [n] of the dtype `row`, not {records.dtype} {records.shape}")
+            rows = np.ascontiguousarray(records)
+            return rows, int(rows.__array_interface__["data"][0]), rows.size
+        stage = self._stage
+        if records.keys() != self._names:
+            raise ValueError(f"records must have {', '.join(self._names)}, not {', '.join(map(str, records))}")
+        count = len(records["reward"])
+        fields, rows, address = stage.fields, stage.rows, stage.address
+        if count > _SMALL:
+            rows = np.zeros(count, self._shape.row)
+            fields, address = _fields(rows), int(rows.__array_interface__["data"][0])
+        for name, values, shape in fields:
+            value = np.asarray(records[name])
+            if value.shape[1:] != shape or len(value) != count:
+                raise ValueError(f"{name} must be {[count, *shape]}, not {list(value.shape)}")
+            values[:count] = value
+        return rows, address, count
+
+    def _check_insert(self, count: int, keep: NDArray[np.bool_], errors: int | None) -> None:
+        if count > self._shape.slots:
+            raise ValueError(f"{count} records at once, the capacity is {self._shape.slots}")
+        if keep.size not in (0, count):
+            raise ValueError(f"drawable must be [{count}], not {list(keep.shape)}")
+        wanted = int(keep.sum()) if keep.size else count
+        if errors is not None and errors != wanted:
+            raise ValueError(f"errors must be [{wanted}], one for each drawable record, not [{errors}]")
+
+    def _outputs(self, batch: int, out: Outputs | None) -> Outputs:
+        if out is None:
+            return Outputs(self._plan, integer_at_least("batch", batch, 0))
+        if out.batch != batch:
+            raise ValueError(f"out is for batches of {out.batch}, not {batch}")
+        return out
+
+
+_all: weakref.WeakSet[Replay] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for replay in list(_all):
+        replay._shut(
+            "a fork cannot share a replay: start the process by 'spawn' or 'forkserver' and attach to its handle"
+        )
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _reals(errors: ArrayLike) -> NDArray[np.float64]:
+    """Errors ``[B]`` as float64, from whatever device they are on."""
+    if type(errors) is not np.ndarray:
+        errors = to_numpy(errors)
+    values = np.ascontiguousarray(errors, np.float64)
+    return values if values.ndim == 1 else values.reshape(-1)
+
+
+def _uniforms(batch: int, rng: np.random.Generator | None, uniforms: NDArray[Any] | None) -> NDArray[np.float64]:
+    if uniforms is None:
+        return (np.random.default_rng() if rng is None else rng).random(batch)
+    values = np.ascontiguousarray(uniforms, np.float64)
+    if values.shape != (batch,) or not ((values >= 0) & (values < 1)).all():
+        raise ValueError(f"uniforms must be [{batch}] within [0, 1)")
+    return values
+
+
+def _not_finite(errors: NDArray[np.float64]) -> ValueError:
+    bad = errors[~np.isfinite(errors)]
+    return ValueError(f"a TD error is {bad[0] if bad.size else 'too large'}; training has diverged")
+
+
+def _name(kind: type[Replay]) -> str:
+    """A strategy's name: that of its file."""
+    return kind.__module__.rpartition(".")[2].removesuffix("_strategy")
+
+
+@functools.cache
+def _edition() -> int:
+    """A number that changes with the text of any file a kernel is compiled from, because numba looks at one alone."""
+    here = Path(__file__).parent
+    files = [here / f"{name}.py" for name in ("block", "steps", "sync")]
+    files += [here.parent / "sumtree" / f"{name}.py" for name in ("lanes", "numba_kernels")]
+    return functools.reduce(lambda crc, path: zlib.crc32(path.read_bytes(), crc), files, 0)

@@ -1,0 +1,608 @@
+"""The steps that every strategy's kernels are composed of, on one bank of a replay; see ``block.py`` for its memory.
+
+``view`` is the address of the bank's view, and ``like, fanout, lanes, chunks, prefix`` are those of the kernels of
+``impls.sumtree.numba_kernels``. ``trial`` is a literal: 0 leaves out the points where a test stops a kernel and the
+faults that it switches on. ``leaf_lock`` is another: whether the leaves have a mutex of their own [Zhang2021, Alg. 3].
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..sumtree.lanes import bytes_of, load_i64, load_real, prefetch, rounded, store_i64, store_real
+from ..sumtree.numba_kernels import (
+    CAPACITY,
+    HEIGHT,
+    LEAVES,
+    SUMS,
+    _audit,
+    _offset,
+    _search,
+    _set_leaves,
+    _sum_up,
+)
+from .block import (
+    ACTOR,
+    ACTORS,
+    ARRIVED,
+    BANK,
+    BEGAN,
+    BLOCK,
+    CLOSED,
+    COUNT,
+    DAMAGED,
+    FAULT,
+    FIELD,
+    FIELDS,
+    FRAME_BYTES,
+    FRAMES,
+    GRANTED,
+    LARGEST,
+    LEAF_MUTEX,
+    LOST,
+    MODE,
+    MOST_RANGES,
+    PID,
+    RANGE_BYTES,
+    RANGES,
+    READY,
+    ROWS,
+    STRIDE,
+    TICKET,
+    TREE_MUTEX,
+    WORDS,
+    WRITING,
+    WRITTEN,
+)
+from .sync import (
+    OWNER_DIED,
+    copy_bytes,
+    fence,
+    inner,
+    is_on,
+    load_acquire,
+    mutex_consistent,
+    mutex_lock,
+    mutex_unlock,
+    sleep_microseconds,
+    store_release,
+)
+
+_WORD = 8
+_AHEAD = 16  # rows that a gather asks memory for ahead
+_LINE = 64
+PATIENCE = 8  # draws in vain, because rows were overwritten meanwhile, before the rest is read under the lock
+
+DONE, NOT_FINITE, NOTHING, BLOCKED = 0, 1, 2, 3  # results of a kernel; BLOCKED: by records still being written
+
+# Points, each just before what it names; ``tests/interleavings.py`` has the same numbers.
+RESERVE, ODD, ZERO, RESERVED, FIRST_HALF, SECOND_HALF, COMMIT, EVEN, RAISE, COMMITTED = range(1, 11)
+SEARCH, DESCEND, SEARCHED, READ_FIRST, READ_SECOND, RECHECK, UPDATE, SET_LEAVES, SUM_UP, UPDATED = range(11, 21)
+LEAF_LOCK, LEAF_UNLOCK, POST, PUBLISH, DRAIN, TAKEN = range(21, 27)
+FREE, SCRIPTED, RANDOM = range(3)  # what points do
+
+# Faults that a test switches on; 0 is none.
+(
+    NO_FAULT,
+    NO_ZERO,
+    NO_RECHECK,
+    STAYS_EVEN,
+    EVEN_EARLY,
+    NO_WORD_CHECK,
+    NO_LOCK_IN_SEARCH,
+    NO_LOCK_IN_UPDATE,
+    NO_LOCK_IN_COMMIT,
+    NO_REPAIR,
+    NO_OVERLAP_CHECK,
+    TICKET_OUTSIDE,
+    NO_CUT,
+    NO_SUMS,
+) = range(14)
+
+
+@inner
+def _at(view: int, field: int) -> int:
+    return load_i64(view + _WORD * field)
+
+
+# Trials
+
+
+@inner
+def point(view: int, trial: int, number: int) -> None:
+    """A place where a test may stop this kernel."""
+    if is_on(trial):
+        _stop(view, number)
+
+
+@inner
+def _stop(view: int, number: int) -> None:
+    block, actor = _at(view, BLOCK), _at(view, ACTOR)
+    mode = load_acquire(block + _WORD * MODE)
+    if actor < 0 or actor >= ACTORS or mode == FREE:
+        return
+    arrived, granted = block + _WORD * (ARRIVED + actor), block + _WORD * (GRANTED + actor)
+    if mode == RANDOM:  # the granted word is the state of a generator of random numbers
+        state = load_i64(granted) * 6364136223846793005 + 1442695040888963407
+        store_i64(granted, state)
+        store_release(arrived, number)
+        if (state >> 33) & 3 == 0:
+            sleep_microseconds((state >> 40) & 127)
+        return
+    # Invariant: the test grants an actor one step only after it has seen it arrive.
+    store_release(arrived, number)
+    while load_acquire(granted) == 0:
+        if load_acquire(block + _WORD * MODE) == FREE:
+            break
+        sleep_microseconds(20)
+    store_release(granted, 0)
+    store_release(arrived, 0)
+
+
+@inner
+def fault(view: int, trial: int, number: int) -> bool:
+    """Whether a test has switched this fault on."""
+    return is_on(trial) and load_i64(_at(view, BLOCK) + _WORD * FAULT) == number
+
+
+# The tree's mutex
+
+
+@inner
+def enter(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int) -> None:
+    """Lock the bank's tree. If the last owner died with it, everything is repaired before this returns."""
+    bank = _at(view, BANK)
+    if mutex_lock(bank + TREE_MUTEX) == OWNER_DIED:
+        mutex_consistent(bank + TREE_MUTEX)
+        store_release(bank + DAMAGED, 1)
+    if load_i64(bank + DAMAGED) != 0:
+        if not fault(view, trial, NO_REPAIR):
+            repair(view, like, fanout, lanes, chunks, prefix)
+        store_release(bank + DAMAGED, 0)
+
+
+@inner
+def leave(view: int) -> None:
+    """Unlock the bank's tree."""
+    mutex_unlock(_at(view, BANK) + TREE_MUTEX)
+
+
+@inner
+def repair(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int) -> None:
+    """Make the bank consistent after its owner died anywhere: records that are not whole are lost, and counted."""
+    bank, words, slots = _at(view, BANK), _at(view, WORDS), _at(view, CAPACITY)
+    leaves, size, width = _at(view, LEAVES), bytes_of(like), lanes * chunks
+    for number in range(MOST_RANGES):
+        entry = bank + RANGES + RANGE_BYTES * number
+        end = load_i64(entry) + load_i64(entry + _WORD)
+        if load_i64(entry + _WORD) > 0 and load_i64(bank + WRITTEN) < end:
+            store_i64(bank + WRITTEN, end)
+    count, lost = 0, 0
+    for slot in range(slots):
+        word = load_i64(words + _WORD * slot)
+        leaf = leaves + size * _offset(slot, fanout, width)
+        if word & 3 == READY and load_real(leaf, like) > 0:
+            count += 1
+            continue
+        store_real(leaf, rounded(0.0, like))
+        if word & 3 == READY:
+            lost += 1
+            store_i64(words + _WORD * slot, word - READY + CLOSED)
+    store_i64(bank + COUNT, count)
+    store_i64(bank + LOST, load_i64(bank + LOST) + lost)
+    _audit(view, like, fanout, lanes, chunks, prefix, True, np.empty(lanes * chunks))
+
+
+@inner
+def set_priorities(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    leaf_lock: int,
+    scratch: Any,
+    batch: int,
+) -> None:
+    """Store ``batch`` leaves, slots in ``scratch[:batch]`` and float64 priorities behind them, and renew the sums."""
+    values = scratch.ctypes.data + _WORD * batch
+    if is_on(leaf_lock):
+        point(view, trial, LEAF_LOCK)
+        if mutex_lock(_at(view, BANK) + LEAF_MUTEX) == OWNER_DIED:
+            mutex_consistent(_at(view, BANK) + LEAF_MUTEX)
+    point(view, trial, SET_LEAVES)
+    count = _set_leaves(view, like, fanout, lanes, chunks, prefix, batch, scratch, values)
+    if is_on(leaf_lock):
+        point(view, trial, LEAF_UNLOCK)
+        mutex_unlock(_at(view, BANK) + LEAF_MUTEX)
+    point(view, trial, SUM_UP)
+    if not fault(view, trial, NO_SUMS):
+        _sum_up(view, like, fanout, lanes, chunks, prefix, scratch, count)
+
+
+# Insert
+
+
+@inner
+def reserve(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    leaf_lock: int,
+    count: int,
+) -> tuple[int, int]:
+    """Take ``count`` tickets and make their slots' records unavailable, and those whose stacks reach into them.
+
+    Returns (entry of the table of ranges, first ticket). The entry is below 0 if records that are still being written
+    are in the way: those of entry -1 - it, or the whole table.
+    """
+    bank, words, slots = _at(view, BANK), _at(view, WORDS), _at(view, CAPACITY)
+    first = load_i64(bank + WRITTEN)
+    end = first + count
+    cut = min(_at(view, FRAMES) - 1, slots - count) if end >= slots else 0
+    entry = -1 - MOST_RANGES
+    for number in range(MOST_RANGES):
+        at = bank + RANGES + RANGE_BYTES * number
+        if load_i64(at + _WORD) == 0:
+            entry = number if entry < 0 else entry
+        elif end + cut > load_i64(at) + slots and not fault(view, trial, NO_OVERLAP_CHECK):
+            return -1 - number, first
+    if entry < 0:
+        return entry, first
+    at = bank + RANGES + RANGE_BYTES * entry
+    store_i64(at, first)
+    store_i64(at + 2 * _WORD, _at(view, PID))
+    store_i64(at + 3 * _WORD, _at(view, BEGAN))
+    store_release(at + _WORD, count)
+    fence()
+    store_release(bank + WRITTEN, end)
+    point(view, trial, ODD)
+    scratch = np.empty(2 * (count + cut), np.int64)
+    listed = 0
+    slot = first % slots
+    for j in range(count + cut):
+        # Invariant: slot = (first + j) % slots; scratch[:listed] are the slots so far whose records could be sampled.
+        word = load_i64(words + _WORD * slot)
+        scratch[listed] = slot
+        listed += word & 3 == READY
+        if j < count:
+            if not fault(view, trial, STAYS_EVEN):
+                store_i64(words + _WORD * slot, TICKET * (first + j + 1) + WRITING)
+        elif word & 3 == READY and not fault(view, trial, NO_CUT):
+            store_i64(words + _WORD * slot, word - READY + CLOSED)
+        slot = slot + 1 if slot + 1 < slots else 0
+    store_i64(bank + COUNT, load_i64(bank + COUNT) - listed)
+    fence()
+    point(view, trial, ZERO)
+    if listed > 0 and not fault(view, trial, NO_ZERO):
+        scratch[listed : 2 * listed] = 0  # the bits of 0.0
+        set_priorities(view, like, fanout, lanes, chunks, prefix, trial, leaf_lock, scratch, listed)
+    return entry, first
+
+
+@inner
+def write_rows(view: int, trial: int, source: int, first: int, count: int) -> None:
+    """Copy ``count`` packed rows from an address to the slots of the tickets from ``first`` on."""
+    rows, stride, slots = _at(view, ROWS), _at(view, STRIDE), _at(view, CAPACITY)
+    slot = first % slots
+    if is_on(trial):
+        half = stride // 16 * 8
+        point(view, trial, FIRST_HALF)
+        for j in range(count):
+            copy_bytes(rows + stride * ((first + j) % slots), source + stride * j, half)
+        point(view, trial, SECOND_HALF)
+        for j in range(count):
+            at = rows + stride * ((first + j) % slots) + half
+            copy_bytes(at, source + stride * j + half, stride - half)
+    else:
+        before = min(count, slots - slot)
+        copy_bytes(rows + stride * slot, source, stride * before)
+        copy_bytes(rows, source + stride * before, stride * (count - before))
+    fence()
+
+
+@inner
+def commit(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    leaf_lock: int,
+    entry: int,
+    first: int,
+    count: int,
+    leaves: Any,
+    keep: Any,
+) -> None:
+    """Make the records of an entry available: ``leaves [drawable]`` or, if it is empty, the largest priority so far.
+
+    ``keep [count]`` is 0 for fillers, or empty if there are none.
+    """
+    bank, words, slots = _at(view, BANK), _at(view, WORDS), _at(view, CAPACITY)
+    scratch = np.empty(2 * count, np.int64)
+    listed, values = 0, scratch.ctypes.data + _WORD * count
+    largest = load_real(bank + LARGEST, 0.0)
+    priority = largest
+    slot = first % slots
+    point(view, trial, EVEN)
+    for j in range(count):
+        # Invariant: scratch[:listed] are the slots so far that may be sampled, and ``values`` has their priorities.
+        kept = keep.size == 0 or keep[j] != 0
+        store_release(words + _WORD * slot, TICKET * (first + j + 1) + (READY if kept else CLOSED))
+        if kept:
+            scratch[listed] = slot
+            if leaves.size > 0:
+                priority = leaves[listed]
+                largest = max(largest, priority)
+            store_real(values + _WORD * listed, priority)
+            listed += 1
+        slot = slot + 1 if slot + 1 < slots else 0
+    store_real(bank + LARGEST, largest)
+    store_i64(bank + COUNT, load_i64(bank + COUNT) + listed)
+    point(view, trial, RAISE)
+    if listed > 0:
+        for j in range(listed):  # behind the slots, where they are read
+            scratch[listed + j] = load_i64(values + _WORD * j)
+        set_priorities(view, like, fanout, lanes, chunks, prefix, trial, leaf_lock, scratch, listed)
+    if entry >= 0:
+        fence()
+        store_release(bank + RANGES + RANGE_BYTES * entry + _WORD, 0)
+
+
+# Sample
+
+
+@inner
+def drawing(uniforms: Any, stratified: bool, like: Any) -> Any:
+    """Arrays ``[B]`` of a batch under way: values to search for, slots, priorities, words, N P(i), places to draw."""
+    batch = uniforms.size
+    values, slots, priorities = np.empty(batch), np.empty(batch, np.int64), np.full(batch, like)
+    words, shares, places = np.empty(batch, np.int64), np.empty(batch), np.empty(batch, np.int64)
+    for j in range(batch):
+        values[j] = min((j + uniforms[j]) / batch, 1.0 - 2.0**-53) if stratified else uniforms[j]
+        places[j] = j
+    return values, slots, priorities, words, shares, places
+
+
+@inner
+def search(
+    view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int, drawn: Any, count: int
+) -> int:
+    """Draw the slots for the first ``count`` places, with their words and N P(i) of each; a status."""
+    values, slots, priorities, words, shares, places = drawn
+    point(view, trial, DESCEND)
+    if count == values.size:
+        status = _search(view, like, fanout, lanes, chunks, prefix, values, True, slots, priorities)
+    else:
+        some, few, theirs = np.empty(count), np.empty(count, np.int64), np.full(count, like)
+        for j in range(count):
+            some[j] = values[places[j]]
+        status = _search(view, like, fanout, lanes, chunks, prefix, some, True, few, theirs)
+        for j in range(count):
+            slots[places[j]], priorities[places[j]] = few[j], theirs[j]
+    if status != DONE:
+        return NOTHING
+    total = load_real(_at(view, SUMS + _at(view, HEIGHT)), 0.0)
+    scale = load_i64(_at(view, BANK) + COUNT) / total
+    at = _at(view, WORDS)
+    for j in range(count):
+        prefetch(at + _WORD * slots[places[j]])
+    for j in range(count):
+        place = places[j]
+        words[place] = load_acquire(at + _WORD * slots[place])
+        shares[place] = scale * priorities[place]
+    return DONE
+
+
+@inner
+def changed(view: int, drawn: Any, count: int) -> int:
+    """Keep those of the first ``count`` places whose record was taken away since it was drawn; returns how many."""
+    _, slots, _, words, _, places = drawn
+    fence()
+    at = _at(view, WORDS)
+    kept = 0
+    for j in range(count):
+        # Invariant: kept <= j, so that no place is overwritten before it is read.
+        place = places[j]
+        places[kept] = place
+        kept += load_acquire(at + _WORD * slots[place]) != words[place]
+    return kept
+
+
+@inner
+def gather(view: int, trial: int, drawn: Any, count: int, out: int) -> None:
+    """Copy the records of the first ``count`` places to those rows of the batch's arrays at ``out``."""
+    values, slots, _, _, _, places = drawn
+    rows, stride, batch = _at(view, ROWS), _at(view, STRIDE), values.size
+    point(view, trial, READ_FIRST)
+    for j in range(min(_AHEAD, count)):
+        _prefetch_row(rows + stride * slots[places[j]], stride)
+    for j in range(count):
+        if j + _AHEAD < count:
+            _prefetch_row(rows + stride * slots[places[j + _AHEAD]], stride)
+        if is_on(trial):
+            _gather_halves(view, slots[places[j]], out, batch, places[j], trial)
+        else:
+            _gather_one(view, slots[places[j]], out, batch, places[j])
+
+
+@inner
+def _prefetch_row(row: int, stride: int) -> None:
+    for line in range(0, min(stride, 4 * _LINE), _LINE):
+        prefetch(row + line)
+
+
+@inner
+def _gather_halves(view: int, slot: int, out: int, batch: int, place: int, trial: int) -> None:
+    """Copy a record in two parts, with a point between them: its first half from before it, the rest from after."""
+    rows, stride = _at(view, ROWS), _at(view, STRIDE)
+    before = np.empty(stride, np.uint8)
+    copy_bytes(before.ctypes.data, rows + stride * slot, stride)
+    point(view, trial, READ_SECOND)
+    _gather_one(view, slot, out, batch, place)
+    if _at(view, FRAMES) == 1:
+        _scatter(view, before.ctypes.data, out + _head(batch), batch, place, stride // 16 * 8)
+
+
+@inner
+def _gather_one(view: int, slot: int, out: int, batch: int, place: int) -> None:
+    """Copy a record's fields to their arrays, each of which begins on a cache line: see ``Outputs`` in replay.py."""
+    rows, stride, frames = _at(view, ROWS), _at(view, STRIDE), _at(view, FRAMES)
+    to = out + _head(batch)
+    if frames > 1:
+        size, slots = _at(view, FRAME_BYTES), _at(view, CAPACITY)
+        following = to + _lines(batch * frames * size)
+        for k in range(frames + 1):
+            # Invariant: a record that may be sampled has its frames in the slots before, the next in that after.
+            source = rows + stride * ((slot + slots + k + 1 - frames) % slots)
+            if k < frames:
+                copy_bytes(to + size * (place * frames + k), source, size)
+            if k > 0:
+                copy_bytes(following + size * (place * frames + k - 1), source, size)
+        to = following + _lines(batch * frames * size)
+    _scatter(view, rows + stride * slot, to, batch, place, stride)
+
+
+@inner
+def _scatter(view: int, row: int, to: int, batch: int, place: int, end: int) -> None:
+    """Copy those bytes of a row's fields that lie before ``end`` to the fields' arrays."""
+    for number in range(_at(view, FIELDS)):
+        start, size = _at(view, FIELD + 2 * number), _at(view, FIELD + 2 * number + 1)
+        if start < end:
+            copy_bytes(to + size * place, row + start, min(size, end - start))
+        to += _lines(batch * size)
+
+
+@inner
+def _lines(size: int) -> int:
+    """Bytes of whole cache lines."""
+    return (size + _LINE - 1) // _LINE * _LINE
+
+
+@inner
+def _head(batch: int) -> int:
+    """Bytes of a batch's tickets and weights, which come before its fields."""
+    return _lines(_WORD * batch) + _lines(4 * batch)
+
+
+@inner
+def redraw(drawn: Any, uniforms: Any, count: int, attempt: int, stratified: bool) -> None:
+    """Fresh values for the first ``count`` places, in the same intervals, decided by the uniforms it began with."""
+    values, _, _, _, _, places = drawn
+    batch = values.size
+    for j in range(count):
+        place = places[j]
+        state = np.uint64(uniforms[place] * 2.0**53) + np.uint64(attempt) * np.uint64(0x9E3779B97F4A7C15)
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        fresh = np.float64((state ^ (state >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+        values[place] = min((place + fresh) / batch, 1.0 - 2.0**-53) if stratified else fresh
+
+
+@inner
+def weigh(drawn: Any, beta: float, out: int) -> None:
+    """Write tickets and importance weights (1 / N P(i))^beta, the largest 1, to the batch's arrays at ``out``."""
+    _, _, _, words, shares, _ = drawn
+    least = np.inf
+    for j in range(shares.size):
+        least = min(least, shares[j])
+    power, weights = np.float32(beta), out + _lines(_WORD * shares.size)
+    for j in range(shares.size):
+        store_i64(out + _WORD * j, words[j] // TICKET - 1)
+        store_real(weights + 4 * j, np.float32(least / shares[j]) ** power)
+
+
+# Update
+
+
+@inner
+def leaves_of(errors: Any, exponent: Any, leaves: Any) -> bool:
+    """(|TD error| + epsilon)^alpha ``[B]``; False if an error is not finite.
+
+    ``exponent``: alpha, epsilon, and the smallest and the largest priority that the tree can sample.
+    """
+    alpha, epsilon, smallest, largest = exponent[0], exponent[1], exponent[2], exponent[3]
+    for j in range(errors.size):
+        size = abs(errors[j]) + epsilon
+        if not size < math.inf:
+            return False
+        leaves[j] = min(max(size**alpha, smallest), largest)
+    return True
+
+
+@inner
+def update_by_slot(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    leaf_lock: int,
+    sequence: Any,
+    leaves: Any,
+    present: Any,
+) -> None:
+    """:func:`update` as [Zhang2021, Alg. 3] has it: whatever record is in the slot by now."""
+    slots, batch = _at(view, CAPACITY), sequence.size
+    scratch = np.empty(2 * batch, np.int64)
+    for j in range(batch):
+        scratch[j] = abs(sequence[j]) % slots
+        store_real(scratch.ctypes.data + _WORD * (batch + j), leaves[j])
+        present[j] = True
+    set_priorities(view, like, fanout, lanes, chunks, prefix, trial, leaf_lock, scratch, batch)
+
+
+@inner
+def update(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    leaf_lock: int,
+    sequence: Any,
+    leaves: Any,
+    present: Any,
+) -> None:
+    """Set the leaves of the tickets ``sequence [B]`` whose records are still there, which ``present [B]`` tells."""
+    bank, words, slots = _at(view, BANK), _at(view, WORDS), _at(view, CAPACITY)
+    batch = sequence.size
+    scratch = np.empty(2 * batch, np.int64)
+    listed = 0
+    largest = load_real(bank + LARGEST, 0.0)
+    for j in range(batch):
+        prefetch(words + _WORD * (abs(sequence[j]) % slots))
+    for j in range(batch):
+        # Invariant: scratch[:listed] are the slots so far of records that are there.
+        ticket = sequence[j]
+        slot = abs(ticket) % slots
+        there = load_i64(words + _WORD * slot) == TICKET * (ticket + 1) + READY
+        if fault(view, trial, NO_WORD_CHECK):
+            there = True
+        present[j] = there
+        scratch[listed] = slot
+        listed += there
+        largest = max(largest, leaves[j])
+    store_real(bank + LARGEST, largest)
+    if listed == 0:
+        return
+    at = listed
+    for j in range(batch):
+        if present[j]:
+            store_real(scratch.ctypes.data + _WORD * at, leaves[j])
+            at += 1
+    set_priorities(view, like, fanout, lanes, chunks, prefix, trial, leaf_lock, scratch, listed)

@@ -1,0 +1,91 @@
+"""No lock at all: the most that any strategy could reach, and wrong as soon as two callers meet."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...sumtree.numba_kernels import _kernel
+from .. import steps
+from ..replay import Kernels, Replay
+
+
+@_kernel()
+def insert(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    edition: int,
+    source: int,
+    count: int,
+    errors: Any,
+    keep: Any,
+    exponent: Any,
+) -> int:
+    leaves = np.empty(errors.size)
+    if not steps.leaves_of(errors, exponent, leaves):
+        return steps.NOT_FINITE
+    steps.point(view, trial, steps.RESERVE)
+    entry, first = steps.reserve(view, like, fanout, lanes, chunks, prefix, trial, 0, count)
+    if entry < 0:
+        return entry
+    steps.write_rows(view, trial, source, first, count)
+    steps.commit(view, like, fanout, lanes, chunks, prefix, trial, 0, entry, first, count, leaves, keep)
+    return steps.DONE
+
+
+@_kernel()
+def sample(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    edition: int,
+    uniforms: Any,
+    stratified: bool,
+    beta: float,
+    out: int,
+) -> int:
+    drawn = steps.drawing(uniforms, stratified, like)
+    steps.point(view, trial, steps.SEARCH)
+    status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, uniforms.size)
+    if status == steps.DONE:
+        steps.gather(view, trial, drawn, uniforms.size, out)
+        steps.weigh(drawn, beta, out)
+    return status
+
+
+@_kernel()
+def update(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    edition: int,
+    sequence: Any,
+    errors: Any,
+    exponent: Any,
+    present: Any,
+) -> int:
+    leaves = np.empty(errors.size)
+    if not steps.leaves_of(errors, exponent, leaves):
+        return steps.NOT_FINITE
+    steps.point(view, trial, steps.UPDATE)
+    steps.update(view, like, fanout, lanes, chunks, prefix, trial, 0, sequence, leaves, present)
+    return steps.DONE
+
+
+class NoneReplay(Replay):
+    """Callers that meet tear records and lose sums; only one caller at a time gets right answers."""
+
+    valid = False
+    kernels: ClassVar = Kernels(insert, sample, update)

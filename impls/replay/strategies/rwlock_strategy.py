@@ -1,0 +1,125 @@
+"""Many samplers or one writer at a time: a readers-writer lock around every operation.
+
+The C library has no such lock that survives the death of its owner, hence it is for threads alone.
+"""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...sumtree.lanes import load_i64
+from ...sumtree.numba_kernels import _kernel
+from .. import steps
+from ..block import BANK, READ_WRITE
+from ..replay import Kernels, Replay
+from ..sync import inner, read_lock, read_write_unlock, write_lock
+
+
+@inner
+def _lock_of(view: int) -> int:
+    return load_i64(view + 8 * BANK) + READ_WRITE
+
+
+@_kernel()
+def insert(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    edition: int,
+    source: int,
+    count: int,
+    errors: Any,
+    keep: Any,
+    exponent: Any,
+) -> int:
+    leaves = np.empty(errors.size)
+    if not steps.leaves_of(errors, exponent, leaves):
+        return steps.NOT_FINITE
+    steps.point(view, trial, steps.RESERVE)
+    write_lock(_lock_of(view))
+    entry, first = steps.reserve(view, like, fanout, lanes, chunks, prefix, trial, 0, count)
+    if entry >= 0:
+        steps.write_rows(view, trial, source, first, count)
+        steps.commit(view, like, fanout, lanes, chunks, prefix, trial, 0, entry, first, count, leaves, keep)
+    steps.point(view, trial, steps.COMMITTED)
+    read_write_unlock(_lock_of(view))
+    return steps.DONE if entry >= 0 else entry
+
+
+@_kernel()
+def sample(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    edition: int,
+    uniforms: Any,
+    stratified: bool,
+    beta: float,
+    out: int,
+) -> int:
+    drawn = steps.drawing(uniforms, stratified, like)
+    steps.point(view, trial, steps.SEARCH)
+    read_lock(_lock_of(view))
+    status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, uniforms.size)
+    if status == steps.DONE:
+        steps.gather(view, trial, drawn, uniforms.size, out)
+    steps.point(view, trial, steps.SEARCHED)
+    read_write_unlock(_lock_of(view))
+    if status == steps.DONE:
+        steps.weigh(drawn, beta, out)
+    return status
+
+
+@_kernel()
+def update(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    edition: int,
+    sequence: Any,
+    errors: Any,
+    exponent: Any,
+    present: Any,
+) -> int:
+    leaves = np.empty(errors.size)
+    if not steps.leaves_of(errors, exponent, leaves):
+        return steps.NOT_FINITE
+    steps.point(view, trial, steps.UPDATE)
+    write_lock(_lock_of(view))
+    steps.update(view, like, fanout, lanes, chunks, prefix, trial, 0, sequence, leaves, present)
+    steps.point(view, trial, steps.UPDATED)
+    read_write_unlock(_lock_of(view))
+    return steps.DONE
+
+
+@_kernel()
+def hold(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int, edition: int) -> int:
+    """Lock out readers and writers."""
+    write_lock(_lock_of(view))
+    return steps.DONE
+
+
+@_kernel()
+def let_go(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int, edition: int) -> int:
+    """Let readers and writers in again."""
+    read_write_unlock(_lock_of(view))
+    return steps.DONE
+
+
+class RwlockReplay(Replay):
+    """Samples run side by side; inserts and updates run alone."""
+
+    processes = False
+    kernels: ClassVar = Kernels(insert, sample, update, hold, let_go)

@@ -1,0 +1,128 @@
+"""Two locks and lazy writing [Zhang2021, Alg. 3], with a word a slot that says which record is there, and if whole.
+
+The word turns odd before a record's priority becomes 0, and even after its copy. A late update is refused unless the
+record that was drawn is still there. A sampler looks at the words again after it has copied the records, and draws anew
+those that were taken away; after a few draws in vain it copies the rest under the lock.
+"""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...sumtree.numba_kernels import _kernel
+from .. import steps
+from ..replay import Kernels, Replay
+
+
+@_kernel()
+def insert(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    edition: int,
+    source: int,
+    count: int,
+    errors: Any,
+    keep: Any,
+    exponent: Any,
+) -> int:
+    leaves = np.empty(errors.size)
+    if not steps.leaves_of(errors, exponent, leaves):
+        return steps.NOT_FINITE
+    steps.point(view, trial, steps.RESERVE)
+    steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
+    entry, first = steps.reserve(view, like, fanout, lanes, chunks, prefix, trial, 1, count)
+    steps.point(view, trial, steps.RESERVED)
+    steps.leave(view)
+    if entry < 0:
+        return entry
+    steps.write_rows(view, trial, source, first, count)
+    steps.point(view, trial, steps.COMMIT)
+    is_locked = not steps.fault(view, trial, steps.NO_LOCK_IN_COMMIT)
+    if is_locked:
+        steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
+    steps.commit(view, like, fanout, lanes, chunks, prefix, trial, 1, entry, first, count, leaves, keep)
+    steps.point(view, trial, steps.COMMITTED)
+    if is_locked:
+        steps.leave(view)
+    return steps.DONE
+
+
+@_kernel()
+def sample(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    edition: int,
+    uniforms: Any,
+    stratified: bool,
+    beta: float,
+    out: int,
+) -> int:
+    drawn = steps.drawing(uniforms, stratified, like)
+    count, attempt = uniforms.size, 0
+    is_locked = not steps.fault(view, trial, steps.NO_LOCK_IN_SEARCH)
+    while count > 0:
+        # Invariant: every place but the first ``count`` listed has a whole record, that of its word.
+        steps.point(view, trial, steps.SEARCH)
+        if is_locked:
+            steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
+        status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, count)
+        is_patient = attempt < steps.PATIENCE or status != steps.DONE
+        steps.point(view, trial, steps.SEARCHED)
+        if is_locked and is_patient:
+            steps.leave(view)
+        if status != steps.DONE:
+            return status
+        steps.gather(view, trial, drawn, count, out)
+        if is_locked and not is_patient:
+            steps.leave(view)
+        steps.point(view, trial, steps.RECHECK)
+        count = 0 if steps.fault(view, trial, steps.NO_RECHECK) else steps.changed(view, drawn, count)
+        attempt += 1
+        steps.redraw(drawn, uniforms, count, attempt, stratified)
+    steps.weigh(drawn, beta, out)
+    return steps.DONE
+
+
+@_kernel()
+def update(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    edition: int,
+    sequence: Any,
+    errors: Any,
+    exponent: Any,
+    present: Any,
+) -> int:
+    leaves = np.empty(errors.size)
+    if not steps.leaves_of(errors, exponent, leaves):
+        return steps.NOT_FINITE
+    steps.point(view, trial, steps.UPDATE)
+    is_locked = not steps.fault(view, trial, steps.NO_LOCK_IN_UPDATE)
+    if is_locked:
+        steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
+    steps.update(view, like, fanout, lanes, chunks, prefix, trial, 1, sequence, leaves, present)
+    steps.point(view, trial, steps.UPDATED)
+    if is_locked:
+        steps.leave(view)
+    return steps.DONE
+
+
+class TwoLockCheckedReplay(Replay):
+    """Copies of records run beside everything, and no torn record is ever returned."""
+
+    kernels: ClassVar = Kernels(insert, sample, update)

@@ -1,0 +1,108 @@
+"""What kernels need to share memory with other threads and processes: mutexes, fences, copies, and points of a trial.
+
+Addresses are int64. Mutexes are those of the C library, robust and shared by processes: when its owner dies, the next
+caller gets the mutex and the news. Blocked callers sleep in the operating system. A readers-writer lock has no robust
+form there, so it is for threads alone.
+"""
+
+import ctypes
+import sys
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_I8, _I64 = ir.IntType(8), ir.IntType(64)
+OWNER_DIED = 130  # EOWNERDEAD
+_ROBUST, _SHARED = 1, 1
+
+mutex_lock = types.ExternalFunction("pthread_mutex_lock", types.int32(types.intp))
+mutex_try = types.ExternalFunction("pthread_mutex_trylock", types.int32(types.intp))
+mutex_unlock = types.ExternalFunction("pthread_mutex_unlock", types.int32(types.intp))
+mutex_consistent = types.ExternalFunction("pthread_mutex_consistent", types.int32(types.intp))
+read_lock = types.ExternalFunction("pthread_rwlock_rdlock", types.int32(types.intp))
+write_lock = types.ExternalFunction("pthread_rwlock_wrlock", types.int32(types.intp))
+read_write_unlock = types.ExternalFunction("pthread_rwlock_unlock", types.int32(types.intp))
+sleep_microseconds = types.ExternalFunction("usleep", types.int32(types.uint32))
+
+inner = njit(nogil=True, error_model="numpy")
+
+
+def unavailable() -> str | None:
+    """None if such mutexes can be had here, else one sentence saying why not."""
+    return None if sys.platform == "linux" else f"robust mutexes need Linux, this is {sys.platform}"
+
+
+def make_mutex(address: int) -> None:
+    """Initialize a robust mutex, shared by processes, in 40 zeroed bytes."""
+    library = ctypes.CDLL(None)
+    attributes = ctypes.create_string_buffer(64)
+    library.pthread_mutexattr_init(attributes)
+    library.pthread_mutexattr_setpshared(attributes, _SHARED)
+    library.pthread_mutexattr_setrobust(attributes, _ROBUST)
+    if library.pthread_mutex_init(ctypes.c_void_p(address), attributes):
+        raise RuntimeError("the system refuses a robust mutex")
+
+
+def make_read_write_lock(address: int) -> None:
+    """Initialize a lock of many readers or one writer, for threads of one process, in 56 zeroed bytes."""
+    if ctypes.CDLL(None).pthread_rwlock_init(ctypes.c_void_p(address), None):
+        raise RuntimeError("the system refuses a readers-writer lock")
+
+
+@intrinsic
+def copy_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
+    """Copy so many bytes between addresses that do not overlap."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target, source = (builder.inttoptr(address, _I8.as_pointer()) for address in arguments[:2])
+        cgutils.raw_memcpy(builder, target, source, arguments[2], 1)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.int64), emit
+
+
+@intrinsic
+def load_acquire(typingctx: Any, address: Any) -> Any:
+    """The int64 at an address, read before whatever is read after it."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load_atomic(builder.inttoptr(arguments[0], _I64.as_pointer()), "acquire", 8)
+
+    return types.int64(types.int64), emit
+
+
+@intrinsic
+def store_release(typingctx: Any, address: Any, value: Any) -> Any:
+    """Write an int64 to an address, after whatever was written before it."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store_atomic(arguments[1], builder.inttoptr(arguments[0], _I64.as_pointer()), "release", 8)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64), emit
+
+
+@intrinsic
+def fence(typingctx: Any) -> Any:
+    """Order loads and stores before it against stores after it, and loads against loads: no instruction on x86."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.fence("acq_rel")
+        return context.get_dummy_value()
+
+    return types.none(), emit
+
+
+@intrinsic
+def is_on(typingctx: Any, trial: Any) -> Any:
+    """Whether a literal is not 0, known when the kernel is compiled: what depends on it is left out otherwise."""
+    if not isinstance(trial, types.IntegerLiteral):
+        return None
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.Constant(ir.IntType(1), int(trial.literal_value != 0))
+
+    return types.boolean(trial), emit
