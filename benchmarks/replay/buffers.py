@@ -33,6 +33,7 @@ class Buffer(ABC):
     limits: ClassVar[tuple[str, ...]] = ()  # what it cannot do, and what its time includes besides
     fanout: ClassVar[int] = 2
     dtype: ClassVar[str] = "float64"  # of its priorities
+    inherited: ClassVar[bool] = False  # whether only a process that is started with a shared one can attach to it
 
     def __init__(self, capacity: int, seed: int = 0, **options: Any) -> None:
         self.capacity = capacity

@@ -1,5 +1,6 @@
 """cpprb's prioritized buffers: binary, C++; the second lies in memory that processes share."""
 
+import multiprocessing
 from typing import Any
 
 import numpy as np
@@ -57,13 +58,13 @@ class CpprbShared(Cpprb):
     """``MPPrioritizedReplayBuffer``: any processes insert, one samples and updates."""
 
     name = "cpprb_mp"
+    inherited = True
 
     def _allocate(self, seed: int, shared: bool = True) -> None:
         import cpprb  # noqa: PLC0415  # optional
 
-        where = {"backend": "SharedMemory"}  # the backend whose buffers can be sent to processes that run already
-        made = cpprb.MPPrioritizedReplayBuffer(self.capacity, FIELDS, alpha=ALPHA, eps=EPSILON, **where)
-        self._buffer = made
+        how = {"ctx": multiprocessing.get_context("spawn"), "backend": "SharedMemory"}
+        self._buffer = cpprb.MPPrioritizedReplayBuffer(self.capacity, FIELDS, alpha=ALPHA, eps=EPSILON, **how)
 
     @classmethod
     def attached(cls, handle: Any, capacity: int, seed: int) -> "CpprbShared":

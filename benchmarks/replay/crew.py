@@ -68,6 +68,8 @@ class Processes(Crew):
         self._attached: set[tuple[int, str]] = set()
 
     def _run(self, jobs: Sequence[Job]) -> list[Outcome]:
+        if any(self._buffers[job.buffer].inherited and (0, job.buffer) not in self._attached for job in jobs):
+            self.close()
         self._start(len(jobs))
         for index, job in enumerate(jobs):
             self._attach(index, job.buffer)
@@ -79,7 +81,10 @@ class Processes(Crew):
         # Invariant: as many pipes as processes, in the same order.
         while len(self._ends) < count:
             here, there = self._context.Pipe()
-            process = self._context.Process(target=_serve, args=(there, self.counts), daemon=True)
+            index = len(self._ends)
+            inherited = [self._attachment(key, index) for key, buffer in self._buffers.items() if buffer.inherited]
+            self._attached |= {(index, attachment[0]) for attachment in inherited}
+            process = self._context.Process(target=_serve, args=(there, self.counts, inherited), daemon=True)
             process.start()
             there.close()
             self._ends.append(here)
@@ -88,11 +93,15 @@ class Processes(Crew):
     def _attach(self, index: int, key: str) -> None:
         if (index, key) in self._attached:
             return
-        buffer: Any = self._buffers[key]
-        self._ends[index].send(("attach", key, buffer.name, buffer.handle(), buffer.capacity, index))
+        self._ends[index].send(("attach", *self._attachment(key, index)))
         if error := self._receive(index):
             raise CrewError(error)
         self._attached.add((index, key))
+
+    def _attachment(self, key: str, index: int) -> tuple[Any, ...]:
+        """Return what a member attaches to a buffer by."""
+        buffer: Any = self._buffers[key]
+        return key, buffer.name, buffer.handle(), buffer.capacity, index
 
     def _receive(self, index: int) -> Any:
         try:
@@ -114,10 +123,12 @@ class Processes(Crew):
         self._ends, self._processes, self._attached = [], [], set()
 
 
-def _serve(end: Any, counts: Any) -> None:
+def _serve(end: Any, counts: Any, inherited: Sequence[tuple[Any, ...]]) -> None:
     """Attach and run on request, until the parent's end is closed."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     member = Member(counts)
+    for attachment in inherited:
+        member.attach(*attachment)
     for _ in itertools.count():
         try:
             what, *arguments = end.recv()
