@@ -56,6 +56,7 @@ from .block import (
     WRITTEN,
 )
 from .sync import (
+    BUSY,
     OWNER_DIED,
     copy_bytes,
     fence,
@@ -64,13 +65,17 @@ from .sync import (
     load_acquire,
     mutex_consistent,
     mutex_lock,
+    mutex_try,
     mutex_unlock,
+    pause,
     sleep_microseconds,
     store_release,
 )
 
 _WORD = 8
-_AHEAD = 16  # rows that a gather asks memory for ahead
+BLOCK = 64  # elements that a lock is kept for, where it need not be kept for the whole batch: about a microsecond
+_AHEAD = 32  # rows that a gather asks memory for ahead
+_TRIES, _PAUSES = 8, 4  # before a caller sleeps: about a microsecond
 _LINE = 64
 PATIENCE = 8  # draws in vain, because rows were overwritten meanwhile, before the rest is read under the lock
 
@@ -150,10 +155,22 @@ def fault(view: int, trial: int, number: int) -> bool:
 
 
 @inner
+def acquire(mutex: int) -> int:
+    """Lock a mutex: try for about a microsecond, then sleep until it is free."""
+    for _ in range(_TRIES):
+        status = mutex_try(mutex)
+        if status != BUSY:
+            return status
+        for _ in range(_PAUSES):
+            pause()
+    return mutex_lock(mutex)
+
+
+@inner
 def enter(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int) -> None:
     """Lock the bank's tree. If the last owner died with it, everything is repaired before this returns."""
     bank = _at(view, BANK)
-    if mutex_lock(bank + TREE_MUTEX) == OWNER_DIED:
+    if acquire(bank + TREE_MUTEX) == OWNER_DIED:
         mutex_consistent(bank + TREE_MUTEX)
         store_release(bank + DAMAGED, 1)
     if load_i64(bank + DAMAGED) != 0:
@@ -211,7 +228,7 @@ def set_priorities(
     values = scratch.ctypes.data + _WORD * batch
     if is_on(leaf_lock):
         point(view, trial, LEAF_LOCK)
-        if mutex_lock(_at(view, BANK) + LEAF_MUTEX) == OWNER_DIED:
+        if acquire(_at(view, BANK) + LEAF_MUTEX) == OWNER_DIED:
             mutex_consistent(_at(view, BANK) + LEAF_MUTEX)
     point(view, trial, SET_LEAVES)
     count = _set_leaves(view, like, fanout, lanes, chunks, prefix, batch, scratch, values)
@@ -363,51 +380,68 @@ def commit(
 
 
 @inner
-def drawing(uniforms: Any, stratified: bool, like: Any) -> Any:
-    """Arrays ``[B]`` of a batch under way: values to search for, slots, priorities, words, N P(i), places to draw."""
+def drawing(uniforms: Any, stratified: bool, like: Any, block: int) -> Any:
+    """Arrays of a batch under way, of which up to ``block`` places are drawn at a time.
+
+    ``[B]`` each: values to search for, slots, words, N P(i), places yet to draw; ``[block]`` each: values, slots and
+    priorities of a search.
+    """
     batch = uniforms.size
-    values, slots, priorities = np.empty(batch), np.empty(batch, np.int64), np.full(batch, like)
-    words, shares, places = np.empty(batch, np.int64), np.empty(batch), np.empty(batch, np.int64)
+    block = min(block, batch)
+    values, slots, words, shares = (
+        np.empty(batch),
+        np.empty(batch, np.int64),
+        np.empty(batch, np.int64),
+        np.empty(batch),
+    )
+    places = np.empty(batch, np.int64)
     for j in range(batch):
         values[j] = min((j + uniforms[j]) / batch, 1.0 - 2.0**-53) if stratified else uniforms[j]
         places[j] = j
-    return values, slots, priorities, words, shares, places
+    return values, slots, words, shares, places, np.empty(block), np.empty(block, np.int64), np.full(block, like)
 
 
 @inner
 def search(
-    view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int, drawn: Any, count: int
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    drawn: Any,
+    low: int,
+    high: int,
 ) -> int:
-    """Draw the slots for the first ``count`` places, with their words and N P(i) of each; a status."""
-    values, slots, priorities, words, shares, places = drawn
+    """Draw the slots for ``places[low:high]``, at most a block, with their words and N P(i) of each; a status."""
+    values, slots, words, shares, places, some, found, priorities = drawn
     point(view, trial, DESCEND)
-    if count == values.size:
-        status = _search(view, like, fanout, lanes, chunks, prefix, values, True, slots, priorities)
-    else:
-        some, few, theirs = np.empty(count), np.empty(count, np.int64), np.full(count, like)
-        for j in range(count):
-            some[j] = values[places[j]]
-        status = _search(view, like, fanout, lanes, chunks, prefix, some, True, few, theirs)
-        for j in range(count):
-            slots[places[j]], priorities[places[j]] = few[j], theirs[j]
-    if status != DONE:
+    count = high - low
+    for j in range(count):
+        some[j] = values[places[low + j]]
+    if (
+        _search(view, like, fanout, lanes, chunks, prefix, some[:count], True, found[:count], priorities[:count])
+        != DONE
+    ):
         return NOTHING
     total = load_real(_at(view, SUMS + _at(view, HEIGHT)), 0.0)
     scale = load_i64(_at(view, BANK) + COUNT) / total
     at = _at(view, WORDS)
     for j in range(count):
-        prefetch(at + _WORD * slots[places[j]])
+        prefetch(at + _WORD * found[j])
     for j in range(count):
-        place = places[j]
-        words[place] = load_acquire(at + _WORD * slots[place])
-        shares[place] = scale * priorities[place]
+        place = places[low + j]
+        slots[place] = found[j]
+        words[place] = load_acquire(at + _WORD * found[j])
+        shares[place] = scale * priorities[j]
     return DONE
 
 
 @inner
 def changed(view: int, drawn: Any, count: int) -> int:
     """Keep those of the first ``count`` places whose record was taken away since it was drawn; returns how many."""
-    _, slots, _, words, _, places = drawn
+    _, slots, words, _, places, _, _, _ = drawn
     fence()
     at = _at(view, WORDS)
     kept = 0
@@ -420,15 +454,15 @@ def changed(view: int, drawn: Any, count: int) -> int:
 
 
 @inner
-def gather(view: int, trial: int, drawn: Any, count: int, out: int) -> None:
-    """Copy the records of the first ``count`` places to those rows of the batch's arrays at ``out``."""
-    values, slots, _, _, _, places = drawn
+def gather(view: int, trial: int, drawn: Any, low: int, high: int, out: int) -> None:
+    """Copy the records of ``places[low:high]`` to those rows of the batch's arrays at ``out``."""
+    values, slots, _, _, places, _, _, _ = drawn
     rows, stride, batch = _at(view, ROWS), _at(view, STRIDE), values.size
     point(view, trial, READ_FIRST)
-    for j in range(min(_AHEAD, count)):
+    for j in range(low, min(low + _AHEAD, high)):
         _prefetch_row(rows + stride * slots[places[j]], stride)
-    for j in range(count):
-        if j + _AHEAD < count:
+    for j in range(low, high):
+        if j + _AHEAD < high:
             _prefetch_row(rows + stride * slots[places[j + _AHEAD]], stride)
         if is_on(trial):
             _gather_halves(view, slots[places[j]], out, batch, places[j], trial)
@@ -498,7 +532,7 @@ def _head(batch: int) -> int:
 @inner
 def redraw(drawn: Any, uniforms: Any, count: int, attempt: int, stratified: bool) -> None:
     """Fresh values for the first ``count`` places, in the same intervals, decided by the uniforms it began with."""
-    values, _, _, _, _, places = drawn
+    values, _, _, _, places, _, _, _ = drawn
     batch = values.size
     for j in range(count):
         place = places[j]
@@ -512,7 +546,7 @@ def redraw(drawn: Any, uniforms: Any, count: int, attempt: int, stratified: bool
 @inner
 def weigh(drawn: Any, beta: float, out: int) -> None:
     """Write tickets and importance weights (1 / N P(i))^beta, the largest 1, to the batch's arrays at ``out``."""
-    _, _, _, words, shares, _ = drawn
+    _, _, words, shares, _, _, _, _ = drawn
     least = np.inf
     for j in range(shares.size):
         least = min(least, shares[j])
@@ -526,18 +560,23 @@ def weigh(drawn: Any, beta: float, out: int) -> None:
 
 
 @inner
-def leaves_of(errors: Any, exponent: Any, leaves: Any) -> bool:
-    """(|TD error| + epsilon)^alpha ``[B]``; False if an error is not finite.
+def are_finite(errors: Any, epsilon: float) -> bool:
+    """Whether every |TD error| + epsilon is a number below infinity."""
+    bad = 0
+    for j in range(errors.size):
+        bad += not abs(errors[j]) + epsilon < math.inf
+    return bad == 0
+
+
+@inner
+def leaves_of(errors: Any, exponent: Any, leaves: Any) -> None:
+    """(|TD error| + epsilon)^alpha ``[B]``.
 
     ``exponent``: alpha, epsilon, and the smallest and the largest priority that the tree can sample.
     """
     alpha, epsilon, smallest, largest = exponent[0], exponent[1], exponent[2], exponent[3]
     for j in range(errors.size):
-        size = abs(errors[j]) + epsilon
-        if not size < math.inf:
-            return False
-        leaves[j] = min(max(size**alpha, smallest), largest)
-    return True
+        leaves[j] = min(max((abs(errors[j]) + epsilon) ** alpha, smallest), largest)
 
 
 @inner

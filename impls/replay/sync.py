@@ -6,6 +6,7 @@ form there, so it is for threads alone.
 """
 
 import ctypes
+import platform
 import sys
 from typing import Any
 
@@ -15,7 +16,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 _I8, _I64 = ir.IntType(8), ir.IntType(64)
-OWNER_DIED = 130  # EOWNERDEAD
+BUSY, OWNER_DIED = 16, 130  # EBUSY, EOWNERDEAD
 _ROBUST, _SHARED = 1, 1
 
 mutex_lock = types.ExternalFunction("pthread_mutex_lock", types.int32(types.intp))
@@ -62,6 +63,19 @@ def copy_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
         return context.get_dummy_value()
 
     return types.none(types.int64, types.int64, types.int64), emit
+
+
+@intrinsic
+def pause(typingctx: Any) -> Any:
+    """Let a processor that waits for another do less."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if platform.machine() in ("x86_64", "AMD64"):
+            kind = ir.FunctionType(ir.VoidType(), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause"), [])
+        return context.get_dummy_value()
+
+    return types.none(), emit
 
 
 @intrinsic

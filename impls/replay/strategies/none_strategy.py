@@ -25,9 +25,10 @@ def insert(
     keep: Any,
     exponent: Any,
 ) -> int:
-    leaves = np.empty(errors.size)
-    if not steps.leaves_of(errors, exponent, leaves):
+    if not steps.are_finite(errors, exponent[1]):
         return steps.NOT_FINITE
+    leaves = np.empty(errors.size)
+    steps.leaves_of(errors, exponent, leaves)
     steps.point(view, trial, steps.RESERVE)
     entry, first = steps.reserve(view, like, fanout, lanes, chunks, prefix, trial, 0, count)
     if entry < 0:
@@ -52,11 +53,11 @@ def sample(
     beta: float,
     out: int,
 ) -> int:
-    drawn = steps.drawing(uniforms, stratified, like)
+    drawn = steps.drawing(uniforms, stratified, like, uniforms.size)
     steps.point(view, trial, steps.SEARCH)
-    status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, uniforms.size)
+    status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, 0, uniforms.size)
     if status == steps.DONE:
-        steps.gather(view, trial, drawn, uniforms.size, out)
+        steps.gather(view, trial, drawn, 0, uniforms.size, out)
         steps.weigh(drawn, beta, out)
     return status
 
@@ -76,9 +77,10 @@ def update(
     exponent: Any,
     present: Any,
 ) -> int:
-    leaves = np.empty(errors.size)
-    if not steps.leaves_of(errors, exponent, leaves):
+    if not steps.are_finite(errors, exponent[1]):
         return steps.NOT_FINITE
+    leaves = np.empty(errors.size)
+    steps.leaves_of(errors, exponent, leaves)
     steps.point(view, trial, steps.UPDATE)
     steps.update(view, like, fanout, lanes, chunks, prefix, trial, 0, sequence, leaves, present)
     return steps.DONE

@@ -36,9 +36,10 @@ def insert(
     keep: Any,
     exponent: Any,
 ) -> int:
-    leaves = np.empty(errors.size)
-    if not steps.leaves_of(errors, exponent, leaves):
+    if not steps.are_finite(errors, exponent[1]):
         return steps.NOT_FINITE
+    leaves = np.empty(errors.size)
+    steps.leaves_of(errors, exponent, leaves)
     steps.point(view, trial, steps.RESERVE)
     write_lock(_lock_of(view))
     entry, first = steps.reserve(view, like, fanout, lanes, chunks, prefix, trial, 0, count)
@@ -65,12 +66,12 @@ def sample(
     beta: float,
     out: int,
 ) -> int:
-    drawn = steps.drawing(uniforms, stratified, like)
+    drawn = steps.drawing(uniforms, stratified, like, uniforms.size)
     steps.point(view, trial, steps.SEARCH)
     read_lock(_lock_of(view))
-    status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, uniforms.size)
+    status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, 0, uniforms.size)
     if status == steps.DONE:
-        steps.gather(view, trial, drawn, uniforms.size, out)
+        steps.gather(view, trial, drawn, 0, uniforms.size, out)
     steps.point(view, trial, steps.SEARCHED)
     read_write_unlock(_lock_of(view))
     if status == steps.DONE:
@@ -93,9 +94,10 @@ def update(
     exponent: Any,
     present: Any,
 ) -> int:
-    leaves = np.empty(errors.size)
-    if not steps.leaves_of(errors, exponent, leaves):
+    if not steps.are_finite(errors, exponent[1]):
         return steps.NOT_FINITE
+    leaves = np.empty(errors.size)
+    steps.leaves_of(errors, exponent, leaves)
     steps.point(view, trial, steps.UPDATE)
     write_lock(_lock_of(view))
     steps.update(view, like, fanout, lanes, chunks, prefix, trial, 0, sequence, leaves, present)

@@ -2,7 +2,8 @@
 
 The word turns odd before a record's priority becomes 0, and even after its copy. A late update is refused unless the
 record that was drawn is still there. A sampler looks at the words again after it has copied the records, and draws anew
-those that were taken away; after a few draws in vain it copies the rest under the lock.
+those that were taken away; after a few draws in vain it copies the rest under the lock. A batch has the lock for a block
+of its elements at a time, and copies or computes in between, so that nobody waits for much longer than a microsecond.
 """
 
 from typing import Any, ClassVar
@@ -30,9 +31,10 @@ def insert(
     keep: Any,
     exponent: Any,
 ) -> int:
-    leaves = np.empty(errors.size)
-    if not steps.leaves_of(errors, exponent, leaves):
+    if not steps.are_finite(errors, exponent[1]):
         return steps.NOT_FINITE
+    leaves = np.empty(errors.size)
+    steps.leaves_of(errors, exponent, leaves)
     steps.point(view, trial, steps.RESERVE)
     steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
     entry, first = steps.reserve(view, like, fanout, lanes, chunks, prefix, trial, 1, count)
@@ -67,26 +69,32 @@ def sample(
     beta: float,
     out: int,
 ) -> int:
-    drawn = steps.drawing(uniforms, stratified, like)
+    drawn = steps.drawing(uniforms, stratified, like, steps.BLOCK)
     count, attempt = uniforms.size, 0
     is_locked = not steps.fault(view, trial, steps.NO_LOCK_IN_SEARCH)
     while count > 0:
         # Invariant: every place but the first ``count`` listed has a whole record, that of its word.
-        steps.point(view, trial, steps.SEARCH)
-        if is_locked:
-            steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-        status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, count)
-        is_patient = attempt < steps.PATIENCE or status != steps.DONE
-        steps.point(view, trial, steps.SEARCHED)
-        if is_locked and is_patient:
-            steps.leave(view)
-        if status != steps.DONE:
-            return status
-        steps.gather(view, trial, drawn, count, out)
-        if is_locked and not is_patient:
-            steps.leave(view)
+        for low in range(0, count, steps.BLOCK):
+            high = min(low + steps.BLOCK, count)
+            steps.point(view, trial, steps.SEARCH)
+            if is_locked:
+                steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
+            status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, low, high)
+            is_patient = attempt < steps.PATIENCE or status != steps.DONE
+            steps.point(view, trial, steps.SEARCHED)
+            if is_locked and is_patient:
+                steps.leave(view)
+            if status != steps.DONE:
+                return status
+            steps.gather(view, trial, drawn, low, high, out)
+            if is_locked and not is_patient:
+                steps.leave(view)
         steps.point(view, trial, steps.RECHECK)
-        count = 0 if steps.fault(view, trial, steps.NO_RECHECK) else steps.changed(view, drawn, count)
+        count = (
+            0
+            if steps.fault(view, trial, steps.NO_RECHECK) or attempt >= steps.PATIENCE
+            else steps.changed(view, drawn, count)
+        )
         attempt += 1
         steps.redraw(drawn, uniforms, count, attempt, stratified)
     steps.weigh(drawn, beta, out)
@@ -108,17 +116,22 @@ def update(
     exponent: Any,
     present: Any,
 ) -> int:
-    leaves = np.empty(errors.size)
-    if not steps.leaves_of(errors, exponent, leaves):
+    if not steps.are_finite(errors, exponent[1]):
         return steps.NOT_FINITE
-    steps.point(view, trial, steps.UPDATE)
+    leaves = np.empty(errors.size)
     is_locked = not steps.fault(view, trial, steps.NO_LOCK_IN_UPDATE)
-    if is_locked:
-        steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    steps.update(view, like, fanout, lanes, chunks, prefix, trial, 1, sequence, leaves, present)
-    steps.point(view, trial, steps.UPDATED)
-    if is_locked:
-        steps.leave(view)
+    for low in range(0, sequence.size, steps.BLOCK):
+        high = min(low + steps.BLOCK, sequence.size)
+        steps.leaves_of(errors[low:high], exponent, leaves[low:high])
+        steps.point(view, trial, steps.UPDATE)
+        if is_locked:
+            steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
+        steps.update(
+            view, like, fanout, lanes, chunks, prefix, trial, 1, sequence[low:high], leaves[low:high], present[low:high]
+        )
+        steps.point(view, trial, steps.UPDATED)
+        if is_locked:
+            steps.leave(view)
     return steps.DONE
 
 
