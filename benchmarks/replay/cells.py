@@ -1,10 +1,12 @@
 """What is timed: the cells of each part, in groups that take turns."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .buffers import kind_of
+from .partial import UNTIL
 
 PARTS = {
     "operations": "insert, sample, update and all three, one thread on one core, beside other libraries' buffers",
@@ -15,7 +17,8 @@ PARTS = {
     "processes": "the same as processes",
     "flush": "a local cache flushed every n rows, alone and beside a learner [StoneSachdev]",
 }
-COMPILED, IN_PYTHON, SHARED_PEER = "replay", "prioritized_buffer", "cpprb_mp"
+COMPILED, REUSED, IN_PYTHON, SHARED_PEER = "replay", "replay_reused", "prioritized_buffer", "cpprb_mp"
+ALONE = ("operations", "parts", "batches")  # parts in which each buffer has a process of its own
 OPERATIONS = (("insert", 1), ("insert", 64), ("sample", 256), ("update", 256), ("step", 256))
 BATCHES = (1, 32, 128, 512, 2_048, 8_192, 32_768)
 ARRANGEMENTS = {
@@ -78,7 +81,7 @@ class Plan:
 
     def groups(self, part: str) -> list[list[Cell]]:
         """Return the cells of a part."""
-        return [list(group) for group in getattr(self, f"_{part}")()]
+        return [group for group in getattr(self, f"_{part}")() if group]
 
     def _compiled(self, part: str, op: str, batch: int, strategy: str, threads: int = 1, **options: Any) -> Cell:
         return Cell(part, COMPILED, op, batch, self.capacity, {"strategy": strategy, **options}, threads)
@@ -86,10 +89,13 @@ class Plan:
     def _operations(self) -> Iterator[list[Cell]]:
         for op, batch in OPERATIONS:
             ours = [self._compiled("operations", op, batch, strategy) for strategy in self.strategies]
-            yield ours + [Cell("operations", name, op, batch, self.capacity) for name in self.others]
+            reused = [dataclasses.replace(cell, contestant=REUSED) for cell in ours[:1]]
+            yield ours + reused + [Cell("operations", name, op, batch, self.capacity) for name in self.others]
 
     def _parts(self) -> Iterator[list[Cell]]:
-        return iter(())
+        for op, batch in OPERATIONS:
+            steps = UNTIL.get(op, ()) if self.strategies and (op, batch) != ("insert", 64) else ()
+            yield [self._compiled("parts", op, batch, self.default, until=step) for step in steps]
 
     def _batches(self) -> Iterator[list[Cell]]:
         for op in ("sample", "update"):

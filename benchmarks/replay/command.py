@@ -26,7 +26,7 @@ from ..sentinels import Sentinels
 from ..timing import Timing
 from . import summary
 from .buffers import kind_of, names
-from .cells import COMPILED, IN_PYTHON, PARTS, Cell, Plan
+from .cells import ALONE, COMPILED, IN_PYTHON, PARTS, REUSED, Cell, Plan
 from .team import MODULE, Bounded, Remote, Team
 
 FILE = "replay.jsonl"
@@ -69,7 +69,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     strategies = list(options.strategies or known["strategies"])
     one_of(strategies, known["strategies"])
     default = known["default"] if known["default"] in strategies else (strategies or [""])[0]
-    others = [name for name in names() if name != COMPILED]
+    others = [name for name in names() if name not in (COMPILED, REUSED)]
     if options.buffers is not None:
         one_of(options.buffers, (COMPILED, *others))
         strategies = strategies if COMPILED in options.buffers else []
@@ -87,7 +87,7 @@ def _plan(options: argparse.Namespace) -> Plan:
 def _measured(part: str, plan: Plan, path: Path, options: argparse.Namespace) -> Tally:
     """Measure one part."""
     stamp = Stamp.of_this_run(f"replay_{part}")
-    seconds = options.sample if part in ("operations", "parts", "batches") else 2 * options.sample
+    seconds = options.sample if part in ALONE else 2 * options.sample
     with ExitStack() as stack:
         team = Team(stack, Path(sys.executable), options.python, stamp, options.seed)
         groups = plan.groups(part)

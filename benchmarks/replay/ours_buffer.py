@@ -10,12 +10,16 @@ from impls import replay
 from . import rows
 from .buffers import ALPHA, BETA, EPSILON, Buffer
 
+BANKS = 2  # of a strategy that has banks
+
 
 class _Ours(Buffer):
     """What our buffers share: a batch has rows, weights and a sequence."""
 
     fanout = 16
     dtype = "float32"
+    _buffer: Any
+    _rng: np.random.Generator
 
     def insert(self, placed: Any) -> None:
         self._buffer.insert(placed)
@@ -38,17 +42,25 @@ class Compiled(_Ours):
 
     name = "replay"
 
-    def _allocate(self, seed: int, strategy: str = "two_lock_checked", shared: bool = False) -> None:
-        self._rng = np.random.default_rng(seed)
-        made = replay.make(self.capacity, rows.LAYOUT, strategy=strategy, alpha=ALPHA, epsilon=EPSILON, shared=shared)
-        self._buffer: Any = made
+    def _allocate(self, seed: int, strategy: str, shared: bool = False) -> None:
+        from impls.replay.registry import strategy_class  # noqa: PLC0415  # asv imports this beside older commits
+
+        how: dict[str, Any] = {"alpha": ALPHA, "epsilon": EPSILON, "shared": shared}
+        if strategy_class(strategy).banked:
+            how["banks"] = BANKS
+        self.take(replay.make(self.capacity, rows.LAYOUT, strategy=strategy, **how), self.capacity, seed)
+
+    def take(self, made: Any, capacity: int, seed: int) -> None:
+        """Use a replay that is there."""
+        self.compiled = self._buffer = made
+        self.capacity, self._rng = capacity, np.random.default_rng(seed)
         self._empty: Any = None
 
     @classmethod
     def attached(cls, handle: Any, capacity: int, seed: int) -> "Compiled":
         """Return the buffer of another process, by its handle."""
         self = cls.__new__(cls)
-        self.capacity, self._rng, self._buffer = capacity, np.random.default_rng(seed), replay.attach(handle)
+        self.take(replay.attach(handle), capacity, seed)
         return self
 
     def handle(self) -> Any:
@@ -71,3 +83,27 @@ class InPython(_Ours):
         self._rng = np.random.default_rng(seed)
         tree = impls.make("numba", self.capacity, fanout=self.fanout)
         self._buffer = replay.PrioritizedBuffer(tree, rows.LAYOUT, alpha=ALPHA, epsilon=EPSILON)
+
+
+class Reused(Compiled):
+    """The compiled replay for callers that pack their rows themselves and sample into the same arrays."""
+
+    name = "replay_reused"
+
+    def _allocate(self, seed: int, strategy: str, shared: bool = False) -> None:
+        super()._allocate(seed, strategy, shared)
+        self._outputs: dict[int, Any] = {}
+
+    def place(self, records: rows.Rows) -> Any:
+        packed = np.zeros(len(records["reward"]), self.compiled.row)
+        for name, array in records.items():
+            packed[name] = array
+        return packed
+
+    def sample(self, batch: int) -> Any:
+        if batch not in self._outputs:
+            self._outputs[batch] = self.compiled.outputs(batch)
+        return self.compiled.sample(batch, BETA, self._rng, out=self._outputs[batch])
+
+    def keep(self, sampled: Any) -> Any:
+        return replay.Batch({}, sampled.weights[:0], sampled.sequence.copy())

@@ -7,10 +7,13 @@ from typing import Any
 from dse import stats
 from dse.records import Measurement
 
-from .cells import COMPILED, IN_PYTHON
+from .cells import COMPILED, IN_PYTHON, REUSED
+from .partial import UNTIL
 
 SUMMED = (("insert", 1), ("sample", 256), ("update", 256))
+LAST = {"sample": "weights", "update": "tree", "insert": "row and tree"}  # the last step of each operation
 CLAIMS = {"global": (2.0, 4.4), "none": (1.01, 5.0)}  # [Zhang2021]: times as fast as one lock; times behind no lock
+CLAIMANTS = ("two_lock_lazy", "two_lock_checked")  # strategies of its Algorithm 3
 
 
 def of(found: Iterable[Measurement], default: str) -> dict[str, Any]:
@@ -22,7 +25,8 @@ def of(found: Iterable[Measurement], default: str) -> dict[str, Any]:
 
 def label(record: Measurement) -> str:
     """Name a record's implementation: a library, or a strategy of the compiled replay."""
-    return str(record.options.get("strategy", record.contestant))
+    reused = ", arrays reused" if record.contestant == REUSED else ""
+    return str(record.options.get("strategy", record.contestant)) + reused
 
 
 def ratio(base: Measurement, new: Measurement) -> list[float]:
@@ -40,7 +44,7 @@ def _operations(found: Sequence[Measurement], default: str) -> dict[str, Any]:
         parts = [row.get(f"{op}({batch})") for op, batch in SUMMED]
         if None not in parts:
             row["sum"] = sum(part for part in parts if part is not None)
-    ours = {label(one) for one in found if one.contestant in (COMPILED, IN_PYTHON)}
+    ours = {label(one) for one in found if one.contestant in (COMPILED, REUSED, IN_PYTHON)}
     peers = {name: row["sum"] for name, row in rows.items() if name not in ours and "sum" in row}
     result: dict[str, Any] = {"us": rows}
     rivals = {"best_peer": min(peers, key=lambda name: peers[name])} if peers else {}
@@ -51,6 +55,18 @@ def _operations(found: Sequence[Measurement], default: str) -> dict[str, Any]:
                 both["step"] = ratio(steps[name], steps[default])  # type: ignore[assignment]
             result[f"times_{role}"] = {"name": name, **both}
     return result
+
+
+def _parts_of(found: Sequence[Measurement], default: str) -> dict[str, Any]:
+    """What each step adds to the one before."""
+    rows: dict[str, dict[str, float]] = {}
+    for op, steps in UNTIL.items():
+        us = {one.options["until"]: 1e6 * one.seconds for one in found if one.op == op}
+        if set(us) == set(steps):
+            before = [0.0, *(us[step] for step in steps)]
+            names = [LAST[op] if step == "whole" else step for step in steps]
+            rows[op] = {name: us[step] - last for name, step, last in zip(names, steps, before, strict=False)}
+    return {"us": rows}
 
 
 def _batches(found: Sequence[Measurement], default: str) -> dict[str, Any]:
@@ -71,12 +87,15 @@ def _pairs(found: Sequence[Measurement], default: str) -> dict[str, Any]:
             for other, against in (("one", (name, "one")), ("apart", (name, "apart"))):
                 if against in cells:
                     row[f"times_{other}"] = ratio(cells[against], two)
-            for strategy in CLAIMS:
-                if (strategy, "two") in cells:
-                    row[f"times_{strategy}"] = ratio(cells[strategy, "two"], two)
+            row |= _factors(name, {other: cells[other, "two"] for other in CLAIMS if (other, "two") in cells}, two)
             rows[name] = row
         result[work] = rows
     return result
+
+
+def _factors(name: str, bases: dict[str, Measurement], record: Measurement) -> dict[str, Any]:
+    """How many times as fast as each of the bases a strategy is, itself left out."""
+    return {f"times_{other}": ratio(base, record) for other, base in bases.items() if other != name}
 
 
 def _parallel(found: Sequence[Measurement], default: str) -> dict[str, Any]:
@@ -89,9 +108,13 @@ def _parallel(found: Sequence[Measurement], default: str) -> dict[str, Any]:
         rows = {}
         for name, record in cells.items():
             rows[name] = {"us": 1e6 * record.seconds, "oversubscribed": "oversubscribed" in (record.reason or "")}
-            for strategy in CLAIMS:
-                if strategy in cells:
-                    rows[name][f"times_{strategy}"] = ratio(cells[strategy], record)
+            rows[name] |= _factors(
+                name, {strategy: cells[strategy] for strategy in CLAIMS if strategy in cells}, record
+            )
+            if name in CLAIMANTS:
+                rows[name]["claims"] = {
+                    other: verdict(other, rows[name][f"times_{other}"]) for other in CLAIMS if other in cells
+                }
         result[f"{threads}, {1e6 * work_seconds:.0f} us of work"] = rows
     return result
 
@@ -110,6 +133,7 @@ def _flush(found: Sequence[Measurement], default: str) -> dict[str, Any]:
 
 _PARTS = {
     "operations": _operations,
+    "parts": _parts_of,
     "batches": _batches,
     "pairs": _pairs,
     "threads": _parallel,
@@ -162,7 +186,7 @@ def _described(row: dict[str, Any]) -> str:
     words = [f"{row['pairs_per_second']:,.0f} pairs/s" if "pairs_per_second" in row else f"{row['us']:,.1f} us a step"]
     for name, text in (("one", "one process"), ("apart", "two buffers"), ("global", "global"), ("none", "none")):
         if times := row.get(f"times_{name}"):
-            claim = f" ({verdict(name, times)})" if name in CLAIMS and "us" in row else ""
+            claim = f" ({row['claims'][name]})" if name in row.get("claims", {}) else ""
             words.append(f"{_times(times)} of {text}{claim}")
     return ", ".join(words) + (", oversubscribed" if row.get("oversubscribed") else "")
 

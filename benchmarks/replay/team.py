@@ -14,11 +14,10 @@ from ..run import Stamp
 from ..timing import Timing, interleave
 from ..workers import Untimed, Worker, WorkerError
 from .buffers import kind_of
-from .cells import IN_PYTHON, Cell
+from .cells import ALONE, Cell
 
 MODULE = "benchmarks.replay.worker"
 LIMIT_SECONDS = 300.0  # of one request: filling a buffer of a slow library is the longest
-ALONE = ("operations", "parts", "batches")  # parts whose buffers have a process each
 
 
 class Bounded(Worker):
@@ -32,6 +31,11 @@ class Bounded(Worker):
             return super().receive()
         finally:
             timer.cancel()
+
+    def close(self) -> None:
+        """End the process and close its pipes, once."""
+        if not self._errors.closed:
+            super().close()
 
 
 class FailedError(Exception):
@@ -158,7 +162,7 @@ class Team:
 def reason_of(clock: Remote, rows: dict[str, int]) -> str | None:
     """Return what to know of a cell's time, if anything."""
     cell = clock.cell
-    reasons = [*kind_of(cell.contestant).limits] if cell.contestant != IN_PYTHON else []
+    reasons = [*kind_of(cell.contestant).limits]
     if ALL_CPUS and cell.threads > len(ALL_CPUS):
         reasons.append(f"oversubscribed: {cell.threads} on {len(ALL_CPUS)} cores")
     if cell.part == "pairs":

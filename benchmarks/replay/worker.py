@@ -19,8 +19,9 @@ from typing import Any
 
 from ..clock import ALL_CPUS, pin, pin_to
 from ..worker import NOT_HERE, serve, threads
-from . import buffers, jobs
+from . import buffers, jobs, partial
 from .buffers import Buffer
+from .cells import ALONE
 from .clocks import Operation, Together, cpus_of, quota, stretch
 from .crew import Crew, Processes, Threads
 from .jobs import CrewError, Job, Quota
@@ -56,7 +57,7 @@ class _Session:
         """Make the clock of a cell; ``rows`` go into each insertion of a pair."""
         part = cell["part"]
         try:
-            if part in ("operations", "batches"):
+            if part in ALONE:
                 cpus, note = pin(1, threads()), None
                 clock: Operation | Together = self._operation(cell, seed, sample_seconds)
             else:
@@ -68,6 +69,8 @@ class _Session:
             return {"failed": str(error)}
         except NOT_HERE as error:
             return {"skipped": str(error) or "not enough memory"}
+        except Exception as error:  # whatever a library raises
+            return {"failed": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
         self._clocks.append(clock)
         return {"number": len(self._clocks) - 1, "affinity": cpus, "note": note}
 
@@ -139,6 +142,7 @@ class _Session:
 
     def _operation(self, cell: dict[str, Any], seed: int, sample_seconds: float) -> Operation:
         buffer = self._buffers[self._made("alone", cell, seed)]
+        buffer = partial.cut(buffer, cell["op"], cell["options"].get("until", "whole"))
         return Operation(buffer, cell["op"], cell["batch"], sample_seconds)
 
     def _shared(self, cell: dict[str, Any], seed: int, key: str = "first") -> str:
