@@ -28,6 +28,7 @@ ARRANGEMENTS = {
     "insert": "the inserting process alone",
     "learn": "the learning process alone",
 }
+WORKS = ("none", "computing", "sleeping")
 WORK_SECONDS = 200e-6
 TOTALS = (2, 3, 4, 6)  # actors and learners together
 FLUSHES = (1, 4, 16, 64, 256)
@@ -105,7 +106,7 @@ class Plan:
                 yield ours + python
 
     def _pairs(self) -> Iterator[list[Cell]]:
-        for work in ("none", "computing", "sleeping"):
+        for work in WORKS:
             options = {"work": work, "work_seconds": 0.0 if work == "none" else WORK_SECONDS}
             cells = []
             for op in ARRANGEMENTS:

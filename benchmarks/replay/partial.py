@@ -42,16 +42,16 @@ def _kernels() -> dict[tuple[str, str], Any]:
     kernel = njit(nogil=True, cache=True, error_model="numpy")
     begin = [_sampling(kernel, steps, gathers) for gathers in (False, True)]
 
-    @kernel  # type: ignore[untyped-decorator]
-    def nothing(view, like, fanout, lanes, chunks, prefix, trial, edition, first, second, third, fourth):  # type: ignore[no-untyped-def]
+    @kernel
+    def nothing(view, like, fanout, lanes, chunks, prefix, trial, edition, first, second, third, fourth):
         return steps.DONE
 
-    @kernel  # type: ignore[untyped-decorator]
-    def inserted(view, like, fanout, lanes, chunks, prefix, trial, edition, source, count, errors, keep, exponent):  # type: ignore[no-untyped-def]
+    @kernel
+    def inserted(view, like, fanout, lanes, chunks, prefix, trial, edition, source, count, errors, keep, exponent):
         return steps.DONE
 
-    @kernel  # type: ignore[untyped-decorator]
-    def raised(view, like, fanout, lanes, chunks, prefix, trial, edition, sequence, errors, exponent, present):  # type: ignore[no-untyped-def]
+    @kernel
+    def raised(view, like, fanout, lanes, chunks, prefix, trial, edition, sequence, errors, exponent, present):
         leaves = np.empty(errors.size)
         steps.leaves_of(errors, exponent, leaves)
         return steps.DONE if leaves[-1] >= 0 else steps.NOT_FINITE
@@ -69,8 +69,8 @@ def _kernels() -> dict[tuple[str, str], Any]:
 def _sampling(kernel: Any, steps: Any, gathers: bool) -> Any:
     """Return the kernel that draws a batch as the default strategy does, with or without its records."""
 
-    @kernel  # type: ignore[untyped-decorator]
-    def sampled(view, like, fanout, lanes, chunks, prefix, trial, edition, uniforms, stratified, beta, out):  # type: ignore[no-untyped-def]
+    @kernel
+    def sampled(view, like, fanout, lanes, chunks, prefix, trial, edition, uniforms, stratified, beta, out):
         drawn = steps.drawing(uniforms, stratified, like, steps.BLOCK)
         count = uniforms.size
         for low in range(0, count, steps.BLOCK):
