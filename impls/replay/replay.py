@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..checks import integer_at_least
-from ..levels import CACHE_LINE, line_starts
+from ..levels import line_starts
 from ..sumtree.compiling import compiler
 from ..sumtree.contract import to_numpy
 from ..sumtree.turns import waits
@@ -89,21 +89,16 @@ class Outputs:
     """Arrays for batches of B records, into which samples may be written again and again."""
 
     def __init__(self, plan: "_Plan", batch: int) -> None:
-        starts, nbytes = plan.starts(batch)
-        memory = np.empty(nbytes + CACHE_LINE, np.uint8)
-        shift = -memory.__array_interface__["data"][0] % CACHE_LINE
+        memory = np.empty((), plan.dtype(batch))
         self.batch = batch
-        self.address = memory.__array_interface__["data"][0] + shift
-        self.sequence = np.ndarray((batch,), np.int64, memory, shift)
-        self.weights = np.ndarray((batch,), np.float32, memory, shift + starts[1])
-        self.rows = {
-            name: np.ndarray((batch, *shape), dtype, memory, shift + start)
-            for (name, shape, dtype), start in zip(plan.fields, starts[2:], strict=True)
-        }
+        self.sequence: NDArray[np.int64] = memory["sequence"]
+        self.weights: NDArray[np.float32] = memory["weights"]
+        self.rows = {name: memory[name] for name in plan.names}
+        self.address = int(self.sequence.__array_interface__["data"][0])  # of a plain array: quicker to ask
 
 
 class _Plan:
-    """Where tickets, weights and fields of a batch lie: each from a cache line on, in the order kernels know."""
+    """Where tickets, weights and fields of a batch lie: in the order that kernels know, each from a whole line on."""
 
     def __init__(self, layout: Layout) -> None:
         fields = layout.fields
@@ -111,14 +106,20 @@ class _Plan:
         if layout.frames > 1:
             shape, dtype = fields.pop("frame")
             stacks = dict.fromkeys(("observation", "next_observation"), ((layout.frames, *shape), dtype))
-        self.fields = [(name, shape, dtype) for name, (shape, dtype) in (stacks | fields).items()]
-        self._sizes = [8, 4, *(int(np.prod(shape)) * dtype.itemsize for _, shape, dtype in self.fields)]
-        self._known: dict[int, tuple[list[int], int]] = {}
+        self._fields = stacks | fields
+        self.names = tuple(self._fields)
+        self._known: dict[int, np.dtype[Any]] = {}
 
-    def starts(self, batch: int) -> tuple[list[int], int]:
-        """(first byte of each part, all bytes)."""
+    def dtype(self, batch: int) -> np.dtype[Any]:
+        """A batch as one record."""
         if batch not in self._known:
-            self._known[batch] = line_starts([(size * batch, np.uint8) for size in self._sizes])
+            names = ["sequence", "weights", *self.names]
+            shapes = [(), (), *(shape for shape, _ in self._fields.values())]
+            formats = [np.dtype(np.int64), np.dtype(np.float32), *(dtype for _, dtype in self._fields.values())]
+            sizes = [batch * int(np.prod(shape)) * dtype.itemsize for shape, dtype in zip(shapes, formats, strict=True)]
+            starts, end = line_starts([(size, np.uint8) for size in sizes])
+            kinds = [(dtype, (batch, *shape)) for shape, dtype in zip(shapes, formats, strict=True)]
+            self._known[batch] = np.dtype({"names": names, "formats": kinds, "offsets": starts, "itemsize": end})
         return self._known[batch]
 
 
@@ -444,10 +445,11 @@ class Replay:
     def _packed(self, records: Any) -> tuple[Any, int, int]:
         """(what keeps the rows alive, their address, how many they are)."""
         if isinstance(records, np.ndarray):
-            if records.dtype != self._shape.row or records.ndim != 1:
+            is_row = records.dtype is self._shape.row or records.dtype == self._shape.row
+            if not is_row or records.ndim != 1:
                 raise ValueError(f"packed rows must be [n] of the dtype `row`, not {records.dtype} {records.shape}")
             rows = np.ascontiguousarray(records)
-            return rows, int(rows.__array_interface__["data"][0]), rows.size
+            return rows, int(rows.ctypes.data), rows.size
         stage = self._stage
         if records.keys() != self._names:
             raise ValueError(f"records must have {', '.join(self._names)}, not {', '.join(map(str, records))}")
@@ -455,7 +457,7 @@ class Replay:
         fields, rows, address = stage.fields, stage.rows, stage.address
         if count > _SMALL:
             rows = np.zeros(count, self._shape.row)
-            fields, address = _fields(rows), int(rows.__array_interface__["data"][0])
+            fields, address = _fields(rows), int(rows.ctypes.data)
         for name, values, shape in fields:
             value = np.asarray(records[name])
             if value.shape[1:] != shape or len(value) != count:

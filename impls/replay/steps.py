@@ -73,8 +73,8 @@ from .sync import (
 )
 
 _WORD = 8
-BLOCK = 64  # elements that a lock is kept for, where it need not be kept for the whole batch: about a microsecond
-_AHEAD = 32  # rows that a gather asks memory for ahead
+PORTION = 64  # elements that a lock is kept for, where it need not be kept for the whole batch: about a microsecond
+_AHEAD = 64  # rows that a gather asks memory for ahead
 _TRIES, _PAUSES = 8, 4  # before a caller sleeps: about a microsecond
 _LINE = 64
 PATIENCE = 8  # draws in vain, because rows were overwritten meanwhile, before the rest is read under the lock

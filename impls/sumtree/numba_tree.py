@@ -68,13 +68,14 @@ class NumbaTree(SumTree):
     is bound by the same cache lines on every thread. The threads are numba's (``numba.threading_layer()`` names them),
     at most ``numba.config.NUMBA_NUM_THREADS``. They do not survive a fork: RuntimeError in the child.
 
-    Python threads: calls that only read run side by side; an update runs alone. Batches that ``threads`` share take
-    turns, because a process has one pool of such threads.
+    Python threads: calls that only read run side by side, and an update waits for none of them but ``check``; updates
+    take turns. Batches that ``threads`` share take turns, too, because a process has one pool of such threads.
     """
 
     threaded = True
     compiled = True
     concurrent = READS
+    optimistic = READS - {"check"}
 
     def __init__(
         self,
@@ -171,6 +172,11 @@ class NumbaTree(SumTree):
         return types.float64[::1], types.boolean, types.int64[::1], numba.typeof(self._leaves)
 
     @AtFirstUse
+    def _distinct_kernel(self) -> Callable[..., int]:
+        uniforms, _, indices, priorities = self._search_arguments()
+        return self._compiled(kernels.search_distinct, uniforms, indices, priorities, indices, indices)
+
+    @AtFirstUse
     def _gather_kernel(self) -> Callable[..., int]:
         return self._compiled(kernels.gather, numba.types.int64[::1], numba.typeof(self._leaves))
 
@@ -256,6 +262,14 @@ class NumbaTree(SumTree):
 
     def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
         return self._answer(uniforms, True)
+
+    def _sample_distinct(self, uniforms: Reals) -> tuple[Indices, Priorities]:
+        batch = uniforms.size
+        answer = _empty(batch, _INT64), _empty(batch, self._dtype)
+        room, drawn = _empty(kernels.DISTINCT_SCRATCH * batch, _INT64), _empty(1, _INT64)
+        if self._run(self._distinct_kernel, uniforms, *answer, room, drawn) == kernels.REFUSED:
+            raise ValueError("a uniform is outside [0, 1)")
+        return answer[0][: drawn[0]], answer[1][: drawn[0]]
 
     def _answer(self, values: Reals, uniform: bool) -> tuple[Indices, Priorities]:
         answer = self._search(values, uniform)

@@ -2,8 +2,8 @@
 
 The word turns odd before a record's priority becomes 0, and even after its copy. A late update is refused unless the
 record that was drawn is still there. A sampler looks at the words again after it has copied the records, and draws anew
-those that were taken away; after a few draws in vain it copies the rest under the lock. A batch has the lock for a block
-of its elements at a time, and copies or computes in between, so that nobody waits for much longer than a microsecond.
+those that were taken away; after a few draws in vain it copies the rest under the lock. A batch has the lock for a
+portion of it at a time, and copies or computes in between: nobody waits for much longer than a microsecond.
 """
 
 from typing import Any, ClassVar
@@ -69,13 +69,13 @@ def sample(
     beta: float,
     out: int,
 ) -> int:
-    drawn = steps.drawing(uniforms, stratified, like, steps.BLOCK)
+    drawn = steps.drawing(uniforms, stratified, like, steps.PORTION)
     count, attempt = uniforms.size, 0
     is_locked = not steps.fault(view, trial, steps.NO_LOCK_IN_SEARCH)
     while count > 0:
         # Invariant: every place but the first ``count`` listed has a whole record, that of its word.
-        for low in range(0, count, steps.BLOCK):
-            high = min(low + steps.BLOCK, count)
+        for low in range(0, count, steps.PORTION):
+            high = min(low + steps.PORTION, count)
             steps.point(view, trial, steps.SEARCH)
             if is_locked:
                 steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
@@ -120,8 +120,8 @@ def update(
         return steps.NOT_FINITE
     leaves = np.empty(errors.size)
     is_locked = not steps.fault(view, trial, steps.NO_LOCK_IN_UPDATE)
-    for low in range(0, sequence.size, steps.BLOCK):
-        high = min(low + steps.BLOCK, sequence.size)
+    for low in range(0, sequence.size, steps.PORTION):
+        high = min(low + steps.PORTION, sequence.size)
         steps.leaves_of(errors[low:high], exponent, leaves[low:high])
         steps.point(view, trial, steps.UPDATE)
         if is_locked:
