@@ -15,6 +15,18 @@ NAMES = {
     "terminated": "terminated",
 }
 ENVIRONMENTS = 64
+NEEDS = (
+    "deepdiff",
+    "gymnasium",
+    "h5py",
+    "matplotlib",
+    "overrides",
+    "pandas",
+    "pettingzoo",
+    "sensai-utils",
+    "tensorboard",
+    "tqdm",
+)
 
 
 class Tianshou(Buffer):
@@ -22,7 +34,7 @@ class Tianshou(Buffer):
 
     name = "tianshou"
     package = "tianshou"
-    needs = ("tianshou==2.0.1",)
+    needs = NEEDS
     limits = ("several rows are as many calls", "epsilon is float32's smallest difference from 1")
 
     def _allocate(self, seed: int) -> None:

@@ -17,7 +17,7 @@ class Torchrl(Buffer):
 
     name = "torchrl"
     package = "torchrl"
-    needs = ("tensordict==0.14.3", "pyvers", "cloudpickle", "packaging", "hoptorch", "importlib_metadata", "orjson")
+    needs = ("tensordict", "pyvers", "cloudpickle", "packaging", "hoptorch", "importlib_metadata", "orjson")
     limits = ("a sample fetches its records as tensors",)
     dtype = "float32"
 
