@@ -18,7 +18,7 @@ import pytest
 from benchmarks import __main__ as cli
 from benchmarks.replay import buffers, command, crew, jobs, partial, rows, summary, team
 from benchmarks.replay.cells import COMPILED, IN_PYTHON, OPERATIONS, PARTS, REUSED, Cell, Plan
-from benchmarks.replay.clocks import Operation, Together, quota, stretch
+from benchmarks.replay.clocks import LEAD_SECONDS, Operation, Together, quota, stretch
 from benchmarks.replay.crew import Processes, Threads
 from benchmarks.replay.jobs import CrewError, Job, Outcome, Quota
 from benchmarks.workers import WorkerError
@@ -332,6 +332,26 @@ def test_a_cell_that_fails_is_a_record_and_the_others_go_on(monkeypatch):
     ]
 
 
-def test_an_outcome_is_seconds_of_an_iteration():
-    assert Outcome(4, 1.0, 3.0).seconds == 0.5
-    assert crew.MEMBERS >= 6
+class Played(crew.Crew):
+    """A crew whose members take as long as they are told."""
+
+    def __init__(self, *outcomes):
+        super().__init__([0] * 17)
+        self.outcomes = outcomes
+
+    def _run(self, jobs):
+        return list(self.outcomes)
+
+
+def test_a_pair_is_as_fast_as_its_slower_side_and_a_flush_as_its_first():
+    members = Played(Outcome(10, 1.0, 3.0), Outcome(4, 1.0, 3.0))
+    pair, flush = (stretch(members, [], 2.0, is_slowest=slowest) for slowest in (True, False))
+    assert (pair.sample(), pair.calls_per_sample) == (0.5, 4)
+    assert (flush.sample(), flush.beside_seconds) == (0.2, 0.5)
+
+
+def test_a_run_takes_until_its_last_member_is_done(monkeypatch):
+    monkeypatch.setattr("benchmarks.replay.clocks.time", SimpleNamespace(perf_counter=lambda: 1.0 - LEAD_SECONDS))
+    members = Played(Outcome(20, 1.0, 3.0), Outcome(20, 1.5, 5.0))
+    shares = Quota(1, 1, 20, 2)
+    assert quota(members, Job("it", "", 0, 1, 4, ()), shares, lambda: None).sample() == pytest.approx(4.0 / 20)

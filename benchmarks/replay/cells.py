@@ -32,6 +32,7 @@ WORKS = ("none", "computing", "sleeping")
 WORK_SECONDS = 200e-6
 TOTALS = (2, 3, 4, 6)  # actors and learners together
 FLUSHES = (1, 4, 16, 64, 256)
+LEARNED = 256  # records that the learner beside a flush samples
 WORKED_SHARE = 5  # a run with work after each operation has a fifth of the iterations
 
 

@@ -26,7 +26,7 @@ from ..sentinels import Sentinels
 from ..timing import Timing
 from . import summary
 from .buffers import kind_of, names
-from .cells import ALONE, COMPILED, IN_PYTHON, PARTS, REUSED, Cell, Plan
+from .cells import ALONE, COMPILED, IN_PYTHON, LEARNED, PARTS, REUSED, Cell, Plan
 from .team import MODULE, Bounded, Remote, Team
 
 FILE = "replay.jsonl"
@@ -93,9 +93,7 @@ def _measured(part: str, plan: Plan, path: Path, options: argparse.Namespace) ->
         groups = plan.groups(part)
         if part == "pairs":
             _balance(team, stamp, [cell for group in groups for cell in group], path, options.seed)
-        measure = functools.partial(
-            team.measure, sample_seconds=seconds, budget_seconds=options.budget, also=functools.partial(_beside, plan)
-        )
+        measure = functools.partial(team.measure, sample_seconds=seconds, budget_seconds=options.budget, also=_beside)
         how: dict[str, Any] = {"unit": f"{part} cell", "told": told, "bar": not options.json}
         how["sentinels"] = Sentinels() if options.sentinels else None
         return run(groups, path, stamp, measure, **how)
@@ -106,12 +104,12 @@ def told(cell: Cell) -> str:
     return " ".join([cell.contestant, cell.op, *(f"{key}={value}" for key, value in cell.options.items())])
 
 
-def _beside(plan: Plan, stamp: Stamp, clock: Remote, timing: Timing) -> Iterator[Measurement]:
+def _beside(stamp: Stamp, clock: Remote, timing: Timing) -> Iterator[Measurement]:
     """Yield the record of the learner beside a flush."""
     cell = clock.cell
     if cell.part == "flush" and cell.options["beside"] == "learner":
         options = {**cell.options, "beside": cell.op, "rows": cell.batch}
-        learner = dataclasses.replace(cell, op="learn", batch=plan.batch, options=options)
+        learner = dataclasses.replace(cell, op="learn", batch=LEARNED, options=options)
         last = tuple(clock.beside[-len(timing.samples) :])
         yield stamp.timed(learner, Timing(last, timing.calls_per_sample), {"affinity": clock.affinity})
 

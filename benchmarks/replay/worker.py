@@ -21,7 +21,7 @@ from ..clock import ALL_CPUS, pin, pin_to
 from ..worker import NOT_HERE, serve, threads
 from . import buffers, jobs, partial
 from .buffers import Buffer
-from .cells import ALONE
+from .cells import ALONE, LEARNED
 from .clocks import Operation, Together, cpus_of, quota, stretch
 from .crew import Crew, Processes, Threads
 from .jobs import CrewError, Job, Quota
@@ -192,9 +192,6 @@ class _Session:
 
 class _WrongError(Exception):
     """A buffer answered wrongly; the message says how."""
-
-
-LEARNED = 256  # records of the learner beside a flush
 
 
 @functools.cache
