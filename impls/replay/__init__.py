@@ -5,6 +5,7 @@ from .layout import Layout, LocalStorage
 from .memory import ClosedError
 from .registry import attach, make, strategies
 from .replay import Outputs, Replay, ReplayHandle
+from .segments import SegmentedReplay
 
 __all__ = [
     "Batch",
@@ -15,6 +16,7 @@ __all__ = [
     "PrioritizedBuffer",
     "Replay",
     "ReplayHandle",
+    "SegmentedReplay",
     "attach",
     "importance_weights",
     "make",
