@@ -77,6 +77,8 @@ class Settings:
     banks: int = 1
     max_priority: str = "ever"
     trial: bool = False
+    rings: int = 0
+    ring_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,11 @@ class _Plan:
         if batch not in self._known:
             names = ["sequence", "weights", *self.names]
             shapes = [(), (), *(shape for shape, _ in self._fields.values())]
-            formats = [np.dtype(np.int64), np.dtype(np.float32), *(dtype for _, dtype in self._fields.values())]
+            formats: list[np.dtype[Any]] = [
+                np.dtype(np.int64),
+                np.dtype(np.float32),
+                *(dtype for _, dtype in self._fields.values()),
+            ]
             sizes = [batch * int(np.prod(shape)) * dtype.itemsize for shape, dtype in zip(shapes, formats, strict=True)]
             starts, end = line_starts([(size, np.uint8) for size in sizes])
             kinds = [(dtype, (batch, *shape)) for shape, dtype in zip(shapes, formats, strict=True)]
@@ -144,7 +150,8 @@ class Replay:
     """Records with priorities in a block of memory; made by :func:`impls.replay.make`.
 
     Traits of a strategy: ``valid``, whether its answers are right when several callers share it; ``processes``, whether
-    processes may share it, or threads alone; ``banked``, whether it may have more than one bank.
+    processes may share it, or threads alone; ``banked``, whether it may have more than one bank; ``rings``, how many
+    threads may insert by default where each needs a ring, else 0.
 
     Any number of threads may call one replay, and processes one that was made with ``shared=True``.
     """
@@ -152,13 +159,23 @@ class Replay:
     valid: ClassVar[bool] = True
     processes: ClassVar[bool] = True
     banked: ClassVar[bool] = False
+    rings: ClassVar[int] = 0
+    _insert_numbers: ClassVar[int] = 2  # that the kernel takes: address of the rows, how many
     kernels: ClassVar[Kernels]
 
     def __init__(self, settings: Settings, memory: Memory | None = None, *, shared: bool = False) -> None:
         self.settings = settings
         self.layout, self.capacity = settings.layout, settings.capacity
         slots = settings.capacity // settings.banks
-        self._shape = Shape(settings.layout, slots, settings.banks, settings.fanout, settings.dtype)
+        self._shape = Shape(
+            settings.layout,
+            slots,
+            settings.banks,
+            settings.fanout,
+            settings.dtype,
+            settings.rings,
+            settings.ring_rows,
+        )
         is_new = memory is None
         memory = allocate(self._shape.nbytes, shared) if memory is None else memory
         self._memory: Memory | None = memory
@@ -205,14 +222,6 @@ class Replay:
         self._audit = self._entry(maintenance.audit, types.boolean, reals)
         self._reclaim = self._entry(maintenance.reclaim, number, number, number)
 
-    def _compile_operations(self) -> None:
-        from numba import types  # noqa: PLC0415  # with the compiler
-
-        reals, bools, number = types.float64[::1], types.boolean[::1], types.int64
-        self._insert = self._entry(self.kernels.insert, number, number, reals, bools, reals)
-        self._sample = self._entry(self.kernels.sample, reals, types.boolean, types.float64, number)
-        self._update = self._entry(self.kernels.update, types.int64[::1], reals, reals, bools)
-
     @functools.cached_property
     def _sample_distinct(self) -> Callable[..., int]:
         from numba import types  # noqa: PLC0415  # with the compiler
@@ -220,6 +229,14 @@ class Replay:
         from . import maintenance  # noqa: PLC0415  # with the compiler
 
         return self._entry(maintenance.sample_distinct, types.float64[::1], types.float64, types.int64)
+
+    def _compile_operations(self) -> None:
+        from numba import types  # noqa: PLC0415  # with the compiler
+
+        reals, bools, number = types.float64[::1], types.boolean[::1], types.int64
+        self._insert = self._entry(self.kernels.insert, *[number] * self._insert_numbers, reals, bools, reals)
+        self._sample = self._entry(self.kernels.sample, reals, types.boolean, types.float64, number)
+        self._update = self._entry(self.kernels.update, types.int64[::1], reals, reals, bools)
 
     def _entry(self, kernel: Any, *arguments: Any) -> Callable[..., int]:
         """The compiled entry of a kernel, which takes a view's address and then its own arguments."""
@@ -276,15 +293,16 @@ class Replay:
         keep = _ALL if drawable is None else np.ascontiguousarray(drawable, np.bool_)
         sizes = _NOTHING if errors is None else _reals(errors)
         self._check_insert(count, keep, None if errors is None else sizes.size)
-        if not count:
-            return
-        bank = banks[self._next_bank()]
+        if count and self._put(banks[self._next_bank()], address, count, sizes, keep):
+            raise _not_finite(sizes)
+
+    def _put(self, bank: Bank, address: int, count: int, sizes: NDArray[Any], keep: NDArray[Any]) -> int:
+        """Insert ``count`` packed rows at an address; the kernel's status."""
         status = self._insert(bank.address, address, count, sizes, keep, self._exponent)
         if status < 0:
             arguments = bank.address, address, count, sizes, keep, self._exponent
             status = self._until_free(bank, status, self._insert, *arguments)
-        if status:
-            raise _not_finite(sizes)
+        return status
 
     def sample(
         self,
@@ -450,17 +468,17 @@ class Replay:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the state of any replay or ``PrioritizedBuffer`` of the same capacity, layout and number of banks.
 
-        ValueError, with nothing changed, for others.
+        ValueError for another, with nothing changed.
         """
         banks, states = self._open(), state.get("banks", [state])
         if len(states) != len(banks):
             raise ValueError(f"the state is of a replay with banks={len(states)}, and this one has banks={len(banks)}")
-        smallest, most = map(float, self._exponent[2:4])
-        fitting = [checked(part, self.layout, self._shape.slots, smallest, most) for part in states]
+        least, most = map(float, self._exponent[2:4])
+        new = [checked(part, self.settings.layout, self._shape.slots, least, most) for part in states]
         with contextlib.ExitStack() as stack:
             for bank in banks:
                 stack.enter_context(self._at_rest(bank))
-            for bank, part in zip(banks, fitting, strict=True):
+            for bank, part in zip(banks, new, strict=True):
                 self._load(bank, part)
 
     def _state_of(self, bank: Bank) -> dict[str, Any]:
@@ -476,7 +494,7 @@ class Replay:
         }
 
     def _load(self, bank: Bank, new: State) -> None:
-        slots = self._shape.slots
+        slots, settings = self._shape.slots, self.settings
         filled, newest = len(new.leaves), new.written - 1
         for name, array in new.arrays.items():
             bank.rows[name][:filled] = array
@@ -484,7 +502,7 @@ class Replay:
         bank.words[:filled] = TICKET * (tickets + 1) + np.where(new.drawable, READY, CLOSED)
         bank.words[filled:] = 0
         width = self._shape.lanes * self._shape.chunks
-        leaves = np.zeros(-(-slots // self._shape.group) * self._shape.group, self.settings.dtype)
+        leaves = np.zeros(-(-slots // self._shape.group) * self._shape.group, settings.dtype)
         leaves[:filled] = new.leaves
         bank.parts[2].reshape(-1, width)[:, : self._shape.group] = leaves.reshape(-1, self._shape.group)
         bank.word(WRITTEN)[0] = new.written

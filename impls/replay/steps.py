@@ -118,6 +118,7 @@ FREE, SCRIPTED, RANDOM = range(3)  # what points do
     NO_CUT,
     NO_SUMS,
 ) = range(14)
+HEAD_EARLY, TAIL_EARLY, NO_JOURNAL = range(32, 35)
 
 
 @inner
@@ -326,6 +327,10 @@ def reserve(
     first = load_i64(bank + WRITTEN)
     end = first + count
     cut = min(_at(view, FRAMES) - 1, slots - count) if end >= slots else 0
+    if fault(view, trial, TICKET_OUTSIDE):
+        leave(view)
+        point(view, trial, RESERVE)
+        enter(view, like, fanout, lanes, chunks, prefix, trial)
     entry = -1 - MOST_RANGES
     for number in range(MOST_RANGES):
         at = bank + RANGES + RANGE_BYTES * number

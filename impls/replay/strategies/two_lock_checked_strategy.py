@@ -43,7 +43,9 @@ def put(
     steps.leave(view)
     if entry < 0:
         return entry
-    steps.write_rows(view, trial, source, first, count)
+    is_early = steps.fault(view, trial, steps.EVEN_EARLY)
+    if not is_early:
+        steps.write_rows(view, trial, source, first, count)
     steps.point(view, trial, steps.COMMIT)
     is_locked = not steps.fault(view, trial, steps.NO_LOCK_IN_COMMIT)
     if is_locked:
@@ -52,6 +54,8 @@ def put(
     steps.point(view, trial, steps.COMMITTED)
     if is_locked:
         steps.leave(view)
+    if is_early:
+        steps.write_rows(view, trial, source, first, count)
     return steps.DONE
 
 
