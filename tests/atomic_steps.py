@@ -45,10 +45,6 @@ def acquire_second(m: Block, me: int) -> str | None:
     return _acquire(m, me, at.SECOND)
 
 
-def elect(m: Block, me: int) -> str | None:
-    return REFUSE if acquire(m, me) else None
-
-
 def _acquire(m: Block, me: int, lock: int) -> str | None:
     owner = m[lock]
     if owner and (owner < 0 or m[owner] != at.DEAD):
@@ -92,22 +88,19 @@ def free(m: Block, me: int) -> str | None:
 
 def under_way(m: Block, me: int) -> list[int]:
     """Processes that insert on a slot that ``me`` is about to be given or to cut."""
-    first, rows = m[at.WRITTEN], m[me + at.ROWS]
-    wanted = {ticket % m[at.CAPACITY] for ticket in range(first, first + rows)}.union(at.stale(m, first, rows))
-    return [
-        o
-        for o in at.processes_of(m)
-        if m[o + at.FLIGHT] and any(t % m[at.CAPACITY] in wanted for t in at.tickets(m, o))
-    ]
+    first, rows, banks = m[at.WRITTEN + m[me + at.BANK]], m[me + at.ROWS], m[at.BANKS]
+    coming = range(first, first + banks * rows, banks)
+    wanted = {ticket % m[at.CAPACITY] for ticket in coming}.union(at.stale(m, first, rows))
+    others = [other for other in at.processes_of(m) if m[other + at.FLIGHT]]
+    return [other for other in others if any(t % m[at.CAPACITY] in wanted for t in at.tickets(m, other))]
 
 
 def take(m: Block, me: int) -> None:
-    m[me + at.TICKET] = m[at.WRITTEN]
-    m[me + at.BANK] = m[at.WRITTEN] % m[at.CAPACITY] % m[at.BANKS]
+    m[me + at.TICKET] = m[at.WRITTEN + m[me + at.BANK]]
 
 
 def count(m: Block, me: int) -> None:
-    m[at.WRITTEN] = m[me + at.TICKET] + m[me + at.ROWS]
+    m[at.WRITTEN + m[me + at.BANK]] = m[me + at.TICKET] + m[at.BANKS] * m[me + at.ROWS]
 
 
 def enter(m: Block, me: int) -> None:
@@ -118,10 +111,6 @@ def leave(m: Block, me: int) -> None:
     m[me + at.FLIGHT] = 0
 
 
-def next_bank(m: Block, me: int) -> None:
-    m[me + at.BANK] = (m[me + at.BANK] + 1) % m[at.BANKS]
-
-
 def odd(m: Block, me: int) -> None:
     _state(m, me, at.WRITING)
 
@@ -130,31 +119,39 @@ def even(m: Block, me: int) -> None:
     _state(m, me, at.COMPLETE)
 
 
+def _tickets(m: Block, me: int) -> list[int]:
+    return [ticket for source in at.sources(m, me) for ticket in at.tickets(m, source)]
+
+
+def _stale(m: Block, me: int) -> list[int]:
+    """Slots that are cut: those behind all that is written at once."""
+    written = _tickets(m, me)
+    return at.stale(m, written[0], len(written))
+
+
 def _state(m: Block, me: int, state: int) -> None:
-    here = at.slots(m, me)
-    for ticket in at.tickets(m, m[me + at.SOURCE]):
-        if ticket % m[at.CAPACITY] in here:
-            m[at.WORD + ticket % m[at.CAPACITY]] = 4 * (ticket + 1) + state
+    for ticket in _tickets(m, me):
+        m[at.WORD + ticket % m[at.CAPACITY]] = 4 * (ticket + 1) + state
 
 
 def cut(m: Block, me: int) -> None:
-    for slot in _stale_slots(m, me):
+    for slot in _stale(m, me):
         m[at.WORD + slot] |= at.CUT
 
 
 def zero(m: Block, me: int) -> None:
-    for slot in at.slots(m, me):
-        _set(m, me, slot, 0)
+    for ticket in _tickets(m, me):
+        _set(m, me, ticket % m[at.CAPACITY], 0)
 
 
 def zero_cut(m: Block, me: int) -> None:
-    for slot in _stale_slots(m, me):
+    for slot in _stale(m, me):
         _set(m, me, slot, 0)
 
 
 def raise_leaves(m: Block, me: int) -> None:
-    for slot in at.slots(m, me):
-        _set(m, me, slot, 2)
+    for ticket in _tickets(m, me):
+        _set(m, me, ticket % m[at.CAPACITY], 2)
 
 
 def _set(m: Block, me: int, slot: int, leaf: int) -> None:
@@ -162,26 +159,22 @@ def _set(m: Block, me: int, slot: int, leaf: int) -> None:
     m[at.LEAF + slot] = leaf
 
 
-def _stale_slots(m: Block, me: int) -> list[int]:
-    source = m[me + at.SOURCE]
-    every = at.stale(m, m[source + at.TICKET], m[source + at.ROWS])
-    return [slot for slot in every if slot % m[at.BANKS] == m[me + at.BANK]]
-
-
 def first_half(m: Block, me: int) -> None:
-    _copy(m, m[me + at.SOURCE], 0)
+    _copy(m, me, 0)
 
 
 def second_half(m: Block, me: int) -> None:
-    _copy(m, m[me + at.SOURCE], 1)
+    _copy(m, me, 1)
 
 
-def _copy(m: Block, source: int, half: int) -> None:
-    writer, first = m[source + at.WRITER], m[source + at.TICKET]
-    for ticket in at.tickets(m, source):
+def _copy(m: Block, me: int, half: int) -> None:
+    for source in at.sources(m, me):
+        writer, first = m[source + at.WRITER], m[source + at.TICKET]
         # Writer 0 goes on with the block's episode, where no other record has come between.
-        row = ticket - first if writer or first > m[at.CAPACITY] else ticket
-        m[at.HALF + 2 * (ticket % m[at.CAPACITY]) + half] = 100 * (ticket + 1) + 10 * row + writer
+        goes_on = not writer and first < m[at.CAPACITY] + m[at.BANKS]
+        for ticket in at.tickets(m, source):
+            row = (ticket if goes_on else ticket - first) // m[at.BANKS]
+            m[at.HALF + 2 * (ticket % m[at.CAPACITY]) + half] = 100 * (ticket + 1) + 10 * row + writer
 
 
 # Inner levels are one node: recomputed from the leaves, or changed by a difference.
@@ -214,7 +207,7 @@ def read_one(m: Block, me: int) -> str | None:
     slot = m[me + at.SLOT]
     if slot < 0:
         return REFUSE
-    m[me + at.ONE], m[me + at.FRAME] = m[at.HALF + 2 * slot], m[at.HALF + 2 * ((slot - 1) % m[at.CAPACITY])]
+    m[me + at.ONE], m[me + at.FRAME] = m[at.HALF + 2 * slot], m[at.HALF + 2 * ((slot - m[at.BANKS]) % m[at.CAPACITY])]
     return None
 
 
@@ -242,7 +235,7 @@ def retrieve(m: Block, me: int) -> None:
     m[me + at.ONE] = m[at.LEAF + m[me + at.SLOT]]
 
 
-# An owner's rings are one command deep: an actor posts, whoever holds the lock applies.
+# Rings of an owner are one command deep: an actor posts, whoever holds the lock applies.
 
 
 def post(m: Block, me: int) -> None:
@@ -253,34 +246,49 @@ def publish(m: Block, me: int) -> None:
     m[me + at.HEAD] += 1
 
 
-def command(m: Block, me: int) -> str | None:
-    """Find the next command: the one in the journal, else the first that is published; give it its ticket."""
-    ready = [actor for actor in at.processes_of(m) if m[actor + at.HEAD] > m[actor + at.TAIL]]
-    if not ready:
-        return REFUSE
-    under_way = m[at.JOURNAL] in ready and m[at.JOURNAL_TAIL] == m[m[at.JOURNAL] + at.TAIL]
-    actor = m[me + at.SOURCE] = m[at.JOURNAL] if under_way else ready[0]
-    m[actor + at.TICKET] = m[at.JOURNAL_TICKET] if under_way else m[at.WRITTEN]
-    return None
+def full(m: Block, me: int) -> str | None:
+    """Refuse unless the actor's ring is full, so that its next insert had to make room."""
+    return None if m[me + at.HEAD] > m[me + at.TAIL] else REFUSE
 
 
-def journal(m: Block, me: int) -> None:
-    actor = m[me + at.SOURCE]
-    m[at.JOURNAL], m[at.JOURNAL_TAIL], m[at.JOURNAL_TICKET] = actor, m[actor + at.TAIL], m[actor + at.TICKET]
+def choose(m: Block, me: int) -> str | None:
+    """Note published commands, as many as there are slots for, and their tickets, unless a dead owner's are noted."""
+    if not m[at.APPLYING]:
+        m[at.FIRST], rows = m[at.WRITTEN], 0
+        for actor in at.processes_of(m):
+            m[actor + at.TAKE] = m[actor + at.TAIL]
+            if m[actor + at.HEAD] > m[actor + at.TAIL] and rows + m[actor + at.ROWS] <= m[at.CAPACITY]:
+                m[actor + at.TAKE], rows = m[actor + at.HEAD], rows + m[actor + at.ROWS]
+    ticket, m[me + at.SOURCES] = m[at.FIRST], 0
+    for number, actor in enumerate(at.processes_of(m)):
+        if m[actor + at.TAKE] > m[actor + at.TAIL]:
+            m[actor + at.TICKET] = ticket
+            ticket += m[actor + at.ROWS]
+            m[me + at.SOURCES] |= 1 << number
+    return None if m[me + at.SOURCES] else REFUSE
 
 
-def count_command(m: Block, me: int) -> None:
-    m[at.WRITTEN] = m[m[me + at.SOURCE] + at.TICKET] + m[m[me + at.SOURCE] + at.ROWS]
+def note(m: Block, me: int) -> None:
+    m[at.APPLYING] = 1
+
+
+def count_all(m: Block, me: int) -> None:
+    m[at.WRITTEN] = m[at.FIRST] + len(_tickets(m, me))
 
 
 def posted(m: Block, me: int) -> None:
-    """See that the command was whole when it was taken."""
-    if not m[m[me + at.SOURCE] + at.POSTED]:
+    """See that the commands were whole when they were taken."""
+    if not all(m[actor + at.POSTED] for actor in at.sources(m, me)):
         m[at.WRONG] = at.ON_THE_WAY.index(at.GARBAGE)
 
 
-def taken(m: Block, me: int) -> None:
-    m[m[me + at.SOURCE] + at.TAIL] += 1
+def settle(m: Block, me: int) -> None:
+    for actor in at.sources(m, me):
+        m[actor + at.TAIL] = m[actor + at.TAKE]
+
+
+def forget(m: Block, me: int) -> None:
+    m[at.APPLYING] = 0
 
 
 def again(m: Block, me: int) -> str:

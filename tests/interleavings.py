@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
+import numpy as np
+
 from .atomic_steps import REFUSE, WAIT
 from .faulty_programs import ALGORITHM_3, FAULTS
 from .replay_programs import CASES, STRATEGIES, Case, case
@@ -96,6 +98,17 @@ def follow(case: Case, schedule: Schedule) -> Iterator[set[str]]:
         yield {violation, *wrongs(state), *(_at_the_end(case, state) if ended else ())} - {""}
 
 
+def wander(case: Case, rng: np.random.Generator) -> Schedule:
+    """A random schedule, from the start until no step can be taken or a sampler would draw again."""
+    state, schedule = case.start, []
+    while moves := list(_moves(case, state)):
+        move, state, _ = moves[rng.integers(len(moves))]
+        if move[1] == "search" and move in schedule:
+            break
+        schedule.append(move)
+    return tuple(schedule)
+
+
 def written(schedule: Schedule) -> str:
     """The schedule in words, consecutive steps of a process together.
 
@@ -126,9 +139,9 @@ def main() -> None:
     states = 0
     for name, strategy in STRATEGIES.items():
         print(f"\n{name}")
-        for title, roles in CASES.items():
-            if strategy.robust or "dies" not in title:
-                states += _print(f"{title} ({', '.join(roles)})", case(strategy, title))
+        states += sum(
+            _print(f"{title} ({', '.join(CASES[title])})", case(strategy, title)) for title in strategy.cases()
+        )
     print("\nAlgorithm 3 of [Zhang2021]")
     states += sum(_print(title, entry.case) for title, entry in ALGORITHM_3.items())
     print("\nInjected faults")

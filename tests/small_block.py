@@ -1,4 +1,4 @@
-"""A replay's block of two or three slots, small enough to visit its every state, and what may not be seen in it.
+"""A replay's block of a few slots, small enough to visit its every state, and what may not be seen in it.
 
 The block is a list of integers at fixed offsets, as the kernels' own is; whatever is written is seen at once by all.
 Record t (t its ticket) lies in slot t % N, and both halves of its row read 100 * (t + 1) + 10 * row + writer, so that a
@@ -23,24 +23,26 @@ ON_THE_WAY = ("", FELL, TORN, LATE, GARBAGE)  # what an action saw itself: it wr
 WRITING, COMPLETE, CUT = 1, 2, 3  # states in a slot's word
 DEAD = -1  # the program counter of a process that died
 
-# The block: header words, then two locks and two roots (a bank each), then three slots, then the processes.
-WRONG, CAPACITY, BANKS, FRAMES, WRITTEN, JOURNAL, JOURNAL_TAIL, JOURNAL_TICKET = range(8)
-LOCK, SECOND, ROOT, WORD, LEAF, HALF, PROCESSES = 8, 10, 11, 13, 16, 19, 25
+# The block: header words, two locks, a lock for leaves and two roots (a bank each), six slots, then the processes.
+WRONG, CAPACITY, BANKS, FRAMES, APPLYING, FIRST = range(6)
+WRITTEN, LOCK, SECOND, ROOT, WORD, LEAF, HALF, PROCESSES = 6, 8, 10, 11, 13, 19, 25, 37
 # Words of a process: its place in its program, what it was asked to do, then what it remembers.
-PC, WRITER, ROWS, SLOT, WANTED, BANK, SOURCE, SEEN, TICKET, FLIGHT, SUM, CHANGE, ONE, TWO, FRAME = range(15)
-POSTED, HEAD, TAIL, WIDTH = range(15, 19)
+PC, WRITER, ROWS, SLOT, WANTED, BANK, SOURCES, SEEN, TICKET, FLIGHT, SUM, CHANGE, ONE, TWO, FRAME = range(15)
+POSTED, HEAD, TAIL, TAKE, WIDTH = range(15, 20)
 
 
 def block(capacity: int, processes: int, *, banks: int = 1, frames: int = 1) -> Block:
-    """A full block: record s of writer 0 in slot s, every leaf 1."""
+    """A full block: record s of writer 0 in slot s, which belongs to bank s % L; every leaf 1."""
     m = [0] * (PROCESSES + processes * WIDTH)
-    m[CAPACITY], m[BANKS], m[FRAMES], m[WRITTEN] = capacity, banks, frames, capacity
+    m[CAPACITY], m[BANKS], m[FRAMES] = capacity, banks, frames
+    for bank in range(banks):
+        m[WRITTEN + bank] = capacity + bank
     for slot in range(capacity):
         m[WORD + slot], m[LEAF + slot] = 4 * (slot + 1) + COMPLETE, 1
-        m[HALF + 2 * slot] = m[HALF + 2 * slot + 1] = 100 * (slot + 1) + 10 * slot
+        m[HALF + 2 * slot] = m[HALF + 2 * slot + 1] = 100 * (slot + 1) + 10 * (slot // banks)
         m[ROOT + slot % banks] += 1
-    for me in processes_of(m):
-        m[me + SOURCE] = me
+    for number, me in enumerate(processes_of(m)):
+        m[me + SOURCES] = 1 << number
     return m
 
 
@@ -49,30 +51,31 @@ def processes_of(m: Block | tuple[int, ...]) -> range:
     return range(PROCESSES, len(m), WIDTH)
 
 
+def sources(m: Block, me: int) -> list[int]:
+    """Processes whose records are inserted by ``me``."""
+    return [other for number, other in enumerate(processes_of(m)) if m[me + SOURCES] >> number & 1]
+
+
 def tickets(m: Block, source: int) -> range:
-    """Tickets of the records that ``source`` inserts."""
-    return range(m[source + TICKET], m[source + TICKET] + m[source + ROWS])
-
-
-def slots(m: Block, me: int) -> list[int]:
-    """Slots that the insert under way writes in the bank at hand."""
-    every = (ticket % m[CAPACITY] for ticket in tickets(m, m[me + SOURCE]))
-    return [slot for slot in every if slot % m[BANKS] == m[me + BANK]]
+    """Tickets of the records of ``source``; those of one bank are L apart."""
+    first, banks = m[source + TICKET], m[BANKS]
+    return range(first, first + banks * m[source + ROWS], banks)
 
 
 def stale(m: Block, first: int, rows: int) -> list[int]:
     """Slots whose frame stacks reach into the ``rows`` records from ticket ``first`` on."""
-    return [(first + rows) % m[CAPACITY]] if m[FRAMES] > 1 and rows < m[CAPACITY] else []
+    is_cut = m[FRAMES] > 1 and m[BANKS] * rows < m[CAPACITY]
+    return [(first + m[BANKS] * rows) % m[CAPACITY]] if is_cut else []
 
 
 def whole(m: Block, one: int, two: int, frame: int) -> bool:
     """Whether two halves, and the frame before them where rows are stacked, are those of one record."""
-    return one == two and (m[FRAMES] == 1 or one // 10 % 10 == 0 or frame == one - 110)
+    return one == two and (m[FRAMES] == 1 or one // 10 % 10 == 0 or frame == one - 100 * m[BANKS] - 10)
 
 
 def complete(m: Block, slot: int) -> bool:
     """Whether the slot's row, and the frame that it shares, are whole."""
-    before = (slot - 1) % m[CAPACITY]
+    before = (slot - m[BANKS]) % m[CAPACITY]
     return whole(m, m[HALF + 2 * slot], m[HALF + 2 * slot + 1], m[HALF + 2 * before])
 
 
@@ -90,9 +93,9 @@ def repair(m: Block, bank: int) -> None:
 
 
 def wrongs(m: Block | tuple[int, ...]) -> Iterator[str]:
-    """Violations that a block shows whatever the processes do next."""
+    """Violations that a sampler may come upon: those of banks that nobody has locked."""
     for slot in range(m[CAPACITY]):
-        if m[LEAF + slot] and not complete(m, slot):
+        if m[LEAF + slot] and m[LOCK + slot % m[BANKS]] <= 0 and not complete(m, slot):
             yield INCOMPLETE
 
 

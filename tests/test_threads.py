@@ -46,7 +46,7 @@ OPERATIONS = ("update", "sample", "get", "total", "check", "state_dict")
 PAIRS = [
     *itertools.combinations_with_replacement(OPERATIONS, 2),
     *((other, "update") for other in ("prefix_sum_index", "sample_distinct", "rebuild", "load_state_dict")),
-    *((other, "sample_distinct") for other in ("sample", "get", "sample_distinct")),
+    *((other, "sample_distinct") for other in ("sample", "get", "total", "check", "sample_distinct")),
 ]
 FIRST, LOADED, WRITTEN = 1.0, 4.0, (2.0, 3.0)
 VALUES = {FIRST, LOADED, *WRITTEN}
@@ -341,6 +341,52 @@ def test_one_thread_inserts_while_another_samples_and_updates(seconds):
     alone(f"replay({seconds})")
 
 
+def hop(name, capacity, seconds, options):
+    """The only leaf above 0 moves to another place, time and again: each batch must see it in one place."""
+    sys.setswitchinterval(1e-5)
+    tree, rng = make(name, capacity, **options), np.random.default_rng(0)
+    tree.update(0, 1.0)
+    places, uniforms, masses = [0], np.linspace(0, 0.99, 64), np.linspace(0, 0.99, 100)
+    everywhere = np.arange(0, capacity, max(1, capacity // 1000))
+
+    def move():
+        places.append(int(rng.choice(everywhere[everywhere != places[-1]])))
+        tree.update(places[-2:], [0.0, 1.0])
+
+    def sample():
+        indices, priorities = map(impls.to_numpy, tree.sample(uniforms))
+        assert len(set(indices.tolist())) == 1
+        assert set(priorities.tolist()) == {1.0}
+
+    def prefix_sum_index():
+        assert len(set(impls.to_numpy(tree.prefix_sum_index(masses)).tolist())) == 1
+
+    def get():
+        assert tree.get(everywhere).sum() == 1.0
+        assert tree.total() == 1.0
+
+    def sample_distinct():
+        assert impls.to_numpy(tree.sample_distinct(uniforms[-1:])[1]).tolist() == [1.0]
+
+    with running([move, sample, prefix_sum_index, get, sample_distinct]):
+        time.sleep(seconds)
+    assert (tree.check(), tree.total()) == (0.0, 1.0)
+    assert tree.get(places[-1]).tolist() == [1.0]
+
+
+@every_name
+def test_a_leaf_that_moves_is_in_one_place_for_every_call(name):
+    alone(f"hop({name!r}, 640, 0.2, {{}})", seconds=120)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"layout": "plain"}, {"propagate": "delta"}, {"fanout": 64, "dtype": "float64"}], ids=str
+)
+def test_a_leaf_that_moves_in_a_large_compiled_tree_is_in_one_place_for_every_call(options):
+    pytest.importorskip("numba")
+    alone(f"hop('numba', 1_000_000, 0.3, {options})", seconds=120)
+
+
 # Which pairs wait
 
 
@@ -381,7 +427,7 @@ def test_the_trait_says_which_calls_run_side_by_side(name, options):
             if {inside, op} <= tree.concurrent or inside in tree.optimistic:
                 caller.join(20)
                 assert not caller.is_alive(), (inside, op)
-            elif (name, op) != ("numba", "total"):  # which a single write of the root may let go ahead
+            else:
                 caller.join(0.01)
                 assert caller.is_alive(), (inside, op)
         caller.join(20)

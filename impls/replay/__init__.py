@@ -3,6 +3,7 @@
 from .buffer import Batch, PrioritizedBuffer, importance_weights
 from .layout import Layout, LocalStorage
 from .memory import ClosedError
+from .n_step import NStep, NStepLayout
 from .registry import attach, make, strategies
 from .replay import Outputs, Replay, ReplayHandle
 
@@ -11,6 +12,8 @@ __all__ = [
     "ClosedError",
     "Layout",
     "LocalStorage",
+    "NStep",
+    "NStepLayout",
     "Outputs",
     "PrioritizedBuffer",
     "Replay",

@@ -216,7 +216,8 @@ class SumTree(ABC):
 
         Successive sampling, hence without replacement: element j is the leaf that :meth:`sample` returns for uniform j
         in a tree where the leaves before it are 0, so that it has probability p_i / (sum of the leaves not drawn yet).
-        The leaves are afterwards as they were; sums kept by deltas drift as by two updates.
+        The leaves are afterwards as they were, bit for bit, and so are exact sums; those kept by deltas drift. It takes
+        its turn as an update does.
 
         Raises ValueError (uniform outside [0, 1), NaN) and RuntimeError (fewer than B leaves are above 0).
         """
@@ -232,10 +233,10 @@ class SumTree(ABC):
 
     def _sample_distinct(self, uniforms: Reals) -> tuple[Indices, Priorities]:
         """Distinct leaves ``[<= B]`` and their priorities, fewer than uniforms ``[B]`` where no more are positive."""
-        for uniform in range(len(uniforms)):
+        for j in range(np.size(uniforms)):
             # Invariant: the leaves drawn so far are 0, and listed before they are, so that _recover can give them back.
             try:
-                leaf, priority = map(to_numpy, self._sample(uniforms[uniform : uniform + 1]))
+                leaf, priority = map(to_numpy, self._sample(uniforms[j : j + 1]))
             except RuntimeError as error:
                 if type(error) is not RuntimeError:  # a device's
                     raise

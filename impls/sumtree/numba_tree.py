@@ -17,6 +17,7 @@ the work. The kernels check their arguments themselves, before they write.
 
 import functools
 import os
+import platform
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ _FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
 _THREADS_A_PROCESSOR = 4  # that may be asked for
 _LEAST_PART = 512  # elements below which a part of a batch is not worth a thread
 _MOST_LANES = 16  # numbers of a vector
+_LOADS_IN_ORDER = platform.machine() in ("x86_64", "AMD64")  # those of the interpreter, which fences nothing
 
 
 def _load() -> None:
@@ -119,6 +121,7 @@ class NumbaTree(SumTree):
         header[kernels.MARKS : kernels.MARKS + height] = [marks.ctypes.data for marks in self._marks]
         self._header = header
         self._address = int(header.ctypes.data)
+        self._words, self._root_word = header.data, self._root.data  # read faster than arrays
         self._kernel_turns = numba_turns.KernelTurns(header)
 
     @classmethod
@@ -319,9 +322,9 @@ class NumbaTree(SumTree):
         return self._total()
 
     def _total(self) -> float:
-        # Invariant: under "recompute" an update writes the root once, at its end, so that it may be read at any time.
-        if self._propagate == "recompute" and not self._kernel_turns.orphaned:
-            return float(self._root[0])
+        sequence, root = self._words[kernels.SEQUENCE], self._root_word[0]
+        if sequence & 1 == 0 and self._words[kernels.SEQUENCE] == sequence and _LOADS_IN_ORDER:
+            return root
         total = _empty(1, _FLOAT64)
         self._run(self._root_kernel, total)
         return float(total[0])

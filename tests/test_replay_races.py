@@ -1,0 +1,128 @@
+"""Every strategy under stress: what a valid one answers is right, and each injected fault is found within seconds."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from impls.replay import make, steps, strategies
+from impls.replay.registry import strategy_class
+
+from .replay_stress import PLAIN, STACKED, Fault, Plan, packed, run
+
+VALID = [name for name in strategies() if strategy_class(name).valid]
+INVALID = [name for name in strategies() if not strategy_class(name).valid]
+CASES = [(name, "threads") for name in VALID]
+CASES += [(name, "processes") for name in VALID if strategy_class(name).processes]
+FOUND_WITHIN_SECONDS = 3.0
+LARGE = {"capacity": 1024, "batch": 256, "most": 64}
+TINY = {"capacity": 16, "callers": 5, "batch": 16, "most": 6, "trial": True, "rows": 1e12, "look_seconds": 0.01}
+# Each fault and the checks that may find it first. NO_REPAIR is test_replay_kills.py's: it needs somebody to die.
+FAULTS = {
+    steps.NO_ZERO: {"leaves", "torn", "late"},
+    steps.NO_RECHECK: {"torn", "another"},
+    steps.STAYS_EVEN: {"leaves", "late", "torn", "another", "count", "tickets"},
+    steps.EVEN_EARLY: {"torn", "another", "twice"},
+    steps.NO_WORD_CHECK: {"late", "leaves"},
+    steps.NO_LOCK_IN_SEARCH: {"torn", "another", "filler", "weights"},
+    steps.NO_LOCK_IN_UPDATE: {"sums", "leaves", "late"},
+    steps.NO_LOCK_IN_COMMIT: {"sums", "leaves", "count", "late"},
+    steps.NO_OVERLAP_CHECK: {"count", "leaves", "tickets", "torn", "another", "twice"},
+    steps.TICKET_OUTSIDE: {"count", "leaves", "tickets", "torn", "another", "lost"},
+    steps.NO_CUT: {"count", "leaves", "torn"},
+    steps.NO_SUMS: {"sums"},
+}
+
+
+def name_of(fault):
+    return next(name for name, value in vars(steps).items() if name.isupper() and value == fault and "NO_FAULT" != name)
+
+
+@pytest.mark.parametrize(("strategy", "kind"), CASES)
+def test_a_million_rows_show_no_fault(strategy, kind):
+    report = run(Plan(strategy, kind=kind, **LARGE).usual)
+    assert report.rows >= 1e6
+    assert min(report.inserted, report.sampled, report.updated) > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("strategy", "kind"), CASES)
+def test_a_hundred_million_rows_show_no_fault(strategy, kind):
+    assert run(Plan(strategy, kind=kind, rows=1e8, seconds=1800.0, **LARGE).usual).rows >= 1e8
+
+
+@pytest.mark.parametrize("strategy", VALID)
+def test_stacks_of_frames_are_whole(strategy):
+    assert run(Plan(strategy, layout=STACKED, rows=2e5, **LARGE).usual).sampled > 1000
+
+
+@pytest.mark.parametrize("strategy", VALID)
+@pytest.mark.parametrize("layout", [PLAIN, STACKED], ids=["plain", "stacked"])
+def test_a_tiny_replay_that_sleeps_at_its_points_shows_no_fault(strategy, layout):
+    report = run(Plan(strategy, layout=layout, seconds=0.7, **TINY).usual)
+    assert min(report.inserted, report.sampled, report.updated) > 0
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """The trial's kernels, compiled before any clock runs."""
+    for layout in (PLAIN, STACKED):
+        make(16, layout, alpha=0.6, epsilon=1e-3, strategy="two_lock_checked", trial=True, fanout=4).close()
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=name_of)
+def test_each_fault_is_found_within_three_seconds(compiled, fault):
+    layout = STACKED if fault == steps.NO_CUT else PLAIN
+    began = time.monotonic()
+    with pytest.raises(Fault) as found:
+        run(Plan("two_lock_checked", layout=layout, fault=fault, seconds=2 * FOUND_WITHIN_SECONDS, **TINY))
+    assert time.monotonic() - began < FOUND_WITHIN_SECONDS
+    assert found.value.args[0] in FAULTS[fault], found.value.args
+
+
+@pytest.mark.parametrize("strategy", INVALID)
+def test_an_invalid_strategy_is_wrong_at_most(strategy):
+    try:  # a process that crashed would send no report, which is no Fault
+        report = run(Plan(strategy, kind="processes", rows=3e5, **LARGE))
+    except Fault as fault:
+        assert fault.args[0] in {"torn", "another", "late", "weights"}
+    else:
+        assert report.rows >= 3e5
+
+
+@pytest.mark.parametrize("strategy", VALID)
+def test_samples_beside_updates_follow_the_priorities(strategy):
+    capacity, batch, batches = 64, 128, 400
+    errors = np.random.default_rng(3).exponential(size=capacity) + 0.1
+    counts = np.zeros((2, capacity), np.int64)
+    over = threading.Event()
+    with make(capacity, PLAIN, alpha=1.0, epsilon=1e-3, strategy=strategy, fanout=4) as replay:
+        replay.insert(packed(replay.row, np.arange(capacity)), errors)
+
+        def update(seed):
+            rng = np.random.default_rng(seed)
+            while not over.is_set():
+                tickets = rng.integers(capacity, size=batch)
+                replay.update_priorities(tickets, errors[tickets])
+
+        def sample(seed):
+            rng = np.random.default_rng(seed)
+            for _ in range(batches):
+                tickets = replay.sample(batch, 0.4, uniforms=rng.random(batch)).sequence
+                np.add.at(counts[seed], tickets, 1)
+
+        updating = threading.Thread(target=update, args=(9,))
+        sampling = [threading.Thread(target=sample, args=(seed,)) for seed in range(2)]
+        updating.start()
+        for thread in sampling:
+            thread.start()
+        for thread in sampling:
+            thread.join(60)
+        over.set()
+        updating.join(60)
+        assert replay.check() == 0
+    assert counts.sum() == 2 * batch * batches
+    expected = (errors + 1e-3) / (errors + 1e-3).sum() * counts.sum()
+    assert chisquare(counts.sum(0), expected).pvalue > 1e-4
