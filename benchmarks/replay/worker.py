@@ -81,12 +81,14 @@ class _Session:
         try:
             key = self._shared(cell, seed)
             learn = self._alone(Job(key, "learner", 0, 1, batch, cpus_of(0, 1)))
-            few, more = 1, max(2, min(1_024, capacity // 2))
+            few, more = 1, max(2, min(1_024, buffers.part_of(capacity)))
             one, many = (
                 statistics.median(self._alone(Job(key, "actor", 0, rows, batch, cpus_of(0, 1)))) for rows in (few, more)
             )
             a_row = max((many - one) / (more - few), 1e-12)
-            rows = min(MOST_ROWS, capacity, max(1, round(1 + (statistics.median(learn) - one) / a_row)))
+            rows = min(
+                MOST_ROWS, buffers.part_of(capacity), max(1, round(1 + (statistics.median(learn) - one) / a_row))
+            )
             insert = self._alone(Job(key, "actor", 0, rows, batch, cpus_of(0, 1)))
         except CrewError as error:
             return {"failed": str(error)}
