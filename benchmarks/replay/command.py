@@ -18,7 +18,6 @@ from typing import Any
 
 from dse import records
 from dse.records import Measurement, RecordError
-from impls import replay
 
 from ..arguments import add_common, add_list, add_numbers, listed, one_of, parser_of
 from ..peers.command import add_python
@@ -66,9 +65,11 @@ def _added(first: Tally, second: Tally) -> Tally:
 
 def _plan(options: argparse.Namespace) -> Plan:
     """Return what is asked for; libraries are left out where there is no interpreter that has them."""
-    strategies = list(options.strategies or replay.strategies())
-    one_of(strategies, replay.strategies())
-    usual = inspect.signature(replay.make).parameters["strategy"].default
+    from impls.replay import registry  # noqa: PLC0415  # asv imports this beside older commits, which lack it
+
+    strategies = list(options.strategies or registry.strategies())
+    one_of(strategies, registry.strategies())
+    usual = inspect.signature(registry.make).parameters["strategy"].default
     default = usual if usual in strategies else strategies[0]
     others = [name for name in names() if name not in (COMPILED, REUSED)]
     if options.buffers is not None:
