@@ -109,32 +109,29 @@ def post(
 
 
 @inner
-def resume(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int) -> None:
-    """Apply what an owner was applying when it died."""
-    state = load_i64(_at(view, RINGS) + STATE)
-    if state == _APPLYING:
-        _apply(view, like, fanout, lanes, chunks, prefix, trial)
-    if state != _IDLE:
-        _settle(view)
-
-
-@inner
-def drain(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int) -> None:
-    """Apply what was posted before this call, and first of all what an owner was applying when it died."""
+def drain(
+    view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int, everything: bool
+) -> None:
+    """Apply what an owner was applying when it died, and then ``everything`` that was posted before this call."""
     bank, rings = _at(view, BANK), _at(view, RINGS)
-    resume(view, like, fanout, lanes, chunks, prefix, trial)
-    heads, waiting = np.empty(_at(view, RING_COUNT), np.int64), 0
+    is_left = load_i64(rings + STATE) == _APPLYING
+    if load_i64(rings + STATE) == _APPLIED:
+        _settle(view)
+    heads, waiting = np.empty(_at(view, RING_COUNT) if everything else 0, np.int64), 0
     for number in range(heads.size):
         heads[number] = load_acquire(ring_at(view, number) + HEAD)
         waiting += heads[number] - load_i64(ring_at(view, number) + TAIL)
-    while waiting > 0:
-        # Invariant: nothing is being applied, and ``waiting`` rows are between the tails and ``heads``.
-        steps.point(view, trial, steps.DRAIN)
-        waiting -= _choose(view, heads)
-        store_i64(rings + TAKEN_FIRST, load_i64(bank + WRITTEN))
-        store_real(rings + TAKEN_LARGEST, load_real(bank + LARGEST, 0.0))
-        if not steps.fault(view, trial, steps.NO_JOURNAL):
-            store_release(rings + STATE, _APPLYING)
+    while is_left or waiting > 0:
+        # Invariant: ``waiting`` rows are between tails and ``heads``; nothing is half applied unless it was left so.
+        if not is_left:
+            steps.point(view, trial, steps.DRAIN)
+            _choose(view, heads)
+            store_i64(rings + TAKEN_FIRST, load_i64(bank + WRITTEN))
+            store_real(rings + TAKEN_LARGEST, load_real(bank + LARGEST, 0.0))
+            if not steps.fault(view, trial, steps.NO_JOURNAL):
+                store_release(rings + STATE, _APPLYING)
+        is_left = False
+        waiting -= load_i64(rings + TAKEN_COUNT)
         _apply(view, like, fanout, lanes, chunks, prefix, trial)
         steps.point(view, trial, steps.TAKEN)
         store_release(rings + STATE, _APPLIED)
@@ -143,8 +140,8 @@ def drain(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: in
 
 
 @inner
-def _choose(view: int, heads: Any) -> int:
-    """Note the tails that the rings will have once whole inserts, up to ``heads``, are applied; returns their rows."""
+def _choose(view: int, heads: Any) -> None:
+    """Note the tails that the rings will have once whole inserts, up to ``heads``, are applied, and their rows."""
     # Records whose stacks reach into the newest are never among these, unless one insert fills the replay. Where the
     # largest current priority matters, which each insert may change, it is one insert at a time.
     count, most = 0, min(_MOST, _at(view, CAPACITY) - _at(view, FRAMES) + 1) if _at(view, BOUNDS) == 0 else 0
@@ -160,7 +157,6 @@ def _choose(view: int, heads: Any) -> int:
             take += rows
         store_i64(ring + TAKE, take)
     store_i64(_at(view, RINGS) + TAKEN_COUNT, count)
-    return count
 
 
 @inner

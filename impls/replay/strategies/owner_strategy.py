@@ -24,8 +24,7 @@ from .. import rings, steps
 from ..block import (
     FIRST_RING,
     HEAD,
-    RING_BEGAN,
-    RING_PID,
+    RING_CLAIM,
     RING_ROWS,
     TAIL,
     Bank,
@@ -55,7 +54,7 @@ def insert(
     keep: Any,
     exponent: Any,
 ) -> int:
-    """Post rows to the caller's ring, in parts where they are more than it takes; while it is full, be the owner."""
+    """Post rows to the caller's ring, in parts, each an insert, if it takes fewer; where it is full, be the owner."""
     if not steps.are_finite(errors, exponent[1]):
         return steps.NOT_FINITE
     leaves = np.empty(errors.size)
@@ -66,7 +65,7 @@ def insert(
         part = min(room, count - done)
         if load_i64(ring + HEAD) + part - load_acquire(ring + TAIL) > room:
             steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-            rings.drain(view, like, fanout, lanes, chunks, prefix, trial)
+            rings.drain(view, like, fanout, lanes, chunks, prefix, trial, True)
             steps.leave(view)
         used = rings.post(view, trial, ring, source, part, leaves, keep, done, used)
         done += part
@@ -77,7 +76,7 @@ def insert(
 def hold(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int, edition: int) -> int:
     """Become the owner, with everything applied that was posted."""
     steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    rings.drain(view, like, fanout, lanes, chunks, prefix, trial)
+    rings.drain(view, like, fanout, lanes, chunks, prefix, trial, True)
     return steps.DONE
 
 
@@ -104,10 +103,7 @@ def sample(
             high = min(low + steps.PORTION, count)
             steps.point(view, trial, steps.SEARCH)
             steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-            if low == 0 and attempt == 0:
-                rings.drain(view, like, fanout, lanes, chunks, prefix, trial)
-            else:
-                rings.resume(view, like, fanout, lanes, chunks, prefix, trial)
+            rings.drain(view, like, fanout, lanes, chunks, prefix, trial, low == 0 and attempt == 0)
             status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, low, high)
             is_patient = attempt < steps.PATIENCE or status != steps.DONE
             steps.point(view, trial, steps.SEARCHED)
@@ -150,10 +146,7 @@ def update(
         steps.leaves_of(errors[part], exponent, leaves[part])
         steps.point(view, trial, steps.UPDATE)
         steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-        if low == 0:
-            rings.drain(view, like, fanout, lanes, chunks, prefix, trial)
-        else:
-            rings.resume(view, like, fanout, lanes, chunks, prefix, trial)
+        rings.drain(view, like, fanout, lanes, chunks, prefix, trial, low == 0)
         steps.update(view, like, fanout, lanes, chunks, prefix, trial, 0, sequence[part], leaves[part], present[part])
         steps.point(view, trial, steps.UPDATED)
         steps.leave(view)
@@ -247,10 +240,11 @@ class OwnerReplay(Replay):
         with self._alone(bank):
             for number in range(self.settings.rings):
                 if self._is_free(bank, number):
-                    claim = self._mine.claim = _Claim(number, self._claim_words(bank, number))
+                    words = self._claim_words(bank, number)
+                    claim = _Claim(number, words)
+                    words[1], words[0] = process()[::-1]  # the process last: it makes the ring taken
                     self._claims = [*(known for known in self._claims if known()), weakref.ref(claim)]
-                    pid, self._claim_words(bank, number)[1] = process()
-                    self._claim_words(bank, number)[0] = pid
+                    self._mine.claim = claim
                     return claim
         raise RuntimeError(
             f"all {self.settings.rings} rings are taken, one by each thread that inserts: make the replay with "
@@ -273,8 +267,7 @@ class OwnerReplay(Replay):
     def _claim_words(self, bank: Bank, number: int) -> NDArray[np.int64]:
         """The words ``[2]`` that say which process has a ring: its number, 0 for none, and when it began."""
         start = self._shape.rings_start + FIRST_RING + number * self._shape.ring_bytes
-        assert RING_BEGAN == RING_PID + _WORD
-        return bank.memory.view(start + RING_PID, (2,), np.int64)
+        return bank.memory.view(start + RING_CLAIM, (2,), np.int64)
 
     def _ring_words(self, bank: Bank, at: int) -> NDArray[np.int64]:
         """A word of each ring ``[rings]``."""
