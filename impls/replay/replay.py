@@ -596,6 +596,8 @@ def _name(kind: type[Replay]) -> str:
 def _edition() -> int:
     """A number that changes with the text of any file a kernel is compiled from, because numba looks at one alone."""
     here = Path(__file__).parent
-    files = [here / f"{name}.py" for name in ("block", "steps", "sync", "strategies/two_lock_checked_strategy")]
+    files = [
+        here / f"{name}.py" for name in ("block", "steps", "sync", "rings", "strategies/two_lock_checked_strategy")
+    ]
     files += [here.parent / "sumtree" / f"{name}.py" for name in ("lanes", "numba_kernels")]
     return functools.reduce(lambda crc, path: zlib.crc32(path.read_bytes(), crc), files, 0)
