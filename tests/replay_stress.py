@@ -272,20 +272,28 @@ class Processes:
     """Callers in processes of their own, each attached by the handle."""
 
     def __init__(self, replay: Replay, plan: Plan) -> None:
-        context = server()
-        self.words = context.RawArray(ctypes.c_int64, 1 + plan.callers)
-        self._pipes, self.processes = [], []
-        for number in range(plan.callers):
-            mine, theirs = context.Pipe()
-            arguments = replay.handle(), plan, number, self.words, theirs
-            process = context.Process(target=_child, args=arguments, daemon=True)
-            process.start()
-            theirs.close()
-            self._pipes.append(mine)
-            self.processes.append(process)
-        for pipe in self._pipes:
+        self.words = server().RawArray(ctypes.c_int64, 1 + plan.callers)
+        self.processes, self._pipes = [], []
+        for process, pipe in [self._begin(replay, plan, number) for number in range(plan.callers)]:
             demand("stuck", pipe.poll(PATIENCE_SECONDS), "a child does not start")
             pipe.recv()
+            self.processes.append(process)
+            self._pipes.append(pipe)
+
+    def _begin(self, replay: Replay, plan: Plan, number: int) -> Any:
+        mine, theirs = server().Pipe()
+        process = server().Process(target=_child, args=(replay.handle(), plan, number, self.words, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        return process, mine
+
+    def replace(self, replay: Replay, plan: Plan, number: int) -> None:
+        """Start a caller in the place of one that has ended."""
+        self.words[1 + number] = 0
+        self.processes[number], self._pipes[number] = process, pipe = self._begin(replay, plan, number)
+        demand("stuck", pipe.poll(PATIENCE_SECONDS), "a child does not start")
+        pipe.recv()
+        pipe.send("go")
 
     def start(self) -> None:
         for pipe in self._pipes:
@@ -317,7 +325,7 @@ class Processes:
 def server() -> Any:
     """The context in which children start: forked from a server that has imported everything and has one thread."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.replay_stress", "impls.replay.maintenance"])
+    context.set_forkserver_preload(["tests.warm_replays"])
     return context
 
 
