@@ -9,6 +9,7 @@ peers      how fast and how exact are other libraries' trees beside ours?
 gpu        how fast is the GPU tree on a CUDA device, checked and beside its rivals?
 profile    how long do the primitives of a training workload take?
 share      which share of a serial training step is spent in the tree?
+replay     how fast are whole replay buffers, alone and shared by threads and processes?
 loop-questions  were predictions of training loops right? Measure those of a file of questions
 """
 
@@ -35,6 +36,7 @@ from .presets import PRESETS, Block, groups
 from .profile import command as profile_command
 from .profile import questions as loop_questions
 from .profile import share
+from .replay import command as replay_command
 from .run import file_of, report
 from .sentinels import Sentinels
 from .sweep import sweep
@@ -51,6 +53,7 @@ ELSEWHERE = {
     "gpu": gpu.main,
     "profile": profile_command.main,
     "share": share.main,
+    "replay": replay_command.main,
     "loop-questions": loop_questions.main,
 }  # commands with a parser of their own
 FIRST, ALL = "python -m benchmarks sweep --preset quick", "python -m benchmarks --help"

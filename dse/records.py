@@ -50,7 +50,9 @@ class Measurement:
     with), each of them also with "_again" (the A/A twin that gives a run its noise floor), "answer" (a recommended
     configuration alone, in files from before "question"), "peer_shared" (one tree, so many Python threads), "gpu"
     (trees on a device beside each other), "memory" (the floor), "speed" (a cell of the table that the command speed
-    prints) or "sentinel" (timed in every run, to tell by how much the machine changes). ``contestant`` is the
+    prints), one of "replay_operations", "replay_parts", "replay_batches", "replay_pairs", "replay_threads",
+    "replay_processes" and "replay_flush" (whole buffers, alone or shared by so many ``threads``, which may be
+    processes), or "sentinel" (timed in every run, to tell by how much the machine changes). ``contestant`` is the
     implementation that was timed.
     """
 

@@ -1,8 +1,11 @@
 """The twelve rules of the contract, for every implementation in the registry."""
 
+import collections
 import copy
+import itertools
 import pickle
 import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import impls
+from impls import to_numpy
 from impls.levels import level_sizes
 from impls.sumtree.oracle import Oracle
 from tests.contestants import DEFAULTS, FANOUTS, NAMES, VARIANTS, capacities, contents, make, requires
@@ -145,6 +149,16 @@ def test_a_rest_that_equals_its_groups_last_prefix_sum_falls_on_the_last_positiv
     assert tree.prefix_sum_index(mass).tolist() == [leaf]
 
 
+@every_variant
+def test_such_a_rest_stays_in_its_group_where_rows_are_wider_than_groups(name, options):
+    epsilon = 2.0**-52
+    tree = impls.make(name, 64, fanout=3, dtype="float64", **options)
+    requires(tree, epsilon)
+    for index, priority in ((0, 1.5 * epsilon), (13, 1 + 2 * epsilon), (18, 5.0)):  # 13 amid nodes 3 to 5, 18 in node 6
+        tree.update(index, priority)
+    assert tree.prefix_sum_index(1 + 3 * epsilon).tolist() == [13]
+
+
 @every_delta
 @pytest.mark.parametrize(("positive", "nearest"), [((1, 12), 1), ((12, 20), 12), ((1, 2, 12, 13), 2)])
 def test_a_group_that_deltas_left_empty_answers_by_the_nearest_positive_leaf_left_first(
@@ -202,6 +216,73 @@ def test_check_tells_a_sum_that_is_off_and_rebuild_mends_it(name, options):
         tree.rebuild()
         assert tree.check() == 0.0
     assert tree.total() == 4950.0
+
+
+# Sampling without replacement
+
+
+def held(tree, name):
+    """Leaves and sums, without the words that say who has its turn at them."""
+    sums = [np.asarray(level).tobytes() for level in INNER.get(name, lambda tree: [])(tree)]
+    return to_numpy(tree.get(np.arange(tree.capacity))).tobytes(), *sums, tree.total(), tree.check()
+
+
+def drawn_by_hand(priorities, uniforms):
+    """Distinct leaves for uniforms, by adding fractions."""
+    left, drawn = dict(enumerate(map(Fraction, priorities))), []
+    for uniform in map(Fraction, uniforms):
+        mass, ends = uniform * sum(left.values()), itertools.accumulate(left.values())
+        drawn.append(next(leaf for leaf, end in zip(left, ends, strict=True) if mass < end))
+        del left[drawn[-1]]
+    return drawn
+
+
+@every_variant
+@pytest.mark.parametrize("fanout", [3, 16])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_distinct_leaves_are_those_drawn_by_hand_and_the_tree_is_as_it_was(name, options, fanout, dtype):
+    rng = np.random.default_rng(2)
+    for capacity in (1, 17, 300):
+        tree = impls.make(name, capacity, fanout=fanout, dtype=dtype, **options)
+        values = rng.integers(0, 6, capacity).astype(float)
+        values[rng.integers(capacity)] = 5.0
+        tree.update(np.arange(capacity), values)
+        before = held(tree, name)
+        for batch in {1, min(40, np.count_nonzero(values))}:
+            uniforms = rng.integers(0, 1024, batch) / 1024  # whose product with a sum is exact
+            indices, priorities = map(to_numpy, tree.sample_distinct(uniforms))
+            assert indices.tolist() == drawn_by_hand(values.tolist(), uniforms.tolist())
+            assert np.array_equal(priorities, values[indices])
+            assert (indices.dtype, priorities.dtype) == (np.int64, np.dtype(dtype))
+            assert held(tree, name) == before
+    assert [answer.shape for answer in tree.sample_distinct([])] == [(0,), (0,)]
+
+
+@every_variant
+def test_priorities_that_vanish_beside_others_are_drawn_once_those_are_gone(name, options):
+    tree = impls.make(name, 40, fanout=4, dtype="float64", **options)
+    requires(tree, 1e-30)
+    tree.update([3, 4, 8, 9, 30], [1e-30, 1.0, 1e-30, 1e30, 1e-30])
+    indices, _ = map(to_numpy, tree.sample_distinct(np.full(5, 0.5)))
+    assert sorted(indices.tolist()) == [3, 4, 8, 9, 30]
+    if options.get("propagate") != "delta" or name == "numba":
+        assert indices.tolist() == [9, 4, 8, 30, 3]
+        assert tree.check() == 0.0
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name in ("numba", "flat")])
+def test_ordered_pairs_come_as_often_as_successive_sampling_says(name):
+    priorities, rounds, rng = (1.0, 2.0, 3.0, 4.0), 6_000, np.random.default_rng(0)
+    tree = make(name, 4)
+    tree.update(np.arange(4), priorities)
+    counts = collections.Counter(tuple(tree.sample_distinct(rng.random(2))[0].tolist()) for _ in range(rounds))
+    expected = {
+        (i, j): rounds * priorities[i] / 10 * priorities[j] / (10 - priorities[i])
+        for i, j in itertools.permutations(range(4), 2)
+    }
+    assert set(counts) == set(expected)
+    chi_square = sum((counts[pair] - expected[pair]) ** 2 / expected[pair] for pair in expected)
+    assert chi_square < 31.3  # exceeded once in 1,000 such tests, with 11 degrees of freedom
 
 
 # Rule 3: duplicates; rule 4: threads
@@ -466,6 +547,13 @@ REFUSALS = {
     ),
     "priority beyond integers": (ValueError, "update", ([1], [-(2**70)]), ["-1.18", "[0, "]),
     "ragged priorities": (ValueError, "update", ([1, 2], [[1.0], [1.0, 2.0]]), ["priority", "[B]"]),
+    "distinct uniform one": (ValueError, "sample_distinct", ([0.5, 1.0],), ["1.0", "position 1", "[0, 1)"]),
+    "more distinct leaves than positive ones": (
+        RuntimeError,
+        "sample_distinct",
+        (np.full(10, 0.5),),
+        ["10 distinct leaves", "9 have a priority above 0"],
+    ),
     "NaN mass": (ValueError, "prefix_sum_index", ([NAN],), ["nan", "[0, 45.0)"]),
 }
 
@@ -477,12 +565,12 @@ def test_refused_calls_say_why_and_change_nothing(name, options, case):
     tree = filled(name, options)
     tree.sample(0.5)
     tree.get(0)
-    before = contents(tree)
+    before = held(tree, name) if method == "sample_distinct" else contents(tree)
     with pytest.raises(kind) as refusal:
         getattr(tree, method)(*arguments)
     for word in words:
         assert word in str(refusal.value)
-    assert contents(tree) == before
+    assert before == (held(tree, name) if method == "sample_distinct" else contents(tree))
     tree.update([0], [5.0])
     assert tree.total() == 50.0
 
@@ -605,6 +693,30 @@ def test_state_loads_into_any_implementation_at_any_fanout(name, options, target
     assert other.check() == 0.0
     state["leaves"][:] = 0  # a copy: neither tree sees this
     assert source.total() == other.total() > 0
+
+
+@every_variant
+@pytest.mark.parametrize("fanout", [2, 7, 64])
+@pytest.mark.parametrize(("dtype", "other"), [("float32", "float64"), ("float64", "float32")])
+def test_state_goes_from_every_layout_to_another_shape_and_back(name, options, fanout, dtype, other):
+    rng = np.random.default_rng(4)
+    values = rng.integers(0, 9, 333)
+    source = impls.make(name, 333, dtype=dtype, **options)
+    source.update(np.arange(333), rng.integers(0, 9, 333))
+    source.update(np.arange(333), values)
+    target = impls.make(name, 333, fanout=fanout, dtype=other, **options)
+    target.update(np.arange(0, 333, 3), 5.0)
+    target.load_state_dict(source.state_dict())
+    assert target.state_dict()["dtype"] == other
+    back = impls.make(name, 333, dtype=dtype, **options)
+    back.load_state_dict(target.state_dict())
+    uniforms = rng.random(500)
+    for tree in (target, back):
+        assert np.array_equal(tree.state_dict()["leaves"], values)
+        assert (tree.total(), tree.check()) == (values.sum(), 0.0)
+        assert np.array_equal(tree.sample(uniforms)[0], source.sample(uniforms)[0])
+        tree.update(7, 100.0)
+        assert tree.total() == values.sum() + 100 - values[7]
 
 
 @every_variant

@@ -192,6 +192,19 @@ def test_an_unchecked_draw_from_an_empty_tree_is_told_of_at_the_next_wait(with_c
     assert tree.synchronize() is None
 
 
+@pytest.mark.parametrize("validate", [True, False])
+def test_distinct_leaves_are_drawn_on_the_device(with_cupy, validate):
+    with_cupy()
+    tree = impls.make("cupy", 10, validate=validate)
+    tree.update(*on_device(np.array([1, 2, 5]), np.array([1.0, 2.0, 3.0])))
+    indices, priorities = map(impls.to_numpy, tree.sample_distinct(*on_device(np.full(3, 0.5))))
+    assert (indices.tolist(), priorities.tolist()) == ([5, 2, 1], [3.0, 2.0, 1.0])
+    with pytest.raises(RuntimeError, match="4 distinct leaves were asked for, and 3 have a priority above 0"):
+        tree.sample_distinct(*on_device(np.full(4, 0.5)))
+    assert tree.synchronize() is None
+    assert (tree.total(), tree.check()) == (6.0, 0.0)
+
+
 def test_checked_calls_wait_and_unchecked_ones_do_not(with_cupy, monkeypatch):
     with_cupy()
     waits = []

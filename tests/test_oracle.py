@@ -25,6 +25,18 @@ def test_misses_finds_each_kind_of_wrong_answer():
         assert oracle.misses(answers, masses).tolist() == expected
 
 
+def test_distinct_leaves_are_those_of_a_tree_without_the_leaves_before_them():
+    oracle = Oracle(5)
+    oracle.update([0, 1, 3, 4], [2, 1, 9, 3])
+    uniforms = [0.9, 0.1, 0.99, 0.999]
+    drawn = oracle.sample_distinct(uniforms).tolist()
+    for uniform, leaf in zip(uniforms, drawn, strict=True):
+        assert oracle.prefix_sum_index(uniform * oracle.total()).tolist() == [leaf]
+        oracle.update(leaf, 0)
+    assert sorted(drawn) == [0, 1, 3, 4]
+    assert oracle.sample_distinct([0.5]).tolist() == [5]
+
+
 def test_leaves_are_rounded_to_the_leaf_dtype():
     oracle = Oracle(1, "float32")
     oracle.update(0, 0.1)

@@ -45,7 +45,8 @@ VARIANTS = {
 OPERATIONS = ("update", "sample", "get", "total", "check", "state_dict")
 PAIRS = [
     *itertools.combinations_with_replacement(OPERATIONS, 2),
-    *((other, "update") for other in ("prefix_sum_index", "rebuild", "load_state_dict")),
+    *((other, "update") for other in ("prefix_sum_index", "sample_distinct", "rebuild", "load_state_dict")),
+    *((other, "sample_distinct") for other in ("sample", "get", "total", "check", "sample_distinct")),
 ]
 FIRST, LOADED, WRITTEN = 1.0, 4.0, (2.0, 3.0)
 VALUES = {FIRST, LOADED, *WRITTEN}
@@ -102,6 +103,11 @@ def operation(tree, op, seed):
         assert ((indices >= 0) & (indices < capacity)).all()
         assert set(priorities.tolist()) <= VALUES
 
+    def sample_distinct():
+        indices, priorities = map(impls.to_numpy, tree.sample_distinct(draws[:16]))
+        assert len(set(indices.tolist())) == 16
+        assert set(priorities.tolist()) <= VALUES
+
     def prefix_sum_index():
         assert (np.diff(tree.prefix_sum_index(np.sort(masses))) >= 0).all()
 
@@ -119,7 +125,7 @@ def operation(tree, op, seed):
         assert uniform(tree.state_dict()["leaves"][where])
 
     more = {"rebuild": tree.rebuild, "load_state_dict": lambda: tree.load_state_dict(state)}
-    calls = (update, sample, prefix_sum_index, get, total, check, state_dict)
+    calls = (update, sample, sample_distinct, prefix_sum_index, get, total, check, state_dict)
     return ({call.__name__: call for call in calls} | more)[op]
 
 
@@ -170,20 +176,107 @@ def test_a_writer_is_kept_out_by_one_that_reads_and_by_one_that_writes():
     numba_kernels = pytest.importorskip("impls.sumtree.numba_kernels")
     tree = filled("numba", 640, {})
     where, values, answers = np.arange(1), np.full(1, 9.0), (np.empty(1, np.int64), np.empty(1, np.float32))
-    lock = tree._header[numba_kernels.LOCK :]
-    for held, written, sampled in (
-        (0, numba_kernels.DONE, numba_kernels.DONE),
-        (1, numba_kernels.BUSY, numba_kernels.DONE),
-        (numba_kernels.WRITES, numba_kernels.BUSY, numba_kernels.BUSY),
-        (numba_kernels.CLOSED, numba_kernels.BUSY, numba_kernels.BUSY),
+    lock, sequence = tree._header[numba_kernels.LOCK :], tree._header[numba_kernels.SEQUENCE :]
+    for held, changing, written, sampled in (
+        (0, 0, numba_kernels.DONE, numba_kernels.DONE),
+        (1, 0, numba_kernels.BUSY, numba_kernels.DONE),
+        (1, 1, numba_kernels.BUSY, numba_kernels.DONE),
+        (numba_kernels.WRITES, 1, numba_kernels.BUSY, numba_kernels.BUSY),
+        (numba_kernels.CLOSED, 1, numba_kernels.BUSY, numba_kernels.BUSY),
+        (numba_kernels.WRITES, 0, numba_kernels.BUSY, numba_kernels.DONE),  # which has yet to change the tree
+        (numba_kernels.CLOSED, 0, numba_kernels.BUSY, numba_kernels.DONE),
     ):
         tree.update(0, FIRST)
         lock[0] = held
+        sequence[0] += changing
         assert tree._update_kernel(where, values, tree._scratch) == written
         assert tree._search_kernel(np.zeros(1), True, *answers) == sampled
+        assert tree._gather_kernel(where, answers[1]) == sampled
         assert lock[0] == held
         lock[0] = 0
+        sequence[0] += changing
         assert tree.get(0) == (9.0 if written == numba_kernels.DONE else FIRST)
+
+
+def test_the_sequence_is_odd_while_an_update_changes_the_tree_and_two_more_after_it():
+    numba_kernels = pytest.importorskip("impls.sumtree.numba_kernels")
+    tree = filled("numba", 640, {})
+    sequence = tree._header[numba_kernels.SEQUENCE :]
+    before, seen = int(sequence[0]), set()
+    assert before % 2 == 0
+    where, values = np.tile(np.arange(640), 4_000), np.full(2_560_000, FIRST)
+    for rounds in range(1, 20):
+        worker = threading.Thread(target=tree.update, args=(where, values))
+        worker.start()
+        while worker.is_alive():
+            seen.add(int(sequence[0]))
+        assert sequence[0] == before + 2 * rounds
+        if before + 2 * rounds - 1 in seen:
+            break
+    assert any(value % 2 for value in seen)
+    with pytest.raises(ValueError, match="nan"):
+        tree.update([1, 2], [1.0, np.nan])
+    assert sequence[0] == before + 2 * rounds
+
+
+def search_for_long(tree, draws=2_000_000):
+    """The thread of a search that takes a good part of a second, and the list that its kernel's status goes to."""
+    uniforms, statuses = np.random.default_rng(0).random(draws), []
+    answers = np.empty(draws, np.int64), np.empty(draws, np.float32)
+    tree.sample(uniforms[:1])  # compiled before
+    worker = threading.Thread(target=lambda: statuses.append(tree._search_kernel(uniforms, True, *answers)))
+    worker.start()
+    return worker, statuses
+
+
+def test_what_a_search_read_beside_a_change_does_not_count():
+    numba_kernels = pytest.importorskip("impls.sumtree.numba_kernels")
+    tree = filled("numba", 640, {})
+    lock, sequence = tree._header[numba_kernels.LOCK :], tree._header[numba_kernels.SEQUENCE :]
+    lock[0] = numba_kernels.WRITES  # so that the search cannot have a turn
+    worker, statuses = search_for_long(tree)
+    while worker.is_alive():
+        sequence[0] += 2
+    assert statuses == [numba_kernels.BUSY]
+    assert lock[0] == numba_kernels.WRITES
+
+
+@pytest.mark.timing
+def test_an_update_waits_for_no_search_and_a_search_that_it_disturbs_is_right():
+    numba_kernels = pytest.importorskip("impls.sumtree.numba_kernels")
+    tree = filled("numba", 640, {})
+    for _ in range(20):
+        worker, statuses = search_for_long(tree)
+        tree.update(block(640), np.full(64, WRITTEN[0]))
+        beside = worker.is_alive()
+        worker.join()
+        assert statuses == [numba_kernels.DONE]
+        if beside:
+            return
+    raise AssertionError("every update waited for the search")
+
+
+def search_garbage(options):
+    """Rows as no update leaves them send a search to the last child of each, and beyond the last node of a level."""
+    tree = make("numba", 100_000, fanout=3, **options)
+    tree.update(np.arange(100_000), 5.0)
+    height = tree.height
+    ones, fours = (np.array([word], np.uint32).repeat(2).view(np.float64)[0] for word in (0x3F800000, 0x40800000))
+    for array in tree._arrays[1:]:  # whatever half of such a number is read as a leaf is no leaf's 5.0
+        array[:] = ones
+        array[:: tree._lanes] = fours
+    assert tree._arrays[height][0] == fours > 500
+    uniforms = np.random.default_rng(0).random(10_000)
+    indices, priorities = np.full(10_000, -1), np.empty(10_000, np.float32)
+    assert tree._search_kernel(uniforms, True, indices, priorities) == 0
+    assert ((indices >= 0) & (indices < 100_000)).all()
+    assert set(priorities.tolist()) == {5.0}
+
+
+@pytest.mark.parametrize("options", [{}, {"layout": "plain"}], ids=str)
+def test_a_search_of_rows_in_the_middle_of_a_change_stays_inside_the_tree(options):
+    pytest.importorskip("numba")
+    alone(f"search_garbage({options})", seconds=120)
 
 
 @pytest.mark.parametrize(("inside", "lets_in"), [(True, {True}), (False, set())])
@@ -248,6 +341,52 @@ def test_one_thread_inserts_while_another_samples_and_updates(seconds):
     alone(f"replay({seconds})")
 
 
+def hop(name, capacity, seconds, options):
+    """The only leaf above 0 moves to another place, time and again: each batch must see it in one place."""
+    sys.setswitchinterval(1e-5)
+    tree, rng = make(name, capacity, **options), np.random.default_rng(0)
+    tree.update(0, 1.0)
+    places, uniforms, masses = [0], np.linspace(0, 0.99, 64), np.linspace(0, 0.99, 100)
+    everywhere = np.arange(0, capacity, max(1, capacity // 1000))
+
+    def move():
+        places.append(int(rng.choice(everywhere[everywhere != places[-1]])))
+        tree.update(places[-2:], [0.0, 1.0])
+
+    def sample():
+        indices, priorities = map(impls.to_numpy, tree.sample(uniforms))
+        assert len(set(indices.tolist())) == 1
+        assert set(priorities.tolist()) == {1.0}
+
+    def prefix_sum_index():
+        assert len(set(impls.to_numpy(tree.prefix_sum_index(masses)).tolist())) == 1
+
+    def get():
+        assert tree.get(everywhere).sum() == 1.0
+        assert tree.total() == 1.0
+
+    def sample_distinct():
+        assert impls.to_numpy(tree.sample_distinct(uniforms[-1:])[1]).tolist() == [1.0]
+
+    with running([move, sample, prefix_sum_index, get, sample_distinct]):
+        time.sleep(seconds)
+    assert (tree.check(), tree.total()) == (0.0, 1.0)
+    assert tree.get(places[-1]).tolist() == [1.0]
+
+
+@every_name
+def test_a_leaf_that_moves_is_in_one_place_for_every_call(name):
+    alone(f"hop({name!r}, 640, 0.2, {{}})", seconds=120)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"layout": "plain"}, {"propagate": "delta"}, {"fanout": 64, "dtype": "float64"}], ids=str
+)
+def test_a_leaf_that_moves_in_a_large_compiled_tree_is_in_one_place_for_every_call(options):
+    pytest.importorskip("numba")
+    alone(f"hop('numba', 1_000_000, 0.3, {options})", seconds=120)
+
+
 # Which pairs wait
 
 
@@ -257,9 +396,12 @@ def someone_inside(tree, op):
     if hasattr(tree, "_kernel_turns"):
         from impls.sumtree import numba_kernels as kernels  # noqa: PLC0415  # where there is numba
 
-        tree._header[kernels.LOCK] += 1 if op in tree.concurrent else kernels.WRITES
+        counted, changes = op not in tree.optimistic, op not in tree.concurrent
+        tree._header[kernels.LOCK] += counted * (kernels.WRITES if changes else 1)
+        tree._header[kernels.SEQUENCE] += changes
         yield
-        tree._header[kernels.LOCK] -= 1 if op in tree.concurrent else kernels.WRITES
+        tree._header[kernels.SEQUENCE] += changes
+        tree._header[kernels.LOCK] -= counted * (kernels.WRITES if changes else 1)
     else:
         inside = tree._turns._together if op in tree.concurrent else tree._turns._alone
         inside.add(-1)
@@ -267,7 +409,7 @@ def someone_inside(tree, op):
         inside.remove(-1)
 
 
-ALL = (*READS, "update", "rebuild", "load_state_dict")
+ALL = (*READS, "update", "sample_distinct", "rebuild", "load_state_dict")
 
 
 @pytest.mark.timing
@@ -277,15 +419,15 @@ def test_the_trait_says_which_calls_run_side_by_side(name, options):
     if options and "propagate" not in make(name, 1)._options():
         pytest.skip("it has one way to update")
     tree = filled(name, 640, options)
-    for inside, op in itertools.product(("sample", "update"), ALL):
+    for inside, op in itertools.product(("sample", "check", "update"), ALL):
         call = operation(tree, op, 0)
         with someone_inside(tree, inside):
             caller = threading.Thread(target=call)
             caller.start()
-            if {inside, op} <= tree.concurrent:
+            if {inside, op} <= tree.concurrent or inside in tree.optimistic:
                 caller.join(20)
                 assert not caller.is_alive(), (inside, op)
-            elif (name, op) != ("numba", "total"):  # which a single write of the root may let go ahead
+            else:
                 caller.join(0.01)
                 assert caller.is_alive(), (inside, op)
         caller.join(20)
@@ -295,6 +437,12 @@ def test_the_trait_says_which_calls_run_side_by_side(name, options):
 
 def test_trees_that_draw_side_by_side_are_the_ones_that_gain_by_it():
     assert {name for name in NAMES if "sample" in type(make(name, 1)).concurrent} == set(NAMES) - {"python", "cupy"}
+
+
+def test_what_keeps_no_update_waiting_runs_beside_what_reads():
+    kinds = {name: type(make(name, 1)) for name in NAMES}
+    assert all(kind.optimistic <= kind.concurrent <= READS for kind in kinds.values())
+    assert {name for name, kind in kinds.items() if kind.optimistic} == set(NAMES) & {"numba"}
 
 
 def keep_at_it(name, many, few):
@@ -494,6 +642,28 @@ def test_a_child_forked_in_the_middle_of_a_long_update_makes_the_sums_anew(name)
         alone(f"fork_in_the_middle({name!r}, {options})")
 
 
+def fork_amid_distinct_draws():
+    """A fork beside a call that has set leaves to 0 and will give them back: the child gives them back."""
+    from impls.sumtree import numba_kernels as kernels  # noqa: PLC0415  # where there is numba
+
+    tree = filled("numba", 640, {"fanout": 10})
+    lent = np.zeros((2, 2), np.int64)
+    lent[:, 0] = 3, 639
+    lent.view(np.float64)[:, 1] = FIRST
+    tree._header[[kernels.LENT, kernels.LENT_AT]] = 2, lent.ctypes.data
+    leaves = tree._leaves.reshape(-1, 16)
+    leaves[0, 3] = leaves[63, 9] = 0.0
+    with someone_inside(tree, "update"):
+        child_of(lambda: assert_whole(tree))
+        child_of(lambda: tree.sample_distinct(np.linspace(0, 0.9, 640)))
+
+
+@needs_fork
+def test_a_child_forked_amid_distinct_draws_has_every_leaf():
+    pytest.importorskip("numba")
+    alone("fork_amid_distinct_draws()", seconds=120)
+
+
 def fork_while_a_handler_waits():
     """A handler calls one tree inside a call of another, while a fork wants both."""
     first, second = filled("python", 640, {}), filled("python", 6_400, {})
@@ -621,7 +791,24 @@ def test_after_an_interrupted_update_the_sums_are_made_anew(name, next_call, mon
         assert answer == tree.total()
 
 
-@pytest.mark.parametrize("op", ["sample", "get", "check", "state_dict", "prefix_sum_index", "total"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "numba"])
+@pytest.mark.parametrize("method", ["_set", "_sample", "_give_back"])
+def test_after_interrupted_distinct_draws_every_leaf_is_as_it_was(name, method, monkeypatch):
+    tree = filled(name, 640, {})
+    tree.update(block(640), np.full(64, WRITTEN[0]))
+    expected = tree.state_dict()["leaves"]
+    with monkeypatch.context() as patches:
+        interrupted = _Interrupted(getattr(tree, method), _ctrl_c)
+        interrupted._calls = 2 if method == "_give_back" else 0
+        patches.setattr(tree, method, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tree.sample_distinct(np.linspace(0, 0.9, 10))
+    assert np.array_equal(tree.state_dict()["leaves"], expected)
+    assert tree.total() == expected.sum()
+    assert tree.check() == 0.0
+
+
+@pytest.mark.parametrize("op", ["sample", "get", "check", "state_dict", "prefix_sum_index", "sample_distinct", "total"])
 def test_a_call_takes_one_turn_for_all_it_does(op, monkeypatch):
     tree = filled("numpy", 640, {})
     call, turns, run = operation(tree, op, 0), [], tree._turns.run

@@ -1,5 +1,6 @@
 """One generator of random operations that drives any implementation in lock-step with the oracle."""
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from impls.sumtree.oracle import Oracle
 
 Operation = tuple[str, tuple[Any, ...]]
 MOST = 300  # elements of a batch
+FEW = 12  # distinct leaves of a batch, because most implementations take them one by one
 
 
 def operations(seed: int, capacity: int, steps: int, *, integers: bool) -> Iterator[Operation]:
@@ -21,7 +23,7 @@ def operations(seed: int, capacity: int, steps: int, *, integers: bool) -> Itera
     cursor = 0
     for _ in range(steps):
         batch = int(rng.integers(0, min(MOST, 3 * capacity) + 1))
-        kind = rng.choice(["update", "insert", "repeat", "zero", "sample", "mass", "get", "rebuild"])
+        kind = rng.choice(["update", "insert", "repeat", "zero", "sample", "mass", "distinct", "get", "rebuild"])
         values = (
             rng.integers(0, 50, batch).astype(float) if integers else rng.random(batch) * 10.0 ** rng.integers(-6, 7)
         )
@@ -40,6 +42,8 @@ def operations(seed: int, capacity: int, steps: int, *, integers: bool) -> Itera
                 yield "sample", (rng.random(batch),)
             case "mass":
                 yield "mass", (rng.random(batch),)
+            case "distinct":
+                yield "distinct", (rng.random(min(batch, FEW)),)
             case "get":
                 yield "get", (anywhere,)
             case "rebuild":
@@ -59,6 +63,8 @@ def walk(tree: SumTree, seed: int, steps: int, *, integers: bool, exact: bool) -
             tree.rebuild()
         elif kind == "get":
             assert np.array_equal(to_numpy(tree.get(*arguments)), oracle.get(*arguments)), where
+        elif kind == "distinct":
+            _compare_distinct(tree, oracle, arguments[0], integers, exact, where)
         else:
             _compare_draws(tree, oracle, kind, arguments[0], integers, where)
         scale = max(scale, oracle.total())
@@ -90,6 +96,31 @@ def _compare_draws(
     if integers and kind == "mass":
         assert np.array_equal(indices, oracle.prefix_sum_index(mass)), where
     assert oracle.misses(indices, mass).size == 0, where
+
+
+def _compare_distinct(
+    tree: SumTree, oracle: Oracle, uniforms: np.ndarray[Any, Any], integers: bool, exact: bool, where: str
+) -> None:
+    positive = np.count_nonzero(oracle.leaves)
+    if uniforms.size > positive:
+        try:
+            tree.sample_distinct(uniforms)
+        except RuntimeError as error:
+            assert f"and {positive} have a priority above 0" in str(error), where
+        else:
+            raise AssertionError(f"more leaves were drawn than there are: {where}")
+        uniforms = uniforms[:positive]
+    indices, priorities = map(to_numpy, tree.sample_distinct(uniforms))
+    assert np.array_equal(priorities, oracle.get(indices)), where
+    assert (priorities > 0).all(), where
+    assert len(set(indices.tolist())) == uniforms.size, where
+    left = copy.deepcopy(oracle)
+    for index, uniform in zip(indices, uniforms, strict=True):
+        # Invariant: left has the leaves that were not drawn yet.
+        assert not exact or left.misses(index, uniform * left.total()).size == 0, where
+        left.leaves[index] = 0.0
+    assert not integers or np.array_equal(indices, oracle.sample_distinct(uniforms)), where
+    assert np.array_equal(to_numpy(tree.get(np.arange(tree.capacity))), oracle.leaves), where
 
 
 class Placing:

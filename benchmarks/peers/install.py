@@ -40,8 +40,8 @@ def _install(kind: type[Peer]) -> None:
         if need.startswith("torch=="):
             _refuse_gpu_builds(need)
     if kind.needs:
-        _pip("install", *kind.needs)
-    _pip("install", "--no-deps", f"{kind.package}=={kind.version}")
+        pip("install", *kind.needs)
+    pip("install", "--no-deps", f"{kind.package}=={kind.version}")
     finish = f"from {kind.__module__} import {kind.__name__} as kind; kind.after_install()"
     done = quietly([sys.executable, "-c", finish])
     if done.returncode:
@@ -49,13 +49,14 @@ def _install(kind: type[Peer]) -> None:
 
 
 def _refuse_gpu_builds(requirement: str) -> None:
-    report = json.loads(_pip("install", "--dry-run", "--ignore-installed", "--no-deps", "--report", "-", requirement))
+    report = json.loads(pip("install", "--dry-run", "--ignore-installed", "--no-deps", "--report", "-", requirement))
     needs = report["install"][0]["metadata"].get("requires_dist", [])
     if any(need.startswith(BUILDS_FOR_GPUS) for need in needs):
         raise LeftOutError(f"pip would fetch a GPU build of {requirement}; put a CPU build of it into this environment")
 
 
-def _pip(*arguments: str) -> str:
+def pip(*arguments: str) -> str:
+    """Run pip with the versions of constraints.txt; return its output. LeftOutError with its first error."""
     command = [sys.executable, "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check"]
     done = quietly([*command, "-c", str(CONSTRAINTS)])
     if done.returncode:

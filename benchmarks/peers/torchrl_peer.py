@@ -24,7 +24,7 @@ class Torchrl(Peer):
 
     def _allocate(self) -> None:
         kind = "SumSegmentTreeFp32" if self.dtype == np.float32 else "SumSegmentTreeFp64"
-        self._tree = getattr(_extension(), kind)(self.slots)
+        self._tree = getattr(extension(), kind)(self.slots)
 
     def place(self, array: np.ndarray[Any, Any]) -> Any:
         return array.astype(self.dtype) if array.dtype.kind == "f" else array
@@ -44,7 +44,7 @@ class Torchrl(Peer):
     def after_install(cls) -> None:
         """Compile the sources that torchrl ships against the installed torch, where its own binary does not load."""
         try:
-            _extension()
+            extension()
         except ModuleNotFoundError:
             raise
         except ImportError:
@@ -64,7 +64,7 @@ def folder() -> Path:
     return Path(package.submodule_search_locations[0])
 
 
-def _extension() -> ModuleType:
+def extension() -> ModuleType:
     """Load torchrl's extension as it was compiled here, or else as it was installed. ImportError if neither loads."""
     import torch  # noqa: F401, PLC0415  # its libraries must be loaded first
 

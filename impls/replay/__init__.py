@@ -4,18 +4,23 @@ from . import strategies as _folder  # noqa: F401  # first, or its import would 
 from .buffer import Batch, PrioritizedBuffer, importance_weights
 from .layout import Layout, LocalStorage
 from .memory import ClosedError
+from .n_step import NStep, NStepLayout
 from .registry import attach, make, strategies
 from .replay import Outputs, Replay, ReplayHandle
+from .segments import SegmentedReplay
 
 __all__ = [
     "Batch",
     "ClosedError",
     "Layout",
     "LocalStorage",
+    "NStep",
+    "NStepLayout",
     "Outputs",
     "PrioritizedBuffer",
     "Replay",
     "ReplayHandle",
+    "SegmentedReplay",
     "attach",
     "importance_weights",
     "make",

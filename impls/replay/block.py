@@ -3,18 +3,23 @@
 A block is a header and, one after the other, its banks (most strategies have one). Nothing in it is an address, because
 every process maps it elsewhere:
 
-    block    signature, words of trials | bank 0 | bank 1 | ..
-    bank     mutexes, counters, ranges under way | word of each slot | records, a packed row each | levels of the tree
+    block    signature, words of trials | bank 0 | bank 1 | .. | rings, where a strategy has them
+    bank     mutexes, counters, ranges under way | word of each slot | records, a packed row each | levels of the tree |
+             bounds of blocks of leaves | leaves lent
 
 The word of a slot says what it holds: 0 nothing yet; else 4 (ticket + 1) + state, where a record's *ticket* is the
 number of records that took a slot before it, and the state one of ``WRITING``, ``READY`` (may be sampled), ``CLOSED``
 (a filler, a record whose stack of frames is cut, or one that was lost). A record may be sampled just where its word is
 even.
 
+The bound of a block is at least each of its leaves: through them the largest leaf is found. Leaves that are 0 for the
+length of a call are listed as lent, so that a repair gives them back.
+
 A *view* is a process's own array of addresses into a bank. It begins with the header that the kernels of
 ``impls.sumtree.numba_kernels`` take, so these work on the bank's tree as on any other.
 """
 
+import math
 import os
 import zlib
 from dataclasses import dataclass, field
@@ -40,7 +45,7 @@ BLOCK_BYTES = 4096
 
 # Bytes of a bank's header: mutexes on lines of their own, then words.
 TREE_MUTEX, LEAF_MUTEX, READ_WRITE = 0, 64, 128
-WRITTEN, COUNT, LARGEST, LOST, DAMAGED, CUT = 192, 200, 208, 216, 224, 232
+WRITTEN, COUNT, LARGEST, LOST, DAMAGED, CUT, LENT = 192, 200, 208, 216, 224, 232, 248
 RANGES = 256  # records being written: first ticket, count (0: free), process, when that began
 RANGE_BYTES, MOST_RANGES = 32, 56
 BANK_BYTES = RANGES + RANGE_BYTES * MOST_RANGES
@@ -48,20 +53,30 @@ BANK_BYTES = RANGES + RANGE_BYTES * MOST_RANGES
 # Words of a view, after those of the tree's header.
 BLOCK, BANK, WORDS, ROWS, STRIDE = 256, 257, 258, 259, 260
 FRAMES, FRAME_BYTES, FIELDS, PID, BEGAN, ACTOR = 261, 262, 263, 264, 265, 266
+BOUNDS, BLOCK_SHIFT, LENT_LEAVES = 269, 270, 271  # bounds: 0 if nobody asks for the largest leaf
 FIELD = 272  # + 2 field: its first byte in a row, its bytes
 MOST_FIELDS = 8
-VIEW_WORDS = FIELD + 2 * MOST_FIELDS
+MOST_LENT = 1 << 16
+RINGS, RING_COUNT, RING_ROWS, RING_BYTES = (FIELD + 2 * MOST_FIELDS + number for number in range(4))
+VIEW_WORDS = RING_BYTES + 1
+
+# Bytes of the rings in which producers post inserts: what is being applied, then each ring. A ring is who has it, its
+# head, its tail, what each row is, the priority of each, the rows.
+STATE, TAKEN_FIRST, TAKEN_COUNT, TAKEN_LARGEST, FIRST_RING = 0, 8, 16, 24, 64
+RING_PID, RING_BEGAN, HEAD, TAIL, TAKE, RING_HEADER = 0, 8, 64, 128, 136, 192
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What decides where things lie: the record, slots of a bank, banks, fanout and format of the tree."""
+    """What decides where things lie: the record, slots of a bank, banks, fanout and format of the tree, rings."""
 
     layout: Layout
     slots: int
     banks: int = 1
     fanout: int = 16
     dtype: str = "float32"
+    rings: int = 0
+    ring_rows: int = 0
 
     @cached_property
     def row(self) -> np.dtype[Any]:
@@ -97,13 +112,19 @@ class Shape:
         return level_sizes(self.slots, self.fanout)
 
     @cached_property
+    def block_shift(self) -> int:
+        """Base-2 logarithm of the groups in a block of leaves: about as many leaves as there are blocks."""
+        return max(0, (math.isqrt(self.slots) // self.group).bit_length() - 1)
+
+    @cached_property
     def parts(self) -> list[tuple[int, Any]]:
-        """(length, dtype) of what follows a bank's header: words, rows, leaves, sums, prefix sums."""
+        """(length, dtype) of what follows a bank's header: words, rows, leaves, sums, their prefixes, bounds, lent."""
         width, height = self.lanes * self.chunks, len(self.sizes) - 1
         groups = [-(-size // self.group) for size in self.sizes]
         sums = [(groups[level] * width, np.float64) for level in range(1, height + 1)]
         rows = self.slots * self.row.itemsize
-        return [(self.slots, np.int64), (rows, np.uint8), (groups[0] * width, self.dtype), *sums, *sums[:-1]]
+        rest = [(-(-groups[0] >> self.block_shift), np.float64), (2 * min(self.slots, MOST_LENT), np.int64)]
+        return [(self.slots, np.int64), (rows, np.uint8), (groups[0] * width, self.dtype), *sums, *sums[:-1], *rest]
 
     @cached_property
     def starts(self) -> tuple[list[int], int]:
@@ -114,12 +135,23 @@ class Shape:
     @property
     def nbytes(self) -> int:
         """Bytes of the block."""
+        return self.rings_start + (FIRST_RING + self.rings * self.ring_bytes if self.rings else 0)
+
+    @property
+    def rings_start(self) -> int:
+        """First byte of the rings."""
         return BLOCK_BYTES + self.banks * self.starts[1]
+
+    @property
+    def ring_bytes(self) -> int:
+        """Bytes of a ring."""
+        return -(-(RING_HEADER + self.ring_rows * (16 + self.row.itemsize)) // CACHE_LINE) * CACHE_LINE
 
     @property
     def signature(self) -> int:
         """A number that blocks of the same shape share, and hardly any other."""
-        return zlib.crc32(repr((self.layout, self.slots, self.banks, self.fanout, self.dtype)).encode()) + (1 << 40)
+        parts = (self.layout, self.slots, self.banks, self.fanout, self.dtype, self.rings, self.ring_rows)
+        return zlib.crc32(repr(parts).encode()) + (1 << 40)
 
 
 @dataclass(eq=False)
@@ -179,11 +211,14 @@ class Bank:
         addresses = [int(part.ctypes.data) for part in self.parts]
         view[[kernels.CAPACITY, kernels.HEIGHT, kernels.LEAVES]] = shape.slots, height, addresses[2]
         view[kernels.SUMS + 1 : kernels.SUMS + 1 + height] = addresses[3 : 3 + height]
-        view[kernels.PREFIX + 1 : kernels.PREFIX + height] = addresses[3 + height :]
+        view[kernels.PREFIX + 1 : kernels.PREFIX + height] = addresses[3 + height : -2]
+        view[[BOUNDS, BLOCK_SHIFT, LENT_LEAVES]] = addresses[-2], shape.block_shift, addresses[-1]
         self._marks = [np.zeros(-(-size // shape.group), np.uint8) for size in shape.sizes[:-1]]
         view[kernels.MARKS : kernels.MARKS + height] = [int(marks.ctypes.data) for marks in self._marks]
         view[[BLOCK, BANK, WORDS, ROWS]] = self.memory.address, self.memory.address + self.start, *addresses[:2]
         view[[STRIDE, FRAMES, PID, BEGAN, ACTOR]] = shape.row.itemsize, shape.layout.frames, *process(), -1
+        rings = self.memory.address + shape.rings_start
+        view[[RINGS, RING_COUNT, RING_ROWS, RING_BYTES]] = rings, shape.rings, shape.ring_rows, shape.ring_bytes
         plain = [name for name in shape.layout.fields if name != "frame"]
         if shape.layout.frames > 1:
             view[FRAME_BYTES] = shape.row["frame"].itemsize

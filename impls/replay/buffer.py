@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..checks import one_of
 from ..sumtree.contract import SumTree, stratified_uniforms, to_numpy
 from .layout import Arrays, Layout
+from .state import checked
 
 Sequence = NDArray[np.int64]
 Reals = NDArray[np.floating[Any]]
@@ -34,14 +36,18 @@ class PrioritizedBuffer:
     """Records in preallocated arrays, priorities in ``tree``, whose capacity is the buffer's.
 
     ``alpha`` >= 0 (0 samples uniformly), ``epsilon`` > 0, else ValueError. Uniforms are stratified, one in each of B
-    equal intervals.
+    equal intervals. ``max_priority`` is what records without an error get: the largest priority "ever" given, at first
+    1.0; or the "current" one, which reads all N: the largest of the records that remain, 1.0 where none does.
     """
 
-    def __init__(self, tree: SumTree, layout: Layout, *, alpha: float, epsilon: float) -> None:
+    def __init__(
+        self, tree: SumTree, layout: Layout, *, alpha: float, epsilon: float, max_priority: str = "ever"
+    ) -> None:
         if alpha < 0 or epsilon <= 0:
             raise ValueError(f"alpha must be at least 0 and epsilon above 0, not {alpha} and {epsilon}")
         self.tree, self.layout = tree, layout
         self._alpha, self._epsilon = alpha, epsilon
+        self._is_current = one_of("max_priority", max_priority, ("ever", "current")) == "current"
         self._arrays = layout.allocate(tree.capacity)
         # Invariants: the s-th record inserted (from 0) lies in slot s % N until the (s + N)-th takes its place; a leaf
         # is above 0 just where its slot is drawable, and ``_count`` slots are.
@@ -64,7 +70,7 @@ class PrioritizedBuffer:
     ) -> None:
         """Store records, ``[n, ...]`` of each field, over the oldest ones.
 
-        Their priorities come from ``errors``, the |TD error| of each that is drawable, or are the largest so far.
+        Their priorities come from ``errors``, the |TD error| of each that is drawable, or are the largest.
         ``drawable [n]`` is False for fillers (see ``layout``). Raises ValueError, before anything is written, for
         errors that are no priorities or more records than the capacity.
         """
@@ -73,9 +79,9 @@ class PrioritizedBuffer:
         if count > self.tree.capacity:
             raise ValueError(f"{count} records at once, the capacity is {self.tree.capacity}")
         leaves = np.zeros(count)
-        leaves[keep] = self._largest if errors is None else self._leaves(errors)
         slots = (self._written + np.arange(count)) % self.tree.capacity
         stale = self._cut_stacks(count)
+        leaves[keep] = self._largest_without(slots, stale) if errors is None else self._leaves(errors)
         self.tree.update(np.concatenate((slots, stale)), np.concatenate((leaves, np.zeros(stale.size))))
         for name, array in self._arrays.items():
             array[slots] = records[name]
@@ -85,9 +91,16 @@ class PrioritizedBuffer:
         self._written += count
         self._largest = max(self._largest, float(leaves.max(initial=0.0)))
 
-    def sample(self, batch: int, beta: float, rng: np.random.Generator) -> Batch:
-        """B = ``batch`` records sampled in proportion to their priorities. RuntimeError when there are none."""
-        slots, priorities = self.tree.sample(stratified_uniforms(rng, batch))
+    def sample(self, batch: int, beta: float, rng: np.random.Generator, *, distinct: bool = False) -> Batch:
+        """B = ``batch`` records sampled in proportion to their priorities. RuntimeError when there are none.
+
+        ``distinct`` samples without replacement, each next one in proportion to its priority among those left, from
+        uniforms that are not stratified; weights are as ever. RuntimeError when there are fewer than B records.
+        """
+        if distinct:
+            slots, priorities = self.tree.sample_distinct(rng.random(batch))
+        else:
+            slots, priorities = self.tree.sample(stratified_uniforms(rng, batch))
         slots, priorities = to_numpy(slots), to_numpy(priorities)
         weights = importance_weights(priorities, self.tree.total(), self._count, beta)
         # The division by the largest keeps a gradient step from growing with a rare record; N and the total cancel.
@@ -114,6 +127,14 @@ class PrioritizedBuffer:
         leaves: Reals = np.clip(sizes**self._alpha, self.tree.smallest_priority, self.tree.largest_priority)
         return leaves
 
+    def _largest_without(self, slots: NDArray[np.int64], stale: NDArray[np.int64]) -> float:
+        """What records at ``slots`` without an error get, once those there and at ``stale`` are gone."""
+        if not self._is_current:
+            return self._largest
+        leaves = to_numpy(self.tree.get(np.arange(self.tree.capacity)))
+        leaves[slots] = leaves[stale] = 0.0
+        return float(leaves.max()) or 1.0
+
     def _sequence(self, slots: NDArray[np.int64]) -> Sequence:
         """The number of records inserted before those at ``slots [B]``, each the latest written to its slot."""
         newest = self._written - 1
@@ -122,7 +143,7 @@ class PrioritizedBuffer:
     def _cut_stacks(self, count: int) -> NDArray[np.int64]:
         """Slots of the oldest records that will remain, whose stacks reach into the ``count`` about to be written."""
         end = self._written + count
-        cut = min(self.layout.frames - 1, self.tree.capacity - count) if end >= self.tree.capacity else 0
+        cut = min(self.layout.frames - 1, self.tree.capacity - count) if count and end >= self.tree.capacity else 0
         return (end + np.arange(cut)) % self.tree.capacity
 
     def state_dict(self) -> dict[str, Any]:
@@ -137,18 +158,18 @@ class PrioritizedBuffer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the state of a buffer of the same capacity and layout, on any tree. ValueError for another capacity."""
-        filled = len(state["leaves"])
-        if filled != min(int(state["written"]), self.tree.capacity):
-            raise ValueError(f"the state holds {filled} records, which a buffer of {self.tree.capacity} does not")
-        leaves = np.zeros(self.tree.capacity, self.tree.dtype)
-        leaves[:filled] = state["leaves"]
-        self.tree.load_state_dict({"leaves": leaves, "capacity": self.tree.capacity, "dtype": self.tree.dtype.name})
+        """Take the state of any replay of this capacity and layout. ValueError, with nothing changed, for others."""
+        tree = self.tree
+        new = checked(state, self.layout, tree.capacity, tree.smallest_priority, tree.largest_priority)
+        filled = len(new.leaves)
+        leaves = np.zeros(tree.capacity, tree.dtype)
+        leaves[:filled] = new.leaves
+        tree.load_state_dict({"leaves": leaves, "capacity": tree.capacity, "dtype": tree.dtype.name})
         for name, array in self._arrays.items():
-            array[:filled] = state["arrays"][name]
-        self._drawable[:filled], self._drawable[filled:] = state["drawable"], False
-        self._count, self._written = int(self._drawable.sum()), int(state["written"])
-        self._largest = float(state["largest"])
+            array[:filled] = new.arrays[name]
+        self._drawable[:filled], self._drawable[filled:] = new.drawable, False
+        self._count, self._written = int(new.drawable.sum()), new.written
+        self._largest = new.largest
 
 
 def importance_weights(priorities: ArrayLike, total: float, count: int, beta: float) -> Reals:

@@ -48,6 +48,29 @@ def audit(
 
 
 @_kernel()
+def sample_distinct(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    edition: int,
+    uniforms: Any,
+    beta: float,
+    out: int,
+) -> int:
+    """Sample without replacement; returns the number of records drawn, and fewer than B leave no batch."""
+    drawn = steps.drawing(uniforms, False, like, uniforms.size)
+    count = steps.search_distinct(view, like, fanout, lanes, chunks, prefix, trial, uniforms, drawn)
+    if count == uniforms.size:
+        steps.gather(view, trial, drawn, 0, count, out)
+        steps.weigh(drawn, beta, out)
+    return count
+
+
+@_kernel()
 def reclaim(
     view: int,
     like: Any,

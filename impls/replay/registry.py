@@ -2,12 +2,14 @@
 
 import importlib
 import pkgutil
+from dataclasses import replace
 from pathlib import Path
 
 from ..checks import integer_at_least, one_of
 from .layout import Layout
 from .replay import Replay, ReplayHandle, Settings
 
+_FEWEST_ROWS, _MOST_ROWS, _RING_BYTES = 256, 4096, 1 << 20
 _STRATEGIES = f"{__name__.rpartition('.')[0]}.strategies"
 
 
@@ -40,13 +42,17 @@ def make(
     dtype: str = "float32",
     banks: int = 1,
     max_priority: str = "ever",
+    rings: int | None = None,
+    ring_rows: int | None = None,
     trial: bool = False,
 ) -> Replay:
     """A replay of ``capacity`` records, all slots empty; ``shared`` with other processes or this one's own.
 
     ``alpha`` >= 0 and ``epsilon`` > 0 make priorities (|TD error| + epsilon)^alpha; ``max_priority`` is what records
-    without an error get: the largest "ever" given or the largest that is "current". A ``trial`` has kernels that tests
-    can stop. Raises ValueError for settings outside their bounds, MemoryError for more than the machine has free.
+    without an error get: the largest "ever" given or the largest that is "current". With strategy "owner" at most
+    ``rings`` threads insert, each through a ring of ``ring_rows`` records, by default 16 of about a megabyte. A
+    ``trial`` has kernels that tests can stop. Raises ValueError for settings outside their bounds, MemoryError for more
+    than the machine has free.
     """
     kind = strategy_class(strategy)
     if alpha < 0 or epsilon <= 0:
@@ -63,7 +69,21 @@ def make(
     settings = Settings(
         layout, capacity, alpha, epsilon, integer_at_least("fanout", fanout, 2), dtype, banks, max_priority, trial
     )
-    return kind(settings, shared=shared)
+    rings, ring_rows = _rings(strategy, kind, settings, rings, ring_rows)
+    return kind(replace(settings, rings=rings, ring_rows=ring_rows), shared=shared)
+
+
+def _rings(
+    strategy: str, kind: type[Replay], settings: Settings, rings: int | None, rows: int | None
+) -> tuple[int, int]:
+    """(rings in which producers post inserts, records that each takes)."""
+    if not kind.rings:
+        if rings is not None or rows is not None:
+            raise ValueError(f"strategy {strategy!r} has no rings; use strategy='owner'")
+        return 0, 0
+    usual = max(_FEWEST_ROWS, min(_MOST_ROWS, _RING_BYTES // settings.layout.record_bytes))
+    rows = integer_at_least("ring_rows", usual if rows is None else rows, 1)
+    return integer_at_least("rings", kind.rings if rings is None else rings, 1), min(rows, settings.capacity)
 
 
 def attach(handle: ReplayHandle, layout: Layout | None = None) -> Replay:

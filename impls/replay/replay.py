@@ -25,11 +25,13 @@ from ..sumtree.compiling import compiler
 from ..sumtree.contract import to_numpy
 from ..sumtree.turns import waits
 from .block import (
+    BOUNDS,
     CLOSED,
     COUNT,
     LARGEST,
     LEAF_MUTEX,
     LOST,
+    MOST_LENT,
     MOST_RANGES,
     READ_WRITE,
     READY,
@@ -44,6 +46,7 @@ from .block import (
 from .buffer import Batch
 from .layout import Layout
 from .memory import ClosedError, Handle, Memory, allocate
+from .state import State, checked
 
 _SMALL = 64  # rows up to which a thread's own array is used again to pack them
 _NOTHING: NDArray[np.float64] = np.empty(0)
@@ -74,6 +77,8 @@ class Settings:
     banks: int = 1
     max_priority: str = "ever"
     trial: bool = False
+    rings: int = 0
+    ring_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,11 @@ class _Plan:
         if batch not in self._known:
             names = ["sequence", "weights", *self.names]
             shapes = [(), (), *(shape for shape, _ in self._fields.values())]
-            formats = [np.dtype(np.int64), np.dtype(np.float32), *(dtype for _, dtype in self._fields.values())]
+            formats: list[np.dtype[Any]] = [
+                np.dtype(np.int64),
+                np.dtype(np.float32),
+                *(dtype for _, dtype in self._fields.values()),
+            ]
             sizes = [batch * int(np.prod(shape)) * dtype.itemsize for shape, dtype in zip(shapes, formats, strict=True)]
             starts, end = line_starts([(size, np.uint8) for size in sizes])
             kinds = [(dtype, (batch, *shape)) for shape, dtype in zip(shapes, formats, strict=True)]
@@ -141,7 +150,8 @@ class Replay:
     """Records with priorities in a block of memory; made by :func:`impls.replay.make`.
 
     Traits of a strategy: ``valid``, whether its answers are right when several callers share it; ``processes``, whether
-    processes may share it, or threads alone; ``banked``, whether it may have more than one bank.
+    processes may share it, or threads alone; ``banked``, whether it may have more than one bank; ``rings``, how many
+    threads may insert by default where each needs a ring, else 0.
 
     Any number of threads may call one replay, and processes one that was made with ``shared=True``.
     """
@@ -149,13 +159,23 @@ class Replay:
     valid: ClassVar[bool] = True
     processes: ClassVar[bool] = True
     banked: ClassVar[bool] = False
+    rings: ClassVar[int] = 0
+    _insert_numbers: ClassVar[int] = 2  # that the kernel takes: address of the rows, how many
     kernels: ClassVar[Kernels]
 
     def __init__(self, settings: Settings, memory: Memory | None = None, *, shared: bool = False) -> None:
         self.settings = settings
         self.layout, self.capacity = settings.layout, settings.capacity
         slots = settings.capacity // settings.banks
-        self._shape = Shape(settings.layout, slots, settings.banks, settings.fanout, settings.dtype)
+        self._shape = Shape(
+            settings.layout,
+            slots,
+            settings.banks,
+            settings.fanout,
+            settings.dtype,
+            settings.rings,
+            settings.ring_rows,
+        )
         is_new = memory is None
         memory = allocate(self._shape.nbytes, shared) if memory is None else memory
         self._memory: Memory | None = memory
@@ -164,11 +184,13 @@ class Replay:
         if not is_new and signature[0] != self._shape.signature:
             raise ValueError("the memory is a replay of another layout, capacity, fanout or dtype than the handle's")
         self._banks = [Bank(self._shape, memory, number) for number in range(settings.banks)]
+        for bank in self._banks if settings.max_priority == "ever" else ():
+            bank.view[BOUNDS] = 0
         if is_new:
             self._begin()
             signature[0] = self._shape.signature
         limits = np.finfo(settings.dtype)
-        most = min(float(limits.max), float(np.finfo(np.float64).max) / 2 / slots)
+        most = min(float(limits.max), float(np.finfo(np.float64).max) / 2 / self.capacity)
         self._exponent = np.array([settings.alpha, settings.epsilon, float(limits.smallest_subnormal), most])
         self._names = dict.fromkeys(settings.layout.fields).keys()
         self._stage, self._plan = _Stage(self._shape.row), _Plan(settings.layout)
@@ -193,14 +215,28 @@ class Replay:
 
         from . import maintenance  # noqa: PLC0415  # with the compiler
 
-        reals, bools, number = types.float64[::1], types.boolean[::1], types.int64
-        self._insert = self._entry(self.kernels.insert, number, number, reals, bools, reals)
-        self._sample = self._entry(self.kernels.sample, reals, types.boolean, types.float64, number)
-        self._update = self._entry(self.kernels.update, types.int64[::1], reals, reals, bools)
+        reals, number = types.float64[::1], types.int64
+        self._compile_operations()
         self._hold = self._entry(self.kernels.hold or maintenance.hold)
         self._let_go = self._entry(self.kernels.let_go or maintenance.let_go)
         self._audit = self._entry(maintenance.audit, types.boolean, reals)
         self._reclaim = self._entry(maintenance.reclaim, number, number, number)
+
+    @functools.cached_property
+    def _sample_distinct(self) -> Callable[..., int]:
+        from numba import types  # noqa: PLC0415  # with the compiler
+
+        from . import maintenance  # noqa: PLC0415  # with the compiler
+
+        return self._entry(maintenance.sample_distinct, types.float64[::1], types.float64, types.int64)
+
+    def _compile_operations(self) -> None:
+        from numba import types  # noqa: PLC0415  # with the compiler
+
+        reals, bools, number = types.float64[::1], types.boolean[::1], types.int64
+        self._insert = self._entry(self.kernels.insert, *[number] * self._insert_numbers, reals, bools, reals)
+        self._sample = self._entry(self.kernels.sample, reals, types.boolean, types.float64, number)
+        self._update = self._entry(self.kernels.update, types.int64[::1], reals, reals, bools)
 
     def _entry(self, kernel: Any, *arguments: Any) -> Callable[..., int]:
         """The compiled entry of a kernel, which takes a view's address and then its own arguments."""
@@ -252,19 +288,21 @@ class Replay:
         ``drawable [n]`` is False for fillers (see ``layout``). Raises ValueError, before anything is written, for
         errors that are no priorities, shapes that do not match, or more records than the capacity.
         """
-        (bank,) = self._open()
+        banks = self._open()
         _rows, address, count = self._packed(records)
         keep = _ALL if drawable is None else np.ascontiguousarray(drawable, np.bool_)
         sizes = _NOTHING if errors is None else _reals(errors)
         self._check_insert(count, keep, None if errors is None else sizes.size)
-        if not count:
-            return
+        if count and self._put(banks[self._next_bank()], address, count, sizes, keep):
+            raise _not_finite(sizes)
+
+    def _put(self, bank: Bank, address: int, count: int, sizes: NDArray[Any], keep: NDArray[Any]) -> int:
+        """Insert ``count`` packed rows at an address; the kernel's status."""
         status = self._insert(bank.address, address, count, sizes, keep, self._exponent)
         if status < 0:
             arguments = bank.address, address, count, sizes, keep, self._exponent
             status = self._until_free(bank, status, self._insert, *arguments)
-        if status:
-            raise _not_finite(sizes)
+        return status
 
     def sample(
         self,
@@ -274,18 +312,34 @@ class Replay:
         *,
         uniforms: NDArray[np.float64] | None = None,
         out: Outputs | None = None,
+        distinct: bool = False,
     ) -> Batch:
         """B = ``batch`` records sampled in proportion to their priorities, one in each of B equal intervals.
 
         ``uniforms [B]`` in [0, 1) replace those drawn from ``rng``, and are not spread over intervals. ``out`` takes
         the result in place of new arrays. RuntimeError when there are no records.
+
+        ``distinct`` samples without replacement, over no intervals: each next record in proportion to its priority
+        among those left (successive sampling). Weights are those of the same records sampled with replacement, as the
+        probability that a record is in the batch has no closed form. RuntimeError when there are fewer than B records.
         """
         (bank,) = self._open()
         result = self._outputs(batch, out)
         values = _uniforms(batch, rng, uniforms)
-        if batch and self._sample(bank.address, values, uniforms is None, beta, result.address):
+        if distinct:
+            self._fill_distinct(bank, values, beta, result)
+        elif batch and self._sample(bank.address, values, uniforms is None, beta, result.address):
             raise RuntimeError("there is nothing to sample: no record has a priority above 0")
         return Batch(result.rows, result.weights, result.sequence)
+
+    def _fill_distinct(self, bank: Bank, uniforms: NDArray[np.float64], beta: float, result: Outputs) -> None:
+        batch = uniforms.size
+        if batch > MOST_LENT:
+            raise ValueError(f"at most {MOST_LENT} distinct records are sampled at once, not {batch}")
+        with self._alone(bank):
+            count = self._sample_distinct(bank.address, uniforms, beta, result.address)
+        if count < batch:
+            raise RuntimeError(f"{batch} distinct records were asked for, and {count} can be sampled")
 
     def update_priorities(self, sequence: NDArray[np.int64], errors: ArrayLike) -> NDArray[np.bool_]:
         """Set the priorities of sampled records ``sequence [B]`` from their new |TD errors| ``[B]``.
@@ -293,14 +347,18 @@ class Replay:
         Returns ``[B]`` which of them were still there; those overwritten since are left alone. ValueError for errors
         that are no priorities, with nothing written.
         """
-        (bank,) = self._open()
+        banks = self._open()
         tickets, sizes = np.ascontiguousarray(sequence, np.int64), _reals(errors)
         if tickets.shape != sizes.shape:
             raise ValueError(f"sequence is {list(tickets.shape)} and errors are {list(sizes.shape)}: one each")
         present = np.empty(sizes.size, np.bool_)
-        if sizes.size and self._update(bank.address, tickets, sizes, self._exponent, present):
+        if sizes.size and self._update(banks[0].address, tickets, sizes, self._exponent, present):
             raise _not_finite(sizes)
         return present
+
+    def _next_bank(self) -> int:
+        """The bank of the next insert."""
+        return 0
 
     def outputs(self, batch: int) -> Outputs:
         """Arrays for ``sample(batch, ..., out=...)``, which spares making new ones each time."""
@@ -396,16 +454,32 @@ class Replay:
     # State
 
     def state_dict(self) -> dict[str, Any]:
-        """Records, leaves and counters, as copies; slots that were never written are left out."""
-        (bank,) = self._open()
-        with self._at_rest(bank):
-            return self._state_of(bank)
+        """Records, leaves and counters, as copies; slots that were never written are left out.
+
+        Of several banks it is {"banks": a state of each}, all taken at one moment.
+        """
+        banks = self._open()
+        with contextlib.ExitStack() as stack:
+            for bank in banks:  # in this order, as everybody who holds several: no two callers wait for each other
+                stack.enter_context(self._at_rest(bank))
+            states = [self._state_of(bank) for bank in banks]
+        return states[0] if len(states) == 1 else {"banks": states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the state of any replay or ``PrioritizedBuffer`` of the same capacity and layout."""
-        (bank,) = self._open()
-        with self._at_rest(bank):
-            self._load(bank, state)
+        """Take the state of any replay or ``PrioritizedBuffer`` of the same capacity, layout and number of banks.
+
+        ValueError for another, with nothing changed.
+        """
+        banks, states = self._open(), state.get("banks", [state])
+        if len(states) != len(banks):
+            raise ValueError(f"the state is of a replay with banks={len(states)}, and this one has banks={len(banks)}")
+        least, most = map(float, self._exponent[2:4])
+        new = [checked(part, self.settings.layout, self._shape.slots, least, most) for part in states]
+        with contextlib.ExitStack() as stack:
+            for bank in banks:
+                stack.enter_context(self._at_rest(bank))
+            for bank, part in zip(banks, new, strict=True):
+                self._load(bank, part)
 
     def _state_of(self, bank: Bank) -> dict[str, Any]:
         written = int(bank.word(WRITTEN)[0])
@@ -419,25 +493,20 @@ class Replay:
             "largest": float(bank.word(LARGEST, np.float64)[0]),
         }
 
-    def _load(self, bank: Bank, state: Mapping[str, Any]) -> None:
-        slots, written = self._shape.slots, int(state["written"])
-        filled, drawable = len(state["leaves"]), np.asarray(state["drawable"], np.bool_)
-        if filled != min(written, slots):
-            raise ValueError(f"the state holds {filled} records, which a replay of {slots} slots does not")
-        if names := set(self._shape.row.names or ()) ^ set(state["arrays"]):
-            raise ValueError(f"the state is of another layout: it differs in {', '.join(sorted(names))}")
-        for name in self._shape.row.names or ():
-            bank.rows[name][:filled] = state["arrays"][name]
-        newest = written - 1
-        tickets = newest - (newest - np.arange(filled)) % slots if filled else np.empty(0, np.int64)
-        bank.words[:filled] = TICKET * (tickets + 1) + np.where(drawable, READY, CLOSED)
+    def _load(self, bank: Bank, new: State) -> None:
+        slots, settings = self._shape.slots, self.settings
+        filled, newest = len(new.leaves), new.written - 1
+        for name, array in new.arrays.items():
+            bank.rows[name][:filled] = array
+        tickets = newest - (newest - np.arange(filled)) % slots
+        bank.words[:filled] = TICKET * (tickets + 1) + np.where(new.drawable, READY, CLOSED)
         bank.words[filled:] = 0
         width = self._shape.lanes * self._shape.chunks
-        leaves = np.zeros(-(-slots // self._shape.group) * self._shape.group, self.settings.dtype)
-        leaves[:filled] = np.where(drawable, np.asarray(state["leaves"], np.float64), 0.0)
+        leaves = np.zeros(-(-slots // self._shape.group) * self._shape.group, settings.dtype)
+        leaves[:filled] = new.leaves
         bank.parts[2].reshape(-1, width)[:, : self._shape.group] = leaves.reshape(-1, self._shape.group)
-        bank.word(WRITTEN)[0] = written
-        bank.word(LARGEST, np.float64)[0] = float(state["largest"])
+        bank.word(WRITTEN)[0] = new.written
+        bank.word(LARGEST, np.float64)[0] = new.largest
         self._audit(bank.address, True, np.zeros(1))  # sums and the count of records
 
     # Arguments
@@ -527,6 +596,6 @@ def _name(kind: type[Replay]) -> str:
 def _edition() -> int:
     """A number that changes with the text of any file a kernel is compiled from, because numba looks at one alone."""
     here = Path(__file__).parent
-    files = [here / f"{name}.py" for name in ("block", "steps", "sync")]
+    files = [here / f"{name}.py" for name in ("block", "steps", "sync", "strategies/two_lock_checked_strategy")]
     files += [here.parent / "sumtree" / f"{name}.py" for name in ("lanes", "numba_kernels")]
     return functools.reduce(lambda crc, path: zlib.crc32(path.read_bytes(), crc), files, 0)

@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from ..sumtree.lanes import bytes_of, load_i64, load_real, prefetch, rounded, store_i64, store_real
+from ..sumtree.lanes import (
+    bytes_of,
+    load_i64,
+    load_real,
+    prefetch,
+    rounded,
+    store_i64,
+    store_real,
+    unsigned_divide,
+)
 from ..sumtree.numba_kernels import (
     CAPACITY,
     HEIGHT,
@@ -18,6 +27,7 @@ from ..sumtree.numba_kernels import (
     SUMS,
     _audit,
     _offset,
+    _recompute,
     _search,
     _set_leaves,
     _sum_up,
@@ -29,6 +39,8 @@ from .block import (
     BANK,
     BEGAN,
     BLOCK,
+    BLOCK_SHIFT,
+    BOUNDS,
     CLOSED,
     COUNT,
     DAMAGED,
@@ -40,6 +52,8 @@ from .block import (
     GRANTED,
     LARGEST,
     LEAF_MUTEX,
+    LENT,
+    LENT_LEAVES,
     LOST,
     MODE,
     MOST_RANGES,
@@ -74,7 +88,7 @@ from .sync import (
 
 _WORD = 8
 PORTION = 64  # elements that a lock is kept for, where it need not be kept for the whole batch: about a microsecond
-_AHEAD = 32  # rows that a gather asks memory for ahead
+_AHEAD = 64  # rows that a gather asks memory for ahead
 _TRIES, _PAUSES = 8, 4  # before a caller sleeps: about a microsecond
 _LINE = 64
 PATIENCE = 8  # draws in vain, because rows were overwritten meanwhile, before the rest is read under the lock
@@ -104,6 +118,7 @@ FREE, SCRIPTED, RANDOM = range(3)  # what points do
     NO_CUT,
     NO_SUMS,
 ) = range(14)
+HEAD_EARLY, TAIL_EARLY, NO_JOURNAL = range(32, 35)
 
 
 @inner
@@ -195,12 +210,18 @@ def repair(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: i
         end = load_i64(entry) + load_i64(entry + _WORD)
         if load_i64(entry + _WORD) > 0 and load_i64(bank + WRITTEN) < end:
             store_i64(bank + WRITTEN, end)
+    lent = _at(view, LENT_LEAVES)
+    for j in range(load_i64(bank + LENT)):
+        slot, priority = load_i64(lent + 2 * _WORD * j), load_real(lent + 2 * _WORD * j + _WORD, 0.0)
+        store_real(leaves + size * _offset(slot, fanout, width), rounded(priority, like))
+    store_i64(bank + LENT, 0)
     count, lost = 0, 0
     for slot in range(slots):
         word = load_i64(words + _WORD * slot)
         leaf = leaves + size * _offset(slot, fanout, width)
         if word & 3 == READY and load_real(leaf, like) > 0:
             count += 1
+            raise_bound(view, fanout, slot, np.float64(load_real(leaf, like)))
             continue
         store_real(leaf, rounded(0.0, like))
         if word & 3 == READY:
@@ -230,6 +251,9 @@ def set_priorities(
         point(view, trial, LEAF_LOCK)
         if acquire(_at(view, BANK) + LEAF_MUTEX) == OWNER_DIED:
             mutex_consistent(_at(view, BANK) + LEAF_MUTEX)
+    if _at(view, BOUNDS) != 0:
+        for j in range(batch):
+            raise_bound(view, fanout, scratch[j], np.float64(rounded(load_real(values + _WORD * j, 0.0), like)))
     point(view, trial, SET_LEAVES)
     count = _set_leaves(view, like, fanout, lanes, chunks, prefix, batch, scratch, values)
     if is_on(leaf_lock):
@@ -238,6 +262,45 @@ def set_priorities(
     point(view, trial, SUM_UP)
     if not fault(view, trial, NO_SUMS):
         _sum_up(view, like, fanout, lanes, chunks, prefix, scratch, count)
+
+
+# The largest priority
+
+
+@inner
+def raise_bound(view: int, fanout: int, slot: int, priority: float) -> None:
+    """Make the bound of a slot's block at least a priority, before the slot gets it."""
+    bounds = _at(view, BOUNDS)
+    if bounds != 0:
+        bound = bounds + _WORD * (unsigned_divide(slot, fanout) >> _at(view, BLOCK_SHIFT))
+        if load_real(bound, 0.0) < priority:
+            store_real(bound, priority)
+
+
+@inner
+def largest_now(view: int, like: Any, fanout: int, lanes: int, chunks: int) -> float:
+    """The largest priority that a record has; 1.0 if there is none.
+
+    Reads about 2 sqrt(N) numbers, and as many again for each block whose largest has fallen since the last call.
+    """
+    bounds, shift, leaves, size = _at(view, BOUNDS), _at(view, BLOCK_SHIFT), _at(view, LEAVES), bytes_of(like)
+    groups = unsigned_divide(_at(view, CAPACITY) + fanout - 1, fanout)
+    while True:
+        # Invariant: no leaf is above the bound of its block; hence the largest bound is the answer if a leaf has it.
+        block, bound = 0, 0.0
+        for other in range((groups + (1 << shift) - 1) >> shift):
+            theirs = load_real(bounds + _WORD * other, 0.0)
+            block = other if theirs > bound else block
+            bound = max(bound, theirs)
+        if bound == 0.0:
+            return 1.0
+        first = block << shift
+        largest = 0.0
+        for leaf in range(first * lanes * chunks, min(first + (1 << shift), groups) * lanes * chunks):
+            largest = max(largest, np.float64(load_real(leaves + size * leaf, like)))
+        if largest >= bound:
+            return bound
+        store_real(bounds + _WORD * block, largest)
 
 
 # Insert
@@ -345,7 +408,7 @@ def commit(
     leaves: Any,
     keep: Any,
 ) -> None:
-    """Make the records of an entry available: ``leaves [drawable]`` or, if it is empty, the largest priority so far.
+    """Make the records of an entry available: ``leaves [drawable]`` or, if it is empty, the largest priority.
 
     ``keep [count]`` is 0 for fillers, or empty if there are none.
     """
@@ -354,6 +417,8 @@ def commit(
     listed, values = 0, scratch.ctypes.data + _WORD * count
     largest = load_real(bank + LARGEST, 0.0)
     priority = largest
+    if _at(view, BOUNDS) != 0 and leaves.size == 0:
+        priority = largest_now(view, like, fanout, lanes, chunks)
     slot = first % slots
     point(view, trial, EVEN)
     for j in range(count):
@@ -387,7 +452,7 @@ def commit(
 def drawing(uniforms: Any, stratified: bool, like: Any, block: int) -> Any:
     """Arrays of a batch under way, of which up to ``block`` places are drawn at a time.
 
-    ``[B]`` each: values to search for, slots, words, N P(i), places yet to draw; ``[block]`` each: values, slots and
+    ``[B]`` each: values to search for, slots, words, P(i), places yet to draw; ``[block]`` each: values, slots and
     priorities of a search.
     """
     batch = uniforms.size
@@ -418,7 +483,7 @@ def search(
     low: int,
     high: int,
 ) -> int:
-    """Draw the slots for ``places[low:high]``, at most a block, with their words and N P(i) of each; a status."""
+    """Draw the slots for ``places[low:high]``, at most a block, with their words and P(i) of each; a status."""
     values, slots, words, shares, places, some, found, priorities = drawn
     point(view, trial, DESCEND)
     count = high - low
@@ -430,7 +495,7 @@ def search(
     ):
         return NOTHING
     total = load_real(_at(view, SUMS + _at(view, HEIGHT)), 0.0)
-    scale = load_i64(_at(view, BANK) + COUNT) / total
+    scale = 1.0 / total
     at = _at(view, WORDS)
     for j in range(count):
         prefetch(at + _WORD * found[j])
@@ -440,6 +505,43 @@ def search(
         words[place] = load_acquire(at + _WORD * found[j])
         shares[place] = scale * priorities[j]
     return DONE
+
+
+@inner
+def search_distinct(
+    view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int, uniforms: Any, drawn: Any
+) -> int:
+    """:func:`search` for as many places as there are records for, no two the same; returns how many these are.
+
+    Each next record is drawn among those left, in proportion to its priority. The tree is afterwards as it was.
+    """
+    _, slots, words, shares, _, _, _, priorities = drawn
+    bank, lent, at = _at(view, BANK), _at(view, LENT_LEAVES), _at(view, WORDS)
+    total = load_real(_at(view, SUMS + _at(view, HEIGHT)), 0.0)
+    scale = load_i64(bank + COUNT) / total
+    count, scratch = 0, np.empty(2 * uniforms.size, np.int64)
+    while count < uniforms.size:
+        # Invariant: the leaves of slots[:count] are 0, and listed as lent since before they were.
+        one = slice(count, count + 1)
+        point(view, trial, DESCEND)
+        status = _search(view, like, fanout, lanes, chunks, prefix, uniforms[one], True, slots[one], priorities[one])
+        if status != DONE:
+            break
+        words[count] = load_acquire(at + _WORD * slots[count])
+        shares[count] = scale * priorities[count]
+        store_i64(lent + 2 * _WORD * count, slots[count])
+        store_real(lent + 2 * _WORD * count + _WORD, np.float64(priorities[count]))
+        scratch[0], scratch[1] = slots[count], 0  # the bits of 0.0
+        count += 1
+        store_release(bank + LENT, count)
+        fence()
+        _recompute(view, like, fanout, lanes, chunks, prefix, 1, scratch, scratch.ctypes.data + _WORD)
+    for j in range(count):
+        scratch[j] = slots[j]
+        store_real(scratch.ctypes.data + _WORD * (count + j), np.float64(priorities[j]))
+    _recompute(view, like, fanout, lanes, chunks, prefix, count, scratch, scratch.ctypes.data + _WORD * count)
+    store_release(bank + LENT, 0)
+    return count
 
 
 @inner
@@ -534,8 +636,13 @@ def _head(batch: int) -> int:
 
 
 @inner
-def redraw(drawn: Any, uniforms: Any, count: int, attempt: int, stratified: bool) -> None:
-    """Fresh values for the first ``count`` places, in the same intervals, decided by the uniforms it began with."""
+def redraw(
+    drawn: Any, uniforms: Any, count: int, attempt: int, stratified: bool, parts: int = 1, part: int = 0
+) -> None:
+    """Fresh values for the first ``count`` places, in the same intervals, decided by the uniforms it began with.
+
+    The intervals are those of a whole of which the bank is one of ``parts`` equal ones.
+    """
     values, _, _, _, places, _, _, _ = drawn
     batch = values.size
     for j in range(count):
@@ -544,12 +651,18 @@ def redraw(drawn: Any, uniforms: Any, count: int, attempt: int, stratified: bool
         state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         fresh = np.float64((state ^ (state >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
-        values[place] = min((place + fresh) / batch, 1.0 - 2.0**-53) if stratified else fresh
+        if stratified:  # the part of the place's interval that lies in the bank's
+            low, high = max(place * parts, part * batch), min((place + 1) * parts, (part + 1) * batch)
+            fresh = min(max((low + fresh * (high - low)) / batch - part, 0.0), 1.0 - 2.0**-53)
+        values[place] = fresh
 
 
 @inner
 def weigh(drawn: Any, beta: float, out: int) -> None:
-    """Write tickets and importance weights (1 / N P(i))^beta, the largest 1, to the batch's arrays at ``out``."""
+    """Write tickets and importance weights (1 / N P(i))^beta, the largest 1, to the batch's arrays at ``out``.
+
+    N cancels in the division by the largest.
+    """
     _, _, words, shares, _, _, _, _ = drawn
     least = np.inf
     for j in range(shares.size):
@@ -598,12 +711,15 @@ def update_by_slot(
     present: Any,
 ) -> None:
     """:func:`update` as [Zhang2021, Alg. 3] has it: whatever record is in the slot by now."""
-    slots, batch = _at(view, CAPACITY), sequence.size
+    bank, slots, batch = _at(view, BANK), _at(view, CAPACITY), sequence.size
     scratch = np.empty(2 * batch, np.int64)
+    largest = load_real(bank + LARGEST, 0.0)
     for j in range(batch):
         scratch[j] = abs(sequence[j]) % slots
         store_real(scratch.ctypes.data + _WORD * (batch + j), leaves[j])
         present[j] = True
+        largest = max(largest, leaves[j])
+    store_real(bank + LARGEST, largest)
     set_priorities(view, like, fanout, lanes, chunks, prefix, trial, leaf_lock, scratch, batch)
 
 
@@ -633,7 +749,8 @@ def update(
         # Invariant: scratch[:listed] are the slots so far of records that are there.
         ticket = sequence[j]
         slot = abs(ticket) % slots
-        there = load_i64(words + _WORD * slot) == TICKET * (ticket + 1) + READY
+        word = load_i64(words + _WORD * slot)
+        there = word & 3 == READY and word // TICKET - 1 == ticket  # no product, which a huge ticket would overflow
         if fault(view, trial, NO_WORD_CHECK):
             there = True
         present[j] = there

@@ -18,6 +18,8 @@ literals, because they are read from the file's text where the module cannot be 
 
 * ``threaded``: takes ``threads`` above 1, hence is swept with several.
 * ``concurrent``: operations that Python threads may run side by side (no literal: ``READS``).
+* ``optimistic``: operations that keep no update waiting (no literal either): they read without a turn. Where an update
+  was under way or came between, they read again, the last time in a turn of their own.
 * ``uses_fanout``: False for a tree without groups of K: it is swept at one K, and its cost model counts leaves, steps
   of a search, elements and calls in place of cache lines and levels.
 * ``shares_groups``: an update that recomputes sums each group that its batch touches once, not once per element.
@@ -68,11 +70,12 @@ class SumTree(ABC):
     random numbers.
 
     Threads may call one tree as they like: calls that must not meet wait for each other, and each sees a tree between
-    two calls. ``concurrent`` names the operations any two of which run side by side; every other pair takes turns. A
-    call from within another one of the same thread (a signal handler's) is a RuntimeError where it would wait for
-    itself. If an exception such as KeyboardInterrupt cuts an update short, some of its leaves may be set; the next call
-    recomputes the sums first. Copies and pickles hold a whole tree, and so do forked children, except where a fork did
-    not wait for an update to end: the child treats that update as cut short.
+    two calls. ``concurrent`` names the operations any two of which run side by side; every other pair takes turns, but
+    an update need not wait for an operation that ``optimistic`` names: what that has read counts only if no update
+    began or ended meanwhile. A call from within another one of the same thread (a signal handler's) is a RuntimeError
+    where it would wait for itself. If an exception such as KeyboardInterrupt cuts an update short, some of its leaves
+    may be set; the next call recomputes the sums first. Copies and pickles hold a whole tree, and so do forked
+    children, except where a fork did not wait for an update to end: the child treats that update as cut short.
 
     Parameters: ``capacity`` N >= 1; ``fanout`` K >= 2; ``dtype`` of the leaves, "float32" or "float64"; ``threads``
     that may share one batch (1 unless the class is ``threaded``); ``validate=False`` skips checks and conversions,
@@ -82,6 +85,7 @@ class SumTree(ABC):
 
     threaded: ClassVar[bool] = False
     concurrent: ClassVar[frozenset[str]] = frozenset()
+    optimistic: ClassVar[frozenset[str]] = frozenset()
     uses_fanout: ClassVar[bool] = True
     shares_groups: ClassVar[bool] = True
     compiled: ClassVar[bool] = False
@@ -114,6 +118,7 @@ class SumTree(ABC):
         self._turns = Turns()
         # Invariant: while no call is inside, it is set just where an update was cut short, so that sums may be wrong.
         self._torn = False
+        self._lent: list[tuple[int, float]] = []  # leaves that a call has set to 0 and will set to these priorities
         self._allocate()
 
     # What an implementation provides
@@ -206,6 +211,52 @@ class SumTree(ABC):
         indices = self._find(prefix_values(uniforms, self._total()))
         return indices, self._get(indices)
 
+    def sample_distinct(self, uniforms: ArrayLike) -> tuple[Indices, Priorities]:
+        """Indices ``[B]``, no two equal, and their priorities ``[B]`` for uniforms ``[B]`` in [0, 1).
+
+        Successive sampling, hence without replacement: element j is the leaf that :meth:`sample` returns for uniform j
+        in a tree where the leaves before it are 0, so that it has probability p_i / (sum of the leaves not drawn yet).
+        The leaves are afterwards as they were, bit for bit, and so are exact sums; those kept by deltas drift. It takes
+        its turn as an update does.
+
+        Raises ValueError (uniform outside [0, 1), NaN) and RuntimeError (fewer than B leaves are above 0).
+        """
+        if self._validate:
+            uniforms = uniform_batch(uniforms)
+        batch = np.size(uniforms)
+        if not batch:
+            return self._nothing(np.int64), self._nothing(self._dtype)
+        indices, priorities = self._change(self._sample_distinct, uniforms)  # see update
+        if indices.size < batch:
+            raise RuntimeError(f"{batch} distinct leaves were asked for, and {indices.size} have a priority above 0")
+        return indices, priorities
+
+    def _sample_distinct(self, uniforms: Reals) -> tuple[Indices, Priorities]:
+        """Distinct leaves ``[<= B]`` and their priorities, fewer than uniforms ``[B]`` where no more are positive."""
+        for j in range(np.size(uniforms)):
+            # Invariant: the leaves drawn so far are 0, and listed before they are, so that _recover can give them back.
+            try:
+                leaf, priority = map(to_numpy, self._sample(uniforms[j : j + 1]))
+            except RuntimeError as error:
+                if type(error) is not RuntimeError:  # a device's
+                    raise
+                break
+            if leaf[0] < 0:  # a device's answer where nothing is left and nobody checks
+                break
+            self._lent.append((int(leaf[0]), float(priority[0])))
+            self._set(leaf, np.zeros(1))
+        drawn = np.array(self._lent).reshape(-1, 2)
+        self._give_back()
+        indices, priorities = self.place(drawn[:, 0].astype(np.int64)), self.place(drawn[:, 1].astype(self._dtype))
+        return indices, priorities
+
+    def _give_back(self) -> None:
+        """Set the leaves that a call had set to 0 to what they were."""
+        if self._lent:
+            leaves, priorities = zip(*self._lent, strict=True)
+            self._set(np.array(leaves), np.array(priorities))
+            self._lent = []
+
     def total(self) -> float:
         """The root the descent uses."""
         return self._read("total", self._total)
@@ -265,11 +316,16 @@ class SumTree(ABC):
 
     def _changed(self, hook: Callable[..., Result], *arguments: Any) -> Result:
         if self._torn:
-            self._rebuild()
+            self._recover()
         self._torn = True
         result = hook(*arguments)
         self._torn = False
         return result
+
+    def _recover(self) -> None:
+        """Make the tree whole after a call that was cut short."""
+        self._rebuild()
+        self._give_back()
 
     @classmethod
     def nbytes_of(cls, capacity: int, fanout: int, dtype: DTypeLike, options: Mapping[str, Any]) -> int | None:

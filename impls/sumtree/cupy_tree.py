@@ -267,6 +267,13 @@ class CupyTree(SumTree):
     def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
         return self._answer(uniforms, True)
 
+    def _sample_distinct(self, uniforms: Reals) -> tuple[Indices, Priorities]:
+        status = to_numpy(self._status).copy()
+        try:
+            return super()._sample_distinct(uniforms)
+        finally:  # where nothing was left, that is no error of an unchecked call
+            self._status[:] = self.place(status)
+
     def _answer(self, values: Reals, uniform: bool) -> tuple[Indices, Priorities]:
         answer = self._search(self.place(values), uniform)
         if answer is None:

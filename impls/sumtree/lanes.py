@@ -85,6 +85,22 @@ def count_at_most(typingctx: Any, address: Any, mass: Any, lanes: Any) -> Any:
 
 
 @intrinsic
+def count_after_first(typingctx: Any, address: Any, mass: Any, lanes: Any) -> Any:
+    """Count the float64 lanes that are <= mass, lane 0 never."""
+    if not isinstance(lanes, types.IntegerLiteral):
+        return None
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        width = lanes.literal_value
+        mask = _count_at_most(builder, _load_lanes(builder, arguments[0], _F64, width), arguments[1], width)[1]
+        rest = ir.Constant(mask.type, [lane > 0 for lane in range(width)])
+        bits = builder.bitcast(builder.and_(mask, rest), ir.IntType(width))
+        return builder.ctpop(builder.zext(bits, _I64))
+
+    return types.int64(types.int64, types.float64, lanes), emit
+
+
+@intrinsic
 def scan_group(typingctx: Any, address: Any, carry: Any, mass: Any, like: Any, lanes: Any) -> Any:
     """(how many prefix sums ``carry + x_0 + .. + x_i`` are <= mass, the largest of those or 0, the last prefix sum).
 
@@ -168,6 +184,47 @@ def store_i64(typingctx: Any, address: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.none(types.int64, types.int64), emit
+
+
+@intrinsic
+def load_acquire(typingctx: Any, address: Any) -> Any:
+    """The int64 at an address; what is read after it is at least as new as what was written before it was."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load_atomic(_pointer(builder, arguments[0], _I64), "acquire", 8)
+
+    return types.int64(types.int64), emit
+
+
+@intrinsic
+def store_release(typingctx: Any, address: Any, value: Any) -> Any:
+    """Write an int64 to an address, after all that was written before."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store_atomic(arguments[1], _pointer(builder, arguments[0], _I64), "release", 8)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64), emit
+
+
+@intrinsic
+def acquire_fence(typingctx: Any) -> Any:
+    """Keep what is read before from being read after what is read after."""
+    return _fence("acquire")
+
+
+@intrinsic
+def release_fence(typingctx: Any) -> Any:
+    """Keep what is written after from being written before what is written before."""
+    return _fence("release")
+
+
+def _fence(order: str) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.fence(order)
+        return context.get_dummy_value()
+
+    return types.none(), emit
 
 
 @intrinsic
@@ -322,6 +379,24 @@ def just_below(typingctx: Any, number: Any) -> Any:
         return builder.bitcast(builder.select(is_zero, least_negative, stepped), _F64)
 
     return types.float64(types.float64), emit
+
+
+@intrinsic
+def at_most(typingctx: Any, number: Any, bound: Any) -> Any:
+    """The number, or the bound if that is smaller, by a branch that is hardly ever taken: cheaper here than ``min``."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number, bound = arguments
+        result = cgutils.alloca_once_value(builder, number)
+        after, above = builder.append_basic_block("after"), builder.append_basic_block("above")
+        builder.cbranch(builder.icmp_signed(">", number, bound), above, after).set_weights([1, 1 << 20])
+        builder.position_at_end(above)
+        builder.store(bound, result)
+        builder.branch(after)
+        builder.position_at_end(after)
+        return builder.load(result)
+
+    return types.int64(types.int64, types.int64), emit
 
 
 @intrinsic

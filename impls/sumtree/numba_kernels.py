@@ -7,8 +7,14 @@ first literals), then its arguments. Nodes are numbered as in ``levels.py``; ``m
 
 Turns. The header's lock word counts the kernels that read the tree, and has a bit for one that writes, and a bit that
 the head of the line sets to keep out all others. A kernel takes its turn when it begins and gives it back when it
-ends, or else returns BUSY with nothing done. Other threads may write to the arrays of a call meanwhile, so every
-element of an argument is read once: the value that is used is the value that was checked.
+ends, or else returns BUSY with nothing done.
+
+A kernel that samples or gathers first goes without a turn: it counts only if the header's sequence word was even, hence
+no kernel was changing the tree, and is the same afterwards. Meanwhile it may read anything, rows half written included,
+and must stay inside the tree's memory whatever it reads. After a second such attempt it takes its turn.
+
+Other threads may write to the arrays of a call meanwhile, so every element of an argument is read once an attempt: the
+value that is used is the value that was checked.
 """
 
 import math
@@ -20,25 +26,31 @@ from numba import njit, prange
 
 from .contract import Indices, Priorities, Reals
 from .lanes import (
+    acquire_fence,
     add_delta,
+    at_most,
     atomic_add,
     atomic_and,
     atomic_or,
     atomic_swap_if,
     bytes_of,
     clear_mark,
+    count_after_first,
     count_at_most,
     just_below,
+    load_acquire,
     load_i64,
     load_real,
     prefetch,
     prefetch_row,
+    release_fence,
     rounded,
     scan_group,
     stack_words,
     store_i64,
     store_prefixes,
     store_real,
+    store_release,
     take_mark,
     unsigned_divide,
 )
@@ -54,13 +66,16 @@ CAPACITY, HEIGHT, LEAVES = 0, 1, 2
 SUMS = 8  # + level 1..height: address of the level's node sums
 PREFIX = 72  # + level 1..height-1: address of its prefix rows
 MARKS = 136  # + level 0..height-1: address of a byte for each of its groups
-LOCK = 200  # on a cache line of its own
+LOCK = 200  # on a cache line of their own, these two
+SEQUENCE = 201  # odd while a kernel changes the tree, and 2 more after it
+LENT, LENT_AT = 202, 203  # leaves that a kernel has set to 0 and sets again: how many, and the address of their list
 HEADER_WORDS = 208
 
 CLOSED, WRITES, HELD = 1 << 40, 1 << 41, 1 << 42  # bits of the lock word above the number of readers
 
 DONE, REFUSED, EMPTY, BUSY, CRAMPED = range(5)  # results of a kernel; CRAMPED: the scratch is too small
 SCRATCH = 3  # words an update needs for each element of its batch
+DISTINCT_SCRATCH = 4  # those that sampling without replacement needs
 
 _inner = njit(nogil=True, error_model="numpy")
 _inlined = njit(nogil=True, error_model="numpy", inline="always")  # a call with so many arguments would take 60 ns
@@ -126,6 +141,45 @@ def _end_writing(tree: int) -> None:
     atomic_add(tree + _WORD * LOCK, -WRITES)
 
 
+@_inner
+def _begin_change(tree: int) -> None:
+    """Make the sequence odd, before anything is written by the kernel whose turn it is."""
+    word = tree + _WORD * SEQUENCE
+    store_release(word, load_i64(word) | 1)  # it is odd already where an update never ended, in a forked child
+    release_fence()
+
+
+@_inner
+def _end_change(tree: int) -> None:
+    """Make the sequence even, after everything that was written."""
+    word = tree + _WORD * SEQUENCE
+    store_release(word, load_i64(word) + 1)
+
+
+_WITHOUT_TURN = 2  # attempts to read
+_HAS_TURN, _KEPT_OUT = -1, -2
+
+
+@_inner
+def _begin_attempt(tree: int, head: bool, attempt: int) -> int:
+    """The sequence to read beside, if it is even; else _HAS_TURN, or _KEPT_OUT where that could not be had."""
+    if attempt <= _WITHOUT_TURN:
+        sequence = load_acquire(tree + _WORD * SEQUENCE)
+        if sequence & 1 == 0:
+            return sequence
+    return _HAS_TURN if _begin_reading(tree, head) else _KEPT_OUT
+
+
+@_inner
+def _end_attempt(tree: int, sequence: int) -> bool:
+    """Whether all that was read since :func:`_begin_attempt`, which returned ``sequence``, is one state of the tree."""
+    if sequence == _HAS_TURN:
+        _end_reading(tree)
+        return True
+    acquire_fence()
+    return load_i64(tree + _WORD * SEQUENCE) == sequence
+
+
 OPEN, HOLD, LET_GO = range(3)
 
 
@@ -154,11 +208,10 @@ def _child_in_prefix_row(row: int, mass: float, lanes: int, chunks: int) -> tupl
     total = load_real(row, 0.0)
     if mass >= total:  # rounding: just under the total lies the last child with a positive sum
         mass = just_below(total)
-    child = 0
-    for chunk in range(chunks):
-        # Invariant: child counts the lanes passed that are at most mass; lane 0, the total, is above it.
+    child = count_after_first(row, mass, lanes)
+    for chunk in range(1, chunks):
+        # Invariant: child counts the lanes passed that are at most mass, lane 0, the total, aside.
         child += count_at_most(row + _WORD * lanes * chunk, mass, lanes)
-    child = min(child, lanes * chunks - 1)  # a row that is being written may count them all
     left = load_real(row + _WORD * child, 0.0)
     return child, mass - (left if child > 0 else 0.0)
 
@@ -206,8 +259,8 @@ def _leaf_in_group(
     leaves, size, width = _word(tree, LEAVES), bytes_of(like), lanes * chunks
     row = leaves + size * width * group
     child, _ = _child_in_plain_row(row, mass, like, lanes, chunks)
-    child = min(child, fanout - 1)  # as there may be more prefix values than leaves while sums are being written
-    leaf = min(group * fanout + child, _word(tree, CAPACITY) - 1)  # what lies beyond is padding, hence 0
+    child = at_most(child, fanout - 1)  # as there may be more prefix values than leaves while sums are being written
+    leaf = at_most(group * fanout + child, _word(tree, CAPACITY) - 1)  # what lies beyond is padding, hence 0
     priority = load_real(row + size * child, like)
     if not priority > 0:  # delta updates can leave a sum above a group of zeros
         leaf = _nearest_positive(tree, like, fanout, width, leaf)
@@ -282,9 +335,9 @@ def _search(
                     child, mass = _child_in_prefix_row(row, mass, lanes, chunks)
                 else:
                     child, mass = _child_in_plain_row(row, mass, 0.0, lanes, chunks)
-                # Invariant: 0 <= mass < sum of the child, but for rounding, which the next level guards. Beside a kernel
-                # that writes, mass is arbitrary, and node still a row of the next level.
-                node = min(node * fanout + child, last)
+                # Invariant: 0 <= mass < sum of the child, but for rounding, which the next level guards. Beside a
+                # kernel that writes, mass is arbitrary, and node still a row of the next level.
+                node = at_most(node * fanout + child, last)
                 store_real(masses + _WORD * j, mass)
                 store_i64(nodes + _WORD * j, node)
                 if level > 1:
@@ -317,11 +370,13 @@ def search(
     priorities: Priorities,
 ) -> int:
     """Leaves and their priorities for ``values [B]``: uniforms in [0, 1) if ``uniform``, else in [0, total)."""
-    if not _begin_reading(tree, head):
-        return BUSY
-    status = _search(tree, like, fanout, lanes, chunks, prefix, values, uniform, indices, priorities)
-    _end_reading(tree)
-    return status
+    attempt, sequence = 1, _begin_attempt(tree, head, 1)
+    while sequence != _KEPT_OUT:
+        status = _search(tree, like, fanout, lanes, chunks, prefix, values, uniform, indices, priorities)
+        if _end_attempt(tree, sequence):
+            return status
+        attempt, sequence = attempt + 1, _begin_attempt(tree, head, attempt + 1)
+    return BUSY
 
 
 @_kernel(parallel=True)
@@ -341,27 +396,51 @@ def search_in_parts(
     priorities: Priorities,
 ) -> int:
     """:func:`search` over ``parts`` equal parts of the batch, each on a thread of its own."""
-    if not _begin_reading(tree, head):
-        return BUSY
     batch = values.size
-    worst = 0
-    for part in prange(parts):
-        low, high = batch * part // parts, batch * (part + 1) // parts
-        status = _search(
-            tree,
-            like,
-            fanout,
-            lanes,
-            chunks,
-            prefix,
-            values[low:high],
-            uniform,
-            indices[low:high],
-            priorities[low:high],
-        )
-        worst = max(worst, status)
-    _end_reading(tree)
-    return worst
+    attempt, sequence = 1, _begin_attempt(tree, head, 1)
+    while sequence != _KEPT_OUT:
+        worst = 0
+        for part in prange(parts):
+            low, high = batch * part // parts, batch * (part + 1) // parts
+            status = _search(
+                tree,
+                like,
+                fanout,
+                lanes,
+                chunks,
+                prefix,
+                values[low:high],
+                uniform,
+                indices[low:high],
+                priorities[low:high],
+            )
+            worst = max(worst, status)
+        if _end_attempt(tree, sequence):
+            return worst
+        attempt, sequence = attempt + 1, _begin_attempt(tree, head, attempt + 1)
+    return BUSY
+
+
+@_inlined
+def _gather(
+    tree: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    indices: Indices,
+    priorities: Priorities,
+) -> int:
+    """Priorities ``[B]`` of the leaves at ``indices [B]``."""
+    capacity, leaves = _word(tree, CAPACITY), _word(tree, LEAVES)
+    size = bytes_of(like)
+    for j in range(indices.size):
+        leaf = indices[j]
+        if not (leaf >= 0 and leaf < capacity):
+            return REFUSED
+        priorities[j] = load_real(leaves + size * _offset(leaf, fanout, lanes * chunks), like)
+    return DONE
 
 
 @_kernel()
@@ -378,19 +457,13 @@ def gather(
     priorities: Priorities,
 ) -> int:
     """Priorities ``[B]`` of the leaves at ``indices [B]``."""
-    if not _begin_reading(tree, head):
-        return BUSY
-    capacity, leaves = _word(tree, CAPACITY), _word(tree, LEAVES)
-    size = bytes_of(like)
-    status = DONE
-    for j in range(indices.size):
-        leaf = indices[j]
-        if not (leaf >= 0 and leaf < capacity):
-            status = REFUSED
-            break
-        priorities[j] = load_real(leaves + size * _offset(leaf, fanout, lanes * chunks), like)
-    _end_reading(tree)
-    return status
+    attempt, sequence = 1, _begin_attempt(tree, head, 1)
+    while sequence != _KEPT_OUT:
+        status = _gather(tree, like, fanout, lanes, chunks, prefix, indices, priorities)
+        if _end_attempt(tree, sequence):
+            return status
+        attempt, sequence = attempt + 1, _begin_attempt(tree, head, attempt + 1)
+    return BUSY
 
 
 # Update
@@ -614,7 +687,9 @@ def update_by_recompute(
     status = REFUSED
     values = scratch.ctypes.data + _WORD * indices.size
     if _take(tree, indices, priorities, like, highest, scratch, values):
+        _begin_change(tree)
         _recompute(tree, like, fanout, lanes, chunks, prefix, indices.size, scratch, values)
+        _end_change(tree)
         status = DONE
     _end_writing(tree)
     return status
@@ -644,8 +719,102 @@ def update_by_delta(
     status = REFUSED
     values = scratch.ctypes.data + _WORD * indices.size
     if _take(tree, indices, priorities, like, highest, scratch, values):
+        _begin_change(tree)
         _add_deltas(tree, like, fanout, lanes, chunks, prefix, indices.size, scratch, values)
+        _end_change(tree)
         status = DONE
+    _end_writing(tree)
+    return status
+
+
+@_inner
+def _return_lent(tree: int, like: Any, fanout: int, width: int) -> None:
+    """Set the leaves that a kernel had set to 0, and that never ended, to what they were; their sums are left wrong."""
+    leaves, lent = _word(tree, LEAVES), _word(tree, LENT_AT)
+    for j in range(_word(tree, LENT)):
+        leaf, priority = load_i64(lent + 2 * _WORD * j), load_real(lent + 2 * _WORD * j + _WORD, 0.0)
+        store_real(leaves + bytes_of(like) * _offset(leaf, fanout, width), rounded(priority, like))
+    store_i64(tree + _WORD * LENT, 0)
+
+
+@_inlined
+def _search_distinct(
+    tree: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    uniforms: Reals,
+    indices: Indices,
+    priorities: Priorities,
+    room: Indices,
+    drawn: Indices,
+) -> int:
+    """Put leaves and their priorities, drawn one after the other, into ``[B]``, and their number into ``drawn [1]``."""
+    batch = uniforms.size
+    lent, scratch, values = room.ctypes.data, room[2 * batch : 3 * batch], room.ctypes.data + 3 * _WORD * batch
+    store_i64(tree + _WORD * LENT_AT, lent)
+    status, count = DONE, 0
+    while count < batch:
+        # Invariant: the leaves drawn so far, indices[:count], are 0, and listed as lent since before they were.
+        end = count + 1
+        status = _search(
+            tree,
+            like,
+            fanout,
+            lanes,
+            chunks,
+            prefix,
+            uniforms[count:end],
+            True,
+            indices[count:end],
+            priorities[count:end],
+        )
+        if status != DONE:
+            break
+        store_i64(lent + 2 * _WORD * count, indices[count])
+        store_real(lent + 2 * _WORD * count + _WORD, np.float64(priorities[count]))
+        store_release(tree + _WORD * LENT, end)
+        release_fence()
+        scratch[0] = indices[count]
+        store_real(values, 0.0)
+        _recompute(tree, like, fanout, lanes, chunks, prefix, 1, scratch, values)
+        count = end
+    for j in range(count):
+        scratch[j] = indices[j]
+        store_real(values + _WORD * j, np.float64(priorities[j]))
+    _recompute(tree, like, fanout, lanes, chunks, prefix, count, scratch, values)
+    store_release(tree + _WORD * LENT, 0)
+    drawn[0] = count
+    return status
+
+
+@_kernel()
+def search_distinct(
+    tree: int,
+    head: bool,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    edition: int,
+    uniforms: Reals,
+    indices: Indices,
+    priorities: Priorities,
+    room: Indices,
+    drawn: Indices,
+) -> int:
+    """Distinct leaves ``[B]`` and priorities for ``uniforms [B]``, each among those left; EMPTY if there are fewer.
+
+    ``room`` has ``DISTINCT_SCRATCH * B`` words; ``drawn [1]`` becomes the number of leaves drawn.
+    """
+    if not _begin_writing(tree, head):
+        return BUSY
+    _begin_change(tree)
+    status = _search_distinct(tree, like, fanout, lanes, chunks, prefix, uniforms, indices, priorities, room, drawn)
+    _end_change(tree)
     _end_writing(tree)
     return status
 
@@ -703,8 +872,12 @@ def audit(
     fresh_row = np.empty(lanes * chunks)  # before the turn, which a failure must not keep
     if not (_begin_writing(tree, head) if repair else _begin_reading(tree, head)):
         return BUSY
+    if repair:
+        _begin_change(tree)
+        _return_lent(tree, like, fanout, lanes * chunks)
     largest[0] = _audit(tree, like, fanout, lanes, chunks, prefix, repair, fresh_row)
     if repair:
+        _end_change(tree)
         _end_writing(tree)
     else:
         _end_reading(tree)
@@ -724,8 +897,10 @@ def root(
     total: Reals,
 ) -> int:
     """Put the root into ``total [1]``."""
-    if not _begin_reading(tree, head):
-        return BUSY
-    total[0] = load_real(_word(tree, SUMS + _word(tree, HEIGHT)), 0.0)
-    _end_reading(tree)
-    return DONE
+    attempt, sequence = 1, _begin_attempt(tree, head, 1)
+    while sequence != _KEPT_OUT:
+        total[0] = load_real(_word(tree, SUMS + _word(tree, HEIGHT)), 0.0)
+        if _end_attempt(tree, sequence):
+            return DONE
+        attempt, sequence = attempt + 1, _begin_attempt(tree, head, attempt + 1)
+    return BUSY

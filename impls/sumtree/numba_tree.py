@@ -17,6 +17,7 @@ the work. The kernels check their arguments themselves, before they write.
 
 import functools
 import os
+import platform
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ _FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
 _THREADS_A_PROCESSOR = 4  # that may be asked for
 _LEAST_PART = 512  # elements below which a part of a batch is not worth a thread
 _MOST_LANES = 16  # numbers of a vector
+_LOADS_IN_ORDER = platform.machine() in ("x86_64", "AMD64")  # those of the interpreter, which fences nothing
 
 
 def _load() -> None:
@@ -68,13 +70,14 @@ class NumbaTree(SumTree):
     is bound by the same cache lines on every thread. The threads are numba's (``numba.threading_layer()`` names them),
     at most ``numba.config.NUMBA_NUM_THREADS``. They do not survive a fork: RuntimeError in the child.
 
-    Python threads: calls that only read run side by side; an update runs alone. Batches that ``threads`` share take
-    turns, because a process has one pool of such threads.
+    Python threads: calls that only read run side by side, and an update waits for none of them but ``check``; updates
+    take turns. Batches that ``threads`` share take turns, too, because a process has one pool of such threads.
     """
 
     threaded = True
     compiled = True
     concurrent = READS
+    optimistic = READS - {"check"}
 
     def __init__(
         self,
@@ -118,6 +121,7 @@ class NumbaTree(SumTree):
         header[kernels.MARKS : kernels.MARKS + height] = [marks.ctypes.data for marks in self._marks]
         self._header = header
         self._address = int(header.ctypes.data)
+        self._words, self._root_word = header.data, self._root.data  # read faster than arrays
         self._kernel_turns = numba_turns.KernelTurns(header)
 
     @classmethod
@@ -169,6 +173,11 @@ class NumbaTree(SumTree):
     def _search_arguments(self) -> tuple[Any, ...]:
         types = numba.types
         return types.float64[::1], types.boolean, types.int64[::1], numba.typeof(self._leaves)
+
+    @AtFirstUse
+    def _distinct_kernel(self) -> Callable[..., int]:
+        uniforms, _, indices, priorities = self._search_arguments()
+        return self._compiled(kernels.search_distinct, uniforms, indices, priorities, indices, indices)
 
     @AtFirstUse
     def _gather_kernel(self) -> Callable[..., int]:
@@ -257,6 +266,14 @@ class NumbaTree(SumTree):
     def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
         return self._answer(uniforms, True)
 
+    def _sample_distinct(self, uniforms: Reals) -> tuple[Indices, Priorities]:
+        batch = uniforms.size
+        answer = _empty(batch, _INT64), _empty(batch, self._dtype)
+        room, drawn = _empty(kernels.DISTINCT_SCRATCH * batch, _INT64), _empty(1, _INT64)
+        if self._run(self._distinct_kernel, uniforms, *answer, room, drawn) == kernels.REFUSED:
+            raise ValueError("a uniform is outside [0, 1)")
+        return answer[0][: drawn[0]], answer[1][: drawn[0]]
+
     def _answer(self, values: Reals, uniform: bool) -> tuple[Indices, Priorities]:
         answer = self._search(values, uniform)
         if answer is None:
@@ -305,9 +322,9 @@ class NumbaTree(SumTree):
         return self._total()
 
     def _total(self) -> float:
-        # Invariant: under "recompute" an update writes the root once, at its end, so that it may be read at any time.
-        if self._propagate == "recompute" and not self._kernel_turns.orphaned:
-            return float(self._root[0])
+        sequence, root = self._words[kernels.SEQUENCE], self._root_word[0]
+        if sequence & 1 == 0 and self._words[kernels.SEQUENCE] == sequence and _LOADS_IN_ORDER:
+            return root
         total = _empty(1, _FLOAT64)
         self._run(self._root_kernel, total)
         return float(total[0])

@@ -77,6 +77,7 @@ class KernelTurns:
         """Forget every other thread, in a forked child that has none: an update by another thread is an orphan now."""
         self.orphaned = bool(self._header[kernels.LOCK] & kernels.WRITES)
         self._header[kernels.LOCK] = kernels.WRITES if self.orphaned else 0
+        self._header[kernels.SEQUENCE] |= self.orphaned
         self._line, self._fork = threading.RLock(), None
 
     def adopt(self, mend: Callable[[], object], rebuild: Callable[[], object]) -> None:

@@ -38,6 +38,16 @@ class Oracle:
         """The smallest i with p_0 + .. + p_i > mass, ``[B]``; N where there is none."""
         return np.searchsorted(self.leaves.cumsum(), np.atleast_1d(np.asarray(mass)), side="right")
 
+    def sample_distinct(self, uniforms: ArrayLike) -> Indices:
+        """Distinct leaves ``[B]``, each next one in proportion to its priority among those left; N where none is."""
+        leaves, drawn = self.leaves.copy(), []
+        for uniform in np.atleast_1d(np.asarray(uniforms)):
+            # Invariant: leaves are those left; each that was drawn is 0.
+            ends = leaves.cumsum()
+            drawn.append(np.searchsorted(ends, min(uniform * ends[-1], np.nextafter(ends[-1], 0)), side="right"))
+            leaves[drawn[-1] : drawn[-1] + 1] = 0.0
+        return np.array(drawn, np.int64)
+
     def misses(self, indices: ArrayLike, mass: ArrayLike, tolerance: float = 1e-9) -> Indices:
         """Positions ``[<= B]`` of wrong answers ``indices [B]``: out of range, of priority 0, or with a prefix value
         ``mass [B]`` more than ``tolerance * total`` outside the leaf's interval [p_0 + .. + p_(i-1), p_0 + .. + p_i).

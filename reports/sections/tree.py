@@ -21,7 +21,7 @@ from . import tree_figures as figures
 QUESTIONS = ((1_000_000, 256), (100_000, 32))  # N and B of the recommendations shown, each with one update a sample
 ANSWERING = "What answering a K costs (its time over the best measured K's, less 1), by a fit without that N:"
 REGRETS = ("op", "N", "B", "best K", "model's K*", "its regret", "regret of 16", "printed formula's K*", "its regret")
-ELSEWHERE = (peer_claims.PEER, training_figures.PRIMITIVE, training_figures.SHARE)  # whose sections list untimed cells
+ELSEWHERE = (peer_claims.PEER, training_figures.PRIMITIVE, training_figures.SHARE, "replay")  # of other sections
 SWEPT = ("sum_tree", "measured")
 TREES = ("sum_tree", "memory")  # the primitives of sweeps
 SWEEP = "python -m benchmarks sweep --preset quick"

@@ -13,10 +13,11 @@ import numpy as np
 from ...sumtree.numba_kernels import _kernel
 from .. import steps
 from ..replay import Kernels, Replay
+from ..sync import inner
 
 
-@_kernel()
-def insert(
+@inner
+def put(
     view: int,
     like: Any,
     fanout: int,
@@ -24,13 +25,13 @@ def insert(
     chunks: int,
     prefix: int,
     trial: int,
-    edition: int,
     source: int,
     count: int,
     errors: Any,
     keep: Any,
     exponent: Any,
 ) -> int:
+    """Insert ``count`` packed rows from an address into a bank; a status."""
     if not steps.are_finite(errors, exponent[1]):
         return steps.NOT_FINITE
     leaves = np.empty(errors.size)
@@ -58,8 +59,8 @@ def insert(
     return steps.DONE
 
 
-@_kernel()
-def sample(
+@inner
+def take(
     view: int,
     like: Any,
     fanout: int,
@@ -67,14 +68,16 @@ def sample(
     chunks: int,
     prefix: int,
     trial: int,
-    edition: int,
     uniforms: Any,
     stratified: bool,
-    beta: float,
     out: int,
+    drawn: Any,
+    count: int,
+    parts: int,
+    part: int,
 ) -> int:
-    drawn = steps.drawing(uniforms, stratified, like, steps.PORTION)
-    count, attempt = uniforms.size, 0
+    """Sample and copy the records of the first ``count`` places from a bank, which is one of ``parts``; a status."""
+    attempt = 0
     is_locked = not steps.fault(view, trial, steps.NO_LOCK_IN_SEARCH)
     while count > 0:
         # Invariant: every place but the first ``count`` listed has a whole record, that of its word.
@@ -100,9 +103,82 @@ def sample(
             else steps.changed(view, drawn, count)
         )
         attempt += 1
-        steps.redraw(drawn, uniforms, count, attempt, stratified)
-    steps.weigh(drawn, beta, out)
+        steps.redraw(drawn, uniforms, count, attempt, stratified, parts, part)
     return steps.DONE
+
+
+@inner
+def renew(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    sequence: Any,
+    errors: Any,
+    exponent: Any,
+    present: Any,
+) -> None:
+    """Set the leaves of a bank's tickets ``sequence [B]`` whose records are still there."""
+    leaves = np.empty(errors.size)
+    is_locked = not steps.fault(view, trial, steps.NO_LOCK_IN_UPDATE)
+    for low in range(0, sequence.size, steps.PORTION):
+        high = min(low + steps.PORTION, sequence.size)
+        steps.leaves_of(errors[low:high], exponent, leaves[low:high])
+        steps.point(view, trial, steps.UPDATE)
+        if is_locked:
+            steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
+        steps.update(
+            view, like, fanout, lanes, chunks, prefix, trial, 1, sequence[low:high], leaves[low:high], present[low:high]
+        )
+        steps.point(view, trial, steps.UPDATED)
+        if is_locked:
+            steps.leave(view)
+
+
+@_kernel()
+def insert(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    edition: int,
+    source: int,
+    count: int,
+    errors: Any,
+    keep: Any,
+    exponent: Any,
+) -> int:
+    return put(view, like, fanout, lanes, chunks, prefix, trial, source, count, errors, keep, exponent)
+
+
+@_kernel()
+def sample(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    edition: int,
+    uniforms: Any,
+    stratified: bool,
+    beta: float,
+    out: int,
+) -> int:
+    drawn = steps.drawing(uniforms, stratified, like, steps.PORTION)
+    status = take(
+        view, like, fanout, lanes, chunks, prefix, trial, uniforms, stratified, out, drawn, uniforms.size, 1, 0
+    )
+    if status == steps.DONE:
+        steps.weigh(drawn, beta, out)
+    return status
 
 
 @_kernel()
@@ -122,20 +198,7 @@ def update(
 ) -> int:
     if not steps.are_finite(errors, exponent[1]):
         return steps.NOT_FINITE
-    leaves = np.empty(errors.size)
-    is_locked = not steps.fault(view, trial, steps.NO_LOCK_IN_UPDATE)
-    for low in range(0, sequence.size, steps.PORTION):
-        high = min(low + steps.PORTION, sequence.size)
-        steps.leaves_of(errors[low:high], exponent, leaves[low:high])
-        steps.point(view, trial, steps.UPDATE)
-        if is_locked:
-            steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-        steps.update(
-            view, like, fanout, lanes, chunks, prefix, trial, 1, sequence[low:high], leaves[low:high], present[low:high]
-        )
-        steps.point(view, trial, steps.UPDATED)
-        if is_locked:
-            steps.leave(view)
+    renew(view, like, fanout, lanes, chunks, prefix, trial, sequence, errors, exponent, present)
     return steps.DONE
 
 

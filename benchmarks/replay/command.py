@@ -1,0 +1,168 @@
+"""How fast are whole replay buffers, ours beside other libraries', alone and shared by threads and processes?
+
+Every buffer is checked before it is timed: records that come out are records that went in, and priorities matter.
+Those that answer one question take turns, sample by sample. Libraries run in the environment that make peers makes,
+where it exists. Interrupt it as you like: the same command goes on where it stopped. Records go to
+results/<machine>/replay.jsonl.
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from dse import records
+from dse.records import Measurement, RecordError
+
+from ..arguments import add_common, add_list, add_numbers, listed, one_of, parser_of
+from ..peers.command import add_python
+from ..run import Stamp, Tally, exit_code, file_of, run
+from ..sentinels import Sentinels
+from ..timing import Timing
+from . import summary
+from .buffers import kind_of, names
+from .cells import ALONE, COMPILED, IN_PYTHON, LEARNED, PARTS, REUSED, Cell, Plan
+from .team import MODULE, Bounded, Remote, Team
+
+FILE = "replay.jsonl"
+BALANCED = "global"  # the strategy on which rows an insertion are set, for every strategy alike
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure; return the exit code: 0 done, 1 where cells failed. RecordError where that cannot be done."""
+    options = _parser().parse_args(arguments)
+    one_of(options.only, PARTS)
+    path = file_of(options.results, FILE)
+    plan = _plan(options)
+    tallies = [_measured(part, plan, path, options) for part in options.only]
+    tally = functools.reduce(_added, tallies)
+    found = summary.of(latest(path), plan.default)
+    if options.json:
+        print(json.dumps({"file": str(path), **tally.as_json(), **found}))
+    else:
+        print("\n".join([*summary.lines(found), "", str(tally), f"records: {path}"]))
+    return exit_code(tally, path)
+
+
+def latest(path: Path) -> list[Measurement]:
+    """Return the latest record of each cell of the commit that was measured last."""
+    measured = [record for record in records.read_file(path) if record.primitive.startswith("replay")]
+    last = max(measured, key=lambda record: record.utc).commit
+    return list({record.cell: record for record in measured if record.commit == last}.values())
+
+
+def _added(first: Tally, second: Tally) -> Tally:
+    sums = {name: getattr(first, name) + getattr(second, name) for name in ("cells", "resumed", "repeated", "left")}
+    both = {name: getattr(first, name) + getattr(second, name) for name in ("by_status", "pairs", "failures")}
+    return Tally(**sums, **both)
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    """Return what is asked for; ours come from this interpreter, which must have them."""
+    with Bounded(Path(sys.executable), module=MODULE) as worker:
+        known = worker.ask("strategies")
+    strategies = list(options.strategies or known["strategies"])
+    one_of(strategies, known["strategies"])
+    default = known["default"] if known["default"] in strategies else (strategies or [""])[0]
+    others = [name for name in names() if name not in (COMPILED, REUSED)]
+    if options.buffers is not None:
+        one_of(options.buffers, (COMPILED, *others))
+        strategies = strategies if COMPILED in options.buffers else []
+    chosen = [name for name in others if name in (options.buffers or others)]
+    if not options.python.exists():
+        theirs = [name for name in chosen if kind_of(name).package != "numba"]
+        if options.buffers and theirs:
+            raise RecordError(f"{options.python}: no such interpreter; install the libraries first: make peers")
+        chosen = [name for name in chosen if name not in theirs]
+    sizes = {name: getattr(options, name) for name in ("capacity", "batch", "iterations", "starts")}
+    ordered = sorted(strategies, key=lambda name: name != default)
+    return Plan(ordered, default, sorted(chosen, key=lambda name: name != IN_PYTHON), **sizes)
+
+
+def _measured(part: str, plan: Plan, path: Path, options: argparse.Namespace) -> Tally:
+    """Measure one part."""
+    stamp = Stamp.of_this_run(f"replay_{part}")
+    seconds = options.sample if part in ALONE else 2 * options.sample
+    with ExitStack() as stack:
+        team = Team(stack, Path(sys.executable), options.python, stamp, options.seed)
+        groups = plan.groups(part)
+        if part == "pairs":
+            _balance(team, stamp, [cell for group in groups for cell in group], path, options.seed)
+        measure = functools.partial(team.measure, sample_seconds=seconds, budget_seconds=options.budget, also=_beside)
+        how: dict[str, Any] = {"unit": f"{part} cell", "told": told, "bar": not options.json}
+        how["sentinels"] = Sentinels() if options.sentinels else None
+        return run(groups, path, stamp, measure, **how)
+
+
+def told(cell: Cell) -> str:
+    """Describe a cell for the progress."""
+    return " ".join([cell.contestant, cell.op, *(f"{key}={value}" for key, value in cell.options.items())])
+
+
+def _beside(stamp: Stamp, clock: Remote, timing: Timing) -> Iterator[Measurement]:
+    """Yield the record of the learner beside a flush."""
+    cell = clock.cell
+    if cell.part == "flush" and cell.options["beside"] == "learner":
+        options = {**cell.options, "beside": cell.op, "rows": cell.batch}
+        learner = dataclasses.replace(cell, op="learn", batch=LEARNED, options=options)
+        last = tuple(clock.beside[-len(timing.samples) :])
+        yield stamp.timed(learner, Timing(last, timing.calls_per_sample), {"affinity": clock.affinity})
+
+
+def _balance(team: Team, stamp: Stamp, cells: Sequence[Cell], path: Path, seed: int) -> None:
+    """Set the rows of an insertion so that it takes as long as sampling and updating: from the file, or measured."""
+    known = [record for record in (records.read_file(path) if path.exists() else []) if stamp.covers(record)]
+    for contestant in dict.fromkeys(cell.contestant for cell in cells):
+        cell = _balanced(next(cell for cell in cells if cell.contestant == contestant), cells)
+        before = [one for one in known if _is_balance(one, contestant)]
+        if before:
+            team.rows[contestant] = before[-1].batch
+            continue
+        team.rows[contestant] = 1
+        asked = {"contestant": contestant, "strategy": cell.member[1], "capacity": cell.capacity, "batch": cell.batch}
+        answer = team.worker(cell).ask("balance", **asked, seed=seed)
+        if "rows" not in answer:
+            continue  # its cells say why
+        team.rows[contestant] = answer["rows"]
+        with records.Writer(path) as writer:
+            for op, batch in (("insert", answer["rows"]), ("learn", cell.batch)):
+                own = dataclasses.replace(cell, op=f"balance {op}", batch=batch)
+                writer.append(team.stamp(cell).timed(own, Timing(tuple(answer[op]), 1)))
+
+
+def _is_balance(record: Measurement, contestant: str) -> bool:
+    return record.primitive == "replay_pairs" and (record.contestant, record.op) == (contestant, "balance insert")
+
+
+def _balanced(cell: Cell, cells: Iterable[Cell]) -> Cell:
+    """Return the cell of the strategy that rows are set on, if there is one."""
+    same = [one for one in cells if one.contestant == cell.contestant and one.member[1] == BALANCED]
+    return (same or [cell])[0]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of("replay", __doc__, "--only operations,pairs", f"parts:\n{listed(PARTS)}\n")
+    add_list(parser, "only", str, default=tuple(PARTS), help="parts, listed below (default: all)")
+    add_list(parser, "strategies", str, help="strategies of the compiled replay (default: all)")
+    add_list(parser, "buffers", str, help=f"of {', '.join(names())} (default: all that are here)")
+    sizes = {
+        "capacity": (1_000_000, "records N"),
+        "batch": (256, "records B of a sample in pairs"),
+        "iterations": (5_000, "insertions, and gradient steps, of a run of threads or processes"),
+        "starts": (1_000, "insertions after which learners start there"),
+    }
+    seconds = {
+        "sample": (0.02, "seconds of a sample"),
+        "budget": (0.25, "seconds of sampling a cell, 11 samples at least"),
+    }
+    add_numbers(parser, **sizes, **seconds)
+    add_python(parser)
+    parser.add_argument(
+        "--no-sentinels", dest="sentinels", action="store_false", help="leave out what tells a disturbance"
+    )
+    return add_common(parser, seed_of="records, priorities and order")

@@ -1,0 +1,196 @@
+"""What records of replay buffers say: a table a part, and the ratios that claims are held against."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dse import stats
+from dse.records import Measurement
+
+from .cells import COMPILED, IN_PYTHON, REUSED
+from .partial import UNTIL
+
+SUMMED = (("insert", 1), ("sample", 256), ("update", 256))
+LAST = {"sample": "weights", "update": "tree", "insert": "row and tree"}  # the last step of each operation
+CLAIMS = {"global": (2.0, 4.4), "none": (1.01, 5.0)}  # [Zhang2021]: times as fast as one lock; times behind no lock
+CLAIMANTS = ("two_lock_lazy", "two_lock_checked")  # strategies of its Algorithm 3
+
+
+def of(found: Iterable[Measurement], default: str) -> dict[str, Any]:
+    """Return the summary of each part that has records, as JSON takes it."""
+    timed = [record for record in found if record.median_seconds is not None]
+    parts = {part: [one for one in timed if one.primitive == f"replay_{part}"] for part in _PARTS}
+    return {part: make(parts[part], default) for part, make in _PARTS.items() if parts[part]}
+
+
+def label(record: Measurement) -> str:
+    """Name a record's implementation: a library, or a strategy of the compiled replay."""
+    reused = ", arrays reused" if record.contestant == REUSED else ""
+    return str(record.options.get("strategy", record.contestant)) + reused
+
+
+def ratio(base: Measurement, new: Measurement) -> list[float]:
+    """Return how many times as fast ``new`` is as ``base``: [median, low, high] of the 95 % interval."""
+    low, high = stats.ratio_interval(new.samples_seconds, base.samples_seconds)
+    return [base.seconds / new.seconds, low, high]
+
+
+def _operations(found: Sequence[Measurement], default: str) -> dict[str, Any]:
+    rows: dict[str, dict[str, float]] = {}
+    steps = {label(one): one for one in found if one.op == "step"}
+    for record in found:
+        rows.setdefault(label(record), {})[f"{record.op}({record.batch})"] = 1e6 * record.seconds
+    for row in rows.values():
+        parts = [row.get(f"{op}({batch})") for op, batch in SUMMED]
+        if None not in parts:
+            row["sum"] = sum(part for part in parts if part is not None)
+    ours = {label(one) for one in found if one.contestant in (COMPILED, REUSED, IN_PYTHON)}
+    peers = {name: row["sum"] for name, row in rows.items() if name not in ours and "sum" in row}
+    result: dict[str, Any] = {"us": rows}
+    rivals = {"best_peer": min(peers, key=lambda name: peers[name])} if peers else {}
+    for role, name in {**rivals, "python": IN_PYTHON}.items():
+        if name in rows and "sum" in rows[name] and "sum" in rows.get(default, {}):
+            both = {"sum": rows[name]["sum"] / rows[default]["sum"]}
+            if name in steps and default in steps:
+                both["step"] = ratio(steps[name], steps[default])  # type: ignore[assignment]
+            result[f"times_{role}"] = {"name": name, **both}
+    return result
+
+
+def _parts_of(found: Sequence[Measurement], default: str) -> dict[str, Any]:
+    """What each step adds to the one before."""
+    rows: dict[str, dict[str, float]] = {}
+    for op, steps in UNTIL.items():
+        us = {one.options["until"]: 1e6 * one.seconds for one in found if one.op == op}
+        if set(us) == set(steps):
+            before = [0.0, *(us[step] for step in steps)]
+            names = [LAST[op] if step == "whole" else step for step in steps]
+            rows[op] = {name: us[step] - last for name, step, last in zip(names, steps, before, strict=False)}
+    return {"us": rows}
+
+
+def _batches(found: Sequence[Measurement], default: str) -> dict[str, Any]:
+    rows: dict[str, dict[str, float]] = {}
+    for record in found:
+        rows.setdefault(f"{label(record)} {record.op}", {})[str(record.batch)] = 1e6 * record.seconds
+    return {"us": rows}
+
+
+def _pairs(found: Sequence[Measurement], default: str) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for work in dict.fromkeys(str(one.options["work"]) for one in found):
+        cells = {(label(one), one.op): one for one in found if one.options["work"] == work}
+        rows = {}
+        for name in dict.fromkeys(name for name, op in cells if op == "two"):
+            two = cells[name, "two"]
+            row: dict[str, Any] = {"pairs_per_second": 1 / two.seconds}
+            for other, against in (("one", (name, "one")), ("apart", (name, "apart"))):
+                if against in cells:
+                    row[f"times_{other}"] = ratio(cells[against], two)
+            row |= _factors(name, {other: cells[other, "two"] for other in CLAIMS if (other, "two") in cells}, two)
+            rows[name] = row
+        result[work] = rows
+    return result
+
+
+def _factors(name: str, bases: dict[str, Measurement], record: Measurement) -> dict[str, Any]:
+    """How many times as fast as each of the bases a strategy is, itself left out."""
+    return {f"times_{other}": ratio(base, record) for other, base in bases.items() if other != name}
+
+
+def _parallel(found: Sequence[Measurement], default: str) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    shapes = dict.fromkeys((one.options["work_seconds"], one.threads) for one in found)
+    for work_seconds, threads in shapes:
+        cells = {
+            label(one): one for one in found if (one.options["work_seconds"], one.threads) == (work_seconds, threads)
+        }
+        rows = {}
+        for name, record in cells.items():
+            rows[name] = {"us": 1e6 * record.seconds, "oversubscribed": "oversubscribed" in (record.reason or "")}
+            rows[name] |= _factors(
+                name, {strategy: cells[strategy] for strategy in CLAIMS if strategy in cells}, record
+            )
+            if name in CLAIMANTS:
+                rows[name]["claims"] = {
+                    other: verdict(other, rows[name][f"times_{other}"]) for other in CLAIMS if other in cells
+                }
+        result[f"{threads}, {1e6 * work_seconds:.0f} us of work"] = rows
+    return result
+
+
+def _flush(found: Sequence[Measurement], default: str) -> dict[str, Any]:
+    rows: dict[str, dict[str, float]] = {}
+    for record in found:
+        if record.op == "learn":
+            name, column = f"{label(record)} learner beside {record.options['beside']}", record.options["rows"]
+            rows.setdefault(name, {})[str(column)] = 1e9 * record.seconds / record.batch
+        else:
+            name = f"{label(record)} {record.op} beside {record.options['beside']}"
+            rows.setdefault(name, {})[str(record.batch)] = 1e9 * record.seconds / record.batch
+    return {"ns_per_row": rows}
+
+
+_PARTS = {
+    "operations": _operations,
+    "parts": _parts_of,
+    "batches": _batches,
+    "pairs": _pairs,
+    "threads": _parallel,
+    "processes": _parallel,
+    "flush": _flush,
+}
+
+
+def verdict(name: str, times: Sequence[float]) -> str:
+    """Say whether [Zhang2021]'s factor over one lock, or behind no lock, holds of an interval [median, low, high].
+
+    >>> verdict("global", [2.5, 2.2, 2.8]), verdict("global", [1.1, 1.0, 1.2]), verdict("none", [0.5, 0.4, 0.6])
+    ('holds', 'less', 'holds')
+    """
+    least, most = CLAIMS[name]
+    _, low, high = times if name == "global" else (1 / times[0], 1 / times[2], 1 / times[1])
+    if least <= low and high <= most:
+        return "holds"
+    return "less" if high < least else "more" if low > most else "ambiguous"
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """Return the summary as text."""
+    text: list[str] = []
+    for part, content in found.items():
+        text += ["", f"{part}:"]
+        if "us" in content or "ns_per_row" in content:
+            text += _table(content.get("us") or content["ns_per_row"], "us" if "us" in content else "ns per row")
+            for role in ("best_peer", "python"):
+                if times := content.get(f"times_{role}"):
+                    step = f", a whole step {_times(times['step'])}" if "step" in times else ""
+                    text.append(f"  {times['sum']:.2f} times as fast as {times['name']}{step}")
+            continue
+        for shape, rows in content.items():
+            text.append(f"  {shape}:")
+            text += [f"    {name:18} {_described(row)}" for name, row in rows.items()]
+    return text
+
+
+def _table(rows: dict[str, dict[str, float]], unit: str) -> list[str]:
+    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+    head = f"  {unit:44}" + "".join(f"{column:>13}" for column in columns)
+    return [head] + [
+        f"  {name:44}" + "".join(f"{row[column]:13,.1f}" if column in row else " " * 13 for column in columns)
+        for name, row in sorted(rows.items(), key=lambda item: item[1].get("sum", statistics.median(item[1].values())))
+    ]
+
+
+def _described(row: dict[str, Any]) -> str:
+    words = [f"{row['pairs_per_second']:,.0f} pairs/s" if "pairs_per_second" in row else f"{row['us']:,.1f} us a step"]
+    for name, text in (("one", "one process"), ("apart", "two buffers"), ("global", "global"), ("none", "none")):
+        if times := row.get(f"times_{name}"):
+            claim = f" ({row['claims'][name]})" if name in row.get("claims", {}) else ""
+            words.append(f"{_times(times)} of {text}{claim}")
+    return ", ".join(words) + (", oversubscribed" if row.get("oversubscribed") else "")
+
+
+def _times(times: Sequence[float]) -> str:
+    median, low, high = times
+    return f"{median:.2f}x [{low:.2f}, {high:.2f}]"

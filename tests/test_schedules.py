@@ -1,0 +1,93 @@
+"""Shortest bad schedules of the model, on the real kernels: where they tear a record, and where they do no harm."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+
+from impls.replay import Batch, steps, sync
+
+from .atomic_steps import POINTS
+from .faulty_programs import ALGORITHM_3, FAULTS
+from .interleavings import explore, wander, written
+from .replay_programs import CASES, RIGHT, STRATEGIES, case
+from .schedules import play, playable
+from .small_block import DRIFT, FELL, INCOMPLETE, TORN
+
+if why := sync.unavailable():
+    pytest.skip(why, allow_module_level=True)
+
+HOLES = ("as printed, insert beside sample that reads", "as printed, insert, late update, a reader that rechecks")
+KERNEL_FAULTS = {
+    "leaf not zeroed": steps.NO_ZERO,
+    "reader without a recheck": steps.NO_RECHECK,
+    "words not made odd": steps.STAYS_EVEN,
+    "late update not refused": steps.NO_WORD_CHECK,
+    "search without the lock": steps.NO_LOCK_IN_SEARCH,
+    "update without the lock": steps.NO_LOCK_IN_UPDATE,
+    "commit without the lock": steps.NO_LOCK_IN_COMMIT,
+    "inserts a lap apart at once": steps.NO_OVERLAP_CHECK,
+    "sums left out": steps.NO_SUMS,
+}
+KERNEL = "two_lock_checked"
+WALKS = 5
+SEEN = {FELL, TORN, INCOMPLETE, DRIFT}  # what `play` can see
+
+
+def test_points_have_the_kernels_numbers():
+    numbers = {name: getattr(steps, name.upper().replace(" ", "_"), None) for name in POINTS}
+    numbers |= {"read first half": steps.READ_FIRST, "read second half": steps.READ_SECOND}
+    numbers |= {"leaves": steps.SET_LEAVES, "sums": steps.SUM_UP}
+    numbers |= {"second lock": steps.LEAF_LOCK, "second unlock": steps.LEAF_UNLOCK}
+    assert numbers == POINTS
+
+
+@pytest.mark.parametrize("hole", HOLES)
+def test_a_hole_of_algorithm_3_tears_a_record(hole):
+    entry = ALGORITHM_3[hole]
+    schedule = explore(entry.case).wrong[TORN]
+    played = play("two_lock_lazy", entry.case, schedule)
+    assert TORN in played.wrong
+    assert {name for _, name in played.skipped} <= {"recheck"}
+
+
+@pytest.mark.parametrize("hole", HOLES)
+def test_words_close_that_hole(hole):
+    entry = ALGORITHM_3[hole]
+    schedule = explore(entry.case).wrong[TORN]
+    played = play(KERNEL, entry.case, schedule)
+    assert not played.wrong
+    batches = [result for result in played.results if isinstance(result, Batch)]
+    assert all((batch.rows["observation"] == batch.rows["observation"][0, 0]).all() for batch in batches)
+    assert len(batches) == 1
+    late = [result for result in played.results if isinstance(result, np.ndarray)]
+    assert all(not present.any() for present in late)
+
+
+@pytest.mark.parametrize("title", KERNEL_FAULTS)
+def test_a_schedule_of_the_model_shows_the_kernels_fault(title):
+    faulty = case(FAULTS[title].strategy, FAULTS[title].case)
+    wrong = explore(faulty).wrong
+    visible = [violation for violation, schedule in wrong.items() if violation in SEEN and playable(schedule)]
+    assert visible
+    shown = [v for v in visible if v in play(KERNEL, faulty, wrong[v], fault=KERNEL_FAULTS[title]).wrong]
+    assert shown == visible
+    for violation in visible:
+        assert not play(KERNEL, faulty, wrong[violation], patience=0.05).wrong
+
+
+@pytest.mark.parametrize("strategy", ["global", "rwlock", "two_lock_lazy", "two_lock_checked"])
+def test_kernels_take_the_steps_of_the_model(strategy):
+    rng = np.random.default_rng(7)
+    for title in CASES:
+        if "stack" in title or "dies" in title:
+            continue
+        scene = case(STRATEGIES[strategy], title)
+        for _ in range(WALKS):
+            schedule = wander(scene, rng)
+            played = play(strategy, scene, schedule)
+            errors = {number: result for number, result in enumerate(played.results) if isinstance(result, Exception)}
+            assert all("there is nothing to sample" in str(error) for error in errors.values())
+            assert {number for number, _ in played.skipped} <= errors.keys(), (title, written(schedule))
+            if strategy in RIGHT:
+                assert not played.wrong
