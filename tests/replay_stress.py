@@ -178,6 +178,12 @@ def act(replay: Replay, plan: Plan, actor: int, going: Any) -> Report:
     return report
 
 
+def overwritten(replay: Replay, sequence: np.ndarray) -> np.ndarray:
+    """Which records have been overwritten for sure; with L banks, record t of bank j is number t L + j."""
+    written = np.array([bank.word(WRITTEN)[0] for bank in replay._banks])
+    return sequence // len(written) < written[sequence % len(written)] - replay.capacity // len(written)
+
+
 def learn(replay: Replay, plan: Plan, learner: int, going: Any) -> Report:
     """Sample and update, also late, until it is over."""
     rng, report, seen = np.random.default_rng([8, learner]), Report(), Seen()
@@ -193,9 +199,9 @@ def learn(replay: Replay, plan: Plan, learner: int, going: Any) -> Report:
         demand("weights", (batch.weights > 0) & (batch.weights <= 1), f"weights {batch.weights}")
         old.append(batch.sequence.copy())
         tickets = old[rng.integers(len(old))] if rng.random() < 0.3 else old[-1]
-        written = replay.written
+        gone = overwritten(replay, tickets)
         there = replay.update_priorities(tickets, rng.exponential(size=plan.batch))
-        demand("late", ~there[tickets < written - plan.capacity], "an overwritten record took an update")
+        demand("late", ~there[gone], "an overwritten record took an update")
         report.sampled += plan.batch
         report.updated += int(there.sum())
     return report
@@ -290,7 +296,7 @@ class Processes:
     def replace(self, replay: Replay, plan: Plan, number: int) -> None:
         """Start a caller in the place of one that has ended."""
         self.words[1 + number] = 0
-        self.processes[number], self._pipes[number] = process, pipe = self._begin(replay, plan, number)
+        self.processes[number], self._pipes[number] = _, pipe = self._begin(replay, plan, number)
         demand("stuck", pipe.poll(PATIENCE_SECONDS), "a child does not start")
         pipe.recv()
         pipe.send("go")

@@ -1,5 +1,6 @@
 """Processes that share a replay are killed, anywhere: the others go on, and no more is lost than was under way."""
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -24,7 +25,6 @@ INSERTING = [("insert", point, 1) for point in range(steps.RESERVE, steps.COMMIT
 INSERTING += [("insert", point, arrival) for point in TREE for arrival in (1, 2)]
 UPDATING = [("update", point, 1) for point in (steps.UPDATE, *TREE, steps.UPDATED)]
 SAMPLING = [("sample", point, 1) for point in range(steps.SEARCH, steps.RECHECK + 1)]
-MEMORY = "memfd:fanout-replay"
 
 
 def _victim(handle, operation, pipe):
@@ -125,11 +125,10 @@ def test_a_kill_at_any_point_loses_what_was_under_way_alone(strategy, operation,
 @pytest.mark.parametrize("strategy", STEPPED)
 def test_no_stack_reaches_from_a_dead_insert_into_the_next(strategy, point):
     with make(CAPACITY, STACKED, strategy=strategy, trial=True, **SETTINGS) as replay:
-        # Record 21 of a run of 32 frames has its next frame in slot 22, which is written after a victim died with
-        # tickets up to 21 + 32.
-        replay.insert(packed(replay.row, np.arange(CAPACITY)))
-        rows = packed(replay.row, (3 << 40) + np.arange(16))
-        replay.insert(rows, drawable=np.zeros(16, np.bool_))
+        # The next frame of the record in slot ROWS - 1 is in slot ROWS, whose frame is overwritten by the one who
+        # comes after a victim that died with tickets for slots 0 to ROWS - 1.
+        frames = np.arange(CAPACITY)
+        replay.insert(packed(replay.row, frames), drawable=(frames > 2) & (frames < CAPACITY - 1))
         assert Victim(replay, "insert").kill_at(point)
         replay.insert(packed(replay.row, (2 << 40) + np.arange(4)), drawable=np.zeros(4, np.bool_))
         numbers_in(replay.sample(256, 0.4, np.random.default_rng(0)), STACKED)
@@ -216,17 +215,18 @@ def test_a_thousand_kills_at_random_moments(strategy):
 # Memory
 
 
-def users_of_memory():
-    """Processes that map a replay's memory or have it open."""
+def users_of(inode):
+    """Processes that have the memory file with this number mapped or open."""
     users = set()
     for process in Path("/proc").glob("[0-9]*"):
-        try:
-            links = [os.readlink(link) for link in (process / "fd").iterdir()]
-            maps = (process / "maps").read_text()
-        except OSError:  # it has ended, or is another user's
-            continue
-        if MEMORY in maps or any(MEMORY in link for link in links):
-            users.add(int(process.name))
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if any(line.split()[4] == str(inode) for line in (process / "maps").read_text().splitlines()):
+                users.add(int(process.name))
+        with contextlib.suppress(OSError):
+            for link in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    if link.stat().st_ino == inode and "memfd" in str(link.readlink()):
+                        users.add(int(process.name))
     return users
 
 
@@ -244,7 +244,6 @@ def _user(handle, pipe):
 
 
 def test_a_replay_outlives_its_creator_and_leaves_nothing_behind():
-    before = users_of_memory()
     mine, theirs = server().Pipe()
     creator = server().Process(target=_creator, args=(theirs,), daemon=True)
     creator.start()
@@ -262,6 +261,6 @@ def test_a_replay_outlives_its_creator_and_leaves_nothing_behind():
         assert mine.recv() == replay.written == CAPACITY + 3
         user.join(PATIENCE_SECONDS)
         assert replay.check() == 0
-        assert users_of_memory() - before == {os.getpid()} - before
-    del replay
-    assert users_of_memory() <= before
+        inode = os.fstat(replay._memory._descriptor.number).st_ino
+        assert users_of(inode) == {os.getpid()}
+    assert users_of(inode) == set()
