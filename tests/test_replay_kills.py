@@ -12,10 +12,9 @@ from impls.replay import ClosedError, attach, make, steps, strategies
 from impls.replay.block import ACTOR, ARRIVED, FAULT, GRANTED, MODE
 from impls.replay.registry import strategy_class
 
-from .replay_stress import PLAIN, STACKED, Fault, Plan, Processes, inspect, learn, numbers_in, packed, server
+from .replay_stress import PLAIN, STACKED, STEPPED, Fault, Plan, Processes, inspect, learn, numbers_in, packed, server
 
 SHARED = [name for name in strategies() if strategy_class(name).valid and strategy_class(name).processes]
-STEPPED = [name for name in SHARED if name in {"global", "two_lock_checked"}]  # whose points are those of steps.py
 SETTINGS = {"alpha": 0.6, "epsilon": 1e-3, "shared": True, "fanout": 4}
 VICTIM, ROWS, CAPACITY = 5, 6, 32
 GO_ON_WITHIN_SECONDS, PATIENCE_SECONDS = 1.0, 30.0
