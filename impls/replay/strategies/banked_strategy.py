@@ -28,7 +28,7 @@ from .. import steps
 from ..block import BANK, COUNT, LARGEST
 from ..buffer import Batch
 from ..memory import Memory
-from ..replay import Kernels, Outputs, Replay, Settings, _uniforms
+from ..replay import Kernels, Outputs, Replay, Settings, _check_beta, _uniforms
 from ..sync import inner
 from . import two_lock_checked_strategy as checked
 
@@ -280,6 +280,7 @@ class BankedReplay(Replay):
         if number >= len(banks):
             raise ValueError(f"bank must be below {len(banks)}, the number of banks, not {bank}")
         printed = one_of("weights", weights, _WEIGHTS) == "printed"
+        _check_beta(beta)
         result, values = self._outputs(batch, out), _uniforms(batch, rng, uniforms)
         arguments = self._views, values, uniforms is None, beta, number, printed, result.address
         if batch and self._sample(banks[0].address, *arguments):
