@@ -197,4 +197,5 @@ def sentence(compared: Operations) -> str:
         return ""
     calls = ", ".join(f"{op}({batch})" for op, batch in SUMMED)
     us = total(compared.sum_of(compared.ours)).said(microseconds)
-    return f"The sum of {calls} takes {us} us in the compiled replay ({compared.ours}): it is {' and '.join(parts)} (measured)."
+    ours = f"the compiled replay ({compared.ours})"
+    return f"The sum of {calls} takes {us} us in {ours}: it is {' and '.join(parts)} (measured)."

@@ -12,25 +12,36 @@ from dse.records import Measurement
 from .. import style
 from ..chart import Chart, Material
 from ..tidy import About, tidy
-from .replay_cells import IN_PYTHON, REMARKS, label, part
+from .replay_cells import COMPILED, IN_PYTHON, REMARKS, REPLAY, label, part, strategy
 
 COMMAND = "python -m benchmarks replay --only {}"
 MODES = ("threads", "processes")
-OPS = {"cache": "put one by one into a local cache", "insert": "inserted at once"}
+OPS = {"cache": "a local cache, flushed every n rows", "insert": "n rows at once"}
 BESIDE = {"nothing": "alone", "learner": "beside a learner"}
 NOT_RIGHT = "Dashed: not right, a bound or as printed. "
 SHADE = "0.93"
+APART = 0.012  # by so much two lines that lie on each other are set apart, as a factor of x
 GAP = 0.35  # of a number of threads, between the shade and the last that have a core each
 
 
-def _frame(cells: Sequence[Measurement], divide_by: Callable[[Measurement], float]) -> pd.DataFrame:
-    """Make rows for ``style.series``; its columns of time are seconds of a call divided by what is given."""
+def _frame(material: Material, cells: Sequence[Measurement], divide_by: Callable[[Measurement], float]) -> pd.DataFrame:
+    """Make rows for ``style.series``; its columns of time are seconds of a call divided by what is given.
+
+    ``place`` is the strategy's among all that were measured, others come after them.
+    """
+    ours = sorted({strategy(record) for record in material.measurements if _is_compiled(record)})
+    others = sorted({label(record) for record in cells} - {*ours})
     frame = tidy(cells)
     frame["label"] = [label(record) for record in cells]
+    frame["place"] = [[*ours, *others].index(name) for name in frame["label"]]
     divisors = pd.Series([divide_by(record) for record in cells], dtype=float)
     for name, column in (("ns", "median_seconds"), ("low_ns", "low_seconds"), ("high_ns", "high_seconds")):
         frame[name] = frame[column].astype(float).fillna(frame["median_seconds"].astype(float)) / divisors
     return frame
+
+
+def _is_compiled(record: Measurement) -> bool:
+    return record.contestant == COMPILED and record.primitive.startswith(REPLAY)
 
 
 def shared(material: Material) -> pd.DataFrame:
@@ -41,14 +52,14 @@ def shared(material: Material) -> pd.DataFrame:
         if cells:
             work = [round(1e6 * record.options["work_seconds"]) for record in cells]
             extra = {"mode": mode, "work": work, "oversubscribed": [is_oversubscribed(record) for record in cells]}
-            parts.append(_frame(cells, lambda record: 1e-6).assign(**extra))
+            parts.append(_frame(material, cells, lambda record: 1e-6).assign(**extra))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
 def flushed(material: Material) -> pd.DataFrame:
     """Select insertions of n rows, in nanoseconds a row, by what is ``beside`` them; empty below two n."""
     cells = [record for record in part(material.measurements, "flush").cells if record.op in OPS]
-    frame = _frame(cells, lambda record: 1e-9 * record.batch) if cells else pd.DataFrame()
+    frame = _frame(material, cells, lambda record: 1e-9 * record.batch) if cells else pd.DataFrame()
     if frame.empty or frame["batch"].nunique() < 2:
         return frame[:0]
     return frame.assign(beside=[record.options["beside"] for record in cells])
@@ -57,18 +68,15 @@ def flushed(material: Material) -> pd.DataFrame:
 def over_batches(material: Material) -> pd.DataFrame:
     """Select sampling and updating over the batch, in microseconds a call; empty below two B."""
     cells = part(material.measurements, "batches").cells
-    frame = _frame(cells, lambda record: 1e-6) if cells else pd.DataFrame()
+    frame = _frame(material, cells, lambda record: 1e-6) if cells else pd.DataFrame()
     return frame if not frame.empty and frame["batch"].nunique() > 1 else frame[:0]
 
 
-def _lines(axes: Axes, rows: pd.DataFrame, x: str, names: Sequence[str]) -> None:
-    for name, lines in rows.groupby("label"):
-        dashes = "--" if name in REMARKS else "-"
-        style.line(axes, lines, x, str(name), names.index(str(name)), dashes)
-
-
-def _names(rows: pd.DataFrame) -> list[str]:
-    return sorted(rows["label"].unique())
+def _lines(axes: Axes, rows: pd.DataFrame, x: str) -> None:
+    """Draw a line an implementation, each a little to the right of the one before."""
+    for (place, name), part_of in rows.groupby(["place", "label"]):
+        shifted = part_of.assign(**{x: part_of[x] * (1 + APART) ** (place - rows["place"].median())})
+        style.line(axes, shifted, x, name, place, "--" if name in REMARKS else "-")
 
 
 @style.styled
@@ -83,18 +91,18 @@ def locks(rows: pd.DataFrame, about: About) -> Figure:
     figure, panels = style.panels(
         "Which strategy lets actors and learners share a replay best?", titles, 8.5, "us a gradient step", **layout
     )
-    names = _names(rows)
     for axes, (mode, work) in zip(panels, shapes, strict=True):
         own = rows[(rows["mode"] == mode) & (rows["work"] == work)]
         if own.empty:
             axes.set_visible(False)
             continue
-        _lines(axes, own, "threads", names)
-        style.x_axis(axes, rows["threads"], f"{mode} (actors and learners)")
+        _lines(axes, own, "threads")
+        style.x_axis(axes, rows["threads"], f"{mode}, actors and learners")
+        axes.tick_params(labelbottom=True)
         _shade(axes, own, about.cores)
     note = (
         f"{NOT_RIGHT}Wall time of a run, with one inserted record a gradient step of B = {rows['batch'].iloc[0]:,}, "
-        f"N = {rows['capacity'].iloc[0]:,}. Shaded: oversubscribed, more of them than {about.cores} cores."
+        f"N = {rows['capacity'].iloc[0]:,}. Shaded: oversubscribed, more of them than the {about.cores} cores."
     )
     return style.finish(figure, rows, about, note)
 
@@ -109,7 +117,7 @@ def _shade(axes: Axes, rows: pd.DataFrame, cores: int) -> None:
     axes.axvspan(start, right, color=SHADE, zorder=0)
     axes.set_xlim(left, right)
     where = {"transform": axes.get_xaxis_transform(), "va": "top", "fontsize": 8.5, "color": "0.35"}
-    axes.text(start * 1.01, 0.985, f"oversubscribed: more than {cores} cores", **where)
+    axes.text(start * 1.01, 0.985, f"oversubscribed: more than the {cores} cores", **where)
 
 
 @style.styled
@@ -120,10 +128,10 @@ def flush(rows: pd.DataFrame, about: About) -> Figure:
     titles = [f"{OPS[op]}, {BESIDE[beside]}" for op, beside in shapes]
     question = "How many rows should an actor collect before it inserts?"
     figure, panels = style.panels(question, titles, 8.5, "ns a row", **layout)
-    names = _names(rows)
     for axes, (op, beside) in zip(panels, shapes, strict=True):
-        _lines(axes, rows[(rows["op"] == op) & (rows["beside"] == beside)], "batch", names)
+        _lines(axes, rows[(rows["op"] == op) & (rows["beside"] == beside)], "batch")
         style.x_axis(axes, rows["batch"], "rows n of an insertion")
+        axes.label_outer()
     note = f"{NOT_RIGHT}One process, N = {rows['capacity'].iloc[0]:,}; a learner beside it samples and updates."
     return style.finish(figure, rows, about, note)
 
@@ -134,7 +142,7 @@ def batches(rows: pd.DataFrame, about: About) -> Figure:
     ops = [op for op in ("sample", "update") if op in set(rows["op"])]
     figure, panels = style.panels("How do sampling and updating grow with the batch?", ops, 6, "us a call")
     for axes, op in zip(panels, ops, strict=True):
-        _lines(axes, rows[rows["op"] == op], "batch", _names(rows))
+        _lines(axes, rows[rows["op"] == op], "batch")
         style.x_axis(axes, rows["batch"], "records of a call B")
         axes.tick_params(axis="x", labelrotation=45)
     note = f"N = {rows['capacity'].iloc[0]:,}, one thread; {IN_PYTHON} is the buffer in Python on the numba tree."
@@ -146,9 +154,8 @@ CHARTS = (
         "replay_locks",
         shared,
         locks,
-        "Lower is faster. With a core for each, a strategy costs what its line lies above the lowest right one; in the "
-        "shade the operating system takes turns among them, and what counts is who blocks without spinning. [Zhang2021, "
-        "Fig. 10] asks the same.",
+        "Lower is faster. What a line lies above that of none is what its locks cost. In the shade members take turns "
+        "on a core, and a strategy loses by who waits for one that is not running. [Zhang2021, Fig. 10] asks the same.",
         COMMAND.format("threads,processes"),
     ),
     Chart(
