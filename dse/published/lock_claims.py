@@ -89,7 +89,7 @@ def _judged(claim: str, table: Mapping[str, float], records: Sequence[Measuremen
     least, most = table["least"], table["most"]
     text = {
         "over_global": f"The locks of Algorithm 3 are {least:g}x to {most:g}x as fast as one global lock (Fig. 10).",
-        "behind_none": f"They take {least:g}x to {most:g}x the time without any lock (VI-D2, Fig. 10).",
+        "behind_none": f"The locks of Algorithm 3 take {least:g}x to {most:g}x the time without any lock (VI-D2, Fig. 10).",
     }[claim]
     rule = (
         f"for {AS_PRINTED} by threads without other work, not more of them than cores: confirmed if the 90 % interval "
@@ -107,18 +107,19 @@ def _judged(claim: str, table: Mapping[str, float], records: Sequence[Measuremen
     mean = two_sided(logs, sigmas, noise, math.log(least), math.log(most))
     middle, low, high = (math.exp(value) for value in (mean.mean, mean.low, mean.high))
     beside = "; ".join(_beside(claim, records, cells))
-    more = f". Beside it: {beside}" if beside else ""
+    more = f". Beside it, with work, more members than cores, and processes: {beside}" if beside else ""
     return Claim(
         text,
         mean.verdict,
-        f"{middle:.2f}x, interval {low:.2f}x to {high:.2f}x, over {_count(len(logs))}{more}",
+        f"{middle:.2f}x, interval {low:.2f}x to {high:.2f}x, at {_counts(cells)} threads{more}",
         rule,
         _power(mean.missed, least, most, noise),
     )
 
 
-def _count(columns: int) -> str:
-    return f"{columns} number{'s' * (columns != 1)} of threads"
+def _counts(cells: Mapping[tuple[float, int], Mapping[str, Measurement]]) -> str:
+    judged = (count for (work, count), each in cells.items() if AS_PRINTED in each and _is_judged(work, each))
+    return " and ".join(map(str, judged))
 
 
 def _power(missed: float, least: float, most: float, noise: Noise) -> str:
@@ -134,7 +135,7 @@ def _logs(claim: str, cells: Mapping[tuple[float, int], Mapping[str, Measurement
     logs, sigmas = [], []
     for (work, _), by_strategy in cells.items():
         factor = times(claim, by_strategy, AS_PRINTED)
-        if factor and not work and not is_oversubscribed(by_strategy[AS_PRINTED]):
+        if factor and _is_judged(work, by_strategy):
             both = (by_strategy[AS_PRINTED], by_strategy[BASES[claim]])
             logs.append(math.log(factor[0]))
             sigmas.append(math.hypot(*map(own_sigma, both)))
@@ -144,25 +145,23 @@ def _logs(claim: str, cells: Mapping[tuple[float, int], Mapping[str, Measurement
 def _beside(
     claim: str, records: Sequence[Measurement], threads: Mapping[tuple[float, int], Mapping[str, Measurement]]
 ) -> list[str]:
-    """Say what the factor is with the checked strategy, with more threads than cores, with work, and of processes."""
+    """Say for both strategies from what to what the factor goes that is not judged."""
     processes = shapes(one_run(records, PROCESSES), PROCESSES)
     lines = []
-    for mode, cells in (("threads", threads), ("processes", processes)):
-        for strategy in (AS_PRINTED, CHECKED):
-            factors: dict[tuple[bool, bool], list[float]] = defaultdict(list)
-            for (work, _), by_strategy in cells.items():
-                if factor := times(claim, by_strategy, strategy):
-                    factors[work > 0, is_oversubscribed(by_strategy[strategy])].append(factor[0])
-            if (mode, strategy) == ("threads", AS_PRINTED):
-                factors.pop((False, False), None)  # which is what was judged
-            lines += [f"{strategy} by {mode}{_where(*key)} {_span(values)}" for key, values in factors.items()]
+    for strategy in (AS_PRINTED, CHECKED):
+        factors = [
+            factor[0]
+            for cells in (threads, processes)
+            for (work, _), by_strategy in cells.items()
+            if (factor := times(claim, by_strategy, strategy))
+            if not (strategy == AS_PRINTED and _is_judged(work, by_strategy))
+        ]
+        if factors:
+            lines.append(f"{strategy} {min(factors):.2f}x to {max(factors):.2f}x over {len(factors)} shapes")
     return lines
 
 
-def _where(works: bool, oversubscribed: bool) -> str:
-    return " with work" * works + ", oversubscribed," * oversubscribed
-
-
-def _span(values: Sequence[float]) -> str:
-    low, high = (f"{end:.2f}x" for end in (min(values), max(values)))
-    return low if low == high else f"{low} to {high}"
+def _is_judged(work: float, by_strategy: Mapping[str, Measurement]) -> bool:
+    """Tell whether threads did nothing else and had a core each."""
+    record = by_strategy[AS_PRINTED]
+    return record.primitive == THREADS and not work and not is_oversubscribed(record)

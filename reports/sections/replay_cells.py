@@ -9,15 +9,18 @@ from numpy.typing import NDArray
 
 from dse import stats
 from dse.published.lock_claims import one_run
-from dse.records import Measurement
+from dse.records import Measurement, how_to_measure, twins
 
-from ..tidy import timed, untimed
+from .. import origins
+from ..markup import paragraph
+from ..tidy import commit_of, sources_of, timed, untimed
 
 REPLAY = "replay_"  # what the primitives of all parts begin with
 COMPILED, REUSED, IN_PYTHON = "replay", "replay_reused", "prioritized_buffer"
 OURS = (COMPILED, REUSED, IN_PYTHON)
 SUMMED = (("insert", 1), ("sample", 256), ("update", 256))
 UNSTABLE = "*"
+MARKS = f"{UNSTABLE} rests on an unstable timing, whose interval is wide; intervals are of 95 %."
 REMARKS = {"none": "no lock: a bound, not right", "two_lock_lazy": "as printed: may tear a record"}
 """Strategies that are not right, each with the reason."""
 
@@ -77,7 +80,7 @@ def total(records: Sequence[Measurement]) -> Value:
 
 def times(base: Sequence[Measurement], new: Sequence[Measurement]) -> Value:
     """Divide the sum of some times by that of others: how many times as fast ``new`` is as ``base``."""
-    return computed([*base, *new], lambda *each: sum(each[: len(base)]) / sum(each[len(base) :]))
+    return computed([*new, *base], lambda *each: sum(each[len(new) :]) / sum(each[: len(new)]))
 
 
 def rate(record: Measurement) -> Value:
@@ -188,7 +191,7 @@ def operations(cells: Sequence[Measurement], default: str) -> Operations:
 def sentence(compared: Operations) -> str:
     """Say the factor over the best other library and over the plain buffer; "" where neither was measured."""
     parts = []
-    for who, name in (("the best other library", compared.best_library), ("today's plain buffer", IN_PYTHON)):
+    for who, name in (("the best other library", compared.best_library), ("the plain buffer in Python", IN_PYTHON)):
         ahead = compared.ahead_of(name)
         if name and ahead:
             called = "PrioritizedBuffer" if name == IN_PYTHON else name
@@ -198,4 +201,22 @@ def sentence(compared: Operations) -> str:
     calls = ", ".join(f"{op}({batch})" for op, batch in SUMMED)
     us = total(compared.sum_of(compared.ours)).said(microseconds)
     ours = f"the compiled replay ({compared.ours})"
-    return f"The sum of {calls} takes {us} us in {ours}: it is {' and '.join(parts)} (measured)."
+    return f"The sum of {calls} takes {us} us in {ours}: it is {', and '.join(parts)} (measured)."
+
+
+def origin(of: Part) -> str:
+    """Say where, when and at which commit a part was measured, and how large its noise is."""
+    record, pairs = of.run[-1], twins(of.run, of.primitive)
+    noise = (
+        f"noise floor {stats.noise_floor(pairs):.1%} over {len(pairs)} A/A pairs" if pairs else "its noise is unknown"
+    )
+    left = f" {of.left_out} records of other runs or N are left out." if of.left_out else ""
+    return (
+        f"Source: {sources_of(of.run)} on {record.machine.get('cpu')}, {record.machine.get('cores')} cores, at "
+        f"{commit_of(record, 'with uncommitted changes')}, {origins.span(one.utc for one in of.run)}; implementations "
+        f"took turns; {noise}.{left}"
+    )
+
+
+def left_out(name: str) -> str:
+    return paragraph(f"Left out, {name}: not measured on this machine; {how_to_measure(f'replay --only {name}')}.")
