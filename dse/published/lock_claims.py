@@ -89,7 +89,7 @@ def _judged(claim: str, table: Mapping[str, float], records: Sequence[Measuremen
     least, most = table["least"], table["most"]
     text = {
         "over_global": f"The locks of Algorithm 3 are {least:g}x to {most:g}x as fast as one global lock (Fig. 10).",
-        "behind_none": f"The locks of Algorithm 3 take {least:g}x to {most:g}x the time without any lock (VI-D2, Fig. 10).",
+        "behind_none": f"The locks of Algorithm 3 take {least:g}x to {most:g}x the time without a lock (Fig. 10).",
     }[claim]
     rule = (
         f"for {AS_PRINTED} by threads without other work, not more of them than cores: confirmed if the 90 % interval "

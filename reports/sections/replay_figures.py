@@ -16,7 +16,7 @@ from .replay_cells import COMPILED, IN_PYTHON, REMARKS, REPLAY, label, part, str
 
 COMMAND = "python -m benchmarks replay --only {}"
 MODES = ("threads", "processes")
-OPS = {"cache": "a local cache, flushed every n rows", "insert": "n rows at once"}
+OPS = {"cache": "cache flushed every n rows", "insert": "n rows at once"}
 BESIDE = {"nothing": "alone", "learner": "beside a learner"}
 NOT_RIGHT = "Dashed: not right, a bound or as printed. "
 SHADE = "0.93"

@@ -102,8 +102,8 @@ def pairs(of: Part) -> str:
     html = paragraph(
         "Pairs of operations a second (measured): an insertion of rows by one process, a sample and update of B = "
         f"{any_of.batch:,} by the other, N = {any_of.capacity:,}; as many rows as make both sides take equally long. "
-        "Bound: two processes with a buffer each, so that cores alone limit them. Rates with other rows an insertion do "
-        f"not compare. {MARKS} {origin(of)}"
+        "Bound: two processes with a buffer each, so that cores alone limit them. Rates with other rows an insertion "
+        f"do not compare. {MARKS} {origin(of)}"
     )
     heads = ("one process", "two processes", "times one", "slower side alone", "bound", "share of it")
     for work, cells in groups.items():
