@@ -231,6 +231,20 @@ def test_records_without_an_error_get_the_largest_priority_of_any_bank():
     assert [state["leaves"].tolist() for state in states] == [[4, 7], [7]]
 
 
+def test_the_largest_current_priority_is_that_of_the_bank():
+    with banked(8, 2, max_priority="current") as replay:
+        for error in (3.5, 1.5, None, None):
+            replay.insert(records([0]), None if error is None else np.array([error]))
+        states = replay.state_dict()["banks"]
+    assert [state["leaves"].tolist() for state in states] == [[4, 4], [2, 2]]
+
+
+def test_one_bank_samples_distinct_records():
+    with banked(8, 1) as replay:
+        replay.insert(records(np.arange(5)), np.arange(5.0))
+        assert sorted(replay.sample(5, 0.4, distinct=True).rows["reward"]) == [0, 1, 2, 3, 4]
+
+
 def test_an_update_of_no_number_changes_nothing_in_any_bank():
     with banked(8, 2) as replay:
         for number in range(2):
@@ -284,6 +298,8 @@ def test_bad_input_is_one_sentence():
             replay.sample(1, 0.4, bank=-1)
         with pytest.raises(ValueError, match="weights"):
             replay.sample(1, 0.4, weights="equal")
+        with pytest.raises(ValueError, match="distinct records are sampled from a replay of one bank, not of 2"):
+            replay.sample(1, 0.4, distinct=True)
     with pytest.raises(ValueError, match="multiple of banks"):
         banked(9, 2)
 

@@ -149,6 +149,16 @@ def test_a_rest_that_equals_its_groups_last_prefix_sum_falls_on_the_last_positiv
     assert tree.prefix_sum_index(mass).tolist() == [leaf]
 
 
+@every_variant
+def test_such_a_rest_stays_in_its_group_where_rows_are_wider_than_groups(name, options):
+    epsilon = 2.0**-52
+    tree = impls.make(name, 64, fanout=3, dtype="float64", **options)
+    requires(tree, epsilon)
+    for index, priority in ((0, 1.5 * epsilon), (13, 1 + 2 * epsilon), (18, 5.0)):  # 13 amid nodes 3 to 5, 18 in node 6
+        tree.update(index, priority)
+    assert tree.prefix_sum_index(1 + 3 * epsilon).tolist() == [13]
+
+
 @every_delta
 @pytest.mark.parametrize(("positive", "nearest"), [((1, 12), 1), ((12, 20), 12), ((1, 2, 12, 13), 2)])
 def test_a_group_that_deltas_left_empty_answers_by_the_nearest_positive_leaf_left_first(

@@ -118,7 +118,7 @@ def test_what_is_posted_waits_for_an_owner():
 
 
 def test_many_rows_need_no_learner_and_go_through_a_small_ring():
-    replay = an_owner(1000, ring_rows=7, rings=1)
+    replay = an_owner(1000, ring_rows=8, rings=1)
     for start in range(0, 3000, 3):
         replay.insert(rows_of(replay, range(start, start + 3)))
     replay.insert(rows_of(replay, range(3000, 3900)))

@@ -205,7 +205,7 @@ def test_a_worker_that_does_not_answer_in_time_is_ended(monkeypatch):
     monkeypatch.setattr(team, "LIMIT_SECONDS", 0.01)
     with team.Bounded(Path(sys.executable), module=team.MODULE) as worker:
         with pytest.raises(WorkerError, match="ended by SIGKILL"):
-            worker.ask("strategies")
+            worker.ask("forget")
         worker.close()
 
 
@@ -320,7 +320,7 @@ def test_a_cell_that_fails_is_a_record_and_the_others_go_on(monkeypatch):
             return 1.0
 
     stamp = command.Stamp.of_this_run("replay_pairs")
-    one = team.Team(None, Path(sys.executable), Path("none"), stamp, 0)
+    one = team.Team(team.Pool(None, Path("none")), stamp, 0)
     one.rows["cpprb_mp"] = 1
     monkeypatch.setattr(one, "clock", lambda cell, seconds, is_twin=False: Fails(cell, None, 0, [0], None))
     cells = [Cell("pairs", "cpprb_mp", op, 8, 100, {"work": "none"}) for op in ("one", "two")]

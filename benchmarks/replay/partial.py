@@ -71,11 +71,11 @@ def _sampling(kernel: Any, steps: Any, gathers: bool) -> Any:
 
     @kernel
     def sampled(view, like, fanout, lanes, chunks, prefix, trial, edition, uniforms, stratified, beta, out):
-        drawn = steps.drawing(uniforms, stratified, like, steps.BLOCK)
+        drawn = steps.drawing(uniforms, stratified, like, steps.PORTION)
         count = uniforms.size
-        for low in range(0, count, steps.BLOCK):
+        for low in range(0, count, steps.PORTION):
             # Invariant: the places before ``low`` are drawn.
-            high = min(low + steps.BLOCK, count)
+            high = min(low + steps.PORTION, count)
             steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
             status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, low, high)
             steps.leave(view)

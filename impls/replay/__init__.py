@@ -6,6 +6,7 @@ from .memory import ClosedError
 from .n_step import NStep, NStepLayout
 from .registry import attach, make, strategies
 from .replay import Outputs, Replay, ReplayHandle
+from .segments import SegmentedReplay
 
 __all__ = [
     "Batch",
@@ -18,6 +19,7 @@ __all__ = [
     "PrioritizedBuffer",
     "Replay",
     "ReplayHandle",
+    "SegmentedReplay",
     "attach",
     "importance_weights",
     "make",

@@ -120,7 +120,11 @@ class _Plan:
         if batch not in self._known:
             names = ["sequence", "weights", *self.names]
             shapes = [(), (), *(shape for shape, _ in self._fields.values())]
-            formats = [np.dtype(np.int64), np.dtype(np.float32), *(dtype for _, dtype in self._fields.values())]
+            formats: list[np.dtype[Any]] = [
+                np.dtype(np.int64),
+                np.dtype(np.float32),
+                *(dtype for _, dtype in self._fields.values()),
+            ]
             sizes = [batch * int(np.prod(shape)) * dtype.itemsize for shape, dtype in zip(shapes, formats, strict=True)]
             starts, end = line_starts([(size, np.uint8) for size in sizes])
             kinds = [(dtype, (batch, *shape)) for shape, dtype in zip(shapes, formats, strict=True)]
@@ -186,7 +190,7 @@ class Replay:
             self._begin()
             signature[0] = self._shape.signature
         limits = np.finfo(settings.dtype)
-        most = min(float(limits.max), float(np.finfo(np.float64).max) / 2 / slots)
+        most = min(float(limits.max), float(np.finfo(np.float64).max) / 2 / self.capacity)
         self._exponent = np.array([settings.alpha, settings.epsilon, float(limits.smallest_subnormal), most])
         self._names = dict.fromkeys(settings.layout.fields).keys()
         self._stage, self._plan = _Stage(self._shape.row), _Plan(settings.layout)
@@ -454,9 +458,10 @@ class Replay:
 
         Of several banks it is {"banks": a state of each}, all taken at one moment.
         """
+        banks = self._open()
         with contextlib.ExitStack() as stack:
-            # The banks in order, as everybody takes more than one: no two callers wait for each other.
-            banks = [bank for bank in self._open() if stack.enter_context(self._at_rest(bank)) is None]
+            for bank in banks:  # in this order, as everybody who holds several: no two callers wait for each other
+                stack.enter_context(self._at_rest(bank))
             states = [self._state_of(bank) for bank in banks]
         return states[0] if len(states) == 1 else {"banks": states}
 

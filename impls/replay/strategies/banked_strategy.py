@@ -229,7 +229,8 @@ def update(
 class BankedReplay(Replay):
     """Learners that each have a bank never wait for each other; inserts wait for one learner at most.
 
-    A record's ``sequence`` is ticket * L + bank. ``written`` and ``len`` are those of all banks.
+    A record's ``sequence`` is ticket * L + bank. ``written`` and ``len`` are those of all banks, and so is the largest
+    priority "ever" given; the largest "current" one is that of the bank which the record goes to.
     """
 
     banked = True
@@ -271,15 +272,21 @@ class BankedReplay(Replay):
         weights: str = "exact",
         uniforms: NDArray[np.float64] | None = None,
         out: Outputs | None = None,
+        distinct: bool = False,
     ) -> Batch:
         """B = ``batch`` records in equal shares from all banks, or from ``bank`` alone, as its learner samples.
 
         Within a bank they are sampled in proportion to their priorities. Where B is no multiple of the banks, chance
         decides which ones give the rest. ``weights`` are "exact" by Eq. 5.4 of [Zhang2022], the largest of a batch from
-        all banks 1; or "printed", its approximation for equal sums. ``uniforms`` and ``out`` are those of any replay.
-        ValueError for a bank that there is not; RuntimeError when there are no records.
+        all banks 1; or "printed", its approximation for equal sums. ``uniforms`` and ``out`` are those of any replay,
+        and so is ``distinct``, but it needs a replay of one bank. ValueError for a bank that there is not; RuntimeError
+        when there are no records.
         """
         banks = self._open()
+        if distinct:
+            if len(banks) > 1:
+                raise ValueError(f"distinct records are sampled from a replay of one bank, not of {len(banks)}")
+            return super().sample(batch, beta, rng, uniforms=uniforms, out=out, distinct=True)
         number = _ALL_BANKS if bank is None else integer_at_least("bank", bank, 0)
         if number >= len(banks):
             raise ValueError(f"bank must be below {len(banks)}, the number of banks, not {bank}")

@@ -23,6 +23,7 @@ from ...sumtree.numba_kernels import CAPACITY, _kernel
 from .. import steps
 from ..block import (
     BANK,
+    BOUNDS,
     CLOSED,
     COUNT,
     FIRST_RING,
@@ -194,8 +195,9 @@ def drain(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: in
 @inner
 def _choose(view: int, heads: Any) -> int:
     """Note the tails that the rings will have once whole inserts, up to ``heads``, are applied; returns their rows."""
-    # Records whose stacks reach into the newest are never among these, unless one insert fills the replay.
-    count, most = 0, min(_MOST, _at(view, CAPACITY) - _at(view, FRAMES) + 1)
+    # Records whose stacks reach into the newest are never among these, unless one insert fills the replay. Where the
+    # largest current priority matters, which each insert may change, it is one insert at a time.
+    count, most = 0, min(_MOST, _at(view, CAPACITY) - _at(view, FRAMES) + 1) if _at(view, BOUNDS) == 0 else 0
     for number in range(heads.size):
         ring = _ring(view, number)
         take = load_i64(ring + TAIL)
@@ -241,7 +243,13 @@ def _apply(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: i
     steps.point(view, trial, steps.ODD)
     listed, removed = _close(view, first, count, cut, scratch)
     _copy(view, trial, tails, first)
-    drawable = _rank(view, tails, scratch, listed)
+    current = 0.0
+    if _at(view, BOUNDS) != 0:
+        gone = np.zeros(2 * listed, np.int64)  # slots, and the bits of 0.0
+        gone[:listed] = scratch[:listed]
+        steps.set_priorities(view, like, fanout, lanes, chunks, prefix, trial, 0, gone, listed)
+        current = steps.largest_now(view, like, fanout, lanes, chunks)
+    drawable = _rank(view, tails, scratch, listed, current)
     steps.set_priorities(view, like, fanout, lanes, chunks, prefix, trial, 0, scratch, listed)
     steps.point(view, trial, steps.EVEN)
     store_i64(bank + COUNT, load_i64(bank + COUNT) + drawable - removed)
@@ -288,8 +296,11 @@ def _copy(view: int, trial: int, tails: Any, first: int) -> None:
 
 
 @inner
-def _rank(view: int, tails: Any, scratch: Any, listed: int) -> int:
-    """Put the priorities of the ``listed`` slots behind them; returns how many of the new records may be sampled."""
+def _rank(view: int, tails: Any, scratch: Any, listed: int, current: float) -> int:
+    """Put the priorities of the ``listed`` slots behind them; returns how many of the new records may be sampled.
+
+    ``current`` is the priority of rows without an own one, or 0 for the largest ever.
+    """
     bank, room = _at(view, BANK), _at(view, RING_ROWS)
     largest = load_real(_at(view, RINGS) + TAKEN_LARGEST, 0.0)
     values = scratch.ctypes.data + _WORD * listed
@@ -304,7 +315,8 @@ def _rank(view: int, tails: Any, scratch: Any, listed: int) -> int:
             if kind & _SIZED:
                 largest = max(largest, load_real(at + _WORD * room, 0.0))
             if kind & _DRAWABLE:
-                store_real(values, load_real(at + _WORD * room, 0.0) if kind & _SIZED else largest)
+                usual = current if current > 0.0 else largest
+                store_real(values, load_real(at + _WORD * room, 0.0) if kind & _SIZED else usual)
                 drawable += 1
             values += _WORD
             at += _WORD if at + _WORD < end else _WORD - _WORD * room
