@@ -26,6 +26,7 @@ from dse.records import Measurement, read_file
 from tests import naive_replay
 from tests.naive_replay import Naive, Raising
 
+pytest.importorskip("numba")
 ROOT = Path(__file__).resolve().parent.parent
 STRATEGIES = ("two_lock_checked", "global", "none", "rwlock", "two_lock_lazy")
 PLAN = Plan(STRATEGIES, "two_lock_checked", ("prioritized_buffer", "cpprb", "cpprb_mp"), 1_000, 64, 5_000, 1_000)
