@@ -95,17 +95,21 @@ class Outputs:
 
     def __init__(self, plan: "_Plan", batch: int) -> None:
         memory = np.empty((), plan.dtype(batch))
-        self.batch = batch
+        self.plan, self.batch = plan, batch
         self.sequence: NDArray[np.int64] = memory["sequence"]
         self.weights: NDArray[np.float32] = memory["weights"]
         self.rows = {name: memory[name] for name in plan.names}
         self.address = int(self.sequence.__array_interface__["data"][0])  # of a plain array: quicker to ask
+
+    def __reduce__(self) -> Any:
+        raise TypeError("outputs are written to at their address and cannot be copied: make others by outputs(batch)")
 
 
 class _Plan:
     """Where tickets, weights and fields of a batch lie: in the order that kernels know, each from a whole line on."""
 
     def __init__(self, layout: Layout) -> None:
+        self.layout = layout
         fields = layout.fields
         stacks = {}
         if layout.frames > 1:
@@ -386,6 +390,9 @@ class Replay:
             raise ClosedError(self._why_closed)
         return banks
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a replay cannot be pickled or copied: give its handle() to another process, and attach there")
+
     def __enter__(self) -> Self:
         return self
 
@@ -546,8 +553,12 @@ class Replay:
     def _outputs(self, batch: int, out: Outputs | None) -> Outputs:
         if out is None:
             return Outputs(self._plan, integer_at_least("batch", batch, 0))
+        if not isinstance(out, Outputs):
+            raise TypeError(f"out must be made by outputs({batch}), not {type(out).__name__}")
         if out.batch != batch:
             raise ValueError(f"out is for batches of {out.batch}, not {batch}")
+        if out.plan is not self._plan and out.plan.layout != self.layout:  # kernels write to it as to one of their own
+            raise ValueError(f"out is for records of {out.plan.layout}, not of {self.layout}")
         return out
 
 
