@@ -16,11 +16,13 @@ from dse.records import twins
 
 from . import origins
 from .page import charts, sections
+from .sections import replay_cells
 from .sections.training import shares
 
 SWEPT = "8fb834d50a"  # the machine of the latest sweep
 COMPARED = "d7dae63b89"  # the machine that other libraries were timed on
 OPS = ("draw", "update")
+OPERATIONS = (("insert", 1), ("insert", 64), ("sample", 256), ("update", 256))  # of a whole replay buffer
 BATCHES = (1, 32, 256, 1_024, 16_384)
 CAPACITIES = (10_000, 1_000_000)
 LIBRARIES = ("numba", "torchrl", "tianshou", "rllib")  # of the table of shares
@@ -33,6 +35,13 @@ CELLS = {
     "peer": "trees beside other libraries",
     "serial_step": "whole training steps",
     "training": "parts of training systems",
+    "replay_operations": "whole replay buffers",
+    "replay_parts": "whole replay buffers",
+    "replay_batches": "whole replay buffers",
+    "replay_pairs": "replay buffers shared by processes",
+    "replay_processes": "replay buffers shared by processes",
+    "replay_flush": "replay buffers shared by processes",
+    "replay_threads": "replay buffers shared by threads",
 }
 """What the cells of a primitive are, but for sum trees; second timings of a cell, for the noise, do not count."""
 UNSTABLE = "; * unstable, its interval is wide"
@@ -151,6 +160,33 @@ def noise(results: Path) -> str:
     )
 
 
+def replay(results: Path) -> str:
+    """Microseconds of a whole buffer's operations, ours beside other libraries', in a sentence and a table."""
+    records = [one for one in dse.read_folder(results) if one.primitive.startswith("replay_operations")]
+    if not records:
+        return "Not on record yet; measured by `python -m benchmarks replay`.\n"
+    machine = max(records, key=lambda one: one.utc).machine_key
+    part = replay_cells.part([one for one in records if one.machine_key == machine], "operations")
+    compared = replay_cells.operations(part.cells, replay_cells.default_strategy(part.cells))
+    shown = {name: compared.cells[name] for name in compared.in_order if compared.sum_of(name)}
+    rows = []
+    for name, cells in shown.items():
+        named = f"**{name}**{replay_cells.remarked(name).removeprefix(name)}" if compared.is_ours[name] else name
+        times = (_us(cells.get(key)) for key in OPERATIONS)
+        ahead = "1" if name == compared.ours else compared.ahead_of(name)
+        factor = ahead.said(replay_cells.factor) if isinstance(ahead, replay_cells.Value) else ahead or ""
+        rows.append([named, *times, replay_cells.total(compared.sum_of(name)).said(replay_cells.microseconds), factor])
+    head = ["us a call", *(f"{op}({batch})" for op, batch in OPERATIONS), "sum [95 % interval]", "times as long"]
+    if not part.cells:
+        return "Without a time on record; measured by `python -m benchmarks replay`.\n"
+    note = (
+        f"N = {part.cells[0].capacity:,}, Hopper's records, one thread; ours in bold, by strategy. "
+        f"{_origin(part.run)}{_noise(part.run)}{UNSTABLE}."
+    )
+    said = replay_cells.sentence(compared)
+    return f"{said}\n\n" * bool(said) + _table(head, rows) + f"\n{note}\n"
+
+
 def comparison(results: Path) -> str:
     """Return what a comparison of two commits printed, kept word for word."""
     return (results / "compare.md").read_text(encoding="utf-8")
@@ -211,6 +247,11 @@ def _ns(one: Measurement | None) -> str:
     ns = 1e9 * one.seconds / one.batch
     text = f"{ns:,.0f}" if ns >= 100 else f"{ns:.1f}" if ns >= 1 else f"{ns:.2f}"
     return f"{'~' * (one.source == 'modeled')}{text}{'*' * (one.status == 'unstable')}"
+
+
+def _us(one: Measurement | None) -> str:
+    """Microseconds of a call, marked where unstable; "" where there are none."""
+    return "" if one is None else f"{replay_cells.microseconds(one.seconds)}{'*' * (one.status == 'unstable')}"
 
 
 def _origin(records: Sequence[Measurement]) -> str:

@@ -27,6 +27,7 @@ from impls.replay.steps import RANDOM
 
 PLAIN = Layout((12,), "int64", action_size=2)
 STACKED = Layout((24,), "int64", frames=4, action_size=2)
+STEPPED = ("global", "two_lock_checked")  # strategies whose points are those of steps.py
 _COUNTER = 40  # bits of a number that count an actor's frames
 _FILLER = 1 << 62  # in the action of a record that must never be sampled
 _SLOTS_SEEN = 4096  # of a learner's table of what it saw of which ticket
@@ -178,6 +179,12 @@ def act(replay: Replay, plan: Plan, actor: int, going: Any) -> Report:
     return report
 
 
+def overwritten(replay: Replay, sequence: np.ndarray) -> np.ndarray:
+    """Which records have been overwritten for sure; with L banks, record t of bank j is number t L + j."""
+    written = np.array([bank.word(WRITTEN)[0] for bank in replay._banks])
+    return sequence // len(written) < written[sequence % len(written)] - replay.capacity // len(written)
+
+
 def learn(replay: Replay, plan: Plan, learner: int, going: Any) -> Report:
     """Sample and update, also late, until it is over."""
     rng, report, seen = np.random.default_rng([8, learner]), Report(), Seen()
@@ -193,9 +200,9 @@ def learn(replay: Replay, plan: Plan, learner: int, going: Any) -> Report:
         demand("weights", (batch.weights > 0) & (batch.weights <= 1), f"weights {batch.weights}")
         old.append(batch.sequence.copy())
         tickets = old[rng.integers(len(old))] if rng.random() < 0.3 else old[-1]
-        written = replay.written
+        gone = overwritten(replay, tickets)
         there = replay.update_priorities(tickets, rng.exponential(size=plan.batch))
-        demand("late", ~there[tickets < written - plan.capacity], "an overwritten record took an update")
+        demand("late", ~there[gone], "an overwritten record took an update")
         report.sampled += plan.batch
         report.updated += int(there.sum())
     return report
@@ -272,20 +279,28 @@ class Processes:
     """Callers in processes of their own, each attached by the handle."""
 
     def __init__(self, replay: Replay, plan: Plan) -> None:
-        context = server()
-        self.words = context.RawArray(ctypes.c_int64, 1 + plan.callers)
-        self._pipes, self.processes = [], []
-        for number in range(plan.callers):
-            mine, theirs = context.Pipe()
-            arguments = replay.handle(), plan, number, self.words, theirs
-            process = context.Process(target=_child, args=arguments, daemon=True)
-            process.start()
-            theirs.close()
-            self._pipes.append(mine)
-            self.processes.append(process)
-        for pipe in self._pipes:
+        self.words = server().RawArray(ctypes.c_int64, 1 + plan.callers)
+        self.processes, self._pipes = [], []
+        for process, pipe in [self._begin(replay, plan, number) for number in range(plan.callers)]:
             demand("stuck", pipe.poll(PATIENCE_SECONDS), "a child does not start")
             pipe.recv()
+            self.processes.append(process)
+            self._pipes.append(pipe)
+
+    def _begin(self, replay: Replay, plan: Plan, number: int) -> Any:
+        mine, theirs = server().Pipe()
+        process = server().Process(target=_child, args=(replay.handle(), plan, number, self.words, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        return process, mine
+
+    def replace(self, replay: Replay, plan: Plan, number: int) -> None:
+        """Start a caller in the place of one that has ended."""
+        self.words[1 + number] = 0
+        self.processes[number], self._pipes[number] = _, pipe = self._begin(replay, plan, number)
+        demand("stuck", pipe.poll(PATIENCE_SECONDS), "a child does not start")
+        pipe.recv()
+        pipe.send("go")
 
     def start(self) -> None:
         for pipe in self._pipes:
@@ -317,7 +332,7 @@ class Processes:
 def server() -> Any:
     """The context in which children start: forked from a server that has imported everything and has one thread."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.replay_stress", "impls.replay.maintenance"])
+    context.set_forkserver_preload(["tests.warm_replays"])
     return context
 
 

@@ -131,6 +131,17 @@ def test_the_current_maximum_is_that_of_all_leaves_after_any_walk_and_after_a_re
             assert compiled.state_dict()["leaves"][slot] == remaining.max()
 
 
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "two_lock_lazy"])
+def test_an_update_of_a_record_that_is_not_there_changes_nothing(strategy):
+    with made(strategy, capacity=4) as compiled:
+        compiled.insert(rows_of(FLAT, np.random.default_rng(0), 4), [1.0, 2.0, 3.0, 4.0])
+        compiled.insert(rows_of(FLAT, np.random.default_rng(0), 2), [5.0], [True, False])
+        leaves = compiled.state_dict()["leaves"]
+        absent = np.array([0, 1, 5, -1, -4, 6, 1 << 40, 1 << 62, (1 << 62) + 2, -(1 << 63)])
+        np.testing.assert_array_equal(compiled.update_priorities(absent, np.full(10, 9.0)), False)
+        np.testing.assert_array_equal(compiled.state_dict()["leaves"], leaves)
+
+
 # Without replacement
 
 

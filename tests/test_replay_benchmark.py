@@ -26,6 +26,7 @@ from dse.records import Measurement, read_file
 from tests import naive_replay
 from tests.naive_replay import Naive, Raising
 
+pytest.importorskip("numba")
 ROOT = Path(__file__).resolve().parent.parent
 STRATEGIES = ("two_lock_checked", "global", "none", "rwlock", "two_lock_lazy")
 PLAN = Plan(STRATEGIES, "two_lock_checked", ("prioritized_buffer", "cpprb", "cpprb_mp"), 1_000, 64, 5_000, 1_000)
@@ -205,7 +206,7 @@ def test_a_worker_that_does_not_answer_in_time_is_ended(monkeypatch):
     monkeypatch.setattr(team, "LIMIT_SECONDS", 0.01)
     with team.Bounded(Path(sys.executable), module=team.MODULE) as worker:
         with pytest.raises(WorkerError, match="ended by SIGKILL"):
-            worker.ask("strategies")
+            worker.ask("forget")
         worker.close()
 
 
@@ -320,7 +321,7 @@ def test_a_cell_that_fails_is_a_record_and_the_others_go_on(monkeypatch):
             return 1.0
 
     stamp = command.Stamp.of_this_run("replay_pairs")
-    one = team.Team(None, Path(sys.executable), Path("none"), stamp, 0)
+    one = team.Team(team.Pool(None, Path("none")), stamp, 0)
     one.rows["cpprb_mp"] = 1
     monkeypatch.setattr(one, "clock", lambda cell, seconds, is_twin=False: Fails(cell, None, 0, [0], None))
     cells = [Cell("pairs", "cpprb_mp", op, 8, 100, {"work": "none"}) for op in ("one", "two")]

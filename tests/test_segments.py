@@ -36,7 +36,7 @@ def sampled(replay, batches, batch, seed=0):
 
 
 def test_a_batch_and_its_weights_are_of_one_segment():
-    scales = np.array([1e-6, 1.0, 1e6])  # of three distributions, which could not be compared
+    scales = np.array([1e6, 1.0, 1e-6])  # of three distributions, which could not be compared
     replay = filled(3, 8, 3, lambda values: scales[values[0] // 8] * (1 + values % 8))
     values, weights = sampled(replay, 300, 16)
     assert (values // 8 == values[:, :1] // 8).all()

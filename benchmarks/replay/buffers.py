@@ -81,8 +81,14 @@ class Buffer(ABC):
 
     def fill(self) -> None:
         """Insert as many records as there is room for."""
-        for first in range(0, self.capacity, FILL_ROWS):
-            self.insert(self.place(rows.made(np.arange(first, min(first + FILL_ROWS, self.capacity)))))
+        step = min(FILL_ROWS, part_of(self.capacity))
+        for first in range(0, self.capacity, step):
+            self.insert(self.place(rows.made(np.arange(first, min(first + step, self.capacity)))))
+
+
+def part_of(capacity: int) -> int:
+    """Return how many records any buffer of this capacity takes at once, even in one of several banks."""
+    return max(1, capacity // 4)
 
 
 @cache

@@ -9,8 +9,8 @@ results/<machine>/replay.jsonl.
 import argparse
 import dataclasses
 import functools
+import inspect
 import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,7 +27,7 @@ from ..timing import Timing
 from . import summary
 from .buffers import kind_of, names
 from .cells import ALONE, COMPILED, IN_PYTHON, LEARNED, PARTS, REUSED, Cell, Plan
-from .team import MODULE, Bounded, Remote, Team
+from .team import Pool, Remote, Team
 
 FILE = "replay.jsonl"
 BALANCED = "global"  # the strategy on which rows an insertion are set, for every strategy alike
@@ -39,8 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     one_of(options.only, PARTS)
     path = file_of(options.results, FILE)
     plan = _plan(options)
-    tallies = [_measured(part, plan, path, options) for part in options.only]
-    tally = functools.reduce(_added, tallies)
+    with ExitStack() as stack:
+        pool = Pool(stack, options.python)
+        tally = functools.reduce(_added, [_measured(part, plan, path, options, pool) for part in options.only])
     found = summary.of(latest(path), plan.default)
     if options.json:
         print(json.dumps({"file": str(path), **tally.as_json(), **found}))
@@ -52,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
 def latest(path: Path) -> list[Measurement]:
     """Return the latest record of each cell of the commit that was measured last."""
     measured = [record for record in records.read_file(path) if record.primitive.startswith("replay")]
-    last = max(measured, key=lambda record: record.utc).commit
+    last = max(measured, key=lambda record: record.utc).commit if measured else None
     return list({record.cell: record for record in measured if record.commit == last}.values())
 
 
@@ -63,12 +64,13 @@ def _added(first: Tally, second: Tally) -> Tally:
 
 
 def _plan(options: argparse.Namespace) -> Plan:
-    """Return what is asked for; ours come from this interpreter, which must have them."""
-    with Bounded(Path(sys.executable), module=MODULE) as worker:
-        known = worker.ask("strategies")
-    strategies = list(options.strategies or known["strategies"])
-    one_of(strategies, known["strategies"])
-    default = known["default"] if known["default"] in strategies else (strategies or [""])[0]
+    """Return what is asked for; libraries are left out where there is no interpreter that has them."""
+    from impls.replay import registry  # noqa: PLC0415  # asv imports this beside older commits, which lack it
+
+    strategies = list(options.strategies or registry.strategies())
+    one_of(strategies, registry.strategies())
+    usual = inspect.signature(registry.make).parameters["strategy"].default
+    default = usual if usual in strategies else strategies[0]
     others = [name for name in names() if name not in (COMPILED, REUSED)]
     if options.buffers is not None:
         one_of(options.buffers, (COMPILED, *others))
@@ -84,12 +86,12 @@ def _plan(options: argparse.Namespace) -> Plan:
     return Plan(ordered, default, sorted(chosen, key=lambda name: name != IN_PYTHON), **sizes)
 
 
-def _measured(part: str, plan: Plan, path: Path, options: argparse.Namespace) -> Tally:
-    """Measure one part."""
+def _measured(part: str, plan: Plan, path: Path, options: argparse.Namespace, pool: Pool) -> Tally:
+    """Measure one part; where each buffer has a process of its own, they end with the part."""
     stamp = Stamp.of_this_run(f"replay_{part}")
     seconds = options.sample if part in ALONE else 2 * options.sample
     with ExitStack() as stack:
-        team = Team(stack, Path(sys.executable), options.python, stamp, options.seed)
+        team = Team(Pool(stack, options.python) if part in ALONE else pool, stamp, options.seed)
         groups = plan.groups(part)
         if part == "pairs":
             _balance(team, stamp, [cell for group in groups for cell in group], path, options.seed)
@@ -125,7 +127,7 @@ def _balance(team: Team, stamp: Stamp, cells: Sequence[Cell], path: Path, seed: 
             continue
         team.rows[contestant] = 1
         asked = {"contestant": contestant, "strategy": cell.member[1], "capacity": cell.capacity, "batch": cell.batch}
-        answer = team.worker(cell).ask("balance", **asked, seed=seed)
+        answer = team.pool.worker(cell).ask("balance", **asked, seed=seed)
         if "rows" not in answer:
             continue  # its cells say why
         team.rows[contestant] = answer["rows"]

@@ -18,7 +18,7 @@ FIELDS = {
 
 
 class Cpprb(Buffer):
-    """``PrioritizedReplayBuffer``."""
+    """``PrioritizedReplayBuffer``, in memory of this process."""
 
     name = "cpprb"
     package = "cpprb"
@@ -50,7 +50,7 @@ class Cpprb(Buffer):
         return {"indexes": sampled["indexes"].copy()}
 
     def clear(self) -> None:
-        """Empty it."""
+        """Remove every record from it."""
         self._buffer.clear()
 
 

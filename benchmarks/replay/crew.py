@@ -35,7 +35,7 @@ class Crew:
         raise NotImplementedError
 
     def close(self) -> None:
-        """End the members."""
+        """End the members, if they are processes."""
 
 
 class Threads(Crew):

@@ -68,7 +68,7 @@ class Compiled(_Ours):
         return self._buffer.handle()
 
     def clear(self) -> None:
-        """Empty it; the first call must come while it is empty."""
+        """Remove every record; the first call must come while there is none."""
         if self._empty is None:
             self._empty = self._buffer.state_dict()
         self._buffer.load_state_dict(self._empty)

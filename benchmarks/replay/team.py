@@ -1,6 +1,7 @@
 """The processes in which buffers are timed: started when they are needed, never waited for without a limit."""
 
 import dataclasses
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -68,40 +69,24 @@ class Remote:
         return float(answer["seconds"])
 
 
-class Team:
-    """The processes of one part, by contestant: those of the compiled replay run here, others in ``python``."""
+class Pool:
+    """Processes that may serve several parts: those of our buffers run by this Python, others by ``python``."""
 
-    def __init__(self, stack: ExitStack, here: Path, python: Path, stamp: Stamp, seed: int) -> None:
-        self._stack, self._here, self._python, self._seed = stack, here, python, seed
+    def __init__(self, stack: ExitStack, python: Path) -> None:
+        self._stack, self._python = stack, python
         self._workers: dict[tuple[str, ...], Bounded] = {}
-        self._stamp = stamp
-        self._packages: dict[str, dict[str, str]] = {}
-        self.rows: dict[str, int] = {}  # of an insertion in pairs, by contestant
+        self.packages: dict[str, dict[str, str]] = {}  # versions, by contestant
 
     def worker(self, cell: Cell, is_twin: bool = False) -> Bounded:
         """Return the process of a cell's buffer. WorkerError if it cannot be started."""
         name = cell.contestant
         key = (*cell.member, str(is_twin)) if cell.part in ALONE else (name,)
         if key not in self._workers:
-            python = self._here if kind_of(name).package == "numba" else self._python
+            python = Path(sys.executable) if kind_of(name).package == "numba" else self._python
             worker = self._stack.enter_context(Bounded(python, module=MODULE))
-            self._packages[name] = worker.ask("versions", packages=["numpy", "numba", kind_of(name).package])
+            self.packages[name] = worker.ask("versions", packages=["numpy", "numba", kind_of(name).package])
             self._workers[key] = worker
         return self._workers[key]
-
-    def clock(self, cell: Cell, sample_seconds: float, is_twin: bool = False) -> Remote | Untimed:
-        """Return a cell ready to be timed, or why it cannot be."""
-        try:
-            worker = self.worker(cell, is_twin)
-            how = {"seed": self._seed, "sample_seconds": sample_seconds, "rows": self.rows.get(cell.contestant, 1)}
-            answer = worker.ask("prepare", cell=dataclasses.asdict(cell), **how)
-        except WorkerError as error:
-            self.drop(cell)
-            return Untimed("failed", str(error))
-        for status in ("skipped", "failed"):
-            if status in answer:
-                return Untimed(status, answer[status])
-        return Remote(cell, worker, answer["number"], answer["affinity"], answer["note"])
 
     def drop(self, cell: Cell) -> None:
         """End the process of a cell, for it may hang; the next cell starts another."""
@@ -115,9 +100,31 @@ class Team:
         for worker in self._workers.values():
             worker.ask("forget")
 
+
+class Team:
+    """The measuring of one part, by the processes of a pool."""
+
+    def __init__(self, pool: Pool, stamp: Stamp, seed: int) -> None:
+        self.pool, self._stamp, self._seed = pool, stamp, seed
+        self.rows: dict[str, int] = {}  # of an insertion in pairs, by contestant
+
+    def clock(self, cell: Cell, sample_seconds: float, is_twin: bool = False) -> Remote | Untimed:
+        """Return a cell ready to be timed, or why it cannot be."""
+        try:
+            worker = self.pool.worker(cell, is_twin)
+            how = {"seed": self._seed, "sample_seconds": sample_seconds, "rows": self.rows.get(cell.contestant, 1)}
+            answer = worker.ask("prepare", cell=dataclasses.asdict(cell), **how)
+        except WorkerError as error:
+            self.pool.drop(cell)
+            return Untimed("failed", str(error))
+        for status in ("skipped", "failed"):
+            if status in answer:
+                return Untimed(status, answer[status])
+        return Remote(cell, worker, answer["number"], answer["affinity"], answer["note"])
+
     def stamp(self, cell: Cell) -> Stamp:
         """Return the stamp of a cell's records: its part, and the versions of what it was made with."""
-        machine = {**self._stamp.machine, "packages": self._packages.get(cell.contestant, {})}
+        machine = {**self._stamp.machine, "packages": self.pool.packages.get(cell.contestant, {})}
         return dataclasses.replace(self._stamp, machine=machine)
 
     def measure(
@@ -142,11 +149,11 @@ class Team:
                 timings = interleave(clocks, budget_seconds * len(clocks), self._seed)
             except FailedError as error:
                 failed, reason = error.args
-                self.drop(failed.cell)
+                self.pool.drop(failed.cell)
                 left.remove(failed.cell)
                 yield self.stamp(failed.cell).record(failed.cell, "failed", reason=reason)
                 continue
-            self.forget()
+            self.pool.forget()
             for clock, timing in zip(clocks, timings, strict=True):
                 yield from self._timed(clock, timing, clock is twin)
                 if clock is not twin:

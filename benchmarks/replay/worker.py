@@ -10,7 +10,6 @@
 
 import functools
 import importlib.metadata
-import inspect
 import math
 import statistics
 import sys
@@ -43,15 +42,6 @@ class _Session:
         self._clocks: list[Operation | Together] = []
         self._crews: dict[str, Crew] = {"threads": Threads(self._buffers), "processes": Processes(self._buffers)}
         self._faults: dict[str, str | None] = {}
-
-    def strategies(self) -> dict[str, Any]:
-        """Return the strategies of the compiled replay and the one it takes by default."""
-        from impls import replay  # noqa: PLC0415  # looked up late: nothing else here needs it
-
-        if not hasattr(replay, "strategies"):
-            return {"strategies": [], "default": ""}
-        default = inspect.signature(replay.make).parameters["strategy"].default
-        return {"strategies": list(replay.strategies()), "default": default}
 
     def prepare(self, cell: dict[str, Any], seed: int, sample_seconds: float, rows: int) -> dict[str, Any]:
         """Make the clock of a cell; ``rows`` go into each insertion of a pair."""
@@ -91,12 +81,14 @@ class _Session:
         try:
             key = self._shared(cell, seed)
             learn = self._alone(Job(key, "learner", 0, 1, batch, cpus_of(0, 1)))
-            few, more = 1, max(2, min(1_024, capacity // 2))
+            few, more = 1, max(2, min(1_024, buffers.part_of(capacity)))
             one, many = (
                 statistics.median(self._alone(Job(key, "actor", 0, rows, batch, cpus_of(0, 1)))) for rows in (few, more)
             )
             a_row = max((many - one) / (more - few), 1e-12)
-            rows = min(MOST_ROWS, capacity, max(1, round(1 + (statistics.median(learn) - one) / a_row)))
+            rows = min(
+                MOST_ROWS, buffers.part_of(capacity), max(1, round(1 + (statistics.median(learn) - one) / a_row))
+            )
             insert = self._alone(Job(key, "actor", 0, rows, batch, cpus_of(0, 1)))
         except CrewError as error:
             return {"failed": str(error)}
@@ -112,12 +104,6 @@ class _Session:
     def forget(self) -> dict[str, Any]:
         """Drop every clock; the buffers stay."""
         self._clocks.clear()
-        return {}
-
-    def close(self) -> dict[str, Any]:
-        """End the processes of crews."""
-        for each in self._crews.values():
-            each.close()
         return {}
 
     def versions(self, packages: list[str]) -> dict[str, str]:

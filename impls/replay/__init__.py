@@ -1,5 +1,6 @@
 """Experience replay: the layout of a record, the reference buffer on any sum tree, and the compiled, shared replay."""
 
+from . import strategies as _folder  # noqa: F401  # first, or its import would replace the function of that name
 from .buffer import Batch, PrioritizedBuffer, importance_weights
 from .layout import Layout, LocalStorage
 from .memory import ClosedError

@@ -63,7 +63,7 @@ VIEW_WORDS = RING_BYTES + 1
 # Bytes of the rings in which producers post inserts: what is being applied, then each ring. A ring is who has it, its
 # head, its tail, what each row is, the priority of each, the rows.
 STATE, TAKEN_FIRST, TAKEN_COUNT, TAKEN_LARGEST, FIRST_RING = 0, 8, 16, 24, 64
-RING_PID, RING_BEGAN, HEAD, TAIL, TAKE, RING_HEADER = 0, 8, 64, 128, 136, 192
+RING_CLAIM, HEAD, TAIL, TAKE, RING_HEADER = 0, 64, 128, 136, 192  # a claim: process or 0, when that began
 
 
 @dataclass(frozen=True)

@@ -110,8 +110,8 @@ class Handle:
         return Memory(mmap.mmap(descriptor.number, self._nbytes), descriptor)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        spawning = context.get_spawning_popen() is not None and self._descriptor is not None
-        sent = reduction.DupFd(self._number) if spawning else None
+        mine = self._descriptor if context.get_spawning_popen() is not None else None
+        sent = None if mine is None else reduction.DupFd(mine.number)  # the creator's may be another file here
         return _received, (sent, self._pid, self._number, self._nbytes)
 
 

@@ -1,6 +1,7 @@
 """Making a replay by the name of its strategy, and attaching to one by its handle."""
 
 import importlib
+import math
 import pkgutil
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +56,7 @@ def make(
     than the machine has free.
     """
     kind = strategy_class(strategy)
-    if alpha < 0 or epsilon <= 0:
+    if not (0 <= alpha < math.inf and 0 < epsilon < math.inf):
         raise ValueError(f"alpha must be at least 0 and epsilon above 0, not {alpha} and {epsilon}")
     integer_at_least("banks", banks, 1)
     if banks > 1 and not kind.banked:

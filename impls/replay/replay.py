@@ -28,6 +28,7 @@ from .block import (
     BOUNDS,
     CLOSED,
     COUNT,
+    DAMAGED,
     LARGEST,
     LEAF_MUTEX,
     LOST,
@@ -95,7 +96,7 @@ class Outputs:
 
     def __init__(self, plan: "_Plan", batch: int) -> None:
         memory = np.empty((), plan.dtype(batch))
-        self.plan, self.batch = plan, batch
+        self.batch, self.plan = batch, plan
         self.sequence: NDArray[np.int64] = memory["sequence"]
         self.weights: NDArray[np.float32] = memory["weights"]
         self.rows = {name: memory[name] for name in plan.names}
@@ -109,25 +110,24 @@ class _Plan:
     """Where tickets, weights and fields of a batch lie: in the order that kernels know, each from a whole line on."""
 
     def __init__(self, layout: Layout) -> None:
-        self.layout = layout
         fields = layout.fields
         stacks = {}
         if layout.frames > 1:
             shape, dtype = fields.pop("frame")
             stacks = dict.fromkeys(("observation", "next_observation"), ((layout.frames, *shape), dtype))
-        self._fields = stacks | fields
-        self.names = tuple(self._fields)
+        self.fields = stacks | fields
+        self.names = tuple(self.fields)
         self._known: dict[int, np.dtype[Any]] = {}
 
     def dtype(self, batch: int) -> np.dtype[Any]:
         """A batch as one record."""
         if batch not in self._known:
             names = ["sequence", "weights", *self.names]
-            shapes = [(), (), *(shape for shape, _ in self._fields.values())]
+            shapes = [(), (), *(shape for shape, _ in self.fields.values())]
             formats: list[np.dtype[Any]] = [
                 np.dtype(np.int64),
                 np.dtype(np.float32),
-                *(dtype for _, dtype in self._fields.values()),
+                *(dtype for _, dtype in self.fields.values()),
             ]
             sizes = [batch * int(np.prod(shape)) * dtype.itemsize for shape, dtype in zip(shapes, formats, strict=True)]
             starts, end = line_starts([(size, np.uint8) for size in sizes])
@@ -294,7 +294,7 @@ class Replay:
         """
         banks = self._open()
         _rows, address, count = self._packed(records)
-        keep = _ALL if drawable is None else np.ascontiguousarray(drawable, np.bool_)
+        keep = _ALL if drawable is None else np.array(drawable, np.bool_, ndmin=1)  # a copy: it is read twice
         sizes = _NOTHING if errors is None else _reals(errors)
         self._check_insert(count, keep, None if errors is None else sizes.size)
         if count and self._put(banks[self._next_bank()], address, count, sizes, keep):
@@ -328,6 +328,7 @@ class Replay:
         probability that a record is in the batch has no closed form. RuntimeError when there are fewer than B records.
         """
         (bank,) = self._open()
+        _check_beta(beta)
         result = self._outputs(batch, out)
         values = _uniforms(batch, rng, uniforms)
         if distinct:
@@ -372,9 +373,11 @@ class Replay:
 
     def handle(self) -> ReplayHandle:
         """A small picklable reference, with which another process attaches. ValueError if the replay is not shared."""
-        self._open()
-        assert self._memory is not None
-        return ReplayHandle(_name(type(self)), self.settings, self._memory.handle())
+        memory = self._open()[0].memory
+        return ReplayHandle(_name(type(self)), self.settings, memory.handle())
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a replay cannot be pickled or copied: send its handle(), and attach() to that")
 
     def close(self) -> None:
         """Let go of the memory, which is freed with its last user; calls under way in other threads end first."""
@@ -421,8 +424,8 @@ class Replay:
     @contextlib.contextmanager
     def _alone(self, bank: Bank) -> Iterator[None]:
         """Sole use of a bank's tree."""
-        self._hold(bank.address)
         try:
+            self._hold(bank.address)  # in here, for Ctrl-C raises once it has the lock; who has none unlocks nothing
             yield
         finally:
             self._let_go(bank.address)
@@ -503,6 +506,8 @@ class Replay:
     def _load(self, bank: Bank, new: State) -> None:
         slots, settings = self._shape.slots, self.settings
         filled, newest = len(new.leaves), new.written - 1
+        bank.word(DAMAGED)[0] = 1  # until the end: whoever comes after a kill or an exception repairs it
+        bank.words[:] = 0
         for name, array in new.arrays.items():
             bank.rows[name][:filled] = array
         tickets = newest - (newest - np.arange(filled)) % slots
@@ -515,6 +520,7 @@ class Replay:
         bank.word(WRITTEN)[0] = new.written
         bank.word(LARGEST, np.float64)[0] = new.largest
         self._audit(bank.address, True, np.zeros(1))  # sums and the count of records
+        bank.word(DAMAGED)[0] = 0
 
     # Arguments
 
@@ -529,14 +535,14 @@ class Replay:
         stage = self._stage
         if records.keys() != self._names:
             raise ValueError(f"records must have {', '.join(self._names)}, not {', '.join(map(str, records))}")
-        count = len(records["reward"])
+        count = np.size(records["reward"])
         fields, rows, address = stage.fields, stage.rows, stage.address
         if count > _SMALL:
             rows = np.zeros(count, self._shape.row)
             fields, address = _fields(rows), int(rows.ctypes.data)
         for name, values, shape in fields:
             value = np.asarray(records[name])
-            if value.shape[1:] != shape or len(value) != count:
+            if value.shape != (count, *shape):
                 raise ValueError(f"{name} must be {[count, *shape]}, not {list(value.shape)}")
             values[:count] = value
         return rows, address, count
@@ -557,8 +563,8 @@ class Replay:
             raise TypeError(f"out must be made by outputs({batch}), not {type(out).__name__}")
         if out.batch != batch:
             raise ValueError(f"out is for batches of {out.batch}, not {batch}")
-        if out.plan is not self._plan and out.plan.layout != self.layout:  # kernels write to it as to one of their own
-            raise ValueError(f"out is for records of {out.plan.layout}, not of {self.layout}")
+        if out.plan is not self._plan and out.plan.fields != self._plan.fields:
+            raise ValueError("out is for records of another layout: take that of this replay's outputs()")
         return out
 
 
@@ -584,6 +590,11 @@ def _reals(errors: ArrayLike) -> NDArray[np.float64]:
     return values if values.ndim == 1 else values.reshape(-1)
 
 
+def _check_beta(beta: float) -> None:
+    if not 0 <= beta < np.inf:
+        raise ValueError(f"beta must be finite and at least 0, not {beta}")
+
+
 def _uniforms(batch: int, rng: np.random.Generator | None, uniforms: NDArray[Any] | None) -> NDArray[np.float64]:
     if uniforms is None:
         return (np.random.default_rng() if rng is None else rng).random(batch)
@@ -607,6 +618,8 @@ def _name(kind: type[Replay]) -> str:
 def _edition() -> int:
     """A number that changes with the text of any file a kernel is compiled from, because numba looks at one alone."""
     here = Path(__file__).parent
-    files = [here / f"{name}.py" for name in ("block", "steps", "sync", "strategies/two_lock_checked_strategy")]
+    files = [
+        here / f"{name}.py" for name in ("block", "steps", "sync", "rings", "strategies/two_lock_checked_strategy")
+    ]
     files += [here.parent / "sumtree" / f"{name}.py" for name in ("lanes", "numba_kernels")]
     return functools.reduce(lambda crc, path: zlib.crc32(path.read_bytes(), crc), files, 0)

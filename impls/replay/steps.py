@@ -207,9 +207,13 @@ def repair(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: i
     leaves, size, width = _at(view, LEAVES), bytes_of(like), lanes * chunks
     for number in range(MOST_RANGES):
         entry = bank + RANGES + RANGE_BYTES * number
-        end = load_i64(entry) + load_i64(entry + _WORD)
-        if load_i64(entry + _WORD) > 0 and load_i64(bank + WRITTEN) < end:
-            store_i64(bank + WRITTEN, end)
+        first, held = load_i64(entry), load_i64(entry + _WORD)
+        if held > 0 and load_i64(bank + WRITTEN) < first + held:
+            store_i64(bank + WRITTEN, first + held)
+        for ticket in range(first, first + held):  # older records there would lose their last frame to a later insert
+            word = words + _WORD * (ticket % slots)
+            if load_i64(word) < TICKET * (ticket + 1):
+                store_i64(word, TICKET * (ticket + 1) + WRITING)
     lent = _at(view, LENT_LEAVES)
     for j in range(load_i64(bank + LENT)):
         slot, priority = load_i64(lent + 2 * _WORD * j), load_real(lent + 2 * _WORD * j + _WORD, 0.0)

@@ -50,7 +50,7 @@ def _html(paper: str, material: Material) -> str:
     return judged(paper, material.measurements, material.results)
 
 
-PRIMITIVES, FILES = ("sum_tree", "memory", "peer"), ("quoted/*.toml",)
+PRIMITIVES, FILES = ("sum_tree", "memory", "peer", "replay_threads", "replay_processes"), ("quoted/*.toml",)
 SECTIONS = (
     Section(119, "Verdicts on the papers", overview, PRIMITIVES, FILES),
     *(

@@ -28,7 +28,7 @@ from .. import steps
 from ..block import BANK, COUNT, LARGEST
 from ..buffer import Batch
 from ..memory import Memory
-from ..replay import Kernels, Outputs, Replay, Settings, _uniforms
+from ..replay import Kernels, Outputs, Replay, Settings, _check_beta, _uniforms
 from ..sync import inner
 from . import two_lock_checked_strategy as checked
 
@@ -114,8 +114,8 @@ def _take_from(
 
 
 @inner
-def _weigh(views: Any, drawn: Any, beta: float, out: int, sums: Any, numbers: Any, one: bool, printed: bool) -> None:
-    """Write sequences and weights of a batch whose places are from the banks ``numbers``; ``one``: from one alone."""
+def _weigh(views: Any, drawn: Any, beta: float, out: int, sums: Any, numbers: Any, is_own: bool, printed: bool) -> None:
+    """Write sequences and weights of a batch from the banks ``numbers [B]``; ``is_own``: of a learner with a bank."""
     probabilities, batch, total = drawn[3], numbers.size, sums.sum()
     banks, records, least = 0, 0, np.inf
     for number in range(sums.size):
@@ -126,14 +126,14 @@ def _weigh(views: Any, drawn: Any, beta: float, out: int, sums: Any, numbers: An
         least = min(least, probabilities[j])
     steps.weigh(drawn, beta, out)
     weights, largest = out + steps._lines(_WORD * batch), np.float32(0.0)
-    scale = (1.0 / (records * least)) ** beta if one else 1.0
+    scale = (1.0 / (records * least)) ** beta if is_own else 1.0
     for j in range(batch):
         store_i64(out + _WORD * j, load_i64(out + _WORD * j) * sums.size + numbers[j])
         factor = scale if printed else scale * (banks * sums[numbers[j]] / total)
         weight = np.float32(load_real(weights + _REAL * j, np.float32(0.0)) * factor)
         store_real(weights + _REAL * j, weight)
         largest = max(largest, weight)
-    for j in range(0 if one else batch):
+    for j in range(0 if is_own else batch):
         at = weights + _REAL * j
         store_real(at, load_real(at, np.float32(0.0)) / largest)
 
@@ -166,20 +166,9 @@ def sample(
         count += sums[number] > 0.0 and (bank < 0 or bank == number)
     while count > 0:
         # Invariant: chosen[:count] are the banks wanted of which none was found empty.
+        some = chosen[:count]
         empty = _take_from(
-            views,
-            like,
-            fanout,
-            lanes,
-            chunks,
-            prefix,
-            trial,
-            uniforms,
-            stratified,
-            out,
-            drawn,
-            chosen[:count],
-            numbers,
+            views, like, fanout, lanes, chunks, prefix, trial, uniforms, stratified, out, drawn, some, numbers
         )
         if empty < 0:
             _weigh(views, drawn, beta, out, sums, numbers, bank >= 0, printed)
@@ -291,6 +280,7 @@ class BankedReplay(Replay):
         if number >= len(banks):
             raise ValueError(f"bank must be below {len(banks)}, the number of banks, not {bank}")
         printed = one_of("weights", weights, _WEIGHTS) == "printed"
+        _check_beta(beta)
         result, values = self._outputs(batch, out), _uniforms(batch, rng, uniforms)
         arguments = self._views, values, uniforms is None, beta, number, printed, result.address
         if batch and self._sample(banks[0].address, *arguments):

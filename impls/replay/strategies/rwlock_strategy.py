@@ -6,13 +6,17 @@ The C library has no such lock that survives the death of its owner, hence it is
 from typing import Any, ClassVar
 
 import numpy as np
+from numba import types
 
-from ...sumtree.lanes import load_i64
+from ...sumtree.lanes import load_i64, store_i64
 from ...sumtree.numba_kernels import _kernel
 from .. import steps
 from ..block import BANK, READ_WRITE
 from ..replay import Kernels, Replay
 from ..sync import inner, read_lock, read_write_unlock, write_lock
+
+_HOLDER = READ_WRITE + 56  # bytes of the lock itself
+_this_thread = types.ExternalFunction("pthread_self", types.int64())
 
 
 @inner
@@ -108,15 +112,19 @@ def update(
 
 @_kernel()
 def hold(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int, edition: int) -> int:
-    """Lock out readers and writers."""
+    """Lock out readers and writers, and note who does."""
     write_lock(_lock_of(view))
+    store_i64(load_i64(view + 8 * BANK) + _HOLDER, _this_thread())
     return steps.DONE
 
 
 @_kernel()
 def let_go(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int, edition: int) -> int:
-    """Let readers and writers in again."""
-    read_write_unlock(_lock_of(view))
+    """Let readers and writers in again, if it is this thread that keeps them out."""
+    holder = load_i64(view + 8 * BANK) + _HOLDER
+    if load_i64(holder) == _this_thread():
+        store_i64(holder, 0)
+        read_write_unlock(_lock_of(view))
     return steps.DONE
 
 
