@@ -11,18 +11,18 @@ from .layout import Layout
 from .replay import Replay, ReplayHandle, Settings
 
 _FEWEST_ROWS, _MOST_ROWS, _RING_BYTES = 256, 4096, 1 << 20
-_STRATEGIES = f"{__name__.rpartition('.')[0]}.strategies"
+_LOCKING = f"{__name__.rpartition('.')[0]}.locking"
 
 
 def strategies() -> tuple[str, ...]:
     """Names of the locking strategies, sorted."""
-    modules = pkgutil.iter_modules([str(Path(__file__).parent / "strategies")])
+    modules = pkgutil.iter_modules([str(Path(__file__).parent / "locking")])
     return tuple(sorted(name.name.removesuffix("_strategy") for name in modules if name.name.endswith("_strategy")))
 
 
 def strategy_class(name: str) -> type[Replay]:
     """A strategy's class. ValueError for a name that is none; ImportError without numba."""
-    module = importlib.import_module(f"{_STRATEGIES}.{one_of('strategy', name, strategies())}_strategy")
+    module = importlib.import_module(f"{_LOCKING}.{one_of('strategy', name, strategies())}_strategy")
     (kind,) = (
         value
         for value in vars(module).values()
