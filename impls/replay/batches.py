@@ -25,6 +25,9 @@ class Outputs:
         self.rows = {name: memory[name] for name in plan.names}
         self.address = int(self.sequence.__array_interface__["data"][0])  # of a plain array: quicker to ask
 
+    def __reduce__(self) -> Any:
+        raise TypeError("outputs are written to at their address and cannot be copied: make others by outputs(batch)")
+
 
 class Plan:
     """Where tickets, weights and fields of a batch lie: in the order that kernels know, each from a whole line on."""

@@ -308,6 +308,9 @@ class Replay:
             raise ClosedError(self._why_closed)
         return banks
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a replay cannot be pickled or copied: give its handle() to another process, and attach there")
+
     def __enter__(self) -> Self:
         return self
 
