@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -32,7 +32,9 @@ inner = njit(nogil=True, error_model="numpy")
 
 
 def unavailable() -> str | None:
-    """None if such mutexes can be had here, else one sentence saying why not."""
+    """None if kernels and such mutexes can be had here, else one sentence saying why not."""
+    if config.DISABLE_JIT:
+        return "a replay's kernels are compiled, and NUMBA_DISABLE_JIT is set"
     return None if sys.platform == "linux" else f"robust mutexes need Linux, this is {sys.platform}"
 
 
