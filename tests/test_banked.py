@@ -204,6 +204,7 @@ def test_a_fresh_value_stays_in_the_places_interval_and_bank():
         for attempt in range(1, 200):
             steps.redraw(drawn, uniforms, 1, attempt, True, parts, part)
             seen.append(values[place])
+        assert len(set(seen)) == len(seen)  # none is cut off at an end
         assert low <= min(seen) < low + 0.02 and high - 0.02 < max(seen) < high
 
 

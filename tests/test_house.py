@@ -36,7 +36,7 @@ HEAVY_BY_NATURE = {  # files and folders whose whole purpose is one library, imp
     "impls/sumtree/numba_turns.py": {"numba"},
     "impls/sumtree/numba_kernels.py": {"numba"},
     "impls/sumtree/lanes.py": {"numba", "llvmlite"},
-    **{f"impls/replay/{name}": {"numba", "llvmlite"} for name in ("sync.py", "steps.py", "strategies/")},
+    **{f"impls/replay/{name}": {"numba", "llvmlite"} for name in ("sync.py", "steps.py", "locking/")},
     "impls/fpga/rtl/": {"amaranth"},
     **{
         f"impls/training/{name}.py": {"torch"}

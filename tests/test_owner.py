@@ -198,7 +198,7 @@ def test_only_this_strategy_has_rings():
 
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["impls.replay.strategies.owner_strategy", "tests.test_owner"])
+PROCESSES.set_forkserver_preload(["impls.replay.locking.owner_strategy", "tests.test_owner"])
 
 
 def produce(handle, number, count, rng_seed):

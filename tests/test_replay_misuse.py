@@ -18,13 +18,13 @@ import impls.replay
 from impls.replay import ClosedError, Layout, attach, make, strategies
 from impls.replay.registry import strategy_class
 
-from .replay_stress import Plan, inspect, server
+from .replay_stress import Plan, inspect
 
 LAYOUT = Layout((3,), "float32", choices=4)
 WIDER = Layout((30,), "float32", choices=4)
 PRIORITIES = {"alpha": 0.6, "epsilon": 1e-3}
 VALID = [name for name in strategies() if strategy_class(name).valid]
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
 def records(count, layout=LAYOUT):
@@ -303,7 +303,7 @@ def test_a_handle_of_another_layout_or_a_closed_replay():
 def _hand_on(handle, pipe):
     """Attach to a handle in a grandchild, which gets it from a child that has other descriptors than the creator."""
     others = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
-    grandchild = server().Process(target=_insert, args=(handle, pipe))
+    grandchild = multiprocessing.get_context("spawn").Process(target=_insert, args=(handle, pipe))
     grandchild.start()
     grandchild.join(PATIENCE_SECONDS)
     for number in others:

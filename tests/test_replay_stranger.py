@@ -95,3 +95,11 @@ def test_outputs_are_made_by_the_replay_and_stay_in_their_process(memory):
     for duplicate in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="cannot be copied"):
             duplicate(out)
+
+
+def test_a_c_library_without_what_the_mutexes_need(monkeypatch):
+    from impls.replay import sync
+
+    monkeypatch.setattr(sync.ctypes, "CDLL", lambda name: object())
+    with pytest.raises(RuntimeError, match=r"need glibc 2\.30 or later"):
+        replay.make(8, LAYOUT, fanout=4, **PRIORITIES)

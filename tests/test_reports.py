@@ -16,7 +16,17 @@ from dse.records import Measurement, Writer
 from reports import __main__ as command
 from reports import page, style, tidy
 from reports.chart import Material
-from reports.sections import fpga, fpga_figures, mapping, peers_figures, published, training, tree, tree_figures
+from reports.sections import (
+    fpga,
+    fpga_figures,
+    mapping,
+    peers_figures,
+    published,
+    replay_figures,
+    training,
+    tree,
+    tree_figures,
+)
 from reports.sections import peers as peers_section
 
 KEY = "made-up"
@@ -40,11 +50,13 @@ NAMES = [
 MODELED = [chart.name for chart in fpga.CHARTS]  # of laws, so they need no records
 SOLVED = [chart.name for chart in mapping.CHARTS if chart.name != "solver_scaling"]  # which needs a profile
 SOLVED += [chart.name for chart in published.CHARTS]
+REPLAY = [chart.name for chart in replay_figures.CHARTS]  # tests/test_replay_reports.py draws them
 QUOTED = Path(__file__).resolve().parent.parent / "results" / "quoted"
 TRAINING = [chart.name for chart in training.CHARTS]  # tests/test_training_reports.py draws them
 COMMANDS = {
     "peers": "make peers",
     "gpu": "make gpu",
+    "replay": "benchmarks replay",
     "training": "benchmarks profile",
     "training_curves": "impls.training",
     "solver": "benchmarks profile",
@@ -294,6 +306,7 @@ def test_a_section_without_its_records_is_left_out(tmp_path):
     left_out = re.findall(r"<h2>([^<]*)</h2>\n<p>Left out", text)
     assert left_out == [
         "The choice of K",
+        "Replay",
         "On an FPGA (modeled)",
         "Training primitives",
         "Which mapping",
@@ -313,7 +326,10 @@ def test_what_was_not_measured_is_left_out_with_the_command_for_it(tmp_path, cap
     assert said["figures"] == [
         str(tmp_path / "out" / f"{n}.{e}") for n in ("capacity", "bytes", *MODELED, *SOLVED) for e in ("svg", "png")
     ]
-    assert set(said["left_out"]) == {*NAMES, *TRAINING, "training_curves", "solver_scaling"} - {"capacity", "bytes"}
+    assert set(said["left_out"]) == {*NAMES, *REPLAY, *TRAINING, "training_curves", "solver_scaling"} - {
+        "capacity",
+        "bytes",
+    }
     text = (tmp_path / "out" / "index.html").read_text()
     for name, reason in said["left_out"].items():
         command_for = COMMANDS.get(name, COMMANDS.get(name.partition("_")[0], "python -m benchmarks sweep"))

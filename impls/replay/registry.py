@@ -11,12 +11,12 @@ from .layout import Layout
 from .replay import Replay, ReplayHandle, Settings
 
 _FEWEST_ROWS, _MOST_ROWS, _RING_BYTES = 256, 4096, 1 << 20
-_STRATEGIES = f"{__name__.rpartition('.')[0]}.strategies"
+_LOCKING = f"{__name__.rpartition('.')[0]}.locking"
 
 
 def strategies() -> tuple[str, ...]:
     """Names of the locking strategies, sorted."""
-    modules = pkgutil.iter_modules([str(Path(__file__).parent / "strategies")])
+    modules = pkgutil.iter_modules([str(Path(__file__).parent / "locking")])
     return tuple(sorted(name.name.removesuffix("_strategy") for name in modules if name.name.endswith("_strategy")))
 
 
@@ -25,7 +25,7 @@ def strategy_class(name: str) -> type[Replay]:
     their mutexes cannot be had."""
     one_of("strategy", name, strategies())
     try:
-        module = importlib.import_module(f"{_STRATEGIES}.{name}_strategy")
+        module = importlib.import_module(f"{_LOCKING}.{name}_strategy")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("numba", "llvmlite"):
             raise

@@ -1,29 +1,24 @@
 """A prioritized replay that threads and processes share, each operation one compiled call.
 
 It does what ``PrioritizedBuffer`` does and is tested against it. Who may do what at once is decided by its *strategy*,
-a subclass in ``strategies/`` with three kernels; ``block.py`` describes the memory.
+a subclass in ``locking/`` with three kernels; ``block.py`` describes the memory.
 """
 
 import contextlib
 import functools
 import os
-import threading
 import time
 import weakref
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..checks import integer_at_least
-from ..levels import line_starts
-from ..sumtree.compiling import compiler
-from ..sumtree.contract import to_numpy
 from ..sumtree.turns import waits
+from .batches import Outputs, Packer, Plan, check_beta, not_finite, reals, uniforms_of
 from .block import (
     BOUNDS,
     CLOSED,
@@ -45,24 +40,13 @@ from .block import (
     is_alive,
 )
 from .buffer import Batch
+from .compiled import Kernels, entry
 from .layout import Layout
 from .memory import ClosedError, Handle, Memory, allocate
 from .state import State, checked
 
-_SMALL = 64  # rows up to which a thread's own array is used again to pack them
 _NOTHING: NDArray[np.float64] = np.empty(0)
 _ALL = np.empty(0, np.bool_)
-
-
-@dataclass(frozen=True)
-class Kernels:
-    """The compiled operations of a strategy, and its own way to have a bank alone, if it has one."""
-
-    insert: Any
-    sample: Any
-    update: Any
-    hold: Any = None
-    let_go: Any = None
 
 
 @dataclass(frozen=True)
@@ -89,65 +73,6 @@ class ReplayHandle:
     strategy: str
     settings: Settings
     memory: Handle
-
-
-class Outputs:
-    """Arrays for batches of B records, into which samples may be written again and again."""
-
-    def __init__(self, plan: "_Plan", batch: int) -> None:
-        memory = np.empty((), plan.dtype(batch))
-        self.batch, self.plan = batch, plan
-        self.sequence: NDArray[np.int64] = memory["sequence"]
-        self.weights: NDArray[np.float32] = memory["weights"]
-        self.rows = {name: memory[name] for name in plan.names}
-        self.address = int(self.sequence.__array_interface__["data"][0])  # of a plain array: quicker to ask
-
-    def __reduce__(self) -> Any:
-        raise TypeError("outputs are written to at their address and cannot be copied: make others by outputs(batch)")
-
-
-class _Plan:
-    """Where tickets, weights and fields of a batch lie: in the order that kernels know, each from a whole line on."""
-
-    def __init__(self, layout: Layout) -> None:
-        fields = layout.fields
-        stacks = {}
-        if layout.frames > 1:
-            shape, dtype = fields.pop("frame")
-            stacks = dict.fromkeys(("observation", "next_observation"), ((layout.frames, *shape), dtype))
-        self.fields = stacks | fields
-        self.names = tuple(self.fields)
-        self._known: dict[int, np.dtype[Any]] = {}
-
-    def dtype(self, batch: int) -> np.dtype[Any]:
-        """A batch as one record."""
-        if batch not in self._known:
-            names = ["sequence", "weights", *self.names]
-            shapes = [(), (), *(shape for shape, _ in self.fields.values())]
-            formats: list[np.dtype[Any]] = [
-                np.dtype(np.int64),
-                np.dtype(np.float32),
-                *(dtype for _, dtype in self.fields.values()),
-            ]
-            sizes = [batch * int(np.prod(shape)) * dtype.itemsize for shape, dtype in zip(shapes, formats, strict=True)]
-            starts, end = line_starts([(size, np.uint8) for size in sizes])
-            kinds = [(dtype, (batch, *shape)) for shape, dtype in zip(shapes, formats, strict=True)]
-            self._known[batch] = np.dtype({"names": names, "formats": kinds, "offsets": starts, "itemsize": end})
-        return self._known[batch]
-
-
-class _Stage(threading.local):
-    """Packed rows of a thread, in which small inserts are gathered."""
-
-    def __init__(self, row: np.dtype[Any]) -> None:
-        self.rows = np.zeros(_SMALL, row)
-        self.fields = _fields(self.rows)
-        self.address = int(self.rows.ctypes.data)
-
-
-def _fields(rows: NDArray[Any]) -> list[tuple[str, NDArray[Any], tuple[int, ...]]]:
-    """(name, values ``[n, ...]``, shape of one) of each field of packed rows."""
-    return [(name, rows[name], rows[name].shape[1:]) for name in rows.dtype.names or ()]
 
 
 class Replay:
@@ -196,8 +121,7 @@ class Replay:
         limits = np.finfo(settings.dtype)
         most = min(float(limits.max), float(np.finfo(np.float64).max) / 2 / self.capacity)
         self._exponent = np.array([settings.alpha, settings.epsilon, float(limits.smallest_subnormal), most])
-        self._names = dict.fromkeys(settings.layout.fields).keys()
-        self._stage, self._plan = _Stage(self._shape.row), _Plan(settings.layout)
+        self._packer, self._plan = Packer(self._shape.row), Plan(settings.layout)
         self._compile()
         _all.add(self)
 
@@ -243,16 +167,7 @@ class Replay:
         self._update = self._entry(self.kernels.update, types.int64[::1], reals, reals, bools)
 
     def _entry(self, kernel: Any, *arguments: Any) -> Callable[..., int]:
-        """The compiled entry of a kernel, which takes a view's address and then its own arguments."""
-        from numba import types  # noqa: PLC0415  # with the compiler
-
-        leaf = types.float32 if np.dtype(self.settings.dtype).itemsize == 4 else types.float64
-        shape = self._shape
-        constants = (shape.group, shape.lanes, shape.chunks, 1, int(self.settings.trial), _edition())
-        signature = (types.int64, leaf, *map(types.literal, constants), *arguments)
-        compiler.run(kernel.compile, signature)
-        entry = kernel.overloads[signature].entry_point
-        return lambda view, *rest: entry(view, 0.0, *constants, *rest)
+        return entry(kernel, self._shape, self.settings.trial, *arguments)
 
     # What a caller uses
 
@@ -295,14 +210,14 @@ class Replay:
         records than the capacity.
         """
         banks = self._open()
-        _rows, address, count = self._packed(records)
+        _rows, address, count = self._packer.packed(records)
         keep = _ALL if drawable is None else np.array(drawable, np.bool_, ndmin=1)  # a copy: it is read twice
-        sizes = _NOTHING if errors is None else _reals(errors)
+        sizes = _NOTHING if errors is None else reals(errors)
         if getattr(errors, "dtype", None) == np.bool_:
             raise ValueError("errors are bool: which records may be sampled is given as drawable=...")
         self._check_insert(count, keep, None if errors is None else sizes.size)
         if count and self._put(banks[self._next_bank()], address, count, sizes, keep):
-            raise _not_finite(sizes)
+            raise not_finite(sizes)
 
     def _put(self, bank: Bank, address: int, count: int, sizes: NDArray[Any], keep: NDArray[Any]) -> int:
         """Insert ``count`` packed rows at an address; the kernel's status."""
@@ -332,9 +247,9 @@ class Replay:
         probability that a record is in the batch has no closed form. RuntimeError when there are fewer than B records.
         """
         (bank,) = self._open()
-        _check_beta(beta)
-        result = self._outputs(batch, out)
-        values = _uniforms(batch, rng, uniforms)
+        check_beta(beta)
+        result = self._plan.outputs(batch, out)
+        values = uniforms_of(batch, rng, uniforms)
         if distinct:
             self._fill_distinct(bank, values, beta, result)
         elif batch and self._sample(bank.address, values, uniforms is None, beta, result.address):
@@ -357,12 +272,12 @@ class Replay:
         that are no priorities, with nothing written.
         """
         banks = self._open()
-        tickets, sizes = np.ascontiguousarray(sequence, np.int64), _reals(errors)
+        tickets, sizes = np.ascontiguousarray(sequence, np.int64), reals(errors)
         if tickets.shape != sizes.shape:
             raise ValueError(f"sequence is {list(tickets.shape)} and errors are {list(sizes.shape)}: one each")
         present = np.empty(sizes.size, np.bool_)
         if sizes.size and self._update(banks[0].address, tickets, sizes, self._exponent, present):
-            raise _not_finite(sizes)
+            raise not_finite(sizes)
         return present
 
     def _next_bank(self) -> int:
@@ -525,29 +440,6 @@ class Replay:
 
     # Arguments
 
-    def _packed(self, records: Any) -> tuple[Any, int, int]:
-        """(what keeps the rows alive, their address, how many they are)."""
-        if isinstance(records, np.ndarray):
-            is_row = records.dtype is self._shape.row or records.dtype == self._shape.row
-            if not is_row or records.ndim != 1:
-                raise ValueError(f"packed rows must be [n] of the dtype `row`, not {records.dtype} {records.shape}")
-            rows = np.ascontiguousarray(records)
-            return rows, int(rows.ctypes.data), rows.size
-        stage = self._stage
-        if records.keys() != self._names:
-            raise ValueError(f"records must have {', '.join(self._names)}, not {', '.join(map(str, records))}")
-        count = np.asarray(records["reward"]).size  # np.size would find the method of a tensor
-        fields, rows, address = stage.fields, stage.rows, stage.address
-        if count > _SMALL:
-            rows = np.zeros(count, self._shape.row)
-            fields, address = _fields(rows), int(rows.ctypes.data)
-        for name, values, shape in fields:
-            value = np.asarray(records[name])
-            if value.shape != (count, *shape):
-                raise ValueError(f"{name} must be {[count, *shape]}, not {list(value.shape)}")
-            values[:count] = value
-        return rows, address, count
-
     def _check_insert(self, count: int, keep: NDArray[np.bool_], errors: int | None) -> None:
         if count > self._shape.slots:
             raise ValueError(f"{count} records at once, the capacity is {self._shape.slots}")
@@ -556,17 +448,6 @@ class Replay:
         wanted = int(keep.sum()) if keep.size else count
         if errors is not None and errors != wanted:
             raise ValueError(f"errors must be [{wanted}], one for each drawable record, not [{errors}]")
-
-    def _outputs(self, batch: int, out: Outputs | None) -> Outputs:
-        if out is None:
-            return Outputs(self._plan, integer_at_least("batch", batch, 0))
-        if not isinstance(out, Outputs):
-            raise TypeError(f"out must be made by outputs({batch}), not {type(out).__name__}")
-        if out.batch != batch:
-            raise ValueError(f"out is for batches of {out.batch}, not {batch}")
-        if out.plan is not self._plan and out.plan.fields != self._plan.fields:
-            raise ValueError("out is for records of another layout: take that of this replay's outputs()")
-        return out
 
 
 _all: weakref.WeakSet[Replay] = weakref.WeakSet()
@@ -583,44 +464,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def _reals(errors: ArrayLike) -> NDArray[np.float64]:
-    """Errors ``[B]`` as float64, from whatever device they are on."""
-    if type(errors) is not np.ndarray:
-        errors = to_numpy(errors)
-    values = np.ascontiguousarray(errors, np.float64)
-    return values if values.ndim == 1 else values.reshape(-1)
-
-
-def _check_beta(beta: float) -> None:
-    if not 0 <= beta < np.inf:
-        raise ValueError(f"beta must be finite and at least 0, not {beta}")
-
-
-def _uniforms(batch: int, rng: np.random.Generator | None, uniforms: NDArray[Any] | None) -> NDArray[np.float64]:
-    if uniforms is None:
-        return (np.random.default_rng() if rng is None else rng).random(batch)
-    values = np.ascontiguousarray(uniforms, np.float64)
-    if values.shape != (batch,) or not ((values >= 0) & (values < 1)).all():
-        raise ValueError(f"uniforms must be [{batch}] within [0, 1)")
-    return values
-
-
-def _not_finite(errors: NDArray[np.float64]) -> ValueError:
-    bad = errors[~np.isfinite(errors)]
-    return ValueError(f"a TD error is {bad[0] if bad.size else 'too large'}; training has diverged")
-
-
 def _name(kind: type[Replay]) -> str:
     """A strategy's name: that of its file."""
     return kind.__module__.rpartition(".")[2].removesuffix("_strategy")
-
-
-@functools.cache
-def _edition() -> int:
-    """A number that changes with the text of any file a kernel is compiled from, because numba looks at one alone."""
-    here = Path(__file__).parent
-    files = [
-        here / f"{name}.py" for name in ("block", "steps", "sync", "rings", "strategies/two_lock_checked_strategy")
-    ]
-    files += [here.parent / "sumtree" / f"{name}.py" for name in ("lanes", "numba_kernels")]
-    return functools.reduce(lambda crc, path: zlib.crc32(path.read_bytes(), crc), files, 0)

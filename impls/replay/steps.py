@@ -16,6 +16,7 @@ from ..sumtree.lanes import (
     load_real,
     prefetch,
     rounded,
+    stack_words,
     store_i64,
     store_real,
     unsigned_divide,
@@ -71,17 +72,20 @@ from .block import (
 )
 from .sync import (
     BUSY,
+    MONOTONIC,
     OWNER_DIED,
+    TIMED_OUT,
     copy_bytes,
     fence,
     inner,
     is_on,
     load_acquire,
     mutex_consistent,
-    mutex_lock,
+    mutex_lock_until,
     mutex_try,
     mutex_unlock,
     pause,
+    read_clock,
     sleep_microseconds,
     store_release,
 )
@@ -90,6 +94,8 @@ _WORD = 8
 PORTION = 64  # elements that a lock is kept for, where it need not be kept for the whole batch: about a microsecond
 _AHEAD = 64  # rows that a gather asks memory for ahead
 _TRIES, _PAUSES = 8, 4  # before a caller sleeps: about a microsecond
+_SECOND = 1_000_000_000
+_NAP = _SECOND // 50  # nanoseconds between looks at a mutex that others have
 _LINE = 64
 PATIENCE = 8  # draws in vain, because rows were overwritten meanwhile, before the rest is read under the lock
 
@@ -171,14 +177,25 @@ def fault(view: int, trial: int, number: int) -> bool:
 
 @inner
 def acquire(mutex: int) -> int:
-    """Lock a mutex: try for about a microsecond, then sleep until it is free."""
+    """Lock a mutex: try for about a microsecond, then sleep until it is free.
+
+    A sleeper that is woken and killed takes the wake-up with it, if the mutex has a new owner by then: those that
+    sleep beside it would never hear of the mutex again. So nobody sleeps for long without a look.
+    """
     for _ in range(_TRIES):
         status = mutex_try(mutex)
         if status != BUSY:
             return status
         for _ in range(_PAUSES):
             pause()
-    return mutex_lock(mutex)
+    until, status = stack_words(2), TIMED_OUT
+    while status == TIMED_OUT:
+        read_clock(MONOTONIC, until)
+        nanoseconds = load_i64(until + _WORD) + _NAP
+        store_i64(until, load_i64(until) + nanoseconds // _SECOND)
+        store_i64(until + _WORD, nanoseconds % _SECOND)
+        status = mutex_lock_until(mutex, MONOTONIC, until)
+    return status
 
 
 @inner

@@ -16,10 +16,12 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 _I8, _I64 = ir.IntType(8), ir.IntType(64)
-BUSY, OWNER_DIED = 16, 130  # EBUSY, EOWNERDEAD
+BUSY, TIMED_OUT, OWNER_DIED = 16, 110, 130  # EBUSY, ETIMEDOUT, EOWNERDEAD
+MONOTONIC = 1  # the clock that nobody sets
 _ROBUST, _SHARED = 1, 1
 
-mutex_lock = types.ExternalFunction("pthread_mutex_lock", types.int32(types.intp))
+mutex_lock_until = types.ExternalFunction("pthread_mutex_clocklock", types.int32(types.intp, types.int32, types.intp))
+read_clock = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.intp))
 mutex_try = types.ExternalFunction("pthread_mutex_trylock", types.int32(types.intp))
 mutex_unlock = types.ExternalFunction("pthread_mutex_unlock", types.int32(types.intp))
 mutex_consistent = types.ExternalFunction("pthread_mutex_consistent", types.int32(types.intp))
@@ -35,7 +37,11 @@ def unavailable() -> str | None:
     """None if kernels and such mutexes can be had here, else one sentence saying why not."""
     if config.DISABLE_JIT:
         return "a replay's kernels are compiled, and NUMBA_DISABLE_JIT is set"
-    return None if sys.platform == "linux" else f"robust mutexes need Linux, this is {sys.platform}"
+    if sys.platform != "linux":
+        return f"robust mutexes need Linux, this is {sys.platform}"
+    if not hasattr(ctypes.CDLL(None), "pthread_mutex_clocklock"):  # numba would end the process as it compiles
+        return "a replay's mutexes need glibc 2.30 or later"
+    return None
 
 
 def make_mutex(address: int) -> None:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from dse import stats
-from dse.records import Measurement, RecordError, how_to_measure, twins
+from dse.records import Measurement, how_to_measure, twins
 
 from ..chart import Material, Section
 from ..markup import Cell, items, named, paragraph, paragraphs, table
@@ -43,10 +43,11 @@ STEPS = {
 
 
 def section(material: Material) -> str:
-    """Return everything known about whole buffers, as HTML. RecordError where none was timed."""
+    """Return everything known about whole buffers, as HTML."""
     parts = {name: part(material.measurements, name) for name in ("operations", "parts", "pairs", *MODES, "flush")}
     if not any(record.primitive.startswith(REPLAY) for record in material.measurements):
-        raise RecordError(f"no whole buffer was timed; {how_to_measure('replay')}")
+        why = f"Left out: no whole buffer was timed; {how_to_measure('replay')}."
+        return paragraphs([why, *material.missing(CHARTS)])
     default = default_strategy(material.measurements)
     compared = operations(parts["operations"].cells, default)
     pictures = {chart.name: material.drawn.get(chart.name, "") for chart in CHARTS}

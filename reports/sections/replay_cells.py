@@ -74,7 +74,7 @@ def computed(records: Sequence[Measurement], of: Callable[..., Any]) -> Value:
 
 
 def total(records: Sequence[Measurement]) -> Value:
-    """Add up times."""
+    """Add up the medians of some times."""
     return computed(records, lambda *each: sum(each))
 
 

@@ -162,9 +162,8 @@ CHARTS = (
         "replay_flush",
         flushed,
         flush,
-        "A line falls by what an insertion costs whatever its rows, and is flat where the rows themselves count. What "
-        "the right panels lie above the left ones is contention, which larger flushes make rarer. [StoneSachdev] "
-        "keeps such a cache.",
+        "A line falls where the call costs more than its rows, and is flat where the rows count. The right panels lie "
+        "above the left ones by contention, which larger flushes make rarer. [StoneSachdev] keeps such a cache.",
         COMMAND.format("flush"),
     ),
     Chart(

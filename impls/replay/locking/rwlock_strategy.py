@@ -12,7 +12,8 @@ from ...sumtree.lanes import load_i64, store_i64
 from ...sumtree.numba_kernels import _kernel
 from .. import steps
 from ..block import BANK, READ_WRITE
-from ..replay import Kernels, Replay
+from ..compiled import Kernels
+from ..replay import Replay
 from ..sync import inner, read_lock, read_write_unlock, write_lock
 
 _HOLDER = READ_WRITE + 56  # bytes of the lock itself

@@ -31,7 +31,8 @@ from ..block import (
     is_alive,
     process,
 )
-from ..replay import Kernels, Replay
+from ..compiled import Kernels
+from ..replay import Replay
 from ..sync import load_acquire
 
 _WORD = 8

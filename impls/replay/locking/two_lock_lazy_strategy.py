@@ -1,4 +1,10 @@
-"""One mutex around every operation, copies of rows included: what [Zhang2021, Fig. 10] compares with."""
+"""The two locks and the lazy writing of [Zhang2021, Alg. 3], as printed.
+
+One mutex guards the tree, a second one its leaves, and a record is copied under neither: its priority is 0 meanwhile,
+so that no search finds it. Two holes remain, which ``two_lock_checked`` closes: a sampler that found the slot just
+before reads the record while it is overwritten, and a late update of the old record makes the priority positive in the
+middle of the copy.
+"""
 
 from typing import Any, ClassVar
 
@@ -6,7 +12,8 @@ import numpy as np
 
 from ...sumtree.numba_kernels import _kernel
 from .. import steps
-from ..replay import Kernels, Replay
+from ..compiled import Kernels
+from ..replay import Replay
 
 
 @_kernel()
@@ -31,13 +38,18 @@ def insert(
     steps.leaves_of(errors, exponent, leaves)
     steps.point(view, trial, steps.RESERVE)
     steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    entry, first = steps.reserve(view, like, fanout, lanes, chunks, prefix, trial, 0, count)
-    if entry >= 0:
-        steps.write_rows(view, trial, source, first, count)
-        steps.commit(view, like, fanout, lanes, chunks, prefix, trial, 0, entry, first, count, leaves, keep)
+    entry, first = steps.reserve(view, like, fanout, lanes, chunks, prefix, trial, 1, count)
+    steps.point(view, trial, steps.RESERVED)
+    steps.leave(view)
+    if entry < 0:
+        return entry
+    steps.write_rows(view, trial, source, first, count)
+    steps.point(view, trial, steps.COMMIT)
+    steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
+    steps.commit(view, like, fanout, lanes, chunks, prefix, trial, 1, entry, first, count, leaves, keep)
     steps.point(view, trial, steps.COMMITTED)
     steps.leave(view)
-    return steps.DONE if entry >= 0 else entry
+    return steps.DONE
 
 
 @_kernel()
@@ -59,11 +71,10 @@ def sample(
     steps.point(view, trial, steps.SEARCH)
     steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
     status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, 0, uniforms.size)
-    if status == steps.DONE:
-        steps.gather(view, trial, drawn, 0, uniforms.size, out)
     steps.point(view, trial, steps.SEARCHED)
     steps.leave(view)
     if status == steps.DONE:
+        steps.gather(view, trial, drawn, 0, uniforms.size, out)
         steps.weigh(drawn, beta, out)
     return status
 
@@ -89,13 +100,14 @@ def update(
     steps.leaves_of(errors, exponent, leaves)
     steps.point(view, trial, steps.UPDATE)
     steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    steps.update(view, like, fanout, lanes, chunks, prefix, trial, 0, sequence, leaves, present)
+    steps.update_by_slot(view, like, fanout, lanes, chunks, prefix, trial, 1, sequence, leaves, present)
     steps.point(view, trial, steps.UPDATED)
     steps.leave(view)
     return steps.DONE
 
 
-class GlobalReplay(Replay):
-    """Every operation has the whole replay to itself, from its first step to its last."""
+class TwoLockLazyReplay(Replay):
+    """Copies of records run beside everything; records can be torn, as its two holes allow."""
 
+    valid = False
     kernels: ClassVar = Kernels(insert, sample, update)

@@ -25,10 +25,12 @@ from ...checks import integer_at_least, one_of
 from ...sumtree.lanes import load_i64, load_real, store_i64, store_real
 from ...sumtree.numba_kernels import HEIGHT, SUMS, _kernel
 from .. import steps
+from ..batches import Outputs, check_beta, uniforms_of
 from ..block import BANK, COUNT, LARGEST
 from ..buffer import Batch
+from ..compiled import Kernels
 from ..memory import Memory
-from ..replay import Kernels, Outputs, Replay, Settings, _check_beta, _uniforms
+from ..replay import Replay, Settings
 from ..sync import inner
 from . import two_lock_checked_strategy as checked
 
@@ -280,8 +282,8 @@ class BankedReplay(Replay):
         if number >= len(banks):
             raise ValueError(f"bank must be below {len(banks)}, the number of banks, not {bank}")
         printed = one_of("weights", weights, _WEIGHTS) == "printed"
-        _check_beta(beta)
-        result, values = self._outputs(batch, out), _uniforms(batch, rng, uniforms)
+        check_beta(beta)
+        result, values = self._plan.outputs(batch, out), uniforms_of(batch, rng, uniforms)
         arguments = self._views, values, uniforms is None, beta, number, printed, result.address
         if batch and self._sample(banks[0].address, *arguments):
             where = "" if bank is None else f" in bank {bank}"

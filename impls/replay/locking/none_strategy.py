@@ -1,10 +1,4 @@
-"""The two locks and the lazy writing of [Zhang2021, Alg. 3], as printed.
-
-One mutex guards the tree, a second one its leaves, and a record is copied under neither: its priority is 0 meanwhile,
-so that no search finds it. Two holes remain, which ``two_lock_checked`` closes: a sampler that found the slot just
-before reads the record while it is overwritten, and a late update of the old record makes the priority positive in the
-middle of the copy.
-"""
+"""No lock at all: the most that any strategy could reach, and wrong as soon as two callers meet."""
 
 from typing import Any, ClassVar
 
@@ -12,7 +6,8 @@ import numpy as np
 
 from ...sumtree.numba_kernels import _kernel
 from .. import steps
-from ..replay import Kernels, Replay
+from ..compiled import Kernels
+from ..replay import Replay
 
 
 @_kernel()
@@ -36,18 +31,11 @@ def insert(
     leaves = np.empty(errors.size)
     steps.leaves_of(errors, exponent, leaves)
     steps.point(view, trial, steps.RESERVE)
-    steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    entry, first = steps.reserve(view, like, fanout, lanes, chunks, prefix, trial, 1, count)
-    steps.point(view, trial, steps.RESERVED)
-    steps.leave(view)
+    entry, first = steps.reserve(view, like, fanout, lanes, chunks, prefix, trial, 0, count)
     if entry < 0:
         return entry
     steps.write_rows(view, trial, source, first, count)
-    steps.point(view, trial, steps.COMMIT)
-    steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    steps.commit(view, like, fanout, lanes, chunks, prefix, trial, 1, entry, first, count, leaves, keep)
-    steps.point(view, trial, steps.COMMITTED)
-    steps.leave(view)
+    steps.commit(view, like, fanout, lanes, chunks, prefix, trial, 0, entry, first, count, leaves, keep)
     return steps.DONE
 
 
@@ -68,10 +56,7 @@ def sample(
 ) -> int:
     drawn = steps.drawing(uniforms, stratified, like, uniforms.size)
     steps.point(view, trial, steps.SEARCH)
-    steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
     status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, 0, uniforms.size)
-    steps.point(view, trial, steps.SEARCHED)
-    steps.leave(view)
     if status == steps.DONE:
         steps.gather(view, trial, drawn, 0, uniforms.size, out)
         steps.weigh(drawn, beta, out)
@@ -98,15 +83,12 @@ def update(
     leaves = np.empty(errors.size)
     steps.leaves_of(errors, exponent, leaves)
     steps.point(view, trial, steps.UPDATE)
-    steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    steps.update_by_slot(view, like, fanout, lanes, chunks, prefix, trial, 1, sequence, leaves, present)
-    steps.point(view, trial, steps.UPDATED)
-    steps.leave(view)
+    steps.update(view, like, fanout, lanes, chunks, prefix, trial, 0, sequence, leaves, present)
     return steps.DONE
 
 
-class TwoLockLazyReplay(Replay):
-    """Copies of records run beside everything; records can be torn, as its two holes allow."""
+class NoneReplay(Replay):
+    """Callers that meet tear records and lose sums; only one caller at a time gets right answers."""
 
     valid = False
     kernels: ClassVar = Kernels(insert, sample, update)

@@ -12,7 +12,8 @@ import numpy as np
 
 from ...sumtree.numba_kernels import _kernel
 from .. import steps
-from ..replay import Kernels, Replay
+from ..compiled import Kernels
+from ..replay import Replay
 from ..sync import inner
 
 

@@ -1,4 +1,4 @@
-"""No lock at all: the most that any strategy could reach, and wrong as soon as two callers meet."""
+"""One mutex around every operation, copies of rows included: what [Zhang2021, Fig. 10] compares with."""
 
 from typing import Any, ClassVar
 
@@ -6,7 +6,8 @@ import numpy as np
 
 from ...sumtree.numba_kernels import _kernel
 from .. import steps
-from ..replay import Kernels, Replay
+from ..compiled import Kernels
+from ..replay import Replay
 
 
 @_kernel()
@@ -30,12 +31,14 @@ def insert(
     leaves = np.empty(errors.size)
     steps.leaves_of(errors, exponent, leaves)
     steps.point(view, trial, steps.RESERVE)
+    steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
     entry, first = steps.reserve(view, like, fanout, lanes, chunks, prefix, trial, 0, count)
-    if entry < 0:
-        return entry
-    steps.write_rows(view, trial, source, first, count)
-    steps.commit(view, like, fanout, lanes, chunks, prefix, trial, 0, entry, first, count, leaves, keep)
-    return steps.DONE
+    if entry >= 0:
+        steps.write_rows(view, trial, source, first, count)
+        steps.commit(view, like, fanout, lanes, chunks, prefix, trial, 0, entry, first, count, leaves, keep)
+    steps.point(view, trial, steps.COMMITTED)
+    steps.leave(view)
+    return steps.DONE if entry >= 0 else entry
 
 
 @_kernel()
@@ -55,9 +58,13 @@ def sample(
 ) -> int:
     drawn = steps.drawing(uniforms, stratified, like, uniforms.size)
     steps.point(view, trial, steps.SEARCH)
+    steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
     status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, 0, uniforms.size)
     if status == steps.DONE:
         steps.gather(view, trial, drawn, 0, uniforms.size, out)
+    steps.point(view, trial, steps.SEARCHED)
+    steps.leave(view)
+    if status == steps.DONE:
         steps.weigh(drawn, beta, out)
     return status
 
@@ -82,12 +89,14 @@ def update(
     leaves = np.empty(errors.size)
     steps.leaves_of(errors, exponent, leaves)
     steps.point(view, trial, steps.UPDATE)
+    steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
     steps.update(view, like, fanout, lanes, chunks, prefix, trial, 0, sequence, leaves, present)
+    steps.point(view, trial, steps.UPDATED)
+    steps.leave(view)
     return steps.DONE
 
 
-class NoneReplay(Replay):
-    """Callers that meet tear records and lose sums; only one caller at a time gets right answers."""
+class GlobalReplay(Replay):
+    """Every operation has the whole replay to itself, from its first step to its last."""
 
-    valid = False
     kernels: ClassVar = Kernels(insert, sample, update)
