@@ -62,6 +62,8 @@ class Plan:
         """``out`` if it suits, else new ones. ValueError for another batch or layout."""
         if out is None:
             return Outputs(self, integer_at_least("batch", batch, 0))
+        if not isinstance(out, Outputs):
+            raise TypeError(f"out must be made by outputs({batch}), not {type(out).__name__}")
         if out.batch != batch:
             raise ValueError(f"out is for batches of {out.batch}, not {batch}")
         if out.plan is not self and out.plan.fields != self.fields:
@@ -91,7 +93,7 @@ class Packer(threading.local):
             return rows, int(rows.ctypes.data), rows.size
         if records.keys() != self._names:
             raise ValueError(f"records must have {', '.join(self._names)}, not {', '.join(map(str, records))}")
-        count = np.size(records["reward"])
+        count = np.asarray(records["reward"]).size  # np.size would find the method of a tensor
         fields, rows, address = self._fields, self._rows, self._address
         if count > _SMALL:
             rows = np.zeros(count, self._row)

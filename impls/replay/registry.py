@@ -21,8 +21,22 @@ def strategies() -> tuple[str, ...]:
 
 
 def strategy_class(name: str) -> type[Replay]:
-    """A strategy's class. ValueError for a name that is none; ImportError without numba."""
-    module = importlib.import_module(f"{_LOCKING}.{one_of('strategy', name, strategies())}_strategy")
+    """A strategy's class. ValueError for a name that is none; ImportError without numba; RuntimeError where kernels or
+    their mutexes cannot be had."""
+    one_of("strategy", name, strategies())
+    try:
+        module = importlib.import_module(f"{_LOCKING}.{name}_strategy")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("numba", "llvmlite"):
+            raise
+        raise ImportError(
+            f"this replay is compiled by numba, and the module {error.name!r} is not installed: install the extra "
+            "'numba', or use PrioritizedBuffer on a tree that needs NumPy alone"
+        ) from error
+    from .sync import unavailable  # noqa: PLC0415  # with the compiler
+
+    if reason := unavailable():
+        raise RuntimeError(reason)
     (kind,) = (
         value
         for value in vars(module).values()
@@ -52,9 +66,14 @@ def make(
     ``alpha`` >= 0 and ``epsilon`` > 0 make priorities (|TD error| + epsilon)^alpha; ``max_priority`` is what records
     without an error get: the largest "ever" given or the largest that is "current". With strategy "owner" at most
     ``rings`` threads insert, each through a ring of ``ring_rows`` records, by default 16 of about a megabyte. A
-    ``trial`` has kernels that tests can stop. Raises ValueError for settings outside their bounds, MemoryError for more
-    than the machine has free.
+    ``trial`` has kernels that tests can stop. The first call with a strategy and fanout compiles for up to a minute;
+    numba keeps the result on disk, in ``__pycache__`` or NUMBA_CACHE_DIR, for all processes to come, and where it
+    cannot, every process compiles.
+
+    Raises ValueError for settings outside their bounds, MemoryError for more than the machine has free, ImportError
+    without numba, RuntimeError where it is switched off or the system has no robust mutexes.
     """
+    _check_layout(layout)
     kind = strategy_class(strategy)
     if not (0 <= alpha < math.inf and 0 < epsilon < math.inf):
         raise ValueError(f"alpha must be at least 0 and epsilon above 0, not {alpha} and {epsilon}")
@@ -72,6 +91,21 @@ def make(
     )
     rings, ring_rows = _rings(strategy, kind, settings, rings, ring_rows)
     return kind(replace(settings, rings=rings, ring_rows=ring_rows), shared=shared)
+
+
+def _check_layout(layout: Layout) -> None:
+    """TypeError or ValueError for a layout whose records are no plain bytes: their copies would be pointers."""
+    if not isinstance(layout, Layout):
+        raise TypeError(f"layout must be a Layout, not {type(layout).__name__}")
+    for name, least in {"frames": 1, "choices": 0, "action_size": 0}.items():
+        integer_at_least(name, getattr(layout, name), least)
+    if not isinstance(layout.observation, tuple):
+        raise TypeError(f"observation must be a shape such as (4,), not {layout.observation!r}")
+    for size in layout.observation:
+        integer_at_least("each size of an observation", size, 1)
+    for name, (_, dtype) in layout.fields.items():
+        if dtype.kind not in "biufc":
+            raise ValueError(f"{name} must be of a numeric dtype, not {dtype}")
 
 
 def _rings(

@@ -204,13 +204,17 @@ class Replay:
         """Store records over the oldest ones: ``[n, ...]`` of each field, or packed rows ``[n]`` of dtype :attr:`row`.
 
         Their priorities come from ``errors``, the |TD error| of each that is drawable, or are the largest so far.
-        ``drawable [n]`` is False for fillers (see ``layout``). Raises ValueError, before anything is written, for
-        errors that are no priorities, shapes that do not match, or more records than the capacity.
+        ``drawable [n]`` is False for fillers: insert stacked frames as ``LocalStorage.take`` returns them, records and
+        ``drawable``. Values are converted as NumPy assigns them, unchecked: an action of 300 becomes 44. Raises
+        ValueError, before anything is written, for errors that are no priorities, shapes that do not match, or more
+        records than the capacity.
         """
         banks = self._open()
         _rows, address, count = self._packer.packed(records)
         keep = _ALL if drawable is None else np.array(drawable, np.bool_, ndmin=1)  # a copy: it is read twice
         sizes = _NOTHING if errors is None else reals(errors)
+        if getattr(errors, "dtype", None) == np.bool_:
+            raise ValueError("errors are bool: which records may be sampled is given as drawable=...")
         self._check_insert(count, keep, None if errors is None else sizes.size)
         if count and self._put(banks[self._next_bank()], address, count, sizes, keep):
             raise not_finite(sizes)
@@ -307,9 +311,6 @@ class Replay:
         if not banks:
             raise ClosedError(self._why_closed)
         return banks
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a replay cannot be pickled or copied: give its handle() to another process, and attach there")
 
     def __enter__(self) -> Self:
         return self

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -34,8 +34,14 @@ inner = njit(nogil=True, error_model="numpy")
 
 
 def unavailable() -> str | None:
-    """None if such mutexes can be had here, else one sentence saying why not."""
-    return None if sys.platform == "linux" else f"robust mutexes need Linux, this is {sys.platform}"
+    """None if kernels and such mutexes can be had here, else one sentence saying why not."""
+    if config.DISABLE_JIT:
+        return "a replay's kernels are compiled, and NUMBA_DISABLE_JIT is set"
+    if sys.platform != "linux":
+        return f"robust mutexes need Linux, this is {sys.platform}"
+    if not hasattr(ctypes.CDLL(None), "pthread_mutex_clocklock"):  # numba would end the process as it compiles
+        return "a replay's mutexes need glibc 2.30 or later"
+    return None
 
 
 def make_mutex(address: int) -> None:

@@ -1,0 +1,105 @@
+"""What somebody who is new to the replay tries first, and what it answers."""
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from impls import replay
+
+pytest.importorskip("numba")
+LAYOUT = replay.Layout((4,), "float32", choices=2)
+PRIORITIES = {"alpha": 0.6, "epsilon": 1e-6}
+
+
+@pytest.fixture
+def memory():
+    with replay.make(8, LAYOUT, fanout=4, **PRIORITIES) as made:
+        yield made
+
+
+def run(code, **environment):
+    """What a Python of its own prints."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, timeout=100, check=True
+    ).stdout.strip()
+
+
+MAKE = """
+from impls import replay
+try:
+    replay.make(8, replay.Layout((4,), "float32"), alpha=0.6, epsilon=1e-6)
+except (ImportError, RuntimeError) as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_without_the_compiler_a_sentence_names_the_extra():
+    blocked = "import sys; sys.modules['numba'] = None\n"
+    answer = run(blocked + MAKE)
+    assert answer.startswith("ImportError this replay is compiled by numba") and "install the extra 'numba'" in answer
+
+
+def test_with_the_compiler_switched_off():
+    answer = run(MAKE, NUMBA_DISABLE_JIT="1")
+    assert answer == "RuntimeError a replay's kernels are compiled, and NUMBA_DISABLE_JIT is set"
+
+
+@pytest.mark.parametrize(
+    ("layout", "sentence"),
+    [
+        (None, "layout must be a Layout, not NoneType"),
+        ((4,), "layout must be a Layout, not tuple"),
+        (replay.Layout((4,), "object"), "observation must be of a numeric dtype, not object"),
+        (replay.Layout((4,), "U3"), "observation must be of a numeric dtype, not <U3"),
+        (replay.Layout(4, "float32"), "observation must be a shape such as"),
+        (replay.Layout((-1,), "float32"), "each size of an observation must be at least 1, not -1"),
+        (replay.Layout((4,), "float32", frames=0), "frames must be at least 1, not 0"),
+        (replay.Layout((4,), "float32", choices=-1), "choices must be at least 0, not -1"),
+        (replay.Layout((4,), "float32", action_size=-2), "action_size must be at least 0, not -2"),
+    ],
+)
+def test_layouts_that_no_record_can_have(layout, sentence):
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        replay.make(8, layout, fanout=4, **PRIORITIES)
+
+
+def test_tensors_are_inserted_like_arrays(memory):
+    torch = pytest.importorskip("torch")
+    records = {name: torch.as_tensor(values) for name, values in LAYOUT.allocate(3).items()}
+    records["reward"] = torch.arange(3.0)
+    memory.insert(records, errors=torch.ones(3))
+    batch = memory.sample(6, 0.4, np.random.default_rng(0))
+    assert (batch.rows["reward"] == batch.sequence).all()
+    assert torch.from_numpy(batch.rows["observation"]).shape == (6, 4)
+
+
+def test_drawable_given_in_the_place_of_errors(memory):
+    storage = replay.LocalStorage(LAYOUT, 2)
+    storage.append(np.zeros(4), 0, 0.0, np.zeros(4), False)
+    with pytest.raises(ValueError, match=r"errors are bool: .* drawable="):
+        memory.insert(*storage.take())
+    assert memory.written == 0
+
+
+def test_outputs_are_made_by_the_replay_and_stay_in_their_process(memory):
+    memory.insert(LAYOUT.allocate(3))
+    out = memory.outputs(2)
+    with pytest.raises(TypeError, match=r"out must be made by outputs\(2\), not dict"):
+        memory.sample(2, 0.4, out={})
+    for duplicate in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="cannot be copied"):
+            duplicate(out)
+
+
+def test_a_c_library_without_what_the_mutexes_need(monkeypatch):
+    from impls.replay import sync
+
+    monkeypatch.setattr(sync.ctypes, "CDLL", lambda name: object())
+    with pytest.raises(RuntimeError, match=r"need glibc 2\.30 or later"):
+        replay.make(8, LAYOUT, fanout=4, **PRIORITIES)
