@@ -220,11 +220,19 @@ class Replay:
             raise not_finite(sizes)
 
     def _put(self, bank: Bank, address: int, count: int, sizes: NDArray[Any], keep: NDArray[Any]) -> int:
-        """Insert ``count`` packed rows at an address; the kernel's status."""
+        """Insert ``count`` packed rows at an address, waiting for records still being written; the kernel's status."""
         status = self._insert(bank.address, address, count, sizes, keep, self._exponent)
-        if status < 0:
-            arguments = bank.address, address, count, sizes, keep, self._exponent
-            status = self._until_free(bank, status, self._insert, *arguments)
+        for seconds in waits() if status < 0 else ():
+            # Invariant: of the rows from the address on, the kernel inserted ``done``, and then one entry was in its way.
+            done, blocking = divmod(-1 - status, MOST_RANGES + 1)
+            used = int(keep[:done].sum()) if keep.size else done
+            address, count, sizes, keep = address + done * self.row.itemsize, count - done, sizes[used:], keep[done:]
+            for number in range(MOST_RANGES) if blocking == MOST_RANGES else (blocking,):
+                self._give_up(bank, number)
+            time.sleep(seconds)
+            status = self._insert(bank.address, address, count, sizes, keep, self._exponent)
+            if status >= 0:
+                break
         return status
 
     def sample(
@@ -357,18 +365,6 @@ class Replay:
             for number in range(MOST_RANGES):
                 self._give_up(bank, number)
             time.sleep(seconds)
-
-    def _until_free(self, bank: Bank, status: int, kernel: Callable[..., int], *arguments: Any) -> int:
-        """Call a kernel that inserts until no record that is still being written is in its way; returns its status."""
-        for seconds in waits():
-            blocked = -1 - status
-            for number in range(MOST_RANGES) if blocked == MOST_RANGES else (blocked,):
-                self._give_up(bank, number)
-            time.sleep(seconds)
-            status = kernel(*arguments)
-            if status >= 0:
-                break
-        return status
 
     def _give_up(self, bank: Bank, number: int) -> None:
         """Free an entry of the table of ranges if its process has ended."""

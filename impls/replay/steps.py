@@ -328,6 +328,12 @@ def largest_now(view: int, like: Any, fanout: int, lanes: int, chunks: int) -> f
 
 
 @inner
+def blocked(entry: int, done: int) -> int:
+    """The status of an insert that :func:`reserve` refused by ``entry``, with ``done`` rows inserted before."""
+    return entry - (MOST_RANGES + 1) * done
+
+
+@inner
 def reserve(
     view: int,
     like: Any,

@@ -10,8 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...sumtree.lanes import load_i64
 from ...sumtree.numba_kernels import _kernel
 from .. import steps
+from ..block import BOUNDS, FRAMES, STRIDE
 from ..compiled import Kernels
 from ..replay import Replay
 from ..sync import inner
@@ -32,11 +34,45 @@ def put(
     keep: Any,
     exponent: Any,
 ) -> int:
-    """Insert ``count`` packed rows from an address into a bank; a status."""
+    """Insert ``count`` packed rows from an address into a bank, a portion at a time; a status.
+
+    Rows of stacked frames stay together, and so do those that get the largest current priority.
+    """
     if not steps.are_finite(errors, exponent[1]):
         return steps.NOT_FINITE
     leaves = np.empty(errors.size)
-    steps.leaves_of(errors, exponent, leaves)
+    portion = count if load_i64(view + 8 * FRAMES) > 1 or load_i64(view + 8 * BOUNDS) != 0 else steps.PORTION
+    used = 0
+    for low in range(0, count, portion):
+        # Invariant: ``low`` rows are inserted, with the first ``used`` of the leaves, if any are given.
+        high = min(low + portion, count)
+        kept = keep[low:high] if keep.size > 0 else keep
+        drawable = kept.sum() if keep.size > 0 else high - low
+        theirs = slice(used, used + drawable) if errors.size > 0 else slice(0, 0)
+        steps.leaves_of(errors[theirs], exponent, leaves[theirs])
+        rows = source + load_i64(view + 8 * STRIDE) * low
+        entry = _put_portion(view, like, fanout, lanes, chunks, prefix, trial, rows, high - low, leaves[theirs], kept)
+        if entry < 0:
+            return steps.blocked(entry, low)
+        used += drawable
+    return steps.DONE
+
+
+@inner
+def _put_portion(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    source: int,
+    count: int,
+    leaves: Any,
+    keep: Any,
+) -> int:
+    """Insert rows in one go; returns what :func:`steps.reserve` does."""
     steps.point(view, trial, steps.RESERVE)
     steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
     entry, first = steps.reserve(view, like, fanout, lanes, chunks, prefix, trial, 1, count)
@@ -57,7 +93,7 @@ def put(
         steps.leave(view)
     if is_early:
         steps.write_rows(view, trial, source, first, count)
-    return steps.DONE
+    return entry
 
 
 @inner
