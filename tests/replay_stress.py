@@ -67,8 +67,8 @@ class Plan:
 
     @property
     def usual(self) -> "Plan":
-        """The plan with two banks where the strategy has banks."""
-        return replace(self, banks=2) if strategy_class(self.strategy).banked else self
+        """The plan with two banks of its capacity where the strategy has banks."""
+        return replace(self, banks=2, capacity=2 * self.capacity) if strategy_class(self.strategy).banked else self
 
 
 @dataclass

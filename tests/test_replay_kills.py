@@ -231,7 +231,7 @@ def users_of(inode):
 
 
 def _creator(pipe):
-    replay = make(CAPACITY, PLAIN, alpha=0.6, epsilon=1e-3, shared=True)
+    replay = make(CAPACITY, PLAIN, **SETTINGS)
     replay.insert(packed(replay.row, np.arange(CAPACITY)))
     pipe.send(replay.handle())
     pipe.recv()
