@@ -63,6 +63,7 @@ class Plan:
     fault: int = 0
     trial: bool = False  # whether kernels sleep at random points
     look_seconds: float = 0.05  # between looks at the whole replay
+    actor: int = 0  # number of the first actor: those that take the place of dead ones have numbers of their own
 
     @property
     def usual(self) -> "Plan":
@@ -171,6 +172,7 @@ def insert(replay: Replay, plan: Plan, actor: int, counter: int, rng: np.random.
 
 def act(replay: Replay, plan: Plan, actor: int, going: Any) -> Report:
     """Insert until it is over."""
+    actor += plan.actor
     rng, report, counter = np.random.default_rng([7, actor]), Report(), 1
     while going(report.rows):
         count, counter = insert(replay, plan, actor, counter, rng)
@@ -280,7 +282,7 @@ class Processes:
 
     def __init__(self, replay: Replay, plan: Plan) -> None:
         self.words = server().RawArray(ctypes.c_int64, 1 + plan.callers)
-        self.processes, self._pipes = [], []
+        self.processes, self._pipes, self._replaced = [], [], 0
         for process, pipe in [self._begin(replay, plan, number) for number in range(plan.callers)]:
             demand("stuck", pipe.poll(PATIENCE_SECONDS), "a child does not start")
             pipe.recv()
@@ -296,7 +298,8 @@ class Processes:
 
     def replace(self, replay: Replay, plan: Plan, number: int) -> None:
         """Start a caller in the place of one that has ended."""
-        self.words[1 + number] = 0
+        self.words[1 + number], self._replaced = 0, self._replaced + 1
+        plan = replace(plan, actor=plan.callers * self._replaced)
         self.processes[number], self._pipes[number] = _, pipe = self._begin(replay, plan, number)
         demand("stuck", pipe.poll(PATIENCE_SECONDS), "a child does not start")
         pipe.recv()

@@ -195,6 +195,7 @@ def _expect_progress(team, dead):
     end = time.monotonic() + GO_ON_WITHIN_SECONDS
     waiting = set(range(1, len(before))) - {1 + dead}
     while waiting:
+        assert not team.words[0], "a caller has found a fault"
         assert time.monotonic() < end, f"callers {waiting} do not go on"
         waiting = {number for number in waiting if team.words[number] == before[number]}
         time.sleep(1e-3)

@@ -217,6 +217,13 @@ def test_two_processes_stand_beside_one_and_beside_their_bound(html):
     assert shown["global"][-2:] != ["", ""] == shown["cpprb_mp"][-2:]
 
 
+def test_strategies_whose_intervals_overlap_tie(results):
+    found = [one for one in everything() if (one.op, replay_cells.label(one)) != ("two", "global")]
+    options = {"work": "none", "work_seconds": 0.0}
+    found.append(record("pairs", "global", 60.1, op="two", threads=2, options=options))
+    assert f"the best right strategy is {DEFAULT} (a tie with global) with 16,667 [" in section(found, results)
+
+
 def test_more_members_than_cores_are_labelled_in_tables_and_in_the_figure(html, results):
     for mode in ("threads", "processes"):
         assert f"<th>4 {mode}</th><th>6 {mode}, oversubscribed</th>" in html

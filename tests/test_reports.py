@@ -345,7 +345,7 @@ def test_a_line_on_stderr_tells_of_each_figure_and_none_of_it_is_in_the_output(t
     results = write(tmp_path / "results", [record(10.0, capacity=n) for n in (1_000, 10_000)])
     assert run(results, tmp_path / "out") == 0
     said = capsys.readouterr()
-    drawn = ["drawing figure 2 of 11: capacity", "drawing figure 6 of 11: bytes", "making the page of them"]
+    drawn = ["drawing figure 2 of 14: capacity", "drawing figure 6 of 14: bytes", "making the page of them"]
     assert said.err.splitlines() == drawn
     assert "drawing" not in said.out
     assert run(results, tmp_path / "out", "--json") == 0

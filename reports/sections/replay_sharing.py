@@ -69,15 +69,22 @@ def best_pairs(of: Part) -> list[str]:
         if not right:
             continue
         best = min(right, key=lambda name: cells[name, "two"].seconds)
+        ties = [name for name in right if name != best and not _is_behind(cells[name, "two"], cells[best, "two"])]
+        tied = f" (a tie with {', '.join(ties)})" if ties else ""
         two, bound, bases = cells[best, "two"], _bound(cells, best), [("one process", cells.get((best, "one")))]
         bases += [(other, cells.get((other, "two"))) for other in ("global", "none") if other != best]
         said = [f"{times([base], [two]).said(factor)} the rate of {name}" for name, base in bases if base]
         said += [f"{times([bound], [two]).said(_percent)} of the bound that cores set"] if bound else []
         lines.append(
             f"Two processes, one that inserts and one that learns, with {work}{_over(two)}: the best right strategy is "
-            f"{best} with {rate(two).said(_whole)} pairs of operations a second (measured): {', '.join(said)}."
+            f"{best}{tied} with {rate(two).said(_whole)} pairs of operations a second (measured): {', '.join(said)}."
         )
     return lines
+
+
+def _is_behind(record: Measurement, best: Measurement) -> bool:
+    """Tell whether the interval of a strategy's factor behind the best lies above 1."""
+    return times([record], [best]).low > 1
 
 
 def _over(record: Measurement) -> str:
