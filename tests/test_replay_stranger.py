@@ -1,15 +1,18 @@
 """What somebody who is new to the replay tries first, and what it answers."""
 
 import copy
+import ctypes
 import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from impls import replay
+from impls.replay.block import is_alive, process
 
 pytest.importorskip("numba")
 LAYOUT = replay.Layout((4,), "float32", choices=2)
@@ -98,7 +101,55 @@ def test_outputs_are_made_by_the_replay_and_stay_in_their_process(memory):
 
 
 def test_a_c_library_without_what_the_mutexes_need(monkeypatch):
-    sync = pytest.importorskip("impls.replay.sync")
-    monkeypatch.setattr(sync.ctypes, "CDLL", lambda name: object())
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     with pytest.raises(RuntimeError, match=r"need glibc 2\.30 or later"):
         replay.make(8, LAYOUT, fanout=4, **PRIORITIES)
+
+
+@pytest.fixture
+def refused(monkeypatch):
+    """Switches on that files whose path begins so cannot be read."""
+
+    def refuse(start, error):
+        read = Path.read_text
+
+        def guarded(path, *arguments, **options):
+            if str(path).startswith(start):
+                raise error
+            return read(path, *arguments, **options)
+
+        monkeypatch.setattr(Path, "read_text", guarded)
+
+    return refuse
+
+
+def test_a_process_that_nobody_can_look_at_is_not_taken_for_dead(refused):
+    me = process()
+    refused("/proc/", OSError(24, "Too many open files"))
+    assert is_alive(*me)
+    with pytest.raises(OSError, match="Too many open files"):
+        process()
+
+
+def test_memory_that_nobody_tells_the_size_of(refused):
+    refused("/proc/meminfo", PermissionError(13, "Permission denied"))
+    with replay.make(8, LAYOUT, fanout=4, **PRIORITIES) as made:
+        made.insert(LAYOUT.allocate(3))
+        assert len(made) == 3
+
+
+def test_without_proc(refused):
+    refused("/proc/", FileNotFoundError(2, "No such file or directory"))
+    with pytest.raises(OSError, match="a replay needs /proc"):
+        replay.make(8, LAYOUT, fanout=4, **PRIORITIES)
+
+
+def test_a_handle_whose_process_may_not_be_opened(monkeypatch):
+    def refuse(path, *_):
+        raise PermissionError(13, "Permission denied", path)
+
+    with replay.make(8, LAYOUT, fanout=4, shared=True, **PRIORITIES) as made:
+        handle = pickle.loads(pickle.dumps(made.handle()))
+        monkeypatch.setattr(os, "open", refuse)
+        with pytest.raises(PermissionError, match="/proc/"):
+            replay.attach(handle)

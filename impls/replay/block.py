@@ -232,12 +232,14 @@ class Bank:
 def process(pid: int | None = None) -> tuple[int, int]:
     """(a process's number, clock ticks from the start of the system to its own), by default this one's.
 
-    ProcessLookupError if it has ended.
+    ProcessLookupError if it has ended, another OSError if that cannot be told.
     """
     number = os.getpid() if pid is None else pid
     try:
         state, *rest = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
+        if pid is None:
+            raise OSError("a replay needs /proc, to know which of its processes still run") from None
         raise ProcessLookupError(number) from None
     if state in "ZX":  # killed, and its parent has not asked yet
         raise ProcessLookupError(number)
@@ -250,3 +252,5 @@ def is_alive(pid: int, began: int) -> bool:
         return process(pid)[1] == began
     except ProcessLookupError:
         return False
+    except OSError:  # such as too many open files: nothing of a process that may be alive is given up
+        return True

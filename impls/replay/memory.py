@@ -100,7 +100,7 @@ class Handle:
         if descriptor is None:
             try:
                 descriptor = _Descriptor(os.open(f"/proc/{self._pid}/fd/{self._number}", os.O_RDWR | os.O_CLOEXEC))
-            except OSError:
+            except FileNotFoundError:
                 raise ClosedError(
                     f"process {self._pid}, which made this handle, has ended or closed the replay: ask a process that "
                     "is still attached for a new handle"
@@ -121,8 +121,10 @@ def _received(sent: Any, pid: int, number: int, nbytes: int) -> Handle:
 
 def _free_bytes() -> float:
     """Bytes that this process may still take: of the machine, or of its control group where that has fewer."""
-    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    free = 1024.0 * int(lines["MemAvailable"].split()[0])
+    free = float("inf")
+    with contextlib.suppress(OSError, KeyError):  # where nobody says, nothing is refused
+        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        free = 1024.0 * int(lines["MemAvailable"].split()[0])
     with contextlib.suppress(OSError, ValueError):
         group = Path("/sys/fs/cgroup")
         limit = int((group / "memory.max").read_text())  # "max" where there is none
