@@ -223,7 +223,7 @@ class Replay:
         """Insert ``count`` packed rows at an address, waiting for records still being written; the kernel's status."""
         status = self._insert(bank.address, address, count, sizes, keep, self._exponent)
         for seconds in waits() if status < 0 else ():
-            # Invariant: of the rows from the address on, the kernel inserted ``done``, and then one entry was in its way.
+            # Invariant: of the rows from the address on the kernel inserted ``done``, then one entry was in its way.
             done, blocking = divmod(-1 - status, MOST_RANGES + 1)
             used = int(keep[:done].sum()) if keep.size else done
             address, count, sizes, keep = address + done * self.row.itemsize, count - done, sizes[used:], keep[done:]

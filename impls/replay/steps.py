@@ -9,12 +9,14 @@ import math
 from typing import Any
 
 import numpy as np
+from numba import carray
 
 from ..sumtree.lanes import (
     bytes_of,
     load_i64,
     load_real,
     prefetch,
+    prefetch_row,
     rounded,
     stack_words,
     store_i64,
@@ -85,13 +87,15 @@ from .sync import (
     mutex_try,
     mutex_unlock,
     pause,
+    pointer_to,
     read_clock,
     sleep_microseconds,
     store_release,
 )
 
 _WORD = 8
-PORTION = 64  # elements that a lock is kept for, where it need not be kept for the whole batch: about a microsecond
+PORTION = 48  # elements that a lock is kept for, where it need not be kept for the whole batch: about a microsecond
+NEIGHBORS = 256  # the same for records that lie side by side
 _AHEAD = 64  # rows that a gather asks memory for ahead
 _TRIES, _PAUSES = 8, 4  # before a caller sleeps: about a microsecond
 _SECOND = 1_000_000_000
@@ -285,6 +289,69 @@ def set_priorities(
         _sum_up(view, like, fanout, lanes, chunks, prefix, scratch, count)
 
 
+@inner
+def set_range(
+    view: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    trial: int,
+    leaf_lock: int,
+    slot: int,
+    count: int,
+    values: Any,
+    priority: float,
+) -> None:
+    """Store ``values [count]`` as the leaves from a slot on, around the ring, and renew the sums.
+
+    ``priority`` stands for values below 0; without values all are 0. The slots are neighbors, so that their groups need
+    no marks, and no leaf costs more than its store.
+    """
+    slots, leaves, size, width = _at(view, CAPACITY), _at(view, LEAVES), bytes_of(like), lanes * chunks
+    groups = np.empty(count // fanout + 4, np.int64)
+    listed = 0
+    if is_on(leaf_lock):
+        point(view, trial, LEAF_LOCK)
+        if acquire(_at(view, BANK) + LEAF_MUTEX) == OWNER_DIED:
+            mutex_consistent(_at(view, BANK) + LEAF_MUTEX)
+    point(view, trial, SET_LEAVES)
+    low = 0
+    while low < count:
+        # Invariant: ``low`` leaves are stored, up to ``slot``; groups[:listed] are those they lie in.
+        high = min(count, low + slots - slot)
+        if fanout == width and _at(view, BOUNDS) == 0:
+            theirs = carray(pointer_to(leaves + size * slot, like), (high - low,))
+            _store_leaves(theirs, values[low:high] if values.size > 0 else values, priority, like)
+        else:
+            for j in range(low, high):
+                value = 0.0
+                if values.size > 0:
+                    value = values[j] if values[j] >= 0.0 else priority
+                at = slot + j - low
+                raise_bound(view, fanout, at, np.float64(rounded(value, like)))
+                store_real(leaves + size * _offset(at, fanout, width), rounded(value, like))
+        for group in range(unsigned_divide(slot, fanout), unsigned_divide(slot + high - low - 1, fanout) + 1):
+            groups[listed] = group
+            listed += 1
+        low, slot = high, 0
+    if is_on(leaf_lock):
+        point(view, trial, LEAF_UNLOCK)
+        mutex_unlock(_at(view, BANK) + LEAF_MUTEX)
+    point(view, trial, SUM_UP)
+    if not fault(view, trial, NO_SUMS):
+        _sum_up(view, like, fanout, lanes, chunks, prefix, groups, listed)
+
+
+@inner
+def _store_leaves(leaves: Any, values: Any, priority: float, like: Any) -> None:
+    for j in range(values.size):
+        leaves[j] = rounded(values[j] if values[j] >= 0.0 else priority, like)
+    for j in range(values.size, leaves.size):
+        leaves[j] = rounded(0.0, like)
+
+
 # The largest priority
 
 
@@ -325,6 +392,23 @@ def largest_now(view: int, like: Any, fanout: int, lanes: int, chunks: int) -> f
 
 
 # Insert
+
+
+@inner
+def priorities_of(errors: Any, keep: Any, count: int, exponent: Any) -> Any:
+    """What the leaves of ``count`` records will be ``[count]``: 0 for fillers, below 0 for the largest priority.
+
+    ``errors`` has one for each record that may be sampled, or is empty; ``keep [count]`` is 0 for fillers, or empty.
+    """
+    leaves, values = np.empty(errors.size), np.empty(count)
+    leaves_of(errors, exponent, leaves)
+    used = 0
+    for j in range(count):
+        # Invariant: the first ``used`` errors are of the records before j.
+        is_kept = keep.size == 0 or keep[j] != 0
+        values[j] = (leaves[used] if errors.size > 0 else -1.0) if is_kept else 0.0
+        used += is_kept and errors.size > 0
+    return values
 
 
 @inner
@@ -375,27 +459,36 @@ def reserve(
     fence()
     store_release(bank + WRITTEN, end)
     point(view, trial, ODD)
-    scratch = np.empty(2 * (count + cut), np.int64)
-    listed = 0
-    slot = first % slots
-    for j in range(count + cut):
-        # Invariant: slot = (first + j) % slots; scratch[:listed] are the slots so far whose records could be sampled.
-        word = load_i64(words + _WORD * slot)
-        scratch[listed] = slot
-        listed += word & 3 == READY
-        if j < count:
-            if not fault(view, trial, STAYS_EVEN):
-                store_i64(words + _WORD * slot, TICKET * (first + j + 1) + WRITING)
-        elif word & 3 == READY and not fault(view, trial, NO_CUT):
-            store_i64(words + _WORD * slot, word - READY + CLOSED)
-        slot = slot + 1 if slot + 1 < slots else 0
-    store_i64(bank + COUNT, load_i64(bank + COUNT) - listed)
+    taken, low, slot = 0, 0, first % slots
+    while low < count:
+        # Invariant: ``low`` words are written, up to ``slot``; ``taken`` of their records could be sampled before.
+        high = min(count, low + slots - slot)
+        theirs = carray(pointer_to(words + _WORD * slot, first), (high - low,))
+        for j in range(theirs.size):
+            taken += theirs[j] & 3 == READY
+        if not fault(view, trial, STAYS_EVEN):
+            _write_words(theirs, first + low, WRITING)
+        low, slot = high, (slot + high - low) % slots
+    for j in range(cut):
+        at = words + _WORD * ((end + j) % slots)
+        word = load_i64(at)
+        if word & 3 == READY and not fault(view, trial, NO_CUT):
+            taken += 1
+            store_i64(at, word - READY + CLOSED)
+    store_i64(bank + COUNT, load_i64(bank + COUNT) - taken)
     fence()
     point(view, trial, ZERO)
-    if listed > 0 and not fault(view, trial, NO_ZERO):
-        scratch[listed : 2 * listed] = 0  # the bits of 0.0
-        set_priorities(view, like, fanout, lanes, chunks, prefix, trial, leaf_lock, scratch, listed)
+    if taken > 0 and not fault(view, trial, NO_ZERO):
+        slot = first % slots
+        set_range(view, like, fanout, lanes, chunks, prefix, trial, leaf_lock, slot, count + cut, np.empty(0), 0.0)
     return entry, first
+
+
+@inner
+def _write_words(words: Any, ticket: int, state: int) -> None:
+    """Write the words of as many tickets, from one on."""
+    for j in range(words.size):
+        words[j] = TICKET * (ticket + j + 1) + state
 
 
 @inner
@@ -431,42 +524,34 @@ def commit(
     leaf_lock: int,
     entry: int,
     first: int,
-    count: int,
-    leaves: Any,
-    keep: Any,
+    values: Any,
 ) -> None:
-    """Make the records of an entry available: ``leaves [drawable]`` or, if it is empty, the largest priority.
-
-    ``keep [count]`` is 0 for fillers, or empty if there are none.
-    """
-    bank, words, slots = _at(view, BANK), _at(view, WORDS), _at(view, CAPACITY)
-    scratch = np.empty(2 * count, np.int64)
-    listed, values = 0, scratch.ctypes.data + _WORD * count
+    """Make the records of an entry available, with the priorities ``values`` that :func:`priorities_of` has for them."""
+    bank, words, slots, count = _at(view, BANK), _at(view, WORDS), _at(view, CAPACITY), values.size
     largest = load_real(bank + LARGEST, 0.0)
     priority = largest
-    if _at(view, BOUNDS) != 0 and leaves.size == 0:
+    if _at(view, BOUNDS) != 0 and values.min() < 0.0:
         priority = largest_now(view, like, fanout, lanes, chunks)
-    slot = first % slots
     point(view, trial, EVEN)
+    drawable, low, slot = 0, 0, first % slots
     for j in range(count):
-        # Invariant: scratch[:listed] are the slots so far that may be sampled, and ``values`` has their priorities.
-        kept = keep.size == 0 or keep[j] != 0
-        store_release(words + _WORD * slot, TICKET * (first + j + 1) + (READY if kept else CLOSED))
-        if kept:
-            scratch[listed] = slot
-            if leaves.size > 0:
-                priority = leaves[listed]
-                largest = max(largest, priority)
-            store_real(values + _WORD * listed, priority)
-            listed += 1
-        slot = slot + 1 if slot + 1 < slots else 0
+        drawable += values[j] != 0.0
+        largest = max(largest, values[j])
+    while low < count:
+        # Invariant: ``low`` words are written, up to ``slot``.
+        high = min(count, low + slots - slot)
+        theirs = carray(pointer_to(words + _WORD * slot, first), (high - low,))
+        _write_words(theirs, first + low, READY)
+        for j in range(theirs.size if drawable < count else 0):
+            theirs[j] += CLOSED - READY if values[low + j] == 0.0 else 0
+        low, slot = high, (slot + high - low) % slots
+    fence()
     store_real(bank + LARGEST, largest)
-    store_i64(bank + COUNT, load_i64(bank + COUNT) + listed)
+    store_i64(bank + COUNT, load_i64(bank + COUNT) + drawable)
     point(view, trial, RAISE)
-    if listed > 0:
-        for j in range(listed):  # behind the slots, where they are read
-            scratch[listed + j] = load_i64(values + _WORD * j)
-        set_priorities(view, like, fanout, lanes, chunks, prefix, trial, leaf_lock, scratch, listed)
+    if drawable > 0:
+        slot = first % slots
+        set_range(view, like, fanout, lanes, chunks, prefix, trial, leaf_lock, slot, count, values, priority)
     if entry >= 0:
         fence()
         store_release(bank + RANGES + RANGE_BYTES * entry + _WORD, 0)
@@ -751,6 +836,17 @@ def update_by_slot(
 
 
 @inner
+def ask_for(view: int, like: Any, fanout: int, lanes: int, chunks: int, sequence: Any) -> None:
+    """Ask memory for the words and leaves of the tickets ``sequence [B]``, before the lock is taken."""
+    words, slots, leaves = _at(view, WORDS), _at(view, CAPACITY), _at(view, LEAVES)
+    size = bytes_of(like)
+    for j in range(sequence.size):
+        slot = abs(sequence[j]) % slots
+        prefetch(words + _WORD * slot)
+        prefetch_row(leaves + size * lanes * chunks * unsigned_divide(slot, fanout), like, lanes, chunks)
+
+
+@inner
 def update(
     view: int,
     like: Any,
@@ -770,8 +866,6 @@ def update(
     scratch = np.empty(2 * batch, np.int64)
     listed = 0
     largest = load_real(bank + LARGEST, 0.0)
-    for j in range(batch):
-        prefetch(words + _WORD * (abs(sequence[j]) % slots))
     for j in range(batch):
         # Invariant: scratch[:listed] are the slots so far of records that are there.
         ticket = sequence[j]

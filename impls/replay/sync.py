@@ -87,6 +87,16 @@ def pause(typingctx: Any) -> Any:
 
 
 @intrinsic
+def pointer_to(typingctx: Any, address: Any, like: Any) -> Any:
+    """The address as a pointer to numbers such as ``like``: compilers see through loops over arrays of such."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(like).as_pointer())
+
+    return types.CPointer(like)(types.int64, like), emit
+
+
+@intrinsic
 def load_acquire(typingctx: Any, address: Any) -> Any:
     """The int64 at an address, read before whatever is read after it."""
 

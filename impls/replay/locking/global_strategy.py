@@ -28,14 +28,13 @@ def insert(
 ) -> int:
     if not steps.are_finite(errors, exponent[1]):
         return steps.NOT_FINITE
-    leaves = np.empty(errors.size)
-    steps.leaves_of(errors, exponent, leaves)
+    values = steps.priorities_of(errors, keep, count, exponent)
     steps.point(view, trial, steps.RESERVE)
     steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
     entry, first = steps.reserve(view, like, fanout, lanes, chunks, prefix, trial, 0, count)
     if entry >= 0:
         steps.write_rows(view, trial, source, first, count)
-        steps.commit(view, like, fanout, lanes, chunks, prefix, trial, 0, entry, first, count, leaves, keep)
+        steps.commit(view, like, fanout, lanes, chunks, prefix, trial, 0, entry, first, values)
     steps.point(view, trial, steps.COMMITTED)
     steps.leave(view)
     return steps.DONE if entry >= 0 else entry

@@ -40,21 +40,14 @@ def put(
     """
     if not steps.are_finite(errors, exponent[1]):
         return steps.NOT_FINITE
-    leaves = np.empty(errors.size)
-    portion = count if load_i64(view + 8 * FRAMES) > 1 or load_i64(view + 8 * BOUNDS) != 0 else steps.PORTION
-    used = 0
+    values = steps.priorities_of(errors, keep, count, exponent)
+    portion = count if load_i64(view + 8 * FRAMES) > 1 or load_i64(view + 8 * BOUNDS) != 0 else steps.NEIGHBORS
     for low in range(0, count, portion):
-        # Invariant: ``low`` rows are inserted, with the first ``used`` of the leaves, if any are given.
-        high = min(low + portion, count)
-        kept = keep[low:high] if keep.size > 0 else keep
-        drawable = kept.sum() if keep.size > 0 else high - low
-        theirs = slice(used, used + drawable) if errors.size > 0 else slice(0, 0)
-        steps.leaves_of(errors[theirs], exponent, leaves[theirs])
+        part = values[low : min(low + portion, count)]
         rows = source + load_i64(view + 8 * STRIDE) * low
-        entry = _put_portion(view, like, fanout, lanes, chunks, prefix, trial, rows, high - low, leaves[theirs], kept)
+        entry = _put_portion(view, like, fanout, lanes, chunks, prefix, trial, rows, part)
         if entry < 0:
             return steps.blocked(entry, low)
-        used += drawable
     return steps.DONE
 
 
@@ -68,11 +61,10 @@ def _put_portion(
     prefix: int,
     trial: int,
     source: int,
-    count: int,
-    leaves: Any,
-    keep: Any,
+    values: Any,
 ) -> int:
-    """Insert rows in one go; returns what :func:`steps.reserve` does."""
+    """Insert rows with these priorities in one go; returns what :func:`steps.reserve` does."""
+    count = values.size
     steps.point(view, trial, steps.RESERVE)
     steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
     entry, first = steps.reserve(view, like, fanout, lanes, chunks, prefix, trial, 1, count)
@@ -87,7 +79,7 @@ def _put_portion(
     is_locked = not steps.fault(view, trial, steps.NO_LOCK_IN_COMMIT)
     if is_locked:
         steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    steps.commit(view, like, fanout, lanes, chunks, prefix, trial, 1, entry, first, count, leaves, keep)
+    steps.commit(view, like, fanout, lanes, chunks, prefix, trial, 1, entry, first, values)
     steps.point(view, trial, steps.COMMITTED)
     if is_locked:
         steps.leave(view)
@@ -163,6 +155,7 @@ def renew(
     is_locked = not steps.fault(view, trial, steps.NO_LOCK_IN_UPDATE)
     for low in range(0, sequence.size, steps.PORTION):
         high = min(low + steps.PORTION, sequence.size)
+        steps.ask_for(view, like, fanout, lanes, chunks, sequence[low:high])
         steps.leaves_of(errors[low:high], exponent, leaves[low:high])
         steps.point(view, trial, steps.UPDATE)
         if is_locked:

@@ -34,8 +34,7 @@ def insert(
 ) -> int:
     if not steps.are_finite(errors, exponent[1]):
         return steps.NOT_FINITE
-    leaves = np.empty(errors.size)
-    steps.leaves_of(errors, exponent, leaves)
+    values = steps.priorities_of(errors, keep, count, exponent)
     steps.point(view, trial, steps.RESERVE)
     steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
     entry, first = steps.reserve(view, like, fanout, lanes, chunks, prefix, trial, 1, count)
@@ -46,7 +45,7 @@ def insert(
     steps.write_rows(view, trial, source, first, count)
     steps.point(view, trial, steps.COMMIT)
     steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    steps.commit(view, like, fanout, lanes, chunks, prefix, trial, 1, entry, first, count, leaves, keep)
+    steps.commit(view, like, fanout, lanes, chunks, prefix, trial, 1, entry, first, values)
     steps.point(view, trial, steps.COMMITTED)
     steps.leave(view)
     return steps.DONE
