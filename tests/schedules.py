@@ -4,7 +4,6 @@ Each process of a case is a thread with a view of its own. Its kernel stops at e
 the steps happen in the schedule's order and no other.
 """
 
-import copy
 import threading
 import time
 from collections.abc import Iterator
@@ -43,8 +42,7 @@ class Actor:
         (bank,) = replay._banks
         self._patience = patience
         self.result: Any = None
-        self._replay = copy.copy(replay)
-        self._replay._banks = [Bank(bank.shape, bank.memory, 0)]
+        self._replay = type(replay)(replay.settings, bank.memory)
         self._replay._banks[0].view[ACTOR] = number
         self._arrived = bank.memory.view(8 * (ARRIVED + number), (1,), np.int64)
         self._granted = bank.memory.view(8 * (GRANTED + number), (1,), np.int64)

@@ -526,7 +526,7 @@ def commit(
     first: int,
     values: Any,
 ) -> None:
-    """Make the records of an entry available, with the priorities ``values`` that :func:`priorities_of` has for them."""
+    """Make the records of an entry available, with the priorities ``values`` of :func:`priorities_of`."""
     bank, words, slots, count = _at(view, BANK), _at(view, WORDS), _at(view, CAPACITY), values.size
     largest = load_real(bank + LARGEST, 0.0)
     priority = largest
