@@ -103,9 +103,9 @@ _NAP = _SECOND // 50  # nanoseconds between looks at a mutex that others have
 _LINE = 64
 PATIENCE = 8  # draws in vain, because rows were overwritten meanwhile, before the rest is read under the lock
 
-DONE, NOT_FINITE, NOTHING, BLOCKED = 0, 1, 2, 3  # results of a kernel; BLOCKED: by records still being written
+DONE, NOT_FINITE, NOTHING = range(3)  # results of a kernel; below 0: an insert that waits, see ``blocked``
 
-# Points, each just before what it names; ``tests/interleavings.py`` has the same numbers.
+# Points, each just before what it names; ``tests/atomic_steps.py`` has the same numbers.
 RESERVE, ODD, ZERO, RESERVED, FIRST_HALF, SECOND_HALF, COMMIT, EVEN, RAISE, COMMITTED = range(1, 11)
 SEARCH, DESCEND, SEARCHED, READ_FIRST, READ_SECOND, RECHECK, UPDATE, SET_LEAVES, SUM_UP, UPDATED = range(11, 21)
 LEAF_LOCK, LEAF_UNLOCK, POST, PUBLISH, DRAIN, TAKEN = range(21, 27)
@@ -183,8 +183,8 @@ def fault(view: int, trial: int, number: int) -> bool:
 def acquire(mutex: int) -> int:
     """Lock a mutex: try for about a microsecond, then sleep until it is free.
 
-    A sleeper that is woken and killed takes the wake-up with it, if the mutex has a new owner by then: those that
-    sleep beside it would never hear of the mutex again. So nobody sleeps for long without a look.
+    A sleeper that is killed just as it is woken may take the wake-up with it, and those that sleep beside it would not
+    be woken again. This was never seen; against it, nobody sleeps for long without a look.
     """
     for _ in range(_TRIES):
         status = mutex_try(mutex)
