@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..checks import integer_at_least
 from ..sumtree.turns import waits
+from ..terminal import said_after
 from .batches import Outputs, Packer, Plan, check_beta, check_pairs, mask_of, not_finite, reals, tickets_of, uniforms_of
 from .block import (
     BOUNDS,
@@ -48,9 +49,11 @@ from .memory import ClosedError, Handle, Memory, allocate
 from .state import State, checked, states_of
 from .values import check_count, without_drawable
 
-LOADS = 1
 _NOTHING: NDArray[np.float64] = np.empty(0)
 _ALL = np.empty(0, np.bool_)
+LOADS = 1  # word of the block's header: states ever loaded
+COMPILING = "Compiling the replay's kernels once; later starts take them from the cache (up to a minute)"
+_LONG_SECONDS = 3.0
 _PATIENCE = 100  # looks at a bank in which records are being written, before no others may begin
 _NO_TICKET = 1 << 60  # beyond all, so that no insert meets it
 
@@ -128,7 +131,8 @@ class Replay:
         most = min(float(limits.max), float(np.finfo(np.float64).max) / 2 / self.capacity)
         self._exponent = np.array([settings.alpha, settings.epsilon, float(limits.smallest_subnormal), most])
         self._packer, self._plan = Packer(self._shape.row, settings.layout), Plan(settings.layout)
-        self._compile()
+        with said_after(_LONG_SECONDS, COMPILING):
+            self._compile()
         _all.add(self)
 
     def _begin(self) -> None:
@@ -206,7 +210,10 @@ class Replay:
 
     @property
     def lost(self) -> int:
-        """Number of records lost because a process died while it wrote them."""
+        """Number of records lost because a process died while it wrote them.
+
+        It is too low where another was killed within the few microseconds in which it counted them; none is sampled.
+        """
         return sum(int(bank.word(LOST)[0]) for bank in self._open())
 
     @property
