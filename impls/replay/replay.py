@@ -40,7 +40,7 @@ from .block import (
     is_alive,
 )
 from .buffer import Batch
-from .compiled import Kernels, entry
+from .compiled import Kernels, entry, install_steps
 from .layout import Layout
 from .memory import ClosedError, Handle, Memory, allocate
 from .state import State, checked
@@ -144,6 +144,7 @@ class Replay:
         from . import maintenance  # noqa: PLC0415  # with the compiler
 
         reals, number = types.float64[::1], types.int64
+        self._install_steps()
         self._compile_operations()
         self._hold = self._entry(self.kernels.hold or maintenance.hold)
         self._let_go = self._entry(self.kernels.let_go or maintenance.let_go)
@@ -156,6 +157,7 @@ class Replay:
 
         from . import maintenance  # noqa: PLC0415  # with the compiler
 
+        self._install_steps("search_distinct")
         return self._entry(maintenance.sample_distinct, types.float64[::1], types.float64, types.int64)
 
     def _compile_operations(self) -> None:
@@ -167,7 +169,11 @@ class Replay:
         self._update = self._entry(self.kernels.update, types.int64[::1], reals, reals, bools)
 
     def _entry(self, kernel: Any, *arguments: Any) -> Callable[..., int]:
-        return entry(kernel, self._shape, self.settings.trial, *arguments)
+        return entry(kernel, self.settings.trial, *arguments)
+
+    def _install_steps(self, *lazy: str) -> None:
+        for bank in self._banks:
+            install_steps(bank, self._shape, self.settings.trial, *lazy)
 
     # What a caller uses
 
