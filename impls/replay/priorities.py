@@ -15,7 +15,7 @@ from .sync import OWNER_DIED, acquire, array_at, inner, mutex_consistent, mutex_
 from .trials import LEAF_LOCK, LEAF_UNLOCK, NO_SUMS, SET_LEAVES, SUM_UP, fault, point
 
 _WORD = 8
-_GROUPS = 256  # of neighbors whose sums are renewed at once
+_GROUPS = 256  # of neighbors whose sums are renewed at once; a portion of them touches at most two more than it fills
 
 
 @inner
@@ -64,24 +64,24 @@ def set_range(view: int, form: Any, leaf_lock: int, slot: int, count: int, value
     need no marks, and no leaf costs more than its store.
     """
     slots = word_of(view, CAPACITY)
-    groups = array_at(stack_words(_GROUPS), _GROUPS, slot)
-    low = 0
-    while low < count:
+    groups, portion = array_at(stack_words(_GROUPS), _GROUPS, slot), (_GROUPS - 2) * form.fanout
+    for low in range(0, count, portion):
         # Invariant: ``low`` leaves are stored and summed, up to ``slot``.
-        high = min(count, low + slots - slot, low + (_GROUPS - 1) * form.fanout)
+        high, at, listed = min(count, low + portion), low, 0
         if leaf_lock:
             _lock_leaves(form.trial, view)
         point(form.trial, view, SET_LEAVES)
-        _store_neighbors(view, form, slot, high - low, values + _WORD * low if values != 0 else 0, priority)
+        while at < high:
+            # Invariant: ``at`` leaves are stored; groups[:listed] are those of this portion.
+            some = min(high - at, slots - slot)
+            _store_neighbors(view, form, slot, some, values + _WORD * at if values != 0 else 0, priority)
+            for group in range(unsigned_divide(slot, form.fanout), unsigned_divide(slot + some - 1, form.fanout) + 1):
+                groups[listed] = group
+                listed += 1
+            at, slot = at + some, slot + some if slot + some < slots else 0
         if leaf_lock:
             _unlock_leaves(form.trial, view)
-        first = unsigned_divide(slot, form.fanout)
-        listed = unsigned_divide(slot + high - low - 1, form.fanout) + 1 - first
-        for j in range(listed):
-            groups[j] = first + j
         _renew_sums(view, form, groups, listed)
-        slot = slot + high - low if slot + high - low < slots else 0
-        low = high
     return 0
 
 
