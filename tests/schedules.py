@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from impls.replay import Batch, Layout, Replay, make
 from impls.replay.block import ACTOR, ARRIVED, FAULT, GRANTED, MODE, Bank
-from impls.replay.steps import FREE, SCRIPTED
+from impls.replay.trials import FREE, SCRIPTED
 
 from .atomic_steps import POINTS, Program
 from .interleavings import Move, Schedule

@@ -12,7 +12,7 @@ import pytest
 import impls
 from impls.replay import Layout, PrioritizedBuffer, attach, make
 from impls.replay.block import ACTOR, ARRIVED, FAULT, GRANTED, MODE
-from impls.replay.steps import (
+from impls.replay.trials import (
     COMMITTED,
     DRAIN,
     EVEN,

@@ -7,7 +7,7 @@ import pytest
 
 import impls
 from impls.replay.block import DAMAGED, LENT
-from tests.replays import FLAT, LAYOUTS, STRATEGIES, Pair, equal_batches, made, rows_of, twin_of
+from tests.replays import FLAT, LAYOUTS, STRATEGIES, Pair, equal_batches, equal_states, made, rows_of, twin_of
 
 TREES = [(16, "float32"), (3, "float64")]
 
@@ -47,6 +47,32 @@ def test_fresh_outputs_are_nobody_elses_and_given_ones_are_used(strategy):
         assert again.rows["reward"] is given.rows["reward"]
         for name, part in first.rows.items():
             np.testing.assert_array_equal(part, kept[name])
+
+
+@pytest.mark.parametrize("fanout", [3, 16])
+def test_an_insert_of_thousands_of_rows_renews_all_their_sums(fanout):
+    rng = np.random.default_rng(0)
+    with made("global", 9000, fanout=fanout) as compiled:
+        twin = twin_of(capacity=9000, fanout=fanout)
+        for count in (5000, 7000, 9000):  # the second goes around the end
+            records, errors = rows_of(FLAT, rng, count), rng.standard_normal(count)
+            for buffer in (compiled, twin):
+                buffer.insert(records, errors)
+            assert compiled.check() == 0.0
+        equal_states(compiled.state_dict(), twin.state_dict())
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_large_update_is_that_of_its_parts(strategy):
+    rng = np.random.default_rng(0)
+    records, sequence, errors = rows_of(FLAT, rng, 700), rng.integers(0, 700, 3001), rng.standard_normal(3001)
+    with made(strategy, 1000) as compiled:
+        twin = twin_of(capacity=1000)
+        for buffer in (compiled, twin):
+            buffer.insert(records)
+            assert buffer.update_priorities(sequence, errors).all()
+        assert compiled.check() == 0.0
+        equal_states(compiled.state_dict(), twin.state_dict())
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
