@@ -22,6 +22,25 @@ def test_every_update_interval_th_step_is_followed_by_one_update(interval, start
     assert loop.learner.steps == loop.updates
 
 
+@pytest.mark.parametrize(("environments", "interval"), [(1, 1), (4, 1), (4, 3), (3, 4), (8, 2)])
+@pytest.mark.parametrize("name", ["Uneven-v0", "FineCarts-v0"])
+def test_a_turn_of_several_environments_is_followed_by_the_updates_due(name, environments, interval):
+    tables = {"observation": {"shape": (4,)}} if name == "FineCarts-v0" else {}
+    learner = {"update_interval": interval, "learning_starts": 17}
+    loop = SerialLoop(fake(name, learner=learner, actors={"environments": environments}, **tables), contestant="numpy")
+    episodes = ended = shorter = 0
+    for turn in range(1, 81):
+        before, episodes = loop.step, episodes + ended
+        ended = len(loop.advance())
+        shorter += environments - (loop.step - before)
+        # A turn is shorter by those environments whose episodes ended in the turn before it.
+        assert shorter == (episodes if environments > 1 else 0)
+        assert (loop.turns, loop.buffer.written) == (turn, loop.step)
+        assert loop.updates == sum(1 for each in range(17, loop.step + 1) if each % interval == 0)
+    assert episodes > 4
+    loop.close()
+
+
 def test_the_order_of_an_iteration_is_that_of_algorithm_1():
     loop, told = SerialLoop(fake(), contestant="numpy"), []
     for of, name in (
