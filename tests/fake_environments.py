@@ -113,10 +113,9 @@ for fault in (
     "mode", "opaque", "restless",
 ):  # fmt: skip
     name = "".join(word.title() for word in fault.split())
-    gymnasium.register(
-        f"{name}Carts-v0", lambda fault: CartPoleEnv(), vector_entry_point=SameStepCarts if fault == "mode" else Carts, kwargs={"fault": fault},
-        max_episode_steps=12,
-    )  # fmt: skip
+    made, several = lambda fault: CartPoleEnv(), SameStepCarts if fault == "mode" else Carts
+    options = {"vector_entry_point": several, "kwargs": {"fault": fault}, "max_episode_steps": 12}
+    gymnasium.register(f"{name}Carts-v0", made, **options)
 for fault in (
     "fine", "reset raises", "raises", "nan", "shape", "nan reward", "text reward", "restless", "same array", "ragged",
     "text", "object", "complex", "huge", "huge reward", "flags", "no flag", "reset text", "close raises",
