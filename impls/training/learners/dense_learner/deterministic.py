@@ -28,7 +28,7 @@ def act(
 ) -> None:
     """Fill ``actions`` ``[A, size]`` with the policy's for observations ``[A, inputs]``."""
     columns, layers = len(observations), scratch.policy_layers
-    load(observations, settings.scale, layers, 0)
+    load(observations, layers, 0)
     _aim(weights[sizes.critic_stop : sizes.policy_stop], sizes.policy, layers, columns, scratch.policy_slopes)
     actions[:] = scratch.policy_slopes[: sizes.policy[-1], :columns].T
 
@@ -37,7 +37,7 @@ def act(
 def _follow(rows: Any, targets: Any, sizes: Any, settings: Any, scratch: Any) -> None:
     """scratch.values[0] = the smallest target value of the next state and the target policy's action there."""
     columns, seen, layers = len(rows.reward), sizes.policy[0], scratch.layers[0]
-    load(rows.following, settings.scale, scratch.policy_layers, 0)
+    load(rows.following, scratch.policy_layers, 0)
     layers[:seen] = scratch.policy_layers[:seen]
     actions = layers[seen:]
     _aim(targets[sizes.critic_stop : sizes.policy_stop], sizes.policy, scratch.policy_layers, columns, actions)
@@ -57,7 +57,7 @@ def _ascend(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> A
     layers, slopes, policy_slopes = scratch.layers[0], scratch.slopes, scratch.policy_slopes
     weights = state.weights[sizes.critic_stop : sizes.policy_stop]
     critic, none = state.weights[: sizes.critic_stop // settings.critics], state.gradient[:0]
-    load(rows.observation, settings.scale, scratch.policy_layers, 0)
+    load(rows.observation, scratch.policy_layers, 0)
     actions, total = layers[seen:], 0.0
     _aim(weights, sizes.policy, scratch.policy_layers, columns, actions)
     values = forward(critic, sizes.critic, layers, columns)[0]

@@ -42,7 +42,7 @@ def act(
 ) -> None:
     """Fill ``actions`` ``[A]`` with those of the largest value for observations ``[A, inputs]``."""
     columns, count = len(observations), sizes.critic[-1] - settings.dueling
-    load(observations, settings.scale, scratch.layers[0], 0)
+    load(observations, scratch.layers[0], 0)
     values = _values(forward(weights, sizes.critic, scratch.layers[0], columns), count, settings.dueling, columns)
     for b in range(columns):
         actions[b] = _best(values, count, b)
@@ -56,11 +56,11 @@ def step(
     """Set the priorities and, if ``counts`` says so, take a gradient step; both networks see a batch in one pass."""
     columns, actions = len(rows.reward), sizes.critic[-1] - settings.dueling
     layers, target_layers, slopes = scratch.layers[0], scratch.layers[1], scratch.slopes
-    load(rows.observation, settings.scale, layers, 0)
-    load(rows.following, settings.scale, target_layers, 0)
+    load(rows.observation, layers, 0)
+    load(rows.following, target_layers, 0)
     both = 2 * columns if settings.double else columns
     if settings.double:
-        load(rows.following, settings.scale, layers, columns)
+        load(rows.following, layers, columns)
     values = _values(forward(state.weights, sizes.critic, layers, both), actions, settings.dueling, both)
     targets = forward(state.targets, sizes.critic, target_layers, columns)
     next_values = _values(targets, actions, settings.dueling, columns)

@@ -49,8 +49,8 @@ def regress(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any, prio
     """
     columns, inputs, following, critics = len(rows.reward), sizes.critic[0], scratch.values[0], settings.critics
     layers, slopes, each = scratch.layers[0], scratch.slopes, sizes.critic_stop // critics
-    load(rows.observation, settings.scale, layers, 0)
-    load(rows.action, np.float32(1), layers[inputs - rows.action.shape[1] :], 0)
+    load(rows.observation, layers, 0)
+    load(rows.action, layers[inputs - rows.action.shape[1] :], 0)
     total, share = 0.0, np.float32(1 / columns)
     for critic in range(critics):
         weights = state.weights[critic * each : (critic + 1) * each]

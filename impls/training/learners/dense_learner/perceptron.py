@@ -83,8 +83,8 @@ def _turn(layer: Any, columns: int, turned: Any) -> None:
 
 
 @njit(nogil=True)  # type: ignore[misc]
-def load(observations: Any, scale: Any, layers: Any, start: int) -> None:
-    """Put observations ``[B, inputs]`` times ``scale`` into the columns of the first rows, from ``start`` on."""
+def load(observations: Any, layers: Any, start: int) -> None:
+    """Put observations ``[B, inputs]`` into the columns of the first rows, from ``start`` on."""
     for b in range(len(observations)):
         for i in range(observations.shape[1]):
-            layers[i, start + b] = np.float32(observations[b, i]) * scale
+            layers[i, start + b] = observations[b, i]

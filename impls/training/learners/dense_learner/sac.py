@@ -48,7 +48,7 @@ def act(
 ) -> None:
     """Fill ``actions`` ``[A, size]`` with those sampled by ``noise`` ``[A, size]``, the means where it is 0."""
     columns, size, layers = len(observations), sizes.policy[-1] // 2, scratch.policy_layers
-    load(observations, settings.scale, layers, 0)
+    load(observations, layers, 0)
     policy, sampled = weights[sizes.critic_stop : sizes.policy_stop], scratch.policy_slopes
     _sample(policy, sizes.policy, layers, noise, sampled, scratch.values[1])
     actions[:] = sampled[:size, :columns].T
@@ -59,7 +59,7 @@ def _follow(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> N
     """scratch.values[0] = min_j Q'_j(s', a') - temperature * log pi(a'|s'), a' sampled from the policy."""
     columns, seen, layers = len(rows.reward), sizes.policy[0], scratch.layers[0]
     values, log_density = scratch.values[0], scratch.values[1]
-    load(rows.following, settings.scale, scratch.policy_layers, 0)
+    load(rows.following, scratch.policy_layers, 0)
     layers[:seen] = scratch.policy_layers[:seen]
     policy = state.weights[sizes.critic_stop : sizes.policy_stop]
     _sample(policy, sizes.policy, scratch.policy_layers, rows.noise[1], layers[seen:], log_density)
@@ -109,7 +109,7 @@ def _ascend(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> A
     weights, layers = state.weights[sizes.critic_stop : sizes.policy_stop], scratch.policy_layers
     actions, log_density = scratch.layers[0][seen:], scratch.values[1]
     temperature = np.exp(state.weights[sizes.policy_stop])
-    load(rows.observation, settings.scale, layers, 0)
+    load(rows.observation, layers, 0)
     _sample(weights, sizes.policy, layers, rows.noise[0], actions, log_density)
     total, share = _smaller_slopes(state, sizes, scratch, columns), temperature / np.float32(columns)
     given, slopes, raw = scratch.layers[1][seen:], scratch.policy_slopes, layers[len(layers) - 2 * size :]
