@@ -37,7 +37,9 @@ def _sample(weights: Any, sizes: Any, layers: Any, noise: Any, actions: Any, log
             log_deviation = _log_deviation(outputs[size + i, b])
             raw = outputs[i, b] + np.exp(log_deviation) * noise[b, i]
             actions[i, b] = np.tanh(raw)
-            softplus = np.log1p(np.exp(-np.float32(2) * abs(raw))) + (np.float32(-2) * raw if raw < 0 else np.float32(0))
+            softplus = np.log1p(np.exp(-np.float32(2) * abs(raw))) + (
+                np.float32(-2) * raw if raw < 0 else np.float32(0)
+            )
             squash = np.float32(2) * (LOG_2 - raw - softplus)
             log_density[b] += -np.float32(0.5) * noise[b, i] * noise[b, i] - log_deviation - HALF_LOG_2PI - squash
 
