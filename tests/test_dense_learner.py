@@ -106,7 +106,9 @@ def test_gradients_and_priorities_are_those_of_automatic_derivatives_in_float64(
         for name, span in spans(shape).items():
             if name in stepped.losses:  # sums of up to 130 terms, each rounded to float32
                 largest = np.abs(gradient[span]).max()
-                np.testing.assert_allclose(learner._state.gradient[span], gradient[span], rtol=1e-4, atol=5e-6 * largest)
+                np.testing.assert_allclose(
+                    learner._state.gradient[span], gradient[span], rtol=1e-4, atol=5e-6 * largest
+                )
 
 
 RUNS = {

@@ -10,7 +10,7 @@ from .perceptron import LOOSE, backward, forward, load
 from .update import descend, move
 
 
-@njit(nogil=True, fastmath=LOOSE)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE)
 def _values(outputs: Any, actions: int, dueling: bool, columns: int) -> Any:
     """Action values ``[actions, columns]``: the outputs, or V + advantage - mean advantage [Wang2016, Eq. 9]."""
     if not dueling:
@@ -25,7 +25,7 @@ def _values(outputs: Any, actions: int, dueling: bool, columns: int) -> Any:
     return outputs[1:]
 
 
-@njit(nogil=True)  # type: ignore[misc]
+@njit(nogil=True)
 def _best(values: Any, actions: int, b: int) -> int:
     """The action of the largest value in a column, the first of equal ones; NaN counts as the largest."""
     best = 0
@@ -36,7 +36,7 @@ def _best(values: Any, actions: int, b: int) -> int:
     return best
 
 
-@njit(nogil=True, fastmath=LOOSE, cache=True)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, cache=True)
 def act(
     observations: Any, noise: Any, weights: Any, sizes: Any, settings: Any, scratch: Any, actions: Any, edition: Any
 ) -> None:
@@ -48,7 +48,7 @@ def act(
         actions[b] = _best(values, count, b)
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy", cache=True)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, error_model="numpy", cache=True)
 def step(
     rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any, priorities: Any, losses: Any, counts: Any, tau: Any,
     edition: Any,

@@ -3,10 +3,10 @@
 import functools
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numba import typeof, types
@@ -122,7 +122,7 @@ class _Kernel:
     """A kernel, compiled for the types of its first arguments and called without the compiler's dispatch."""
 
     def __init__(self, kernel: Any) -> None:
-        self._kernel, self._entry = kernel, None
+        self._kernel, self._entry = kernel, cast("Callable[..., Any] | None", None)
 
     def __call__(self, *arguments: Any) -> None:
         if self._entry is None:

@@ -109,7 +109,7 @@ def _tile(
     return types.none(*[types.int64] * 9, rows, vectors), emit
 
 
-@njit(nogil=True)  # type: ignore[misc]
+@njit(nogil=True)
 def multiply(left: Any, right: Any, out: Any, columns: int) -> None:
     """out[:, :columns] = left @ right[:, :columns], float32; the columns of ``right`` and ``out`` are contiguous."""
     height, inner = left.shape
@@ -117,7 +117,7 @@ def multiply(left: Any, right: Any, out: Any, columns: int) -> None:
     _multiply(out.ctypes.data, left.ctypes.data, right.ctypes.data, strides, height, inner, columns)
 
 
-@njit(nogil=True)  # type: ignore[misc]
+@njit(nogil=True)
 def _multiply(out: int, left: int, right: int, strides: Any, height: int, inner: int, columns: int) -> None:
     """Multiply by addresses and strides in bytes: one compiled function for operands of every layout."""
     (out_row, row, depth, right_row), high, wide = strides, height - height % ROWS, columns - columns % COLUMNS

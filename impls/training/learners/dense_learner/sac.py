@@ -18,12 +18,12 @@ HALF_LOG_2PI = np.float32(math.log(2 * math.pi) / 2)
 LOG_2 = np.float32(math.log(2))
 
 
-@njit(nogil=True)  # type: ignore[misc]
+@njit(nogil=True)
 def _log_deviation(output: Any) -> Any:
     return LOW + (HIGH - LOW) * (np.tanh(output) + np.float32(1)) / np.float32(2)
 
 
-@njit(nogil=True, fastmath=LOOSE)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE)
 def _sample(weights: Any, sizes: Any, layers: Any, noise: Any, actions: Any, log_density: Any) -> None:
     """Actions ``[size, B]`` and their log density ``[B]`` of the policy, for standard normal noise ``[B, size]``.
 
@@ -44,7 +44,7 @@ def _sample(weights: Any, sizes: Any, layers: Any, noise: Any, actions: Any, log
             log_density[b] += -np.float32(0.5) * noise[b, i] * noise[b, i] - log_deviation - HALF_LOG_2PI - squash
 
 
-@njit(nogil=True, fastmath=LOOSE, cache=True)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, cache=True)
 def act(
     observations: Any, noise: Any, weights: Any, sizes: Any, settings: Any, scratch: Any, actions: Any, edition: Any
 ) -> None:
@@ -56,7 +56,7 @@ def act(
     actions[:] = sampled[:size, :columns].T
 
 
-@njit(nogil=True, fastmath=LOOSE)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE)
 def _follow(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> None:
     """scratch.values[0] = min_j Q'_j(s', a') - temperature * log pi(a'|s'), a' sampled from the policy."""
     columns, seen, layers = len(rows.reward), sizes.policy[0], scratch.layers[0]
@@ -71,7 +71,7 @@ def _follow(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> N
         values[b] -= temperature * log_density[b]
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy")  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, error_model="numpy")
 def _smaller_slopes(state: Any, sizes: Any, scratch: Any, columns: int) -> Any:
     """Derive -mean min_j Q_j by the actions, into the actions' rows of ``scratch.layers[1]``; returns it.
 
@@ -101,7 +101,7 @@ def _smaller_slopes(state: Any, sizes: Any, scratch: Any, columns: int) -> Any:
     return total / columns
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy")  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, error_model="numpy")
 def _ascend(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> Any:
     """Derive mean(temperature * log pi(a|s) - min_j Q_j(s, a)) by the policy's weights; returns it.
 
@@ -130,7 +130,7 @@ def _ascend(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> A
     return total
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy")  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, error_model="numpy")
 def _tune(rows: Any, state: Any, sizes: Any, scratch: Any) -> Any:
     """Derive -mean(log temperature * (log pi(a|s) - size)) by the logarithm; returns it.
 
@@ -146,7 +146,7 @@ def _tune(rows: Any, state: Any, sizes: Any, scratch: Any) -> Any:
     return -total / columns * state.weights[sizes.policy_stop]
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy", cache=True)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, error_model="numpy", cache=True)
 def step(
     rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any, priorities: Any, losses: Any, counts: Any, tau: Any,
     edition: Any,

@@ -8,7 +8,7 @@ from numba import njit
 from .perceptron import LOOSE
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy")  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, error_model="numpy")
 def descend(state: Any, start: int, stop: int, count: int, rate: float, clip: float) -> None:
     """Clip a network's gradient to the norm ``clip`` (0: leave it), and take Adam's step number ``count``.
 
@@ -32,7 +32,7 @@ def descend(state: Any, start: int, stop: int, count: int, rate: float, clip: fl
         weights[i] -= step * mean[i] / (np.sqrt(square[i]) / root + np.float32(1e-8))
 
 
-@njit(nogil=True, fastmath=LOOSE)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE)
 def move(targets: Any, weights: Any, tau: float) -> None:
     """targets += tau * (weights - targets) over the targets' length; a tau of 1 copies, and of 0 does nothing."""
     if tau == 1:
