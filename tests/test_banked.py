@@ -404,7 +404,7 @@ def of_an_actor(handle, number):
 
 def test_a_killed_process_loses_at_most_what_it_was_writing():
     context, rng = multiprocessing.get_context("spawn"), np.random.default_rng(0)
-    with banked(64, 2, shared=True, trial=True) as replay:
+    with banked(64, 2, shared=True, fanout=4, trial=True) as replay:
         act(replay, 8, 0)
         memory = replay._banks[0].memory
         memory.view(8 * MODE, (1,), np.int64)[0] = trials.RANDOM

@@ -161,7 +161,7 @@ def kill_many(strategy, kills, seconds):
     plan = Plan(strategy, kind="processes", capacity=128, most=8, batch=32, callers=5, rows=1e15, seconds=1e9).usual
     rng = np.random.default_rng(5)
     acknowledged = lost_at_most = 0
-    with make(plan.capacity, PLAIN, strategy=strategy, banks=plan.banks, **SETTINGS) as replay:
+    with make(plan.capacity, PLAIN, strategy=strategy, banks=plan.banks, **SETTINGS | {"fanout": 16}) as replay:
         team = Processes(replay, plan)
         try:
             team.start()

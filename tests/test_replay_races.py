@@ -17,7 +17,7 @@ INVALID = [name for name in strategies() if not strategy_class(name).valid]
 CASES = [(name, "threads") for name in VALID]
 CASES += [(name, "processes") for name in VALID if strategy_class(name).processes]
 FOUND_WITHIN_SECONDS = 3.0
-LARGE = {"capacity": 1 << 14, "batch": 256, "most": 64}
+LARGE = {"capacity": 1 << 14, "batch": 256, "most": 64, "fanout": 16}
 TINY = {"capacity": 16, "callers": 5, "batch": 16, "most": 6, "trial": True, "rows": 1e12, "look_seconds": 0.01}
 # Each fault and the checks that may find it first. NO_REPAIR is test_replay_kills.py's: it needs somebody to die.
 FAULTS = {
@@ -100,7 +100,7 @@ def test_samples_beside_updates_follow_the_priorities(strategy):
     errors = np.random.default_rng(3).exponential(size=capacity) + 0.1
     counts = np.zeros((2, capacity), np.int64)
     over = threading.Event()
-    with make(capacity, PLAIN, alpha=1.0, epsilon=1e-3, strategy=strategy, fanout=4) as replay:
+    with make(capacity, PLAIN, alpha=1.0, epsilon=1e-3, strategy=strategy) as replay:
         replay.insert(packed(replay.row, np.arange(capacity)), errors)
 
         def update(seed):
