@@ -11,7 +11,18 @@ class Rllib(TorchTrainer):
 
     packages = ("ray", "torch", "numpy", "gymnasium")
     needs = (
-        *("click", "cloudpickle", "dm-tree", "filelock", "fsspec", "gymnasium", "jsonschema", "lz4", "msgpack", "ormsgpack"),
+        *(
+            "click",
+            "cloudpickle",
+            "dm-tree",
+            "filelock",
+            "fsspec",
+            "gymnasium",
+            "jsonschema",
+            "lz4",
+            "msgpack",
+            "ormsgpack",
+        ),
         *("packaging", "pandas", "protobuf", "pyarrow", "pydantic", "pyyaml", "requests", "scipy"),
         *("tensorboardX",),
     )

@@ -47,9 +47,7 @@ class Tianshou(TorchTrainer):
             is_double=learner.double,
             huber_loss_delta=1.0 if learner.loss == "huber" else None,
         )
-        self._buffer = PrioritizedVectorReplayBuffer(
-            replay.capacity, self.count, alpha=replay.alpha, beta=replay.beta
-        )
+        self._buffer = PrioritizedVectorReplayBuffer(replay.capacity, self.count, alpha=replay.alpha, beta=replay.beta)
         self._collector = Collector(policy, environments, self._buffer)
         self._collector.reset()
         self._algorithm.train()

@@ -8,20 +8,20 @@ from impls.training.workload import Workload
 
 
 class Trainer(ABC):
-    """A library's DQN on a workload, which takes a turn when told: a step of each environment, then as many gradient
-    steps.
+    """A library's DQN on a workload. A turn is a step of each environment, then as many gradient steps as are due.
 
     An adapter is ``benchmarks/peers/training/<name>_trainer.py`` with one public subclass; its library is imported
     when it is made. Settings are the workload's, by the library's own calls.
     """
 
     packages: ClassVar[tuple[str, ...]]  # distributions whose versions a record names, the library's own first
-    needs: ClassVar[tuple[str, ...]] = ()  # distributions it needs
+    needs: ClassVar[tuple[str, ...]] = ()  # distributions it needs beside torch
     alone: ClassVar[tuple[str, ...]] = ()  # distributions that are installed without what they say they need
     replay: ClassVar[str] = "prioritized"  # or "uniform"
     environments: ClassVar[tuple[int, ...]] = (1,)  # numbers of environments that it is timed with
     limits: ClassVar[tuple[str, ...]] = ()  # what differs from the workload, and what its time leaves out
     is_ours: ClassVar[bool] = False
+    fanout: ClassVar[int] = 2  # children of a node of its sum tree
 
     def __init__(self, workload: Workload, environments: int, seed: int) -> None:
         self.workload, self.count, self.seed = workload, environments, seed
@@ -34,7 +34,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def turn(self) -> None:
-        """Step every environment once, add to ``steps``, and take the gradient steps that are due."""
+        """Step every environment once, count that in ``steps``, and take the gradient steps that are due."""
 
     @property
     @abstractmethod
@@ -45,6 +45,11 @@ class Trainer(ABC):
     @abstractmethod
     def weights(self) -> int:
         """Trained weights of the network of action values."""
+
+    @property
+    def remark(self) -> str:
+        """What to know of its time, limits aside; "" for most."""
+        return ""
 
     def close(self) -> None:
         """End what the library has started beside this process; nothing for most."""
@@ -58,7 +63,7 @@ class Trainer(ABC):
 
 
 class TorchTrainer(Trainer):
-    """A library on torch, on one thread; every step that any optimizer takes is counted."""
+    """A library on torch, on one thread; the steps that any optimizer takes are counted."""
 
     def __init__(self, workload: Workload, environments: int, seed: int) -> None:
         import torch  # noqa: PLC0415  # optional
@@ -66,19 +71,19 @@ class TorchTrainer(Trainer):
 
         torch.set_num_threads(1)
         torch.manual_seed(seed)
-        self._counted = 0
+        self._updates = 0
         register_optimizer_step_post_hook(self._count)
         super().__init__(workload, environments, seed)
 
     def _count(self, *_: object) -> None:
-        self._counted += 1
+        self._updates += 1
 
     @property
     def updates(self) -> int:
         """Steps of all optimizers."""
-        return self._counted
+        return self._updates
 
 
 def size_of(parameters: Iterable[Any]) -> int:
-    """Return how many weights torch's parameters have that are trained."""
+    """Count the weights among torch's parameters that are trained."""
     return sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
