@@ -83,8 +83,9 @@ def lines(found: dict[str, Any]) -> list[str]:
     text = []
     for name, times in found["times"].items():
         for op, how in SAID.items():
-            beside = ", ".join(f"{_factor(times[other][op], found)} {other}" for other in rates if other != name)
-            text.append(f"{name}: {rates[name][op][0]:,.0f} steps/s {how}" + (f", {beside}" if beside else ""))
+            beside = [_factor(times[other][op], other, found["noise_floor"]) for other in rates if other != name]
+            rate = f"{name}, {rates[name][op][0]:,.0f} steps/s {how}"
+            text.append(f"{rate}: {'; '.join(beside)}" if beside else rate)
     text += ["", *_table(found["rows"]), ""]
     text += [f"{row['loop']}: {row['note']}" for row in found["rows"] if row["note"]]
     text += [f"not timed, {row['loop']}: {row['reason']}" for row in found["absent"]]
@@ -92,9 +93,10 @@ def lines(found: dict[str, Any]) -> list[str]:
     return [*text, f"{floor}; * unstable, its interval is wide"]
 
 
-def _factor(times: Sequence[float], found: dict[str, Any]) -> str:
-    tie = " (a tie within the noise)" if abs(math.log(times[0])) <= found["noise_floor"] else ""
-    return f"{times[0]:.2f} times{tie}"
+def _factor(times: Sequence[float], other: str, floor: float) -> str:
+    name, bracket, qualified = other.partition(" (")
+    tie = ", a tie within the noise" if abs(math.log(times[0])) <= floor else ""
+    return f"{times[0]:.2f} times {name}'s{bracket}{qualified}{tie}"
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> list[str]:

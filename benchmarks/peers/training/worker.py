@@ -50,7 +50,8 @@ class _Session:
         (wanted,) = (size.parameters for size in networks(workload()).values())
         if trainer.weights != wanted:
             return {"failed": f"its network has {trainer.weights:,} weights, not {wanted:,}"}
-        there = {one.metadata["Name"].lower(): one.version for one in importlib.metadata.distributions()}
+        found = importlib.metadata.distributions()
+        there = {one.metadata["Name"].lower().replace("_", "-"): one.version for one in found}
         packages = {package: there[package] for package in kind_of(name).packages if package in there}
         return {"affinity": affinity, "remark": trainer.remark, "packages": packages}
 
