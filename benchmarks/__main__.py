@@ -5,7 +5,7 @@ questions  were recommendations right? Measure every candidate of a file of ques
 list       which results are there?
 speed      how fast are the CPU trees, beside random reads of memory? One table, from records
 compare    is the newer of two commits, or of two files of records, slower?
-peers      how fast and how exact are other libraries' trees beside ours?
+peers      how fast and how exact are other libraries' trees beside ours? With --training: their training loops
 gpu        how fast is the GPU tree on a CUDA device, checked and beside its rivals?
 profile    how long do the primitives of a training workload take?
 share      which share of a serial training step is spent in the tree?

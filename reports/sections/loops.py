@@ -41,7 +41,9 @@ def section(material: Material) -> str:
     timed = {name: ops for name, ops in loops.items() if all(op in ops and ops[op].samples_seconds for op in CLOCKS)}
     ordered = sorted(timed, key=lambda name: timed[name]["clean"].seconds)
     floor = stats.noise_floor(twins(run, LOOP))
-    notes = [f"{name}: {_versions(timed[name])}. {timed[name]['clean'].reason or ''}" for name in ordered]
+    notes = [
+        f"{name}: {'; '.join(filter(None, [_versions(timed[name]), timed[name]['clean'].reason]))}." for name in ordered
+    ]
     absent = [
         f"Not timed, {name}: {next(iter(ops.values())).reason}." for name, ops in loops.items() if name not in timed
     ]
