@@ -4,9 +4,9 @@ import os
 import sys
 import time
 
-from benchmarks.peers import training
-from benchmarks.peers.training import worker
-from benchmarks.peers.training.trainer import Trainer
+from benchmarks import loops
+from benchmarks.loops import worker
+from benchmarks.loops.trainer import Trainer
 from impls.training.sizes import networks
 
 MODULE = "tests.naive_training"
@@ -87,5 +87,5 @@ KINDS = {kind.__name__.lower(): kind for kind in (Naive, Slow, Eager, Small, Rai
 
 
 if __name__ == "__main__":
-    training._kinds().update(KINDS)
+    loops._kinds().update(KINDS)
     sys.exit(worker.main())

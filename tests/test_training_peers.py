@@ -7,11 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import __main__ as cli
-from benchmarks.peers import training
+from benchmarks import loops
+from benchmarks.loops import command, crew, summary, worker
+from benchmarks.loops.trainer import Trainer
 from benchmarks.peers.install import CONSTRAINTS
-from benchmarks.peers.training import command as training_command
-from benchmarks.peers.training import crew, summary, worker
-from benchmarks.peers.training.trainer import Trainer
 from benchmarks.workers import ROOT, Bounded
 from dse.records import read_file
 from impls.training import load
@@ -19,32 +18,32 @@ from impls.training.sizes import networks
 from tests import naive_training
 from tests.naive_training import Naive
 
-OURS = [name for name in training.names() if training.kind_of(name).is_ours]
-THEIRS = [name for name in training.names() if name not in OURS]
+OURS = [name for name in loops.names() if loops.kind_of(name).is_ours]
+THEIRS = [name for name in loops.names() if name not in OURS]
 
 
 @pytest.fixture
 def known(monkeypatch):
     """Makes the loops of this file known by their names, here and in workers."""
     for name, kind in naive_training.KINDS.items():
-        monkeypatch.setitem(training._kinds(), name, kind)
+        monkeypatch.setitem(loops._kinds(), name, kind)
     monkeypatch.setattr(crew, "MODULE", naive_training.MODULE)
 
 
 def test_the_registry_holds_ours_first_and_every_library_states_what_it_is():
-    assert OURS == ["fanout", "fanout_torch"] == list(training.names()[:2])
+    assert OURS == ["fanout", "fanout_torch"] == list(loops.names()[:2])
     assert {"pfrl", "rllib", "sb3", "sbx", "tianshou"} <= set(THEIRS)
     pinned = {line.partition("==")[0].lower().replace("_", "-") for line in CONSTRAINTS.read_text().splitlines()}
     for name in THEIRS:
-        kind = training.kind_of(name)
+        kind = loops.kind_of(name)
         assert issubclass(kind, Trainer)
         assert kind.replay in ("prioritized", "uniform")
         assert {need.lower().replace("_", "-") for need in (*kind.needs, *kind.alone)} <= pinned, name
-    assert {name for name in THEIRS if training.kind_of(name).replay == "uniform"} == {"sb3", "sbx"}
+    assert {name for name in THEIRS if loops.kind_of(name).replay == "uniform"} == {"sb3", "sbx"}
 
 
 def test_all_train_the_shipped_workload_with_steady_exploration():
-    shipped, ours = load(training.WORKLOAD), training.workload()
+    shipped, ours = load(loops.WORKLOAD), loops.workload()
     assert ours.exploration.start == ours.exploration.end == shipped.exploration.end
     assert (ours.network, ours.learner, ours.replay) == (shipped.network, shipped.learner, shipped.replay)
 
@@ -52,12 +51,12 @@ def test_all_train_the_shipped_workload_with_steady_exploration():
 def test_a_library_that_is_not_here_is_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(RuntimeError, match=r"^pfrl needs the module 'torch', .*; try: make peers$"):
-        training.make("pfrl")
+        loops.make("pfrl")
 
 
 def test_ours_has_the_network_and_takes_one_gradient_step_a_step():
     pytest.importorskip("torch")
-    loop = training.make("fanout_torch")
+    loop = loops.make("fanout_torch")
     learner = loop.workload.learner
     while loop.steps < learner.learning_starts + 5:
         loop.turn()
@@ -80,7 +79,7 @@ def test_a_block_is_of_whole_turns_and_its_times_are_of_environment_steps(monkey
             clock.cpu += 0.4
 
     session = worker._Session()
-    session._trainer = Played(training.workload(), 4, 0)
+    session._trainer = Played(loops.workload(), 4, 0)
     block = session.block(7.0)
     assert (block["steps"], block["updates"]) == (20, 20)
     assert block["clean"] == pytest.approx(0.2)
@@ -123,13 +122,13 @@ def test_a_run_measures_all_anew_and_stands_alone(tmp_path, capsys, monkeypatch)
     monkeypatch.setattr(summary, "OURS", "naive")
     words = [*COMMAND, "--results", str(tmp_path), "--contestants"]
     assert cli.main([*words, "naive"]) == 0
-    monkeypatch.setattr(training_command.platforms, "now", lambda: "2999-01-01T00:00:00+00:00")
+    monkeypatch.setattr(command.platforms, "now", lambda: "2999-01-01T00:00:00+00:00")
     assert cli.main([*words, "naive,slow"]) == 0
     said = capsys.readouterr().out.split(".jsonl\n")[1]
     assert said.startswith("naive")
     assert "times slow's (uniform" in said.splitlines()[0]
     (path,) = tmp_path.glob("*/training-peers.jsonl")
-    latest = training_command.latest(path)
+    latest = command.latest(path)
     assert len(latest) == 4 * len(crew.OPS)
     assert len(read_file(path)) == len(latest) + 3 * len(crew.OPS)
 
@@ -148,6 +147,13 @@ def test_an_unknown_loop_is_one_sentence(tmp_path, capsys):
     assert "'acme' is none of fanout" in capsys.readouterr().err
 
 
+def test_what_is_faster_than_ours_is_said():
+    rows = [{"loop": "fanout_torch", "is_ours": True}, {"loop": "sbx", "is_ours": False}]
+    times = {"fanout_torch": {"clean": [0.5], "cpu": [0.5]}, "sbx": {"clean": [1.5], "cpu": [0.9]}}
+    assert summary._lost("fanout", times, rows) == "fanout is slower than sbx by CPU time"
+    assert summary._lost("fanout", times, rows[:1]) == "no library's loop is faster than fanout"
+
+
 def test_a_tie_is_called_one():
     assert summary._factor([1.5, 1.4, 1.6], "slow (uniform)", 0.1) == "1.50 times slow's (uniform)"
     assert summary._factor([0.95, 0.9, 1.1], "slow", 0.1) == "0.95 times slow's, a tie within the noise"
@@ -159,9 +165,9 @@ def test_a_librarys_loop_runs_where_it_is_installed(name):
     python = ROOT / ".venv-peers/bin/python"
     if not python.exists():
         pytest.skip("make peers has not been run")
-    for count in training.kind_of(name).environments:
+    for count in loops.kind_of(name).environments:
         with Bounded(python, module=crew.MODULE) as process:
-            starts = training.workload().learner.learning_starts
+            starts = loops.workload().learner.learning_starts
             answer = process.ask("prepare", name=name, environments=count, seed=0, warm_up=starts + 10)
             assert "affinity" in answer, answer
             block = process.ask("block", seconds=0.2)

@@ -10,7 +10,6 @@ import argparse
 import dataclasses
 import functools
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,7 +28,6 @@ from dse.records import Measurement, RecordError, Status
 from impls.terminal import count
 
 from . import adapter, names
-from .training import command as training_command
 
 PEER, AGAIN, SHARED = "peer", "peer_again", "peer_shared"
 FILE = "peers.jsonl"
@@ -64,10 +62,7 @@ def implementations(chosen: Sequence[str] | None = None) -> list[dict[str, Any]]
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, or list the libraries; return the exit code 0. RecordError where that cannot be done."""
-    words = sys.argv[1:] if arguments is None else arguments
-    if "--training" in words:
-        return training_command.main([word for word in words if word != "--training"])
-    options = _parser().parse_args(words)
+    options = _parser().parse_args(arguments)
     if options.list:
         return _list(options.json)
     if not options.python.exists():

@@ -48,7 +48,9 @@ def section(material: Material) -> str:
         f"Not timed, {name}: {next(iter(ops.values())).reason}." for name, ops in loops.items() if name not in timed
     ]
     return (
-        "".join(paragraph(_answer(name, timed, floor)) for name in ordered if timed[name]["clean"].contestant == OURS)
+        "".join(
+            paragraph(_answer(name, timed, floor)) for name in sorted(timed) if timed[name]["clean"].contestant == OURS
+        )
         + paragraph(f"{READING} {_origin(run, floor, len(every) - len(run))}")
         + table(HEAD, [_row(name, timed, ordered[0]) for name in ordered])
         + items([*notes, *absent])

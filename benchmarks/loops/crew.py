@@ -10,12 +10,12 @@ from typing import Any
 
 from dse.records import Measurement, Status
 
-from ...run import Stamp
-from ...timing import Timing
-from ...workers import Bounded, WorkerError
+from ..run import Stamp
+from ..timing import Timing
+from ..workers import Bounded, WorkerError
 from . import WORKLOAD, identity, kind_of, workload
 
-MODULE = "benchmarks.peers.training.worker"
+MODULE = "benchmarks.loops.worker"
 PRIMITIVE = "loop_peer"
 OPS = ("clean", "median", "cpu")  # seconds of an environment step with its gradient step, by these clocks
 RATIO_WITHIN = 0.01  # of one gradient step an environment step

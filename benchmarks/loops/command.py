@@ -24,8 +24,8 @@ import numpy as np
 from dse import platforms, records
 from dse.records import Measurement
 
-from ...arguments import add_common, add_list, add_numbers, add_python, one_of, parser_of
-from ...run import Stamp, file_of
+from ..arguments import add_common, add_list, add_numbers, add_python, one_of, parser_of
+from ..run import Stamp, file_of
 from . import kind_of, names, summary
 from .crew import PRIMITIVE, Loop, Member
 

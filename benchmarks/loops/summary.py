@@ -32,7 +32,7 @@ def of(found: Sequence[Measurement]) -> dict[str, Any]:
         "rows": [_row(name, timed[name]) for name in ordered],
         "times": {
             name: {other: _times(timed[other], timed[name]) for other in ordered if other != name}
-            for name in ordered
+            for name in sorted(ordered)
             if timed[name]["clean"].contestant == OURS
         },
         "absent": [{"loop": name, "status": one.status, "reason": one.reason} for name, one in absent],
@@ -86,11 +86,19 @@ def lines(found: dict[str, Any]) -> list[str]:
             beside = [_factor(times[other][op], other, found["noise_floor"]) for other in rates if other != name]
             rate = f"{name}, {rates[name][op][0]:,.0f} steps/s {how}"
             text.append(f"{rate}: {'; '.join(beside)}" if beside else rate)
+        text.append(_lost(name, times, found["rows"]))
     text += ["", *_table(found["rows"]), ""]
     text += [f"{row['loop']}: {row['note']}" for row in found["rows"] if row["note"]]
     text += [f"not timed, {row['loop']}: {row['reason']}" for row in found["absent"]]
     floor = f"a loop timed twice differs by up to {found['noise_floor']:.1%}" if found["rows"] else "nothing was timed"
     return [*text, f"{floor}; * unstable, its interval is wide"]
+
+
+def _lost(name: str, times: dict[str, dict[str, list[float]]], rows: Sequence[dict[str, Any]]) -> str:
+    """Say which libraries' loops are faster, by any clock."""
+    theirs = [row["loop"] for row in rows if not row["is_ours"]]
+    ahead = [f"{other} {how}" for other in theirs for op, how in SAID.items() if times[other][op][0] < 1]
+    return f"{name} is slower than {', '.join(ahead)}" if ahead else f"no library's loop is faster than {name}"
 
 
 def _factor(times: Sequence[float], other: str, floor: float) -> str:

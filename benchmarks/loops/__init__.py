@@ -1,6 +1,6 @@
 """Whole training loops, ours beside other libraries': one workload, one core, one gradient step an environment step.
 
-The registry is the folder: loop ``x`` is the one public :class:`~benchmarks.peers.training.trainer.Trainer` of
+The registry is the folder: loop ``x`` is the one public :class:`~benchmarks.loops.trainer.Trainer` of
 ``x_trainer.py``.
 """
 

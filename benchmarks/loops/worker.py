@@ -14,8 +14,8 @@ import numpy as np
 
 from impls.training.sizes import networks
 
-from ...clock import pin
-from ...worker import serve, threads
+from ..clock import pin
+from ..worker import serve, threads
 from . import kind_of, make, workload
 from .trainer import Trainer
 

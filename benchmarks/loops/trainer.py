@@ -10,7 +10,7 @@ from impls.training.workload import Workload
 class Trainer(ABC):
     """A library's DQN on a workload. A turn is a step of each environment, then as many gradient steps as are due.
 
-    An adapter is ``benchmarks/peers/training/<name>_trainer.py`` with one public subclass; its library is imported
+    An adapter is ``benchmarks/loops/<name>_trainer.py`` with one public subclass; its library is imported
     when it is made. Settings are the workload's, by the library's own calls.
     """
 

@@ -31,7 +31,7 @@ def _install(name: str) -> None:
         raise LeftOutError("torch is not here")
     pip("install", *kind_of(name).needs)
     pip("install", "--no-deps", *kind_of(name).alone)
-    code = f"from benchmarks.peers import training; training.make({name!r}).close()"
+    code = f"from benchmarks import loops; loops.make({name!r}).close()"
     made = quietly([sys.executable, "-c", code])
     if made.returncode:
         raise LeftOutError((made.stderr.strip() or "it does not load").splitlines()[-1])
