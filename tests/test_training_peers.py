@@ -1,14 +1,16 @@
 """The command peers --training: loops take turns, what is wrong with one is a sentence, and one run is compared."""
 
 import json
+import os
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from benchmarks import __main__ as cli
 from benchmarks import loops
-from benchmarks.loops import command, crew, summary, worker
+from benchmarks.loops import cleanrl_trainer, command, crew, summary, trainer, worker
 from benchmarks.loops.trainer import Trainer
 from benchmarks.peers.install import CONSTRAINTS
 from benchmarks.workers import ROOT, Bounded
@@ -39,7 +41,7 @@ def test_the_registry_holds_ours_first_and_every_library_states_what_it_is():
         assert issubclass(kind, Trainer)
         assert kind.replay in ("prioritized", "uniform")
         assert {need.lower().replace("_", "-") for need in (*kind.needs, *kind.alone)} <= pinned, name
-    assert {name for name in THEIRS if loops.kind_of(name).replay == "uniform"} == {"sb3", "sbx"}
+    assert {name for name in THEIRS if loops.kind_of(name).replay == "uniform"} == {"cleanrl", "sb3", "sbx"}
 
 
 def test_all_train_the_shipped_workload_with_steady_exploration():
@@ -70,6 +72,7 @@ def test_a_block_is_of_whole_turns_and_its_times_are_of_environment_steps(monkey
     clock = SimpleNamespace(now=0.0, cpu=0.0)
     fake = SimpleNamespace(perf_counter=lambda: clock.now, process_time=lambda: clock.cpu)
     monkeypatch.setattr(worker, "time", fake)
+    monkeypatch.setattr(trainer, "time", fake)
 
     class Played(Naive):
         def turn(self):
@@ -85,6 +88,52 @@ def test_a_block_is_of_whole_turns_and_its_times_are_of_environment_steps(monkey
     assert block["clean"] == pytest.approx(0.2)
     assert block["median"] == pytest.approx(0.2)
     assert block["cpu"] == pytest.approx(0.1)
+
+
+SCRIPT = """
+import argparse
+from types import SimpleNamespace
+import gymnasium as gym
+import numpy as np
+
+class nn:
+    Dense = staticmethod(lambda units: np.zeros(units))
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    for name in ("env-id", "seed", "total-timesteps", "learning-rate", "buffer-size", "gamma", "tau", "batch-size",
+                 "target-network-frequency", "start-e", "end-e", "learning-starts", "train-frequency"):
+        parser.add_argument("--" + name, required=True)
+    args = parser.parse_args()
+    q_state = SimpleNamespace(step=0, params={"params": {"a": nn.Dense(120), "b": nn.Dense(84)}})
+    envs = gym.make(args.env_id)
+    envs.reset(seed=int(args.seed))
+    for step in range(5_000):
+        if any(envs.step(0)[2:4]):
+            envs.reset()
+        q_state.step += 1
+"""
+
+
+def test_a_script_runs_for_a_block_and_waits(tmp_path, monkeypatch):
+    gymnasium = pytest.importorskip("gymnasium")
+    monkeypatch.setattr(gymnasium, "make", gymnasium.make)
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(cleanrl_trainer.FILE, raising=False)
+    with pytest.raises(RuntimeError, match="--cleanrl FILE"):
+        loops.make("cleanrl")
+    (tmp_path / "dqn_jax.py").write_text(SCRIPT)
+    monkeypatch.setenv(cleanrl_trainer.FILE, str(tmp_path / "dqn_jax.py"))
+    loop = loops.make("cleanrl")
+    assert loop.weights == sum(loop.workload.network.hidden)
+    loop.turn()
+    assert (loop.steps, loop.updates) == (1, 1)
+    ended = loop.run(time.perf_counter() + 0.01)
+    assert loop.steps == loop.updates == 1 + len(ended) > 2
+    assert ended == sorted(ended)
+    with pytest.raises(RuntimeError, match="the script has ended"):
+        loop.run(time.perf_counter() + 60)
 
 
 COMMAND = ["peers", "--training", "--rounds", "3", "--block", "0.02", "--warmup", "4", "--python", sys.executable]
@@ -165,6 +214,8 @@ def test_a_librarys_loop_runs_where_it_is_installed(name):
     python = ROOT / ".venv-peers/bin/python"
     if not python.exists():
         pytest.skip("make peers has not been run")
+    if name == "cleanrl" and not os.environ.get(cleanrl_trainer.FILE):
+        pytest.skip("cleanrl's dqn_jax.py is not named")
     for count in loops.kind_of(name).environments:
         with Bounded(python, module=crew.MODULE) as process:
             starts = loops.workload().learner.learning_starts

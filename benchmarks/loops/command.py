@@ -14,6 +14,7 @@ cpu     CPU time of the process over the steps of a block
 import argparse
 import functools
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -26,7 +27,7 @@ from dse.records import Measurement
 
 from ..arguments import add_common, add_list, add_numbers, add_python, one_of, parser_of
 from ..run import Stamp, file_of
-from . import kind_of, names, summary
+from . import cleanrl_trainer, kind_of, names, summary
 from .crew import PRIMITIVE, Loop, Member
 
 FILE = "training-peers.jsonl"
@@ -37,6 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure; return the exit code: 0 done, 1 where loops failed. RecordError where that cannot be done."""
     options = _parser().parse_args(arguments)
     one_of(options.contestants or (), names())
+    if options.cleanrl:
+        os.environ[cleanrl_trainer.FILE] = str(options.cleanrl.resolve())
     chosen = [name for name in names() if name in (options.contestants or names())]
     loops = [Loop(name, count) for name in chosen for count in kind_of(name).environments]
     path = file_of(options.results, FILE)
@@ -98,4 +101,6 @@ def _parser() -> argparse.ArgumentParser:
         warmup=(WARM_UP, "environment steps before the first block, the first 1,000 without gradient steps"),
     )
     add_python(parser)
+    cleanrl = "a copy of cleanrl's dqn_jax.py, which is in no current package"
+    parser.add_argument("--cleanrl", type=Path, metavar="FILE", help=cleanrl)
     return add_common(parser, seed_of="environments, weights and order")

@@ -1,5 +1,6 @@
 """The interface under which whole training loops are timed: ours and those of other libraries."""
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -35,6 +36,15 @@ class Trainer(ABC):
     @abstractmethod
     def turn(self) -> None:
         """Step every environment once, count that in ``steps``, and take the gradient steps that are due."""
+
+    def run(self, until: float) -> list[float]:
+        """Take turns until a moment, one at least; return when each ended. Moments are ``perf_counter``'s."""
+        ended: list[float] = []
+        # Invariant: ``ended`` has the moment at which each turn of the block ended.
+        while not ended or ended[-1] < until:
+            self.turn()
+            ended.append(time.perf_counter())
+        return ended
 
     @property
     @abstractmethod
