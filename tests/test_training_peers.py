@@ -108,9 +108,9 @@ if __name__ == "__main__":
     q_state = SimpleNamespace(step=0, params={"params": {"a": nn.Dense(120), "b": nn.Dense(84)}})
     envs = gym.make(args.env_id)
     envs.reset(seed=int(args.seed))
+    over = False
     for step in range(5_000):
-        if any(envs.step(0)[2:4]):
-            envs.reset()
+        over = not envs.reset() if over else any(envs.step(0)[2:4])
         q_state.step += 1
 """
 

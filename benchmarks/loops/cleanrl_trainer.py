@@ -30,6 +30,7 @@ class Cleanrl(Trainer):
         "not double: one pass of the network less",
         "squared errors, and no clipping of gradients",
         "copies its target network every 1 / tau steps",
+        "counts a reset as a step, as its loop does",
     )
 
     def _prepare(self) -> None:
@@ -72,14 +73,23 @@ class Cleanrl(Trainer):
     def _replace_environments(self) -> None:
         """Let ``gymnasium.make`` make environments that wait when the block is over.
 
-        A time limit counts as an end: the script reads what gymnasium no longer tells of one.
+        Its vector environment resets in a step of the loop. A time limit counts as an end: the script reads what
+        gymnasium no longer tells of one.
         """
         import gymnasium  # noqa: PLC0415  # optional
 
         made, stepped = functools.partial(gymnasium.make, disable_env_checker=True), self._stepped
 
         class Waiting(gymnasium.Wrapper):  # type: ignore[misc,type-arg]
+            has_stepped = False
+
+            def reset(self, **how: Any) -> Any:
+                if self.has_stepped:
+                    stepped()
+                return super().reset(**how)
+
             def step(self, action: Any) -> Any:
+                self.has_stepped = True
                 stepped()
                 observation, reward, terminated, truncated, info = self.env.step(action)
                 return observation, reward, terminated or truncated, False, info
