@@ -2,10 +2,12 @@
 
 import copy
 import ctypes
+import io
 import os
 import pickle
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,7 @@ PRIORITIES = {"alpha": 0.6, "epsilon": 1e-6}
 
 @pytest.fixture
 def memory():
-    with replay.make(8, LAYOUT, fanout=4, **PRIORITIES) as made:
+    with replay.make(8, LAYOUT, **PRIORITIES) as made:
         yield made
 
 
@@ -53,6 +55,27 @@ def test_with_the_compiler_switched_off():
     assert answer == "RuntimeError a replay's kernels are compiled, and NUMBA_DISABLE_JIT is set"
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("stream", "seconds", "said"), [(Terminal, 1.0, 1), (Terminal, 0.0, 0), (io.StringIO, 1.0, 0)])
+def test_compiling_for_long_is_said_once_on_a_terminal(monkeypatch, stream, seconds, said):
+    compile_it, errors = replay.Replay._compile, stream()
+
+    def slow(self):
+        time.sleep(seconds)
+        compile_it(self)
+
+    kind = type(replay.make(8, LAYOUT, fanout=4, **PRIORITIES))
+    monkeypatch.setattr(kind, "_compile", slow)
+    monkeypatch.setattr("impls.replay.replay._LONG_SECONDS", 0.5)
+    monkeypatch.setattr(sys, "stderr", errors)
+    replay.make(8, LAYOUT, fanout=4, **PRIORITIES).close()
+    assert errors.getvalue().count("Compiling the replay's kernels once") == errors.getvalue().count("\n") == said
+
+
 @pytest.mark.parametrize(
     ("layout", "sentence"),
     [
@@ -69,7 +92,7 @@ def test_with_the_compiler_switched_off():
 )
 def test_layouts_that_no_record_can_have(layout, sentence):
     with pytest.raises((TypeError, ValueError), match=sentence):
-        replay.make(8, layout, fanout=4, **PRIORITIES)
+        replay.make(8, layout, **PRIORITIES)
 
 
 def test_tensors_are_inserted_like_arrays(memory):
@@ -103,7 +126,7 @@ def test_outputs_are_made_by_the_replay_and_stay_in_their_process(memory):
 def test_a_c_library_without_what_the_mutexes_need(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     with pytest.raises(RuntimeError, match=r"need glibc 2\.30 or later"):
-        replay.make(8, LAYOUT, fanout=4, **PRIORITIES)
+        replay.make(8, LAYOUT, **PRIORITIES)
 
 
 @pytest.fixture
@@ -133,7 +156,7 @@ def test_a_process_that_nobody_can_look_at_is_not_taken_for_dead(refused):
 
 def test_memory_that_nobody_tells_the_size_of(refused):
     refused("/proc/meminfo", PermissionError(13, "Permission denied"))
-    with replay.make(8, LAYOUT, fanout=4, **PRIORITIES) as made:
+    with replay.make(8, LAYOUT, **PRIORITIES) as made:
         made.insert(LAYOUT.allocate(3))
         assert len(made) == 3
 
@@ -141,14 +164,14 @@ def test_memory_that_nobody_tells_the_size_of(refused):
 def test_without_proc(refused):
     refused("/proc/", FileNotFoundError(2, "No such file or directory"))
     with pytest.raises(OSError, match="a replay needs /proc"):
-        replay.make(8, LAYOUT, fanout=4, **PRIORITIES)
+        replay.make(8, LAYOUT, **PRIORITIES)
 
 
 def test_a_handle_whose_process_may_not_be_opened(monkeypatch):
     def refuse(path, *_):
         raise PermissionError(13, "Permission denied", path)
 
-    with replay.make(8, LAYOUT, fanout=4, shared=True, **PRIORITIES) as made:
+    with replay.make(8, LAYOUT, shared=True, **PRIORITIES) as made:
         handle = pickle.loads(pickle.dumps(made.handle()))
         monkeypatch.setattr(os, "open", refuse)
         with pytest.raises(PermissionError, match="/proc/"):
