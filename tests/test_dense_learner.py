@@ -244,6 +244,24 @@ def test_a_learner_that_diverged_says_so_by_its_priorities_and_losses(algorithm)
     assert all(np.isnan(loss) for loss in stepped.losses.values())
 
 
+@pytest.mark.parametrize("algorithm", ("dqn", "sac"))
+def test_parts_of_a_batch_that_do_not_fit_are_refused(algorithm):
+    shape = workload(algorithm)
+    learner, ((transitions, weights),) = make(shape, "dense"), batches(shape)
+    for name, part in transitions.items():
+        for wrong in (part[:-1], np.stack((part, part))):
+            with pytest.raises(ValueError, match="reshape"):
+                learner.step(transitions | {name: wrong}, weights)
+    with pytest.raises(ValueError, match="reshape"):
+        learner.step(transitions, weights[1:])
+    with pytest.raises(ValueError, match="reshape"):
+        learner.act(transitions["observation"][0], 0, None)
+    assert learner.steps == sum(learner.state_dict()["updates"].values()) == 0
+    if algorithm == "dqn":
+        with pytest.raises(IndexError, match="none of the choices"):
+            learner.step(transitions | {"action": np.full(7, 2)}, weights)
+
+
 @pytest.mark.parametrize("reward, sign", ((3.0, 1.0), (-0.2, -1.0), (0.0, 0.0)))
 def test_a_clipped_reward_is_its_sign(reward, sign):
     shape = dataclasses.replace(workload("dqn"), clip_rewards=True)
