@@ -11,9 +11,9 @@ from impls.training import TrainingError, load
 
 torch = pytest.importorskip("torch", reason="actors need the extra `train`")
 pytest.importorskip("gymnasium", reason="actors need the extra `train`")
-from impls.training import algorithms  # noqa: E402  # with torch
 from impls.training.actor import Actor, evaluate, explore_at, seed_of  # noqa: E402
 from impls.training.environments import Environment  # noqa: E402
+from impls.training.learners import torch_learner as algorithms  # noqa: E402
 from impls.training.loop import SerialLoop  # noqa: E402
 from impls.training.sizes import layout_of  # noqa: E402
 
@@ -196,8 +196,8 @@ def test_weights_are_fetched_every_t_sync_steps():
     workload = fake(actors={"count": 2, "sync_interval": 10, "local_storage": 2})
     loop = SerialLoop(workload, contestant="numpy")
     fetched = []
-    take = loop._policy.load_weights
-    loop._policy.load_weights = lambda weights: (fetched.append(loop.step), take(weights))
+    take = loop.policy.load_weights
+    loop.policy.load_weights = lambda weights: (fetched.append(loop.step), take(weights))
     for _ in range(64):
         loop.advance()
     assert fetched == [0, 20, 40, 60]  # every tenth step of each of two actors

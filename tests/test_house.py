@@ -38,10 +38,8 @@ HEAVY_BY_NATURE = {  # files and folders whose whole purpose is one library, imp
     "impls/sumtree/lanes.py": {"numba", "llvmlite"},
     **{f"impls/replay/{name}": {"numba", "llvmlite"} for name in ("sync.py", "steps.py", "locking/")},
     "impls/fpga/rtl/": {"amaranth"},
-    **{
-        f"impls/training/{name}.py": {"torch"}
-        for name in ("algorithms", "networks", "learner", "dqn", "ddpg", "td3", "sac", "parallel", "checkpoint")
-    },
+    "impls/training/checkpoint.py": {"torch"},
+    "impls/training/learners/torch_learner/": {"torch"},
 }
 
 

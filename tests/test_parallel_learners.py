@@ -8,8 +8,9 @@ import pytest
 from tests.learning import ALGORITHMS, batch_of, tiny
 
 torch = pytest.importorskip("torch", reason="learners need the extra `train`")
-from impls.training import algorithms  # noqa: E402  # with torch
-from impls.training.parallel import ParameterServer, average, average_weights, cut  # noqa: E402
+from impls.training.learners import torch_learner as algorithms  # noqa: E402
+from impls.training.learners.torch_learner.parallel import ParameterServer, average, cut  # noqa: E402
+from impls.training.weights import average as average_weights  # noqa: E402
 
 torch.set_num_threads(1)  # these networks are too small to share
 WEIGHTS = np.array([1.0, 0.5, 0.25, 0.75], np.float32)
@@ -48,11 +49,10 @@ def test_what_a_parameter_server_cannot_do():
 def test_weights_of_models_are_averaged():
     models = [algorithms.make(tiny(), seed=seed).weights() for seed in range(3)]
     plain, shared = average_weights(models), average_weights(models, [1, 0, 3])
-    for name in plain:
-        np.testing.assert_allclose(plain[name], sum(model[name].double() for model in models) / 3, rtol=1e-5, atol=1e-7)
-        np.testing.assert_allclose(shared[name], (models[0][name] + 3 * models[2][name]) / 4, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(plain, sum(model.astype(float) for model in models) / 3, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(shared, (models[0] + 3 * models[2]) / 4, rtol=1e-5, atol=1e-7)
     with pytest.raises(ValueError, match="must have the same weights"):
-        average_weights([models[0], {}])
+        average_weights([models[0], models[1][:-1]])
     with pytest.raises(ValueError, match="2 shares for 3 models"):
         average_weights(models, [1, 2])
 

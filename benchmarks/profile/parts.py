@@ -2,6 +2,7 @@
 
 import functools
 import math
+import mmap
 import os
 import tempfile
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import numpy as np
 
 from impls.training import Workload
 from impls.training.sizes import layout_of
+from impls.training.weights import average
 
 from ..cases import Case, prepare
 
@@ -36,9 +38,9 @@ class World:
 
     def learner(self) -> Any:
         """Make a learner of the workload's algorithm, its initial weights by the process's number as seed."""
-        from impls.training import algorithms  # noqa: PLC0415  # torch
+        from impls.training import learners  # noqa: PLC0415  # with gymnasium
 
-        return algorithms.make(self.workload, seed=self.number)
+        return learners.make(self.workload, "torch", seed=self.number)
 
     @functools.cached_property
     def policy(self) -> Any:
@@ -118,7 +120,7 @@ def _learner(world: World, cell: dict[str, Any]) -> Call:
 
 
 def _parallel_learners(world: World, cell: dict[str, Any]) -> Call:
-    from impls.training.parallel import ParameterServer  # noqa: PLC0415  # torch
+    from impls.training.learners.torch_learner.parallel import ParameterServer  # noqa: PLC0415  # torch
 
     count = cell["threads"]
     pool = ThreadPoolExecutor(count)
@@ -168,37 +170,34 @@ def _filled(world: World, shape: tuple[int, ...], dtype: Any) -> Any:
 
 def _weights(world: World, cell: dict[str, Any]) -> Call:
     if cell["op"] == "average":
-        from impls.training.parallel import average_weights  # noqa: PLC0415  # torch
-
-        states = [world.learner().weights() for _ in range(cell["options"]["models"])]
-        return lambda turn: average_weights(states)
+        models = [world.learner().weights() for _ in range(cell["options"]["models"])]
+        return lambda turn: average(models)
     return (_shared_weights if cell["options"]["via"] == "shared" else _weight_files)(world, cell["op"])
 
 
 def _shared_weights(world: World, op: str) -> Call:
-    """Publish into, or fetch from, tensors that other processes may map."""
-    import torch  # noqa: PLC0415  # heavy
-
-    learner = world.learner()
-    shared = {name: value.share_memory_() for name, value in learner.weights().items()}
-    targets, trained = list(shared.values()), list(learner.networks.state_dict().values())
+    """Publish into, or fetch from, memory that other processes may map."""
+    weights = world.learner().weights()
+    shared = np.frombuffer(mmap.mmap(-1, weights.nbytes), np.float32)
     if op == "fetch":
+        shared[:] = weights
         return lambda turn: world.policy.load_weights(shared)
-    return lambda turn: torch._foreach_copy_(targets, trained)
+    return lambda turn: np.copyto(shared, weights)
 
 
 def _weight_files(world: World, op: str) -> Call:
     """Publish into, or fetch from, a file never seen half written: the new file then takes the old one's name."""
-    import torch  # noqa: PLC0415  # heavy
-
-    learner, path, fresh = world.learner(), *(Path(world.folder.name) / name for name in ("weights.pt", "weights.new"))
+    weights, path, fresh = (
+        world.learner().weights(),
+        *(Path(world.folder.name) / name for name in ("old.npy", "new.npy")),
+    )
 
     def publish(turn: int) -> None:
-        torch.save(learner.weights(), fresh)
+        np.save(fresh, weights)
         os.replace(fresh, path)  # noqa: PTH105  # the call that is atomic
 
     publish(0)
-    return publish if op == "publish" else lambda turn: world.policy.load_weights(torch.load(path))
+    return publish if op == "publish" else lambda turn: world.policy.load_weights(np.load(path))
 
 
 _MADE: dict[str, Callable[[World, dict[str, Any]], Call]] = {

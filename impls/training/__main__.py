@@ -70,14 +70,19 @@ def _train(options: argparse.Namespace) -> int:
         raise TrainingError(
             "training needs the package torch; install the extra with: pip install '.[train]'"
         ) from None
+    from . import learners  # noqa: PLC0415  # what computes
     from .run import Plan, start  # noqa: PLC0415  # with torch
 
-    if options.device == "cuda" and not torch.cuda.is_available():
-        raise TrainingError("there is no CUDA device here; leave out --device")
     torch.set_num_threads(options.threads)
+    learners.use_threads(options.threads)
     folder = options.out or Path("runs") / workload.name / f"{options.contestant}-seed{options.seed}"
     plan = Plan(folder, options.checkpoint_every, options.test_episodes)
-    made: dict[str, Any] = {"device": options.device, "compiled": options.compile}
+    made: dict[str, Any] = {
+        "learner": options.learner,
+        "policy": options.policy,
+        "device": options.device,
+        "compiled": options.compile,
+    }
     try:
         run = start(workload, plan, contestant=options.contestant, seed=options.seed, resume=options.resume, **made)
         try:
@@ -205,6 +210,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("name", nargs="?", help="with show: the workload; with init: of the file to write")
     parser.add_argument("--algorithm", choices=ALGORITHMS, help="with init: of the learner (default: dqn)")
     parser.add_argument("--contestant", default="numba", metavar="TREE", help="the sum tree (default: %(default)s)")
+    parser.add_argument(
+        "--learner",
+        metavar="NAME",
+        help="dense, compiled for dense layers on the cpu, or torch (default: dense if suited)",
+    )
+    parser.add_argument(
+        "--policy",
+        metavar="NAME",
+        help="the implementation that actors act by, as --learner (default: dense if suited)",
+    )
     parser.add_argument("--fanout", type=count, metavar="K", help="of the tree (default: the workload's)")
     parser.add_argument(
         "--alpha", type=float, help="exponent of priorities; 0 samples uniformly (default: the workload's)"
@@ -228,7 +243,7 @@ def _parser() -> argparse.ArgumentParser:
         help="of the best weights at the end (default: %(default)s)",
     )
     parser.add_argument(
-        "--threads", type=count, default=1, help="of torch; more than 1 may not repeat bit for bit (default: 1)"
+        "--threads", type=count, default=1, help="of the learner; more than 1 may not repeat bit for bit (default: 1)"
     )
     parser.add_argument(
         "--device", choices=("cpu", "cuda"), default="cpu", help="of the learner (default: %(default)s)"

@@ -10,7 +10,7 @@ import torch
 
 from .errors import TrainingError
 
-FORMAT = 2
+FORMAT = 3
 
 
 def save(state: Any, path: Path) -> None:

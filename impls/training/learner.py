@@ -1,236 +1,144 @@
-"""The base of every learner: gradient steps on weighted batches, new priorities, target networks, actions.
+"""What every learner does, whatever computes it: acts, gives priorities, takes gradient steps, hands its weights on.
 
-A gradient step is a sequence of *phases*, such as critic, then policy. Each has a loss that is a mean over the rows of
-the batch, and the network that follows its gradient. So the gradient of a batch is the mean of those of its equal
-parts, which is all that learners in parallel need (``parallel.py``).
+Its weights are one flat vector (``weights.py``), which is what is copied, shared, averaged and saved. All random
+numbers are drawn here, by NumPy, so that learners of two implementations see the same ones.
 """
 
-import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-from .networks import state_of
+from .exploration import explored
+from .weights import initial, spans, target_count
 from .workload import Workload
 
-Rows = dict[str, Tensor]
-"""Tensors ``[B, ...]``: a batch's parts, its importance weights, and the noise that its losses take."""
-
-
-class Phase(NamedTuple):
-    """A loss and the ``network`` it trains; ``loss`` of rows is (a scalar, the TD errors ``[B]`` or None)."""
-
-    network: str
-    loss: Callable[[Rows], tuple[Tensor, Tensor | None]]
+Weights = NDArray[np.float32]
+_NOISE = 4  # sets these random numbers apart from the other uses of a seed
 
 
 class Stepped(NamedTuple):
-    """Results of a gradient step: |TD error| of each row ``[B]`` float32 before the step, and the loss by phase."""
+    """Results of a gradient step: |TD error| of each row ``[B]`` float32 before the step, and the loss by network."""
 
     priorities: NDArray[np.float32]
     losses: dict[str, float]
 
 
 class Learner(ABC):
-    """Networks, their targets and their optimizers, for one workload.
+    """Networks, their targets and Adam's moments, for one workload.
 
-    ``device`` "cpu" or "cuda"; ``compiled`` passes the networks through torch.compile, which needs a C++ compiler.
-    torch's threads are set for the whole process: ``torch.set_num_threads``.
+    ``parameters`` ``[P]`` and ``target_parameters`` ``[T]`` are the memory that an implementation on the CPU computes
+    with. ``share``: another learner, by whose weights this one then acts, without a copy.
     """
 
-    def __init__(self, workload: Workload, *, seed: int = 0, device: str = "cpu", compiled: bool = False) -> None:
-        self.workload, self.device, self.steps = workload, torch.device(device), 0
-        self.generator = torch.Generator().manual_seed(seed)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            self.networks = nn.ModuleDict(self._networks()).to(self.device)
-        targets = {name: copy.deepcopy(self.networks[name]) for name in self.TARGETS}
-        self.targets = nn.ModuleDict(targets).requires_grad_(False)
-        self.optimizers = {name: self._optimizer(name) for name in self.networks}
-        if compiled:
-            for network in (*self.networks.values(), *self.targets.values()):
-                network.compile()
+    implementation: ClassVar[str]
+    """Its name in the registry."""
 
-    # What an algorithm provides
-
-    TARGETS: ClassVar[tuple[str, ...]]
-    """The networks that have a target."""
+    def __init__(self, workload: Workload, *, seed: int = 0, share: "Learner | None" = None) -> None:
+        self.workload, self.steps = workload, 0
+        self.rng = np.random.default_rng([seed, _NOISE])
+        if share is None:
+            self.parameters: Weights = initial(workload, seed)
+            self.target_parameters: Weights = self.parameters[: target_count(workload)].copy()
+        else:
+            self.parameters, self.target_parameters = share.parameters, share.target_parameters
 
     @abstractmethod
-    def _networks(self) -> dict[str, nn.Module]:
-        """The networks by name, freshly initialized."""
+    def step(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any]) -> Stepped:
+        """Take one gradient step on a batch ``[B, ...]`` with importance weights ``[B]``."""
 
     @abstractmethod
-    def _phases(self) -> tuple[Phase, ...]:
-        """Phases of the next gradient step, in order."""
+    def priorities(self, transitions: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        """|TD error| ``[n]`` of transitions ``[n, ...]``, as an actor computes it before it inserts them."""
 
     @abstractmethod
-    def _errors(self, rows: Rows) -> Tensor:
-        """TD errors ``[B]``, or ``[2, B]`` of two critics; the targets carry no gradient."""
-
-    @abstractmethod
-    def _greedy(self, observations: Tensor) -> Tensor:
+    def _greedy(self, observations: NDArray[Any]) -> NDArray[Any]:
         """The policy's own actions for ``[A, *shape]``: choices ``[A]``, or numbers ``[A, size]`` in [-1, 1]."""
 
     @abstractmethod
-    def _explored(self, actions: NDArray[Any], explore: float, rng: np.random.Generator) -> NDArray[Any]:
-        """Actions ``[A, ..]`` that explore around ``actions`` as far as ``explore`` says."""
+    def _sampled(self, observations: NDArray[Any], noise: NDArray[np.float32]) -> NDArray[Any]:
+        """SAC's actions ``[A, size]`` for standard normal noise ``[A, size]``."""
 
-    def _noise(self, batch: int) -> Rows:
-        """Random numbers ``[B, ...]`` that the losses of a step take; none here."""
-        return {}
+    @abstractmethod
+    def _moments(self) -> tuple[Weights, Weights, dict[str, int]]:
+        """Adam's mean ``[P]`` and mean square ``[P]`` of gradients, and its number of updates of each network."""
 
-    # What a caller uses
-
-    def td_errors(self, rows: Rows) -> Tensor:
-        """Q(s, a) - (r + gamma * value of what follows) ``[B]``, the negative of [Zhang2021, Eq. 1].
-
-        Of two critics, each row's error that is larger by size [Fujimoto2020].
-        """
-        return _larger(self._errors(rows))
+    @abstractmethod
+    def _set_moments(self, mean: Weights, square: Weights, updates: Mapping[str, int]) -> None:
+        """Take the moments of ``_moments``."""
 
     def act(self, observations: NDArray[Any], explore: float, rng: np.random.Generator | None) -> NDArray[Any]:
-        """Actions for observations ``[A, *shape]``; ``explore`` 0 (or no ``rng``) asks for the policy alone."""
-        with torch.no_grad():
-            seen = torch.from_numpy(np.ascontiguousarray(observations)).to(self.device)
-            actions: NDArray[Any] = self._greedy(seen).cpu().numpy()
-        return actions if rng is None else self._explored(actions, explore, rng)
+        """Actions ``[A, ..]`` for observations ``[A, *shape]``; without an ``rng``, those of the policy alone.
 
-    def priorities(self, transitions: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """|TD error| ``[n]`` of transitions ``[n, ...]``, as an actor computes it before it inserts them."""
-        with torch.no_grad():
-            errors: NDArray[np.float32] = self.td_errors(self.rows(transitions, None)).abs().cpu().numpy()
-        return errors
+        ``explore`` is the chance of a random action (dqn) or the noise's deviation (ddpg, td3). SAC samples from its
+        policy, whatever ``explore`` is.
+        """
+        if rng is None:
+            return self._greedy(observations)
+        if self.workload.algorithm == "sac":
+            shape = (len(observations), self.workload.action_size)
+            return self._sampled(observations, rng.standard_normal(shape).astype(np.float32))
+        return explored(self.workload, self._greedy(observations), explore, rng)
 
-    def step(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any]) -> Stepped:
-        """Take one gradient step on a batch ``[B, ...]`` with importance weights ``[B]``."""
-        rows, losses, errors = self.rows(transitions, weights), dict[str, float](), torch.empty(0)
-        for phase in self._phases():
-            gradients, loss, new_errors = self.gradients(phase, rows)
-            self.apply(phase, gradients)
-            losses[phase.network] = float(loss)
-            errors = errors if new_errors is None else new_errors
-        self.finish()
-        return Stepped(errors.abs().cpu().numpy(), losses)
+    def weights(self) -> Weights:
+        """A copy ``[P]`` of the trained networks' weights, which is what actors fetch."""
+        return self.parameters.copy()
 
-    # The parts of a gradient step, for learners in parallel
-
-    def rows(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any] | None) -> Rows:
-        """The batch on the device, with its weights (1 by default) and all random numbers that its losses take."""
-        parts = {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in transitions.items()}
-        parts["weights"] = torch.ones(len(parts["reward"])) if weights is None else torch.from_numpy(weights)
-        parts |= self._noise(len(parts["reward"]))
-        kind = torch.int64 if self.workload.algorithm == "dqn" else torch.float32
-        parts["action"] = parts["action"].to(kind)
-        if self.workload.clip_rewards:
-            parts["reward"] = parts["reward"].sign()
-        return {name: part.to(self.device) for name, part in parts.items()}
-
-    def phases(self) -> tuple[Phase, ...]:
-        """Phases of the next gradient step, in order."""
-        return self._phases()
-
-    def gradients(self, phase: Phase, rows: Rows) -> tuple[tuple[Tensor, ...], Tensor, Tensor | None]:
-        """(gradient of each parameter of the phase's network, loss, TD errors ``[B]`` or None); nothing changes."""
-        loss, errors = phase.loss(rows)
-        parameters = tuple(self.networks[phase.network].parameters())
-        gradients = torch.autograd.grad(loss, parameters)
-        return gradients, loss.detach(), None if errors is None else errors.detach()
-
-    def apply(self, phase: Phase, gradients: tuple[Tensor, ...]) -> None:
-        """Clip the gradients and let the phase's optimizer take a step along them."""
-        parameters = list(self.networks[phase.network].parameters())
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        if self.workload.learner.gradient_clip:
-            nn.utils.clip_grad_norm_(parameters, self.workload.learner.gradient_clip)
-        self.optimizers[phase.network].step()
-
-    def finish(self) -> None:
-        """Count the step, and move the targets if ``target_interval`` says so."""
-        self.steps += 1
-        settings = self.workload.learner
-        if self.steps % settings.target_interval == 0:
-            self.move_targets(settings.tau)
-
-    @torch.no_grad()
-    def move_targets(self, tau: float) -> None:
-        """target += tau * (trained - target), for every weight that has a target; 1 copies."""
-        targets: list[Tensor] = list(self.targets.parameters())
-        trained: list[Tensor] = [each for name in self.targets for each in self.networks[name].parameters()]
-        if tau == 1.0:
-            torch._foreach_copy_(targets, trained)
-        else:
-            torch._foreach_lerp_(targets, trained, tau)
-
-    def weights(self) -> dict[str, Any]:
-        """A copy of the trained networks' weights, which is what actors fetch."""
-        return state_of(self.networks)
-
-    def load_weights(self, weights: Mapping[str, Any]) -> None:
-        """Take fetched weights, as an actor does, for its networks and targets alike."""
-        self.networks.load_state_dict(weights)
-        self.move_targets(1.0)
+    def load_weights(self, weights: Weights) -> None:
+        """Take weights ``[P]``, as an actor fetches them, for networks and targets alike. ValueError for another P."""
+        if np.shape(weights) != self.parameters.shape:
+            raise ValueError(f"weights of {self.workload.name} are {len(self.parameters):,}, not {np.size(weights):,}")
+        self._set_weights(weights, weights[: len(self.target_parameters)])
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the next step depends on, as copies."""
+        """All that the next step depends on, as copies; learners of every implementation take each other's."""
+        mean, square, updates = self._moments()
         return {
-            "networks": state_of(self.networks),
-            "targets": state_of(self.targets),
-            "optimizers": copy.deepcopy({name: each.state_dict() for name, each in self.optimizers.items()}),
-            "generator": self.generator.get_state(),
+            "weights": self.weights(),
+            "targets": self._targets(),
+            "mean": mean.copy(),
+            "square": square.copy(),
+            "updates": dict(updates),
+            "rng": self.rng.bit_generator.state,
             "steps": self.steps,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the state of a learner of the same workload."""
-        self.networks.load_state_dict(state["networks"])
-        self.targets.load_state_dict(state["targets"])
-        for name, optimizer in self.optimizers.items():
-            optimizer.load_state_dict(state["optimizers"][name])
-        self.generator.set_state(state["generator"])
+        self._set_weights(state["weights"], state["targets"])
+        self._set_moments(state["mean"], state["square"], state["updates"])
+        self.rng.bit_generator.state = state["rng"]
         self.steps = int(state["steps"])
 
-    def _optimizer(self, name: str) -> torch.optim.Optimizer:
-        settings = self.workload.learner
-        rate = (settings.policy_learning_rate if name == "policy" else 0.0) or settings.learning_rate
-        return torch.optim.Adam(self.networks[name].parameters(), rate, fused=True)
+    def _targets(self) -> Weights:
+        return self.target_parameters.copy()
 
-    def _critic_loss(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """(weighted loss of the TD errors, summed over critics, and the errors ``[B]`` that priorities come from)"""
-        errors = self._errors(rows)
-        return errors.dim() * self._weighted(errors, rows), _larger(errors)
+    def _set_weights(self, trained: Weights, targets: Weights) -> None:
+        self.parameters[:] = trained
+        self.target_parameters[:] = targets
 
-    def _following(self, rows: Rows, value: Tensor) -> Tensor:
-        """r + gamma * value ``[B]``; an episode that terminated has nothing to follow, a truncated one has."""
-        return rows["reward"] + self.workload.learner.gamma * value * ~rows["terminated"]
+    def _noise(self, batch: int) -> NDArray[np.float32]:
+        """Random numbers ``[n, B, size]`` of a step: td3, the noise on the target's actions; sac, that of the policy's
+        actions in the state and in the next; otherwise none."""
+        settings, shape = self.workload.learner, (batch, self.workload.action_size)
+        if self.workload.algorithm == "td3":
+            noise = self.rng.standard_normal((1, *shape), np.float32) * np.float32(settings.target_noise)
+            return noise.clip(-settings.noise_clip, settings.noise_clip)
+        return self.rng.standard_normal((2 if self.workload.algorithm == "sac" else 0, *shape), np.float32)
 
-    def _weighted(self, errors: Tensor, rows: Rows) -> Tensor:
-        """Mean of w * loss(TD error) over errors ``[.., B]``, a scalar [Zhang2021, Eq. 3].
+    def _trains_policy(self) -> bool:
+        """Whether the next gradient step trains TD3's policy too."""
+        return (self.steps + 1) % self.workload.learner.policy_delay == 0
 
-        Importance weights act nowhere else.
-        """
-        if self.workload.learner.loss == "huber":
-            each = nn.functional.huber_loss(errors, torch.zeros_like(errors), reduction="none")
-        else:
-            each = errors**2 / 2
-        return (rows["weights"] * each).mean()
-
-
-def _larger(errors: Tensor) -> Tensor:
-    """TD errors ``[B]`` as they are; of ``[2, B]``, each row's larger one by size, ``[B]``."""
-    if errors.dim() == 1:
-        return errors
-    first, second = errors
-    return torch.where(first.abs() >= second.abs(), first, second)
+    def _moves_targets(self) -> bool:
+        """Whether targets move with the step that has just been counted."""
+        return self.steps % self.workload.learner.target_interval == 0
 
 
-def strayed(actions: NDArray[Any], explore: float, rng: np.random.Generator) -> NDArray[Any]:
-    """Actions ``[A, size]`` with Gaussian noise of deviation ``explore``, clipped to [-1, 1]."""
-    noise = rng.standard_normal(actions.shape) * explore
-    return np.clip(actions + noise, -1, 1).astype(np.float32)
+def rates(workload: Workload) -> dict[str, float]:
+    """Adam's learning rate of each network."""
+    settings = workload.learner
+    own = settings.policy_learning_rate or settings.learning_rate
+    return {name: own if name == "policy" else settings.learning_rate for name in spans(workload)}

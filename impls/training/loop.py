@@ -9,9 +9,10 @@ import numpy as np
 
 from .. import make
 from ..replay import Batch, PrioritizedBuffer
-from . import algorithms
+from . import learners
 from .actor import TRAINING, Actor, Episode, explore_at
 from .errors import TrainingError
+from .learner import Learner
 from .sizes import layout_of
 from .workload import Workload
 
@@ -19,8 +20,10 @@ from .workload import Workload
 class SerialLoop:
     """A workload's actors, learner and buffer, all in the thread that calls.
 
-    ``contestant`` names the tree's implementation; ``seed`` decides everything on one thread of a CPU. Raises
-    TrainingError where tree, environments or memory cannot be had.
+    ``contestant`` names the tree's implementation; ``learner`` and ``policy`` those of the learner and of the learner
+    that actors act by, by default the fastest suited to the workload. ``device`` is the learner's; ``seed`` decides
+    everything on one thread of a CPU. Raises TrainingError where tree, learner, environments or memory cannot be
+    had.
     """
 
     def __init__(
@@ -28,6 +31,8 @@ class SerialLoop:
         workload: Workload,
         *,
         contestant: str = "numba",
+        learner: str | None = None,
+        policy: str | None = None,
         seed: int = 0,
         device: str = "cpu",
         compiled: bool = False,
@@ -44,11 +49,9 @@ class SerialLoop:
         except MemoryError:
             needed = replay.capacity * layout.record_bytes / 1e9
             raise TrainingError(f"{replay.capacity:,} records take {needed:,.1f} GB, which are not to be had") from None
-        self.learner = algorithms.make(workload, seed=seed, device=device, compiled=compiled)
-        # Weights that are fetched at each step need no copy: actors then use the learner's own.
-        self._policy = self.learner
-        if workload.actors.sync_interval > 1:
-            self._policy = algorithms.make(workload, seed=seed, device=device, compiled=compiled)
+        self.learner = learners.make(workload, learner, seed=seed, device=device, compiled=compiled)
+        self._fetches = False
+        self.policy = self._acting(policy)
         self._rng = np.random.default_rng([seed, TRAINING])
         self._actors = [Actor(workload, number, seed) for number in range(workload.actors.count)]
         # Invariant: from the first gradient step on, D batches lie ready between iterations, the oldest first.
@@ -63,10 +66,10 @@ class SerialLoop:
         Returns the episode that ended with it. TrainingError when training has diverged.
         """
         turn = self.step % len(self._actors)
-        if self._policy is not self.learner and turn == 0 and self._is_sync_due():
-            self._policy.load_weights(self.learner.weights())
+        if self._fetches and turn == 0 and self._is_sync_due():
+            self.policy.load_weights(self.learner.weights())
         at_random = self.step < self.workload.exploration.random_steps
-        inserted, episode = self._actors[turn].step(self._policy, explore_at(self.workload, self.step), at_random)
+        inserted, episode = self._actors[turn].step(self.policy, explore_at(self.workload, self.step), at_random)
         try:
             if inserted:
                 self.buffer.insert(*inserted)
@@ -93,6 +96,19 @@ class SerialLoop:
         for actor in self._actors:
             actor.close()
 
+    def _acting(self, name: str | None) -> Learner:
+        """The learner that actors act by: where they fetch weights at each step, one that shares their memory."""
+        own = self.learner.implementation
+        name = name or (own if self.compiled else learners.default(self.workload, self.device))
+        is_latest = self.workload.actors.sync_interval == 1
+        if is_latest and name == own:
+            return self.learner
+        self._fetches = not is_latest or self.device != "cpu"
+        if not self._fetches:
+            return learners.make(self.workload, name, seed=self.seed, share=self.learner)
+        alike = {"device": self.device, "compiled": self.compiled} if name == own else {}
+        return learners.make(self.workload, name, seed=self.seed, **alike)
+
     def _is_sync_due(self) -> bool:
         return (self.step // len(self._actors)) % self.workload.actors.sync_interval == 0
 
@@ -113,7 +129,7 @@ class SerialLoop:
         """All that the next iteration depends on: every generator, network, optimizer, record and priority."""
         return {
             "learner": self.learner.state_dict(),
-            "policy": None if self._policy is self.learner else self._policy.state_dict(),
+            "policy": self.policy.state_dict() if self._fetches else None,
             "buffer": self.buffer.state_dict(),
             "rng": self._rng.bit_generator.state,
             "actors": [actor.state_dict() for actor in self._actors],
@@ -126,8 +142,8 @@ class SerialLoop:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the state of a loop of the same identity."""
         self.learner.load_state_dict(state["learner"])
-        if self._policy is not self.learner:
-            self._policy.load_state_dict(state["policy"])
+        if self._fetches and state["policy"]:
+            self.policy.load_state_dict(state["policy"])
         self.buffer.load_state_dict(state["buffer"])
         self._rng.bit_generator.state = state["rng"]
         for actor, saved in zip(self._actors, state["actors"], strict=True):

@@ -226,10 +226,12 @@ class Run:
         self._resources.close()
 
     def _setting(self) -> dict[str, Any]:
-        """Threads, device and compilation; a resumed run repeats bit for bit only where they stay the same."""
+        """Threads and all that computes; a resumed run repeats bit for bit only where they stay the same."""
         import torch  # noqa: PLC0415  # loaded long since
 
-        return {"threads": torch.get_num_threads(), "device": self._loop.device, "compile": self._loop.compiled}
+        loop = self._loop
+        made = {"device": loop.device, "compile": loop.compiled, "learner": loop.learner.implementation}
+        return {"threads": torch.get_num_threads(), **made, "policy": loop.policy.implementation}
 
     def _too_large(self, verb: str, and_then: str) -> TrainingError:
         replay = self._workload.replay
@@ -324,7 +326,8 @@ class Run:
         means, solved = [point[2] for point in self._points], workload.evaluation.solved
         summary = {
             "workload": workload.name, "environment": workload.environment, "algorithm": workload.algorithm,
-            "contestant": loop.contestant, "fanout": workload.replay.fanout, "alpha": workload.replay.alpha,
+            "contestant": loop.contestant, "learner": loop.learner.implementation,
+            "policy": loop.policy.implementation, "fanout": workload.replay.fanout, "alpha": workload.replay.alpha,
             "seed": loop.seed, "steps": loop.step, "updates": loop.updates, "episodes": self._episodes,
             "seconds": round(self._seconds, 1), **_made_by(),
             "throughput": rates.row() if loop.step > self._from[0] else None,
@@ -345,10 +348,10 @@ class Run:
     def _tested(self) -> list[float]:
         """Scores of the best weights on episodes that no evaluation has seen."""
         learner, loop = self._loop.learner, self._loop
-        latest = learner.weights()
-        learner.networks.load_state_dict(self._best["weights"])
+        latest = learner.state_dict()
+        learner.load_weights(self._best["weights"])
         scores = evaluate(self._workload, learner, self._evaluated, self._plan.test_episodes, loop.seed, TEST)
-        learner.networks.load_state_dict(latest)
+        learner.load_state_dict(latest)
         return scores
 
 

@@ -2,13 +2,13 @@
 
 import itertools
 import math
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from .sizes import CONVOLUTIONS, convolutions
-from .workload import Workload
+from ...sizes import CONVOLUTIONS, convolutions
+from ...workload import Workload
 
 _LOG_DEVIATION = (-5.0, 2.0)  # bounds of a Gaussian policy's, outside of which its gradients vanish or explode
 
@@ -136,8 +136,3 @@ class Temperature(nn.Module):
     def forward(self) -> Tensor:
         """The temperature, a scalar above 0."""
         return self.log.exp()
-
-
-def state_of(module: nn.Module) -> dict[str, Any]:
-    """A copy of a module's weights, by name."""
-    return {name: value.detach().clone() for name, value in module.state_dict().items()}

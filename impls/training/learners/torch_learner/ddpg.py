@@ -4,21 +4,15 @@ TD error: Q(s, a) - (r + gamma * Q'(s', mu'(s'))). The policy follows the gradie
 Importance weights correct what the critic regresses on, and so stand in its loss alone.
 """
 
-from typing import Any
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from .learner import Learner, Phase, Rows, strayed
+from .base import Phase, Rows, TorchLearner
 from .networks import Critic, Policy
 
 
-class DDPG(Learner):
+class DDPG(TorchLearner):
     """Act by numbers in [-1, 1]; explore with Gaussian noise of deviation ``explore``."""
-
-    TARGETS = ("critic", "policy")
 
     def _networks(self) -> dict[str, nn.Module]:
         return {"critic": Critic(self.workload), "policy": Policy(self.workload)}
@@ -38,9 +32,6 @@ class DDPG(Learner):
         errors: Tensor = values - self._following(rows, following)
         return errors
 
-    def _greedy(self, observations: Tensor) -> Tensor:
+    def _policy(self, observations: Tensor) -> Tensor:
         actions: Tensor = self.networks["policy"](observations)
         return actions
-
-    def _explored(self, actions: NDArray[Any], explore: float, rng: np.random.Generator) -> NDArray[Any]:
-        return strayed(actions, explore, rng)

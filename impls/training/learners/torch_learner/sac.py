@@ -5,21 +5,15 @@ i = 1, 2. The critics' losses are added; a record's priority comes from the larg
 where the entropy is -|A|.
 """
 
-from typing import Any
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from .learner import Learner, Phase, Rows
+from .base import Phase, Rows, TorchLearner
 from .networks import GaussianPolicy, Temperature, TwinCritic
 
 
-class SAC(Learner):
+class SAC(TorchLearner):
     """Act by numbers in [-1, 1]; explore by sampling from the policy."""
-
-    TARGETS = ("critic",)
 
     def _networks(self) -> dict[str, nn.Module]:
         return {
@@ -32,10 +26,6 @@ class SAC(Learner):
         phases = Phase("critic", self._critic_loss), Phase("policy", self._policy_loss)
         tuned = self.workload.learner.temperature == 0
         return (*phases, Phase("temperature", self._temperature_loss)) if tuned else phases
-
-    def _noise(self, batch: int) -> Rows:
-        shape = (batch, self.workload.action_size)
-        return {name: torch.randn(shape, generator=self.generator) for name in ("noise", "next_noise")}
 
     def _policy_loss(self, rows: Rows) -> tuple[Tensor, None]:
         actions, log_density = self.networks["policy"](rows["observation"], rows["noise"])
@@ -56,22 +46,7 @@ class SAC(Learner):
         errors: Tensor = values - self._following(rows, following)
         return errors
 
-    def _greedy(self, observations: Tensor) -> Tensor:
+    def _policy(self, observations: Tensor) -> Tensor:
         silence = torch.zeros(len(observations), self.workload.action_size, device=self.device)
         mean: Tensor = self.networks["policy"](observations, silence)[0]
         return mean
-
-    def act(self, observations: NDArray[Any], explore: float, rng: np.random.Generator | None) -> NDArray[Any]:
-        """Actions ``[A, size]`` for observations ``[A, *shape]``: sampled from the policy, or its means without an
-        ``rng``; ``explore`` has no effect."""
-        if rng is None:
-            return super().act(observations, explore, None)
-        with torch.no_grad():
-            seen = torch.from_numpy(np.ascontiguousarray(observations)).to(self.device)
-            shape = (len(observations), self.workload.action_size)
-            noise = torch.from_numpy(rng.standard_normal(shape).astype(np.float32)).to(self.device)
-            actions: NDArray[Any] = self.networks["policy"](seen, noise)[0].cpu().numpy()
-        return actions
-
-    def _explored(self, actions: NDArray[Any], explore: float, rng: np.random.Generator) -> NDArray[Any]:
-        raise NotImplementedError("act samples from the policy")

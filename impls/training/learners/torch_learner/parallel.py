@@ -9,12 +9,12 @@ each alone.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .learner import Learner, Phase, Rows, Stepped
+from ...learner import Stepped
+from .base import Phase, Rows, TorchLearner
 
 Gradients = tuple[Tensor, ...]
 Found = tuple[Gradients, Tensor, Tensor | None]
@@ -33,7 +33,7 @@ class ParameterServer:
     After each phase the workers receive the server's weights. ValueError without workers.
     """
 
-    def __init__(self, server: Learner, workers: Sequence[Learner], run: Run = in_turn) -> None:
+    def __init__(self, server: TorchLearner, workers: Sequence[TorchLearner], run: Run = in_turn) -> None:
         if not workers:
             raise ValueError("a parameter server needs at least one worker")
         self._server, self._workers, self._run = server, list(workers), run
@@ -69,7 +69,7 @@ class ParameterServer:
             worker.networks[phase.network].load_state_dict(weights)
 
 
-def _call(worker: Learner, network: str, rows: Rows) -> Callable[[], Found]:
+def _call(worker: TorchLearner, network: str, rows: Rows) -> Callable[[], Found]:
     phase = next(phase for phase in worker.phases() if phase.network == network)
     return lambda: worker.gradients(phase, rows)
 
@@ -83,20 +83,3 @@ def cut(rows: Rows, count: int) -> list[Rows]:
 def average(gradients: Sequence[Gradients]) -> Gradients:
     """The mean of L gradients, parameter by parameter: what a parameter server does."""
     return tuple(torch.stack(parts).mean(0) for parts in zip(*gradients, strict=True))
-
-
-def average_weights(states: Sequence[Mapping[str, Tensor]], shares: Sequence[float] | None = None) -> dict[str, Tensor]:
-    """The weighted mean of k models' weights [Zhang2022, section 5.2], by default with equal ``shares``.
-
-    ValueError for no models, models whose weights differ in name, or another number of shares.
-    """
-    if not states or any(set(state) != set(states[0]) for state in states):
-        raise ValueError("models to be averaged must have the same weights, and there must be one at least")
-    parts = np.full(len(states), 1 / len(states)) if shares is None else np.asarray(shares) / np.sum(shares)
-    if len(parts) != len(states):
-        raise ValueError(f"{len(parts)} shares for {len(states)} models")
-    mean = {name: torch.zeros_like(value) for name, value in states[0].items()}
-    for share, state in zip(parts, states, strict=True):
-        for name, value in state.items():
-            mean[name] += value * float(share)
-    return mean

@@ -4,21 +4,15 @@ TD error: Q(s, a) - (r + gamma * Q'(s', argmax_a' Q(s', a'))), where Q' is the t
 target network chooses too [Zhang2021, Eqs. 1 to 3].
 """
 
-from typing import Any
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from .learner import Learner, Phase, Rows
+from .base import Phase, Rows, TorchLearner
 from .networks import ActionValues
 
 
-class DQN(Learner):
+class DQN(TorchLearner):
     """Choose among actions; explore by a random action with probability ``explore``."""
-
-    TARGETS = ("action_values",)
 
     def _networks(self) -> dict[str, nn.Module]:
         return {"action_values": ActionValues(self.workload)}
@@ -38,10 +32,6 @@ class DQN(Learner):
         errors: Tensor = taken - self._following(rows, best)
         return errors
 
-    def _greedy(self, observations: Tensor) -> Tensor:
+    def _policy(self, observations: Tensor) -> Tensor:
         choices: Tensor = self.networks["action_values"](observations).argmax(1)
         return choices
-
-    def _explored(self, actions: NDArray[Any], explore: float, rng: np.random.Generator) -> NDArray[Any]:
-        random = rng.integers(self.workload.action.choices, size=actions.shape)
-        return np.where(rng.random(actions.shape) < explore, random, actions)

@@ -9,8 +9,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from .base import Phase, Rows
 from .ddpg import DDPG
-from .learner import Phase, Rows
 from .networks import Policy, TwinCritic
 
 
@@ -22,13 +22,7 @@ class TD3(DDPG):
 
     def _phases(self) -> tuple[Phase, ...]:
         critic, policy = super()._phases()
-        due = (self.steps + 1) % self.workload.learner.policy_delay == 0
-        return (critic, policy) if due else (critic,)
-
-    def _noise(self, batch: int) -> Rows:
-        settings = self.workload.learner
-        noise = torch.randn(batch, self.workload.action_size, generator=self.generator) * settings.target_noise
-        return {"noise": noise.clamp(-settings.noise_clip, settings.noise_clip)}
+        return (critic, policy) if self._trains_policy() else (critic,)
 
     def _policy_loss(self, rows: Rows) -> tuple[Tensor, None]:
         actions = self.networks["policy"](rows["observation"])

@@ -1,0 +1,73 @@
+"""Learners by the name of their implementation: ``x`` is the module or package ``x_learner`` of this folder.
+
+Each has ``make(workload, *, seed, device, compiled, share)`` and ``unsuited(workload, device)``, None or the reason
+why it cannot learn that there, and imports what it needs only when it makes a learner.
+"""
+
+import importlib
+import pkgutil
+from pathlib import Path
+from types import ModuleType
+from typing import cast
+
+from ..errors import TrainingError
+from ..learner import Learner
+from ..workload import Workload
+
+REFERENCE = "torch"
+"""The implementation of any network on any device, which the others are held to."""
+PREFERRED = "dense"
+"""The default where it is suited."""
+
+
+def names() -> tuple[str, ...]:
+    """Every implementation, sorted."""
+    modules = pkgutil.iter_modules([str(Path(__file__).parent)])
+    return tuple(sorted(module.name.removesuffix("_learner") for module in modules if module.name.endswith("_learner")))
+
+
+def unsuited(name: str, workload: Workload, device: str = "cpu") -> str | None:
+    """None if the implementation can learn the workload on the device, else one sentence that says why not.
+
+    TrainingError for a name that is none.
+    """
+    reason: str | None = _module(name).unsuited(workload, device)
+    return reason
+
+
+def default(workload: Workload, device: str = "cpu") -> str:
+    """The name of the implementation that is taken where none is named."""
+    return REFERENCE if PREFERRED not in names() or unsuited(PREFERRED, workload, device) else PREFERRED
+
+
+def make(
+    workload: Workload,
+    name: str | None = None,
+    *,
+    seed: int = 0,
+    device: str = "cpu",
+    compiled: bool = False,
+    share: Learner | None = None,
+) -> Learner:
+    """A fresh learner by implementation ``name``, by default the fastest one suited; its weights by ``seed``.
+
+    ``device`` "cpu" or "cuda"; ``compiled`` passes torch's networks through torch.compile. With ``share`` it acts by
+    the weights of that learner, whose memory it shares, both on the CPU. TrainingError for what it is not suited to.
+    """
+    name = name or (REFERENCE if compiled else default(workload, device))
+    if reason := unsuited(name, workload, device):
+        raise TrainingError(reason)
+    made = _module(name).make(workload, seed=seed, device=device, compiled=compiled, share=share)
+    return cast(Learner, made)
+
+
+def use_threads(count: int) -> None:
+    """Let learners of every implementation, in this process, multiply matrices by so many threads."""
+    for name in names():
+        _module(name).use_threads(count)
+
+
+def _module(name: str) -> ModuleType:
+    if name not in names():
+        raise TrainingError(f"there is no learner {name!r}; there are {', '.join(names())}")
+    return importlib.import_module(f"{__name__}.{name}_learner")

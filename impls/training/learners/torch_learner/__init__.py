@@ -1,0 +1,40 @@
+"""The reference: any network on any device, its gradients by torch's automatic differentiation."""
+
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from ...environments import INSTALL
+from ...workload import Workload
+
+if TYPE_CHECKING:
+    from .base import TorchLearner
+
+
+def unsuited(workload: Workload, device: str) -> str | None:
+    """None, or why torch cannot learn there."""
+    if find_spec("torch") is None:
+        return f"the learner torch needs the package torch, which is not installed; {INSTALL}"
+    if device == "cuda":
+        import torch  # noqa: PLC0415  # heavy
+
+        if not torch.cuda.is_available():
+            return "there is no CUDA device here; leave out --device"
+    return None
+
+
+def make(workload: Workload, **options: Any) -> "TorchLearner":
+    """A fresh learner of the workload's algorithm; see :class:`~.base.TorchLearner` for the options."""
+    from .ddpg import DDPG  # noqa: PLC0415  # with torch
+    from .dqn import DQN  # noqa: PLC0415
+    from .sac import SAC  # noqa: PLC0415
+    from .td3 import TD3  # noqa: PLC0415
+
+    algorithms: dict[str, type[TorchLearner]] = {"dqn": DQN, "ddpg": DDPG, "td3": TD3, "sac": SAC}
+    return algorithms[workload.algorithm](workload, **options)
+
+
+def use_threads(count: int) -> None:
+    """Let torch compute by so many threads in this process, if it is loaded."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(count)

@@ -1,0 +1,245 @@
+"""What torch's learners have in common: gradient steps on weighted batches, new priorities, targets, actions.
+
+A gradient step is a sequence of *phases*, such as critic, then policy. Each has a loss that is a mean over the rows of
+the batch, and the network that follows its gradient. So the gradient of a batch is the mean of those of its equal
+parts, which is all that learners in parallel need (``parallel.py``).
+"""
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ...learner import Learner, Stepped, Weights, rates
+from ...weights import TARGETS, spans
+from ...workload import Workload
+
+Rows = dict[str, Tensor]
+"""Tensors ``[B, ...]``: a batch's parts, its importance weights, and the noise that its losses take."""
+
+
+class Phase(NamedTuple):
+    """A loss and the ``network`` it trains; ``loss`` of rows is (a scalar, the TD errors ``[B]`` or None)."""
+
+    network: str
+    loss: Callable[[Rows], tuple[Tensor, Tensor | None]]
+
+
+class TorchLearner(Learner):
+    """Networks, their targets and their optimizers, for one workload.
+
+    ``device`` "cpu" or "cuda"; ``compiled`` passes the networks through torch.compile, which needs a C++ compiler.
+    torch's threads are set for the whole process: ``torch.set_num_threads``.
+    """
+
+    implementation = "torch"
+
+    def __init__(
+        self,
+        workload: Workload,
+        *,
+        seed: int = 0,
+        device: str = "cpu",
+        compiled: bool = False,
+        share: Learner | None = None,
+    ) -> None:
+        super().__init__(workload, seed=seed, share=share)
+        self.device = torch.device(device)
+        with torch.random.fork_rng(devices=[]):
+            self.networks = nn.ModuleDict(self._networks()).to(self.device)
+        targets = {name: copy.deepcopy(self.networks[name]) for name in TARGETS[workload.algorithm]}
+        self.targets = nn.ModuleDict(targets).requires_grad_(False)
+        # Invariant: on the CPU, these are the memory of ``parameters`` and ``target_parameters``.
+        self._flat = _views(self.networks, torch.from_numpy(self.parameters).to(self.device))
+        self._flat_targets = _views(self.targets, torch.from_numpy(self.target_parameters).to(self.device))
+        self._rates = rates(workload)
+        self.optimizers = {name: self._optimizer(name) for name in self.networks}
+        if compiled:
+            for network in (*self.networks.values(), *self.targets.values()):
+                network.compile()
+
+    # What an algorithm provides
+
+    @abstractmethod
+    def _networks(self) -> dict[str, nn.Module]:
+        """The networks by name, freshly initialized."""
+
+    @abstractmethod
+    def _phases(self) -> tuple[Phase, ...]:
+        """Phases of the next gradient step, in order."""
+
+    @abstractmethod
+    def _errors(self, rows: Rows) -> Tensor:
+        """TD errors ``[B]``, or ``[2, B]`` of two critics; the targets carry no gradient."""
+
+    @abstractmethod
+    def _policy(self, observations: Tensor) -> Tensor:
+        """The policy's own actions for ``[A, *shape]``: choices ``[A]``, or numbers ``[A, size]`` in [-1, 1]."""
+
+    # What a caller uses
+
+    def td_errors(self, rows: Rows) -> Tensor:
+        """Q(s, a) - (r + gamma * value of what follows) ``[B]``, the negative of [Zhang2021, Eq. 1].
+
+        Of two critics, each row's error that is larger by size [Fujimoto2020].
+        """
+        return _larger(self._errors(rows))
+
+    def _greedy(self, observations: NDArray[Any]) -> NDArray[Any]:
+        with torch.no_grad():
+            actions: NDArray[Any] = self._policy(self._on_device(observations)).cpu().numpy()
+        return actions
+
+    def _sampled(self, observations: NDArray[Any], noise: NDArray[np.float32]) -> NDArray[Any]:
+        with torch.no_grad():
+            actions = self.networks["policy"](self._on_device(observations), self._on_device(noise))[0]
+        return cast(NDArray[Any], actions.cpu().numpy())
+
+    def _on_device(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+
+    def priorities(self, transitions: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        """|TD error| ``[n]`` of transitions ``[n, ...]``, as an actor computes it before it inserts them."""
+        with torch.no_grad():
+            errors: NDArray[np.float32] = self.td_errors(self.rows(transitions, None)).abs().cpu().numpy()
+        return errors
+
+    def step(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any]) -> Stepped:
+        """Take one gradient step on a batch ``[B, ...]`` with importance weights ``[B]``."""
+        rows, losses, errors = self.rows(transitions, weights), dict[str, float](), torch.empty(0)
+        for phase in self._phases():
+            gradients, loss, new_errors = self.gradients(phase, rows)
+            self.apply(phase, gradients)
+            losses[phase.network] = float(loss)
+            errors = errors if new_errors is None else new_errors
+        self.finish()
+        return Stepped(errors.abs().cpu().numpy(), losses)
+
+    # The parts of a gradient step, for learners in parallel
+
+    def rows(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any] | None) -> Rows:
+        """The batch on the device, with its weights (1 by default) and all random numbers that its losses take."""
+        parts = {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in transitions.items()}
+        parts["weights"] = torch.ones(len(parts["reward"])) if weights is None else torch.from_numpy(weights)
+        noise = self._noise(len(parts["reward"]))
+        parts |= dict(zip(("noise", "next_noise"), map(torch.from_numpy, noise), strict=False))
+        kind = torch.int64 if self.workload.algorithm == "dqn" else torch.float32
+        parts["action"] = parts["action"].to(kind)
+        if self.workload.clip_rewards:
+            parts["reward"] = parts["reward"].sign()
+        return {name: part.to(self.device) for name, part in parts.items()}
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Phases of the next gradient step, in order."""
+        return self._phases()
+
+    def gradients(self, phase: Phase, rows: Rows) -> tuple[tuple[Tensor, ...], Tensor, Tensor | None]:
+        """(gradient of each parameter of the phase's network, loss, TD errors ``[B]`` or None); nothing changes."""
+        loss, errors = phase.loss(rows)
+        parameters = tuple(self.networks[phase.network].parameters())
+        gradients = torch.autograd.grad(loss, parameters)
+        return gradients, loss.detach(), None if errors is None else errors.detach()
+
+    def apply(self, phase: Phase, gradients: tuple[Tensor, ...]) -> None:
+        """Clip the gradients and let the phase's optimizer take a step along them."""
+        parameters = list(self.networks[phase.network].parameters())
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        if self.workload.learner.gradient_clip:
+            nn.utils.clip_grad_norm_(parameters, self.workload.learner.gradient_clip)
+        self.optimizers[phase.network].step()
+
+    def finish(self) -> None:
+        """Count the step, and move the targets if ``target_interval`` says so."""
+        self.steps += 1
+        if self._moves_targets():
+            self.move_targets(self.workload.learner.tau)
+
+    def move_targets(self, tau: float) -> None:
+        """target += tau * (trained - target), for every weight that has a target; 1 copies."""
+        trained = self._flat[: len(self._flat_targets)]
+        if tau == 1.0:
+            self._flat_targets.copy_(trained)
+        else:
+            self._flat_targets.lerp_(trained, tau)
+
+    def weights(self) -> Weights:
+        """A copy ``[P]`` of the trained networks' weights, which is what actors fetch."""
+        return self._flat.cpu().numpy().copy()
+
+    def _targets(self) -> Weights:
+        return self._flat_targets.cpu().numpy().copy()
+
+    def _set_weights(self, trained: Weights, targets: Weights) -> None:
+        self._flat.copy_(torch.from_numpy(np.asarray(trained)))
+        self._flat_targets.copy_(torch.from_numpy(np.asarray(targets)))
+
+    def _moments(self) -> tuple[Weights, Weights, dict[str, int]]:
+        mean, square, updates = np.zeros_like(self.parameters), np.zeros_like(self.parameters), dict[str, int]()
+        for name, span in spans(self.workload).items():
+            states = list(self.optimizers[name].state.values())
+            updates[name] = int(states[0]["step"]) if states else 0
+            for moment, key in ((mean, "exp_avg"), (square, "exp_avg_sq")):
+                if states:
+                    moment[span] = torch.cat([state[key].ravel() for state in states]).cpu().numpy()
+        return mean, square, updates
+
+    def _set_moments(self, mean: Weights, square: Weights, updates: Mapping[str, int]) -> None:
+        at = 0
+        for name, network in self.networks.items():
+            states = self.optimizers[name].state
+            states.clear()
+            # Invariant: moments before ``at`` belong to the parameters already seen.
+            for parameter in network.parameters():
+                end = at + parameter.numel()
+                if updates[name]:
+                    moments = (torch.from_numpy(each[at:end].copy()).view_as(parameter) for each in (mean, square))
+                    first, second = (moment.to(self.device) for moment in moments)
+                    step = torch.tensor(float(updates[name]), device=self.device)
+                    states[parameter] = {"step": step, "exp_avg": first, "exp_avg_sq": second}
+                at = end
+
+    def _optimizer(self, name: str) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.networks[name].parameters(), self._rates[name], fused=True)
+
+    def _critic_loss(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """(weighted loss of the TD errors, summed over critics, and the errors ``[B]`` that priorities come from)"""
+        errors = self._errors(rows)
+        return errors.dim() * self._weighted(errors, rows), _larger(errors)
+
+    def _following(self, rows: Rows, value: Tensor) -> Tensor:
+        """r + gamma * value ``[B]``; an episode that terminated has nothing to follow, a truncated one has."""
+        return rows["reward"] + self.workload.learner.gamma * value * ~rows["terminated"]
+
+    def _weighted(self, errors: Tensor, rows: Rows) -> Tensor:
+        """Mean of w * loss(TD error) over errors ``[.., B]``, a scalar [Zhang2021, Eq. 3].
+
+        Importance weights act nowhere else.
+        """
+        if self.workload.learner.loss == "huber":
+            each = nn.functional.huber_loss(errors, torch.zeros_like(errors), reduction="none")
+        else:
+            each = errors**2 / 2
+        return (rows["weights"] * each).mean()
+
+
+def _larger(errors: Tensor) -> Tensor:
+    """TD errors ``[B]`` as they are; of ``[2, B]``, each row's larger one by size, ``[B]``."""
+    if errors.dim() == 1:
+        return errors
+    first, second = errors
+    return torch.where(first.abs() >= second.abs(), first, second)
+
+
+def _views(module: nn.Module, flat: Tensor) -> Tensor:
+    """Make every parameter a view of its part of ``flat``, which is returned."""
+    at = 0
+    for parameter in module.parameters():
+        parameter.data = flat[at : at + parameter.numel()].view(parameter.shape)
+        at += parameter.numel()
+    return flat
