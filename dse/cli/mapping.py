@@ -15,7 +15,8 @@ from impls.training import names as workload_names
 from ..mapping.answer import MappingAnswer, Shortage
 from ..mapping.explain import Explanation
 from ..mapping.options import ARRANGEMENT
-from ..mapping.question import FIX, FREE, MappingQuestion, answer_question, ask, explain_choice
+from ..mapping.question import MappingQuestion, answer_question, ask, explain_choice
+from ..mapping.values import FIX, FREE
 from ..mapping.what_if import with_changes
 from ..platforms import names
 from ..platforms.reading import HERE, RESULTS

@@ -9,7 +9,7 @@ Letters: B batch, T threads, N capacity, u environment steps a gradient step. Ti
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +66,10 @@ class PerformanceTable:
     rows: tuple[Row, ...]
     trees: Table | None
     overheads: Overheads | None
-    others: Mapping[str, Overheads] = field(default_factory=dict)
+    others: Mapping[str, Overheads] = dataclasses.field(default_factory=dict)
 
     def overheads_of(self, implementation: str) -> Overheads | None:
-        """What loops by an implementation of the learner take beyond their parts; the reference's where none was timed."""
+        """What loops by an implementation take beyond their parts; the reference's where none of it was timed."""
         return self.others.get(implementation, self.overheads)
 
     def alone(self, what: str, threads: int | None = None, is_timed: bool = True) -> dict[tuple[int, int], list[Row]]:
