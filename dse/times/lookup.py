@@ -122,7 +122,7 @@ class Lookup:
     @property
     def environments(self) -> int:
         """E, the number of environments that an actor steps at once."""
-        return int(getattr(self.workload.actors, "environments", 1))
+        return self.workload.actors.environments
 
     @property
     def inserted(self) -> int:
