@@ -164,9 +164,9 @@ def test_what_terminated_has_nothing_to_follow_and_what_was_cut_off_has():
         workload = fake(name, actors={"local_storage": 4})
         actor, policy, found = Actor(workload, 0, seed=0), algorithms.make(workload), []
         for _ in range(10):
-            inserted, episode = actor.step(policy, 1.0, False)
-            found += [inserted] if inserted else []
-        assert (episode.score, episode.length) == (55.0, 10)
+            turn = actor.step(policy, 1.0, False)
+            found += [turn.inserted] if turn.inserted else []
+        assert (turn.steps, turn.episodes) == (1, ((55.0, 10),))
         # Two full local storages, and what was left at the episode's end.
         assert [len(each.records["reward"]) for each in found] == [4, 4, 2]
         assert found[-1].records["terminated"].tolist() == [False, ended]

@@ -1,4 +1,4 @@
-"""Actors: each steps one environment by a policy and inserts records from its local storage."""
+"""Actors: each steps its environment by a policy and hands over records from its local storage."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -36,53 +36,109 @@ class Inserted(NamedTuple):
     drawable: NDArray[np.bool_]
 
 
+class Turn(NamedTuple):
+    """Results of one turn of an actor: environment steps taken, records to insert or None, and episodes that ended."""
+
+    steps: int
+    inserted: Inserted | None
+    episodes: tuple[Episode, ...]
+
+
 def seed_of(*words: int) -> int:
     """A seed in [0, 2**31) that these numbers decide; other numbers give an unrelated one."""
     return int(np.random.SeedSequence(words).generate_state(1)[0] >> 1)
 
 
-class Actor:
-    """Actor ``number`` of a workload.
+def led_elsewhere(name: str, cause: str = "the same seed and actions") -> TrainingError:
+    """The error of an environment that does not repeat itself."""
+    return TrainingError(f"{name}: {cause} led elsewhere, so no run of it can be resumed")
 
-    Every episode begins with a reset by a seed of its own, so that seed and the actions decide the episode. A state in
-    the middle of one is therefore restored, in any environment, by taking its actions once more.
+
+class Episodes:
+    """Episodes of one environment, each begun by a reset with a seed of its own.
+
+    Seed and actions decide an episode, so that a state in the middle of one is restored, in any environment, by taking
+    its actions once more.
     """
 
+    def __init__(self, workload: Workload, environment: Environment, number: int, seed: int) -> None:
+        self._workload, self.environment, self._number, self._seed = workload, environment, number, seed
+        # Invariant: the actions of the episode so far have led from its first observation to ``observation``.
+        self._begun, self._actions = 0, list[Any]()
+        self.observation = self._reset()
+
+    @property
+    def length(self) -> int:
+        """Steps of the episode so far."""
+        return len(self._actions)
+
+    def step(self, action: Any) -> tuple[NDArray[Any], float, bool, bool]:
+        """Take a step: (observation, reward, terminated, truncated)."""
+        result = self.environment.step(action)
+        self._actions.append(action)
+        self.observation = result[0]
+        return result
+
+    def begin(self) -> NDArray[Any]:
+        """Begin the next episode; returns its first observation."""
+        self._begun, self._actions = self._begun + 1, []
+        self.observation = self._reset()
+        return self.observation
+
+    def _reset(self) -> NDArray[Any]:
+        return self.environment.reset(seed_of(self._seed, ACTING, self._number, self._begun))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The episode's number and actions, which stand for the environment, and where they have led."""
+        return {
+            "episode": self._begun,
+            "actions": np.asarray(self._actions),
+            "observation": self.observation.copy(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the state of the same environment. TrainingError if its actions do not lead to where they had led."""
+        self._begun, self._actions = int(state["episode"]), []
+        self.observation = self._reset()
+        for action in state["actions"]:
+            self.step(action)
+        if not np.array_equal(self.observation, state["observation"]):
+            raise led_elsewhere(self._workload.environment)
+
+
+class Actor:
+    """Actor ``number`` of a workload whose actors step one environment each."""
+
     def __init__(self, workload: Workload, number: int, seed: int) -> None:
-        self._workload, self._number, self._seed = workload, number, seed
-        self._environment = Environment(workload)
+        self._workload, self._environment = workload, Environment(workload)
+        self._episodes = Episodes(workload, self._environment, number, seed)
         self._rng = np.random.default_rng([seed, ACTING, number])
         # Invariant: between two steps it is not full, and all that it has is of the running episode.
         self._local = LocalStorage(layout_of(workload), workload.actors.local_storage)
-        self._episode, self._score, self._actions = 0, 0.0, list[Any]()
-        self._observation = self._reset()
+        self._score = 0.0
 
-    def step(self, policy: Learner, explore: float, at_random: bool) -> tuple[Inserted | None, Episode | None]:
-        """Take one step of the environment; returns (records to insert or None, the episode that ended or None).
+    def step(self, policy: Learner, explore: float, at_random: bool) -> Turn:
+        """Take one step of the environment.
 
         Local storage is handed over when it is full or its episode is over. TrainingError for a faulty environment.
         """
-        action = self._random_action() if at_random else policy.act(self._observation[None], explore, self._rng)[0]
-        following, reward, terminated, truncated = self._environment.step(action)
-        self._local.append(self._observation, action, reward, following, terminated)
-        self._actions.append(action)
+        seen = self._episodes.observation
+        action = self._random_action() if at_random else policy.act(seen[None], explore, self._rng)[0]
+        following, reward, terminated, truncated = self._episodes.step(action)
+        self._local.append(seen, action, reward, following, terminated)
         self._score += reward
-        self._observation = following
         over = terminated or truncated
         inserted = self._hand_over(policy) if over or self._local.is_full else None
         if not over:
-            return inserted, None
-        ended = Episode(self._score, len(self._actions))
-        self._episode, self._score, self._actions = self._episode + 1, 0.0, []
-        self._observation = self._reset()
-        return inserted, ended
+            return Turn(1, inserted, ())
+        ended = Episode(self._score, self._episodes.length)
+        self._score = 0.0
+        self._episodes.begin()
+        return Turn(1, inserted, (ended,))
 
     def close(self) -> None:
         """Close the actor's environment."""
         self._environment.close()
-
-    def _reset(self) -> NDArray[Any]:
-        return self._environment.reset(seed_of(self._seed, ACTING, self._number, self._episode))
 
     def _random_action(self) -> Any:
         if self._workload.algorithm == "dqn":
@@ -101,26 +157,16 @@ class Actor:
         return {
             "rng": self._rng.bit_generator.state,
             "local": self._local.state_dict(),
-            "episode": self._episode,
             "score": self._score,
-            "actions": np.asarray(self._actions),
-            "observation": self._observation.copy(),
+            **self._episodes.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the state of the same actor. TrainingError if the environment does not lead to where it had led."""
         self._rng.bit_generator.state = state["rng"]
         self._local.load_state_dict(state["local"])
-        self._episode, self._score = int(state["episode"]), float(state["score"])
-        self._actions = list(state["actions"])
-        self._observation = self._reset()
-        for action in self._actions:
-            # Invariant: the environment is where the actions so far have led it.
-            self._observation = self._environment.step(action)[0]
-        if not np.array_equal(self._observation, state["observation"]):
-            raise TrainingError(
-                f"{self._workload.environment}: the same seed and actions led elsewhere, so no run of it can be resumed"
-            )
+        self._score = float(state["score"])
+        self._episodes.load_state_dict(state)
 
 
 def explore_at(workload: Workload, step: int) -> float:

@@ -2,6 +2,7 @@
 
 import contextlib
 import warnings
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from .errors import TrainingError
 from .workload import CONTINUOUS, Workload
 
-_LARGEST = float(np.finfo(np.float32).max)  # what a record can hold
+LARGEST = float(np.finfo(np.float32).max)  # what a record can hold
 INSTALL = "install the extra with: pip install '.[train]'"
 _EXTRA = ("ale_py", "Box2D", "cv2", "mujoco", "torch")  # modules that the extra brings, beside gymnasium
 
@@ -33,8 +34,8 @@ class Environment:
         try:
             observation, _ = self._made.reset(seed=seed)
         except Exception as error:  # whatever an environment raises
-            raise TrainingError(f"{self._name}: reset raised {_told(error)}") from error
-        return self._checked(observation)
+            raise TrainingError(f"{self._name}: reset raised {told(error)}") from error
+        return self.checked(observation)
 
     def step(self, action: Any) -> tuple[NDArray[Any], float, bool, bool]:
         """(observation, reward, terminated, truncated). A truncated episode was cut off, it did not end by itself."""
@@ -42,43 +43,62 @@ class Environment:
         try:
             observation, reward, terminated, truncated, _ = self._made.step(own_action)
         except Exception as error:  # whatever an environment raises
-            raise TrainingError(f"{self._name}: step raised {_told(error)}") from error
+            raise TrainingError(f"{self._name}: step raised {told(error)}") from error
         try:
             gain = float(reward)
         except (TypeError, ValueError):
             raise TrainingError(f"{self._name}: its reward is {_shown(reward)}, not a number") from None
-        if not abs(gain) <= _LARGEST:  # written so, it refuses NaN too
+        if not abs(gain) <= LARGEST:  # written so, it refuses NaN too
             raise TrainingError(
                 f"{self._name}: its reward is {gain}, which nothing can be learnt from; it must be finite in float32"
             )
         for name, flag in (("terminated", terminated), ("truncated", truncated)):
             if not isinstance(flag, bool | np.bool_):
                 raise TrainingError(f"{self._name}: its {name} is {_shown(flag)}, not true or false")
-        return self._checked(observation), gain, bool(terminated), bool(truncated)
+        return self.checked(observation), gain, bool(terminated), bool(truncated)
 
     def close(self) -> None:
         """Close the environment; an exception it raises is ignored, so that an earlier one is what the user sees."""
         with contextlib.suppress(Exception):  # whatever an environment raises
             self._made.close()
 
+    def vector(self, environments: int) -> Any:
+        """gymnasium's own vector of ``environments`` such ones, or None where it has none that fits the workload."""
+        spec = self._made.spec
+        if spec.vector_entry_point is None or spec.additional_wrappers or self._workload.observation.frames > 1:
+            return None
+        import gymnasium  # noqa: PLC0415  # loaded by now
+
+        with _making(self._name):
+            return gymnasium.make_vec(self._name, environments, vectorization_mode="vector_entry_point")
+
     def _action(self, action: Any) -> Any:
+        if self._workload.algorithm not in CONTINUOUS:
+            return int(self._made.action_space.start) + int(action)
+        own_action = self.own_actions(np.asarray(action)[None])[0]
+        return int(own_action) if self._workload.action.choices else own_action
+
+    def own_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """The environment's own actions for the learner's, ``[E, ..]`` both. TrainingError for numbers that are not."""
         choices, space = self._workload.action.choices, self._made.action_space
         if self._workload.algorithm not in CONTINUOUS:
-            return int(space.start) + int(action)
-        numbers = np.asarray(action)
-        if not np.isfinite(numbers).all():
-            bad = numbers[~np.isfinite(numbers)][0]
+            return np.asarray(space.start + actions, np.int64)
+        if not np.isfinite(actions).all():
+            bad = actions[~np.isfinite(actions)][0]
             raise TrainingError(f"the policy's action is {bad}; training has diverged, try a smaller learning_rate")
         if choices:  # equal intervals of [-1, 1], see Workload.action_size
-            return int(space.start) + min(int((float(numbers[0]) + 1) / 2 * choices), choices - 1)
-        return (space.low + (numbers + 1) / 2 * (space.high - space.low)).astype(space.dtype)
+            intervals = ((actions[:, 0].astype(np.float64) + 1) / 2 * choices).astype(np.int64)
+            return np.asarray(space.start + np.minimum(intervals, choices - 1))
+        return np.asarray(space.low + (actions + 1) / 2 * (space.high - space.low), space.dtype)
 
-    def _checked(self, observation: Any) -> NDArray[Any]:
+    def checked(self, observations: Any, *environments: int) -> NDArray[Any]:
+        """A copy of one observation, or of ``[E, *shape]`` of E environments, in the workload's dtype."""
         stated = self._workload.observation
+        shape = (*environments, *stated.stacked)
         try:
-            array = np.asarray(observation)
+            array = np.asarray(observations)
         except (TypeError, ValueError) as error:
-            raise TrainingError(f"{self._name}: an observation is no array of numbers: {_told(error)}") from None
+            raise TrainingError(f"{self._name}: an observation is no array of numbers: {told(error)}") from None
         if array.dtype.kind not in "fiub":
             raise TrainingError(f"{self._name}: an observation has the dtype {array.dtype}, which is not of numbers")
         if stated.dtype == "uint8" and not np.can_cast(array.dtype, np.uint8):
@@ -86,10 +106,9 @@ class Environment:
                 f"{self._name}: an observation has the dtype {array.dtype}, which uint8 does not hold; "
                 'the workload can say dtype = "float32"'
             )
-        if array.shape != stated.stacked:
+        if array.shape != shape:
             raise TrainingError(
-                f"{self._name}: an observation has the shape {list(array.shape)}, the workload says "
-                f"{list(stated.stacked)}"
+                f"{self._name}: an observation has the shape {list(array.shape)}, the workload says {list(shape)}"
             )
         with np.errstate(over="ignore"):
             kept = array.astype(stated.dtype)  # a copy: an environment may show the same array again
@@ -128,29 +147,37 @@ def _make(workload: Workload) -> Any:
         import gymnasium  # noqa: PLC0415  # heavy, and needed only to train
     except ModuleNotFoundError:
         raise TrainingError(f"environments need the package gymnasium; {INSTALL}") from None
+    with _making(workload.environment):
+        if workload.environment.startswith("ALE/"):
+            return _atari(workload)
+        return _stacked(gymnasium.make(workload.environment, disable_env_checker=True), workload)
+
+
+@contextlib.contextmanager
+def _making(environment: str) -> Iterator[None]:
+    """Turn whatever is raised while an environment is made into a TrainingError; gymnasium is imported by now."""
+    import gymnasium  # noqa: PLC0415
+
     # Box2D's bindings warn when they are loaded, and crash the process where warnings are errors.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            if workload.environment.startswith("ALE/"):
-                return _atari(workload)
-            made = gymnasium.make(workload.environment, disable_env_checker=True)
+            yield
         except TrainingError:
             raise
         except gymnasium.error.DependencyNotInstalled as error:
             lacking = [name for name in _EXTRA if find_spec(name) is None]
             remedy = f"; {INSTALL}" if lacking else ""
-            raise TrainingError(f"{workload.environment} needs a package: {_told(error)}{remedy}") from None
+            raise TrainingError(f"{environment} needs a package: {told(error)}{remedy}") from None
         except gymnasium.error.UnregisteredEnv as error:
             raise TrainingError(
-                f"gymnasium knows no environment {workload.environment!r} ({_told(error)}); if a module of yours "
+                f"gymnasium knows no environment {environment!r} ({told(error)}); if a module of yours "
                 "registers it, write MODULE:ID"
             ) from None
         except ModuleNotFoundError as error:
-            raise TrainingError(_lacks(workload.environment, error)) from None
+            raise TrainingError(_lacks(environment, error)) from None
         except Exception as error:  # gymnasium's own errors, and whatever a constructor raises
-            raise TrainingError(f"{workload.environment} cannot be made: {_told(error)}") from error
-    return _stacked(made, workload)
+            raise TrainingError(f"{environment} cannot be made: {told(error)}") from error
 
 
 def _lacks(environment: str, error: ModuleNotFoundError) -> str:
@@ -191,7 +218,7 @@ def _stacked(made: Any, workload: Workload) -> Any:
     return FrameStackObservation(made, workload.observation.frames)
 
 
-def _told(error: Exception) -> str:
+def told(error: Exception) -> str:
     """An error's type and message in one line."""
     words = " ".join(str(error).split())
     return f"{type(error).__name__}: {words[:300]}" if words else type(error).__name__

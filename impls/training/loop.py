@@ -10,10 +10,11 @@ import numpy as np
 from .. import make
 from ..replay import Batch, PrioritizedBuffer
 from . import learners
-from .actor import TRAINING, Actor, Episode, explore_at
+from .actor import TRAINING, Episode, explore_at
 from .errors import TrainingError
 from .learner import Learner
 from .sizes import layout_of
+from .vectors import actor_of
 from .workload import Workload
 
 
@@ -53,37 +54,38 @@ class SerialLoop:
         self._fetches = False
         self.policy = self._acting(policy)
         self._rng = np.random.default_rng([seed, TRAINING])
-        self._actors = [Actor(workload, number, seed) for number in range(workload.actors.count)]
+        self._actors = [actor_of(workload, number, seed) for number in range(workload.actors.count)]
         # Invariant: from the first gradient step on, D batches lie ready between iterations, the oldest first.
         self._sampled: deque[Batch] = deque()
         self.step = 0
+        self.turns = 0
         self.updates = 0
         self.losses: dict[str, float] = {}
 
-    def advance(self) -> Episode | None:
-        """Run one iteration: a step of the next actor, and a gradient step when one is due.
+    def advance(self) -> tuple[Episode, ...]:
+        """Run one iteration: a turn of the next actor, and the gradient steps that are due then.
 
-        Returns the episode that ended with it. TrainingError when training has diverged.
+        Returns the episodes that ended with it. TrainingError when training has diverged.
         """
-        turn = self.step % len(self._actors)
+        before, turn = self.step, self.turns % len(self._actors)
         if self._fetches and turn == 0 and self._is_sync_due():
             self.policy.load_weights(self.learner.weights())
-        at_random = self.step < self.workload.exploration.random_steps
-        inserted, episode = self._actors[turn].step(self.policy, explore_at(self.workload, self.step), at_random)
+        at_random = before < self.workload.exploration.random_steps
+        steps, inserted, episodes = self._actors[turn].step(self.policy, explore_at(self.workload, before), at_random)
         try:
             if inserted:
                 self.buffer.insert(*inserted)
-            self.step += 1
-            if self.is_update_due():
+            self.step, self.turns = before + steps, self.turns + 1
+            for _ in range(self._updates_due(before)):
                 self._update()
         except ValueError as error:
             raise TrainingError(f"after {self.step:,} steps and {self.updates:,} gradient steps: {error}") from None
-        return episode
+        return episodes
 
-    def is_update_due(self) -> bool:
-        """Whether a gradient step follows the step just taken: every update_interval-th does, from the start on."""
-        settings = self.workload.learner
-        return self.step % settings.update_interval == 0 and self.step >= settings.learning_starts
+    def _updates_due(self, before: int) -> int:
+        """Gradient steps due since step ``before``: one after every update_interval-th step from learning_starts on."""
+        interval, starts = self.workload.learner.update_interval, self.workload.learner.learning_starts
+        return max(0, self.step // interval - max(before, starts - 1) // interval)
 
     def beta(self) -> float:
         """The exponent of the importance weights at this step."""
@@ -110,7 +112,7 @@ class SerialLoop:
         return learners.make(self.workload, name, seed=self.seed, **alike)
 
     def _is_sync_due(self) -> bool:
-        return (self.step // len(self._actors)) % self.workload.actors.sync_interval == 0
+        return (self.turns // len(self._actors)) % self.workload.actors.sync_interval == 0
 
     def _update(self) -> None:
         """Take a gradient step on the oldest presampled batch, with priorities as they were when it was sampled."""
@@ -135,6 +137,7 @@ class SerialLoop:
             "actors": [actor.state_dict() for actor in self._actors],
             "drawn": [(batch.rows, batch.weights, batch.sequence) for batch in self._sampled],
             "step": self.step,
+            "turns": self.turns,
             "updates": self.updates,
             "losses": self.losses,
         }
@@ -149,4 +152,5 @@ class SerialLoop:
         for actor, saved in zip(self._actors, state["actors"], strict=True):
             actor.load_state_dict(saved)
         self._sampled = deque(Batch(*parts) for parts in state["drawn"])
-        self.step, self.updates, self.losses = int(state["step"]), int(state["updates"]), dict(state["losses"])
+        self.step, self.turns, self.updates = int(state["step"]), int(state["turns"]), int(state["updates"])
+        self.losses = dict(state["losses"])

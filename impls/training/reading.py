@@ -118,11 +118,12 @@ def _between(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
     yield from _of_frames(workload)
     if learner.target_interval == 1 and learner.tau == 1:
         yield ("learner", "tau"), "there is no target network; give tau below 1 or target_interval above 1"
-    least = max(learner.batch, workload.actors.count * workload.actors.local_storage)
+    environments = workload.actors.count * workload.actors.environments
+    least = max(learner.batch, environments * workload.actors.local_storage)
     if learner.learning_starts < least:
-        room = f"{least:,}, a batch and every actor's local storage once"
+        room = f"{least:,}, a batch and every environment's local storage once"
         yield ("learner", "learning_starts"), f"learning_starts must be at least {room}"
-    least += workload.observation.frames
+    least += workload.observation.frames * workload.actors.environments
     if replay.capacity < least:
         yield ("replay", "capacity"), f"capacity must be at least {least:,}, a batch and every local storage"
     if workload.algorithm == "dqn" and max(workload.exploration.start, workload.exploration.end) > 1:

@@ -183,18 +183,19 @@ class Run:
         with Progress(last, "step", initial=first, shown=plan.live, clock=plan.clock) as progress:
             while self._loop.step < end:
                 # Invariant: the files have a line for every episode that ended and every evaluation due so far.
-                episode = self._loop.advance()
+                turn, step, interval = self._loop.turns, self._loop.step, self._workload.evaluation.interval
+                episodes = self._loop.advance()
                 self._seconds = before + time.perf_counter() - began
-                if episode:
+                for episode in episodes:
                     self._ended(episode)
-                if self._loop.step % self._workload.evaluation.interval == 0:
+                if self._loop.step // interval > step // interval:
                     self._evaluate()
                 # Resuming is cheapest where the first actor's episode has just ended, as it need not be replayed.
-                is_first = (self._loop.step - 1) % self._workload.actors.count == 0
-                if episode and is_first and self._loop.step >= self._due:
+                is_first = turn % self._workload.actors.count == 0
+                if episodes and is_first and self._loop.step >= self._due:
                     with self._watch.paused():
                         self.save()
-                progress.update(1, self._shown if episode else None)
+                progress.update(min(self._loop.step, last) - step, self._shown if episodes else None)
         if self._loop.step < last:
             return None
         with self._watch.paused():
