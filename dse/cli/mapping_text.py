@@ -33,7 +33,15 @@ from .text import WIDTH, aligned, not_its_own, number, several, wrapped
 
 COLUMN = ("execution mode", "actors", "sampling", "storage", "learner", "updating", "rate", "bound by")
 PARTS = COLUMN[1:6]
-WARNINGS = ("batches of", "profiled was", "no profile of", "learner_threads=", "threads=", "sampling and updating part")
+WARNINGS = (
+    "actors.environments",
+    "batches of",
+    "profiled was",
+    "no profile of",
+    "learner_threads=",
+    "threads=",
+    "sampling and updating part",
+)
 """How notes begin that stay in sight: what was asked is not quite what is answered."""
 LINES = 8  # of why, beside how a step is spent and what other implementations give
 PLAIN = 0.1  # of a change, from which on no tenth of a percent is told

@@ -101,7 +101,7 @@ def _placed(answer: MappingAnswer) -> str:
     if answer.arrangement in RUNS_HERE:
         here = on.pop(_where(actors), [])
         away = "".join(f", {listed(all_of)} on {where}" for where, all_of in on.items())
-        is_here = bool(threads) and "learner" in " ".join(here)
+        is_here = "learner" in " ".join(here)
         return f"in one process on the {actors.device}{_by(answer, is_here)}{away}"
     if answer.arrangement == "apart":
         groups = [f"{listed(all_of)} on {where}" for where, all_of in on.items()]
@@ -115,7 +115,8 @@ def _by(answer: MappingAnswer, is_here: bool) -> str:
     """Say by which implementations one process learns and acts, where there is a choice, and by how many threads."""
     learner, actors = (next(one for one in answer.parts if one.part == name) for name in ("learner", "actors"))
     words = [f"{answer.environments:,} environments an actor"] * (answer.environments != 1)
-    threads = plural(learner.details["threads"], "thread") if is_here else ""
+    count = learner.details.get("threads") if is_here else None
+    threads = plural(count, "thread") if count else ""
     if "implementation" not in {**actors.details, **learner.details}:
         words = [*([f"with {threads} of torch"] if threads else []), *words]
     else:
@@ -148,7 +149,9 @@ def implementations(answer: MappingAnswer) -> Iterator[str]:
     """Say what each implementation would give, a line each, and what other numbers of environments would."""
     for one in answer.by_implementation:
         yield from wrapped(f"learner and policy by {one.implementation}: {_expected(one)} {unit(answer)}")
-    if others := [f"with {one.environments} environments an actor: {_expected(one)}" for one in answer.by_environments]:
+    if others := [
+        f"with {plural(one.environments, 'environment')} an actor: {_expected(one)}" for one in answer.by_environments
+    ]:
         yield from wrapped(f"{'; '.join(others)}; that changes learning slightly (--free environments)")
 
 

@@ -43,8 +43,8 @@ def by_implementation(built: Built, objective: Objective, epsilon: float | None)
     """The rate of each implementation of learner and policy, the fastest first; none where there is no choice."""
     options = [one for problem in built.problems.values() for part in BY for one in problem.options[part]]
     names = sorted({implementation_of(built.details(one)) for one in options})
-    rates = [rate_of(built, objective, epsilon, name) for name in names] if len(names) > 1 else []
-    return tuple(sorted((rate for rate in rates if rate), key=lambda rate: -rate.value))
+    rates = [rate for name in names if len(names) > 1 and (rate := rate_of(built, objective, epsilon, name))]
+    return tuple(sorted(rates, key=lambda rate: -rate.value)) if len(rates) > 1 else ()
 
 
 def _by(built: Built, problem: Problem, name: str) -> Problem | None:

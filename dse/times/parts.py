@@ -60,6 +60,10 @@ class Parts(LearnerSteps):
         told = f"no profile of {self.workload.name} tells: {law.rests_on.told}"
         return self.modeled(law.resting_on(told=told), evidence_id)
 
+    def fastest_actor_step(self, processes: int) -> Estimate:
+        """``actor_step`` by the implementation of the policy that takes least."""
+        return min((self.actor_step(processes, policy) for policy in self.policies), key=lambda step: step.value)
+
     def _turn(self, processes: int, policy: str, number: str) -> Estimate | None:
         """Seconds of an environment step as recorded for x processes and E, or between what was recorded."""
         counts = self._timed_environments(policy)

@@ -190,6 +190,8 @@ def of_records(records: Sequence[Measurement], machine_key: str, workload: Workl
 
     names = {REFERENCE, *(row.options["learner"] for row in rows)}
     over = {name: known for name in sorted(names) if (known := overheads(records, profiled, floor, alone, name))}
+    if any(row.options["environments"] == workload.actors.environments for row in rows):
+        differs = tuple(key for key in differs if key != "actors.environments")  # an axis of every profile
     name = workload.name if profiled else ""
     return PerformanceTable(machine_key, name, differs, rows, trees, over.pop(REFERENCE, None), over)
 
