@@ -7,9 +7,10 @@ import os
 import re
 import select
 import sys
+import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from importlib.util import find_spec
 from types import TracebackType
@@ -98,6 +99,21 @@ def _is_gone(stream: int) -> bool:
     poll = select.poll()
     poll.register(stream, 0)
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+
+
+@contextlib.contextmanager
+def said_after(seconds: float, sentence: str) -> Iterator[None]:
+    """Print the sentence on stderr, if that is a terminal, once the body has taken so long."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield
+        return
+    timer = threading.Timer(seconds, lambda: print(sentence, file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class Progress:

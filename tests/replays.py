@@ -34,9 +34,10 @@ def twin_of(*, capacity=8, layout=FLAT, fanout=16, dtype="float32", **options):
 
 def rows_of(layout, rng, count):
     """Random records ``[count, ...]``."""
+    most = {"terminated": 2, "action": layout.choices}
     return {
-        name: rng.integers(0, 2 if dtype.kind == "b" else 100, (count, *shape)).astype(dtype)
-        if dtype.kind in "ub"
+        name: rng.integers(0, most.get(name, 100), (count, *shape)).astype(dtype)
+        if dtype.kind in "uib"
         else rng.standard_normal((count, *shape)).astype(dtype)
         for name, (shape, dtype) in layout.fields.items()
     }
@@ -99,6 +100,8 @@ class Pair:
         records, drawable = rows_of(layout, rng, count), rng.random(count) < 0.8 if rng.random() < 0.3 else None
         if layout.frames > 1 and layout.fillers < count and rng.random() < 0.8:
             records, drawable = chunk(layout, rng, count - layout.fillers)
+        if layout.frames > 1 and drawable is None:
+            drawable = np.ones(count, np.bool_)
         kept = count if drawable is None else int(drawable.sum())
         errors = rng.standard_normal(kept) * 10.0 ** rng.integers(-3, 4) if rng.random() < 0.6 else None
         self.twin.insert(records, errors, drawable)

@@ -88,6 +88,8 @@ def test_for_one_thread_it_equals_the_reference(layout, ring_rows):
         fields = layout.fields.items()
         records = {name: rng.integers(0, 2, (count, *shape)).astype(dtype) for name, (shape, dtype) in fields}
         drawable = rng.random(count) < 0.7 if step % 3 else None
+        if drawable is None and layout is STACKED:
+            drawable = np.ones(count, np.bool_)
         errors = rng.normal(size=count if drawable is None else drawable.sum()) * 3 if rng.random() < 0.4 else None
         for buffer in (replay, twin):
             buffer.insert(records, errors, drawable)
@@ -150,7 +152,7 @@ def test_an_insert_larger_than_a_ring_is_split_or_refused_where_stacks_would_be(
     replay = an_owner(64, STACKED, ring_rows=8)
     records = {name: np.zeros((9, *shape), dtype) for name, (shape, dtype) in STACKED.fields.items()}
     with pytest.raises(ValueError, match=r"9 records of stacked frames at once, a ring takes 8: .* ring_rows=9"):
-        replay.insert(records)
+        replay.insert(records, drawable=np.zeros(9, np.bool_))
     assert replay.written == 0
 
 

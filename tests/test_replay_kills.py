@@ -33,7 +33,7 @@ def _victim(handle, operation, pipe):
         pipe.send("ready")
         pipe.recv()
         if operation == "insert":
-            replay.insert(packed(replay.row, (1 << 40) + np.arange(ROWS)))
+            replay.insert(packed(replay.row, (1 << 40) + np.arange(ROWS)), drawable=np.ones(ROWS, np.bool_))
         elif operation == "sample":
             replay.sample(8, 0.4, uniforms=np.arange(8) / 8)
         else:
@@ -86,7 +86,7 @@ def go_on(replay, layout=PLAIN):
     """Use a replay whose other user has died; it must be whole at once."""
     began = time.monotonic()
     assert replay.check() == 0
-    replay.insert(packed(replay.row, (2 << 40) + np.arange(3)))
+    replay.insert(packed(replay.row, (2 << 40) + np.arange(3)), drawable=np.ones(3, np.bool_))
     batch = replay.sample(16, 0.4, np.random.default_rng(0))
     if layout.frames == 1:
         numbers_in(batch, layout)

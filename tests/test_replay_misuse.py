@@ -28,8 +28,10 @@ PATIENCE_SECONDS = 60.0
 
 
 def records(count, layout=LAYOUT):
+    number = np.arange(count)
     return {
-        name: np.ones((count, *shape), dtype) * np.arange(count).reshape(-1, *[1] * len(shape)).astype(dtype)
+        name: np.ones((count, *shape), dtype)
+        * (number % layout.choices if name == "action" else number).reshape(-1, *[1] * len(shape)).astype(dtype)
         for name, (shape, dtype) in layout.fields.items()
     }
 

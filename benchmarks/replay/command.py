@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import inspect
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -39,6 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     one_of(options.only, PARTS)
     path = file_of(options.results, FILE)
     plan = _plan(options)
+    if sys.stderr is not None and sys.stderr.isatty():
+        print("Making and filling buffers first; where kernels are compiled, it takes minutes ...", file=sys.stderr)
     with ExitStack() as stack:
         pool = Pool(stack, options.python)
         tally = functools.reduce(_added, [_measured(part, plan, path, options, pool) for part in options.only])

@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..checks import integer_at_least
+from ..checks import integer_at_least, short
 from ..levels import line_starts
 from ..sumtree.contract import to_numpy
 from .layout import Layout
+from .values import NO_NUMBERS, Check, array_of, check_names, checks_of
 
+_MOST_BYTES = (1 << 31) - 1
 _SMALL = 64  # rows up to which a thread's own array is used again to pack them
 
 
@@ -54,6 +56,10 @@ class Plan:
             ]
             sizes = [batch * int(np.prod(shape)) * dtype.itemsize for shape, dtype in zip(shapes, formats, strict=True)]
             starts, end = line_starts([(size, np.uint8) for size in sizes])
+            if end > _MOST_BYTES:  # of one NumPy record
+                raise ValueError(
+                    f"a batch of {batch} records is {end / 1e9:,.1f} GB; at most 2.1 GB are sampled at once"
+                )
             kinds = [(dtype, (batch, *shape)) for shape, dtype in zip(shapes, formats, strict=True)]
             self._known[batch] = np.dtype({"names": names, "formats": kinds, "offsets": starts, "itemsize": end})
         return self._known[batch]
@@ -74,16 +80,16 @@ class Plan:
 class Packer(threading.local):
     """Packs records into rows; each thread has rows of its own, in which small inserts are gathered."""
 
-    def __init__(self, row: np.dtype[Any]) -> None:
+    def __init__(self, row: np.dtype[Any], layout: Layout) -> None:
         self._row, self._names = row, dict.fromkeys(row.names or ()).keys()
-        self._rows = np.zeros(_SMALL, row)
-        self._fields = _fields(self._rows)
+        self._rows, self._checks = np.zeros(_SMALL, row), checks_of(layout)
+        self._fields = self._fields_of(self._rows)
         self._address = int(self._rows.ctypes.data)
 
     def packed(self, records: Any) -> tuple[Any, int, int]:
         """(what keeps the rows alive, their address, how many they are), until this thread packs again.
 
-        ValueError for fields or shapes that are not the layout's.
+        TypeError or ValueError for fields, shapes or values that are not the layout's.
         """
         if isinstance(records, np.ndarray):
             is_row = records.dtype is self._row or records.dtype == self._row
@@ -91,45 +97,83 @@ class Packer(threading.local):
                 raise ValueError(f"packed rows must be [n] of the dtype `row`, not {records.dtype} {records.shape}")
             rows = np.ascontiguousarray(records)
             return rows, int(rows.ctypes.data), rows.size
-        if records.keys() != self._names:
-            raise ValueError(f"records must have {', '.join(self._names)}, not {', '.join(map(str, records))}")
+        check_names("records", records, self._names)
         count = np.asarray(records["reward"]).size  # np.size would find the method of a tensor
         fields, rows, address = self._fields, self._rows, self._address
         if count > _SMALL:
             rows = np.zeros(count, self._row)
-            fields, address = _fields(rows), int(rows.ctypes.data)
-        for name, values, shape in fields:
-            value = np.asarray(records[name])
+            fields, address = self._fields_of(rows), int(rows.ctypes.data)
+        for name, values, shape, check in fields:
+            value = array_of(name, records[name])
             if value.shape != (count, *shape):
                 raise ValueError(f"{name} must be {[count, *shape]}, not {list(value.shape)}")
+            if check is not None:
+                check(value)
             values[:count] = value
         return rows, address, count
 
-
-def _fields(rows: NDArray[Any]) -> list[tuple[str, NDArray[Any], tuple[int, ...]]]:
-    """(name, values ``[n, ...]``, shape of one) of each field of packed rows."""
-    return [(name, rows[name], rows[name].shape[1:]) for name in rows.dtype.names or ()]
+    def _fields_of(self, rows: NDArray[Any]) -> list[tuple[str, NDArray[Any], tuple[int, ...], Check | None]]:
+        """(name, values ``[n, ...]``, shape of one, check of values) of each field of packed rows."""
+        return [(name, rows[name], rows[name].shape[1:], self._checks.get(name)) for name in self._names]
 
 
 def reals(errors: ArrayLike) -> NDArray[np.float64]:
     """Errors ``[B]`` as float64, from whatever device they are on."""
-    if type(errors) is not np.ndarray:
-        errors = to_numpy(errors)
-    values = np.ascontiguousarray(errors, np.float64)
+    array: NDArray[Any] = errors if type(errors) is np.ndarray else to_numpy(errors)
+    if array.dtype.kind in NO_NUMBERS:
+        raise TypeError(f"errors must be numbers, not {array.dtype}, such as {short(errors)}")
+    values = np.ascontiguousarray(array, np.float64)
     return values if values.ndim == 1 else values.reshape(-1)
 
 
+def mask_of(drawable: ArrayLike, count: int) -> NDArray[np.bool_]:
+    """Return which of ``count`` records may be sampled, as a copy. ValueError for what is neither bool nor 0 or 1."""
+    mask = np.array(drawable, ndmin=1)
+    if mask.shape != (count,):
+        raise ValueError(f"drawable must be [{count}], not {list(mask.shape)}")
+    if mask.dtype != np.bool_ and not ((mask == 0) | (mask == 1)).all():
+        raise ValueError(f"drawable must be bool, one for each record, not {short(drawable)}")
+    return mask.astype(np.bool_, copy=False)
+
+
+def tickets_of(sequence: ArrayLike) -> NDArray[np.int64]:
+    """Sequence numbers ``[B]`` as int64. TypeError for other types: a float would be cut to another record's."""
+    array = np.asarray(sequence)
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(f"sequence must be integers, as sample() returns them, not {array.dtype}")
+    return np.ascontiguousarray(array, np.int64)
+
+
+def check_pairs(sequence: NDArray[np.int64], errors: NDArray[Any]) -> None:
+    """ValueError unless there is one error for each sequence number."""
+    if sequence.shape != errors.shape:
+        raise ValueError(f"sequence is {list(sequence.shape)} and errors are {list(errors.shape)}: one each")
+
+
 def check_beta(beta: float) -> None:
-    """ValueError for a beta that makes no weights."""
-    if not 0 <= beta < np.inf:
+    """TypeError or ValueError for a beta that makes no weights."""
+    try:
+        is_good = bool(0 <= beta < np.inf)
+    except (TypeError, ValueError):
+        raise TypeError(f"beta must be a number, not {short(beta)}") from None
+    if not is_good:
         raise ValueError(f"beta must be finite and at least 0, not {beta}")
 
 
 def uniforms_of(batch: int, rng: np.random.Generator | None, uniforms: NDArray[Any] | None) -> NDArray[np.float64]:
-    """Uniforms ``[B]`` as given, or drawn. ValueError for any outside [0, 1)."""
+    """Uniforms ``[B]`` as given, or drawn. ValueError for any outside [0, 1), TypeError for what cannot draw them."""
     if uniforms is None:
-        return (np.random.default_rng() if rng is None else rng).random(batch)
-    values = np.ascontiguousarray(uniforms, np.float64)
+        try:
+            return (np.random.default_rng() if rng is None else rng).random(batch)
+        except (AttributeError, TypeError):
+            raise TypeError(
+                f"rng must be a generator such as np.random.default_rng({rng if isinstance(rng, int) else ''}), "
+                f"not {short(rng)}"
+            ) from None
+    try:
+        values = np.ascontiguousarray(uniforms, np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"uniforms must be numbers, not {short(uniforms)}") from None
     if values.shape != (batch,) or not ((values >= 0) & (values < 1)).all():
         raise ValueError(f"uniforms must be [{batch}] within [0, 1)")
     return values

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..checks import one_of
+from ..checks import integer_at_least, one_of, short
 from ..sumtree.contract import SumTree, stratified_uniforms, to_numpy
+from .batches import check_beta, check_pairs, mask_of, tickets_of
 from .layout import Arrays, Layout
 from .state import checked
+from .values import check_count, checks_of, fields_of, number, without_drawable
 
 Sequence = NDArray[np.int64]
 Reals = NDArray[np.floating[Any]]
@@ -43,12 +45,12 @@ class PrioritizedBuffer:
     def __init__(
         self, tree: SumTree, layout: Layout, *, alpha: float, epsilon: float, max_priority: str = "ever"
     ) -> None:
-        if alpha < 0 or epsilon <= 0:
+        if not (0 <= number("alpha", alpha) < np.inf and 0 < number("epsilon", epsilon) < np.inf):
             raise ValueError(f"alpha must be at least 0 and epsilon above 0, not {alpha} and {epsilon}")
         self.tree, self.layout = tree, layout
         self._alpha, self._epsilon = alpha, epsilon
         self._is_current = one_of("max_priority", max_priority, ("ever", "current")) == "current"
-        self._arrays = layout.allocate(tree.capacity)
+        self._arrays, self._checks = layout.allocate(tree.capacity), checks_of(layout)
         # Invariants: the s-th record inserted (from 0) lies in slot s % N until the (s + N)-th takes its place; a leaf
         # is above 0 just where its slot is drawable, and ``_count`` slots are.
         self._drawable = np.zeros(tree.capacity, np.bool_)
@@ -71,20 +73,24 @@ class PrioritizedBuffer:
         """Store records, ``[n, ...]`` of each field, over the oldest ones.
 
         Their priorities come from ``errors``, the |TD error| of each that is drawable, or are the largest.
-        ``drawable [n]`` is False for fillers (see ``layout``). Raises ValueError, before anything is written, for
-        errors that are no priorities or more records than the capacity.
+        ``drawable [n]`` is False for fillers (see ``layout``), and required for stacked frames. Raises ValueError,
+        before anything is written, for errors that are no priorities, fields, shapes or values that are not the
+        layout's, or more records than the capacity.
         """
-        count = len(records["reward"])
-        keep = np.ones(count, np.bool_) if drawable is None else np.asarray(drawable)
-        if count > self.tree.capacity:
-            raise ValueError(f"{count} records at once, the capacity is {self.tree.capacity}")
+        fields = fields_of(records, self.layout, self._checks)
+        count = fields["reward"].size
+        if drawable is None and count and self.layout.frames > 1:
+            raise ValueError(without_drawable(self.layout))
+        keep = np.ones(count, np.bool_) if drawable is None else mask_of(drawable, count)
+        new = None if errors is None else self._leaves(errors)
+        check_count(count, self.tree.capacity, keep, None if new is None else new.size)
         leaves = np.zeros(count)
         slots = (self._written + np.arange(count)) % self.tree.capacity
         stale = self._cut_stacks(count)
-        leaves[keep] = self._largest_without(slots, stale) if errors is None else self._leaves(errors)
+        leaves[keep] = self._largest_without(slots, stale) if new is None else new
         self.tree.update(np.concatenate((slots, stale)), np.concatenate((leaves, np.zeros(stale.size))))
         for name, array in self._arrays.items():
-            array[slots] = records[name]
+            array[slots] = fields[name]
         self._count -= int(self._drawable[slots].sum()) + int(self._drawable[stale].sum())
         self._drawable[slots], self._drawable[stale] = keep, False
         self._count += int(keep.sum())
@@ -97,6 +103,10 @@ class PrioritizedBuffer:
         ``distinct`` samples without replacement, each next one in proportion to its priority among those left, from
         uniforms that are not stratified; weights are as ever. RuntimeError when there are fewer than B records.
         """
+        check_beta(beta)
+        integer_at_least("batch", batch, 0)
+        if not isinstance(rng, np.random.Generator):
+            raise TypeError(f"rng must be a generator such as np.random.default_rng(), not {short(rng)}")
         if distinct:
             slots, priorities = self.tree.sample_distinct(rng.random(batch))
         else:
@@ -113,7 +123,9 @@ class PrioritizedBuffer:
         Returns ``[B]`` which of them were still there; those overwritten since are left alone. ValueError for errors
         that are no priorities, with nothing written.
         """
-        leaves, slots = self._leaves(errors), sequence % self.tree.capacity
+        sequence, leaves = tickets_of(sequence), self._leaves(errors)
+        check_pairs(sequence, leaves)
+        slots = sequence % self.tree.capacity
         present: NDArray[np.bool_] = (self._sequence(slots) == sequence) & self._drawable[slots]
         self.tree.update(slots[present], leaves[present])
         self._largest = max(self._largest, float(leaves.max(initial=0.0)))

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..checks import integer_at_least
 from .layout import Arrays, Layout
+from .values import array_of, check_names, checks_of, number
 
 
 @dataclass(frozen=True)
@@ -28,20 +29,23 @@ class NStepLayout(Layout):
 class NStep:
     """Turns transitions of ``environments`` E, one step of each at a time, into records of :attr:`layout`.
 
-    ``layout`` is that of a transition, ``n`` >= 1, ``gamma`` in [0, 1]; ValueError for others, or for stacks of frames.
+    ``layout`` is that of a transition, ``n`` >= 1, ``gamma`` in [0, 1]; ValueError or TypeError for others, or for
+    stacks of frames.
     """
 
     def __init__(self, layout: Layout, n: int, gamma: float, *, environments: int = 1) -> None:
+        if not isinstance(layout, Layout):
+            raise TypeError(f"layout must be a Layout, not {type(layout).__name__}")
         if layout.frames > 1:
             raise ValueError(
                 f"a record of {layout.frames} stacked frames has its next observation in the row after it, not n steps "
                 "later: give the stack as the shape of one observation, with frames=1"
             )
-        if not 0 <= gamma <= 1:
+        if not 0 <= number("gamma", gamma) <= 1:
             raise ValueError(f"gamma must be within [0, 1], not {gamma}")
         self._n, self._environments = integer_at_least("n", n, 1), integer_at_least("environments", environments, 1)
         self.layout = NStepLayout(layout.observation, layout.dtype, 1, layout.choices, layout.action_size)
-        self._fields = layout.fields
+        self._fields, self._checks = layout.fields, checks_of(layout)
         self._discounts = gamma ** np.arange(n + 1)
         # Invariant: the step taken ``age`` steps before the last is in row (steps - 1 - age) % n, and its sum of
         # rewards reaches to the last; the last ``open`` steps of an environment have yet to become records.
@@ -58,11 +62,15 @@ class NStep:
 
         ``truncated [E]`` is True where an episode was cut off without having terminated: its open records end there
         too, and a learner still values what follows. The next observation of a step that ends an episode is that
-        episode's last one, not the first after a reset. An environment's records come oldest first. ValueError for
-        shapes that do not match, with nothing changed.
+        episode's last one, not the first after a reset. An environment's records come oldest first. ValueError or
+        TypeError for fields, shapes or values that are not the layout's, with nothing changed.
         """
+        check_names("transitions", transitions, self._fields.keys())
         step = {name: self._checked(name, transitions[name]) for name in self._fields}
-        ended = np.broadcast_to(truncated, self._environments) | step["terminated"]
+        cut = np.asarray(truncated)
+        if cut.dtype != np.bool_ or cut.shape not in ((), (self._environments,)):
+            raise ValueError(f"truncated must be {[self._environments]} bool, not {list(cut.shape)} {cut.dtype}")
+        ended = cut | step["terminated"]
         row, ages = self._steps % self._n, np.arange(self._n)[::-1]
         for name, values in self._starts.items():
             values[row] = step[name]
@@ -82,7 +90,9 @@ class NStep:
 
     def _checked(self, name: str, values: ArrayLike) -> NDArray[Any]:
         shape, dtype = self._fields[name]
-        array = np.asarray(values, dtype)
+        array = array_of(name, values)
         if array.shape != (self._environments, *shape):
             raise ValueError(f"{name} must be {[self._environments, *shape]}, not {list(array.shape)}")
-        return array
+        if name in self._checks:
+            self._checks[name](array)
+        return array.astype(dtype, copy=False)

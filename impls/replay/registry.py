@@ -6,9 +6,10 @@ import pkgutil
 from dataclasses import replace
 from pathlib import Path
 
-from ..checks import integer_at_least, one_of
+from ..checks import integer_at_least, one_of, short
 from .layout import Layout
 from .replay import Replay, ReplayHandle, Settings
+from .values import number
 
 _FEWEST_ROWS, _MOST_ROWS, _RING_BYTES = 256, 4096, 1 << 20
 _LOCKING = f"{__name__.rpartition('.')[0]}.locking"
@@ -64,17 +65,18 @@ def make(
     """A replay of ``capacity`` records, all slots empty; ``shared`` with other processes or this one's own.
 
     ``alpha`` >= 0 and ``epsilon`` > 0 make priorities (|TD error| + epsilon)^alpha; ``max_priority`` is what records
-    without an error get: the largest "ever" given or the largest that is "current". With strategy "owner" at most
-    ``rings`` threads insert, each through a ring of ``ring_rows`` records, by default 16 of about a megabyte. A
-    ``trial`` has kernels that tests can stop. The first call with a strategy and fanout compiles for up to a minute;
-    numba keeps the result on disk, in ``__pycache__`` or NUMBA_CACHE_DIR, for all processes to come, and where it
-    cannot, every process compiles.
+    without an error get: the largest "ever" given or the largest that is "current", which with several banks is that of
+    the bank they go to. With strategy "owner" at most ``rings`` threads insert, each through a ring of ``ring_rows``
+    records, by default 16 of about a megabyte. A ``trial`` has kernels that tests can stop. The first call with a
+    strategy and fanout compiles for up to a minute, which it says on a terminal; numba keeps the result on disk, in
+    ``__pycache__`` or NUMBA_CACHE_DIR, for all processes to come, and where it cannot, every process compiles.
 
     Raises ValueError for settings outside their bounds, MemoryError for more than the machine has free, ImportError
     without numba, RuntimeError where it is switched off or the system has no robust mutexes.
     """
     _check_layout(layout)
     kind = strategy_class(strategy)
+    alpha, epsilon = number("alpha", alpha), number("epsilon", epsilon)
     if not (0 <= alpha < math.inf and 0 < epsilon < math.inf):
         raise ValueError(f"alpha must be at least 0 and epsilon above 0, not {alpha} and {epsilon}")
     integer_at_least("banks", banks, 1)
@@ -103,6 +105,8 @@ def _check_layout(layout: Layout) -> None:
         raise TypeError(f"observation must be a shape such as (4,), not {layout.observation!r}")
     for size in layout.observation:
         integer_at_least("each size of an observation", size, 1)
+    if layout.dtype is None:  # which NumPy takes for float64
+        raise TypeError("dtype of an observation must be a name such as 'float32', not None")
     for name, (_, dtype) in layout.fields.items():
         if dtype.kind not in "biufc":
             raise ValueError(f"{name} must be of a numeric dtype, not {dtype}")
@@ -125,8 +129,10 @@ def attach(handle: ReplayHandle, layout: Layout | None = None) -> Replay:
     """The replay of a handle, in this process.
 
     ``layout`` is the one that the caller expects. ValueError if the replay's is another, or if no process that the
-    handle knows has the replay any more.
+    handle knows has the replay any more; TypeError for what is no handle.
     """
+    if not isinstance(handle, ReplayHandle):
+        raise TypeError(f"attach takes what handle() of a replay returns, not {short(handle)}")
     if layout is not None and layout != handle.settings.layout:
         raise ValueError(f"the replay is of {handle.settings.layout}, not of {layout}")
     return strategy_class(handle.strategy)(handle.settings, handle.memory.attach())

@@ -5,6 +5,7 @@ a subclass in ``locking/`` with three kernels; ``block.py`` describes the memory
 """
 
 import contextlib
+import ctypes
 import functools
 import os
 import time
@@ -18,7 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..checks import integer_at_least
 from ..sumtree.turns import waits
-from .batches import Outputs, Packer, Plan, check_beta, not_finite, reals, uniforms_of
+from ..terminal import said_after
+from .batches import Outputs, Packer, Plan, check_beta, check_pairs, mask_of, not_finite, reals, tickets_of, uniforms_of
 from .block import (
     BOUNDS,
     CLOSED,
@@ -38,15 +40,22 @@ from .block import (
     Bank,
     Shape,
     is_alive,
+    process,
 )
 from .buffer import Batch
 from .compiled import Kernels, entry
 from .layout import Layout
 from .memory import ClosedError, Handle, Memory, allocate
-from .state import State, checked
+from .state import State, checked, states_of
+from .values import check_count, without_drawable
 
 _NOTHING: NDArray[np.float64] = np.empty(0)
 _ALL = np.empty(0, np.bool_)
+LOADS = 1  # word of the block's header: states ever loaded
+COMPILING = "Compiling the replay's kernels once; later starts take them from the cache (up to a minute)"
+_LONG_SECONDS = 3.0
+_PATIENCE = 100  # looks at a bank in which records are being written, before no others may begin
+_NO_TICKET = 1 << 60  # beyond all, so that no insert meets it
 
 
 @dataclass(frozen=True)
@@ -121,8 +130,9 @@ class Replay:
         limits = np.finfo(settings.dtype)
         most = min(float(limits.max), float(np.finfo(np.float64).max) / 2 / self.capacity)
         self._exponent = np.array([settings.alpha, settings.epsilon, float(limits.smallest_subnormal), most])
-        self._packer, self._plan = Packer(self._shape.row), Plan(settings.layout)
-        self._compile()
+        self._packer, self._plan = Packer(self._shape.row, settings.layout), Plan(settings.layout)
+        with said_after(_LONG_SECONDS, COMPILING):
+            self._compile()
         _all.add(self)
 
     def _begin(self) -> None:
@@ -145,6 +155,7 @@ class Replay:
 
         reals, number = types.float64[::1], types.int64
         self._compile_operations()
+        self._sample: Callable[..., int] = self._of_one_state(self._sample)
         self._hold = self._entry(self.kernels.hold or maintenance.hold)
         self._let_go = self._entry(self.kernels.let_go or maintenance.let_go)
         self._audit = self._entry(maintenance.audit, types.boolean, reals)
@@ -166,6 +177,23 @@ class Replay:
         self._sample = self._entry(self.kernels.sample, reals, types.boolean, types.float64, number)
         self._update = self._entry(self.kernels.update, types.int64[::1], reals, reals, bools)
 
+    def _of_one_state(self, sample: Callable[..., int]) -> Callable[..., int]:
+        """The kernel, run again if a state was loaded meanwhile: in it the words that a sampler checks may come again.
+
+        A load counts itself before it writes, with every lock taken, so that whoever reads the new count waits for it.
+        """
+        memory = self._banks[0].memory
+        loads = ctypes.c_int64.from_address(memory.address + 8 * LOADS)  # whoever samples keeps the memory mapped
+
+        def run(*arguments: Any) -> int:
+            while True:
+                before = loads.value
+                status = sample(*arguments)
+                if loads.value == before:
+                    return status
+
+        return run
+
     def _entry(self, kernel: Any, *arguments: Any) -> Callable[..., int]:
         return entry(kernel, self._shape, self.settings.trial, *arguments)
 
@@ -182,7 +210,10 @@ class Replay:
 
     @property
     def lost(self) -> int:
-        """Number of records lost because a process died while it wrote them."""
+        """Number of records lost because a process died while it wrote them.
+
+        It is too low where another was killed within the few microseconds in which it counted them; none is sampled.
+        """
         return sum(int(bank.word(LOST)[0]) for bank in self._open())
 
     @property
@@ -204,14 +235,17 @@ class Replay:
         """Store records over the oldest ones: ``[n, ...]`` of each field, or packed rows ``[n]`` of dtype :attr:`row`.
 
         Their priorities come from ``errors``, the |TD error| of each that is drawable, or are the largest so far.
-        ``drawable [n]`` is False for fillers: insert stacked frames as ``LocalStorage.take`` returns them, records and
-        ``drawable``. Values are converted as NumPy assigns them, unchecked: an action of 300 becomes 44. Raises
-        ValueError, before anything is written, for errors that are no priorities, shapes that do not match, or more
-        records than the capacity.
+        ``drawable [n]`` is False for fillers, and required for stacked frames: insert them as ``LocalStorage.take``
+        returns them, records and ``drawable``. A discrete action is an integer in [0, choices), rewards and continuous
+        actions are finite; observations and packed rows are stored unseen. Raises ValueError or TypeError, before
+        anything is written, for other values, errors that are no priorities, shapes that do not match, or more records
+        than the capacity.
         """
         banks = self._open()
         _rows, address, count = self._packer.packed(records)
-        keep = _ALL if drawable is None else np.array(drawable, np.bool_, ndmin=1)  # a copy: it is read twice
+        if drawable is None and count and self.layout.frames > 1:
+            raise ValueError(without_drawable(self.layout))
+        keep = _ALL if drawable is None else mask_of(drawable, count)  # a copy: it is read twice
         sizes = _NOTHING if errors is None else reals(errors)
         if getattr(errors, "dtype", None) == np.bool_:
             raise ValueError("errors are bool: which records may be sampled is given as drawable=...")
@@ -277,12 +311,11 @@ class Replay:
         """Set the priorities of sampled records ``sequence [B]`` from their new |TD errors| ``[B]``.
 
         Returns ``[B]`` which of them were still there; those overwritten since are left alone. ValueError for errors
-        that are no priorities, with nothing written.
+        that are no priorities, TypeError for numbers that are no integers, with nothing written.
         """
         banks = self._open()
-        tickets, sizes = np.ascontiguousarray(sequence, np.int64), reals(errors)
-        if tickets.shape != sizes.shape:
-            raise ValueError(f"sequence is {list(tickets.shape)} and errors are {list(sizes.shape)}: one each")
+        tickets, sizes = tickets_of(sequence), reals(errors)
+        check_pairs(tickets, sizes)
         present = np.empty(sizes.size, np.bool_)
         if sizes.size and self._update(banks[0].address, tickets, sizes, self._exponent, present):
             raise not_finite(sizes)
@@ -320,6 +353,15 @@ class Replay:
             raise ClosedError(self._why_closed)
         return banks
 
+    def __repr__(self) -> str:
+        try:
+            count = sum(int(bank.word(COUNT)[0]) for bank in self._open())
+        except ClosedError as error:
+            return f"<{_name(type(self))} replay of {self.capacity:,} records: {error}>"
+        users = "shared with processes" if self._open()[0].memory.shared else "private to its process"
+        banks = f" in {self.settings.banks} banks" if self.settings.banks > 1 else ""
+        return f"<{_name(type(self))} replay: {count:,} of {self.capacity:,} records{banks}, {self.layout}, {users}>"
+
     def __enter__(self) -> Self:
         return self
 
@@ -356,15 +398,28 @@ class Replay:
 
     @contextlib.contextmanager
     def _at_rest(self, bank: Bank) -> Iterator[None]:
-        """Sole use of a bank in which no record is being written."""
-        for seconds in waits():
-            with self._alone(bank):
-                if not (bank.ranges()[:, 1] > 0).any():
-                    yield
-                    return
-            for number in range(MOST_RANGES):
-                self._give_up(bank, number)
-            time.sleep(seconds)
+        """Sole use of a bank in which no record is being written; inserts that begin meanwhile wait."""
+        ranges, mine = bank.ranges(), np.zeros(MOST_RANGES, np.bool_)
+        try:
+            for looks, seconds in enumerate(waits()):
+                with self._alone(bank):
+                    if not (ranges[:, 1] > 0).any():
+                        yield
+                        return
+                    if looks >= _PATIENCE:  # others always write: take the table's free entries, so that none begins
+                        self._take_free(ranges, mine)
+                for number in np.flatnonzero(~mine):
+                    self._give_up(bank, int(number))
+                time.sleep(seconds)
+        finally:
+            ranges[mine, 1] = 0
+
+    def _take_free(self, ranges: NDArray[np.int64], mine: NDArray[np.bool_]) -> None:
+        """Mark the free entries of the table of ranges as taken, by a count that stands for no record."""
+        free = ranges[:, 1] == 0
+        ranges[free, 0], ranges[free, 2:] = _NO_TICKET, process()
+        ranges[free, 1] = -1
+        mine |= free
 
     def _give_up(self, bank: Bank, number: int) -> None:
         """Free an entry of the table of ranges if its process has ended."""
@@ -378,7 +433,8 @@ class Replay:
     def state_dict(self) -> dict[str, Any]:
         """Records, leaves and counters, as copies; slots that were never written are left out.
 
-        Of several banks it is {"banks": a state of each}, all taken at one moment.
+        Of several banks it is {"banks": a state of each}, all taken at one moment. It waits for the inserts under way,
+        and those that begin meanwhile wait for it, so that it ends however many write.
         """
         banks = self._open()
         with contextlib.ExitStack() as stack:
@@ -390,9 +446,11 @@ class Replay:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the state of any replay or ``PrioritizedBuffer`` of the same capacity, layout and number of banks.
 
-        ValueError for another, with nothing changed.
+        Others may use the replay meanwhile: each batch is of the old state or of the new one. A sequence number stands
+        for the record of that number in the new one, also in updates of batches that were sampled before. ValueError
+        for another state, TypeError for what is none, with nothing changed.
         """
-        banks, states = self._open(), state.get("banks", [state])
+        banks, states = self._open(), states_of(state)
         if len(states) != len(banks):
             raise ValueError(f"the state is of a replay with banks={len(states)}, and this one has banks={len(banks)}")
         least, most = map(float, self._exponent[2:4])
@@ -400,6 +458,7 @@ class Replay:
         with contextlib.ExitStack() as stack:
             for bank in banks:
                 stack.enter_context(self._at_rest(bank))
+            banks[0].memory.view(8 * LOADS, (1,), np.int64)[0] += 1
             for bank, part in zip(banks, new, strict=True):
                 self._load(bank, part)
 
@@ -437,13 +496,7 @@ class Replay:
     # Arguments
 
     def _check_insert(self, count: int, keep: NDArray[np.bool_], errors: int | None) -> None:
-        if count > self._shape.slots:
-            raise ValueError(f"{count} records at once, the capacity is {self._shape.slots}")
-        if keep.size not in (0, count):
-            raise ValueError(f"drawable must be [{count}], not {list(keep.shape)}")
-        wanted = int(keep.sum()) if keep.size else count
-        if errors is not None and errors != wanted:
-            raise ValueError(f"errors must be [{wanted}], one for each drawable record, not [{errors}]")
+        check_count(count, self._shape.slots, keep, errors)
 
 
 _all: weakref.WeakSet[Replay] = weakref.WeakSet()

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..checks import integer_at_least
+from ..checks import integer_at_least, short
 from .buffer import Batch
 from .layout import Layout
+from .values import check_mapping, checks_of, fields_of
 
 
 class SegmentedReplay:
@@ -27,9 +28,11 @@ class SegmentedReplay:
     def __init__(self, segments: int, rows: int, layout: Layout) -> None:
         self.segments = integer_at_least("segments", segments, 1)
         self.rows = integer_at_least("rows", rows, 1)
+        if not isinstance(layout, Layout):
+            raise TypeError(f"layout must be a Layout, not {type(layout).__name__}")
         if layout.frames > 1:
             raise ValueError(f"records of a segment are single states: frames must be 1, not {layout.frames}")
-        self.layout = layout
+        self.layout, self._checks = layout, checks_of(layout)
         self._arrays = layout.allocate(segments * rows)
         # Invariant: the s-th record inserted (from 0) lies in slot s % (K M), hence in segment s // M % K, from where
         # record s + K M displaces it; weights of a full segment are at most 1, those of the one being filled as given.
@@ -54,22 +57,21 @@ class SegmentedReplay:
         """Store ``[n, ...]`` of each field with importance weights ``[n]``, in the segment that is being filled.
 
         The first record of a group empties the oldest segment. Raises ValueError, before anything is written, for a
-        group that would cross into the next segment, or weights that are not positive and finite.
+        group that would cross into the next segment, weights that are not positive and finite, or fields, shapes or
+        values that are not the layout's.
         """
-        count = len(records["reward"])
-        values = np.asarray(weights, np.float64)
+        check_mapping("records", records)
         if names := self._arrays.keys() ^ records.keys():
             raise ValueError(f"the records are of another layout: they differ in {', '.join(sorted(names))}")
+        count, values = np.asarray(records["reward"]).size, np.asarray(weights, np.float64)
         if count > self.room:
             raise ValueError(f"{count} records do not fit into the {self.room} rows left of a segment of {self.rows}")
         if values.shape != (count,) or not ((values > 0) & (values < np.inf)).all():
             raise ValueError(f"weights must be [{count}], positive and finite")
         start = self._written % self._weights.size
+        fields = fields_of(records, self.layout, self._checks)
         for name, array in self._arrays.items():
-            if np.shape(records[name]) != (count, *array.shape[1:]):
-                raise ValueError(f"{name} must be {[count, *array.shape[1:]]}, not {list(np.shape(records[name]))}")
-        for name, array in self._arrays.items():
-            array[start : start + count] = records[name]
+            array[start : start + count] = fields[name]
         self._weights[start : start + count] = values
         self._written += count
         if count and self._written % self.rows == 0:
@@ -83,6 +85,8 @@ class SegmentedReplay:
         of records inserted before each. RuntimeError while no segment is full.
         """
         integer_at_least("batch", batch, 0)
+        if not isinstance(rng, np.random.Generator):
+            raise TypeError(f"rng must be a generator such as np.random.default_rng(), not {short(rng)}")
         full = self._full()
         if not full.size:
             raise RuntimeError(f"there is nothing to sample: no segment of {self.rows} records is full")
@@ -109,6 +113,9 @@ class SegmentedReplay:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the state of a replay of the same segments and layout. ValueError for another, with nothing written."""
+        check_mapping("a state", state)
+        if missing := {"arrays", "weights", "written", "rows"} - state.keys():
+            raise ValueError(f"the state lacks {', '.join(sorted(missing))}")
         filled, written = len(state["weights"]), int(state["written"])
         if int(state["rows"]) != self.rows or filled != min(written, self._weights.size):
             raise ValueError(
@@ -117,6 +124,10 @@ class SegmentedReplay:
             )
         if names := self._arrays.keys() ^ state["arrays"].keys():
             raise ValueError(f"the state is of another layout: it differs in {', '.join(sorted(names))}")
+        for name, array in self._arrays.items():
+            if np.shape(state["arrays"][name]) != (filled, *array.shape[1:]):
+                shape = list(np.shape(state["arrays"][name]))
+                raise ValueError(f"the state is of another layout: {name} is {shape}, not {[filled, *array.shape[1:]]}")
         for name, array in self._arrays.items():
             array[:filled] = state["arrays"][name]
         self._weights[:filled] = state["weights"]

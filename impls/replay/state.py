@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import short
 from .layout import Arrays, Layout
+from .values import NO_NUMBERS, check_mapping, number
 
 _MOST = 1 << 60  # records that tickets can count
 
@@ -23,15 +26,36 @@ class State:
     largest: float
 
 
+def states_of(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the state of each bank. TypeError for what no replay saves."""
+    check_mapping("a state", state)
+    states = state.get("banks", [state])
+    if not isinstance(states, (list, tuple)):
+        raise TypeError(f"banks must be a list of states, not {short(states)}")
+    return list(states)
+
+
+def _counted(value: Any) -> int:
+    """The number of records ever written. TypeError for what is no integer."""
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(f"written must be an integer, not {short(value)}") from None
+
+
 def checked(state: Mapping[str, Any], layout: Layout, capacity: int, smallest: float, most: float) -> State:
     """A saved state that fits a replay, its priorities clipped to [smallest, most], which the replay's tree can sample.
 
-    Raises ValueError for what no replay of that layout and capacity saves.
+    Raises ValueError or TypeError for what no replay of that layout and capacity saves.
     """
+    check_mapping("a state", state)
     if missing := {"arrays", "leaves", "drawable", "written", "largest"} - set(state):
         raise ValueError(f"the state lacks {', '.join(sorted(missing))}")
-    leaves, drawable = np.asarray(state["leaves"], np.float64), np.asarray(state["drawable"])
-    written, largest = int(state["written"]), float(state["largest"])
+    leaves, drawable = np.asarray(state["leaves"]), np.asarray(state["drawable"])
+    written, largest = _counted(state["written"]), number("largest", state["largest"])
+    if leaves.dtype.kind in NO_NUMBERS:
+        raise TypeError(f"leaves must be numbers, not {leaves.dtype}")
+    leaves = leaves.astype(np.float64)
     if leaves.shape != (min(written, capacity),) or written > _MOST:
         raise ValueError(
             f"the state holds {leaves.size} records of {written} ever written, which a buffer of {capacity} does not"
@@ -43,6 +67,7 @@ def checked(state: Mapping[str, Any], layout: Layout, capacity: int, smallest: f
         raise ValueError(
             f"priorities must be finite and above 0, not {(*leaves[~is_priority], largest)[0]}: the state is damaged"
         )
+    check_mapping("arrays", state["arrays"])
     arrays = {name: np.asarray(array) for name, array in state["arrays"].items()}
     _check_layout(arrays, layout, leaves.size)
     return State(arrays, np.where(drawable, np.clip(leaves, smallest, most), 0.0), drawable, written, largest)

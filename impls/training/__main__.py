@@ -20,7 +20,7 @@ from typing import Any
 from ..strict_toml import UnreadableError, content
 from ..terminal import answering, count, plural
 from .errors import TrainingError
-from .reading import KIND, load, names, path_of
+from .reading import KIND, faults_of, load, names, path_of
 from .sizes import layout_of, networks
 from .template import template
 from .workload import ALGORITHMS, MOST, NAME, Workload
@@ -30,6 +30,7 @@ RANGES = {
     "fanout": (2, 1 << 20),
     "alpha": (0, 4),
     "steps": (1, MOST),
+    "environments": (1, 4096),
     "seed": (0, 1 << 32),
     "threads": (1, 1024),
     "checkpoint_every": (1, MOST),
@@ -114,13 +115,17 @@ def _changed(workload: Workload, options: argparse.Namespace) -> Workload:
             raise TrainingError(f"--{name.replace('_', '-')} must be {bound}, not {value}")
     changes = {name: getattr(options, name) for name in ("fanout", "alpha") if getattr(options, name) is not None}
     replay, steps = dataclasses.replace(workload.replay, **changes), options.steps or workload.steps
+    actors = dataclasses.replace(workload.actors, environments=options.environments or workload.actors.environments)
     starts, interval = workload.learner.learning_starts, workload.learner.update_interval
     if (first := -(-starts // interval) * interval) > steps:
         raise TrainingError(
             f"the first gradient step is after {first:,} environment steps, the run ends after {steps:,}; give more "
             "--steps, or the workload a smaller learning_starts"
         )
-    return dataclasses.replace(workload, replay=replay, steps=steps)
+    changed = dataclasses.replace(workload, replay=replay, steps=steps, actors=actors)
+    if faults := faults_of(changed):
+        raise TrainingError(f"{workload.name}: {'; '.join(faults)}")
+    return changed
 
 
 def _summary_text(summary: dict[str, Any]) -> str:
@@ -225,6 +230,9 @@ def _parser() -> argparse.ArgumentParser:
         "--alpha", type=float, help="exponent of priorities; 0 samples uniformly (default: the workload's)"
     )
     parser.add_argument("--steps", type=count, metavar="S", help="of the environment (default: the workload's)")
+    parser.add_argument(
+        "--environments", type=count, metavar="E", help="that an actor steps at once (default: the workload's)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="decides all of a run on one thread (default: %(default)s)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="of the run (default: runs/WORKLOAD/TREE-seedN)")
     parser.add_argument("--resume", action="store_true", help="go on from the folder's checkpoint")

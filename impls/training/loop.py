@@ -108,7 +108,7 @@ class SerialLoop:
         self._fetches = not is_latest or self.device != "cpu"
         if not self._fetches:
             return learners.make(self.workload, name, seed=self.seed, share=self.learner)
-        alike = {"device": self.device, "compiled": self.compiled} if name == own else {}
+        alike: dict[str, Any] = {"device": self.device, "compiled": self.compiled} if name == own else {}
         return learners.make(self.workload, name, seed=self.seed, **alike)
 
     def _is_sync_due(self) -> bool:

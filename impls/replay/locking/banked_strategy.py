@@ -268,8 +268,10 @@ class BankedReplay(Replay):
         """B = ``batch`` records in equal shares from all banks, or from ``bank`` alone, as its learner samples.
 
         Within a bank they are sampled in proportion to their priorities. Where B is no multiple of the banks, chance
-        decides which ones give the rest. ``weights`` are "exact" by Eq. 5.4 of [Zhang2022], the largest of a batch from
-        all banks 1; or "printed", its approximation for equal sums. ``uniforms`` and ``out`` are those of any replay,
+        decides which ones give the rest. ``weights`` are "exact", m S_j / S (1 / (N P(i)))^beta by Eq. 5.4 of
+        [Zhang2022], the largest of a batch from all banks 1; or "printed", its approximation for equal sums. Exact ones
+        make a gradient's expectation that of one tree for any beta; only for beta = 1 are they (1 / (N Q(i)))^beta,
+        where Q(i) is the probability with which i is sampled. ``uniforms`` and ``out`` are those of any replay,
         and so is ``distinct``, but it needs a replay of one bank. ValueError for a bank that there is not; RuntimeError
         when there are no records.
         """

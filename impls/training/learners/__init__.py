@@ -37,7 +37,7 @@ def unsuited(name: str, workload: Workload, device: str = "cpu") -> str | None:
 
 def default(workload: Workload, device: str = "cpu") -> str:
     """The name of the implementation that is taken where none is named."""
-    return REFERENCE if PREFERRED not in names() or unsuited(PREFERRED, workload, device) else PREFERRED
+    return REFERENCE if unsuited(PREFERRED, workload, device) else PREFERRED
 
 
 def make(

@@ -1,0 +1,162 @@
+"""The learner that hands flat vectors and a batch to the kernels of its algorithm."""
+
+import functools
+import math
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numba import typeof, types
+from numpy.typing import NDArray
+
+from ....sumtree.compiling import compiler
+from ...learner import Learner, Stepped, Weights, rates
+from ...weights import shapes, spans
+from ...workload import Workload
+from . import deterministic, dqn, sac
+from .memory import Rows, Scratch, Settings, Sizes, State, scratch_of
+
+KERNELS: dict[str, ModuleType] = {"dqn": dqn, "ddpg": deterministic, "td3": deterministic, "sac": sac}
+
+
+class DenseLearner(Learner):
+    """Weights, gradients and Adam's moments as flat vectors, and the scratch that the kernels compute in."""
+
+    implementation = "dense"
+
+    def __init__(self, workload: Workload, *, seed: int = 0, share: Learner | None = None) -> None:
+        super().__init__(workload, seed=seed, share=share)
+        gradient, mean, square = (np.zeros_like(self.parameters) for _ in range(3))
+        self._state = State(self.parameters, gradient, mean, square, self.target_parameters)
+        self._updates = dict.fromkeys(spans(workload), 0)
+        self._sizes, self._settings = _sizes(workload), _settings(workload)
+        self._scratch: dict[str, Scratch] = {}
+        self._act, self._step = (_Kernel(getattr(KERNELS[workload.algorithm], name)) for name in ("act", "step"))
+
+    def step(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any]) -> Stepped:
+        """Take one gradient step on a batch ``[B, ...]`` with importance weights ``[B]``."""
+        trained = self._trained()
+        for name in trained:
+            self._updates[name] += 1
+        self.steps += 1
+        counts = tuple(self._updates[name] if name in trained else 0 for name in self._updates)
+        tau = self.workload.learner.tau if self._moves_targets() else 0.0
+        priorities, losses = self._run(transitions, weights, (*counts, 0, 0)[:3], tau)
+        return Stepped(priorities, {name: float(losses[list(self._updates).index(name)]) for name in trained})
+
+    def priorities(self, transitions: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        """|TD error| ``[n]`` of transitions ``[n, ...]``, as an actor computes it before it inserts them."""
+        return self._run(transitions, np.ones(len(transitions["reward"]), np.float32), (0, 0, 0), 0.0)[0]
+
+    def _run(
+        self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any], counts: tuple[int, ...], tau: float
+    ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+        """(priorities ``[B]``, losses in the order of the networks); ``counts`` of 0 leave a network as it is."""
+        rows = self._rows(transitions, weights)
+        count = len(rows.reward)
+        scratch = self._scratch_for("step", count * (2 if self.workload.algorithm == "dqn" else 1))
+        priorities, losses = np.empty(count, np.float32), np.zeros(3)
+        self._step(rows, self._state, self._sizes, self._settings, scratch, priorities, losses, counts, tau)
+        return priorities, losses
+
+    def _trained(self) -> tuple[str, ...]:
+        """The networks that the next step trains, in order."""
+        if self.workload.algorithm == "td3" and not self._trains_policy():
+            return ("critic",)
+        return tuple(name for name in self._updates if name != "temperature" or self._settings.tuned)
+
+    def _rows(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any]) -> Rows:
+        reward = np.ascontiguousarray(transitions["reward"], np.float32)
+        discrete = self.workload.algorithm == "dqn"
+        action = np.ascontiguousarray(transitions["action"], np.int64 if discrete else np.float32)
+        return Rows(
+            self._observations(transitions["observation"]),
+            action,
+            np.sign(reward) if self.workload.clip_rewards else reward,
+            self._observations(transitions["next_observation"]),
+            np.ascontiguousarray(transitions["terminated"], np.bool_),
+            np.ascontiguousarray(weights, np.float32),
+            self._noise(len(reward)),
+        )
+
+    def _observations(self, observations: NDArray[Any]) -> NDArray[Any]:
+        """``[n, inputs]`` of ``[n, *shape]``, in the workload's dtype."""
+        each = np.ascontiguousarray(observations, self.workload.observation.dtype)
+        return each.reshape(len(each), -1)
+
+    def _greedy(self, observations: NDArray[Any]) -> NDArray[Any]:
+        return self._acted(observations, np.zeros((len(observations), self.workload.action_size), np.float32))
+
+    def _sampled(self, observations: NDArray[Any], noise: NDArray[np.float32]) -> NDArray[Any]:
+        return self._acted(observations, noise)
+
+    def _acted(self, observations: NDArray[Any], noise: NDArray[np.float32]) -> NDArray[Any]:
+        discrete = self.workload.algorithm == "dqn"
+        actions = np.empty(len(noise), np.int64) if discrete else np.empty(noise.shape, np.float32)
+        scratch, seen = self._scratch_for("act", len(noise)), self._observations(observations)
+        self._act(seen, noise, self.parameters, self._sizes, self._settings, scratch, actions)
+        return actions
+
+    def _scratch_for(self, use: str, columns: int) -> Scratch:
+        """Scratch of at least so many columns, which is kept."""
+        scratch = self._scratch.get(use)
+        if scratch is None or scratch.values.shape[1] < columns:
+            scratch = self._scratch[use] = scratch_of(self._sizes.critic, self._sizes.policy, columns)
+        return scratch
+
+    def _moments(self) -> tuple[Weights, Weights, dict[str, int]]:
+        return self._state.mean, self._state.square, self._updates
+
+    def _set_moments(self, mean: Weights, square: Weights, updates: Mapping[str, int]) -> None:
+        self._state.mean[:], self._state.square[:] = mean, square
+        self._updates = {name: int(updates[name]) for name in self._updates}
+
+
+class _Kernel:
+    """A kernel, compiled for the types of its first arguments and called without the compiler's dispatch."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel, self._entry = kernel, None
+
+    def __call__(self, *arguments: Any) -> None:
+        if self._entry is None:
+            signature = (*map(typeof, arguments), types.literal(_edition()))
+            compiler.run(self._kernel.compile, signature)
+            self._entry = self._kernel.overloads[signature].entry_point
+        self._entry(*arguments, _edition())
+
+
+@functools.cache
+def _edition() -> int:
+    """A number that changes with the text of any file a kernel is compiled from, because numba looks at one alone."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return functools.reduce(lambda crc, path: zlib.crc32(path.read_bytes(), crc), files, 0)
+
+
+def _sizes(workload: Workload) -> Sizes:
+    hidden, size = workload.network.hidden, workload.action_size
+    inputs, ends = math.prod(workload.observation.stacked), [span.stop for span in spans(workload).values()]
+    if workload.algorithm == "dqn":
+        critic = (inputs, *hidden, shapes(workload)["action_values"][-1][0])
+        return Sizes(np.array(critic), np.zeros(0, np.int64), ends[0], ends[0])
+    policy = (inputs, *hidden, 2 * size if workload.algorithm == "sac" else size)
+    return Sizes(np.array((inputs + size, *hidden, 1)), np.array(policy), ends[0], ends[1])
+
+
+def _settings(workload: Workload) -> Settings:
+    settings, own = workload.learner, rates(workload)
+    return Settings(
+        scale=np.float32(1 / 255 if workload.observation.dtype == "uint8" else 1),
+        gamma=np.float32(settings.gamma),
+        huber=settings.loss == "huber",
+        double=settings.double,
+        dueling=workload.network.dueling,
+        critics=2 if workload.algorithm in ("td3", "sac") else 1,
+        tuned=settings.temperature == 0,
+        clip=settings.gradient_clip,
+        rate=settings.learning_rate,
+        policy_rate=own.get("policy", settings.learning_rate),
+    )

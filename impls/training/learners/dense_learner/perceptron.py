@@ -1,0 +1,90 @@
+"""A multilayer perceptron on a slice of the flat vector of weights: dense layers with ReLU between them.
+
+Activations are feature-major, ``[units, batch]``: a layer's rows follow the rows of the layer before it, from the
+inputs to the outputs, so a pass is one array ``[sum of sizes, batch]``. ``sizes`` are the units of each layer, inputs
+and outputs too. Weights lie layer by layer, ``[out, in]`` and then the bias ``[out]``.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from .product import multiply
+
+# NaN must go through every kernel as it does in torch, so no flag may assume that there is none.
+LOOSE = {"reassoc", "contract"}
+
+
+@njit(nogil=True, fastmath=LOOSE, error_model="numpy")  # type: ignore[misc]
+def forward(weights: Any, sizes: Any, layers: Any, columns: int) -> Any:
+    """Fill the layers ``[sum of sizes, >= columns]`` from their inputs, the first rows; returns the outputs' rows."""
+    at = row = 0
+    for layer in range(len(sizes) - 1):
+        inputs, outputs = sizes[layer], sizes[layer + 1]
+        last = layer == len(sizes) - 2
+        bias = weights[at + inputs * outputs : at + (inputs + 1) * outputs]
+        after = layers[row + inputs : row + inputs + outputs]
+        multiply(weights[at : at + inputs * outputs].reshape(outputs, inputs), layers[row:], after, columns)
+        for unit in range(outputs):
+            values, shift = after[unit], bias[unit]
+            for b in range(columns):
+                value = values[b] + shift
+                values[b] = np.float32(0) if value < 0 and not last else value
+        at += (inputs + 1) * outputs
+        row += inputs
+    return layers[row:]
+
+
+@njit(nogil=True, fastmath=LOOSE, error_model="numpy")  # type: ignore[misc]
+def backward(weights: Any, sizes: Any, layers: Any, slopes: Any, columns: int, turned: Any, gradient: Any, first: int):  # type: ignore[no-untyped-def]
+    """Derive a loss by the weights and by the inputs, given its derivatives by the outputs.
+
+    ``layers`` are those that ``forward`` filled; ``slopes`` has the same shape, its last rows the derivatives by the
+    outputs. Fills ``gradient``, shaped as the weights (none is wanted of an empty one), and the rows of ``slopes`` of
+    the hidden layers and of the inputs from ``first`` on. ``turned`` is scratch ``[columns, largest size]``.
+    """
+    at, row = len(weights), sizes.sum() - sizes[-1]
+    for layer in range(len(sizes) - 2, -1, -1):
+        # Invariant: ``slopes`` holds the derivatives by all that comes after the layer.
+        inputs, outputs = sizes[layer], sizes[layer + 1]
+        at -= (inputs + 1) * outputs
+        end, after = at + inputs * outputs, slopes[row : row + outputs]
+        row -= inputs
+        before, into = layers[row : row + inputs], slopes[row : row + inputs]
+        if len(gradient):
+            _turn(before, columns, turned)
+            multiply(after[:, :columns], turned, gradient[at:end].reshape(outputs, inputs), inputs)
+            for unit in range(outputs):
+                total, slope = np.float32(0), after[unit]
+                for b in range(columns):
+                    total += slope[b]
+                gradient[end + unit] = total
+        matrix = weights[at:end].reshape(outputs, inputs)
+        if layer == 0:
+            multiply(matrix[:, first:].T, after, into[first:], columns)
+            return
+        multiply(matrix.T, after, into, columns)
+        for unit in range(inputs):
+            slope, value = into[unit], before[unit]
+            for b in range(columns):
+                slope[b] = np.float32(0) if value[b] <= 0 else slope[b]
+
+
+@njit(nogil=True)  # type: ignore[misc]
+def _turn(layer: Any, columns: int, turned: Any) -> None:
+    """turned[b, unit] = layer[unit, b], in blocks of columns that stay in the cache."""
+    for start in range(0, columns, 16):
+        stop = min(start + 16, columns)
+        for unit in range(len(layer)):
+            values = layer[unit]
+            for b in range(start, stop):
+                turned[b, unit] = values[b]
+
+
+@njit(nogil=True)  # type: ignore[misc]
+def load(observations: Any, scale: Any, layers: Any, start: int) -> None:
+    """Put observations ``[B, inputs]`` times ``scale`` into the columns of the first rows, from ``start`` on."""
+    for b in range(len(observations)):
+        for i in range(observations.shape[1]):
+            layers[i, start + b] = np.float32(observations[b, i]) * scale
