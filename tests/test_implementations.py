@@ -96,7 +96,7 @@ def test_nothing_is_offered_of_an_implementation_that_was_not_timed(of_torch):
     for key in ("learner_implementation", "policy_implementation"):
         with pytest.raises(ProblemError, match=f"nothing can run the part .* with {key}=dense"):
             answer(of_torch, fix={key: "dense"})
-    for platform in ("u200", "h200"):
+    for platform in ("edge", "h200"):
         assert by(recommend_mapping(platform, "cartpole_dqn")) == ("torch", "torch")
 
 
@@ -202,7 +202,7 @@ def test_what_the_loop_takes_beyond_its_parts_is_the_rest_and_no_learners(tmp_pa
 
 
 def test_actors_that_no_profile_splits_are_one_share():
-    told = recommend_mapping("u200", "hopper_ddpg", fix={"arrangement": "serial", "learner": "cpu"})
+    told = recommend_mapping("edge", "hopper_ddpg", fix={"arrangement": "serial", "learner": "cpu"})
     assert [one.what for one in told.shares] == ["learner", "acting", "tree", "storage"]
     assert sum(one.seconds for one in told.shares) == pytest.approx(1 / told.hz)
     assert mapping_words.share(StepShare("learner", 240e-6, 0.615)) == "240 us (62 %)"
@@ -290,7 +290,7 @@ def test_free_environments_takes_the_number_that_gives_most_and_says_what_it_cha
 
 def test_without_records_of_several_the_number_stays(of_torch):
     assert answer(of_torch, free=["environments"]).environments == 1
-    told = recommend_mapping("u200", "hopper_ddpg", free=["environments"])
+    told = recommend_mapping("edge", "hopper_ddpg", free=["environments"])
     assert (told.environments, told.by_environments) == (1, ())
 
 
