@@ -34,6 +34,7 @@ gpu:  ## where there is a CUDA device: check, time and plot the GPU tree; PYTHON
 	  echo "records are in results/; $(PYTHON) has no pandas and seaborn to draw them with: python -m reports elsewhere"
 
 test: $(READY)  ## the tests, in minutes: a worker a core, then those that assert on a clock, alone
+	$(BIN)/python -m tests.compile_replays
 	$(BIN)/python -m pytest -m "not slow and not timing" --strict-skips --numprocesses auto --dist loadfile
 	$(BIN)/python -m pytest -m "timing and not slow" --strict-skips
 

@@ -40,6 +40,7 @@ HEAVY_BY_NATURE = {  # files and folders whose whole purpose is one library, imp
     "impls/fpga/rtl/": {"amaranth"},
     "impls/training/checkpoint.py": {"torch"},
     "impls/training/learners/torch_learner/": {"torch"},
+    "impls/training/learners/dense_learner/": {"numba", "llvmlite"},
 }
 
 

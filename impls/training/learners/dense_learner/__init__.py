@@ -1,4 +1,4 @@
-"""Dense networks on the CPU: a whole gradient step, or an act, is one compiled call on flat vectors (numba, no torch)."""
+"""Dense networks on the CPU: a whole gradient step, or an act, is one compiled call on flat vectors, without torch."""
 
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any

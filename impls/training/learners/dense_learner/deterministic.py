@@ -13,7 +13,7 @@ from .perceptron import LOOSE, backward, forward, load
 from .update import descend, move
 
 
-@njit(nogil=True, fastmath=LOOSE)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE)
 def _aim(weights: Any, sizes: Any, layers: Any, columns: int, actions: Any) -> None:
     """actions[:, b] = tanh of the policy's outputs for the inputs that ``layers`` begin with."""
     outputs = forward(weights, sizes, layers, columns)
@@ -22,22 +22,22 @@ def _aim(weights: Any, sizes: Any, layers: Any, columns: int, actions: Any) -> N
             actions[i, b] = np.tanh(outputs[i, b])
 
 
-@njit(nogil=True, fastmath=LOOSE, cache=True)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, cache=True)
 def act(
     observations: Any, noise: Any, weights: Any, sizes: Any, settings: Any, scratch: Any, actions: Any, edition: Any
 ) -> None:
     """Fill ``actions`` ``[A, size]`` with the policy's for observations ``[A, inputs]``."""
     columns, layers = len(observations), scratch.policy_layers
-    load(observations, settings.scale, layers, 0)
+    load(observations, layers, 0)
     _aim(weights[sizes.critic_stop : sizes.policy_stop], sizes.policy, layers, columns, scratch.policy_slopes)
     actions[:] = scratch.policy_slopes[: sizes.policy[-1], :columns].T
 
 
-@njit(nogil=True, fastmath=LOOSE)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE)
 def _follow(rows: Any, targets: Any, sizes: Any, settings: Any, scratch: Any) -> None:
     """scratch.values[0] = the smallest target value of the next state and the target policy's action there."""
     columns, seen, layers = len(rows.reward), sizes.policy[0], scratch.layers[0]
-    load(rows.following, settings.scale, scratch.policy_layers, 0)
+    load(rows.following, scratch.policy_layers, 0)
     layers[:seen] = scratch.policy_layers[:seen]
     actions = layers[seen:]
     _aim(targets[sizes.critic_stop : sizes.policy_stop], sizes.policy, scratch.policy_layers, columns, actions)
@@ -50,14 +50,14 @@ def _follow(rows: Any, targets: Any, sizes: Any, settings: Any, scratch: Any) ->
     smallest_value(critics, sizes.critic, settings.critics, layers, columns, scratch.values[0])
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy")  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, error_model="numpy")
 def _ascend(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> Any:
     """Derive -mean Q(s, policy(s)) by the policy's weights, Q the first critic; returns it."""
     columns, seen = len(rows.reward), sizes.policy[0]
     layers, slopes, policy_slopes = scratch.layers[0], scratch.slopes, scratch.policy_slopes
     weights = state.weights[sizes.critic_stop : sizes.policy_stop]
     critic, none = state.weights[: sizes.critic_stop // settings.critics], state.gradient[:0]
-    load(rows.observation, settings.scale, scratch.policy_layers, 0)
+    load(rows.observation, scratch.policy_layers, 0)
     actions, total = layers[seen:], 0.0
     _aim(weights, sizes.policy, scratch.policy_layers, columns, actions)
     values = forward(critic, sizes.critic, layers, columns)[0]
@@ -74,7 +74,7 @@ def _ascend(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> A
     return total / columns
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy", cache=True)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, error_model="numpy", cache=True)
 def step(
     rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any, priorities: Any, losses: Any, counts: Any, tau: Any,
     edition: Any,

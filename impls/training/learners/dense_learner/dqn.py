@@ -10,7 +10,7 @@ from .perceptron import LOOSE, backward, forward, load
 from .update import descend, move
 
 
-@njit(nogil=True, fastmath=LOOSE)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE)
 def _values(outputs: Any, actions: int, dueling: bool, columns: int) -> Any:
     """Action values ``[actions, columns]``: the outputs, or V + advantage - mean advantage [Wang2016, Eq. 9]."""
     if not dueling:
@@ -25,7 +25,7 @@ def _values(outputs: Any, actions: int, dueling: bool, columns: int) -> Any:
     return outputs[1:]
 
 
-@njit(nogil=True)  # type: ignore[misc]
+@njit(nogil=True)
 def _best(values: Any, actions: int, b: int) -> int:
     """The action of the largest value in a column, the first of equal ones; NaN counts as the largest."""
     best = 0
@@ -36,19 +36,19 @@ def _best(values: Any, actions: int, b: int) -> int:
     return best
 
 
-@njit(nogil=True, fastmath=LOOSE, cache=True)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, cache=True)
 def act(
     observations: Any, noise: Any, weights: Any, sizes: Any, settings: Any, scratch: Any, actions: Any, edition: Any
 ) -> None:
     """Fill ``actions`` ``[A]`` with those of the largest value for observations ``[A, inputs]``."""
     columns, count = len(observations), sizes.critic[-1] - settings.dueling
-    load(observations, settings.scale, scratch.layers[0], 0)
+    load(observations, scratch.layers[0], 0)
     values = _values(forward(weights, sizes.critic, scratch.layers[0], columns), count, settings.dueling, columns)
     for b in range(columns):
         actions[b] = _best(values, count, b)
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy", cache=True)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, error_model="numpy", cache=True)
 def step(
     rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any, priorities: Any, losses: Any, counts: Any, tau: Any,
     edition: Any,
@@ -56,11 +56,11 @@ def step(
     """Set the priorities and, if ``counts`` says so, take a gradient step; both networks see a batch in one pass."""
     columns, actions = len(rows.reward), sizes.critic[-1] - settings.dueling
     layers, target_layers, slopes = scratch.layers[0], scratch.layers[1], scratch.slopes
-    load(rows.observation, settings.scale, layers, 0)
-    load(rows.following, settings.scale, target_layers, 0)
+    load(rows.observation, layers, 0)
+    load(rows.following, target_layers, 0)
     both = 2 * columns if settings.double else columns
     if settings.double:
-        load(rows.following, settings.scale, layers, columns)
+        load(rows.following, layers, columns)
     values = _values(forward(state.weights, sizes.critic, layers, both), actions, settings.dueling, both)
     targets = forward(state.targets, sizes.critic, target_layers, columns)
     next_values = _values(targets, actions, settings.dueling, columns)

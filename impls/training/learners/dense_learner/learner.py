@@ -3,10 +3,10 @@
 import functools
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numba import typeof, types
@@ -33,6 +33,7 @@ class DenseLearner(Learner):
         self._state = State(self.parameters, gradient, mean, square, self.target_parameters)
         self._updates = dict.fromkeys(spans(workload), 0)
         self._sizes, self._settings = _sizes(workload), _settings(workload)
+        self._inputs = math.prod(workload.observation.stacked)
         self._scratch: dict[str, Scratch] = {}
         self._act, self._step = (_Kernel(getattr(KERNELS[workload.algorithm], name)) for name in ("act", "step"))
 
@@ -83,9 +84,11 @@ class DenseLearner(Learner):
         )
 
     def _observations(self, observations: NDArray[Any]) -> NDArray[Any]:
-        """``[n, inputs]`` of ``[n, *shape]``, in the workload's dtype."""
-        each = np.ascontiguousarray(observations, self.workload.observation.dtype)
-        return each.reshape(len(each), -1)
+        """Float32 ``[n, inputs]`` of ``[n, *shape]``; bytes are divided by 255."""
+        flat = np.ascontiguousarray(observations).reshape(len(observations), self._inputs)
+        if self.workload.observation.dtype == "uint8":
+            return np.multiply(flat, np.float32(1 / 255), dtype=np.float32)
+        return flat.astype(np.float32, copy=False)
 
     def _greedy(self, observations: NDArray[Any]) -> NDArray[Any]:
         return self._acted(observations, np.zeros((len(observations), self.workload.action_size), np.float32))
@@ -119,7 +122,7 @@ class _Kernel:
     """A kernel, compiled for the types of its first arguments and called without the compiler's dispatch."""
 
     def __init__(self, kernel: Any) -> None:
-        self._kernel, self._entry = kernel, None
+        self._kernel, self._entry = kernel, cast("Callable[..., Any] | None", None)
 
     def __call__(self, *arguments: Any) -> None:
         if self._entry is None:
@@ -149,7 +152,6 @@ def _sizes(workload: Workload) -> Sizes:
 def _settings(workload: Workload) -> Settings:
     settings, own = workload.learner, rates(workload)
     return Settings(
-        scale=np.float32(1 / 255 if workload.observation.dtype == "uint8" else 1),
         gamma=np.float32(settings.gamma),
         huber=settings.loss == "huber",
         double=settings.double,

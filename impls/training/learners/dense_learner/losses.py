@@ -8,7 +8,7 @@ from numba import njit
 from .perceptron import LOOSE, backward, forward, load
 
 
-@njit(nogil=True)  # type: ignore[misc]
+@njit(nogil=True)
 def loss_of(error: Any, huber: bool) -> Any:
     """(loss, derivative) of a TD error: half its square, or Huber's with its bend at 1."""
     if huber and error > 1:
@@ -18,19 +18,19 @@ def loss_of(error: Any, huber: bool) -> Any:
     return np.float32(0.5) * error * error, error
 
 
-@njit(nogil=True)  # type: ignore[misc]
+@njit(nogil=True)
 def smaller(first: Any, second: Any) -> Any:
     """The smaller number, or NaN if one is."""
     return first if first < second or first != first else second  # noqa: PLR0124  # NaN alone differs from itself
 
 
-@njit(nogil=True)  # type: ignore[misc]
+@njit(nogil=True)
 def larger(first: Any, second: Any) -> Any:
     """The larger number, or NaN if one is."""
     return first if first > second or first != first else second  # noqa: PLR0124  # NaN alone differs from itself
 
 
-@njit(nogil=True, fastmath=LOOSE)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE)
 def smallest_value(weights: Any, sizes: Any, critics: int, layers: Any, columns: int, values: Any) -> None:
     """values[b] = the smallest of the critics' values of the inputs that ``layers`` begin with."""
     each = len(weights) // critics
@@ -40,7 +40,7 @@ def smallest_value(weights: Any, sizes: Any, critics: int, layers: Any, columns:
             values[b] = smaller(values[b], outputs[b]) if critic else outputs[b]
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy")  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, error_model="numpy")
 def regress(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any, priorities: Any, training: bool) -> Any:
     """Set the priorities, and derive the critics' loss by their weights [Zhang2021, Eqs. 1 and 3]; returns the loss.
 
@@ -49,8 +49,8 @@ def regress(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any, prio
     """
     columns, inputs, following, critics = len(rows.reward), sizes.critic[0], scratch.values[0], settings.critics
     layers, slopes, each = scratch.layers[0], scratch.slopes, sizes.critic_stop // critics
-    load(rows.observation, settings.scale, layers, 0)
-    load(rows.action, np.float32(1), layers[inputs - rows.action.shape[1] :], 0)
+    load(rows.observation, layers, 0)
+    load(rows.action, layers[inputs - rows.action.shape[1] :], 0)
     total, share = 0.0, np.float32(1 / columns)
     for critic in range(critics):
         weights = state.weights[critic * each : (critic + 1) * each]

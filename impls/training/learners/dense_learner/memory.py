@@ -37,9 +37,8 @@ class Sizes(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """Numbers of a workload; ``scale`` multiplies observations."""
+    """Numbers of a workload, as its file has them."""
 
-    scale: np.float32
     gamma: np.float32
     huber: bool
     double: bool

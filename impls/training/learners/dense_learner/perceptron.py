@@ -16,7 +16,7 @@ from .product import multiply
 LOOSE = {"reassoc", "contract"}
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy")  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, error_model="numpy")
 def forward(weights: Any, sizes: Any, layers: Any, columns: int) -> Any:
     """Fill the layers ``[sum of sizes, >= columns]`` from their inputs, the first rows; returns the outputs' rows."""
     at = row = 0
@@ -36,8 +36,10 @@ def forward(weights: Any, sizes: Any, layers: Any, columns: int) -> Any:
     return layers[row:]
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy")  # type: ignore[misc]
-def backward(weights: Any, sizes: Any, layers: Any, slopes: Any, columns: int, turned: Any, gradient: Any, first: int):  # type: ignore[no-untyped-def]
+@njit(nogil=True, fastmath=LOOSE, error_model="numpy")
+def backward(
+    weights: Any, sizes: Any, layers: Any, slopes: Any, columns: int, turned: Any, gradient: Any, first: int
+) -> None:
     """Derive a loss by the weights and by the inputs, given its derivatives by the outputs.
 
     ``layers`` are those that ``forward`` filled; ``slopes`` has the same shape, its last rows the derivatives by the
@@ -71,7 +73,7 @@ def backward(weights: Any, sizes: Any, layers: Any, slopes: Any, columns: int, t
                 slope[b] = np.float32(0) if value[b] <= 0 else slope[b]
 
 
-@njit(nogil=True)  # type: ignore[misc]
+@njit(nogil=True)
 def _turn(layer: Any, columns: int, turned: Any) -> None:
     """turned[b, unit] = layer[unit, b], in blocks of columns that stay in the cache."""
     for start in range(0, columns, 16):
@@ -82,9 +84,9 @@ def _turn(layer: Any, columns: int, turned: Any) -> None:
                 turned[b, unit] = values[b]
 
 
-@njit(nogil=True)  # type: ignore[misc]
-def load(observations: Any, scale: Any, layers: Any, start: int) -> None:
-    """Put observations ``[B, inputs]`` times ``scale`` into the columns of the first rows, from ``start`` on."""
+@njit(nogil=True)
+def load(observations: Any, layers: Any, start: int) -> None:
+    """Put observations ``[B, inputs]`` into the columns of the first rows, from ``start`` on."""
     for b in range(len(observations)):
         for i in range(observations.shape[1]):
-            layers[i, start + b] = np.float32(observations[b, i]) * scale
+            layers[i, start + b] = observations[b, i]

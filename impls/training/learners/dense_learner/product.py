@@ -109,26 +109,28 @@ def _tile(
     return types.none(*[types.int64] * 9, rows, vectors), emit
 
 
-@njit(nogil=True)  # type: ignore[misc]
+@njit(nogil=True)
 def multiply(left: Any, right: Any, out: Any, columns: int) -> None:
     """out[:, :columns] = left @ right[:, :columns], float32; the columns of ``right`` and ``out`` are contiguous."""
     height, inner = left.shape
-    a, b, c = left.ctypes.data, right.ctypes.data, out.ctypes.data
-    row, depth, right_row, out_row = left.strides[0], left.strides[1], right.strides[0], out.strides[0]
-    high, wide = height - height % ROWS, columns - columns % COLUMNS
+    strides = out.strides[0], left.strides[0], left.strides[1], right.strides[0]
+    _multiply(out.ctypes.data, left.ctypes.data, right.ctypes.data, strides, height, inner, columns)
+
+
+@njit(nogil=True)
+def _multiply(out: int, left: int, right: int, strides: Any, height: int, inner: int, columns: int) -> None:
+    """Multiply by addresses and strides in bytes: one compiled function for operands of every layout."""
+    (out_row, row, depth, right_row), high, wide = strides, height - height % ROWS, columns - columns % COLUMNS
     # Invariant: all columns before ``column`` are done; a panel of ``right`` stays in the cache while rows go by.
     for column in range(0, wide, COLUMNS):
+        to, panel = out + 4 * column, right + 4 * column
         for i in range(0, high, ROWS):
-            to = c + i * out_row + 4 * column
-            _tile(to, a + i * row, b + 4 * column, out_row, row, depth, right_row, inner, 0, ROWS, 2)
+            _tile(to + i * out_row, left + i * row, panel, out_row, row, depth, right_row, inner, 0, ROWS, 2)
         for i in range(high, height):
-            to = c + i * out_row + 4 * column
-            _tile(to, a + i * row, b + 4 * column, out_row, row, depth, right_row, inner, 0, 1, 2)
+            _tile(to + i * out_row, left + i * row, panel, out_row, row, depth, right_row, inner, 0, 1, 2)
     for column in range(wide, columns, LANES):
-        rest = columns - column
+        to, panel, rest = out + 4 * column, right + 4 * column, columns - column
         for i in range(0, high, ROWS):
-            to = c + i * out_row + 4 * column
-            _tile(to, a + i * row, b + 4 * column, out_row, row, depth, right_row, inner, rest, ROWS, 1)
+            _tile(to + i * out_row, left + i * row, panel, out_row, row, depth, right_row, inner, rest, ROWS, 1)
         for i in range(high, height):
-            to = c + i * out_row + 4 * column
-            _tile(to, a + i * row, b + 4 * column, out_row, row, depth, right_row, inner, rest, 1, 1)
+            _tile(to + i * out_row, left + i * row, panel, out_row, row, depth, right_row, inner, rest, 1, 1)

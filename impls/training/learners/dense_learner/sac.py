@@ -18,12 +18,12 @@ HALF_LOG_2PI = np.float32(math.log(2 * math.pi) / 2)
 LOG_2 = np.float32(math.log(2))
 
 
-@njit(nogil=True)  # type: ignore[misc]
+@njit(nogil=True)
 def _log_deviation(output: Any) -> Any:
     return LOW + (HIGH - LOW) * (np.tanh(output) + np.float32(1)) / np.float32(2)
 
 
-@njit(nogil=True, fastmath=LOOSE)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE)
 def _sample(weights: Any, sizes: Any, layers: Any, noise: Any, actions: Any, log_density: Any) -> None:
     """Actions ``[size, B]`` and their log density ``[B]`` of the policy, for standard normal noise ``[B, size]``.
 
@@ -44,24 +44,24 @@ def _sample(weights: Any, sizes: Any, layers: Any, noise: Any, actions: Any, log
             log_density[b] += -np.float32(0.5) * noise[b, i] * noise[b, i] - log_deviation - HALF_LOG_2PI - squash
 
 
-@njit(nogil=True, fastmath=LOOSE, cache=True)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, cache=True)
 def act(
     observations: Any, noise: Any, weights: Any, sizes: Any, settings: Any, scratch: Any, actions: Any, edition: Any
 ) -> None:
     """Fill ``actions`` ``[A, size]`` with those sampled by ``noise`` ``[A, size]``, the means where it is 0."""
     columns, size, layers = len(observations), sizes.policy[-1] // 2, scratch.policy_layers
-    load(observations, settings.scale, layers, 0)
+    load(observations, layers, 0)
     policy, sampled = weights[sizes.critic_stop : sizes.policy_stop], scratch.policy_slopes
     _sample(policy, sizes.policy, layers, noise, sampled, scratch.values[1])
     actions[:] = sampled[:size, :columns].T
 
 
-@njit(nogil=True, fastmath=LOOSE)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE)
 def _follow(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> None:
     """scratch.values[0] = min_j Q'_j(s', a') - temperature * log pi(a'|s'), a' sampled from the policy."""
     columns, seen, layers = len(rows.reward), sizes.policy[0], scratch.layers[0]
     values, log_density = scratch.values[0], scratch.values[1]
-    load(rows.following, settings.scale, scratch.policy_layers, 0)
+    load(rows.following, scratch.policy_layers, 0)
     layers[:seen] = scratch.policy_layers[:seen]
     policy = state.weights[sizes.critic_stop : sizes.policy_stop]
     _sample(policy, sizes.policy, scratch.policy_layers, rows.noise[1], layers[seen:], log_density)
@@ -71,7 +71,7 @@ def _follow(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> N
         values[b] -= temperature * log_density[b]
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy")  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, error_model="numpy")
 def _smaller_slopes(state: Any, sizes: Any, scratch: Any, columns: int) -> Any:
     """Derive -mean min_j Q_j by the actions, into the actions' rows of ``scratch.layers[1]``; returns it.
 
@@ -101,7 +101,7 @@ def _smaller_slopes(state: Any, sizes: Any, scratch: Any, columns: int) -> Any:
     return total / columns
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy")  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, error_model="numpy")
 def _ascend(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> Any:
     """Derive mean(temperature * log pi(a|s) - min_j Q_j(s, a)) by the policy's weights; returns it.
 
@@ -111,7 +111,7 @@ def _ascend(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> A
     weights, layers = state.weights[sizes.critic_stop : sizes.policy_stop], scratch.policy_layers
     actions, log_density = scratch.layers[0][seen:], scratch.values[1]
     temperature = np.exp(state.weights[sizes.policy_stop])
-    load(rows.observation, settings.scale, layers, 0)
+    load(rows.observation, layers, 0)
     _sample(weights, sizes.policy, layers, rows.noise[0], actions, log_density)
     total, share = _smaller_slopes(state, sizes, scratch, columns), temperature / np.float32(columns)
     given, slopes, raw = scratch.layers[1][seen:], scratch.policy_slopes, layers[len(layers) - 2 * size :]
@@ -130,7 +130,7 @@ def _ascend(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> A
     return total
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy")  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, error_model="numpy")
 def _tune(rows: Any, state: Any, sizes: Any, scratch: Any) -> Any:
     """Derive -mean(log temperature * (log pi(a|s) - size)) by the logarithm; returns it.
 
@@ -146,7 +146,7 @@ def _tune(rows: Any, state: Any, sizes: Any, scratch: Any) -> Any:
     return -total / columns * state.weights[sizes.policy_stop]
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy", cache=True)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, error_model="numpy", cache=True)
 def step(
     rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any, priorities: Any, losses: Any, counts: Any, tau: Any,
     edition: Any,

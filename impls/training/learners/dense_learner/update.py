@@ -8,31 +8,32 @@ from numba import njit
 from .perceptron import LOOSE
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy")  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE, error_model="numpy")
 def descend(state: Any, start: int, stop: int, count: int, rate: float, clip: float) -> None:
     """Clip a network's gradient to the norm ``clip`` (0: leave it), and take Adam's step number ``count``.
 
     The network's weights are those from ``start`` to ``stop``.
     """
-    weights, gradient, mean, square = state.weights, state.gradient, state.mean, state.square
+    weights, gradient = state.weights[start:stop], state.gradient[start:stop]
+    mean, square = state.mean[start:stop], state.square[start:stop]
     scale = np.float32(1)
     if clip > 0:
         total = np.float32(0)
-        for i in range(start, stop):
+        for i in range(len(gradient)):
             total += gradient[i] * gradient[i]
         scale = np.float32(clip) / (np.sqrt(total) + np.float32(1e-6))
         scale = np.float32(1) if scale > 1 else scale
     step = np.float32(rate / (1 - 0.9**count))
     root = np.float32(np.sqrt(1 - 0.999**count))
     old, new = np.float32(0.999), np.float32(1 - 0.999)
-    for i in range(start, stop):
+    for i in range(len(weights)):
         slope = gradient[i] * scale
         mean[i] += np.float32(1 - 0.9) * (slope - mean[i])
         square[i] = old * square[i] + new * slope * slope
         weights[i] -= step * mean[i] / (np.sqrt(square[i]) / root + np.float32(1e-8))
 
 
-@njit(nogil=True, fastmath=LOOSE)  # type: ignore[misc]
+@njit(nogil=True, fastmath=LOOSE)
 def move(targets: Any, weights: Any, tau: float) -> None:
     """targets += tau * (weights - targets) over the targets' length; a tau of 1 copies, and of 0 does nothing."""
     if tau == 1:

@@ -1,0 +1,263 @@
+"""The dense learner: gradients against automatic derivatives in float64, steps and actions against torch's."""
+
+import dataclasses
+import sys
+
+import numpy as np
+import pytest
+
+from impls.training import TrainingError, load
+from impls.training.learners import default, make, names
+from impls.training.learners import dense_learner as package
+from impls.training.weights import spans
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("numba")
+
+CARTPOLE, HOPPER = load("cartpole_dqn"), load("hopper_sac")
+SEED = 11
+
+
+def workload(algorithm, batch=7, hidden=(19, 5), inputs=3, size=2, dtype="float32", dueling=False, **learner):
+    base = CARTPOLE if algorithm == "dqn" else HOPPER
+    seen = dataclasses.replace(base.observation, shape=(inputs,), dtype=dtype)
+    action = dataclasses.replace(base.action, **{"choices" if algorithm == "dqn" else "size": size})
+    network = dataclasses.replace(base.network, hidden=hidden, dueling=dueling)
+    plain = {"loss": "squared", "gradient_clip": 0.0, "learning_rate": 1e-3, "target_interval": 1, "tau": 0.01}
+    settings = dataclasses.replace(base.learner, batch=batch, **(plain | learner))
+    return dataclasses.replace(
+        base, algorithm=algorithm, observation=seen, action=action, network=network, learner=settings
+    )
+
+
+def batches(workload, count=1, seed=0):
+    """Random transitions of a workload's batch size, with importance weights."""
+    rng, rows = np.random.default_rng(seed), workload.learner.batch
+    shape = (rows, *workload.observation.stacked)
+    for _ in range(count):
+        seen = [
+            rng.integers(256, size=shape).astype(np.uint8)
+            if workload.observation.dtype == "uint8"
+            else rng.standard_normal(shape).astype(np.float32)
+            for _ in range(2)
+        ]
+        action = rng.uniform(-1, 1, (rows, workload.action_size)).astype(np.float32)
+        if workload.algorithm == "dqn":
+            action = rng.integers(workload.action.choices, size=rows)
+        reward = (3 * rng.standard_normal(rows)).astype(np.float32)  # on both sides of Huber's bends
+        parts = ("observation", "next_observation", "action", "reward", "terminated")
+        yield (
+            dict(zip(parts, (*seen, action, reward, rng.random(rows) < 0.3), strict=True)),
+            rng.random(rows).astype(np.float32),
+        )
+
+
+def exact_gradients(workload, before, after, transitions, weights):
+    """(gradient [P], priorities [B]) in float64 by torch; a phase sees the weights that the one before it left."""
+    twin = make(workload, "torch", seed=SEED)
+    twin.load_state_dict(before)
+    rows = {name: part.double() if part.is_floating_point() else part for name, part in
+            twin.rows(transitions, weights).items()}  # fmt: skip
+    networks = [*twin.networks.double().values(), *twin.targets.double().values()]
+    for module in (module for network in networks for module in network.modules()):
+        if getattr(module, "_scale", 1.0) != 1.0:
+            module._scale = 1.0
+            rows |= {name: rows[name] / 255.0 for name in ("observation", "next_observation") if rows[name].dtype ==
+                     torch.uint8}  # fmt: skip
+            rows = {name: part.double() if part.is_floating_point() else part for name, part in rows.items()}
+    gradient, errors, parts = np.zeros(len(after)), None, spans(workload)
+    for phase in twin.phases():
+        gradients, _, new_errors = twin.gradients(phase, rows)
+        gradient[parts[phase.network]] = torch.cat([each.ravel() for each in gradients]).numpy()
+        errors = new_errors if errors is None else errors
+        left = torch.from_numpy(after[parts[phase.network]]).double()
+        torch.nn.utils.vector_to_parameters(left, twin.networks[phase.network].parameters())
+    return gradient, errors.abs().numpy()
+
+
+CASES = {
+    "dqn": {"algorithm": "dqn", "double": False},
+    "double": {"algorithm": "dqn", "size": 5, "loss": "huber"},
+    "dueling": {"algorithm": "dqn", "dueling": True, "size": 3, "loss": "huber", "gradient_clip": 0.01},
+    "dueling, one layer": {"algorithm": "dqn", "dueling": True, "hidden": (33,), "double": False},
+    "bytes": {"algorithm": "dqn", "dtype": "uint8", "batch": 37, "inputs": 50},
+    "one row": {"algorithm": "dqn", "batch": 1, "hidden": (8, 8, 8)},
+    "wide": {"algorithm": "dqn", "batch": 65, "hidden": (128, 130), "inputs": 4},
+    "ddpg": {"algorithm": "ddpg", "batch": 33},
+    "ddpg, huber": {"algorithm": "ddpg", "batch": 1, "hidden": (17,), "size": 1, "loss": "huber"},
+    "td3": {"algorithm": "td3", "policy_delay": 1, "batch": 40, "size": 3},
+    "td3, delayed": {"algorithm": "td3", "policy_delay": 2, "loss": "huber"},
+    "sac": {"algorithm": "sac", "batch": 35, "size": 3, "inputs": 11},
+    "sac, fixed": {"algorithm": "sac", "temperature": 0.3, "hidden": (40,), "loss": "huber"},
+    "sac, one row": {"algorithm": "sac", "batch": 1, "size": 1, "gradient_clip": 1.0},
+    "sac, more actions than units": {"algorithm": "sac", "size": 9, "hidden": (2,), "inputs": 1},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_and_priorities_are_those_of_automatic_derivatives_in_float64(case):
+    shape = workload(**CASES[case])
+    learner = make(shape, "dense", seed=SEED)
+    for transitions, weights in batches(shape, 3):
+        before = learner.state_dict()
+        stepped = learner.step(transitions, weights)
+        gradient, errors = exact_gradients(shape, before, learner.weights(), transitions, weights)
+        np.testing.assert_allclose(stepped.priorities, errors, rtol=1e-5, atol=1e-5)
+        for name, span in spans(shape).items():
+            if name in stepped.losses:  # sums of up to 130 terms, each rounded to float32
+                largest = np.abs(gradient[span]).max()
+                np.testing.assert_allclose(
+                    learner._state.gradient[span], gradient[span], rtol=1e-4, atol=5e-6 * largest
+                )
+
+
+RUNS = {
+    "dqn": {"algorithm": "dqn", "dueling": True, "loss": "huber", "gradient_clip": 1.0, "hidden": (32, 32)},
+    "copied targets": {"algorithm": "dqn", "target_interval": 7, "tau": 1.0},
+    "ddpg": {"algorithm": "ddpg", "policy_learning_rate": 1e-4, "gradient_clip": 0.5},
+    "td3": {"algorithm": "td3", "target_interval": 2},
+    "sac": {"algorithm": "sac", "gradient_clip": 2.0},
+}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_hundred_steps_are_those_of_torch(run):
+    """Adam divides by the size of the gradient, so rounding alone can move a weight whose gradient is near 0 by as
+    much as the learning rate: TD errors, which hardly depend on such a weight, agree to 1e-3 after 100 steps, and no
+    weight differs by as much as two steps of 1e-3."""
+    shape = workload(batch=16, **RUNS[run])
+    dense, reference = (make(shape, name, seed=SEED) for name in ("dense", "torch"))
+    for count, (transitions, weights) in enumerate(batches(shape, 100), 1):
+        ours, theirs = dense.step(transitions, weights), reference.step(transitions, weights)
+        np.testing.assert_allclose(ours.priorities, theirs.priorities, rtol=1e-3, atol=1e-3)
+        assert ours.losses.keys() == theirs.losses.keys()
+        assert list(ours.losses.values()) == pytest.approx(list(theirs.losses.values()), rel=1e-3, abs=1e-3)
+        assert dense.steps == reference.steps == count
+    np.testing.assert_allclose(dense.weights(), reference.weights(), atol=2e-3)
+    np.testing.assert_allclose(dense._targets(), reference._targets(), atol=2e-3)
+    assert dense.state_dict()["updates"] == reference.state_dict()["updates"]
+
+
+@pytest.mark.parametrize("algorithm", ("dqn", "ddpg", "td3", "sac"))
+@pytest.mark.parametrize("dtype", ("float32", "uint8"))
+def test_actions_and_priorities_are_those_of_torch(algorithm, dtype):
+    shape = workload(algorithm, batch=9, dtype=dtype, dueling=algorithm == "dqn")
+    dense, reference = (make(shape, name, seed=SEED) for name in ("dense", "torch"))
+    ((transitions, _),) = batches(shape)
+    np.testing.assert_allclose(dense.priorities(transitions), reference.priorities(transitions), rtol=1e-5, atol=1e-5)
+    for count in (9, 1, 4):
+        seen = transitions["observation"][:count]
+        for explore, seed in ((0.0, None), (0.5, 3)):
+            rngs = (None if seed is None else np.random.default_rng(seed) for _ in range(2))
+            ours, theirs = (each.act(seen, explore, rng) for each, rng in zip((dense, reference), rngs, strict=True))
+            assert ours.dtype == theirs.dtype
+            assert ours.shape == theirs.shape
+            np.testing.assert_allclose(ours, theirs, atol=0 if algorithm == "dqn" else 2e-6)
+
+
+@pytest.mark.parametrize("algorithm", ("dqn", "td3", "sac"))
+def test_a_resumed_learner_goes_on_bit_for_bit(algorithm):
+    shape = workload(algorithm)
+    first, second = make(shape, "dense", seed=1), make(shape, "dense", seed=2)
+    steps = list(batches(shape, 7))
+    for transitions, weights in steps[:3]:
+        first.step(transitions, weights)
+    second.load_state_dict(first.state_dict())
+    for transitions, weights in steps[3:]:
+        ours, theirs = first.step(transitions, weights), second.step(transitions, weights)
+        np.testing.assert_array_equal(ours.priorities, theirs.priorities)
+        assert ours.losses == theirs.losses
+    for (name, ours), theirs in zip(first.state_dict().items(), second.state_dict().values(), strict=True):
+        assert name in ("updates", "rng", "steps") or ours.dtype == np.float32
+        assert ours == theirs if name in ("updates", "rng", "steps") else np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("algorithm", ("dqn", "td3", "sac"))
+@pytest.mark.parametrize("order", (("dense", "torch"), ("torch", "dense")))
+def test_states_of_both_implementations_load_into_each_other(algorithm, order):
+    shape = workload(algorithm)
+    first, second = (make(shape, name, seed=seed) for seed, name in enumerate(order))
+    *steps, last = batches(shape, 4)
+    for transitions, weights in steps:
+        first.step(transitions, weights)
+    second.load_state_dict(first.state_dict())
+    np.testing.assert_array_equal(first.weights(), second.weights())
+    ours, theirs = first.step(*last), second.step(*last)
+    np.testing.assert_allclose(ours.priorities, theirs.priorities, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(first.state_dict()["mean"], second.state_dict()["mean"], atol=1e-6)
+    assert first.state_dict()["updates"] == second.state_dict()["updates"]
+    assert first.state_dict()["rng"] == second.state_dict()["rng"]
+
+
+def test_a_policy_shares_the_memory_of_a_learner():
+    shape = workload("dqn")
+    learner = make(shape, "dense", seed=1)
+    policy = make(shape, "dense", seed=2, share=learner)
+    ((transitions, weights),) = batches(shape)
+    for _ in range(30):
+        learner.step(transitions, weights)
+    seen = transitions["observation"]
+    np.testing.assert_array_equal(policy.act(seen, 0, None), learner.act(seen, 0, None))
+    assert np.shares_memory(policy.parameters, learner.parameters)
+
+
+def test_batches_of_any_size_follow_one_another():
+    shape = workload("ddpg", batch=40)
+    learner, ((transitions, _),) = make(shape, "dense"), batches(shape)
+    whole = learner.priorities(transitions)
+    for count in (1, 40, 13):
+        part = learner.priorities({name: values[:count] for name, values in transitions.items()})
+        np.testing.assert_array_equal(part, whole[:count])
+    assert len(learner.priorities({name: values[:0] for name, values in transitions.items()})) == 0
+
+
+@pytest.mark.parametrize("algorithm", ("dqn", "ddpg", "td3", "sac"))
+def test_a_learner_that_diverged_says_so_by_its_priorities_and_losses(algorithm):
+    shape = workload(algorithm, policy_delay=1, gradient_clip=1.0)
+    learner = make(shape, "dense")
+    ((transitions, weights),) = batches(shape)
+    transitions["reward"][2] = np.inf
+    stepped = learner.step(transitions, weights)
+    assert np.isinf(stepped.priorities[2])
+    assert not np.isfinite(stepped.losses["action_values" if algorithm == "dqn" else "critic"])
+    stepped = learner.step(transitions, weights)
+    assert np.isnan(stepped.priorities).all()
+    assert all(np.isnan(loss) for loss in stepped.losses.values())
+
+
+@pytest.mark.parametrize("reward, sign", ((3.0, 1.0), (-0.2, -1.0), (0.0, 0.0)))
+def test_a_clipped_reward_is_its_sign(reward, sign):
+    shape = dataclasses.replace(workload("dqn"), clip_rewards=True)
+    learner = make(shape, "dense")
+    ((transitions, _),) = batches(shape)
+    as_it_is, as_its_sign = (transitions | {"reward": np.full(7, value, np.float32)} for value in (reward, sign))
+    np.testing.assert_array_equal(learner.priorities(as_it_is), learner.priorities(as_its_sign))
+
+
+def test_the_default_is_dense_where_it_can_learn():
+    assert "dense" in names()
+    assert default(CARTPOLE) == "dense"
+    assert default(CARTPOLE, "cuda") == default(load("pong_dqn")) == "torch"
+    assert make(CARTPOLE).implementation == "dense"
+
+
+def test_what_it_cannot_do_is_one_sentence_with_the_remedy(monkeypatch):
+    with pytest.raises(TrainingError, match="the learner dense has no convolutions; choose --learner torch"):
+        make(load("pong_dqn"), "dense")
+    with pytest.raises(TrainingError, match="computes on the cpu, not on cuda; choose --learner torch"):
+        make(CARTPOLE, "dense", device="cuda")
+    monkeypatch.setattr(package, "find_spec", lambda name: None)
+    with pytest.raises(TrainingError, match="needs the package numba, which is not installed; install the extra"):
+        make(CARTPOLE, "dense")
+
+
+def test_it_needs_no_torch():
+    import subprocess  # noqa: PLC0415
+
+    code = (
+        "import sys; sys.modules['torch'] = None; from impls.training import load; "
+        "from impls.training.learners import make; import numpy as np; "
+        "print(make(load('cartpole_dqn')).act(np.zeros((1, 4), np.float32), 0, None).shape)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.strip() == "(1,)"
