@@ -41,11 +41,12 @@ def notes(built: Built, solution: Solution) -> list[str]:
         notes.append(
             "the workload samples no batch ahead, so nothing of the loop overlaps; --free presampled lifts that"
         )
-    if parts.table and parts.table.overheads and in_turns:
-        over = parts.table.overheads
+    by = implementation_of(built.details(chosen.learner))
+    if parts.table and (over := parts.table.overheads_of(by)) and in_turns:
         if over.rest > 1:
+            whose = "" if by in (REFERENCE, *parts.table.others) else f" of {REFERENCE}"
             notes.append(
-                f"a gradient step in a loop takes {over.rest:.2f} times as long as alone, or "
+                f"a gradient step in a loop{whose} takes {over.rest:.2f} times as long as alone, or "
                 f"{over.rest_seconds * 1e6:,.0f} us more if that is longer, and the tree {over.cold_seconds * 1e9:.0f} "
                 f"ns an element more: {over.description}"
             )

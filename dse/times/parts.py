@@ -123,6 +123,10 @@ class Parts(LearnerSteps):
             step = step.plus(seconds, factor)
         return step.scaled(self.workload.learner.update_interval)
 
+    def fastest_acting(self, processes: int) -> Estimate:
+        """``acting`` by the implementation of the policy that takes least."""
+        return min((self.acting(processes, policy=policy) for policy in self.policies), key=lambda time: time.value)
+
     def fetches(self, shares_weights: bool) -> Estimate | None:
         """Seconds of fetching weights, an environment step: each actor does it every sync_interval of its turns.
 
