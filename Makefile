@@ -67,9 +67,10 @@ $(READY): pyproject.toml constraints.txt
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-$(PEERS)/.ready: benchmarks/peers/constraints.txt benchmarks/peers/install.py benchmarks/replay/install.py
+$(PEERS)/.ready: benchmarks/peers/constraints.txt benchmarks/peers/install.py benchmarks/replay/install.py benchmarks/loops/install.py
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -c $< numpy numba
 	$(PEERS)/bin/python -m benchmarks.peers.install
 	$(PEERS)/bin/python -m benchmarks.replay.install
+	$(PEERS)/bin/python -m benchmarks.loops.install
 	@touch $@

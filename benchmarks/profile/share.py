@@ -20,9 +20,8 @@ from dse.records import Measurement, RecordError
 from impls.training import Workload
 
 from .. import peers
-from ..arguments import add_common, add_list, add_numbers, add_workload, one_of, parser_of
+from ..arguments import add_common, add_list, add_numbers, add_python, add_workload, one_of, parser_of
 from ..clock import ALL_CPUS, StretchClock, pin
-from ..peers.command import add_python
 from ..presets import MODELED, NO_FANOUT, ON_DEVICE
 from ..run import Stamp, file_of, report, run
 from ..sentinels import Sentinels
