@@ -7,7 +7,7 @@ from typing import Any
 
 from impls import training
 from impls.training import Workload
-from impls.training.sizes import networks
+from impls.training.sizes import layout_of, networks
 
 ALONE = "nothing"  # beside an actor, a learner or a tree that is alone on its core
 TREE = "numba"  # recommended unless a sweep says otherwise
@@ -25,6 +25,7 @@ PARTS = {
     "numba step": "draw, get, update: the tree's calls of a gradient step",
     "storage gather": "the transitions at B random slots",
     "storage write": "B records into the next slots",
+    "loop step": "a gradient step of the serial loop with all that goes with it, from a full buffer on",
     "weights publish": "a learner's weights into shared memory, or into a file that then takes the old file's name",
     "weights fetch": "the published weights into an actor's networks",
     "weights average": "the mean of k models' weights",
@@ -131,6 +132,7 @@ def groups(workload: Workload, preset: Preset, cores: int, learners: Sequence[st
         build.forward(),
         build.trees(),
         build.storage(),
+        build.loops(),
     ]
     return [list(group) for group in (*parts, build.weights(), build.together())]
 
@@ -208,6 +210,14 @@ class _CellBuilder:
         capacity = self._workload.replay.capacity
         yield self._cell("storage", "gather", self._workload.learner.batch, capacity=capacity)
         yield self._cell("storage", "write", self._workload.actors.local_storage, capacity=capacity)
+
+    def loops(self) -> Iterator[Cell]:
+        """The whole serial loop by each implementation, where its records fit into what storage may take."""
+        replay, batch = self._workload.replay, self._workload.learner.batch
+        shape = {"capacity": replay.capacity, "fanout": replay.fanout}
+        fits = replay.capacity * layout_of(self._workload).record_bytes <= self._preset.storage_bytes
+        for learner in self._learners if fits else ():
+            yield self._cell("loop", "step", batch, learner=learner, policy=learner, **shape)
 
     def weights(self) -> Iterator[Cell]:
         """Handing weights from a learner to an actor, and averaging them."""

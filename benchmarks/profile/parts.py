@@ -250,6 +250,6 @@ def period(workload: Workload, contestant: str) -> int:
 
     1 where that is more than LONGEST_PERIOD, for then the policy's is a small share.
     """
-    is_delayed = workload.algorithm == "td3" and contestant in ("learner", "parallel_learners")
+    is_delayed = workload.algorithm == "td3" and contestant in ("learner", "parallel_learners", "loop")
     delay = workload.learner.policy_delay
     return delay if is_delayed and delay <= LONGEST_PERIOD else 1

@@ -18,9 +18,9 @@ from typing import Any
 from impls.training import TrainingError, load
 
 from ..cases import WrongAnswerError
-from ..clock import ALL_CPUS, StretchClock, pin_to
+from ..clock import ALL_CPUS, Call, StretchClock, pin_to
 from ..worker import NOT_HERE, maker, serve, threads
-from .cells import REFERENCE
+from .cells import REFERENCE, TREE
 from .parts import World, make, period, records_stored
 from .serial import Learning, Loop
 
@@ -62,7 +62,8 @@ class _Session:
         self._use_threads(count)
         pin_to(ALL_CPUS[: cell["threads"]], threads())  # threads that wait for each other on one core take forever
         try:
-            clock = StretchClock(make(self._world, cell), stretch, period(self._world.workload, cell["contestant"]))
+            call = self._loop(**cell["options"]) if cell["contestant"] == "loop" else make(self._world, cell)
+            clock = StretchClock(call, stretch, period(self._world.workload, cell["contestant"]))
         except (WrongAnswerError, TrainingError) as error:
             return {"failed": str(error)}
         except (*NOT_HERE, OSError) as error:
@@ -89,6 +90,11 @@ class _Session:
             return {"skipped": str(error) or "not enough memory"}
         self._clocks.append((clock, 1))
         return {"number": len(self._clocks) - 1, "seconds": clock.call_seconds}
+
+    def _loop(self, learner: str, policy: str, **described: Any) -> Call:
+        """Make the serial loop of ours, by these implementations."""
+        assert self._world is not None
+        return Loop(self._world, TREE, learner, policy).call
 
     def _note(self, cell: dict[str, Any]) -> str | None:
         if cell["contestant"] != "storage" or self._world is None:
