@@ -34,6 +34,7 @@ gpu:  ## where there is a CUDA device: check, time and plot the GPU tree; PYTHON
 	  echo "records are in results/; $(PYTHON) has no pandas and seaborn to draw them with: python -m reports elsewhere"
 
 test: $(READY)  ## the tests, in minutes: a worker a core, then those that assert on a clock, alone
+	$(BIN)/python -m tests.compile_replays
 	$(BIN)/python -m pytest -m "not slow and not timing" --strict-skips --numprocesses auto --dist loadfile
 	$(BIN)/python -m pytest -m "timing and not slow" --strict-skips
 
@@ -66,9 +67,10 @@ $(READY): pyproject.toml constraints.txt
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-$(PEERS)/.ready: benchmarks/peers/constraints.txt benchmarks/peers/install.py benchmarks/replay/install.py
+$(PEERS)/.ready: benchmarks/peers/constraints.txt benchmarks/peers/install.py benchmarks/replay/install.py benchmarks/loops/install.py
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -c $< numpy numba
 	$(PEERS)/bin/python -m benchmarks.peers.install
 	$(PEERS)/bin/python -m benchmarks.replay.install
+	$(PEERS)/bin/python -m benchmarks.loops.install
 	@touch $@

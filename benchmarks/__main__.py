@@ -5,7 +5,7 @@ questions  were recommendations right? Measure every candidate of a file of ques
 list       which results are there?
 speed      how fast are the CPU trees, beside random reads of memory? One table, from records
 compare    is the newer of two commits, or of two files of records, slower?
-peers      how fast and how exact are other libraries' trees beside ours?
+peers      how fast and how exact are other libraries' trees beside ours? With --training: their training loops
 gpu        how fast is the GPU tree on a CUDA device, checked and beside its rivals?
 profile    how long do the primitives of a training workload take?
 share      which share of a serial training step is spent in the tree?
@@ -31,6 +31,7 @@ from impls.terminal import answering
 from . import compare, gpu, questions, speed_table
 from .arguments import DEFAULT, about, add_axes, add_common, listed
 from .cases import DISTRIBUTIONS, OPS
+from .loops import command as loops_command
 from .peers import command as peers_command
 from .presets import PRESETS, Block, groups
 from .profile import command as profile_command
@@ -45,11 +46,20 @@ from .workers import WorkerError
 INTERRUPTED = 130
 HELP = dict(line.split(maxsplit=1) for line in (__doc__ or "").splitlines()[2:])
 """What each command answers, in one line."""
+
+
+def _peers(words: list[str]) -> int:
+    """Time other libraries' trees, or their training loops."""
+    command = loops_command if TRAINING in words else peers_command
+    return command.main([word for word in words if word != TRAINING])
+
+
+TRAINING = "--training"
 ELSEWHERE = {
     "questions": questions.main,
     "speed": speed_table.main,
     "compare": compare.main,
-    "peers": peers_command.main,
+    "peers": _peers,
     "gpu": gpu.main,
     "profile": profile_command.main,
     "share": share.main,

@@ -12,6 +12,7 @@ from impls.terminal import count
 
 DEFAULT = "default: %(default)s"
 PEERS = Path(__file__).parent / "peers"
+ENVIRONMENT = Path(".venv-peers/bin/python")
 
 
 def implementation(name: str) -> str:
@@ -98,6 +99,12 @@ def add_numbers(parser: argparse.ArgumentParser, **options: tuple[float, str]) -
 def add_workload(parser: argparse.ArgumentParser) -> None:
     """Add the training workload that a command measures."""
     parser.add_argument("--workload", required=True, metavar="NAME|FILE", help="see: python -m impls.training list")
+
+
+def add_python(parser: argparse.ArgumentParser) -> None:
+    """Add the interpreter that has the libraries."""
+    text = f"an interpreter that has the libraries, and torch where something learns ({DEFAULT})"
+    parser.add_argument("--python", type=Path, default=ENVIRONMENT, help=text)
 
 
 def add_common(

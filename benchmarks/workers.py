@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -127,6 +128,26 @@ class Worker:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return WorkerError(f"the process ended {how}" + (f": {lines[-1]}" if lines else ""))
+
+
+class Bounded(Worker):
+    """A worker that is killed if it does not answer in time."""
+
+    limit_seconds = 300.0  # of one request: filling a buffer of a slow library is the longest
+
+    def receive(self) -> dict[str, Any]:
+        """Return the answer to the oldest request. WorkerError if the process has died, or was too late."""
+        timer = threading.Timer(self.limit_seconds, self._process.kill)
+        timer.start()
+        try:
+            return super().receive()
+        finally:
+            timer.cancel()
+
+    def close(self) -> None:
+        """End the process and close its pipes, once."""
+        if not self._errors.closed:
+            super().close()
 
 
 def quietly(command: Sequence[str], **how: Any) -> subprocess.CompletedProcess[str]:

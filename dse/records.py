@@ -52,8 +52,9 @@ class Measurement:
     (trees on a device beside each other), "memory" (the floor), "speed" (a cell of the table that the command speed
     prints), one of "replay_operations", "replay_parts", "replay_batches", "replay_pairs", "replay_threads",
     "replay_processes" and "replay_flush" (whole buffers, alone or shared by so many ``threads``, which may be
-    processes), or "sentinel" (timed in every run, to tell by how much the machine changes). ``contestant`` is the
-    implementation that was timed.
+    processes), "loop_peer" (an environment step of a whole training loop with its gradient step, of ours or of a
+    library, by the clock that ``op`` names), or "sentinel" (timed in every run, to tell by how much the machine
+    changes). ``contestant`` is the implementation that was timed.
     """
 
     schema: int = SCHEMA

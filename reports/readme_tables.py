@@ -29,6 +29,7 @@ LIBRARIES = ("numba", "torchrl", "tianshou", "rllib")  # of the table of shares
 CELLS = {
     "answer": "answers, checked",
     "question": "answers, checked",
+    "loop_peer": "whole training loops, beside other libraries'",
     "loop_question": "whole training steps",
     "memory": "random reads of memory",
     "speed": "the table of speeds",

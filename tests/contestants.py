@@ -66,6 +66,19 @@ DEFAULTS = [_case(name, {}) for name in impls.names()]
 VARIANTS = [_case(name, options) for name in impls.names() for options in [{}, *_OPTIONS.get(name, [])]]
 
 
+def with_settings(cases: list[Any], settings: list[tuple[Any, ...]], fast: set[tuple[Any, ...]]) -> list[Any]:
+    """Each case with each of the settings; all but the ``fast`` ones are slow where each is compiled for seconds."""
+
+    def marks(case: Any, setting: tuple[Any, ...]) -> list[Any]:
+        return [*case.marks, pytest.mark.slow] if case.values[0] == "numba" and setting not in fast else [*case.marks]
+
+    return [
+        pytest.param(*case.values, *one, id="-".join([*map(str, one), case.id]), marks=marks(case, one))
+        for case in cases
+        for one in settings
+    ]
+
+
 def capacities(fanout: int) -> list[int]:
     """Where levels fill up and begin: around K and K*K."""
     around = [fanout - 1, fanout, fanout + 1, fanout**2 - 1, fanout**2, fanout**2 + 1]

@@ -3,6 +3,8 @@
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
+from gymnasium.vector import AutoresetMode
 
 OBSERVATIONS = {
     "nan": np.array([np.nan, 0.0], np.float32),
@@ -18,14 +20,17 @@ FLAGS = {"flags": np.array([True, False]), "no flag": None}
 
 
 class Fake(gymnasium.Env):
-    """Counts its steps into its observation; ends after ``length`` steps, by itself or ``truncated``."""
+    """Counts its steps into its observation; ends after ``length`` steps, by itself or ``truncated``.
+
+    ``length`` 0 makes it one of 3 to 8 for each episode, of which those of even length are cut off.
+    """
 
     def __init__(self, fault="", length=10, truncated=False, at=5, frames=False, actions=None):
         shape = (84, 84) if frames else (2,)
         self.observation_space = spaces.Box(0, 255, shape, np.uint8 if frames else np.float32)
         self.action_space = actions or spaces.Discrete(2)
         self._fault, self._length, self._truncated, self._at, self._frames = fault, length, truncated, at, frames
-        self._shown = np.zeros(2, np.float32)
+        self._shown, self._is_uneven = np.zeros(2, np.float32), not length
 
     def _observed(self):
         if self._fault == "same array":
@@ -42,6 +47,9 @@ class Fake(gymnasium.Env):
         if self._fault == "reset text":
             return np.array(["up", "down"]), {}
         self._step, self._start = 0, int(self.np_random.integers(100))
+        if self._is_uneven:
+            self._length = int(self.np_random.integers(3, 9))
+            self._truncated = self._length % 2 == 0
         return self._observed(), {}
 
     def step(self, action):
@@ -63,6 +71,51 @@ class Fake(gymnasium.Env):
             raise RuntimeError("the door is stuck")
 
 
+class Carts(CartPoleVectorEnv):
+    """gymnasium's vector of CartPoles with a fault, from its second step on."""
+
+    def __init__(self, num_envs=1, fault="", **options):
+        super().__init__(num_envs, **options)
+        self._fault, self._count = fault, 0
+        if fault == "opaque":
+            self._steps_of_each = [0] * num_envs
+
+    def reset(self, **options):
+        if self._fault == "reset raises":
+            raise OSError("no such carts")
+        return super().reset(**options)
+
+    def step(self, action):
+        observations, rewards, terminated, truncated, more = super().step(action)
+        self._count += 1
+        if self._count > 1 and self._fault == "raises":
+            raise RuntimeError("the carts\nhave collided")
+        if self._count > 1 and self._fault == "nan":
+            observations[-1, -1] = np.nan
+        if self._count > 1 and self._fault == "nan reward":
+            rewards[-1] = np.nan
+        if self._fault == "restless":
+            observations += np.random.default_rng().random(4, np.float32) / 100
+        changed = {"shape": observations[:, :3], "text": observations.astype(str)}
+        flags = {"flags": terminated.astype(int), "flag": terminated[0]}
+        rewards = {"reward": 1.0, "rewards": rewards.astype(str)}.get(self._fault, rewards)
+        return changed.get(self._fault, observations), rewards, flags.get(self._fault, terminated), truncated, more
+
+
+class SameStepCarts(Carts):
+    """Carts that say that they begin an episode in the step that ends the last one."""
+
+    metadata = Carts.metadata | {"autoreset_mode": AutoresetMode.SAME_STEP}
+
+
+for fault in (
+    "fine", "reset raises", "raises", "nan", "nan reward", "shape", "text", "flags", "flag", "reward", "rewards",
+    "mode", "opaque", "restless",
+):  # fmt: skip
+    name = "".join(word.title() for word in fault.split())
+    made, several = lambda fault: CartPoleEnv(), SameStepCarts if fault == "mode" else Carts
+    options = {"vector_entry_point": several, "kwargs": {"fault": fault}, "max_episode_steps": 12}
+    gymnasium.register(f"{name}Carts-v0", made, **options)
 for fault in (
     "fine", "reset raises", "raises", "nan", "shape", "nan reward", "text reward", "restless", "same array", "ragged",
     "text", "object", "complex", "huge", "huge reward", "flags", "no flag", "reset text", "close raises",
@@ -70,6 +123,8 @@ for fault in (
     name = "".join(word.title() for word in fault.split())
     gymnasium.register(f"{name}-v0", Fake, kwargs={"fault": fault})
 gymnasium.register("Cut-v0", Fake, kwargs={"truncated": True})
+gymnasium.register("Uneven-v0", Fake, kwargs={"length": 0})
+gymnasium.register("UnevenFrames-v0", Fake, kwargs={"length": 0, "frames": True})
 gymnasium.register("Frames-v0", Fake, kwargs={"frames": True})
 gymnasium.register("Endless-v0", Fake, kwargs={"length": float("inf")})
 for name, space in (

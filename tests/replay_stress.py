@@ -23,11 +23,11 @@ import numpy as np
 from impls.replay import Batch, Layout, Replay, attach, make, strategies
 from impls.replay.block import ACTOR, COUNT, FAULT, GRANTED, MODE, READY, TICKET, WRITTEN, Bank
 from impls.replay.registry import strategy_class
-from impls.replay.steps import RANDOM
+from impls.replay.trials import RANDOM
 
 PLAIN = Layout((12,), "int64", action_size=2)
 STACKED = Layout((24,), "int64", frames=4, action_size=2)
-STEPPED = ("global", "two_lock_checked")  # strategies whose points are those of steps.py
+STEPPED = ("global", "two_lock_checked")  # strategies whose points are those of trials.py
 _COUNTER = 40  # bits of a number that count an actor's frames
 _FILLER = 1 << 62  # in the action of a record that must never be sampled
 _SLOTS_SEEN = 4096  # of a learner's table of what it saw of which ticket

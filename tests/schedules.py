@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from impls.replay import Batch, Layout, Replay, make
 from impls.replay.block import ACTOR, ARRIVED, FAULT, GRANTED, MODE, Bank
-from impls.replay.steps import FREE, SCRIPTED
+from impls.replay.trials import FREE, SCRIPTED
 
 from .atomic_steps import POINTS, Program
 from .interleavings import Move, Schedule
@@ -118,7 +118,7 @@ def play(
 
     A kernel that has not come to its next point after ``patience`` seconds waits for a lock; its moves are skipped.
     """
-    with make(2, LAYOUT, alpha=1.0, epsilon=1e-3, strategy=strategy, trial=True) as replay:
+    with make(2, LAYOUT, alpha=1.0, epsilon=1e-3, strategy=strategy, fanout=4, trial=True) as replay:
         replay.insert(records(1.0, 2))
         (bank,) = replay._banks
         words = bank.memory.view(0, (GRANTED,), np.int64)

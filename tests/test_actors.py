@@ -173,6 +173,28 @@ def test_what_terminated_has_nothing_to_follow_and_what_was_cut_off_has():
         assert found[-1].records["next_observation"][1, 1] == 10  # the last of the episode, not the first of the next
 
 
+class Upright:
+    """A policy for CartPole that needs no network: it pushes to where the pole falls."""
+
+    def act(self, observations, explore, rng):
+        actions = (observations[:, 2] + observations[:, 3] > 0).astype(np.int64)
+        random = rng.random(len(actions)) < explore
+        return np.where(random, rng.integers(2, size=len(actions)), actions)
+
+
+def test_an_actor_of_one_environment_repeats_what_it_did_when_it_could_have_no_more():
+    actor, episodes, actions = Actor(load("cartpole_dqn"), 1, seed=7), [], []
+    for turn in range(1000):
+        steps, inserted, ended = actor.step(Upright(), 0.7, turn < 100)
+        actions.append(int(inserted.records["action"][0]))
+        episodes += [episode.length for episode in ended]
+        assert steps == 1
+    assert episodes == [
+        10, 19, 12, 25, 21, 14, 21, 27, 12, 54, 74, 34, 28, 30, 88, 18, 11, 124, 43, 86, 53, 31, 47, 111,
+    ]  # fmt: skip
+    assert sum(turn * action for turn, action in enumerate(actions)) == 246636
+
+
 def test_an_environment_may_show_the_same_array_again():
     loop = SerialLoop(fake("SameArray-v0"), contestant="numpy")
     for _ in range(9):

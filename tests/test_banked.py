@@ -8,11 +8,13 @@ import time
 
 import numpy as np
 import pytest
+from numba import njit
 
 pytest.importorskip("numba")
 
-from impls.replay import Layout, LocalStorage, attach, make, steps
+from impls.replay import Layout, LocalStorage, attach, make, sampling, trials
 from impls.replay.block import ACTOR, ARRIVED, GRANTED, MODE, READY
+from impls.replay.steps import function_of
 
 FLAT = Layout((4,), "float64", choices=2)
 STACKED = Layout((2, 2), "uint8", frames=4, choices=2)
@@ -189,7 +191,7 @@ def test_empty_banks_leave_their_share_to_the_others():
 
 
 def test_a_fresh_value_stays_in_the_places_interval_and_bank():
-    uniforms = np.linspace(0.1, 0.9, 5)
+    uniforms, redraw = np.linspace(0.1, 0.9, 5), njit(function_of("redraw"))
     for parts, part, place, low, high in [
         (1, 0, 3, 0.6, 0.8),
         (2, 0, 1, 0.4, 0.8),
@@ -197,12 +199,13 @@ def test_a_fresh_value_stays_in_the_places_interval_and_bank():
         (2, 1, 2, 0.0, 0.2),
         (2, 1, 4, 0.6, 1.0),
     ]:
-        drawn = steps.drawing(uniforms, True, np.float32(0), 5)
-        values, places = drawn[0], drawn[4]
+        drawn = np.zeros(sampling.DRAWN * 5)
+        values, places = drawn[:5], drawn[20:].view(np.int64)
+        at, given = drawn.ctypes.data, uniforms.ctypes.data
         places[0] = place
         seen = []
         for attempt in range(1, 200):
-            steps.redraw(drawn, uniforms, 1, attempt, True, parts, part)
+            redraw(0, None, at, 5, given, 1, attempt, True, parts, part)
             seen.append(values[place])
         assert len(set(seen)) == len(seen)  # none is cut off at an end
         assert low <= min(seen) < low + 0.02 and high - 0.02 < max(seen) < high
@@ -401,10 +404,10 @@ def of_an_actor(handle, number):
 
 def test_a_killed_process_loses_at_most_what_it_was_writing():
     context, rng = multiprocessing.get_context("spawn"), np.random.default_rng(0)
-    with banked(64, 2, shared=True, trial=True) as replay:
+    with banked(64, 2, shared=True, fanout=4, trial=True) as replay:
         act(replay, 8, 0)
         memory = replay._banks[0].memory
-        memory.view(8 * MODE, (1,), np.int64)[0] = steps.RANDOM
+        memory.view(8 * MODE, (1,), np.int64)[0] = trials.RANDOM
         arrived = memory.view(8 * ARRIVED, (3,), np.int64)
         memory.view(8 * GRANTED, (3,), np.int64)[:] = rng.integers(1 << 62, size=3)
         children = [context.Process(target=of_an_actor, args=(replay.handle(), number)) for number in range(3)]

@@ -16,8 +16,9 @@ import impls
 from impls import to_numpy
 from impls.levels import level_sizes
 from impls.sumtree.oracle import Oracle
-from tests.contestants import DEFAULTS, FANOUTS, NAMES, VARIANTS, capacities, contents, make, requires
+from tests.contestants import DEFAULTS, FANOUTS, NAMES, VARIANTS, capacities, contents, make, requires, with_settings
 
+DTYPES = ("float32", "float64")
 every_implementation = pytest.mark.parametrize(("name", "options"), DEFAULTS)
 every_variant = pytest.mark.parametrize(("name", "options"), VARIANTS)
 every_delta = pytest.mark.parametrize(
@@ -35,8 +36,9 @@ def filled(name, options, capacity=10, **settings):
 # Rule 1 and equality: integer priorities, every integer prefix value, every listed capacity
 
 
-@pytest.mark.parametrize("fanout", FANOUTS)
-@every_implementation
+@pytest.mark.parametrize(
+    ("name", "options", "fanout"), with_settings(DEFAULTS, [(k,) for k in FANOUTS], {(3,), (7,), (8,), (16,), (64,)})
+)
 def test_integer_priorities_give_the_oracles_bits(name, options, fanout):
     rng = np.random.default_rng(fanout)
     for capacity in capacities(fanout):
@@ -237,9 +239,10 @@ def drawn_by_hand(priorities, uniforms):
     return drawn
 
 
-@every_variant
-@pytest.mark.parametrize("fanout", [3, 16])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("name", "options", "dtype", "fanout"),
+    with_settings(VARIANTS, [*itertools.product(DTYPES, (3, 16))], {("float64", 3), ("float32", 16)}),
+)
 def test_distinct_leaves_are_those_drawn_by_hand_and_the_tree_is_as_it_was(name, options, fanout, dtype):
     rng = np.random.default_rng(2)
     for capacity in (1, 17, 300):
@@ -367,9 +370,13 @@ def test_sums_of_the_highest_priorities_stay_finite(name, options, capacity):
 # Rule 7: any capacity, any fanout
 
 
-@every_variant
 @pytest.mark.parametrize(
-    ("capacity", "fanout"), [(1, 2), (1, 300), (5, 2), (300, 300), (301, 300), (1000, 20), (10, 10**9), (100, 2**62)]
+    ("name", "options", "capacity", "fanout"),
+    with_settings(
+        VARIANTS,
+        [(1, 2), (1, 300), (5, 2), (300, 300), (301, 300), (1000, 20), (10, 10**9), (100, 2**62)],
+        {(1, 2), (5, 2), (301, 300), (10, 10**9), (100, 2**62)},
+    ),
 )
 def test_odd_shapes(name, options, capacity, fanout):
     tree = filled(name, options, capacity=capacity, fanout=fanout)
@@ -695,9 +702,14 @@ def test_state_loads_into_any_implementation_at_any_fanout(name, options, target
     assert source.total() == other.total() > 0
 
 
-@every_variant
-@pytest.mark.parametrize("fanout", [2, 7, 64])
-@pytest.mark.parametrize(("dtype", "other"), [("float32", "float64"), ("float64", "float32")])
+@pytest.mark.parametrize(
+    ("name", "options", "dtype", "other", "fanout"),
+    with_settings(
+        VARIANTS,
+        [(one, other, fanout) for one, other in itertools.permutations(DTYPES) for fanout in (2, 7, 64)],
+        {("float32", "float64", 7), ("float64", "float32", 64)},
+    ),
+)
 def test_state_goes_from_every_layout_to_another_shape_and_back(name, options, fanout, dtype, other):
     rng = np.random.default_rng(4)
     values = rng.integers(0, 9, 333)

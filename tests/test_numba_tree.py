@@ -248,17 +248,26 @@ def test_without_the_compiler_there_is_a_reason():
 WALK = """
 import impls
 from tests.walk import walk
-for fanout, options in ((7, {}), (64, {}), (16, {"layout": "plain"})):
-    walk(impls.make("numba", 700, fanout=fanout, **options), seed=1, steps=40, integers=True, exact=True)
+for fanout, layout in TREES:
+    walk(impls.make("numba", 700, fanout=fanout, layout=layout), seed=1, steps=40, integers=True, exact=True)
 print("walked")
 """
+EVERY_WIDTH = ((7, "prefix"), (64, "prefix"), (16, "plain"))
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="targets are x86-64")
-@pytest.mark.parametrize(("cpu", "features"), [("haswell", "+avx2,+fma,+bmi,+bmi2,+popcnt"), ("x86-64", "+sse2")])
-def test_processors_without_avx512(cpu, features, tmp_path):
+@pytest.mark.parametrize(
+    ("cpu", "features", "trees"),
+    [
+        ("haswell", "+avx2,+fma,+bmi,+bmi2,+popcnt", [(64, "prefix")]),
+        ("x86-64", "+sse2", [(7, "prefix")]),
+        pytest.param("haswell", "+avx2,+fma,+bmi,+bmi2,+popcnt", EVERY_WIDTH, marks=pytest.mark.slow),
+        pytest.param("x86-64", "+sse2", EVERY_WIDTH, marks=pytest.mark.slow),
+    ],
+)
+def test_processors_without_avx512(cpu, features, trees, tmp_path):
     environment = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features, "NUMBA_CACHE_DIR": str(tmp_path)}
-    assert run(WALK, **environment).strip() == "walked"
+    assert run(WALK.replace("TREES", repr(trees)), **environment).strip() == "walked"
 
 
 @pytest.mark.parametrize("fanout", [2, 3, 16, 20, 100])

@@ -12,7 +12,7 @@ import pytest
 import impls
 from impls.replay import Layout, PrioritizedBuffer, attach, make
 from impls.replay.block import ACTOR, ARRIVED, FAULT, GRANTED, MODE
-from impls.replay.steps import (
+from impls.replay.trials import (
     COMMITTED,
     DRAIN,
     EVEN,
@@ -43,7 +43,7 @@ PRODUCER = 1 << 20
 
 
 def an_owner(capacity=64, layout=LAYOUT, **options):
-    return make(capacity, layout, strategy="owner", alpha=0.6, epsilon=0.01, **{"trial": True} | options)
+    return make(capacity, layout, strategy="owner", alpha=0.6, epsilon=0.01, **{"fanout": 4, "trial": True} | options)
 
 
 def rows_of(replay, numbers):
@@ -81,7 +81,7 @@ def same(state, other):
 @pytest.mark.parametrize(("layout", "ring_rows"), [(LAYOUT, 4), (LAYOUT, 64), (STACKED, 16)])
 def test_for_one_thread_it_equals_the_reference(layout, ring_rows):
     replay = an_owner(37, layout, ring_rows=ring_rows)
-    twin = PrioritizedBuffer(impls.make("python", 37, fanout=16, dtype="float32"), layout, alpha=0.6, epsilon=0.01)
+    twin = PrioritizedBuffer(impls.make("python", 37, fanout=4, dtype="float32"), layout, alpha=0.6, epsilon=0.01)
     rng = np.random.default_rng(5)
     for step in range(150):
         count = int(rng.integers(1, 12))
@@ -275,7 +275,7 @@ def kill(replay, role, wanted, times=1):
 def after_the_death_of_owners(*points, fault=NO_FAULT):
     """(state of a replay whose owners died, each at a point, state of one whose did not)."""
     replay = an_owner(32, shared=True, ring_rows=16)
-    twin = make(32, LAYOUT, strategy="global", alpha=0.6, epsilon=0.01, trial=True)
+    twin = make(32, LAYOUT, strategy="global", alpha=0.6, epsilon=0.01, fanout=4, trial=True)
     for buffer in (replay, twin):
         buffer.insert(rows_of(buffer, range(30)))
         assert len(buffer) == 30

@@ -7,17 +7,22 @@ import pytest
 
 import impls
 from impls.replay.block import DAMAGED, LENT
-from tests.replays import FLAT, LAYOUTS, STRATEGIES, Pair, equal_batches, made, rows_of, twin_of
+from tests.replays import FLAT, LAYOUTS, STRATEGIES, Pair, equal_batches, equal_states, made, rows_of, twin_of
 
 TREES = [(16, "float32"), (3, "float64")]
+FEW = ("global", "two_lock_checked")  # with a second tree; each is compiled for, so the others are for `make test-slow`
+WALKED = [
+    pytest.param(name, *tree, marks=[] if tree == TREES[0] or name in FEW else pytest.mark.slow)
+    for name in STRATEGIES
+    for tree in TREES
+]
 
 
 def capacities(fanout):
     return (1, 2, 3, fanout - 1, fanout, fanout + 1, 1000)
 
 
-@pytest.mark.parametrize(("fanout", "dtype"), TREES)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("strategy", "fanout", "dtype"), WALKED)
 def test_a_random_walk_gives_what_the_twin_gives(strategy, fanout, dtype):
     layouts = [*LAYOUTS.values()]
     for seed, capacity in enumerate(2 * capacities(fanout), start=STRATEGIES.index(strategy)):
@@ -49,10 +54,36 @@ def test_fresh_outputs_are_nobody_elses_and_given_ones_are_used(strategy):
             np.testing.assert_array_equal(part, kept[name])
 
 
+@pytest.mark.parametrize("fanout", [3, 16])
+def test_an_insert_of_thousands_of_rows_renews_all_their_sums(fanout):
+    rng = np.random.default_rng(0)
+    with made("global", 9000, fanout=fanout) as compiled:
+        twin = twin_of(capacity=9000, fanout=fanout)
+        for count in (5000, 7000, 9000):  # the second goes around the end
+            records, errors = rows_of(FLAT, rng, count), rng.standard_normal(count)
+            for buffer in (compiled, twin):
+                buffer.insert(records, errors)
+            assert compiled.check() == 0.0
+        equal_states(compiled.state_dict(), twin.state_dict())
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_large_update_is_that_of_its_parts(strategy):
+    rng = np.random.default_rng(0)
+    records, sequence, errors = rows_of(FLAT, rng, 700), rng.integers(0, 700, 3001), rng.standard_normal(3001)
+    with made(strategy, 1000) as compiled:
+        twin = twin_of(capacity=1000)
+        for buffer in (compiled, twin):
+            buffer.insert(records)
+            assert buffer.update_priorities(sequence, errors).all()
+        assert compiled.check() == 0.0
+        equal_states(compiled.state_dict(), twin.state_dict())
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_arguments_may_be_lists_tensors_and_arrays_of_other_types(strategy):
     torch = pytest.importorskip("torch")
-    with made(strategy, alpha=0.5, epsilon=0.25, dtype="float64", fanout=3) as compiled:
+    with made(strategy, alpha=0.5, epsilon=0.25) as compiled:
         records = {name: values.tolist() for name, values in rows_of(FLAT, np.random.default_rng(0), 3).items()}
         compiled.insert(records, [0.0, 2, -15.75], [True, True, True])
         compiled.insert(records, torch.tensor([8.75], requires_grad=True) * 1, np.array([0, 1, 0]))
@@ -148,9 +179,9 @@ def test_an_update_of_a_record_that_is_not_there_changes_nothing(strategy):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_distinct_records_are_those_a_tree_gives_and_the_tree_is_as_it_was(strategy):
     rng, uniforms = np.random.default_rng(0), np.random.default_rng(1)
-    with made(strategy, 300, dtype="float64", fanout=3) as compiled:
+    with made(strategy, 300) as compiled:
         compiled.insert(rows_of(FLAT, rng, 300), 10.0 ** rng.uniform(-3, 3, 300))
-        tree = impls.make("numba", 300, dtype="float64", fanout=3)
+        tree = impls.make("numba", 300, fanout=16)
         tree.update(np.arange(300), compiled.state_dict()["leaves"])
         parts = compiled._banks[0].parts[:-1]  # but the list of leaves lent
         for batch in (0, 1, 50, 299, 300):

@@ -203,7 +203,7 @@ def test_processes_share_a_buffer_and_one_that_dies_is_named_and_replaced(proces
 
 
 def test_a_worker_that_does_not_answer_in_time_is_ended(monkeypatch):
-    monkeypatch.setattr(team, "LIMIT_SECONDS", 0.01)
+    monkeypatch.setattr(team.Bounded, "limit_seconds", 0.01)
     with team.Bounded(Path(sys.executable), module=team.MODULE) as worker:
         with pytest.raises(WorkerError, match="ended by SIGKILL"):
             worker.ask("forget")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from impls.replay import make, steps, strategies
+from impls.replay import make, strategies, trials
 from impls.replay.registry import strategy_class
 
 from .replay_stress import PLAIN, STACKED, Fault, Plan, packed, run
@@ -17,27 +17,27 @@ INVALID = [name for name in strategies() if not strategy_class(name).valid]
 CASES = [(name, "threads") for name in VALID]
 CASES += [(name, "processes") for name in VALID if strategy_class(name).processes]
 FOUND_WITHIN_SECONDS = 3.0
-LARGE = {"capacity": 1 << 14, "batch": 256, "most": 64}
+LARGE = {"capacity": 1 << 14, "batch": 256, "most": 64, "fanout": 16}
 TINY = {"capacity": 16, "callers": 5, "batch": 16, "most": 6, "trial": True, "rows": 1e12, "look_seconds": 0.01}
 # Each fault and the checks that may find it first. NO_REPAIR is test_replay_kills.py's: it needs somebody to die.
 FAULTS = {
-    steps.NO_ZERO: {"leaves", "torn", "late"},
-    steps.NO_RECHECK: {"torn", "another"},
-    steps.STAYS_EVEN: {"leaves", "late", "torn", "another", "count", "tickets"},
-    steps.EVEN_EARLY: {"torn", "another", "twice"},
-    steps.NO_WORD_CHECK: {"late", "leaves"},
-    steps.NO_LOCK_IN_SEARCH: {"torn", "another", "filler", "weights"},
-    steps.NO_LOCK_IN_UPDATE: {"sums", "leaves", "late"},
-    steps.NO_LOCK_IN_COMMIT: {"sums", "leaves", "count", "late"},
-    steps.NO_OVERLAP_CHECK: {"count", "leaves", "tickets", "torn", "another", "twice"},
-    steps.TICKET_OUTSIDE: {"count", "leaves", "tickets", "torn", "another", "lost"},
-    steps.NO_CUT: {"count", "leaves", "torn"},
-    steps.NO_SUMS: {"sums"},
+    trials.NO_ZERO: {"leaves", "torn", "late"},
+    trials.NO_RECHECK: {"torn", "another"},
+    trials.STAYS_EVEN: {"leaves", "late", "torn", "another", "count", "tickets"},
+    trials.EVEN_EARLY: {"torn", "another", "twice"},
+    trials.NO_WORD_CHECK: {"late", "leaves"},
+    trials.NO_LOCK_IN_SEARCH: {"torn", "another", "filler", "weights"},
+    trials.NO_LOCK_IN_UPDATE: {"sums", "leaves", "late"},
+    trials.NO_LOCK_IN_COMMIT: {"sums", "leaves", "count", "late"},
+    trials.NO_OVERLAP_CHECK: {"count", "leaves", "tickets", "torn", "another", "twice"},
+    trials.TICKET_OUTSIDE: {"count", "leaves", "tickets", "torn", "another", "lost"},
+    trials.NO_CUT: {"count", "leaves", "torn"},
+    trials.NO_SUMS: {"sums"},
 }
 
 
 def name_of(fault):
-    names = [name for name, value in vars(steps).items() if name.isupper() and value == fault]
+    names = [name for name, value in vars(trials).items() if name.isupper() and value == fault]
     return names[-1]  # points have numbers as well, and come first
 
 
@@ -76,7 +76,7 @@ def compiled():
 @pytest.mark.timing
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
 def test_each_fault_is_found_within_three_seconds(compiled, fault):
-    layout = STACKED if fault == steps.NO_CUT else PLAIN
+    layout = STACKED if fault == trials.NO_CUT else PLAIN
     began = time.monotonic()
     with pytest.raises(Fault) as found:
         run(Plan("two_lock_checked", layout=layout, fault=fault, seconds=2 * FOUND_WITHIN_SECONDS, **TINY))
@@ -100,7 +100,7 @@ def test_samples_beside_updates_follow_the_priorities(strategy):
     errors = np.random.default_rng(3).exponential(size=capacity) + 0.1
     counts = np.zeros((2, capacity), np.int64)
     over = threading.Event()
-    with make(capacity, PLAIN, alpha=1.0, epsilon=1e-3, strategy=strategy, fanout=4) as replay:
+    with make(capacity, PLAIN, alpha=1.0, epsilon=1e-3, strategy=strategy) as replay:
         replay.insert(packed(replay.row, np.arange(capacity)), errors)
 
         def update(seed):

@@ -23,7 +23,7 @@ PRIORITIES = {"alpha": 0.6, "epsilon": 1e-6}
 
 @pytest.fixture
 def memory():
-    with replay.make(8, LAYOUT, fanout=4, **PRIORITIES) as made:
+    with replay.make(8, LAYOUT, **PRIORITIES) as made:
         yield made
 
 
@@ -92,7 +92,7 @@ def test_compiling_for_long_is_said_once_on_a_terminal(monkeypatch, stream, seco
 )
 def test_layouts_that_no_record_can_have(layout, sentence):
     with pytest.raises((TypeError, ValueError), match=sentence):
-        replay.make(8, layout, fanout=4, **PRIORITIES)
+        replay.make(8, layout, **PRIORITIES)
 
 
 def test_tensors_are_inserted_like_arrays(memory):
@@ -126,7 +126,7 @@ def test_outputs_are_made_by_the_replay_and_stay_in_their_process(memory):
 def test_a_c_library_without_what_the_mutexes_need(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     with pytest.raises(RuntimeError, match=r"need glibc 2\.30 or later"):
-        replay.make(8, LAYOUT, fanout=4, **PRIORITIES)
+        replay.make(8, LAYOUT, **PRIORITIES)
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_a_process_that_nobody_can_look_at_is_not_taken_for_dead(refused):
 
 def test_memory_that_nobody_tells_the_size_of(refused):
     refused("/proc/meminfo", PermissionError(13, "Permission denied"))
-    with replay.make(8, LAYOUT, fanout=4, **PRIORITIES) as made:
+    with replay.make(8, LAYOUT, **PRIORITIES) as made:
         made.insert(LAYOUT.allocate(3))
         assert len(made) == 3
 
@@ -164,14 +164,14 @@ def test_memory_that_nobody_tells_the_size_of(refused):
 def test_without_proc(refused):
     refused("/proc/", FileNotFoundError(2, "No such file or directory"))
     with pytest.raises(OSError, match="a replay needs /proc"):
-        replay.make(8, LAYOUT, fanout=4, **PRIORITIES)
+        replay.make(8, LAYOUT, **PRIORITIES)
 
 
 def test_a_handle_whose_process_may_not_be_opened(monkeypatch):
     def refuse(path, *_):
         raise PermissionError(13, "Permission denied", path)
 
-    with replay.make(8, LAYOUT, fanout=4, shared=True, **PRIORITIES) as made:
+    with replay.make(8, LAYOUT, shared=True, **PRIORITIES) as made:
         handle = pickle.loads(pickle.dumps(made.handle()))
         monkeypatch.setattr(os, "open", refuse)
         with pytest.raises(PermissionError, match="/proc/"):

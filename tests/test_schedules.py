@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from impls.replay import Batch, steps, sync
+from impls.replay import Batch, sync, trials
 
 from .atomic_steps import POINTS
 from .faulty_programs import ALGORITHM_3, FAULTS
@@ -19,15 +19,15 @@ if why := sync.unavailable():
 
 HOLES = ("as printed, insert beside sample that reads", "as printed, insert, late update, a reader that rechecks")
 KERNEL_FAULTS = {
-    "leaf not zeroed": steps.NO_ZERO,
-    "reader without a recheck": steps.NO_RECHECK,
-    "words not made odd": steps.STAYS_EVEN,
-    "late update not refused": steps.NO_WORD_CHECK,
-    "search without the lock": steps.NO_LOCK_IN_SEARCH,
-    "update without the lock": steps.NO_LOCK_IN_UPDATE,
-    "commit without the lock": steps.NO_LOCK_IN_COMMIT,
-    "inserts a lap apart at once": steps.NO_OVERLAP_CHECK,
-    "sums left out": steps.NO_SUMS,
+    "leaf not zeroed": trials.NO_ZERO,
+    "reader without a recheck": trials.NO_RECHECK,
+    "words not made odd": trials.STAYS_EVEN,
+    "late update not refused": trials.NO_WORD_CHECK,
+    "search without the lock": trials.NO_LOCK_IN_SEARCH,
+    "update without the lock": trials.NO_LOCK_IN_UPDATE,
+    "commit without the lock": trials.NO_LOCK_IN_COMMIT,
+    "inserts a lap apart at once": trials.NO_OVERLAP_CHECK,
+    "sums left out": trials.NO_SUMS,
 }
 KERNEL = "two_lock_checked"
 WALKS = 5
@@ -35,10 +35,10 @@ SEEN = {FELL, TORN, INCOMPLETE, DRIFT}  # what `play` can see
 
 
 def test_points_have_the_kernels_numbers():
-    numbers = {name: getattr(steps, name.upper().replace(" ", "_"), None) for name in POINTS}
-    numbers |= {"read first half": steps.READ_FIRST, "read second half": steps.READ_SECOND}
-    numbers |= {"leaves": steps.SET_LEAVES, "sums": steps.SUM_UP}
-    numbers |= {"second lock": steps.LEAF_LOCK, "second unlock": steps.LEAF_UNLOCK}
+    numbers = {name: getattr(trials, name.upper().replace(" ", "_"), None) for name in POINTS}
+    numbers |= {"read first half": trials.READ_FIRST, "read second half": trials.READ_SECOND}
+    numbers |= {"leaves": trials.SET_LEAVES, "sums": trials.SUM_UP}
+    numbers |= {"second lock": trials.LEAF_LOCK, "second unlock": trials.LEAF_UNLOCK}
     assert numbers == POINTS
 
 

@@ -102,6 +102,23 @@ def test_a_resumed_run_is_bit_for_bit_the_run_that_was_not_interrupted(tmp_path,
     assert_same(*states)
 
 
+@pytest.mark.parametrize("environment", ["CartPole-v1", "tests.fake_environments:OpaqueCarts-v0"])
+def test_a_run_of_several_environments_is_resumed_bit_for_bit(tmp_path, environment):
+    workload = load(small(tmp_path, environment, actors=2, sync=4))
+    workload = dataclasses.replace(workload, steps=450, actors=dataclasses.replace(workload.actors, environments=7))
+    whole = run_to(workload, tmp_path / "whole")
+    assert run_to(workload, tmp_path / "parts", until=290, every=100) is None
+    run_to(workload, tmp_path / "parts", resume=True, every=100)
+    assert curve(tmp_path / "whole") == curve(tmp_path / "parts")
+    states = [checkpoint.load(tmp_path / name / "checkpoint.pt")["loop"] for name in ("whole", "parts")]
+    assert_same(*states)
+    steps = [int(line[0]) for line in curve(tmp_path / "whole")[0][1:]]
+    assert [step // 150 for step in steps] == [1, 2, 3]  # once each, in the turn that came to it
+    assert all(step % 150 < 7 for step in steps)
+    assert whole["updates"] == whole["steps"] // 2 - 99 // 2
+    assert len(curve(tmp_path / "whole")[1].splitlines()) - 1 == whole["episodes"]
+
+
 def assert_same(one, other, at="state"):
     assert type(one) is type(other), at
     if isinstance(one, dict):

@@ -94,6 +94,8 @@ def test_a_record_of_pong_is_one_frame():
         ("tau = 0.01", "tau = 1", "tau = 0.01", "there is no target network; give tau below 1 or target_interval"),
         ("end = 0.04", "end = 1.5", "end = 0.04", "end must be at most 1 for dqn, of which it is a chance"),
         ("shape = [4]", "shape = [4]\nframes = 4", "shape", "local_storage must be at least 32 with 4 frames, which"),
+        ("[replay]", "[actors]\nenvironments = 0\n[replay]", "[replay]", "environments must be at least 1 and at most"),
+        ("[replay]", "[actors]\nenvironments = 4096\n[replay]", "learning_starts", "at least 4,096, a batch and every"),
     ],
 )  # fmt: skip
 def test_each_fault_is_told_in_a_sentence_with_its_line(old, new, at, words):

@@ -1,11 +1,10 @@
 """Imported by the server that children are forked from: has the kernels of every shared strategy ready for them."""
 
-from impls.replay import make, strategies
 from impls.replay.registry import strategy_class
 
-from .replay_stress import PLAIN, STEPPED
+from .compile_replays import TRIALS, USUAL, compile_one
+from .replay_stress import STEPPED
 
-for _name in strategies():
-    if strategy_class(_name).processes:
-        for _trial in (False, True) if _name in STEPPED else (False,):
-            make(64, PLAIN, alpha=0.6, epsilon=1e-3, strategy=_name, fanout=4, trial=_trial).close()
+for _case in USUAL + TRIALS:
+    if strategy_class(_case[0]).processes and (_case in USUAL or _case[0] in STEPPED):
+        compile_one(*_case)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import impls
-from benchmarks.arguments import DEFAULT, add_common, add_list, add_numbers, one_of, parser_of
+from benchmarks.arguments import add_common, add_list, add_numbers, add_python, one_of, parser_of
 from benchmarks.cases import Case
 from benchmarks.run import Stamp, file_of, run
 from benchmarks.sentinels import Sentinels
@@ -30,7 +30,6 @@ from impls.terminal import count
 from . import adapter, names
 
 PEER, AGAIN, SHARED = "peer", "peer_again", "peer_shared"
-ENVIRONMENT = Path(".venv-peers/bin/python")
 FILE = "peers.jsonl"
 OURS: tuple[dict[str, Any], ...] = (
     {"contestant": "numba"},
@@ -220,12 +219,6 @@ def _list(as_json: bool) -> int:
     return 0
 
 
-def add_python(parser: argparse.ArgumentParser) -> None:
-    """Add the interpreter that has the libraries."""
-    text = f"an interpreter that has the libraries, and torch where something learns ({DEFAULT})"
-    parser.add_argument("--python", type=Path, default=ENVIRONMENT, help=text)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("peers", __doc__, "--contestants numba,tianshou,torchrl")
     add_list(parser, "contestants", str, help="libraries, or trees of ours")
@@ -235,5 +228,8 @@ def _parser() -> argparse.ArgumentParser:
     add_numbers(parser, capacity=(CAPACITY, "leaves N over the batches"), budget=seconds)
     add_python(parser)
     parser.add_argument("--no-accuracy", dest="accuracy", action="store_false", help="leave the checks out")
+    parser.add_argument(
+        "--training", action="store_true", help="time whole training loops instead; it has its own --help"
+    )
     parser.add_argument("--list", action="store_true", help="only list the libraries, their rules and limits")
     return add_common(parser, seed_of="inputs and order")

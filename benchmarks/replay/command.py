@@ -20,8 +20,7 @@ from typing import Any
 from dse import records
 from dse.records import Measurement, RecordError
 
-from ..arguments import add_common, add_list, add_numbers, listed, one_of, parser_of
-from ..peers.command import add_python
+from ..arguments import add_common, add_list, add_numbers, add_python, listed, one_of, parser_of
 from ..run import Stamp, Tally, exit_code, file_of, run
 from ..sentinels import Sentinels
 from ..timing import Timing

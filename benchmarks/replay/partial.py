@@ -37,24 +37,24 @@ def _kernels() -> dict[tuple[str, str], Any]:
     import numpy as np  # noqa: PLC0415
     from numba import njit  # noqa: PLC0415  # heavy
 
-    from impls.replay import steps  # noqa: PLC0415
+    from impls.replay import sampling, tree_lock, updating  # noqa: PLC0415
 
     kernel = njit(nogil=True, cache=True, error_model="numpy")
-    begin = [_sampling(kernel, steps, gathers) for gathers in (False, True)]
+    begin = [_sampling(kernel, sampling, tree_lock, gathers) for gathers in (False, True)]
 
     @kernel
-    def nothing(view, like, fanout, lanes, chunks, prefix, trial, edition, first, second, third, fourth):
-        return steps.DONE
+    def nothing(trial, view, first, second, third, fourth):
+        return 0
 
     @kernel
-    def inserted(view, like, fanout, lanes, chunks, prefix, trial, edition, source, count, errors, keep, exponent):
-        return steps.DONE
+    def inserted(trial, view, source, count, errors, keep, exponent):
+        return 0
 
     @kernel
-    def raised(view, like, fanout, lanes, chunks, prefix, trial, edition, sequence, errors, exponent, present):
+    def raised(trial, view, sequence, errors, exponent, present):
         leaves = np.empty(errors.size)
-        steps.leaves_of(errors, exponent, leaves)
-        return steps.DONE if leaves[-1] >= 0 else steps.NOT_FINITE
+        updating.leaves_of(view, errors, 0, errors.size, exponent, leaves)
+        return 0 if leaves[-1] >= 0 else 1
 
     return {
         ("sample", "call"): nothing,
@@ -66,25 +66,31 @@ def _kernels() -> dict[tuple[str, str], Any]:
     }
 
 
-def _sampling(kernel: Any, steps: Any, gathers: bool) -> Any:
+def _sampling(kernel: Any, sampling: Any, tree_lock: Any, gathers: bool) -> Any:
     """Return the kernel that draws a batch as the default strategy does, with or without its records."""
+    import numpy as np  # noqa: PLC0415
+
+    from impls.replay.steps import PORTION  # noqa: PLC0415
+
+    words = sampling.DRAWN
 
     @kernel
-    def sampled(view, like, fanout, lanes, chunks, prefix, trial, edition, uniforms, stratified, beta, out):
-        drawn = steps.drawing(uniforms, stratified, like, steps.PORTION)
+    def sampled(trial, view, uniforms, stratified, beta, out):
         count = uniforms.size
-        for low in range(0, count, steps.PORTION):
+        drawn = np.empty(words * count, np.int64)
+        sampling.begin(view, drawn, count, uniforms, stratified)
+        for low in range(0, count, PORTION):
             # Invariant: the places before ``low`` are drawn.
-            high = min(low + steps.PORTION, count)
-            steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-            status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, low, high)
-            steps.leave(view)
-            if status != steps.DONE:
+            high = min(low + PORTION, count)
+            tree_lock.enter(view)
+            status = sampling.search(view, drawn, count, low, high)
+            tree_lock.leave(view)
+            if status != 0:
                 return status
             if gathers:
-                steps.gather(view, trial, drawn, low, high, out)
+                sampling.gather(view, drawn, count, low, high, out)
         if gathers:
-            steps.changed(view, drawn, count)
-        return steps.DONE
+            sampling.changed(view, drawn, count, count)
+        return 0
 
     return sampled

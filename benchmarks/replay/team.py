@@ -2,7 +2,6 @@
 
 import dataclasses
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,30 +12,11 @@ from dse.records import Measurement
 from ..clock import ALL_CPUS
 from ..run import Stamp
 from ..timing import Timing, interleave
-from ..workers import Untimed, Worker, WorkerError
+from ..workers import Bounded, Untimed, WorkerError
 from .buffers import kind_of
 from .cells import ALONE, Cell
 
 MODULE = "benchmarks.replay.worker"
-LIMIT_SECONDS = 300.0  # of one request: filling a buffer of a slow library is the longest
-
-
-class Bounded(Worker):
-    """A worker that is killed if it does not answer in time."""
-
-    def receive(self) -> dict[str, Any]:
-        """Return the answer to the oldest request. WorkerError if the process has died, or was too late."""
-        timer = threading.Timer(LIMIT_SECONDS, self._process.kill)
-        timer.start()
-        try:
-            return super().receive()
-        finally:
-            timer.cancel()
-
-    def close(self) -> None:
-        """End the process and close its pipes, once."""
-        if not self._errors.closed:
-            super().close()
 
 
 class FailedError(Exception):

@@ -58,7 +58,10 @@ FIELD = 272  # + 2 field: its first byte in a row, its bytes
 MOST_FIELDS = 8
 MOST_LENT = 1 << 16
 RINGS, RING_COUNT, RING_ROWS, RING_BYTES = (FIELD + 2 * MOST_FIELDS + number for number in range(4))
-VIEW_WORDS = RING_BYTES + 1
+SCRATCH_ROW, RING_SCRATCH = RING_BYTES + 1, RING_BYTES + 2  # of this process, for whoever has the tree's mutex
+STEPS, MOST_STEPS = RING_BYTES + 3, 32  # addresses of the steps that kernels call: see ``steps.py``
+VIEW_WORDS = STEPS + MOST_STEPS
+MOST_APPLIED = 4096  # posted rows applied at once, unless one insert has more
 
 # Bytes of the rings in which producers post inserts: what is being applied, then each ring. A ring is who has it, its
 # head, its tail, what each row is, the priority of each, the rows.
@@ -158,7 +161,7 @@ class Shape:
 class Bank:
     """A bank's parts as arrays over the block, and its view.
 
-    Marks of the update under way are the process's own: they are clear whenever no update is.
+    Marks of the update under way, and scratch, are the process's own: the marks are clear whenever no update is.
     """
 
     shape: Shape
@@ -219,6 +222,9 @@ class Bank:
         view[[STRIDE, FRAMES, PID, BEGAN, ACTOR]] = shape.row.itemsize, shape.layout.frames, *process(), -1
         rings = self.memory.address + shape.rings_start
         view[[RINGS, RING_COUNT, RING_ROWS, RING_BYTES]] = rings, shape.rings, shape.ring_rows, shape.ring_bytes
+        applied = max(MOST_APPLIED, shape.ring_rows) + shape.layout.frames
+        self._scratch = np.empty(shape.lanes * shape.chunks), np.empty(2 * shape.rings + 4 * applied, np.int64)
+        view[[SCRATCH_ROW, RING_SCRATCH]] = [int(part.ctypes.data) for part in self._scratch]
         plain = [name for name in shape.layout.fields if name != "frame"]
         if shape.layout.frames > 1:
             view[FRAME_BYTES] = shape.row["frame"].itemsize

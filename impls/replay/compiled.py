@@ -1,4 +1,4 @@
-"""Kernels of a replay, compiled for its shape, and called without the compiler's dispatch."""
+"""Kernels of a replay, which call steps that are compiled for its shape, without the compiler's dispatch."""
 
 import functools
 import zlib
@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..sumtree.compiling import compiler
-from .block import Shape
+from .block import Bank, Shape
+
+LAZY = ("search_distinct", "drain")  # steps that few calls or strategies need
 
 
 @dataclass(frozen=True)
@@ -24,22 +26,48 @@ class Kernels:
     let_go: Any = None
 
 
-def entry(kernel: Any, shape: Shape, trial: bool, *arguments: Any) -> Callable[..., int]:
+def entry(kernel: Any, trial: bool, *arguments: Any) -> Callable[..., int]:
     """The compiled entry of a kernel, which takes a view's address and then its own arguments, of these types."""
     from numba import types  # noqa: PLC0415  # with the compiler
 
-    leaf = types.float32 if np.dtype(shape.dtype).itemsize == 4 else types.float64
-    constants = (shape.group, shape.lanes, shape.chunks, 1, int(trial), _edition())
-    signature = (types.int64, leaf, *map(types.literal, constants), *arguments)
+    literal = _edition() + trial
+    signature = (types.literal(literal), types.int64, *arguments)
     compiler.run(kernel.compile, signature)
-    compiled = kernel.overloads[signature].entry_point
-    return lambda view, *rest: compiled(view, 0.0, *constants, *rest)
+    return functools.partial(kernel.overloads[signature].entry_point, literal)
+
+
+def install_steps(bank: Bank, shape: Shape, trial: bool, *lazy: str) -> None:
+    """Compile the steps for a shape, if no process has yet, and let a bank's view have their addresses.
+
+    ``lazy`` are those wanted of :data:`LAZY`, by default none and all others.
+    """
+    from numba import types  # noqa: PLC0415  # with the compiler
+
+    from . import insertion, sampling, steps  # noqa: F401, PLC0415  # with the compiler; they define the steps
+
+    leaf = types.float32 if np.dtype(shape.dtype).itemsize == 4 else types.float64
+    numbers = {"fanout": shape.group, "lanes": shape.lanes, "chunks": shape.chunks, "prefix": 1}
+    form = steps.Form(leaf, **numbers, trial=_edition() + trial)
+    usual = tuple(name for name in steps.NAMES if name not in LAZY and (trial or name != "stop"))
+    steps.install(bank.view, form, lazy or usual)
 
 
 @functools.cache
 def _edition() -> int:
-    """A number that changes with the text of any file a kernel is compiled from, because numba looks at one alone."""
+    """An even number that changes with any file a kernel or step is compiled from, because numba looks at one alone."""
     here = Path(__file__).parent
-    files = [here / f"{name}.py" for name in ("block", "steps", "sync", "rings", "locking/two_lock_checked_strategy")]
+    names = (
+        "steps",
+        "block",
+        "sync",
+        "trials",
+        "priorities",
+        "tree_lock",
+        "insertion",
+        "sampling",
+        "updating",
+        "rings",
+    )
+    files = [here / f"{name}.py" for name in (*names, "locking/two_lock_checked_strategy")]
     files += [here.parent / "sumtree" / f"{name}.py" for name in ("lanes", "numba_kernels")]
-    return functools.reduce(lambda crc, path: zlib.crc32(path.read_bytes(), crc), files, 0)
+    return 2 * functools.reduce(lambda crc, path: zlib.crc32(path.read_bytes(), crc), files, 0)

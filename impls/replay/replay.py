@@ -43,7 +43,7 @@ from .block import (
     process,
 )
 from .buffer import Batch
-from .compiled import Kernels, entry
+from .compiled import Kernels, entry, install_steps
 from .layout import Layout
 from .memory import ClosedError, Handle, Memory, allocate
 from .state import State, checked, states_of
@@ -154,6 +154,7 @@ class Replay:
         from . import maintenance  # noqa: PLC0415  # with the compiler
 
         reals, number = types.float64[::1], types.int64
+        self._install_steps()
         self._compile_operations()
         self._sample: Callable[..., int] = self._of_one_state(self._sample)
         self._hold = self._entry(self.kernels.hold or maintenance.hold)
@@ -167,6 +168,7 @@ class Replay:
 
         from . import maintenance  # noqa: PLC0415  # with the compiler
 
+        self._install_steps("search_distinct")
         return self._entry(maintenance.sample_distinct, types.float64[::1], types.float64, types.int64)
 
     def _compile_operations(self) -> None:
@@ -195,7 +197,11 @@ class Replay:
         return run
 
     def _entry(self, kernel: Any, *arguments: Any) -> Callable[..., int]:
-        return entry(kernel, self._shape, self.settings.trial, *arguments)
+        return entry(kernel, self.settings.trial, *arguments)
+
+    def _install_steps(self, *lazy: str) -> None:
+        for bank in self._banks:
+            install_steps(bank, self._shape, self.settings.trial, *lazy)
 
     # What a caller uses
 

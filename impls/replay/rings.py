@@ -1,16 +1,13 @@
 """Rings in which producers post inserts, and the steps of the owner that applies them; see ``owner_strategy.py``.
 
-Arguments are those of ``steps.py``; ``ring`` is a ring's address. A place in a ring is counted on and on: a head is the
+``ring`` is a ring's address. A place in a ring is counted on and on: a head is the
 number of rows ever posted to it, a tail how many of them were applied.
 """
 
 from typing import Any
 
-import numpy as np
-
 from ..sumtree.lanes import load_i64, load_real, store_i64, store_real
 from ..sumtree.numba_kernels import CAPACITY
-from . import steps
 from .block import (
     BANK,
     BOUNDS,
@@ -20,11 +17,13 @@ from .block import (
     FRAMES,
     HEAD,
     LARGEST,
+    MOST_APPLIED,
     READY,
     RING_BYTES,
     RING_COUNT,
     RING_HEADER,
     RING_ROWS,
+    RING_SCRATCH,
     RINGS,
     STATE,
     STRIDE,
@@ -38,35 +37,38 @@ from .block import (
     WRITING,
     WRITTEN,
 )
-from .sync import copy_bytes, fence, inner, load_acquire, store_release
+from .insertion import write_rows
+from .priorities import largest_now, set_priorities
+from .steps import step
+from .sync import array_at, copy_bytes, fence, inner, load_acquire, store_release, word_of
+from .trials import COMMITTED, DRAIN, EVEN, HEAD_EARLY, NO_JOURNAL, ODD, POST, PUBLISH, TAIL_EARLY, TAKEN, fault, point
 
 _WORD = 8
 _IDLE, _APPLYING, _APPLIED = 0, 1, 2
 _DRAWABLE, _SIZED, _ROWS = 1, 2, 4  # of a row: may be sampled, has its own priority; rows of the insert it begins
-_MOST = 4096  # rows applied at once, unless one insert has more
-
-
-@inner
-def _at(view: int, field: int) -> int:
-    return load_i64(view + _WORD * field)
 
 
 @inner
 def ring_at(view: int, number: int) -> int:
     """The address of a ring."""
-    return _at(view, RINGS) + FIRST_RING + _at(view, RING_BYTES) * number
+    return word_of(view, RINGS) + FIRST_RING + word_of(view, RING_BYTES) * number
 
 
 @inner
 def _row_of(view: int, ring: int, place: int) -> int:
     """The address of a row of a ring."""
-    return ring + RING_HEADER + 2 * _WORD * _at(view, RING_ROWS) + _at(view, STRIDE) * (place % _at(view, RING_ROWS))
+    return (
+        ring
+        + RING_HEADER
+        + 2 * _WORD * word_of(view, RING_ROWS)
+        + word_of(view, STRIDE) * (place % word_of(view, RING_ROWS))
+    )
 
 
 @inner
 def _kind_of(view: int, ring: int, place: int) -> int:
     """The address of the word that says what a row is; its priority is as many words on as the ring has rows."""
-    return ring + RING_HEADER + _WORD * (place % _at(view, RING_ROWS))
+    return ring + RING_HEADER + _WORD * (place % word_of(view, RING_ROWS))
 
 
 # Producers
@@ -74,16 +76,16 @@ def _kind_of(view: int, ring: int, place: int) -> int:
 
 @inner
 def post(
-    view: int, trial: int, ring: int, source: int, count: int, leaves: Any, keep: Any, done: int, used: int
+    trial: int, view: int, ring: int, source: int, count: int, leaves: Any, keep: Any, done: int, used: int
 ) -> int:
     """Publish ``count`` rows that fit into the ring: rows ``done`` on of an insert, and its priorities ``used`` on.
 
     Returns how many priorities of the insert are used by then.
     """
-    head, stride, room = load_i64(ring + HEAD), _at(view, STRIDE), _at(view, RING_ROWS)
-    if steps.fault(view, trial, steps.HEAD_EARLY):
+    head, stride, room = load_i64(ring + HEAD), word_of(view, STRIDE), word_of(view, RING_ROWS)
+    if fault(trial, view, HEAD_EARLY):
         store_release(ring + HEAD, head + count)
-    steps.point(view, trial, steps.POST)
+    point(trial, view, POST)
     before = min(count, room - head % room)
     copy_bytes(_row_of(view, ring, head), source + stride * done, stride * before)
     copy_bytes(_row_of(view, ring, 0), source + stride * (done + before), stride * (count - before))
@@ -100,7 +102,7 @@ def post(
         store_i64(at, kind)
         at += _WORD if at + _WORD < end else _WORD - _WORD * room
     fence()
-    steps.point(view, trial, steps.PUBLISH)
+    point(trial, view, PUBLISH)
     store_release(ring + HEAD, head + count)
     return used
 
@@ -108,35 +110,50 @@ def post(
 # The owner
 
 
-@inner
-def drain(
-    view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int, everything: bool
-) -> None:
+@step
+def drain(view: int, form: Any, everything: int) -> int:
     """Apply what an owner was applying when it died, and then ``everything`` that was posted before this call."""
-    bank, rings = _at(view, BANK), _at(view, RINGS)
+    bank, rings = word_of(view, BANK), word_of(view, RINGS)
     is_left = load_i64(rings + STATE) == _APPLYING
     if load_i64(rings + STATE) == _APPLIED:
         _settle(view)
-    heads, waiting = np.empty(_at(view, RING_COUNT) if everything else 0, np.int64), 0
+    heads, waiting = _heads_of(view, word_of(view, RING_COUNT) if everything else 0), 0
     for number in range(heads.size):
         heads[number] = load_acquire(ring_at(view, number) + HEAD)
         waiting += heads[number] - load_i64(ring_at(view, number) + TAIL)
     while is_left or waiting > 0:
         # Invariant: ``waiting`` rows are between tails and ``heads``; nothing is half applied unless it was left so.
         if not is_left:
-            steps.point(view, trial, steps.DRAIN)
+            point(form.trial, view, DRAIN)
             _choose(view, heads)
             store_i64(rings + TAKEN_FIRST, load_i64(bank + WRITTEN))
             store_real(rings + TAKEN_LARGEST, load_real(bank + LARGEST, 0.0))
-            if not steps.fault(view, trial, steps.NO_JOURNAL):
+            if not fault(form.trial, view, NO_JOURNAL):
                 store_release(rings + STATE, _APPLYING)
         is_left = False
         waiting -= load_i64(rings + TAKEN_COUNT)
-        _apply(view, like, fanout, lanes, chunks, prefix, trial)
-        steps.point(view, trial, steps.TAKEN)
+        _apply(form.trial, view)
+        point(form.trial, view, TAKEN)
         store_release(rings + STATE, _APPLIED)
-        steps.point(view, trial, steps.COMMITTED)
+        point(form.trial, view, COMMITTED)
         _settle(view)
+    return 0
+
+
+@inner
+def _heads_of(view: int, count: int) -> Any:
+    """Room for the heads of the rings, in the scratch of the process, which the owner alone uses."""
+    return array_at(word_of(view, RING_SCRATCH), count, view)
+
+
+@inner
+def _tails_of(view: int) -> Any:
+    """The tails of the rings, in the scratch."""
+    count = word_of(view, RING_COUNT)
+    tails = array_at(word_of(view, RING_SCRATCH) + _WORD * count, count, view)
+    for number in range(count):
+        tails[number] = load_i64(ring_at(view, number) + TAIL)
+    return tails
 
 
 @inner
@@ -144,7 +161,10 @@ def _choose(view: int, heads: Any) -> None:
     """Note the tails that the rings will have once whole inserts, up to ``heads``, are applied, and their rows."""
     # Records whose stacks reach into the newest are never among these, unless one insert fills the replay. Where the
     # largest current priority matters, which each insert may change, it is one insert at a time.
-    count, most = 0, min(_MOST, _at(view, CAPACITY) - _at(view, FRAMES) + 1) if _at(view, BOUNDS) == 0 else 0
+    count, most = (
+        0,
+        min(MOST_APPLIED, word_of(view, CAPACITY) - word_of(view, FRAMES) + 1) if word_of(view, BOUNDS) == 0 else 0,
+    )
     for number in range(heads.size):
         ring = ring_at(view, number)
         take = load_i64(ring + TAIL)
@@ -156,48 +176,48 @@ def _choose(view: int, heads: Any) -> None:
             count += rows
             take += rows
         store_i64(ring + TAKE, take)
-    store_i64(_at(view, RINGS) + TAKEN_COUNT, count)
+    store_i64(word_of(view, RINGS) + TAKEN_COUNT, count)
 
 
 @inner
 def _settle(view: int) -> None:
     """Give the rows that were applied back to their producers."""
-    for number in range(_at(view, RING_COUNT)):
+    for number in range(word_of(view, RING_COUNT)):
         ring = ring_at(view, number)
         store_release(ring + TAIL, load_i64(ring + TAKE))
-    store_release(_at(view, RINGS) + STATE, _IDLE)
+    store_release(word_of(view, RINGS) + STATE, _IDLE)
 
 
 @inner
-def _apply(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int) -> None:
+def _apply(trial: int, view: int) -> None:
     """Move the rows that were chosen into the bank; done over again, it comes to the same.
 
     A record's word is odd from before its slot is written until its priority is set, so that a repair in between leaves
     its priority 0.
     """
-    bank, first = _at(view, BANK), load_i64(_at(view, RINGS) + TAKEN_FIRST)
-    count, slots = load_i64(_at(view, RINGS) + TAKEN_COUNT), _at(view, CAPACITY)
-    tails = np.empty(_at(view, RING_COUNT), np.int64)
-    for number in range(tails.size):
-        tails[number] = load_i64(ring_at(view, number) + TAIL)
-    if steps.fault(view, trial, steps.TAIL_EARLY):
+    bank, first = word_of(view, BANK), load_i64(word_of(view, RINGS) + TAKEN_FIRST)
+    count, slots = load_i64(word_of(view, RINGS) + TAKEN_COUNT), word_of(view, CAPACITY)
+    tails = _tails_of(view)
+    if fault(trial, view, TAIL_EARLY):
         for number in range(tails.size):
             store_release(ring_at(view, number) + TAIL, load_i64(ring_at(view, number) + TAKE))
     store_release(bank + WRITTEN, first + count)
-    cut = min(_at(view, FRAMES) - 1, slots - count) if first + count >= slots else 0
-    scratch = np.empty(2 * (count + cut), np.int64)
-    steps.point(view, trial, steps.ODD)
+    cut = min(word_of(view, FRAMES) - 1, slots - count) if first + count >= slots else 0
+    most = 2 * (count + cut)
+    scratch = array_at(word_of(view, RING_SCRATCH) + 2 * _WORD * tails.size, 2 * most, first)
+    point(trial, view, ODD)
     listed, removed = _close(view, first, count, cut, scratch)
-    _copy(view, trial, tails, first)
+    _copy(view, tails, first)
     current = 0.0
-    if _at(view, BOUNDS) != 0:
-        gone = np.zeros(2 * listed, np.int64)  # slots, and the bits of 0.0
+    if word_of(view, BOUNDS) != 0:
+        gone = scratch[most:]  # slots, and the bits of 0.0
         gone[:listed] = scratch[:listed]
-        steps.set_priorities(view, like, fanout, lanes, chunks, prefix, trial, 0, gone, listed)
-        current = steps.largest_now(view, like, fanout, lanes, chunks)
+        gone[listed : 2 * listed] = 0
+        set_priorities(view, 0, gone, listed)
+        current = largest_now(view)
     drawable = _rank(view, tails, scratch, listed, current)
-    steps.set_priorities(view, like, fanout, lanes, chunks, prefix, trial, 0, scratch, listed)
-    steps.point(view, trial, steps.EVEN)
+    set_priorities(view, 0, scratch, listed)
+    point(trial, view, EVEN)
     store_i64(bank + COUNT, load_i64(bank + COUNT) + drawable - removed)
     _reopen(view, tails, first)
 
@@ -208,7 +228,7 @@ def _close(view: int, first: int, count: int, cut: int, scratch: Any) -> tuple[i
 
     Puts the slots whose priority changes into ``scratch``, the new records' first; returns (slots, records closed).
     """
-    words, slots = _at(view, WORDS), _at(view, CAPACITY)
+    words, slots = word_of(view, WORDS), word_of(view, CAPACITY)
     listed, removed, slot = count, 0, first % slots
     for j in range(count + cut):
         # Invariant: slot = (first + j) % slots.
@@ -227,17 +247,17 @@ def _close(view: int, first: int, count: int, cut: int, scratch: Any) -> tuple[i
 
 
 @inner
-def _copy(view: int, trial: int, tails: Any, first: int) -> None:
+def _copy(view: int, tails: Any, first: int) -> None:
     """Copy the rows from each ring's tail to where it will be to the slots of the tickets from ``first`` on."""
-    room = _at(view, RING_ROWS)
+    room = word_of(view, RING_ROWS)
     for number in range(tails.size):
         ring, tail = ring_at(view, number), tails[number]
         count = load_i64(ring + TAKE) - tail
         before = min(count, room - tail % room)
         if count > 0:
-            steps.write_rows(view, trial, _row_of(view, ring, tail), first, before)
+            write_rows(view, _row_of(view, ring, tail), first, before)
         if count > before:
-            steps.write_rows(view, trial, _row_of(view, ring, 0), first + before, count - before)
+            write_rows(view, _row_of(view, ring, 0), first + before, count - before)
         first += count
 
 
@@ -247,8 +267,8 @@ def _rank(view: int, tails: Any, scratch: Any, listed: int, current: float) -> i
 
     ``current`` is the priority of rows without an own one, or 0 for the largest ever.
     """
-    bank, room = _at(view, BANK), _at(view, RING_ROWS)
-    largest = load_real(_at(view, RINGS) + TAKEN_LARGEST, 0.0)
+    bank, room = word_of(view, BANK), word_of(view, RING_ROWS)
+    largest = load_real(word_of(view, RINGS) + TAKEN_LARGEST, 0.0)
     values = scratch.ctypes.data + _WORD * listed
     scratch[listed : 2 * listed] = 0  # the bits of 0.0
     drawable = 0
@@ -273,7 +293,7 @@ def _rank(view: int, tails: Any, scratch: Any, listed: int, current: float) -> i
 @inner
 def _reopen(view: int, tails: Any, first: int) -> None:
     """Let the records of the tickets from ``first`` on be sampled, but for fillers."""
-    words, slots, room = _at(view, WORDS), _at(view, CAPACITY), _at(view, RING_ROWS)
+    words, slots, room = word_of(view, WORDS), word_of(view, CAPACITY), word_of(view, RING_ROWS)
     slot = first % slots
     for number in range(tails.size):
         ring = ring_at(view, number)

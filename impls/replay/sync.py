@@ -10,15 +10,22 @@ import platform
 import sys
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
-from numba import config, njit, types
+from numba import carray, config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from ..sumtree.lanes import load_i64, stack_words, store_i64
 
 _I8, _I64 = ir.IntType(8), ir.IntType(64)
 BUSY, TIMED_OUT, OWNER_DIED = 16, 110, 130  # EBUSY, ETIMEDOUT, EOWNERDEAD
 MONOTONIC = 1  # the clock that nobody sets
 _ROBUST, _SHARED = 1, 1
+_WORD = 8
+_TRIES, _PAUSES = 8, 4  # before a caller sleeps: about a microsecond
+_SECOND = 1_000_000_000
+_NAP = _SECOND // 50  # nanoseconds between looks at a mutex that others have
 
 mutex_lock_until = types.ExternalFunction("pthread_mutex_clocklock", types.int32(types.intp, types.int32, types.intp))
 read_clock = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.intp))
@@ -130,11 +137,58 @@ def fence(typingctx: Any) -> Any:
 
 @intrinsic
 def is_on(typingctx: Any, trial: Any) -> Any:
-    """Whether a literal is not 0, known when the kernel is compiled: what depends on it is left out otherwise."""
+    """Whether a literal is odd, known when the kernel is compiled: what depends on it is left out otherwise."""
     if not isinstance(trial, types.IntegerLiteral):
         return None
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return ir.Constant(ir.IntType(1), int(trial.literal_value != 0))
+        return ir.Constant(ir.IntType(1), trial.literal_value & 1)
 
     return types.boolean(trial), emit
+
+
+@inner
+def word_of(view: int, field: int) -> int:
+    """A word of a view."""
+    return load_i64(view + _WORD * field)
+
+
+@inner
+def array_at(address: int, count: int, like: Any) -> Any:
+    """The ``count`` numbers such as ``like`` from an address on, as an array."""
+    return carray(pointer_to(address, like), (count,))
+
+
+@inner
+def byte_at(address: int) -> int:
+    """The byte at an address."""
+    return array_at(address, 1, np.uint8(0))[0]
+
+
+@inner
+def set_byte(address: int, value: int) -> None:
+    """Write a byte to an address."""
+    array_at(address, 1, np.uint8(0))[0] = value
+
+
+@inner
+def acquire(mutex: int) -> int:
+    """Lock a mutex: try for about a microsecond, then sleep until it is free.
+
+    A sleeper that is killed just as it is woken may take the wake-up with it, and those that sleep beside it would not
+    be woken again. This was never seen; against it, nobody sleeps for long without a look.
+    """
+    for _ in range(_TRIES):
+        status = mutex_try(mutex)
+        if status != BUSY:
+            return status
+        for _ in range(_PAUSES):
+            pause()
+    until, status = stack_words(2), TIMED_OUT
+    while status == TIMED_OUT:
+        read_clock(MONOTONIC, until)
+        nanoseconds = load_i64(until + _WORD) + _NAP
+        store_i64(until, load_i64(until) + nanoseconds // _SECOND)
+        store_i64(until + _WORD, nanoseconds % _SECOND)
+        status = mutex_lock_until(mutex, MONOTONIC, until)
+    return status

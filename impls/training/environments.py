@@ -34,7 +34,7 @@ class Environment:
         try:
             observation, _ = self._made.reset(seed=seed)
         except Exception as error:  # whatever an environment raises
-            raise TrainingError(f"{self._name}: reset raised {told(error)}") from error
+            raise TrainingError(f"{self._name}: reset raised {described(error)}") from error
         return self.checked(observation)
 
     def step(self, action: Any) -> tuple[NDArray[Any], float, bool, bool]:
@@ -43,7 +43,7 @@ class Environment:
         try:
             observation, reward, terminated, truncated, _ = self._made.step(own_action)
         except Exception as error:  # whatever an environment raises
-            raise TrainingError(f"{self._name}: step raised {told(error)}") from error
+            raise TrainingError(f"{self._name}: step raised {described(error)}") from error
         try:
             gain = float(reward)
         except (TypeError, ValueError):
@@ -98,7 +98,7 @@ class Environment:
         try:
             array = np.asarray(observations)
         except (TypeError, ValueError) as error:
-            raise TrainingError(f"{self._name}: an observation is no array of numbers: {told(error)}") from None
+            raise TrainingError(f"{self._name}: an observation is no array of numbers: {described(error)}") from None
         if array.dtype.kind not in "fiub":
             raise TrainingError(f"{self._name}: an observation has the dtype {array.dtype}, which is not of numbers")
         if stated.dtype == "uint8" and not np.can_cast(array.dtype, np.uint8):
@@ -168,16 +168,16 @@ def _making(environment: str) -> Iterator[None]:
         except gymnasium.error.DependencyNotInstalled as error:
             lacking = [name for name in _EXTRA if find_spec(name) is None]
             remedy = f"; {INSTALL}" if lacking else ""
-            raise TrainingError(f"{environment} needs a package: {told(error)}{remedy}") from None
+            raise TrainingError(f"{environment} needs a package: {described(error)}{remedy}") from None
         except gymnasium.error.UnregisteredEnv as error:
             raise TrainingError(
-                f"gymnasium knows no environment {environment!r} ({told(error)}); if a module of yours "
+                f"gymnasium knows no environment {environment!r} ({described(error)}); if a module of yours "
                 "registers it, write MODULE:ID"
             ) from None
         except ModuleNotFoundError as error:
             raise TrainingError(_lacks(environment, error)) from None
         except Exception as error:  # gymnasium's own errors, and whatever a constructor raises
-            raise TrainingError(f"{environment} cannot be made: {told(error)}") from error
+            raise TrainingError(f"{environment} cannot be made: {described(error)}") from error
 
 
 def _lacks(environment: str, error: ModuleNotFoundError) -> str:
@@ -218,7 +218,7 @@ def _stacked(made: Any, workload: Workload) -> Any:
     return FrameStackObservation(made, workload.observation.frames)
 
 
-def told(error: Exception) -> str:
+def described(error: Exception) -> str:
     """An error's type and message in one line."""
     words = " ".join(str(error).split())
     return f"{type(error).__name__}: {words[:300]}" if words else type(error).__name__

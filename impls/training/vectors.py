@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..replay.local_storages import LocalStorages
 from .actor import ACTING, Actor, Episode, Episodes, Inserted, Turn, led_elsewhere, seed_of
-from .environments import LARGEST, Environment, told
+from .environments import LARGEST, Environment, described
 from .errors import TrainingError
 from .learner import Learner
 from .sizes import layout_of
@@ -55,7 +55,7 @@ class Separate:
         return Turned(observations, rewards, over[0], over[1], stepped)
 
     def close(self) -> None:
-        """Close the environments."""
+        """Close all E environments."""
         for one in self._each:
             one.environment.close()
 
@@ -84,7 +84,7 @@ class Native:
         try:
             observations, _ = made.reset(seed=seed_of(seed, ACTING, number, 0))
         except Exception as error:  # whatever an environment raises
-            raise TrainingError(f"{self._name}: reset raised {told(error)}") from error
+            raise TrainingError(f"{self._name}: reset raised {described(error)}") from error
         self.observations = of.checked(observations, self._over.size)
 
     @property
@@ -104,11 +104,7 @@ class Native:
     def step(self, actions: NDArray[Any]) -> Turned:
         """Take a step of each, by ``[E, ..]`` actions of the learner. TrainingError for a faulty environment."""
         stepped = ~self._over
-        own_actions = self._of.own_actions(actions)
-        try:
-            observations, rewards, terminated, truncated, _ = self._made.step(own_actions)
-        except Exception as error:  # whatever an environment raises
-            raise TrainingError(f"{self._name}: step raised {told(error)}") from error
+        observations, rewards, terminated, truncated, _ = self._stepped(self._made, actions)
         gains = self._array("rewards", rewards, "fiub").astype(np.float64)
         if not (np.abs(gains) <= LARGEST).all():  # written so, it refuses NaN too
             bad = gains[~(np.abs(gains) <= LARGEST)][0]
@@ -119,6 +115,13 @@ class Native:
         self.observations = self._of.checked(observations, self._over.size)
         self._over = ends[0] | ends[1]
         return Turned(self.observations, gains, ends[0], ends[1], stepped)
+
+    def _stepped(self, made: Any, actions: NDArray[Any]) -> Any:
+        own_actions = self._of.own_actions(actions)
+        try:
+            return made.step(own_actions)
+        except Exception as error:  # whatever an environment raises
+            raise TrainingError(f"{self._name}: step raised {described(error)}") from error
 
     def _array(self, name: str, values: Any, kinds: str) -> NDArray[Any]:
         """A copy of one number of each environment, ``[E]``."""
@@ -166,10 +169,10 @@ class Native:
         }
 
     def _next(self) -> NDArray[Any]:
-        """Observations ``[E, *shape]`` after a step from here by the least of all actions; nothing changes."""
+        """Observations ``[E, *shape]`` after a step from here by actions of zeros; nothing changes."""
         numbers = (self._workload.action_size,) if self._workload.algorithm in CONTINUOUS else ()
-        own_actions = self._of.own_actions(np.zeros((self._over.size, *numbers)))
-        return np.array(copy.deepcopy(self._made).step(own_actions)[0])
+        zeros = np.zeros((self._over.size, *numbers))
+        return np.array(self._stepped(copy.deepcopy(self._made), zeros)[0])
 
 
 def environments_of(workload: Workload, number: int, seed: int) -> Separate | Native:

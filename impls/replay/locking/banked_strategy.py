@@ -24,14 +24,16 @@ from numpy.typing import NDArray
 from ...checks import integer_at_least, one_of
 from ...sumtree.lanes import load_i64, load_real, store_i64, store_real
 from ...sumtree.numba_kernels import HEIGHT, SUMS, _kernel
-from .. import steps
+from .. import sampling, tree_lock
 from ..batches import Outputs, check_beta, uniforms_of
 from ..block import BANK, COUNT, LARGEST
 from ..buffer import Batch
 from ..compiled import Kernels
 from ..memory import Memory
 from ..replay import Replay, Settings
-from ..sync import inner
+from ..steps import DONE, NOT_FINITE, NOTHING
+from ..sync import inner, word_of
+from ..updating import are_finite
 from . import two_lock_checked_strategy as checked
 
 _WORD, _REAL = 8, 4
@@ -40,40 +42,25 @@ _WEIGHTS = ("exact", "printed")
 
 
 @_kernel()
-def insert(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    edition: int,
-    views: Any,
-    source: int,
-    count: int,
-    errors: Any,
-    keep: Any,
-    exponent: Any,
-) -> int:
-    largest, bank = 0.0, load_i64(view + _WORD * BANK)
+def insert(trial: int, view: int, views: Any, source: int, count: int, errors: Any, keep: Any, exponent: Any) -> int:
+    largest, bank = 0.0, word_of(view, BANK)
     for other in views:
-        largest = max(largest, load_real(load_i64(other + _WORD * BANK) + LARGEST, 0.0))
+        largest = max(largest, load_real(word_of(other, BANK) + LARGEST, 0.0))
     if largest > load_real(bank + LARGEST, 0.0):  # the largest priority is that of all banks
-        steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
+        tree_lock.enter(view)
         store_real(bank + LARGEST, max(largest, load_real(bank + LARGEST, 0.0)))
-        steps.leave(view)
-    return checked.put(view, like, fanout, lanes, chunks, prefix, trial, source, count, errors, keep, exponent)
+        tree_lock.leave(view)
+    return checked.put(trial, view, source, count, errors, keep, exponent)
 
 
 @inner
-def _list_places(shares: Any, parts: int, part: int, drawn: Any, numbers: Any, number: int) -> int:
+def _list_places(whole: Any, parts: int, part: int, values: Any, places: Any, numbers: Any, number: int) -> int:
     """List the places whose value in [0, 1) lies in one of so many equal parts, and stretch the part to [0, 1)."""
-    values, places, count = drawn[0], drawn[4], 0
+    count = 0
     for j in range(values.size):
         # Invariant: places[:count] are the places before j that lie in the part.
-        if min(int(shares[j] * parts), parts - 1) == part:
-            values[j] = min(shares[j] * parts - part, 1.0 - 2.0**-53)
+        if min(int(whole[j] * parts), parts - 1) == part:
+            values[j] = min(whole[j] * parts - part, 1.0 - 2.0**-53)
             places[count], numbers[j] = j, number
             count += 1
     return count
@@ -81,36 +68,24 @@ def _list_places(shares: Any, parts: int, part: int, drawn: Any, numbers: Any, n
 
 @inner
 def _take_from(
-    views: Any,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    uniforms: Any,
-    stratified: bool,
-    out: int,
-    drawn: Any,
-    chosen: Any,
-    numbers: Any,
+    trial: int, views: Any, drawn: Any, uniforms: Any, stratified: bool, out: int, chosen: Any, numbers: Any
 ) -> int:
     """Sample in equal shares from the banks ``chosen``; returns which one turned out to be empty, or -1.
 
     ``numbers [B]`` become the bank of each place.
     """
-    whole = drawn[0].copy()
+    batch = uniforms.size
+    values, places = sampling.values_of(drawn.ctypes.data, batch), sampling.places_of(drawn.ctypes.data, batch)
+    whole = values.copy()
     for part in range(chosen.size):
         number = chosen[part]
-        count = _list_places(whole, chosen.size, part, drawn, numbers, number)
+        count = _list_places(whole, chosen.size, part, values, places, numbers, number)
         if count == 0:
             continue
         view = views[number]
-        status = checked.take(
-            view, like, fanout, lanes, chunks, prefix, trial, uniforms, stratified, out, drawn, count, chosen.size, part
-        )
-        if status != steps.DONE:
-            drawn[0][:] = whole
+        status = checked.take(trial, view, drawn, uniforms, stratified, out, count, chosen.size, part)
+        if status != DONE:
+            values[:] = whole
             return number
     return -1
 
@@ -118,16 +93,17 @@ def _take_from(
 @inner
 def _weigh(views: Any, drawn: Any, beta: float, out: int, sums: Any, numbers: Any, is_own: bool, printed: bool) -> None:
     """Write sequences and weights of a batch from the banks ``numbers [B]``; ``is_own``: of a learner with a bank."""
-    probabilities, batch, total = drawn[3], numbers.size, sums.sum()
+    batch, total = numbers.size, sums.sum()
+    probabilities = sampling.shares_of(drawn.ctypes.data, batch)
     banks, records, least = 0, 0, np.inf
     for number in range(sums.size):
         banks += sums[number] > 0.0
-        records += load_i64(load_i64(views[number] + _WORD * BANK) + COUNT)
+        records += load_i64(word_of(views[number], BANK) + COUNT)
     for j in range(batch):
         probabilities[j] *= sums[numbers[j]] / total
         least = min(least, probabilities[j])
-    steps.weigh(drawn, beta, out)
-    weights, largest = out + steps._lines(_WORD * batch), np.float32(0.0)
+    sampling.weigh(views[0], drawn, batch, beta, out)
+    weights, largest = out + sampling.lines_of(_WORD * batch), np.float32(0.0)
     scale = (1.0 / (records * least)) ** beta if is_own else 1.0
     for j in range(batch):
         store_i64(out + _WORD * j, load_i64(out + _WORD * j) * sums.size + numbers[j])
@@ -142,14 +118,8 @@ def _weigh(views: Any, drawn: Any, beta: float, out: int, sums: Any, numbers: An
 
 @_kernel()
 def sample(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
     trial: int,
-    edition: int,
+    view: int,
     views: Any,
     uniforms: Any,
     stratified: bool,
@@ -158,49 +128,35 @@ def sample(
     printed: bool,
     out: int,
 ) -> int:
-    drawn = steps.drawing(uniforms, stratified, like, steps.PORTION)
-    sums, numbers = np.empty(views.size), np.empty(uniforms.size, np.int64)
+    batch = uniforms.size
+    drawn = np.empty(sampling.DRAWN * batch, np.int64)
+    sampling.begin(view, drawn, batch, uniforms, stratified)
+    sums, numbers = np.empty(views.size), np.empty(batch, np.int64)
     chosen, count = np.empty(views.size, np.int64), 0
     for number in range(views.size):
-        root = load_i64(views[number] + _WORD * (SUMS + load_i64(views[number] + _WORD * HEIGHT)))
-        sums[number] = load_real(root, 0.0)
+        sums[number] = load_real(word_of(views[number], SUMS + word_of(views[number], HEIGHT)), 0.0)
         chosen[count] = number
         count += sums[number] > 0.0 and (bank < 0 or bank == number)
     while count > 0:
         # Invariant: chosen[:count] are the banks wanted of which none was found empty.
-        some = chosen[:count]
-        empty = _take_from(
-            views, like, fanout, lanes, chunks, prefix, trial, uniforms, stratified, out, drawn, some, numbers
-        )
+        empty = _take_from(trial, views, drawn, uniforms, stratified, out, chosen[:count], numbers)
         if empty < 0:
             _weigh(views, drawn, beta, out, sums, numbers, bank >= 0, printed)
-            return steps.DONE
+            return DONE
         sums[empty], kept = 0.0, 0
         for j in range(count):
             chosen[kept] = chosen[j]
             kept += chosen[j] != empty
         count = kept
-    return steps.NOTHING
+    return NOTHING
 
 
 @_kernel()
-def update(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    edition: int,
-    views: Any,
-    sequence: Any,
-    errors: Any,
-    exponent: Any,
-    present: Any,
+def update_priorities(
+    trial: int, view: int, views: Any, sequence: Any, errors: Any, exponent: Any, present: Any
 ) -> int:
-    if not steps.are_finite(errors, exponent[1]):
-        return steps.NOT_FINITE
+    if not are_finite(view, errors, errors.size, exponent):
+        return NOT_FINITE
     batch, banks = errors.size, views.size
     places, tickets = np.empty(batch, np.int64), np.empty(batch, np.int64)
     theirs, kept = np.empty(batch), np.empty(batch, np.bool_)
@@ -210,11 +166,11 @@ def update(
             # Invariant: [:count] are those before j that belong to the bank, in their order: the last of equals wins.
             places[count], tickets[count], theirs[count] = j, sequence[j] // banks, errors[j]
             count += sequence[j] % banks == number
-        some, view = kept[:count], views[number]
-        checked.renew(view, like, fanout, lanes, chunks, prefix, trial, tickets[:count], theirs[:count], exponent, some)
+        some = kept[:count]
+        checked.renew(trial, views[number], tickets[:count], theirs[:count], exponent, some)
         for j in range(count):
             present[places[j]] = some[j]
-    return steps.DONE
+    return DONE
 
 
 class BankedReplay(Replay):
@@ -225,7 +181,7 @@ class BankedReplay(Replay):
     """
 
     banked = True
-    kernels: ClassVar = Kernels(insert, sample, update)
+    kernels: ClassVar = Kernels(insert, sample, update_priorities)
 
     def __init__(self, settings: Settings, memory: Memory | None = None, *, shared: bool = False) -> None:
         # Each replay takes turns of its own: the first from bank 0, others from any [Zhang2022, Alg. 6].

@@ -5,97 +5,65 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...sumtree.numba_kernels import _kernel
-from .. import steps
 from ..compiled import Kernels
+from ..insertion import commit, first_of, rank, reserve, write_rows
 from ..replay import Replay
+from ..sampling import DRAWN, begin, gather, search, weigh
+from ..steps import DONE, NOT_FINITE
+from ..tree_lock import enter, leave
+from ..trials import COMMITTED, RESERVE, SEARCH, SEARCHED, UPDATE, UPDATED, point
+from ..updating import are_finite, leaves_of, update
 
 
 @_kernel()
-def insert(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    edition: int,
-    source: int,
-    count: int,
-    errors: Any,
-    keep: Any,
-    exponent: Any,
-) -> int:
-    if not steps.are_finite(errors, exponent[1]):
-        return steps.NOT_FINITE
-    values = steps.priorities_of(errors, keep, count, exponent)
-    steps.point(view, trial, steps.RESERVE)
-    steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    entry, first = steps.reserve(view, like, fanout, lanes, chunks, prefix, trial, 0, count)
+def insert(trial: int, view: int, source: int, count: int, errors: Any, keep: Any, exponent: Any) -> int:
+    values = np.empty(count)
+    if rank(view, errors, errors.size, keep, keep.size, exponent, values, count) != DONE:
+        return NOT_FINITE
+    point(trial, view, RESERVE)
+    enter(view)
+    entry = reserve(view, 0, count)
     if entry >= 0:
-        steps.write_rows(view, trial, source, first, count)
-        steps.commit(view, like, fanout, lanes, chunks, prefix, trial, 0, entry, first, values)
-    steps.point(view, trial, steps.COMMITTED)
-    steps.leave(view)
-    return steps.DONE if entry >= 0 else entry
+        write_rows(view, source, first_of(view, entry), count)
+        commit(view, 0, entry, values, count)
+    point(trial, view, COMMITTED)
+    leave(view)
+    return DONE if entry >= 0 else entry
 
 
 @_kernel()
-def sample(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    edition: int,
-    uniforms: Any,
-    stratified: bool,
-    beta: float,
-    out: int,
-) -> int:
-    drawn = steps.drawing(uniforms, stratified, like, uniforms.size)
-    steps.point(view, trial, steps.SEARCH)
-    steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, 0, uniforms.size)
-    if status == steps.DONE:
-        steps.gather(view, trial, drawn, 0, uniforms.size, out)
-    steps.point(view, trial, steps.SEARCHED)
-    steps.leave(view)
-    if status == steps.DONE:
-        steps.weigh(drawn, beta, out)
+def sample(trial: int, view: int, uniforms: Any, stratified: bool, beta: float, out: int) -> int:
+    batch = uniforms.size
+    drawn = np.empty(DRAWN * batch, np.int64)
+    begin(view, drawn, batch, uniforms, stratified)
+    point(trial, view, SEARCH)
+    enter(view)
+    status = search(view, drawn, batch, 0, batch)
+    if status == DONE:
+        gather(view, drawn, batch, 0, batch, out)
+    point(trial, view, SEARCHED)
+    leave(view)
+    if status == DONE:
+        weigh(view, drawn, batch, beta, out)
     return status
 
 
 @_kernel()
-def update(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    edition: int,
-    sequence: Any,
-    errors: Any,
-    exponent: Any,
-    present: Any,
-) -> int:
-    if not steps.are_finite(errors, exponent[1]):
-        return steps.NOT_FINITE
-    leaves = np.empty(errors.size)
-    steps.leaves_of(errors, exponent, leaves)
-    steps.point(view, trial, steps.UPDATE)
-    steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    steps.update(view, like, fanout, lanes, chunks, prefix, trial, 0, sequence, leaves, present)
-    steps.point(view, trial, steps.UPDATED)
-    steps.leave(view)
-    return steps.DONE
+def update_priorities(trial: int, view: int, sequence: Any, errors: Any, exponent: Any, present: Any) -> int:
+    batch = errors.size
+    if not are_finite(view, errors, batch, exponent):
+        return NOT_FINITE
+    leaves, scratch = np.empty(batch), np.empty(2 * batch, np.int64)
+    leaves_of(view, errors, 0, batch, exponent, leaves)
+    point(trial, view, UPDATE)
+    enter(view)
+    update(view, 0, sequence, leaves, present, 0, batch, scratch)
+    point(trial, view, UPDATED)
+    leave(view)
+    return DONE
 
 
 class GlobalReplay(Replay):
     """Every operation has the whole replay to itself, from its first step to its last."""
 
-    kernels: ClassVar = Kernels(insert, sample, update)
+    kernels: ClassVar = Kernels(insert, sample, update_priorities)

@@ -5,89 +5,56 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...sumtree.numba_kernels import _kernel
-from .. import steps
 from ..compiled import Kernels
+from ..insertion import commit, first_of, rank, reserve, write_rows
 from ..replay import Replay
+from ..sampling import DRAWN, begin, gather, search, weigh
+from ..steps import DONE, NOT_FINITE
+from ..trials import RESERVE, SEARCH, UPDATE, point
+from ..updating import are_finite, leaves_of, update
 
 
 @_kernel()
-def insert(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    edition: int,
-    source: int,
-    count: int,
-    errors: Any,
-    keep: Any,
-    exponent: Any,
-) -> int:
-    if not steps.are_finite(errors, exponent[1]):
-        return steps.NOT_FINITE
-    values = steps.priorities_of(errors, keep, count, exponent)
-    steps.point(view, trial, steps.RESERVE)
-    entry, first = steps.reserve(view, like, fanout, lanes, chunks, prefix, trial, 0, count)
+def insert(trial: int, view: int, source: int, count: int, errors: Any, keep: Any, exponent: Any) -> int:
+    values = np.empty(count)
+    if rank(view, errors, errors.size, keep, keep.size, exponent, values, count) != DONE:
+        return NOT_FINITE
+    point(trial, view, RESERVE)
+    entry = reserve(view, 0, count)
     if entry < 0:
         return entry
-    steps.write_rows(view, trial, source, first, count)
-    steps.commit(view, like, fanout, lanes, chunks, prefix, trial, 0, entry, first, values)
-    return steps.DONE
+    write_rows(view, source, first_of(view, entry), count)
+    commit(view, 0, entry, values, count)
+    return DONE
 
 
 @_kernel()
-def sample(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    edition: int,
-    uniforms: Any,
-    stratified: bool,
-    beta: float,
-    out: int,
-) -> int:
-    drawn = steps.drawing(uniforms, stratified, like, uniforms.size)
-    steps.point(view, trial, steps.SEARCH)
-    status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, 0, uniforms.size)
-    if status == steps.DONE:
-        steps.gather(view, trial, drawn, 0, uniforms.size, out)
-        steps.weigh(drawn, beta, out)
+def sample(trial: int, view: int, uniforms: Any, stratified: bool, beta: float, out: int) -> int:
+    batch = uniforms.size
+    drawn = np.empty(DRAWN * batch, np.int64)
+    begin(view, drawn, batch, uniforms, stratified)
+    point(trial, view, SEARCH)
+    status = search(view, drawn, batch, 0, batch)
+    if status == DONE:
+        gather(view, drawn, batch, 0, batch, out)
+        weigh(view, drawn, batch, beta, out)
     return status
 
 
 @_kernel()
-def update(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    edition: int,
-    sequence: Any,
-    errors: Any,
-    exponent: Any,
-    present: Any,
-) -> int:
-    if not steps.are_finite(errors, exponent[1]):
-        return steps.NOT_FINITE
-    leaves = np.empty(errors.size)
-    steps.leaves_of(errors, exponent, leaves)
-    steps.point(view, trial, steps.UPDATE)
-    steps.update(view, like, fanout, lanes, chunks, prefix, trial, 0, sequence, leaves, present)
-    return steps.DONE
+def update_priorities(trial: int, view: int, sequence: Any, errors: Any, exponent: Any, present: Any) -> int:
+    batch = errors.size
+    if not are_finite(view, errors, batch, exponent):
+        return NOT_FINITE
+    leaves, scratch = np.empty(batch), np.empty(2 * batch, np.int64)
+    leaves_of(view, errors, 0, batch, exponent, leaves)
+    point(trial, view, UPDATE)
+    update(view, 0, sequence, leaves, present, 0, batch, scratch)
+    return DONE
 
 
 class NoneReplay(Replay):
     """Callers that meet tear records and lose sums; only one caller at a time gets right answers."""
 
     valid = False
-    kernels: ClassVar = Kernels(insert, sample, update)
+    kernels: ClassVar = Kernels(insert, sample, update_priorities)

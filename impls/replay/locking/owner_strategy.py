@@ -20,138 +20,96 @@ from numpy.typing import NDArray
 
 from ...sumtree.lanes import load_i64
 from ...sumtree.numba_kernels import _kernel
-from .. import rings, steps
-from ..block import (
-    FIRST_RING,
-    HEAD,
-    RING_CLAIM,
-    RING_ROWS,
-    TAIL,
-    Bank,
-    is_alive,
-    process,
-)
+from ..block import FIRST_RING, HEAD, RING_CLAIM, RING_ROWS, TAIL, Bank, is_alive, process
 from ..compiled import Kernels
 from ..replay import Replay
-from ..sync import load_acquire
+from ..rings import drain, post, ring_at
+from ..sampling import DRAWN, begin, changed, gather, redraw, search, weigh
+from ..steps import DONE, NOT_FINITE, PATIENCE, PORTION
+from ..sync import load_acquire, word_of
+from ..tree_lock import enter, leave
+from ..trials import NO_RECHECK, RECHECK, SEARCH, SEARCHED, UPDATE, UPDATED, fault, point
+from ..updating import are_finite, leaves_of, update
 
 _WORD = 8
 
 
 @_kernel()
-def insert(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    edition: int,
-    number: int,
-    source: int,
-    count: int,
-    errors: Any,
-    keep: Any,
-    exponent: Any,
-) -> int:
+def insert(trial: int, view: int, number: int, source: int, count: int, errors: Any, keep: Any, exponent: Any) -> int:
     """Post rows to the caller's ring, in parts, each an insert, if it takes fewer; where it is full, be the owner."""
-    if not steps.are_finite(errors, exponent[1]):
-        return steps.NOT_FINITE
+    if not are_finite(view, errors, errors.size, exponent):
+        return NOT_FINITE
     leaves = np.empty(errors.size)
-    steps.leaves_of(errors, exponent, leaves)
-    ring, room = rings.ring_at(view, number), load_i64(view + _WORD * RING_ROWS)
+    leaves_of(view, errors, 0, errors.size, exponent, leaves)
+    ring, room = ring_at(view, number), word_of(view, RING_ROWS)
     done, used = 0, 0
     while done < count:
         part = min(room, count - done)
         if load_i64(ring + HEAD) + part - load_acquire(ring + TAIL) > room:
-            steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-            rings.drain(view, like, fanout, lanes, chunks, prefix, trial, True)
-            steps.leave(view)
-        used = rings.post(view, trial, ring, source, part, leaves, keep, done, used)
+            enter(view)
+            drain(view, 1)
+            leave(view)
+        used = post(trial, view, ring, source, part, leaves, keep, done, used)
         done += part
-    return steps.DONE
+    return DONE
 
 
 @_kernel()
-def hold(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int, edition: int) -> int:
+def hold(trial: int, view: int) -> int:
     """Become the owner, with everything applied that was posted."""
-    steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    rings.drain(view, like, fanout, lanes, chunks, prefix, trial, True)
-    return steps.DONE
+    enter(view)
+    drain(view, 1)
+    return DONE
 
 
 @_kernel()
-def sample(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    edition: int,
-    uniforms: Any,
-    stratified: bool,
-    beta: float,
-    out: int,
-) -> int:
-    drawn = steps.drawing(uniforms, stratified, like, steps.PORTION)
-    count, attempt = uniforms.size, 0
+def sample(trial: int, view: int, uniforms: Any, stratified: bool, beta: float, out: int) -> int:
+    batch = uniforms.size
+    drawn = np.empty(DRAWN * batch, np.int64)
+    begin(view, drawn, batch, uniforms, stratified)
+    count, attempt = batch, 0
     while count > 0:
         # Invariant: every place but the first ``count`` listed has a whole record, that of its word.
-        for low in range(0, count, steps.PORTION):
-            high = min(low + steps.PORTION, count)
-            steps.point(view, trial, steps.SEARCH)
-            steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-            rings.drain(view, like, fanout, lanes, chunks, prefix, trial, low == 0 and attempt == 0)
-            status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, low, high)
-            is_patient = attempt < steps.PATIENCE or status != steps.DONE
-            steps.point(view, trial, steps.SEARCHED)
+        for low in range(0, count, PORTION):
+            high = min(low + PORTION, count)
+            point(trial, view, SEARCH)
+            enter(view)
+            drain(view, low == 0 and attempt == 0)
+            status = search(view, drawn, batch, low, high)
+            is_patient = attempt < PATIENCE or status != DONE
+            point(trial, view, SEARCHED)
             if is_patient:
-                steps.leave(view)
-            if status != steps.DONE:
+                leave(view)
+            if status != DONE:
                 return status
-            steps.gather(view, trial, drawn, low, high, out)
+            gather(view, drawn, batch, low, high, out)
             if not is_patient:
-                steps.leave(view)
-        steps.point(view, trial, steps.RECHECK)
-        is_checked = attempt < steps.PATIENCE and not steps.fault(view, trial, steps.NO_RECHECK)
-        count = steps.changed(view, drawn, count) if is_checked else 0
+                leave(view)
+        point(trial, view, RECHECK)
+        is_checked = attempt < PATIENCE and not fault(trial, view, NO_RECHECK)
+        count = changed(view, drawn, batch, count) if is_checked else 0
         attempt += 1
-        steps.redraw(drawn, uniforms, count, attempt, stratified)
-    steps.weigh(drawn, beta, out)
-    return steps.DONE
+        redraw(view, drawn, batch, uniforms, count, attempt, stratified, 1, 0)
+    weigh(view, drawn, batch, beta, out)
+    return DONE
 
 
 @_kernel()
-def update(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    edition: int,
-    sequence: Any,
-    errors: Any,
-    exponent: Any,
-    present: Any,
-) -> int:
-    if not steps.are_finite(errors, exponent[1]):
-        return steps.NOT_FINITE
-    leaves = np.empty(errors.size)
-    for low in range(0, sequence.size, steps.PORTION):
-        part = slice(low, min(low + steps.PORTION, sequence.size))
-        steps.leaves_of(errors[part], exponent, leaves[part])
-        steps.point(view, trial, steps.UPDATE)
-        steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-        rings.drain(view, like, fanout, lanes, chunks, prefix, trial, low == 0)
-        steps.update(view, like, fanout, lanes, chunks, prefix, trial, 0, sequence[part], leaves[part], present[part])
-        steps.point(view, trial, steps.UPDATED)
-        steps.leave(view)
-    return steps.DONE
+def update_priorities(trial: int, view: int, sequence: Any, errors: Any, exponent: Any, present: Any) -> int:
+    batch = errors.size
+    if not are_finite(view, errors, batch, exponent):
+        return NOT_FINITE
+    leaves, scratch = np.empty(batch), np.empty(2 * PORTION, np.int64)
+    for low in range(0, batch, PORTION):
+        high = min(low + PORTION, batch)
+        leaves_of(view, errors, low, high, exponent, leaves)
+        point(trial, view, UPDATE)
+        enter(view)
+        drain(view, low == 0)
+        update(view, 0, sequence, leaves, present, low, high, scratch)
+        point(trial, view, UPDATED)
+        leave(view)
+    return DONE
 
 
 class _Claim:
@@ -180,12 +138,16 @@ class OwnerReplay(Replay):
 
     rings: ClassVar = 16
     _insert_numbers: ClassVar = 3
-    kernels: ClassVar = Kernels(insert, sample, update, hold)
+    kernels: ClassVar = Kernels(insert, sample, update_priorities, hold)
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._mine = threading.local()
         self._claims: list[weakref.ref[_Claim]] = []
         super().__init__(*arguments, **options)
+
+    def _compile_operations(self) -> None:
+        self._install_steps("drain")
+        super()._compile_operations()
 
     @property
     def posted(self) -> int:

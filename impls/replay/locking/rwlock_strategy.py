@@ -10,11 +10,15 @@ from numba import types
 
 from ...sumtree.lanes import load_i64, store_i64
 from ...sumtree.numba_kernels import _kernel
-from .. import steps
 from ..block import BANK, READ_WRITE
 from ..compiled import Kernels
+from ..insertion import commit, first_of, rank, reserve, write_rows
 from ..replay import Replay
-from ..sync import inner, read_lock, read_write_unlock, write_lock
+from ..sampling import DRAWN, begin, gather, search, weigh
+from ..steps import DONE, NOT_FINITE
+from ..sync import inner, read_lock, read_write_unlock, word_of, write_lock
+from ..trials import COMMITTED, RESERVE, SEARCH, SEARCHED, UPDATE, UPDATED, point
+from ..updating import are_finite, leaves_of, update
 
 _HOLDER = READ_WRITE + 56  # bytes of the lock itself
 _this_thread = types.ExternalFunction("pthread_self", types.int64())
@@ -22,114 +26,77 @@ _this_thread = types.ExternalFunction("pthread_self", types.int64())
 
 @inner
 def _lock_of(view: int) -> int:
-    return load_i64(view + 8 * BANK) + READ_WRITE
+    return word_of(view, BANK) + READ_WRITE
 
 
 @_kernel()
-def insert(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    edition: int,
-    source: int,
-    count: int,
-    errors: Any,
-    keep: Any,
-    exponent: Any,
-) -> int:
-    if not steps.are_finite(errors, exponent[1]):
-        return steps.NOT_FINITE
-    values = steps.priorities_of(errors, keep, count, exponent)
-    steps.point(view, trial, steps.RESERVE)
+def insert(trial: int, view: int, source: int, count: int, errors: Any, keep: Any, exponent: Any) -> int:
+    values = np.empty(count)
+    if rank(view, errors, errors.size, keep, keep.size, exponent, values, count) != DONE:
+        return NOT_FINITE
+    point(trial, view, RESERVE)
     write_lock(_lock_of(view))
-    entry, first = steps.reserve(view, like, fanout, lanes, chunks, prefix, trial, 0, count)
+    entry = reserve(view, 0, count)
     if entry >= 0:
-        steps.write_rows(view, trial, source, first, count)
-        steps.commit(view, like, fanout, lanes, chunks, prefix, trial, 0, entry, first, values)
-    steps.point(view, trial, steps.COMMITTED)
+        write_rows(view, source, first_of(view, entry), count)
+        commit(view, 0, entry, values, count)
+    point(trial, view, COMMITTED)
     read_write_unlock(_lock_of(view))
-    return steps.DONE if entry >= 0 else entry
+    return DONE if entry >= 0 else entry
 
 
 @_kernel()
-def sample(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    edition: int,
-    uniforms: Any,
-    stratified: bool,
-    beta: float,
-    out: int,
-) -> int:
-    drawn = steps.drawing(uniforms, stratified, like, uniforms.size)
-    steps.point(view, trial, steps.SEARCH)
+def sample(trial: int, view: int, uniforms: Any, stratified: bool, beta: float, out: int) -> int:
+    batch = uniforms.size
+    drawn = np.empty(DRAWN * batch, np.int64)
+    begin(view, drawn, batch, uniforms, stratified)
+    point(trial, view, SEARCH)
     read_lock(_lock_of(view))
-    status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, 0, uniforms.size)
-    if status == steps.DONE:
-        steps.gather(view, trial, drawn, 0, uniforms.size, out)
-    steps.point(view, trial, steps.SEARCHED)
+    status = search(view, drawn, batch, 0, batch)
+    if status == DONE:
+        gather(view, drawn, batch, 0, batch, out)
+    point(trial, view, SEARCHED)
     read_write_unlock(_lock_of(view))
-    if status == steps.DONE:
-        steps.weigh(drawn, beta, out)
+    if status == DONE:
+        weigh(view, drawn, batch, beta, out)
     return status
 
 
 @_kernel()
-def update(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    edition: int,
-    sequence: Any,
-    errors: Any,
-    exponent: Any,
-    present: Any,
-) -> int:
-    if not steps.are_finite(errors, exponent[1]):
-        return steps.NOT_FINITE
-    leaves = np.empty(errors.size)
-    steps.leaves_of(errors, exponent, leaves)
-    steps.point(view, trial, steps.UPDATE)
+def update_priorities(trial: int, view: int, sequence: Any, errors: Any, exponent: Any, present: Any) -> int:
+    batch = errors.size
+    if not are_finite(view, errors, batch, exponent):
+        return NOT_FINITE
+    leaves, scratch = np.empty(batch), np.empty(2 * batch, np.int64)
+    leaves_of(view, errors, 0, batch, exponent, leaves)
+    point(trial, view, UPDATE)
     write_lock(_lock_of(view))
-    steps.update(view, like, fanout, lanes, chunks, prefix, trial, 0, sequence, leaves, present)
-    steps.point(view, trial, steps.UPDATED)
+    update(view, 0, sequence, leaves, present, 0, batch, scratch)
+    point(trial, view, UPDATED)
     read_write_unlock(_lock_of(view))
-    return steps.DONE
+    return DONE
 
 
 @_kernel()
-def hold(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int, edition: int) -> int:
+def hold(trial: int, view: int) -> int:
     """Lock out readers and writers, and note who does."""
     write_lock(_lock_of(view))
-    store_i64(load_i64(view + 8 * BANK) + _HOLDER, _this_thread())
-    return steps.DONE
+    store_i64(word_of(view, BANK) + _HOLDER, _this_thread())
+    return DONE
 
 
 @_kernel()
-def let_go(view: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, trial: int, edition: int) -> int:
+def let_go(trial: int, view: int) -> int:
     """Let readers and writers in again, if it is this thread that keeps them out."""
-    holder = load_i64(view + 8 * BANK) + _HOLDER
+    holder = word_of(view, BANK) + _HOLDER
     if load_i64(holder) == _this_thread():
         store_i64(holder, 0)
         read_write_unlock(_lock_of(view))
-    return steps.DONE
+    return DONE
 
 
 class RwlockReplay(Replay):
     """Samples run side by side; inserts and updates run alone."""
 
     processes = False
-    kernels: ClassVar = Kernels(insert, sample, update, hold, let_go)
+    kernels: ClassVar = Kernels(insert, sample, update_priorities, hold, let_go)

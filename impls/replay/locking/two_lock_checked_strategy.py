@@ -10,229 +10,165 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...sumtree.lanes import load_i64
 from ...sumtree.numba_kernels import _kernel
-from .. import steps
 from ..block import BOUNDS, FRAMES, STRIDE
 from ..compiled import Kernels
+from ..insertion import blocked, commit, first_of, rank, reserve, write_rows
 from ..replay import Replay
-from ..sync import inner
+from ..sampling import DRAWN, begin, changed, gather, redraw, search, weigh
+from ..steps import DONE, NEIGHBORS, NOT_FINITE, PATIENCE, PORTION
+from ..sync import inner, word_of
+from ..tree_lock import enter, leave
+from ..trials import (
+    COMMIT,
+    COMMITTED,
+    EVEN_EARLY,
+    NO_LOCK_IN_COMMIT,
+    NO_LOCK_IN_SEARCH,
+    NO_LOCK_IN_UPDATE,
+    NO_RECHECK,
+    RECHECK,
+    RESERVE,
+    RESERVED,
+    SEARCH,
+    SEARCHED,
+    UPDATE,
+    UPDATED,
+    fault,
+    point,
+)
+from ..updating import are_finite, ask_for, leaves_of, update
+
+_WORD = 8
+_PORTIONS = 32  # the fewest that a large update is done in
 
 
 @inner
-def put(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    source: int,
-    count: int,
-    errors: Any,
-    keep: Any,
-    exponent: Any,
-) -> int:
+def put(trial: int, view: int, source: int, count: int, errors: Any, keep: Any, exponent: Any) -> int:
     """Insert ``count`` packed rows from an address into a bank, a portion at a time; a status.
 
     Rows of stacked frames stay together, and so do those that get the largest current priority.
     """
-    if not steps.are_finite(errors, exponent[1]):
-        return steps.NOT_FINITE
-    values = steps.priorities_of(errors, keep, count, exponent)
-    portion = count if load_i64(view + 8 * FRAMES) > 1 or load_i64(view + 8 * BOUNDS) != 0 else steps.NEIGHBORS
+    values = np.empty(count)
+    if rank(view, errors, errors.size, keep, keep.size, exponent, values, count) != DONE:
+        return NOT_FINITE
+    portion = count if word_of(view, FRAMES) > 1 or word_of(view, BOUNDS) != 0 else NEIGHBORS
     for low in range(0, count, portion):
-        part = values[low : min(low + portion, count)]
-        rows = source + load_i64(view + 8 * STRIDE) * low
-        entry = _put_portion(view, like, fanout, lanes, chunks, prefix, trial, rows, part)
+        rows = source + word_of(view, STRIDE) * low
+        entry = _put_portion(trial, view, rows, values.ctypes.data + _WORD * low, min(portion, count - low))
         if entry < 0:
-            return steps.blocked(entry, low)
-    return steps.DONE
+            return blocked(entry, low)
+    return DONE
 
 
 @inner
-def _put_portion(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    source: int,
-    values: Any,
-) -> int:
-    """Insert rows with these priorities in one go; returns what :func:`steps.reserve` does."""
-    count = values.size
-    steps.point(view, trial, steps.RESERVE)
-    steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    entry, first = steps.reserve(view, like, fanout, lanes, chunks, prefix, trial, 1, count)
-    steps.point(view, trial, steps.RESERVED)
-    steps.leave(view)
+def _put_portion(trial: int, view: int, source: int, values: int, count: int) -> int:
+    """Insert rows with these priorities in one go; returns what :func:`reserve` does."""
+    point(trial, view, RESERVE)
+    enter(view)
+    entry = reserve(view, 1, count)
+    point(trial, view, RESERVED)
+    leave(view)
     if entry < 0:
         return entry
-    is_early = steps.fault(view, trial, steps.EVEN_EARLY)
+    first = first_of(view, entry)
+    is_early = fault(trial, view, EVEN_EARLY)
     if not is_early:
-        steps.write_rows(view, trial, source, first, count)
-    steps.point(view, trial, steps.COMMIT)
-    is_locked = not steps.fault(view, trial, steps.NO_LOCK_IN_COMMIT)
+        write_rows(view, source, first, count)
+    point(trial, view, COMMIT)
+    is_locked = not fault(trial, view, NO_LOCK_IN_COMMIT)
     if is_locked:
-        steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    steps.commit(view, like, fanout, lanes, chunks, prefix, trial, 1, entry, first, values)
-    steps.point(view, trial, steps.COMMITTED)
+        enter(view)
+    commit(view, 1, entry, values, count)
+    point(trial, view, COMMITTED)
     if is_locked:
-        steps.leave(view)
+        leave(view)
     if is_early:
-        steps.write_rows(view, trial, source, first, count)
+        write_rows(view, source, first, count)
     return entry
 
 
 @inner
 def take(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    uniforms: Any,
-    stratified: bool,
-    out: int,
-    drawn: Any,
-    count: int,
-    parts: int,
-    part: int,
+    trial: int, view: int, drawn: Any, uniforms: Any, stratified: bool, out: int, count: int, parts: int, part: int
 ) -> int:
     """Sample and copy the records of the first ``count`` places from a bank, which is one of ``parts``; a status."""
-    attempt = 0
-    is_locked = not steps.fault(view, trial, steps.NO_LOCK_IN_SEARCH)
+    batch, attempt = uniforms.size, 0
+    is_locked = not fault(trial, view, NO_LOCK_IN_SEARCH)
     while count > 0:
         # Invariant: every place but the first ``count`` listed has a whole record, that of its word.
-        for low in range(0, count, steps.PORTION):
-            high = min(low + steps.PORTION, count)
-            steps.point(view, trial, steps.SEARCH)
+        for low in range(0, count, PORTION):
+            high = min(low + PORTION, count)
+            point(trial, view, SEARCH)
             if is_locked:
-                steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-            status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, low, high)
-            is_patient = attempt < steps.PATIENCE or status != steps.DONE
-            steps.point(view, trial, steps.SEARCHED)
+                enter(view)
+            status = search(view, drawn, batch, low, high)
+            is_patient = attempt < PATIENCE or status != DONE
+            point(trial, view, SEARCHED)
             if is_locked and is_patient:
-                steps.leave(view)
-            if status != steps.DONE:
+                leave(view)
+            if status != DONE:
                 return status
-            steps.gather(view, trial, drawn, low, high, out)
+            gather(view, drawn, batch, low, high, out)
             if is_locked and not is_patient:
-                steps.leave(view)
-        steps.point(view, trial, steps.RECHECK)
-        count = (
-            0
-            if steps.fault(view, trial, steps.NO_RECHECK) or attempt >= steps.PATIENCE
-            else steps.changed(view, drawn, count)
-        )
+                leave(view)
+        point(trial, view, RECHECK)
+        is_checked = attempt < PATIENCE and not fault(trial, view, NO_RECHECK)
+        count = changed(view, drawn, batch, count) if is_checked else 0
         attempt += 1
-        steps.redraw(drawn, uniforms, count, attempt, stratified, parts, part)
-    return steps.DONE
+        redraw(view, drawn, batch, uniforms, count, attempt, stratified, parts, part)
+    return DONE
 
 
 @inner
-def renew(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    sequence: Any,
-    errors: Any,
-    exponent: Any,
-    present: Any,
-) -> None:
-    """Set the leaves of a bank's tickets ``sequence [B]`` whose records are still there."""
-    leaves = np.empty(errors.size)
-    is_locked = not steps.fault(view, trial, steps.NO_LOCK_IN_UPDATE)
-    for low in range(0, sequence.size, steps.PORTION):
-        high = min(low + steps.PORTION, sequence.size)
-        steps.ask_for(view, like, fanout, lanes, chunks, sequence[low:high])
-        steps.leaves_of(errors[low:high], exponent, leaves[low:high])
-        steps.point(view, trial, steps.UPDATE)
+def renew(trial: int, view: int, sequence: Any, errors: Any, exponent: Any, present: Any) -> None:
+    """Set the leaves of a bank's tickets ``sequence [B]`` whose records are still there.
+
+    Sums high up are renewed once a portion, so that large batches have larger ones: an update keeps the lock for no
+    more than a part of its own time.
+    """
+    batch = sequence.size
+    portion = max(PORTION, batch // _PORTIONS)
+    leaves, scratch = np.empty(batch), np.empty(2 * portion, np.int64)
+    is_locked = not fault(trial, view, NO_LOCK_IN_UPDATE)
+    for low in range(0, batch, portion):
+        high = min(low + portion, batch)
+        ask_for(view, sequence, low, high)
+        leaves_of(view, errors, low, high, exponent, leaves)
+        point(trial, view, UPDATE)
         if is_locked:
-            steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-        steps.update(
-            view, like, fanout, lanes, chunks, prefix, trial, 1, sequence[low:high], leaves[low:high], present[low:high]
-        )
-        steps.point(view, trial, steps.UPDATED)
+            enter(view)
+        update(view, 1, sequence, leaves, present, low, high, scratch)
+        point(trial, view, UPDATED)
         if is_locked:
-            steps.leave(view)
+            leave(view)
 
 
 @_kernel()
-def insert(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    edition: int,
-    source: int,
-    count: int,
-    errors: Any,
-    keep: Any,
-    exponent: Any,
-) -> int:
-    return put(view, like, fanout, lanes, chunks, prefix, trial, source, count, errors, keep, exponent)
+def insert(trial: int, view: int, source: int, count: int, errors: Any, keep: Any, exponent: Any) -> int:
+    return put(trial, view, source, count, errors, keep, exponent)
 
 
 @_kernel()
-def sample(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    edition: int,
-    uniforms: Any,
-    stratified: bool,
-    beta: float,
-    out: int,
-) -> int:
-    drawn = steps.drawing(uniforms, stratified, like, steps.PORTION)
-    status = take(
-        view, like, fanout, lanes, chunks, prefix, trial, uniforms, stratified, out, drawn, uniforms.size, 1, 0
-    )
-    if status == steps.DONE:
-        steps.weigh(drawn, beta, out)
+def sample(trial: int, view: int, uniforms: Any, stratified: bool, beta: float, out: int) -> int:
+    batch = uniforms.size
+    drawn = np.empty(DRAWN * batch, np.int64)
+    begin(view, drawn, batch, uniforms, stratified)
+    status = take(trial, view, drawn, uniforms, stratified, out, batch, 1, 0)
+    if status == DONE:
+        weigh(view, drawn, batch, beta, out)
     return status
 
 
 @_kernel()
-def update(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    edition: int,
-    sequence: Any,
-    errors: Any,
-    exponent: Any,
-    present: Any,
-) -> int:
-    if not steps.are_finite(errors, exponent[1]):
-        return steps.NOT_FINITE
-    renew(view, like, fanout, lanes, chunks, prefix, trial, sequence, errors, exponent, present)
-    return steps.DONE
+def update_priorities(trial: int, view: int, sequence: Any, errors: Any, exponent: Any, present: Any) -> int:
+    if not are_finite(view, errors, errors.size, exponent):
+        return NOT_FINITE
+    renew(trial, view, sequence, errors, exponent, present)
+    return DONE
 
 
 class TwoLockCheckedReplay(Replay):
     """Copies of records run beside everything, and no torn record is ever returned."""
 
-    kernels: ClassVar = Kernels(insert, sample, update)
+    kernels: ClassVar = Kernels(insert, sample, update_priorities)

@@ -10,103 +10,91 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...sumtree.numba_kernels import _kernel
-from .. import steps
+from ...sumtree.lanes import load_real, store_real
+from ...sumtree.numba_kernels import CAPACITY, _kernel
+from ..block import BANK, LARGEST
 from ..compiled import Kernels
+from ..insertion import commit, first_of, rank, reserve, write_rows
+from ..priorities import set_priorities
 from ..replay import Replay
+from ..sampling import DRAWN, begin, gather, search, weigh
+from ..steps import DONE, NOT_FINITE
+from ..sync import array_at, inner, word_of
+from ..tree_lock import enter, leave
+from ..trials import COMMIT, COMMITTED, RESERVE, RESERVED, SEARCH, SEARCHED, UPDATE, UPDATED, point
+from ..updating import are_finite, leaves_of
+
+_WORD = 8
 
 
 @_kernel()
-def insert(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    edition: int,
-    source: int,
-    count: int,
-    errors: Any,
-    keep: Any,
-    exponent: Any,
-) -> int:
-    if not steps.are_finite(errors, exponent[1]):
-        return steps.NOT_FINITE
-    values = steps.priorities_of(errors, keep, count, exponent)
-    steps.point(view, trial, steps.RESERVE)
-    steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    entry, first = steps.reserve(view, like, fanout, lanes, chunks, prefix, trial, 1, count)
-    steps.point(view, trial, steps.RESERVED)
-    steps.leave(view)
+def insert(trial: int, view: int, source: int, count: int, errors: Any, keep: Any, exponent: Any) -> int:
+    values = np.empty(count)
+    if rank(view, errors, errors.size, keep, keep.size, exponent, values, count) != DONE:
+        return NOT_FINITE
+    point(trial, view, RESERVE)
+    enter(view)
+    entry = reserve(view, 1, count)
+    point(trial, view, RESERVED)
+    leave(view)
     if entry < 0:
         return entry
-    steps.write_rows(view, trial, source, first, count)
-    steps.point(view, trial, steps.COMMIT)
-    steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    steps.commit(view, like, fanout, lanes, chunks, prefix, trial, 1, entry, first, values)
-    steps.point(view, trial, steps.COMMITTED)
-    steps.leave(view)
-    return steps.DONE
+    write_rows(view, source, first_of(view, entry), count)
+    point(trial, view, COMMIT)
+    enter(view)
+    commit(view, 1, entry, values, count)
+    point(trial, view, COMMITTED)
+    leave(view)
+    return DONE
 
 
 @_kernel()
-def sample(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    edition: int,
-    uniforms: Any,
-    stratified: bool,
-    beta: float,
-    out: int,
-) -> int:
-    drawn = steps.drawing(uniforms, stratified, like, uniforms.size)
-    steps.point(view, trial, steps.SEARCH)
-    steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    status = steps.search(view, like, fanout, lanes, chunks, prefix, trial, drawn, 0, uniforms.size)
-    steps.point(view, trial, steps.SEARCHED)
-    steps.leave(view)
-    if status == steps.DONE:
-        steps.gather(view, trial, drawn, 0, uniforms.size, out)
-        steps.weigh(drawn, beta, out)
+def sample(trial: int, view: int, uniforms: Any, stratified: bool, beta: float, out: int) -> int:
+    batch = uniforms.size
+    drawn = np.empty(DRAWN * batch, np.int64)
+    begin(view, drawn, batch, uniforms, stratified)
+    point(trial, view, SEARCH)
+    enter(view)
+    status = search(view, drawn, batch, 0, batch)
+    point(trial, view, SEARCHED)
+    leave(view)
+    if status == DONE:
+        gather(view, drawn, batch, 0, batch, out)
+        weigh(view, drawn, batch, beta, out)
     return status
 
 
+@inner
+def _update_by_slot(view: int, sequence: Any, leaves: Any, present: Any, scratch: Any) -> None:
+    """Set the leaves of the tickets' slots, whatever record is there by now."""
+    largest_at, slots, batch = word_of(view, BANK) + LARGEST, word_of(view, CAPACITY), sequence.size
+    largest, values = load_real(largest_at, 0.0), array_at(scratch.ctypes.data + _WORD * batch, batch, 0.0)
+    for j in range(batch):
+        scratch[j] = abs(sequence[j]) % slots
+        values[j] = leaves[j]
+        present[j] = True
+        largest = max(largest, leaves[j])
+    store_real(largest_at, largest)
+    set_priorities(view, 1, scratch, batch)
+
+
 @_kernel()
-def update(
-    view: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    trial: int,
-    edition: int,
-    sequence: Any,
-    errors: Any,
-    exponent: Any,
-    present: Any,
-) -> int:
-    if not steps.are_finite(errors, exponent[1]):
-        return steps.NOT_FINITE
-    leaves = np.empty(errors.size)
-    steps.leaves_of(errors, exponent, leaves)
-    steps.point(view, trial, steps.UPDATE)
-    steps.enter(view, like, fanout, lanes, chunks, prefix, trial)
-    steps.update_by_slot(view, like, fanout, lanes, chunks, prefix, trial, 1, sequence, leaves, present)
-    steps.point(view, trial, steps.UPDATED)
-    steps.leave(view)
-    return steps.DONE
+def update_priorities(trial: int, view: int, sequence: Any, errors: Any, exponent: Any, present: Any) -> int:
+    batch = errors.size
+    if not are_finite(view, errors, batch, exponent):
+        return NOT_FINITE
+    leaves, scratch = np.empty(batch), np.empty(2 * batch, np.int64)
+    leaves_of(view, errors, 0, batch, exponent, leaves)
+    point(trial, view, UPDATE)
+    enter(view)
+    _update_by_slot(view, sequence, leaves, present, scratch)
+    point(trial, view, UPDATED)
+    leave(view)
+    return DONE
 
 
 class TwoLockLazyReplay(Replay):
     """Copies of records run beside everything; records can be torn, as its two holes allow."""
 
     valid = False
-    kernels: ClassVar = Kernels(insert, sample, update)
+    kernels: ClassVar = Kernels(insert, sample, update_priorities)

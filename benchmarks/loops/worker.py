@@ -1,0 +1,85 @@
+"""A process that keeps a training loop alive and lets it run for a block of time on request.
+
+{"do": "prepare", "name": "pfrl", ...} -> {"affinity": [0], ...}, {"skipped": why}, {"failed": why}
+{"do": "block", "seconds": 1.0}        -> {"clean": 0.004, "median": 0.005, "cpu": 0.005, ...}, {"failed": why}
+{"do": "close"}                        -> {}
+"""
+
+import importlib.metadata
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from impls.training.sizes import networks
+
+from ..clock import pin
+from ..worker import serve, threads
+from . import kind_of, make, workload
+from .trainer import Trainer
+
+NOT_HERE = (RuntimeError, NotImplementedError, MemoryError)
+CLEAN = 10  # percentile of step times that stands for steps that nothing disturbed
+
+
+def main() -> int:
+    """Answer requests until standard input ends."""
+    return serve(_Session())
+
+
+class _Session:
+    """The training loop of this process, once it is prepared."""
+
+    _trainer: Trainer
+
+    def prepare(self, name: str, environments: int, seed: int, warm_up: int) -> dict[str, Any]:
+        """Make a loop and let it take so many environment steps."""
+        try:
+            self._trainer = trainer = make(name, environments, seed)
+        except NOT_HERE as error:
+            return {"skipped": (str(error).splitlines() or ["not enough memory"])[0]}
+        except Exception as error:  # whatever a library raises
+            return {"failed": _sentence(error)}
+        affinity = pin(1, threads())
+        try:
+            while trainer.steps < warm_up:
+                trainer.turn()
+        except Exception as error:
+            return {"failed": _sentence(error)}
+        (wanted,) = (size.parameters for size in networks(workload()).values())
+        if trainer.weights != wanted:
+            return {"failed": f"its network has {trainer.weights:,} weights, not {wanted:,}"}
+        found = importlib.metadata.distributions()
+        there = {one.metadata["Name"].lower().replace("_", "-"): one.version for one in found}
+        packages = {package: there[package] for package in kind_of(name).packages if package in there}
+        return {"affinity": affinity, "remark": trainer.remark, "packages": packages}
+
+    def block(self, seconds: float) -> dict[str, Any]:
+        """Let the loop run; return seconds of an environment step: clean, median, and of CPU time."""
+        trainer = self._trainer
+        steps, updates, cpu = trainer.steps, trainer.updates, time.process_time()
+        began = time.perf_counter()
+        try:
+            ended = [began, *trainer.run(began + seconds)]
+        except Exception as error:  # whatever a library raises
+            return {"failed": _sentence(error)}
+        cpu, steps = time.process_time() - cpu, trainer.steps - steps
+        a_turn = steps / (len(ended) - 1)
+        clean, median = np.percentile(np.diff(ended), [CLEAN, 50]) / a_turn
+        each = {"clean": float(clean), "median": float(median), "cpu": cpu / steps}
+        return {**each, "steps": steps, "updates": trainer.updates - updates}
+
+    def close(self) -> dict[str, Any]:
+        """End what the library has started."""
+        if hasattr(self, "_trainer"):
+            self._trainer.close()
+        return {}
+
+
+def _sentence(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""The leaves of a bank's tree: setting priorities, those of scattered slots or of neighbors, and the largest one.
+
+``leaf_lock`` says whether the leaves have a mutex of their own [Zhang2021, Alg. 3].
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ..sumtree.lanes import bytes_of, load_real, rounded, stack_words, store_real, unsigned_divide
+from ..sumtree.numba_kernels import CAPACITY, LEAVES, _offset, _set_leaves, _sum_up
+from .block import BANK, BLOCK_SHIFT, BOUNDS, LEAF_MUTEX
+from .steps import step
+from .sync import OWNER_DIED, acquire, array_at, inner, mutex_consistent, mutex_unlock, word_of
+from .trials import LEAF_LOCK, LEAF_UNLOCK, NO_SUMS, SET_LEAVES, SUM_UP, fault, point
+
+_WORD = 8
+_GROUPS = 256  # of neighbors whose sums are renewed at once; a portion of them touches at most two more than it fills
+
+
+@inner
+def _lock_leaves(trial: int, view: int) -> None:
+    point(trial, view, LEAF_LOCK)
+    if acquire(word_of(view, BANK) + LEAF_MUTEX) == OWNER_DIED:
+        mutex_consistent(word_of(view, BANK) + LEAF_MUTEX)
+
+
+@inner
+def _unlock_leaves(trial: int, view: int) -> None:
+    point(trial, view, LEAF_UNLOCK)
+    mutex_unlock(word_of(view, BANK) + LEAF_MUTEX)
+
+
+@inner
+def _renew_sums(view: int, form: Any, groups: Any, count: int) -> None:
+    point(form.trial, view, SUM_UP)
+    if not fault(form.trial, view, NO_SUMS):
+        _sum_up(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, groups, count)
+
+
+@step
+def set_priorities(view: int, form: Any, leaf_lock: int, scratch: int, batch: int) -> int:
+    """Store ``batch`` leaves and renew the sums; at ``scratch`` are the slots, and float64 priorities behind them."""
+    slots, values = array_at(scratch, batch, scratch), scratch + _WORD * batch
+    if leaf_lock:
+        _lock_leaves(form.trial, view)
+    if word_of(view, BOUNDS) != 0:
+        for j in range(batch):
+            priority = rounded(load_real(values + _WORD * j, 0.0), form.like)
+            raise_bound(view, form.fanout, slots[j], np.float64(priority))
+    point(form.trial, view, SET_LEAVES)
+    count = _set_leaves(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, batch, slots, values)
+    if leaf_lock:
+        _unlock_leaves(form.trial, view)
+    _renew_sums(view, form, slots, count)
+    return 0
+
+
+@step
+def set_range(view: int, form: Any, leaf_lock: int, slot: int, count: int, values: int, priority: float) -> int:
+    """Store ``values [count]`` as the leaves from a slot on, around the ring, and renew the sums.
+
+    ``priority`` stands for values below 0; without values (0) all are 0. The slots are neighbors, so that their groups
+    need no marks, and no leaf costs more than its store.
+    """
+    slots = word_of(view, CAPACITY)
+    groups, portion = array_at(stack_words(_GROUPS), _GROUPS, slot), (_GROUPS - 2) * form.fanout
+    for low in range(0, count, portion):
+        # Invariant: ``low`` leaves are stored and summed, up to ``slot``.
+        high, at, listed = min(count, low + portion), low, 0
+        if leaf_lock:
+            _lock_leaves(form.trial, view)
+        point(form.trial, view, SET_LEAVES)
+        while at < high:
+            # Invariant: ``at`` leaves are stored; groups[:listed] are those of this portion.
+            some = min(high - at, slots - slot)
+            _store_neighbors(view, form, slot, some, values + _WORD * at if values != 0 else 0, priority)
+            for group in range(unsigned_divide(slot, form.fanout), unsigned_divide(slot + some - 1, form.fanout) + 1):
+                groups[listed] = group
+                listed += 1
+            at, slot = at + some, slot + some if slot + some < slots else 0
+        if leaf_lock:
+            _unlock_leaves(form.trial, view)
+        _renew_sums(view, form, groups, listed)
+    return 0
+
+
+@inner
+def _store_neighbors(view: int, form: Any, slot: int, count: int, values: int, priority: float) -> None:
+    leaves, size, width = word_of(view, LEAVES), bytes_of(form.like), form.lanes * form.chunks
+    given = array_at(values, count if values != 0 else 0, 0.0)
+    if form.fanout == width and word_of(view, BOUNDS) == 0:
+        theirs = array_at(leaves + size * slot, count, form.like)
+        for j in range(given.size):
+            theirs[j] = rounded(given[j] if given[j] >= 0.0 else priority, form.like)
+        for j in range(given.size, count):
+            theirs[j] = rounded(0.0, form.like)
+        return
+    for j in range(count):
+        value = 0.0
+        if values != 0:
+            value = given[j] if given[j] >= 0.0 else priority
+        raise_bound(view, form.fanout, slot + j, np.float64(rounded(value, form.like)))
+        store_real(leaves + size * _offset(slot + j, form.fanout, width), rounded(value, form.like))
+
+
+@inner
+def raise_bound(view: int, fanout: int, slot: int, priority: float) -> None:
+    """Make the bound of a slot's block at least a priority, before the slot gets it."""
+    bounds = word_of(view, BOUNDS)
+    if bounds != 0:
+        bound = bounds + _WORD * (unsigned_divide(slot, fanout) >> word_of(view, BLOCK_SHIFT))
+        if load_real(bound, 0.0) < priority:
+            store_real(bound, priority)
+
+
+@step
+def largest_now(view: int, form: Any) -> float:
+    """The largest priority that a record has; 1.0 if there is none.
+
+    Reads about 2 sqrt(N) numbers, and as many again for each block whose largest has fallen since the last call.
+    """
+    bounds, shift, leaves = word_of(view, BOUNDS), word_of(view, BLOCK_SHIFT), word_of(view, LEAVES)
+    size, width = bytes_of(form.like), form.lanes * form.chunks
+    groups = unsigned_divide(word_of(view, CAPACITY) + form.fanout - 1, form.fanout)
+    while True:
+        # Invariant: no leaf is above the bound of its block; hence the largest bound is the answer if a leaf has it.
+        block, bound = 0, 0.0
+        for other in range((groups + (1 << shift) - 1) >> shift):
+            theirs = load_real(bounds + _WORD * other, 0.0)
+            block = other if theirs > bound else block
+            bound = max(bound, theirs)
+        if bound == 0.0:
+            return 1.0
+        first = block << shift
+        largest = 0.0
+        for leaf in range(first * width, min(first + (1 << shift), groups) * width):
+            largest = max(largest, np.float64(load_real(leaves + size * leaf, form.like)))
+        if largest >= bound:
+            return bound
+        store_real(bounds + _WORD * block, largest)

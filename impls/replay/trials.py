@@ -1,0 +1,74 @@
+"""Trials: points where a test stops a kernel, and faults that it switches on."""
+
+from typing import Any
+
+from ..sumtree.lanes import load_i64, store_i64
+from .block import ACTOR, ACTORS, ARRIVED, BLOCK, FAULT, GRANTED, MODE
+from .steps import step
+from .sync import inner, is_on, load_acquire, sleep_microseconds, store_release, word_of
+
+_WORD = 8
+
+# Points, each just before what it names; ``tests/atomic_steps.py`` has the same numbers.
+RESERVE, ODD, ZERO, RESERVED, FIRST_HALF, SECOND_HALF, COMMIT, EVEN, RAISE, COMMITTED = range(1, 11)
+SEARCH, DESCEND, SEARCHED, READ_FIRST, READ_SECOND, RECHECK, UPDATE, SET_LEAVES, SUM_UP, UPDATED = range(11, 21)
+LEAF_LOCK, LEAF_UNLOCK, POST, PUBLISH, DRAIN, TAKEN = range(21, 27)
+FREE, SCRIPTED, RANDOM = range(3)  # what points do
+
+# Faults that a test switches on; 0 is none.
+(
+    NO_FAULT,
+    NO_ZERO,
+    NO_RECHECK,
+    STAYS_EVEN,
+    EVEN_EARLY,
+    NO_WORD_CHECK,
+    NO_LOCK_IN_SEARCH,
+    NO_LOCK_IN_UPDATE,
+    NO_LOCK_IN_COMMIT,
+    NO_REPAIR,
+    NO_OVERLAP_CHECK,
+    TICKET_OUTSIDE,
+    NO_CUT,
+    NO_SUMS,
+) = range(14)
+HEAD_EARLY, TAIL_EARLY, NO_JOURNAL = range(32, 35)
+
+
+@inner
+def point(trial: int, view: int, number: int) -> None:
+    """A place where a test may stop this kernel."""
+    if is_on(trial):
+        stop(view, number)
+
+
+@inner
+def fault(trial: int, view: int, number: int) -> bool:
+    """Whether a test has switched this fault on."""
+    return is_on(trial) and load_i64(word_of(view, BLOCK) + _WORD * FAULT) == number
+
+
+@step
+def stop(view: int, form: Any, number: int) -> int:
+    """Do what the test wants at a point: go on, sleep at random, or wait until it grants a step."""
+    block, actor = word_of(view, BLOCK), word_of(view, ACTOR)
+    mode = load_acquire(block + _WORD * MODE)
+    if actor < 0 or actor >= ACTORS or mode == FREE:
+        return 0
+    arrived, granted = block + _WORD * (ARRIVED + actor), block + _WORD * (GRANTED + actor)
+    if mode == RANDOM:  # the granted word is the state of a generator of random numbers
+        state = load_i64(granted) * 6364136223846793005 + 1442695040888963407
+        store_i64(granted, state)
+        store_release(arrived, number)
+        if (state >> 33) & 3 == 0:
+            sleep_microseconds((state >> 40) & 127)
+        return 0
+    # Invariant: the test grants an actor one step only after it has seen it arrive.
+    store_release(arrived, number)
+    while load_acquire(granted) == 0:
+        if load_acquire(block + _WORD * MODE) == FREE:
+            break
+        sleep_microseconds(20)
+    store_release(granted, 0)
+    store_release(arrived, 0)
+    return 0

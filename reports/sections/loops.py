@@ -1,0 +1,118 @@
+"""The page's section about whole training loops, ours beside other libraries'."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from dse import stats
+from dse.records import Measurement, how_to_measure, twins
+
+from .. import origins
+from ..chart import Material, Section
+from ..markup import Cell, items, named, paragraph, table
+from ..tidy import commit_of
+from .replay_cells import Value, factor, rate, times
+
+LOOP = "loop_peer"
+OURS = "fanout"  # the loop that others are compared with, and what the names of ours begin with
+CLOCKS = {"clean": "clean steps/s", "median": "median steps/s", "cpu": "steps/s of CPU time"}
+COMPARED = {"clean": "by clean steps", "cpu": "by CPU time"}
+HEAD = ("loop", "replay", *CLOCKS.values(), *(f"times {OURS} {how}" for how in COMPARED.values()), "steps", "ratio")
+READING = (
+    "Environment steps a second, each with a gradient step (the ratio is counted, and a loop is left out where it is "
+    "not 1 within 0.01), with 95 % intervals over blocks of time that the loops took in turns, each in a process of "
+    "its own on one core. A clean step is the 10th percentile of a block: a step that nothing disturbed. The last "
+    "rates are over the CPU time of the process. The same environment, network, batch, buffer and learning rate for "
+    "all; bold is ours, green the fastest. * rests on an unstable timing, whose interval is wide."
+)
+Ops = Mapping[str, Measurement]
+
+
+def section(material: Material) -> str:
+    """Return everything known about whole training loops, as HTML."""
+    every = [record for record in material.measurements if record.primitive.startswith(LOOP)]
+    if not every:
+        return paragraph(f"Left out: no training loop was timed; {how_to_measure('peers --training')}.")
+    latest = max(record.utc for record in every)
+    run = [record for record in every if record.utc == latest]  # records of one run are of one moment
+    loops: dict[str, dict[str, Measurement]] = {}
+    for record in run:
+        if record.primitive == LOOP:
+            loops.setdefault(label(record), {})[record.op] = record
+    timed = {name: ops for name, ops in loops.items() if all(op in ops and ops[op].samples_seconds for op in CLOCKS)}
+    ordered = sorted(timed, key=lambda name: timed[name]["clean"].seconds)
+    floor = stats.noise_floor(twins(run, LOOP))
+    notes = [
+        f"{name}: {'; '.join(filter(None, [_versions(timed[name]), timed[name]['clean'].reason]))}." for name in ordered
+    ]
+    absent = [
+        f"Not timed, {name}: {next(iter(ops.values())).reason}." for name, ops in loops.items() if name not in timed
+    ]
+    return (
+        "".join(
+            paragraph(_answer(name, timed, floor)) for name in sorted(timed) if timed[name]["clean"].contestant == OURS
+        )
+        + paragraph(f"{READING} {_origin(run, floor, len(every) - len(run))}")
+        + table(HEAD, [_row(name, timed, ordered[0]) for name in ordered])
+        + items([*notes, *absent])
+    )
+
+
+def label(record: Measurement) -> str:
+    """Name a record's loop, with its environments where there are several."""
+    count = record.options.get("environments", 1)
+    return record.contestant + (f", {count} environments" if count > 1 else "")
+
+
+def _answer(name: str, timed: Mapping[str, Ops], floor: float) -> str:
+    """Say how many times as fast as each other loop this one is, by clean steps."""
+    parts = []
+    for other, ops in timed.items():
+        if other != name:
+            ahead = times([ops["clean"]], [timed[name]["clean"]])
+            tie = ", a tie within the noise" * (abs(math.log(ahead.middle)) <= floor)
+            uniform = ", which samples uniformly" * (ops["clean"].options.get("replay") == "uniform")
+            parts.append(f"{ahead.said(factor)} as fast as {other}{uniform}{tie}")
+    workload = timed[name]["clean"].options.get("workload")
+    own = f"{name} trains {workload} at {rate(timed[name]['clean']).said(_count)} clean steps/s (measured)"
+    return f"{own}: {'; '.join(parts)}." if parts else f"{own}."
+
+
+def _row(name: str, timed: Mapping[str, Ops], best: str) -> list[Cell]:
+    ops = timed[name]
+    record = ops["clean"]
+    rates = {op: rate(ops[op]).said(_count) for op in CLOCKS}
+    ahead = {op: _ahead(timed[OURS][op], ops[op]) if OURS in timed else "" for op in COMPARED}
+    ratio = record.machine["gradient_steps"] / record.machine["steps"]
+    return [
+        named(name, record.contestant.startswith(OURS)),
+        Cell(str(record.options.get("replay"))),
+        *(Cell(said, f"number {'best' if name == best and op == 'clean' else ''}") for op, said in rates.items()),
+        *(Cell(said, "number") for said in ahead.values()),
+        Cell(f"{record.machine['steps']:,}"),
+        Cell(f"{ratio:.3f}"),
+    ]
+
+
+def _ahead(ours: Measurement, record: Measurement) -> str:
+    value: Value = times([ours], [record])
+    return "1" if record is ours else value.said(factor)
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _versions(ops: Ops) -> str:
+    return ", ".join(f"{name} {version}" for name, version in dict(ops["clean"].machine.get("packages") or {}).items())
+
+
+def _origin(run: Sequence[Measurement], floor: float, left_out: int) -> str:
+    record = run[-1]
+    left = f" {left_out} records of other runs are left out." if left_out else ""
+    return (
+        f"Source: measured on {record.machine.get('cpu')}, at {commit_of(record, 'with uncommitted changes')}, "
+        f"{origins.span(one.utc for one in run)}; a loop timed twice differs by up to {floor:.1%}.{left}"
+    )
+
+
+SECTIONS = (Section(57, "Training loops", section, (LOOP,)),)

@@ -1,0 +1,103 @@
+"""The section about whole training loops, from records made up so that every answer is known."""
+
+import re
+
+import pytest
+
+from dse.records import Measurement
+from reports import tidy
+from reports.chart import Material
+from reports.sections import loops
+
+MACHINE = {"key": "made-up", "cpu": "Abacus 9000", "cores": 2, "packages": {"numpy": "2"}}
+CLEAN = {  # microseconds of a clean step
+    ("fanout", 1, "prioritized"): 400,
+    ("fanout", 8, "prioritized"): 250,
+    ("fanout_torch", 1, "prioritized"): 1_200,
+    ("tianshou", 1, "prioritized"): 2_000,
+    ("tianshou", 8, "prioritized"): 1_600,
+    ("sbx", 1, "uniform"): 402,
+}
+RUN, EARLIER = "2026-02-02T00:00:00+00:00", "2026-01-01T00:00:00+00:00"
+
+
+def record(name, count, replay, op, us, **fields):
+    samples = tuple(1e-6 * us * (1 + 0.001 * at) for at in range(-7, 8))
+    usual = {
+        "source": "measured",
+        "status": "ok",
+        "primitive": "loop_peer",
+        "options": {"workload": "cartpole_dqn", "environments": count, "replay": replay},
+        "samples_seconds": samples,
+        "median_seconds": samples[7],
+        "low_seconds": samples[4],
+        "high_seconds": samples[10],
+        "machine": {**MACHINE, "steps": 15_000, "gradient_steps": 15_015},
+        "commit": "0123456789abcdef",
+        "command": "python -m benchmarks peers --training",
+        "utc": RUN,
+    }
+    return Measurement(contestant=name, op=op, capacity=50_000, batch=64, **{**usual, **fields})
+
+
+def run(**fields):
+    for (name, count, replay), us in CLEAN.items():
+        for op, more in (("clean", 1), ("median", 1.25), ("cpu", 1.5)):
+            yield record(name, count, replay, op, more * us, **fields)
+            if (name, count) == ("fanout", 1):
+                yield record(name, count, replay, op, 1.01 * more * us, primitive="loop_peer_again", **fields)
+
+
+def absent():
+    untimed = {"samples_seconds": (), "median_seconds": None, "low_seconds": None, "high_seconds": None}
+    for op in ("clean", "median", "cpu"):
+        yield record("pfrl", 1, "prioritized", op, 1, status="skipped", reason="pfrl needs <torch>", **untimed)
+
+
+@pytest.fixture(scope="module")
+def html(tmp_path_factory):
+    found = [*run(), *absent(), *(one for one in run(utc=EARLIER) if one.contestant == "tianshou")]
+    return section(found, tmp_path_factory.mktemp("results"))
+
+
+def section(found, results):
+    return loops.section(Material(found, tidy.about(found), results)).replace("&#x27;", "'")
+
+
+def table(html):
+    lines = re.findall(r"<tr>(.*?)</tr>", html)[1:]
+    return {cells[0]: cells[1:] for cells in (re.findall(r"<td.*?>(.*?)</td>", line) for line in lines)}
+
+
+def test_the_answer_comes_first_and_a_tie_is_called_one(html):
+    first, second = html.split("</p>")[:2]
+    assert "fanout trains cartpole_dqn at 2,500 [" in first
+    assert "fanout, 8 environments trains cartpole_dqn at 4,000 [" in second
+    for said in ("3.00x [", "as fast as fanout_torch", "5.00x [", "as fast as tianshou;", "4.00x ["):
+        assert said in first
+    assert re.search(r"1\.00x \[.*?\] as fast as sbx, which samples uniformly, a tie within the noise", first)
+
+
+def test_every_loop_has_a_row_the_fastest_first_with_its_rates_and_ratios(html):
+    body = table(html)
+    names = ["fanout, 8 environments", "fanout", "sbx", "fanout_torch", "tianshou, 8 environments", "tianshou"]
+    assert list(body) == names
+    replay, clean, median, cpu, times, by_cpu, steps, ratio = body["tianshou"]
+    assert (replay, steps, ratio) == ("prioritized", "15,000", "1.001")
+    assert [cell.partition(" ")[0] for cell in (clean, median, cpu)] == ["500", "400", "333"]
+    assert [cell.partition(" ")[0] for cell in (times, by_cpu)] == ["0.20x", "0.20x"]
+    assert body["fanout"][4:6] == ["1", "1"]
+    assert re.findall(r'<td class="name ours">(.*?)</td>', html) == [*names[:2], "fanout_torch"]
+    assert len(re.findall("number best", html)) == 1
+
+
+def test_only_the_latest_run_counts_and_what_has_no_time_is_said(html):
+    assert "6 records of other runs are left out." in html
+    assert "a loop timed twice differs by up to 1.0%" in html
+    assert "Not timed, pfrl: pfrl needs &lt;torch&gt;." in html
+    assert "<li>sbx: numpy 2.</li>" in html
+
+
+def test_without_records_the_section_says_what_would_fill_it(tmp_path):
+    other = record("numba", 1, "prioritized", "draw", 1, primitive="sum_tree")
+    assert "python -m benchmarks peers --training" in section([other], tmp_path)
