@@ -19,6 +19,7 @@ PARTS = {
     "actor step": "environment, inference and local storage, of E at once; processes as threads, wall time of a turn",
     "learner step": "a gradient step on B records by so many threads of each implementation of the learner",
     "parallel_learners step": "the same by L of torch's on B/L records each and a parameter server, a thread a learner",
+    "product step": "[H, H] times [H, B], H units of the last hidden layer, by dense's kernel: the bound of its step",
     "forward act": "the policy for B observations, nothing else",
     "numba draw": "B leaves and their priorities, of the workload's capacity and fanout",
     "numba update": "B priorities",
@@ -175,20 +176,23 @@ class _CellBuilder:
                 yield self._cell("actor", "step", learner=learner, environments=count)
 
     def learners(self) -> Iterator[Cell]:
-        """f_l(x) of Eq. 5 of [Zhang2021] by a parameter server, beside the same gradient step by threads."""
+        """f_l(x) of Eq. 5 of [Zhang2021] by a parameter server, beside the same gradient step by threads of torch; the
+        others take one."""
         batch = self._workload.learner.batch
         for count in self._counts:
-            for learner in self._learners if count <= self._cores else ():
+            for learner in self._learners[: None if count == 1 else 1] if count <= self._cores else ():
                 yield self._cell("learner", "step", batch, count, learner=learner)
             if batch % count == 0:
                 yield self._cell("parallel_learners", "step", batch, count, learner=REFERENCE)
+        if "dense" in self._learners:
+            yield self._cell("product", "step", batch, learner="dense", units=self._workload.network.hidden[-1])
 
     def learner_batches(self) -> Iterator[list[Cell]]:
-        """T_train over the other batches, by one thread and by all, but for others than torch in a short profile."""
+        """T_train over the other batches, by one thread and, for torch, by all."""
         others = [batch for batch in self._batches if batch != self._workload.learner.batch]
         is_slow = self._workload.network.kind == "convolution" and not self._preset.is_full
         for threads in sorted({1, 1 if is_slow else self._cores}):
-            some = self._learners if threads == 1 or self._preset.is_full else self._learners[:1]
+            some = self._learners[: None if threads == 1 else 1]
             yield [self._cell("learner", "step", batch, threads, learner=one) for one in some for batch in others]
 
     def forward(self) -> Iterator[Cell]:

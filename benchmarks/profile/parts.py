@@ -147,6 +147,15 @@ def _learner(world: World, cell: dict[str, Any]) -> Call:
     return lambda turn: learner.step(*batches[turn % ROTATED])
 
 
+def _product(world: World, cell: dict[str, Any]) -> Call:
+    from impls.training.learners.dense_learner.product import multiply  # noqa: PLC0415  # numba
+
+    units, batch = cell["options"]["units"], cell["batch"]
+    left, right = (world.values((units, size), np.float32) for size in (units, batch))
+    out = np.empty((units, batch), np.float32)
+    return lambda turn: multiply(left, right, out, batch)
+
+
 def _parallel_learners(world: World, cell: dict[str, Any]) -> Call:
     from impls.training.learners.torch_learner.parallel import ParameterServer  # noqa: PLC0415  # torch
 
@@ -234,6 +243,7 @@ _MADE: dict[str, Callable[[World, dict[str, Any]], Call]] = {
     "forward": _policy,
     "actor": _actor,
     "learner": _learner,
+    "product": _product,
     "parallel_learners": _parallel_learners,
     "storage": _storage,
     "weights": _weights,
