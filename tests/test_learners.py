@@ -381,3 +381,14 @@ def test_a_learner_on_a_gpu_learns_the_same(algorithm):
     for _ in range(3):
         one, other = host.step(batch_of(host.workload), WEIGHTS), device.step(batch_of(host.workload), WEIGHTS)
         np.testing.assert_allclose(one.priorities, other.priorities, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("log", (-150.0, -90.0))
+def test_a_temperature_too_small_for_float32_leaves_its_logarithm_finite(log):
+    learner = algorithms.make(tiny("sac"), seed=1)
+    weights = learner.weights()
+    weights[-1] = log
+    learner.load_weights(weights)
+    stepped = learner.step(batch_of(learner.workload), WEIGHTS)
+    assert np.isfinite(stepped.losses["temperature"])
+    assert 0 < abs(learner.weights()[-1] - log) < 0.01
