@@ -49,25 +49,32 @@ def stamp(primitive="training"):
 def seconds(cell):
     """Made-up seconds of a cell: flat, then linear, with knees at 100 (gradient step) and 50 (forward pass)."""
     slower = {"shared": 2.2, "own": 1.1}.get(cell.options.get("cores"), 1.0)
+    environments, dense = cell.options.get("environments", 1), cell.options.get("learner") == "dense"
     match cell.contestant:
+        case "learner" if dense:
+            return (1e-4 + 3e-6 * cell.batch) * cell.threads**0.2
         case "learner":
             return slower * (1e-3 + 1e-5 * cell.batch) / (0.5 + cell.threads / 2)
         case "parallel_learners":
             return (1e-3 + 1e-5 * cell.batch) / cell.threads**0.8
         case "forward":
             return 1e-4 + 2e-6 * cell.batch
+        case "inference":
+            return (1e-5 if dense else 1e-4) + 2e-6 * cell.batch
+        case "env":
+            return 2e-5 + 2e-6 * environments
         case "actor":
-            return slower * 2e-4 / cell.threads**0.9
+            return slower * ((8e-5 if dense else 1.8e-4) + 2e-5 * environments) / cell.threads**0.9
         case "weights":
             return 1e-4 * cell.options.get("models", 3)
     return slower * (1e-5 + 1e-7 * cell.batch)
 
 
-def made_up(names=("cartpole_dqn", "pong_dqn"), preset="full", cores=4):
+def made_up(names=("cartpole_dqn", "pong_dqn"), preset="full", cores=4, learners=("torch",)):
     """Records of every cell of workloads, and a twin of each."""
     found = []
     for name in names:
-        for cell in (cell for group in groups(load(name), PRESETS[preset], cores) for cell in group):
+        for cell in (cell for group in groups(load(name), PRESETS[preset], cores, learners) for cell in group):
             timing = Timing(tuple(seconds(cell) * one for one in NOISE), 10)
             one = stamp().timed(cell, timing, utc="2030-01-01T00:00:00+00:00")
             found += [one, dataclasses.replace(one, primitive="training_again")]

@@ -78,8 +78,9 @@ def test_the_first_line_is_the_choice_in_one_sentence_and_the_second_can_be_past
     assert all(digits(end) <= 2 for end in match.groups()[5:] if end)
     assert ("at most about" in first) == answer.upper_bound
     why = rest[rest.index("") + 1 :]
-    assert len(why) <= LINES
-    assert len(rest) <= LINES + 3  # with warnings
+    more = len([*mapping_words.shares(answer), *mapping_words.implementations(answer)])
+    assert len(why) <= LINES + more
+    assert len(rest) <= LINES + more + 3  # with warnings
     assert all(len(line) <= 118 for line in rest)
     runs = paste.startswith("python -m impls.training ")
     assert runs == (answer.arrangement == "serial")
@@ -95,6 +96,8 @@ def runs_exactly(paste, answer):
     tree, learner = part["sampling"].details, part["learner"]
     assert given.workload == answer.workload
     assert (given.contestant, given.fanout) == (tree["contestant"], tree["fanout"])
+    assert given.learner == learner.details.get("implementation", "torch")
+    assert given.policy == part["actors"].details.get("implementation", "torch")
     if learner.device == part["actors"].device:
         assert (given.device, given.threads) == ("cpu", learner.details["threads"])
     else:

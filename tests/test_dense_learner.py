@@ -9,6 +9,7 @@ import pytest
 from impls.training import TrainingError, load
 from impls.training.learners import default, make, names
 from impls.training.learners import dense_learner as package
+from impls.training.loop import SerialLoop
 from impls.training.weights import spans
 
 torch = pytest.importorskip("torch")
@@ -97,7 +98,8 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_gradients_and_priorities_are_those_of_automatic_derivatives_in_float64(case):
     shape = workload(**CASES[case])
-    learner = make(shape, "dense", seed=SEED)
+    learner, other = (make(shape, "dense", seed=seed) for seed in (SEED, SEED + 1))
+    learner.target_parameters[:] = other.target_parameters  # or else both would choose alike
     for transitions, weights in batches(shape, 3):
         before = learner.state_dict()
         stepped = learner.step(transitions, weights)
@@ -136,6 +138,24 @@ def test_a_hundred_steps_are_those_of_torch(run):
     np.testing.assert_allclose(dense.weights(), reference.weights(), atol=2e-3)
     np.testing.assert_allclose(dense._targets(), reference._targets(), atol=2e-3)
     assert dense.state_dict()["updates"] == reference.state_dict()["updates"]
+
+
+def test_the_first_hundred_steps_of_a_run_are_those_of_torch():
+    """The same actions, samples and episodes, and weights that differ by less than one step of the learning rate."""
+    pytest.importorskip("gymnasium")
+    settings = dataclasses.replace(CARTPOLE.learner, learning_starts=50, batch=32)
+    shape = dataclasses.replace(
+        CARTPOLE, learner=settings, exploration=dataclasses.replace(CARTPOLE.exploration, steps=90)
+    )
+    ours, theirs = (
+        SerialLoop(shape, contestant="numpy", learner=name, policy=name, seed=SEED) for name in ("dense", "torch")
+    )
+    for _ in range(150):
+        assert ours.advance() == theirs.advance()
+        assert ours.learner.steps == theirs.learner.steps
+        np.testing.assert_allclose(ours.buffer.tree.total(), theirs.buffer.tree.total(), rtol=1e-4)
+    assert ours.learner.steps >= 100
+    np.testing.assert_allclose(ours.learner.weights(), theirs.learner.weights(), atol=settings.learning_rate)
 
 
 @pytest.mark.parametrize("algorithm", ("dqn", "ddpg", "td3", "sac"))
@@ -223,6 +243,24 @@ def test_a_learner_that_diverged_says_so_by_its_priorities_and_losses(algorithm)
     stepped = learner.step(transitions, weights)
     assert np.isnan(stepped.priorities).all()
     assert all(np.isnan(loss) for loss in stepped.losses.values())
+
+
+@pytest.mark.parametrize("algorithm", ("dqn", "sac"))
+def test_parts_of_a_batch_that_do_not_fit_are_refused(algorithm):
+    shape = workload(algorithm)
+    learner, ((transitions, weights),) = make(shape, "dense"), batches(shape)
+    for name, part in transitions.items():
+        for wrong in (part[:-1], np.stack((part, part))):
+            with pytest.raises(ValueError, match="reshape"):
+                learner.step(transitions | {name: wrong}, weights)
+    with pytest.raises(ValueError, match="reshape"):
+        learner.step(transitions, weights[1:])
+    with pytest.raises(ValueError, match="reshape"):
+        learner.act(transitions["observation"][0], 0, None)
+    assert learner.steps == sum(learner.state_dict()["updates"].values()) == 0
+    if algorithm == "dqn":
+        with pytest.raises(IndexError, match="none of the choices"):
+            learner.step(transitions | {"action": np.full(7, 2)}, weights)
 
 
 @pytest.mark.parametrize("reward, sign", ((3.0, 1.0), (-0.2, -1.0), (0.0, 0.0)))

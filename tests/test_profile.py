@@ -53,18 +53,25 @@ def tiny(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "preset", "cores", "count"),
-    [("cartpole_dqn", "quick", 2, 53), ("cartpole_dqn", "quick", 1, 44), ("pong_dqn", "quick", 2, 41)],
+    ("name", "preset", "cores", "learners", "count"),
+    [
+        ("cartpole_dqn", "quick", 2, ("torch",), 56),
+        ("cartpole_dqn", "quick", 1, ("torch",), 47),
+        ("cartpole_dqn", "quick", 2, ("torch", "dense"), 69),
+        ("pong_dqn", "quick", 2, ("torch",), 44),
+    ],
 )
-def test_cells_are_as_many_as_the_presets_say_and_no_two_alike(name, preset, cores, count):
-    found = flat(groups(load(name), PRESETS[preset], cores))
+def test_cells_are_as_many_as_the_presets_say_and_no_two_alike(name, preset, cores, learners, count):
+    found = flat(groups(load(name), PRESETS[preset], cores, learners))
     told = {json.dumps([c.contestant, c.op, c.batch, c.threads, dict(c.options)]) for c in found}
     assert len(found) == len(told) == count
 
 
 def test_cells_cover_the_curves_and_the_workloads_own_shape():
-    found = groups(load("hopper_ddpg"), PRESETS["full"], 4)
-    assert [cell.threads for cell in named(found, "actor") if "beside" not in cell.options] == [1, 2, 3, 4, 8]
+    found = groups(load("hopper_ddpg"), PRESETS["full"], 4, ("torch",))
+    acting = [cell for cell in named(found, "actor") if "beside" not in cell.options]
+    assert [cell.threads for cell in acting if "environments" not in cell.options] == [1, 2, 3, 4, 8]
+    assert [cell.options["environments"] for cell in acting if "environments" in cell.options] == [8, 16]
     assert [cell.threads for cell in named(found, "parallel_learners")] == [1, 2, 4, 8]  # that divide B
     assert {cell.batch for cell in named(found, "learner") if cell.threads == 1} == {2**k for k in range(5, 15)}
     assert {(cell.capacity, cell.fanout) for cell in named(found, "numba")} == {(1_000_000, 2)}
@@ -75,6 +82,30 @@ def test_cells_cover_the_curves_and_the_workloads_own_shape():
         for one, other in (("actor", "learner"), ("learner", "actor"), ("learner", "numba"), ("numba", "learner"))
         for cores in ("shared", "own")
     )
+
+
+def test_every_implementation_has_the_cells_of_learner_and_policy_and_says_which_it_is():
+    found = groups(load("cartpole_dqn"), PRESETS["quick"], 2, ("torch", "dense"))
+    by = Counter((c.contestant, c.options["learner"]) for c in flat(found) if "learner" in c.options)
+    assert {what for what, _ in by} == {"actor", "forward", "inference", "learner", "parallel_learners"}
+    assert {what for what, name in by if name == "dense"} == {"actor", "forward", "inference", "learner"}
+    dense = [c for c in flat(found) if c.options.get("learner") == "dense"]
+    assert {(c.batch, c.threads) for c in dense if c.contestant == "learner"} >= {(64, 1), (64, 2), (32, 1), (2048, 1)}
+    assert {c.batch for c in dense if c.contestant == "inference"} == {1, 8}
+    vectors = [(c.contestant, c.options.get("learner")) for c in flat(found) if c.options.get("environments") == 8]
+    assert vectors == [("env", None), ("actor", "torch"), ("actor", "dense")]
+    assert all(c.options["learner"] == "torch" for c in dense + flat(found) if c.beside and "learner" in c.options)
+
+
+@NEEDED
+def test_an_actor_of_several_environments_is_timed_with_as_many():
+    steps = []
+    policy = SimpleNamespace(act=lambda seen, explore, rng: steps.append(seen.shape) or np.zeros(len(seen), np.int64))
+    world = parts.World(load("cartpole_dqn"), 0, 1 << 20)
+    world.policy = lambda name: policy if name == "dense" else None
+    call = parts.make(world, {"contestant": "actor", "options": {"learner": "dense", "environments": 3}})
+    call(0)
+    assert steps == [(3, 4)]
 
 
 def test_a_workload_that_differs_has_other_cells():
@@ -142,7 +173,7 @@ def test_a_sample_of_td3_has_the_policys_steps_in_proportion():
 def test_a_policy_acts_on_observations_in_turn(contestant):
     rng, seen = np.random.default_rng(0), []
     policy = SimpleNamespace(act=lambda observations, explore, rng: seen.append(observations))
-    world = SimpleNamespace(workload=load("cartpole_dqn"), observations=rng.random, policy=policy, rng=rng)
+    world = SimpleNamespace(workload=load("cartpole_dqn"), observations=rng.random, policy=lambda name: policy, rng=rng)
     call = parts.make(world, {"contestant": contestant, "batch": 3})
     for turn in range(2 * parts.ROTATED):
         call(turn)

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from impls.replay import Layout, make, steps
+from impls.replay import Layout, make, trials
 from impls.replay.block import ACTOR, ARRIVED, GRANTED, MODE
 
 LAYOUT = Layout((4,), "float64", choices=2)  # an observation lies in the first half of its row, the next in the second
@@ -28,7 +28,7 @@ class Stopped:
         self.result, self.words = None, replay._memory.view(0, (GRANTED + 64,), np.int64)
         own = type(replay)(replay.settings, replay._memory)
         own._banks[0].view[ACTOR] = NUMBER
-        self.words[MODE] = steps.SCRIPTED
+        self.words[MODE] = trials.SCRIPTED
         self._thread = threading.Thread(target=self._run, args=(own, call), daemon=True)
         self._thread.start()
         self._until(lambda: self.words[ARRIVED + NUMBER])
@@ -48,7 +48,7 @@ class Stopped:
 
     def go_on(self):
         """Let it end; returns what its call returned."""
-        self.words[MODE] = steps.FREE
+        self.words[MODE] = trials.FREE
         self._thread.join(PATIENCE_SECONDS)
         assert not self._thread.is_alive()
         return self.result
@@ -59,7 +59,7 @@ def test_a_batch_is_of_one_state_though_the_words_come_again():
         replay.insert(records(1, CAPACITY))
         other.insert(records(2, CAPACITY))
         words = replay._banks[0].words.copy()
-        sampler = Stopped(replay, lambda own: own.sample(8, 0.4, np.random.default_rng(0)), steps.READ_SECOND)
+        sampler = Stopped(replay, lambda own: own.sample(8, 0.4, np.random.default_rng(0)), trials.READ_SECOND)
         replay.load_state_dict(other.state_dict())
         assert (replay._banks[0].words == words).all()
         batch = sampler.go_on()
@@ -76,7 +76,7 @@ def in_thread(call):
 def test_a_state_is_saved_however_many_write():
     with make(1 << 18, LAYOUT, trial=True, **SETTINGS) as replay:
         replay.insert(records(1, 4))
-        writer = Stopped(replay, lambda own: own.insert(records(2, 3)), steps.SECOND_HALF)
+        writer = Stopped(replay, lambda own: own.insert(records(2, 3)), trials.SECOND_HALF)
         states, inserted, ending = [], [0], threading.Event()
 
         def write():

@@ -13,9 +13,10 @@ from dse.platforms import load as load_platform
 from dse.platforms.quantities import Quantity
 from dse.records import Measurement, is_evidence, read_folder
 from dse.times import analytic
+from dse.times.between import over_count
 from dse.times.own import Own
 from dse.times.parts import Parts
-from dse.times.profile import of_records, over_count
+from dse.times.profile import of_records
 from dse.times.trees import MOST_THREADS, trees
 from impls.training import load
 

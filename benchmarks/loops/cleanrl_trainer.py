@@ -119,7 +119,7 @@ class Cleanrl(Trainer):
             raise RuntimeError(self._error)
 
     def turn(self) -> None:
-        """Take one step."""
+        """Take one step of the environment, and the gradient step after it."""
         self.run(0.0)
 
     def run(self, until: float) -> list[float]:

@@ -7,7 +7,7 @@ from .trainer import Trainer
 
 
 class Fanout(Trainer):
-    """``SerialLoop`` of ``impls.training``."""
+    """``SerialLoop`` of ``impls.training``, on the default learner and policy."""
 
     packages = ("numba", "numpy", "torch", "gymnasium")
     environments = (1, 8)

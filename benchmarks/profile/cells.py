@@ -1,29 +1,31 @@
 """The cells of a workload's profile, in groups that are timed in turns."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from impls import training
 from impls.training import Workload
-from impls.training.sizes import networks
+from impls.training.sizes import layout_of, networks
 
 ALONE = "nothing"  # beside an actor, a learner or a tree that is alone on its core
 TREE = "numba"  # recommended unless a sweep says otherwise
+REFERENCE = "torch"  # of learners, and of the policies that actors act by; every workload has it
 
 PARTS = {
-    "env step": "the environment alone, random actions, resets included",
+    "env step": "the environment alone, random actions, resets included; of E environments at once, a turn of all",
     "inference act": "actions for B observations at once, exploration included",
-    "actor step": "environment, inference and local storage; as many processes as threads, seconds of wall time a step",
-    "learner step": "a gradient step on B records by so many threads of torch",
-    "parallel_learners step": "the same by L learners on B/L records each and a parameter server, a thread a learner",
+    "actor step": "environment, inference and local storage, of E at once; processes as threads, wall time of a turn",
+    "learner step": "a gradient step on B records by so many threads of each implementation of the learner",
+    "parallel_learners step": "the same by L of torch's on B/L records each and a parameter server, a thread a learner",
     "forward act": "the policy for B observations, nothing else",
     "numba draw": "B leaves and their priorities, of the workload's capacity and fanout",
     "numba update": "B priorities",
     "numba step": "draw, get, update: the tree's calls of a gradient step",
     "storage gather": "the transitions at B random slots",
     "storage write": "B records into the next slots",
+    "loop step": "a gradient step of the serial loop with all that goes with it, from a full buffer on",
     "weights publish": "a learner's weights into shared memory, or into a file that then takes the old file's name",
     "weights fetch": "the published weights into an actor's networks",
     "weights average": "the mean of k models' weights",
@@ -33,7 +35,7 @@ PARTS = {
 @dataclass(frozen=True)
 class Preset:
     """The batches, the numbers of models, and the seconds of a sample, of the longest cell, and within which cells are
-    begun."""
+    begun; the numbers E of environments that an actor steps at once, beside 1."""
 
     batches: tuple[int, ...]
     convolution_batches: tuple[int, ...]
@@ -42,11 +44,12 @@ class Preset:
     longest_cell_seconds: float
     most_seconds: float
     storage_bytes: int
+    environments: tuple[int, ...] = (8,)
     is_full: bool = False
 
 
 PRESETS = {
-    "quick": Preset((32, 128, 512, 2_048), (8, 32, 64), (2, 4, 8), 0.035, 3.0, 40.0, 1 << 28),
+    "quick": Preset((32, 128, 512, 2_048), (8, 32, 64), (2, 4, 8), 0.03, 3.0, 45.0, 1 << 28),
     "full": Preset(
         (32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384),
         (1, 4, 8, 16, 32, 64, 128, 256),
@@ -55,6 +58,7 @@ PRESETS = {
         12.0,
         270.0,
         1 << 30,
+        (8, 16),
         is_full=True,
     ),
 }
@@ -109,16 +113,26 @@ def options_of(workload: Workload) -> dict[str, Any]:
     }
 
 
-def groups(workload: Workload, preset: Preset, cores: int) -> list[list[Cell]]:
-    """Return every cell, in groups that answer one question each."""
-    build = _CellBuilder(workload, preset, cores)
+def implementations(workload: Workload) -> list[str]:
+    """Return the implementations of learner and policy that suit the workload here, the reference first."""
+    from impls.training import learners  # noqa: PLC0415  # asv imports this beside older commits, which lack it
+
+    others = (name for name in learners.names() if name != REFERENCE)
+    return [REFERENCE, *(name for name in others if learners.unsuited(name, workload) is None)]
+
+
+def groups(workload: Workload, preset: Preset, cores: int, learners: Sequence[str] | None = None) -> list[list[Cell]]:
+    """Return every cell, in groups that answer one question each; ``learners`` by default as ``implementations``."""
+    build = _CellBuilder(workload, preset, cores, implementations(workload) if learners is None else learners)
     parts = [
         build.actors(),
+        build.vectors(),
         build.learners(),
         *build.learner_batches(),
         build.forward(),
         build.trees(),
         build.storage(),
+        build.loops(),
     ]
     return [list(group) for group in (*parts, build.weights(), build.together())]
 
@@ -126,8 +140,8 @@ def groups(workload: Workload, preset: Preset, cores: int) -> list[list[Cell]]:
 class _CellBuilder:
     """Makes the groups of one workload."""
 
-    def __init__(self, workload: Workload, preset: Preset, cores: int) -> None:
-        self._workload, self._preset, self._cores = workload, preset, cores
+    def __init__(self, workload: Workload, preset: Preset, cores: int, learners: Sequence[str]) -> None:
+        self._workload, self._preset, self._cores, self._learners = workload, preset, cores, learners
         self._options = options_of(workload)
         listed = preset.convolution_batches if workload.network.kind == "convolution" else preset.batches
         self._batches = sorted({*listed, workload.learner.batch})
@@ -142,31 +156,47 @@ class _CellBuilder:
     def actors(self) -> Iterator[Cell]:
         """f_a(x) of Eq. 5 of [Zhang2021], and the parts of an actor's step."""
         yield self._cell("env", "step")
-        for batch in sorted({1, self._workload.actors.count}):
-            yield self._cell("inference", "act", batch)
-        for count in self._counts:
-            yield self._cell("actor", "step", threads=count)
+        for learner in self._learners:
+            for batch in sorted({1, self._workload.actors.count, *self._environments}):
+                yield self._cell("inference", "act", batch, learner=learner)
+            for count in self._counts:
+                yield self._cell("actor", "step", threads=count, learner=learner)
+
+    @property
+    def _environments(self) -> list[int]:
+        """Return the numbers of environments at once beside 1, the workload's own among them."""
+        return sorted({*self._preset.environments, self._workload.actors.environments} - {1})
+
+    def vectors(self) -> Iterator[Cell]:
+        """Turns of actors that step E environments at once, in one process, and of these environments alone."""
+        for count in self._environments:
+            yield self._cell("env", "step", environments=count)
+            for learner in self._learners:
+                yield self._cell("actor", "step", learner=learner, environments=count)
 
     def learners(self) -> Iterator[Cell]:
-        """f_l(x) of Eq. 5 of [Zhang2021] by a parameter server, beside the same gradient step by threads of torch."""
+        """f_l(x) of Eq. 5 of [Zhang2021] by a parameter server, beside the same gradient step by threads."""
         batch = self._workload.learner.batch
         for count in self._counts:
-            if count <= self._cores:
-                yield self._cell("learner", "step", batch, count)
+            for learner in self._learners if count <= self._cores else ():
+                yield self._cell("learner", "step", batch, count, learner=learner)
             if batch % count == 0:
-                yield self._cell("parallel_learners", "step", batch, count)
+                yield self._cell("parallel_learners", "step", batch, count, learner=REFERENCE)
 
     def learner_batches(self) -> Iterator[list[Cell]]:
-        """T_train over the other batches, by one thread and by all."""
+        """T_train over the other batches, by one thread and by all, but for others than torch in a short profile."""
         others = [batch for batch in self._batches if batch != self._workload.learner.batch]
         is_slow = self._workload.network.kind == "convolution" and not self._preset.is_full
         for threads in sorted({1, 1 if is_slow else self._cores}):
-            yield [self._cell("learner", "step", batch, threads) for batch in others]
+            some = self._learners if threads == 1 or self._preset.is_full else self._learners[:1]
+            yield [self._cell("learner", "step", batch, threads, learner=one) for one in some for batch in others]
 
     def forward(self) -> Iterator[Cell]:
-        """A forward pass over the batch."""
-        for batch in sorted({1, 4, 8, 16, *self._batches}):
-            yield self._cell("forward", "act", batch)
+        """A forward pass over the batch; in a short profile, of others than the reference over few batches."""
+        for learner in self._learners:
+            is_short = learner != REFERENCE and not self._preset.is_full
+            for batch in sorted({1, self._workload.learner.batch} if is_short else {1, 4, 8, 16, *self._batches}):
+                yield self._cell("forward", "act", batch, learner=learner)
 
     def trees(self) -> Iterator[Cell]:
         """Draws and updates at the workload's capacity and fanout."""
@@ -181,6 +211,14 @@ class _CellBuilder:
         yield self._cell("storage", "gather", self._workload.learner.batch, capacity=capacity)
         yield self._cell("storage", "write", self._workload.actors.local_storage, capacity=capacity)
 
+    def loops(self) -> Iterator[Cell]:
+        """The whole serial loop by each implementation, where its records fit into what storage may take."""
+        replay, batch = self._workload.replay, self._workload.learner.batch
+        shape = {"capacity": replay.capacity, "fanout": replay.fanout}
+        fits = replay.capacity * layout_of(self._workload).record_bytes <= self._preset.storage_bytes
+        for learner in self._learners if fits else ():
+            yield self._cell("loop", "step", batch, learner=learner, policy=learner, **shape)
+
     def weights(self) -> Iterator[Cell]:
         """Handing weights from a learner to an actor, and averaging them."""
         for via in ("shared", "file"):
@@ -193,7 +231,9 @@ class _CellBuilder:
         """The two pairs that share cores in a loop: actors and learners, between which an allocation divides the cores,
         and a learner and its tree, whose nodes a gradient step drives out of the cache."""
         replay, batch = self._workload.replay, self._workload.learner.batch
-        actor, learner = self._cell("actor", "step"), self._cell("learner", "step", batch)
+        actor, learner = (
+            self._cell(*part, learner=REFERENCE) for part in (("actor", "step"), ("learner", "step", batch))
+        )
         tree = self._cell(TREE, "step", batch, capacity=replay.capacity, fanout=replay.fanout)
         for part in (actor, learner, tree):
             yield dataclasses.replace(part, options={**part.options, "beside": ALONE})

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from dse.records import Measurement, RecordError
+from dse.records import Measurement, RecordError, read_file
 from impls.training import TrainingError, Workload, load, path_of
 
 from ..arguments import DEFAULT, add_common, add_workload, listed, parser_of
@@ -26,7 +26,7 @@ from ..run import Stamp, file_of, report, run
 from ..sentinels import Sentinels
 from ..timing import LEAST_SAMPLES, Timing, interleave
 from ..workers import Worker
-from .cells import PARTS, PRESETS, Cell, Preset, groups
+from .cells import PARTS, PRESETS, REFERENCE, Cell, Preset, groups
 
 PACKAGES = ("torch", "gymnasium")
 TRAINING, AGAIN = "training", "training_again"
@@ -48,7 +48,21 @@ def main(arguments: list[str] | None = None) -> int:
     with ExitStack() as stack:
         measure = functools.partial(_measure, Team(stack, where, preset), stamp, options.seed)
         tally = run(cells, path, stamp, measure, is_final=_is_final, **how)
-    return report(tally, path, options.json)
+    code = report(tally, path, options.json)
+    if not options.json and (rates := loop_rates(path)):
+        print(f"serial loop of {workload.name}, gradient steps a second: {rates}")
+    return code
+
+
+def loop_rates(path: Path) -> str:
+    """Say how fast the serial loop is by each implementation of its learner and policy, the reference first."""
+    newest = {one.options["learner"]: one for one in read_file(path) if one.contestant == "loop" and one.median_seconds}
+    first, *others = sorted(newest, key=lambda name: (name != REFERENCE, name)) or [""]
+    if not others:
+        return ""
+    rates = {name: 1 / newest[name].seconds for name in newest}
+    faster = (f"{rates[name]:,.0f} by {name}, {rates[name] / rates[first]:.1f} times as many" for name in others)
+    return "; ".join((f"{rates[first]:,.0f} by {first}", *faster))
 
 
 def _is_final(record: Measurement) -> bool:

@@ -1,5 +1,6 @@
 """The calls that are timed: one function a part, from a workload and a cell's fields to ``call(turn)``."""
 
+import dataclasses
 import functools
 import math
 import mmap
@@ -17,6 +18,7 @@ from impls.training.sizes import layout_of
 from impls.training.weights import average
 
 from ..cases import Case, prepare
+from .cells import REFERENCE
 
 Call = Callable[[int], object]
 ROTATED = 4  # batches that the calls of a learner or a policy take in turn
@@ -30,22 +32,28 @@ class World:
     def __init__(self, workload: Workload, number: int, storage_bytes: int) -> None:
         self.workload, self.number, self.storage_bytes = workload, number, storage_bytes
         self.rng = np.random.default_rng([number, 7])
+        self._policies: dict[str, Any] = {}
 
     @functools.cached_property
     def folder(self) -> tempfile.TemporaryDirectory[str]:
         """A folder for files of weights, gone when the process ends."""
         return tempfile.TemporaryDirectory(prefix="weights-")
 
-    def learner(self) -> Any:
-        """Make a learner of the workload's algorithm, its initial weights by the process's number as seed."""
+    def learner(self, name: str = REFERENCE) -> Any:
+        """Make a learner by an implementation, its initial weights by the process's number as seed."""
         from impls.training import learners  # noqa: PLC0415  # with gymnasium
 
-        return learners.make(self.workload, "torch", seed=self.number)
+        return learners.make(self.workload, name, seed=self.number)
 
-    @functools.cached_property
-    def policy(self) -> Any:
-        """The learner by whose policy actors act."""
-        return self.learner()
+    def policy(self, name: str = REFERENCE) -> Any:
+        """Return the learner by whose policy actors act, one for each implementation."""
+        if name not in self._policies:
+            self._policies[name] = self.learner(name)
+        return self._policies[name]
+
+    def with_environments(self, count: int) -> Workload:
+        """Return the workload with actors that step so many environments at once."""
+        return dataclasses.replace(self.workload, actors=dataclasses.replace(self.workload.actors, environments=count))
 
     @functools.cached_property
     def layout(self) -> Any:
@@ -87,7 +95,17 @@ class World:
         return rows, self.rng.uniform(0.5, 1, size).astype(np.float32)
 
 
+def _learner_of(cell: dict[str, Any]) -> str:
+    return str(cell.get("options", {}).get("learner", REFERENCE))
+
+
+def _environments_of(cell: dict[str, Any]) -> int:
+    return int(cell.get("options", {}).get("environments", 1))
+
+
 def _env(world: World, cell: dict[str, Any]) -> Call:
+    if (count := _environments_of(cell)) > 1:
+        return _vector(world, count)
     from impls.training.environments import Environment  # noqa: PLC0415  # with gymnasium
 
     environment, actions = Environment(world.workload), world.actions(1 << 12)
@@ -101,21 +119,31 @@ def _env(world: World, cell: dict[str, Any]) -> Call:
     return step
 
 
+def _vector(world: World, count: int) -> Call:
+    from impls.training.vectors import environments_of  # noqa: PLC0415  # with gymnasium
+
+    environments = environments_of(world.with_environments(count), world.number, world.number)
+    actions = [world.actions(count) for _ in range(1 << 8)]
+    return lambda turn: environments.step(actions[turn % len(actions)])
+
+
 def _policy(world: World, cell: dict[str, Any]) -> Call:
     seen = [world.observations(cell["batch"]) for _ in range(ROTATED)]
     explore, rng = (world.workload.exploration.end, world.rng) if cell["contestant"] == "inference" else (0.0, None)
-    return lambda turn: world.policy.act(seen[turn % ROTATED], explore, rng)
+    policy = world.policy(_learner_of(cell))
+    return lambda turn: policy.act(seen[turn % ROTATED], explore, rng)
 
 
 def _actor(world: World, cell: dict[str, Any]) -> Call:
-    from impls.training.actor import Actor  # noqa: PLC0415  # torch
+    from impls.training.vectors import actor_of  # noqa: PLC0415  # with gymnasium
 
-    actor, explore = Actor(world.workload, world.number, world.number), world.workload.exploration.end
-    return lambda turn: actor.step(world.policy, explore, False)
+    workload, policy = world.with_environments(_environments_of(cell)), world.policy(_learner_of(cell))
+    actor, explore = actor_of(workload, world.number, world.number), workload.exploration.end
+    return lambda turn: actor.step(policy, explore, False)
 
 
 def _learner(world: World, cell: dict[str, Any]) -> Call:
-    learner, batches = world.learner(), [world.batch(cell["batch"]) for _ in range(ROTATED)]
+    learner, batches = world.learner(_learner_of(cell)), [world.batch(cell["batch"]) for _ in range(ROTATED)]
     return lambda turn: learner.step(*batches[turn % ROTATED])
 
 
@@ -181,7 +209,7 @@ def _shared_weights(world: World, op: str) -> Call:
     shared = np.frombuffer(mmap.mmap(-1, weights.nbytes), np.float32)
     if op == "fetch":
         shared[:] = weights
-        return lambda turn: world.policy.load_weights(shared)
+        return lambda turn: world.policy().load_weights(shared)
     return lambda turn: np.copyto(shared, weights)
 
 
@@ -197,7 +225,7 @@ def _weight_files(world: World, op: str) -> Call:
         os.replace(fresh, path)  # noqa: PTH105  # the call that is atomic
 
     publish(0)
-    return publish if op == "publish" else lambda turn: world.policy.load_weights(np.load(path))
+    return publish if op == "publish" else lambda turn: world.policy().load_weights(np.load(path))
 
 
 _MADE: dict[str, Callable[[World, dict[str, Any]], Call]] = {
@@ -222,6 +250,6 @@ def period(workload: Workload, contestant: str) -> int:
 
     1 where that is more than LONGEST_PERIOD, for then the policy's is a small share.
     """
-    is_delayed = workload.algorithm == "td3" and contestant in ("learner", "parallel_learners")
+    is_delayed = workload.algorithm == "td3" and contestant in ("learner", "parallel_learners", "loop")
     delay = workload.learner.policy_delay
     return delay if is_delayed and delay <= LONGEST_PERIOD else 1

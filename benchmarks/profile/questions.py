@@ -1,9 +1,9 @@
 """How fast is the serial loop at the shapes of a file of questions, which holds the predictions already?
 
 `python -m dse validate --ask` writes such a file; by default it is the newest of this machine with loops left. A loop
-trains as it always does, from a full buffer on, by as many threads of torch as the question says, on as many cores, in
-turns with the other questions of its workload and with the unchanged workload, the control. No prediction rests on
-these records. Interrupt it as you like: the same command goes on where it stopped.
+trains as it always does, from a full buffer on, by the learner, the policy and as many threads as the question says, on
+as many cores, in turns with the other questions of its workload and with the unchanged workload, the control. No
+prediction rests on these records. Interrupt it as you like: the same command goes on where it stopped.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from ..run import Stamp, report, run
 from ..sentinels import Sentinels
 from ..timing import interleave
 from ..worker import NOT_HERE, threads
-from .cells import TREE, Cell, options_of
+from .cells import REFERENCE, TREE, Cell, options_of
 from .command import workload_of
 from .parts import World
 from .serial import Loop
@@ -34,17 +34,20 @@ QUESTION, AGAIN = "loop_question", "loop_question_again"
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """A workload at the shape asked for, and the threads of torch that train it."""
+    """A workload at the shape asked for, and the implementations and threads that train it."""
 
     workload: Workload
     threads: int
+    learner: str = REFERENCE
+    policy: str = REFERENCE
 
     @property
     def cell(self) -> Cell:
         """The cell of the loop, a call a gradient step."""
         replay = self.workload.replay
         shape = {"threads": self.threads, "capacity": replay.capacity, "fanout": replay.fanout}
-        return Cell("loop", "step", options_of(self.workload), self.workload.learner.batch, **shape)
+        options = {**options_of(self.workload), "learner": self.learner, "policy": self.policy}
+        return Cell("loop", "step", options, self.workload.learner.batch, **shape)
 
 
 def questions(asked: Asked) -> list[list[Question]]:
@@ -58,7 +61,8 @@ def _question(plain: dict[str, Any]) -> Question:
     workload = workload_of(plain["workload"])[0]
     shape = {name: plain[name] for name in ("batch", "update_interval")}
     learner = dataclasses.replace(workload.learner, **shape)
-    return Question(dataclasses.replace(workload, learner=learner), plain["threads"])
+    by = {name: plain.get(name, REFERENCE) for name in ("learner", "policy")}
+    return Question(dataclasses.replace(workload, learner=learner), plain["threads"], **by)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,9 +98,9 @@ class Run:
     def _clock(self, question: Question) -> Clock | str:
         """Return a clock of a question's loop, or why there is none."""
         if question.threads > len(ALL_CPUS):
-            return f"{question.threads} threads of torch, and {len(ALL_CPUS)} cores"
+            return f"{question.threads} threads, and {len(ALL_CPUS)} cores"
         try:
-            loop = Loop(World(question.workload, 0, STORAGE_BYTES), TREE)
+            loop = Loop(World(question.workload, 0, STORAGE_BYTES), TREE, question.learner, question.policy)
             return StretchClock(loop.call, self.sample_seconds)
         except (TrainingError, *NOT_HERE, OSError, ImportError) as error:
             return str(error) or "not enough memory"
@@ -104,17 +108,19 @@ class Run:
 
 @contextlib.contextmanager
 def on_cores(count: int) -> Iterator[None]:
-    """Keep all threads on the first cores meanwhile, and torch at as many; torch has counted every core before."""
+    """Keep all threads on the first cores meanwhile, and learners at as many; torch has counted every core before."""
     import torch  # noqa: PLC0415  # heavy
 
+    from impls.training import learners  # noqa: PLC0415  # asv imports this beside older commits, which lack it
+
     before = torch.get_num_threads()
-    torch.set_num_threads(count)
+    learners.use_threads(count)
     pin(count, threads())
     try:
         yield
     finally:
         pin(len(ALL_CPUS), threads())
-        torch.set_num_threads(before)
+        learners.use_threads(before)
 
 
 def main(arguments: list[str] | None = None) -> int:

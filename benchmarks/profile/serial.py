@@ -15,6 +15,7 @@ import impls
 from impls.replay import PrioritizedBuffer
 
 from ..clock import Call
+from .cells import REFERENCE
 from .parts import World
 
 
@@ -88,20 +89,21 @@ class Learning:
 class Loop:
     """The serial loop as it trains, from a full buffer on; ``call`` takes the environment steps of one gradient step.
 
-    The sum of a step's parts is compared with it.
+    The sum of a step's parts is compared with it. ``learner``, ``policy``: their implementations.
     """
 
-    def __init__(self, world: World, contestant: str) -> None:
+    def __init__(self, world: World, contestant: str, learner: str = REFERENCE, policy: str = REFERENCE) -> None:
         from impls.training.loop import SerialLoop  # noqa: PLC0415  # torch
 
-        workload = world.workload
-        self._interval, self._loop = workload.learner.update_interval, SerialLoop(workload, contestant=contestant)
+        workload, self._calls = world.workload, 0
+        self._loop = SerialLoop(workload, contestant=contestant, learner=learner, policy=policy)
         fill(self._loop.buffer, world)
         self._loop.step = max(workload.learner.learning_starts, workload.exploration.random_steps)
 
     def call(self, turn: int) -> None:
-        """Advance up to the next gradient step."""
-        for _ in range(self._interval):
+        """Advance up to the next gradient step; of several that a turn brings, the next calls have the rest."""
+        self._calls += 1
+        while self._loop.updates < self._calls:
             self._loop.advance()
 
 

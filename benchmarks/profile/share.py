@@ -27,7 +27,7 @@ from ..run import Stamp, file_of, report, run
 from ..sentinels import Sentinels
 from ..timing import Timing, interleave
 from ..workers import Worker, WorkerError
-from .cells import TREE, Cell, options_of
+from .cells import TREE, Cell, implementations, options_of
 from .command import Member, Together, opened, workload_of
 from .parts import World
 from .serial import insertion
@@ -54,9 +54,9 @@ class Shares:
             return str(answer.get("skipped") or answer.get("failed"))
         return Together([Member(worker, answer["number"], ALL_CPUS[:1])], max(stretch, 2 * answer["seconds"]), False)
 
-    def actor(self) -> Cell:
-        """Return the cell of an actor's step."""
-        return Cell("actor", "step", options_of(self._workload))
+    def actor(self, learner: str) -> Cell:
+        """Return the cell of an actor's step by an implementation of the policy."""
+        return Cell("actor", "step", {**options_of(self._workload), "learner": learner})
 
     def tree(self, contestant: str) -> Cell:
         """Return the cell of a step's learning on a tree, in the tree's default format."""
@@ -77,17 +77,23 @@ class Shares:
                 yield self.stamp.timed(dataclasses.replace(cell, op="tree"), in_tree, where, primitive=primitive)
             yield self.stamp.timed(cell, timing, where, primitive=primitive)
 
-    def _ready(self, trees: Sequence[Cell]) -> tuple[list[Ready], list[Measurement]]:
-        actor = self.actor()
+    def _whole(self, learner: str) -> Iterator[Ready]:
+        """Yield an actor's step and the whole loop, both by an implementation of learner and policy."""
+        actor = self.actor(learner)
         fields = {name: getattr(actor, name) for name in ("contestant", "op", "batch", "threads")}
-        clock = self._clock(self._ours, "prepare", cell=fields)
+        clock = self._clock(self._ours, "prepare", cell={**fields, "options": {"learner": learner}})
         if isinstance(clock, str):
             raise RecordError(f"an actor's step cannot be timed: {clock}")
-        ready, untimed = [(actor, clock, STEP)], list[Measurement]()
-        whole = self._clock(self._ours, "learn", contestant=TREE)
+        yield actor, clock, STEP
+        whole = self._clock(self._ours, "learn", contestant=TREE, learner=learner)
         if isinstance(whole, Together):
             shape = {"capacity": self._workload.replay.capacity, "fanout": self._workload.replay.fanout}
-            ready.append((dataclasses.replace(actor, contestant="loop", **shape), whole, STEP))
+            yield dataclasses.replace(actor, contestant="loop", **shape), whole, STEP
+
+    def _ready(self, trees: Sequence[Cell]) -> tuple[list[Ready], list[Measurement]]:
+        ready, untimed = list[Ready](), list[Measurement]()
+        for learner in implementations(self._workload):
+            ready += self._whole(learner)
         for cell in trees:
             is_ours = cell.contestant in impls.names()
             asked = {name: getattr(cell, name) for name in ("contestant", "capacity", "fanout", "dtype")}

@@ -18,8 +18,9 @@ from typing import Any
 from impls.training import TrainingError, load
 
 from ..cases import WrongAnswerError
-from ..clock import ALL_CPUS, StretchClock, pin_to
+from ..clock import ALL_CPUS, Call, StretchClock, pin_to
 from ..worker import NOT_HERE, maker, serve, threads
+from .cells import REFERENCE, TREE
 from .parts import World, make, period, records_stored
 from .serial import Learning, Loop
 
@@ -36,6 +37,7 @@ class _Session:
         self._clocks: list[tuple[StretchClock, int]] = []
         self._learning: dict[int, Learning] = {}  # by a clock's number
         self._world: World | None = None
+        self._threads = 0
 
     def open(self, workload: str, number: int, storage_bytes: int, needs: str) -> dict[str, Any]:
         """Open a workload, and say whether its environment and torch are here."""
@@ -55,14 +57,13 @@ class _Session:
 
     def prepare(self, cell: dict[str, Any], stretch: float) -> dict[str, Any]:
         """Make a clock for a cell; return its number and the seconds of a call, or why there is none."""
-        import torch  # noqa: PLC0415  # heavy
-
         assert self._world is not None
         count = 1 if cell["contestant"] in ("actor", "parallel_learners") else cell["threads"]
-        torch.set_num_threads(count)
+        self._use_threads(count)
         pin_to(ALL_CPUS[: cell["threads"]], threads())  # threads that wait for each other on one core take forever
         try:
-            clock = StretchClock(make(self._world, cell), stretch, period(self._world.workload, cell["contestant"]))
+            call = self._loop(**cell["options"]) if cell["contestant"] == "loop" else make(self._world, cell)
+            clock = StretchClock(call, stretch, period(self._world.workload, cell["contestant"]))
         except (WrongAnswerError, TrainingError) as error:
             return {"failed": str(error)}
         except (*NOT_HERE, OSError) as error:
@@ -71,13 +72,16 @@ class _Session:
         number = len(self._clocks) - 1
         return {"number": number, "seconds": clock.call_seconds, "period": clock.period, "note": self._note(cell)}
 
-    def learn(self, contestant: str, stretch: float, **shape: Any) -> dict[str, Any]:
-        """Make a clock for learning's part of a step on a tree of this shape, or without one for the whole loop."""
+    def learn(self, contestant: str, stretch: float, learner: str = REFERENCE, **shape: Any) -> dict[str, Any]:
+        """Make a clock for learning's part of a step on a tree of this shape, or without one for the whole loop.
+
+        A whole loop learns and acts by an implementation ``learner``.
+        """
         assert self._world is not None
         steps = period(self._world.workload, "learner")
         try:
             if not shape:
-                clock = StretchClock(Loop(self._world, contestant).call, stretch, steps)
+                clock = StretchClock(Loop(self._world, contestant, learner, learner).call, stretch, steps)
             else:
                 learning = Learning(self._world, maker(contestant)(contestant, **shape))
                 clock = StretchClock(learning.call, stretch, steps)
@@ -86,6 +90,11 @@ class _Session:
             return {"skipped": str(error) or "not enough memory"}
         self._clocks.append((clock, 1))
         return {"number": len(self._clocks) - 1, "seconds": clock.call_seconds}
+
+    def _loop(self, learner: str, policy: str, **described: Any) -> Call:
+        """Make the serial loop of ours, by these implementations."""
+        assert self._world is not None
+        return Loop(self._world, TREE, learner, policy).call
 
     def _note(self, cell: dict[str, Any]) -> str | None:
         if cell["contestant"] != "storage" or self._world is None:
@@ -96,11 +105,8 @@ class _Session:
 
     def sample(self, number: int, cpus: list[int], begin: float, stretch: float) -> dict[str, Any]:
         """Take one sample on these CPUs, from ``begin`` on."""
-        import torch  # noqa: PLC0415  # heavy
-
         clock, count = self._clocks[number]
-        if torch.get_num_threads() != count:
-            torch.set_num_threads(count)
+        self._use_threads(count)
         pin_to(cpus, threads())
         learning = self._learning.get(number)
         before = learning.tree.seconds if learning else 0.0
@@ -111,6 +117,14 @@ class _Session:
             return answer
         except (TrainingError, *NOT_HERE) as error:
             return {"failed": str(error)}
+
+    def _use_threads(self, count: int) -> None:
+        """Let learners of every implementation compute by so many threads from here on."""
+        from impls.training import learners  # noqa: PLC0415  # asv imports this beside older commits, which lack it
+
+        if self._threads != count:
+            learners.use_threads(count)
+            self._threads = count
 
     def forget(self) -> dict[str, Any]:
         """Drop every prepared clock with its data."""

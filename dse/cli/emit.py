@@ -7,11 +7,11 @@ from typing import Any
 
 import impls
 from impls.strict_toml import UnreadableError
-from impls.training import WorkloadError, load
+from impls.training import Workload, WorkloadError, load
 
 from ..estimate import Interval
 from ..mapping.answer import MappingAnswer, PartAnswer
-from ..mapping.options import RUNS_HERE
+from ..mapping.options import RUNS_HERE, implementation_of
 from ..solver.problem import TREE
 
 FORMATS = ("toml", "python", "json")
@@ -45,19 +45,22 @@ def training_command(answer: MappingAnswer) -> str | None:
     is_serial = answer.arrangement in RUNS_HERE and all(part[name].device == home for name in replay)
     plain_tree = tree.get("threads", 1) == 1 and not tree.get("options") and {"contestant", "fanout"} <= tree.keys()
     one_learner = "learners" not in learner.details and learner.details.get("devices", 1) == 1
-    if not (is_serial and plain_tree and one_learner and answer.called and _readable(answer.called)):
+    own = _loaded(answer.called) if answer.called else None
+    if not (is_serial and plain_tree and one_learner and own):
         return None
-    words = [answer.called, "--contestant", tree["contestant"], "--fanout", str(tree["fanout"])]
+    words = [answer.called, "--learner", implementation_of(learner.details)]
+    words += ["--policy", implementation_of(part["actors"].details)]
+    words += ["--contestant", tree["contestant"], "--fanout", str(tree["fanout"])]
     words += ["--threads", str(learner.details["threads"])] if learner.device == home else ["--device", "cuda"]
+    words += ["--environments", str(answer.environments)] if answer.environments != own.actors.environments else []
     return f"python -m impls.training {shlex.join(words)}"
 
 
-def _readable(workload: str) -> bool:
+def _loaded(workload: str) -> Workload | None:
     try:
-        load(workload)
+        return load(workload)
     except (WorkloadError, UnreadableError):
-        return False
-    return True
+        return None
 
 
 def tree_tables(
@@ -75,6 +78,7 @@ def mapping_tables(answer: MappingAnswer, capacity: int) -> Tables:
     ends: Interval = answer.interval
     said = {"platform": answer.platform, "workload": answer.called or answer.workload, "objective": answer.objective}
     shape = {"batch": answer.batch, "update_interval": answer.update_interval, "capacity": capacity}
+    shape |= {"environments": answer.environments}
     expected = {"unit": unit, **rate, "ends": ends, "upper_bound": answer.upper_bound}
     parts = {part.part: _table(part) for part in answer.parts}
     return {**said, "mode": answer.arrangement, "depth": answer.depth, **shape, "expected": expected, **parts}

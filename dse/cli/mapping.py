@@ -15,7 +15,8 @@ from impls.training import names as workload_names
 from ..mapping.answer import MappingAnswer, Shortage
 from ..mapping.explain import Explanation
 from ..mapping.options import ARRANGEMENT
-from ..mapping.question import FIX, FREE, MappingQuestion, answer_question, ask, explain_choice
+from ..mapping.question import MappingQuestion, answer_question, ask, explain_choice
+from ..mapping.values import FIX, FREE
 from ..mapping.what_if import with_changes
 from ..platforms import names
 from ..platforms.reading import HERE, RESULTS
@@ -49,11 +50,14 @@ Objectives:
 {textwrap.fill(", ".join(FIX), WIDTH)}
 Sampling, storage, learner and updating are each a device's name; actors a number of processes. learner_threads
 and threads are of the processor's options alone, others stay as they are; contestant is the tree's implementation,
-and rules out every other (cupy is a GPU's, fpga an FPGA's). Execution modes, by the key arrangement:
+and rules out every other (cupy is a GPU's, fpga an FPGA's). learner_implementation and policy_implementation are
+torch, or another that this machine's records time; environments are those an actor steps at once. Execution modes,
+by the key arrangement:
 {_listed(ARRANGEMENT)}
 
 K is free unless fixed; how many batches are sampled ahead is the workload's `presampled` unless --free presampled;
---free batch takes the smallest of some powers of two that trains nearly as many records a second as the most."""
+--free batch takes the smallest of some powers of two that trains nearly as many records a second as the most;
+--free environments the fewest of those timed that give nearly the most, which changes learning slightly."""
 
 
 def add_question(parser: argparse.ArgumentParser, needs_platform: bool = True) -> None:
@@ -63,7 +67,7 @@ def add_question(parser: argparse.ArgumentParser, needs_platform: bool = True) -
     add("--objective", default="ratio", metavar="GOAL", help="see above (default: %(default)s)")
     add("--fix", action="append", default=[], metavar="KEY=VALUE", help="may be repeated")
     add("--exclude", action="append", default=[], metavar="DEVICE", help="may be repeated")
-    add("--free", action="append", default=[], metavar="KEY", help=f"{' or '.join(FREE)}; may be repeated")
+    add("--free", action="append", default=[], metavar="KEY", help=f"{', '.join(FREE)}; may be repeated")
     shares = ", ".join(f"{epsilon:g} for {name}" for name, epsilon in EPSILONS.items())
     own = "times of your own, TOML or CSV, looked up first; `python -m dse times --example` prints a file"
     add("--times", type=Path, metavar="FILE", help=own)

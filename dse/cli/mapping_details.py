@@ -7,7 +7,7 @@ from impls.terminal import plural
 from ..mapping.alternatives import Other
 from ..mapping.answer import MappingAnswer, PartAnswer
 from ..mapping.options import ARRANGEMENT, RUNS_HERE
-from .mapping_words import UNCHANGED, bound, changing, limited, rate, time_of, value
+from .mapping_words import UNCHANGED, bound, changing, implementations, limited, rate, shares, time_of, value
 from .text import aligned, number, records_read, rests_on, rounded, wrapped
 
 SHOWN = 5  # of a list
@@ -36,6 +36,8 @@ def whole(answer: MappingAnswer) -> Iterator[str]:
     yield ""
     yield f"  {rate(answer)}"
     yield from bound(answer)
+    yield from shares(answer)
+    yield from implementations(answer)
     of, pace = (" of the best set of devices", " a second") if answer.objective == "per_watt" else ("", "")
     about = "~" * (answer.interval == "factor")
     most, fastest = (rounded(one, answer.low, answer.high) for one in (answer.bound, answer.learner_hz))

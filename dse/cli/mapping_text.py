@@ -18,8 +18,11 @@ from .mapping_words import (
     changing,
     expected,
     headline,
+    implementations,
     limited,
     platform,
+    share,
+    shares,
     shortened,
     source_of,
     time_of,
@@ -30,9 +33,17 @@ from .text import WIDTH, aligned, not_its_own, number, several, wrapped
 
 COLUMN = ("execution mode", "actors", "sampling", "storage", "learner", "updating", "rate", "bound by")
 PARTS = COLUMN[1:6]
-WARNINGS = ("batches of", "profiled was", "no profile of", "learner_threads=", "threads=", "sampling and updating part")
+WARNINGS = (
+    "actors.environments",
+    "batches of",
+    "profiled was",
+    "no profile of",
+    "learner_threads=",
+    "threads=",
+    "sampling and updating part",
+)
 """How notes begin that stay in sight: what was asked is not quite what is answered."""
-LINES = 8  # of why
+LINES = 8  # of why, beside how a step is spent and what other implementations give
 PLAIN = 0.1  # of a change, from which on no tenth of a percent is told
 
 
@@ -74,8 +85,12 @@ def _to_paste(answer: MappingAnswer, asked: str) -> str:
 
 
 def _why(answer: MappingAnswer) -> list[str]:
-    """Write at most ``LINES`` lines: parts, what bounds them, what ties, what would change it, what to measure."""
-    lines = [*_rows(answer), *bound(answer)]
+    """Write ``LINES`` lines at most: parts, what bounds them, what ties, what would change it, what to measure.
+
+    More say how a step is spent and what other implementations would give.
+    """
+    more = [*shares(answer), *implementations(answer)]
+    lines = [*_rows(answer), *bound(answer), *more]
     if answer.ties:
         begins = "  cannot be told apart from:"
         first, *others = (alternative(answer, other) for other in answer.ties)
@@ -86,7 +101,7 @@ def _why(answer: MappingAnswer) -> list[str]:
     if not any(one.up or one.down for one in answer.survival):
         sentences = [UNCHANGED]
     changes = [[f"  {one}"] if len(one) <= WIDTH else wrapped(one) for one in sentences]
-    room = LINES - len(lines) - len(measured)
+    room = LINES + len(more) - len(lines) - len(measured)
     # Invariant: room for so many lines is left.
     for change in [one for one in changes if len(one) <= room] or changes[:1]:
         if len(change) <= room or change is changes[0]:
@@ -143,9 +158,18 @@ def _explanation(answer: Explanation) -> Iterator[str]:
     yield from wrapped(f"{wanted} {answer.sentence}.", "")
     yield from (*_warned(best), "")
     yield from _table(("", "asked", "best"), asked, best, timed=True)
+    yield from _shares_beside(asked, best)
     if answer.notes:
         yield ""
     yield from (line for note in answer.notes for line in wrapped(f"note: {note}"))
+
+
+def _shares_beside(asked: MappingAnswer, best: MappingAnswer) -> Iterator[str]:
+    """Lay out how the steps of serial loops are spent, one answer beside the other."""
+    spent = [{one.what: share(one) for one in answer.shares} for answer in (asked, best)]
+    if any(spent):
+        rows = [(what, *(each.get(what, "-") for each in spent)) for what in dict.fromkeys([*spent[0], *spent[1]])]
+        yield from ("", *aligned([("of a step", "asked", "best"), *rows], "  "))
 
 
 def beside(before: MappingAnswer | Shortage, after: MappingAnswer | Shortage, change: str) -> str:

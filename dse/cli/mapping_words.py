@@ -9,7 +9,9 @@ from impls.terminal import plural
 from ..estimate import off, weakest, written
 from ..mapping.alternatives import Other
 from ..mapping.answer import MappingAnswer, PartAnswer
-from ..mapping.options import RUNS_HERE
+from ..mapping.options import RUNS_HERE, implementation_of
+from ..mapping.rates import Rate
+from ..mapping.step_shares import StepShare
 from ..platforms.reading import HERE
 from ..records import Source
 from ..solver.sensitivity import Robustness
@@ -81,8 +83,12 @@ def _placed(answer: MappingAnswer) -> str:
     """Say which parts are on which device, the learner's first."""
     part = {one.part: one for one in answer.parts}
     learner, actors, processes = part["learner"], part["actors"], part["actors"].details.get("processes", 1)
-    threads = learner.details.get("threads")
-    words = {"learner": "the learner" + (f" ({plural(threads, 'thread')})" if threads else "")}
+    threads, by, policy = (
+        learner.details.get("threads"),
+        *(one.details.get("implementation") for one in (learner, actors)),
+    )
+    kind = ", ".join([str(by)] * bool(by) + [plural(threads or 1, "thread")] * bool(threads))
+    words = {"learner": "the learner" + f" ({kind})" * bool(kind)}
     if part["sampling"].device == part["updating"].device:
         words |= {"sampling": "the tree", "storage": "the records"}
     else:
@@ -91,17 +97,67 @@ def _placed(answer: MappingAnswer) -> str:
     for name, what in words.items():
         on.setdefault(_where(part[name]), []).append(what)
     acting = f"{processes} actor process{'es' * (processes != 1)}"
+    acting += f" (policy {policy})" if policy else ""
     if answer.arrangement in RUNS_HERE:
         here = on.pop(_where(actors), [])
         away = "".join(f", {listed(all_of)} on {where}" for where, all_of in on.items())
-        by = f", with {plural(threads, 'thread')} of torch" if threads and "learner" in " ".join(here) else ""
-        return f"in one process on the {actors.device}{by}{away}"
+        is_here = "learner" in " ".join(here)
+        return f"in one process on the {actors.device}{_by(answer, is_here)}{away}"
     if answer.arrangement == "apart":
         groups = [f"{listed(all_of)} on {where}" for where, all_of in on.items()]
         return f"with {listed(groups)} in turns in one process, and {acting} on the {actors.device}"
     on.setdefault(_where(actors), []).append(acting)
     *groups, last = (f"{listed(all_of)} on {where}" for where, all_of in on.items())
     return f"with {', '.join([*groups, f'and {last}' if groups else last])}"
+
+
+def _by(answer: MappingAnswer, is_here: bool) -> str:
+    """Say by which implementations one process learns and acts, where there is a choice, and by how many threads."""
+    learner, actors = (next(one for one in answer.parts if one.part == name) for name in ("learner", "actors"))
+    words = [f"{answer.environments:,} environments an actor"] * (answer.environments != 1)
+    count = learner.details.get("threads") if is_here else None
+    threads = plural(count, "thread") if count else ""
+    if "implementation" not in {**actors.details, **learner.details}:
+        words = [*([f"with {threads} of torch"] if threads else []), *words]
+    else:
+        words = [f"policy {implementation_of(actors.details)}", *([threads] if threads else []), *words]
+        words = [*([f"learner {implementation_of(learner.details)}"] if is_here else []), *words]
+    return "".join(f", {word}" for word in words)
+
+
+def shares(answer: MappingAnswer) -> Iterator[str]:
+    """Say how the step of a serial loop is spent, in microseconds and per cent."""
+    if answer.shares:
+        parts = ", ".join(f"{one.what} {share(one)}" for one in answer.shares)
+        yield from wrapped(f"a step of {_us(sum(one.seconds for one in answer.shares))}: {parts}")
+
+
+def share(one: StepShare) -> str:
+    """Write a share of a step.
+
+    >>> share(StepShare("learner", 240e-6, 0.615))
+    '240 us (62 %)'
+    """
+    return f"{_us(one.seconds)} ({100 * one.share:.0f} %)"
+
+
+def _us(seconds: float) -> str:
+    return f"{float(f'{seconds * 1e6:.{DIGITS}g}'):,.10g} us"
+
+
+def implementations(answer: MappingAnswer) -> Iterator[str]:
+    """Say what each implementation would give, a line each, and what other numbers of environments would."""
+    for one in answer.by_implementation:
+        yield from wrapped(f"learner and policy by {one.implementation}: {_expected(one)} {unit(answer)}")
+    if others := [
+        f"with {plural(one.environments, 'environment')} an actor: {_expected(one)}" for one in answer.by_environments
+    ]:
+        yield from wrapped(f"{'; '.join(others)}; that changes learning slightly (--free environments)")
+
+
+def _expected(one: Rate) -> str:
+    ends = f" [{rounded(one.low, one.low, one.high)}, {rounded(one.high, one.low, one.high)}]"
+    return f"about {value(one)}{ends if one.interval == '95 %' else ''}"
 
 
 def _where(part: PartAnswer) -> str:
@@ -204,7 +260,7 @@ def rate(answer: MappingAnswer) -> str:
     return f"{'at most ' * answer.upper_bound}{middle} {unit(answer)} [{low}, {high}] at 95 %{more}"
 
 
-def value(one: MappingAnswer | Other) -> str:
+def value(one: MappingAnswer | Other | Rate) -> str:
     """Write a value among others: with its factor, where it has one, and "at most" where it is an upper bound."""
     factor = float(f"{off(one.value, one.low, one.high):.2g}")
     return "at most " * one.upper_bound + written(rounded(one.value, one.low, one.high), factor, one.interval)

@@ -7,7 +7,7 @@ from typing import Any
 
 from impls.terminal import count
 
-from ..mapping.question import FIX
+from ..mapping.values import FIX
 from ..platforms.reading import HERE
 from ..recommend import Recommendation, recommend
 from ..recommend_modeled import recommend_modeled

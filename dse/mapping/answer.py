@@ -19,6 +19,8 @@ from .alternatives import Other, other_of
 from .build import Built
 from .notes import notes
 from .options import Place
+from .rates import Rate, by_implementation
+from .step_shares import StepShare, step_shares
 
 CLOSE = 0.005  # a rate that changes by less is sure enough
 
@@ -79,7 +81,9 @@ class MappingAnswer:
     ``best``: what is expected to give most, where that is another one. ``ties``: what cannot be told apart from it,
     undominated ones; ``others_tied``: how many more; ``decide``: what to measure to tell them apart. ``simulated``:
     runs of the mapping with exact and with exponential times. ``watts``: the limits of all ``devices`` that it uses,
-    each whole.
+    each whole. ``shares``: how the step of a serial loop is spent. ``environments``: how many each actor steps at once.
+    ``by_implementation``: what each implementation of learner and policy would give; ``by_environments``: what other
+    numbers of environments would.
     """
 
     platform: str
@@ -123,6 +127,10 @@ class MappingAnswer:
     transfers: tuple[TransferAnswer, ...] = ()
     devices: tuple[str, ...] = ()
     called: str = ""  # the workload's name or file, where the question changes no value in it
+    shares: tuple[StepShare, ...] = ()
+    environments: int = 1
+    by_implementation: tuple[Rate, ...] = ()
+    by_environments: tuple[Rate, ...] = ()
     solution: Solution | None = field(default=None, repr=False, compare=False)  # what it was made from
 
     @property
@@ -213,6 +221,9 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         simulated=solution.simulated,
         transfers=tuple(_transfers(solution)),
         devices=outcome.devices,
+        shares=step_shares(built, solution),
+        environments=parts.environments,
+        by_implementation=by_implementation(built, objective, epsilon),
         solution=solution,
     )
 

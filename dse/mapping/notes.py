@@ -4,10 +4,12 @@ from collections.abc import Iterator
 
 from ..records import how_to_measure
 from ..solver.objectives import Objective
+from ..solver.problem import Option
 from ..solver.result import Solution
 from ..solver.throughput import TOO_HIGH, slowdowns
+from ..times.overheads import REFERENCE
 from .build import Built
-from .options import Place
+from .options import Place, implementation_of
 
 
 def notes(built: Built, solution: Solution) -> list[str]:
@@ -24,7 +26,7 @@ def notes(built: Built, solution: Solution) -> list[str]:
         if factor != 1:
             notes.append(
                 f"on {option.device} the time of {option.part} is {factor:.2f} times as long beside what runs on other "
-                "cores; the time above counts that"
+                f"cores; the time above counts that{_by_reference(built, option)}"
             )
     if parts.table is None:
         notes.append(
@@ -39,11 +41,12 @@ def notes(built: Built, solution: Solution) -> list[str]:
         notes.append(
             "the workload samples no batch ahead, so nothing of the loop overlaps; --free presampled lifts that"
         )
-    if parts.table and parts.table.overheads and in_turns:
-        over = parts.table.overheads
+    by = implementation_of(built.details(chosen.learner))
+    if parts.table and (over := parts.table.overheads_of(by)) and in_turns:
         if over.rest > 1:
+            whose = "" if by in (REFERENCE, *parts.table.others) else f" of {REFERENCE}"
             notes.append(
-                f"a gradient step in a loop takes {over.rest:.2f} times as long as alone, or "
+                f"a gradient step in a loop{whose} takes {over.rest:.2f} times as long as alone, or "
                 f"{over.rest_seconds * 1e6:,.0f} us more if that is longer, and the tree {over.cold_seconds * 1e9:.0f} "
                 f"ns an element more: {over.description}"
             )
@@ -55,10 +58,21 @@ def notes(built: Built, solution: Solution) -> list[str]:
             )
     if chosen.sampling.device != chosen.updating.device:
         notes.append("sampling and updating part: how sums travel between two trees is our model, nobody has built it")
-    return [*notes, *_of_the_rate(solution.objective, place), *built.notes(chosen)]
+    return [*notes, *_of_the_rate(solution.objective, place, parts.environments), *built.notes(chosen)]
 
 
-def _of_the_rate(objective: Objective, place: Place) -> Iterator[str]:
+def _by_reference(built: Built, option: Option) -> str:
+    """Say that a factor was not timed with the implementation of an option; "" where it was."""
+    is_other = implementation_of(built.details(option)) != REFERENCE
+    return f", as timed with learner and policy {REFERENCE}" * is_other
+
+
+def _of_the_rate(objective: Objective, place: Place, environments: int) -> Iterator[str]:
+    if environments > 1:
+        yield (
+            f"actors.environments = {environments:,}: each actor steps so many at once, by the same weights; another "
+            "number changes learning slightly"
+        )
     if objective == "per_watt":
         yield "watts are the limits of whole devices, each counted in full as soon as anything runs on it"
     if not place.in_turns:

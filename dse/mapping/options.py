@@ -12,6 +12,7 @@ from typing import Any
 
 from ..platforms import Device
 from ..solver.problem import PARTS, TREE, Option, Part
+from ..times.overheads import REFERENCE
 from ..times.parts import Learner, Parts
 from ..times.trees import Tree
 from .equal_devices import EqualDevices
@@ -124,17 +125,19 @@ class OptionBuilder:
         return f"{device.name}.{what}"
 
     def _actors(self) -> None:
-        """Adds one option for each number of processes."""
+        """Adds one option for each implementation of the policy and number of processes."""
         parts, serial = self.parts, self.place == "serial"
-        count = parts.workload.actors.count
+        count, policies = parts.workload.actors.count, parts.policies
         most = 1 if serial else max(1, min(count, parts.cores - 1))
-        for processes in range(1, most + 1):
-            if parts.constraints.get("actors") in (None, processes):
-                time = parts.acting(processes, serial)
+        for policy, processes in itertools.product(policies, range(1, most + 1)):
+            if parts.allows("actors", processes) and parts.allows("policy_implementation", policy):
+                time = parts.acting(processes, serial, policy)
                 needs = {f"{self.cpu}.cores": float(0 if serial else processes)}
                 name, engine = f"{processes} process{'es' * (processes > 1)}", "main" if serial else "actors"
+                name += f", policy {policy}" * (len(policies) > 1)
                 option = Option("actors", name, self.cpu, f"{self.cpu}.{engine}", time, needs)
-                self.add(option, {"processes": processes})
+                details = {"processes": processes} | ({"implementation": policy} if len(policies) > 1 else {})
+                self.add(option, details)
 
     def _learners(self) -> None:
         """Adds the learners of every device; a serial loop drives no FPGA."""
@@ -142,16 +145,18 @@ class OptionBuilder:
             if device.kind == "fpga" and self.place == "serial":
                 continue
             for learner in self.equal.learners(device):
-                threads = learner.details.get("threads")
-                if device.kind != "cpu" or (
+                threads, by = learner.details.get("threads"), implementation_of(learner.details)
+                can_run = device.kind != "cpu" or (
                     self.parts.allows("learner_threads", threads) and learner.cores <= cores(device)
-                ):
+                )
+                if can_run and self.parts.allows("learner_implementation", by):
                     self._learner(device, learner)
 
     def _learner(self, device: Device, learner: Learner) -> None:
         """Adds a learner on a device, or on each set of devices of its model; one process in turns drives no set."""
         count = getattr(learner, "devices", 1)
-        over = self.parts.table.overheads if self.parts.table else None
+        table, by = self.parts.table, implementation_of(learner.details)
+        over = table.overheads_of(by) if table else None
         step = over.step(learner.step) if over and self.place.in_turns and device.kind == "cpu" else learner.step
         of_model = self.equal.of(device)
         for beside in itertools.combinations(of_model[of_model.index(device) + 1 :], count - 1):
@@ -233,6 +238,11 @@ class OptionBuilder:
             sampling = Option("sampling", *copy, {**tree.needs, **self._cores(here, tree)})
             updating = Option("updating", *sums, {**other.needs, **self._cores(there, other)})
             self.trees.append((self._with_call(sampling, tree.details), self._with_call(updating, other.details)))
+
+
+def implementation_of(details: Mapping[str, Any]) -> str:
+    """The implementation of an option of the learner, or of actors, by its details."""
+    return str(details.get("implementation", REFERENCE))
 
 
 def cores(device: Device) -> int:

@@ -1,22 +1,19 @@
 """Which mapping of a training system onto a machine: questions in words and numbers, answered by ``dse/solver``."""
 
 import functools
-from argparse import ArgumentTypeError
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from impls import names as trees
 from impls.checks import near, short
-from impls.terminal import count
 from impls.training import Workload
 from impls.training import load as load_workload
 
 from .. import machines
 from ..platforms import Platform
 from ..platforms.reading import RESULTS
-from ..solver.objectives import OBJECTIVES, Objective
+from ..solver.objectives import EPSILONS, OBJECTIVES, Objective, threshold
 from ..solver.problem import ProblemError
 from ..times.own import Own
 from ..times.parts import Parts
@@ -26,16 +23,12 @@ from .answer import MappingAnswer, Shortage, build_answer
 from .build import Built, build
 from .explain import Explanation, explain
 from .knee import Knee, knee
-from .options import ARRANGEMENT
-from .values import NUMBERS, with_values
+from .rates import Rate, rate_of
+from .values import FREE, NUMBERS, WHERE, unknown, value_of, with_values
 
 BATCHES = tuple(1 << power for power in range(5, 17))
 """B that may be tried where it is free: those within what was measured, or all where nothing was."""
-COUNTS = ("actors", "learner_threads", "fanout", "threads")  # of processes, threads of torch, K and threads of the tree
-WHERE = ("sampling", "storage", "learner", "updating")  # a device each
 STAYING = (WHERE, ("storage", "learner"))  # parts that keep their devices where another configuration names none
-FREE = ("batch", "presampled")
-FIX = (*NUMBERS, *COUNTS, *WHERE, "contestant", "arrangement")
 
 
 @dataclass(frozen=True)
@@ -43,9 +36,10 @@ class MappingQuestion:
     """What to run where, of a workload on a platform; checked as it is made.
 
     ``fix``: values that are given, keys as in ``FIX``; as numbers once it is made, and those of the workload in it.
-    ``exclude``: devices that may not be used. ``free``: "batch" (the knee of records trained a second) and
-    "presampled". ``called``: the workload's name or file, for commands. ``machine_note``: the sentence that says so
-    where another machine than this one stands for "this". ``times``: a user's own times, which are looked up first.
+    ``exclude``: devices that may not be used. ``free``: "batch" (the knee of records trained a second), "presampled",
+    "environments" (of those that were timed). ``called``: the workload's name or file, for commands.
+    ``machine_note``: the sentence that says so where another machine than this one stands for "this". ``times``: a
+    user's own times, which are looked up first.
     ProblemError for whatever is outside any sense.
     """
 
@@ -67,7 +61,7 @@ class MappingQuestion:
                 object.__setattr__(self, key, (named,))
         devices = [device.name for device in self.platform.devices]
         _check(self, devices)
-        fix = {key: _value(key, value, devices) for key, value in self.fix.items()}
+        fix = {key: value_of(key, value, devices) for key, value in self.fix.items()}
         object.__setattr__(self, "fix", fix)
         object.__setattr__(self, "workload", with_values(self.workload, fix))
 
@@ -143,6 +137,8 @@ def recommend_mapping(
 
 def answer_question(question: MappingQuestion) -> MappingAnswer | Shortage:
     """The best mapping, or what there is too little of."""
+    if "environments" in question.free:
+        return _of_environments(question)
     if "batch" not in question.free:
         return _answer(question, question.workload)
     result, own = _knee(question), question.workload.learner.batch
@@ -164,8 +160,51 @@ def _answer(question: MappingQuestion, workload: Workload) -> MappingAnswer | Sh
         answer = replace(answer, notes=(*answer.notes, *unused))
     whose, results = question.machine_note, str(question.results)
     answer = replace(answer, machine=question.machine, machine_note=whose, results=results)
-    changed = workload is not question.workload or question.fix.keys() & NUMBERS.keys()
-    return answer if changed or isinstance(answer, Shortage) else replace(answer, called=question.called)
+    if isinstance(answer, Shortage):
+        return answer
+    answer = replace(answer, by_environments=tuple(_by_environments(question, workload)))
+    changed = workload is not question.workload or question.fix.keys() & NUMBERS.keys() - {"environments"}
+    return answer if changed else replace(answer, called=question.called)
+
+
+def _environments(question: MappingQuestion) -> tuple[int, ...]:
+    """The numbers of environments at once that actors were timed with, and the workload's own."""
+    table, own = question.tables[0], question.workload.actors.environments
+    timed = (
+        {count for name in question.parts().policies for count in table.environments("actor step", name)}
+        if table
+        else set()
+    )
+    return tuple(sorted({own, *timed}))
+
+
+def _by_environments(question: MappingQuestion, workload: Workload) -> Iterator[Rate]:
+    """What other numbers of environments would give, where none is fixed."""
+    for count in _environments(question) if "environments" not in question.fix else ():
+        if count != workload.actors.environments and (rate := _rate(question, workload, count)):
+            yield rate
+
+
+def _rate(question: MappingQuestion, workload: Workload, environments: int) -> Rate | None:
+    """The best rate with so many environments an actor; None where nothing fits, or no file could say so."""
+    try:
+        built = question.built(with_values(workload, {"environments": environments}))
+    except ProblemError:
+        return None
+    return rate_of(built, question.objective, question.epsilon)
+
+
+def _of_environments(question: MappingQuestion) -> MappingAnswer | Shortage:
+    """The best mapping with as many environments as give most; the fewest of those that give nearly as much."""
+    given = EPSILONS[question.objective] if question.epsilon is None else question.epsilon
+    rates = [rate for count in _environments(question) if (rate := _rate(question, question.workload, count))]
+    least = threshold(max((rate.value for rate in rates), default=0.0), given)
+    own = question.workload.actors.environments
+    chosen = next((rate.environments for rate in rates if rate.value >= least), own)
+    fixed = with_values(question.workload, {"environments": chosen})
+    return answer_question(
+        replace(question, workload=fixed, free=[key for key in question.free if key != "environments"])
+    )
 
 
 def explain_mapping(
@@ -186,7 +225,7 @@ def explain_mapping(
 
     ``described``: keys of ``FIX`` that are chosen. Where they name no device, every part stays on the device it has in
     the best mapping if that is possible; what moves is told. ProblemError for a key of the workload's, which would make
-    it another question (but "presampled" where that is free), and for one that is in ``fix`` too.
+    it another question (but "presampled" and "environments" where they are free), and for one that is in ``fix`` too.
     """
     question = ask(platform, workload, objective, fix, exclude, free, epsilon, results, machine, times)
     return explain_choice(question, described)
@@ -197,7 +236,7 @@ def explain_choice(question: MappingQuestion, described: Mapping[str, Any]) -> E
     for key, value in described.items():
         if key in question.fix:
             raise ProblemError(f"{key} is fixed for both sides, so it cannot tell one from the other")
-        if key in NUMBERS and not (key == "presampled" and key in question.free):
+        if key in NUMBERS and not (key != "batch" and key in question.free):
             raise ProblemError(f"{key} changes the question, for both sides; write --fix {key}={value}")
     best = answer_question(question)
     if isinstance(best, Shortage):
@@ -238,42 +277,14 @@ def _check(question: MappingQuestion, devices: Collection[str]) -> None:
         raise ProblemError(f"epsilon is a share of the best rate, from 0 up to 1, not {epsilon}")
     for name in question.exclude:
         if name not in devices:
-            raise _unknown(f"no device {short(name)} to exclude", name, devices)
+            raise unknown(f"no device {short(name)} to exclude", name, devices)
         if platform.device(name).kind == "cpu":
             raise ProblemError(f"{name} cannot be excluded: environments step on it")
     for name in question.free:
         if name not in FREE:
-            raise _unknown(f"{short(name)} cannot be free", name, FREE)
+            raise unknown(f"{short(name)} cannot be free", name, FREE)
         if name in question.fix:
             raise ProblemError(f"{name} is both fixed and free; leave one of them out")
-
-
-def _unknown(sentence: str, value: Any, known: Collection[str]) -> ProblemError:
-    return ProblemError(f"{sentence}; there are {', '.join(known)}{near(str(value), known)}")
-
-
-def _value(key: str, value: Any, devices: Collection[str]) -> Any:
-    if key not in FIX:
-        raise _unknown(f"no key {short(key)} to fix", key, FIX)
-    if key in WHERE and value not in devices:
-        raise _unknown(f"{key}: no device {short(value)}", value, devices)
-    if key == "arrangement" and value not in ARRANGEMENT:
-        known = ", ".join(ARRANGEMENT)
-        raise ProblemError(f"arrangement is one of {known}, not {short(value)}{near(str(value), ARRANGEMENT)}")
-    if key == "contestant" and value not in trees():
-        raise _unknown(f"no tree {short(value)}", value, trees())
-    if key not in (*NUMBERS, *COUNTS):
-        return value
-    least = 0 if key == "presampled" else 2 if key == "fanout" else 1
-    try:
-        number = count(str(value))
-    except ArgumentTypeError as error:
-        raise ProblemError(f"{key}: {error}") from None
-    if number < least:
-        raise ProblemError(
-            f"{key} must be a whole number of at least {least}, not {short(value)}; write it like 1000, 1e3 or 1k"
-        )
-    return number
 
 
 def measured_batches(question: MappingQuestion) -> list[int]:

@@ -16,6 +16,8 @@ def searched(
     parts, devices = equal.parts, equal.devices
     overlapping = [place for place in places if not place.in_turns]
     yield from _trees(equal)
+    if len(parts.policies) > 1 and not {"learner_implementation", "policy_implementation"} <= set(parts.constraints):
+        yield f"learner and policy by those in this machine's records: {', '.join(parts.policies)}"
     if overlapping and len(devices) > 1:
         limits = " with at most 1, 2, 4, ... threads" if any(device.kind == "cpu" for device in devices) else ""
         yield f"where sampling and updating part, the {COPIES} fastest trees of each device{limits}"

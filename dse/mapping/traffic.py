@@ -24,7 +24,7 @@ def flows(parts: Parts) -> Iterator[Flow]:
     yield Flow("updating", "sampling", b * parts.height * (INDEX_BYTES + SUM_BYTES), False)
     yield Flow("actors", "storage", u * parts.written_bytes, False, parts.inserts)
     yield Flow("actors", "updating", u * (SAMPLE_BYTES + PRIORITY_BYTES), False, parts.inserts)
-    syncs = u / (actors.sync_interval * actors.count)
+    syncs = u / (actors.sync_interval * actors.count * parts.environments)
     yield Flow("learner", "actors", parts.weights_bytes * syncs, False, syncs)
 
 

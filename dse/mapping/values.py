@@ -1,14 +1,19 @@
-"""Values of a question that stand in its workload: what they are called, and the workload that has them."""
+"""Values that a question fixes: what they are called, what they may be, and the workload that has those of its own."""
 
-from collections.abc import Mapping
+from argparse import ArgumentTypeError
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from impls.training import Workload
+from impls import names as trees
+from impls.checks import near, short
+from impls.terminal import count
+from impls.training import Workload, learners
 from impls.training.reading import faults_of
 from impls.training.workload import MOST
 
 from ..solver.problem import ProblemError
+from .options import ARRANGEMENT
 
 NUMBERS = {
     "batch": ("learner", "batch"),
@@ -18,8 +23,14 @@ NUMBERS = {
     "actor_count": ("actors", "count"),
     "local_storage": ("actors", "local_storage"),
     "sync_interval": ("actors", "sync_interval"),
+    "environments": ("actors", "environments"),
 }
 """Keys of --fix that stand in the workload: (table, key)."""
+COUNTS = ("actors", "learner_threads", "fanout", "threads")  # of processes, threads of torch, K and threads of the tree
+WHERE = ("sampling", "storage", "learner", "updating")  # a device each
+IMPLEMENTATIONS = ("learner_implementation", "policy_implementation")
+FREE = ("batch", "presampled", "environments")
+FIX = (*NUMBERS, *COUNTS, *WHERE, "contestant", *IMPLEMENTATIONS, "arrangement")
 
 
 def with_values(workload: Workload, fix: Mapping[str, Any]) -> Workload:
@@ -32,3 +43,35 @@ def with_values(workload: Workload, fix: Mapping[str, Any]) -> Workload:
     if fix.keys() & NUMBERS.keys() and (faults := faults_of(replace(workload, learner=late))):
         raise ProblemError(f"{workload.name} as asked for: {'; '.join(faults)}")
     return workload
+
+
+def value_of(key: str, value: Any, devices: Collection[str]) -> Any:
+    """The value of a key of ``FIX``, a number where it is one. ProblemError for a value that it cannot have."""
+    if key not in FIX:
+        raise unknown(f"no key {short(key)} to fix", key, FIX)
+    if key in WHERE and value not in devices:
+        raise unknown(f"{key}: no device {short(value)}", value, devices)
+    if key == "arrangement" and value not in ARRANGEMENT:
+        known = ", ".join(ARRANGEMENT)
+        raise ProblemError(f"arrangement is one of {known}, not {short(value)}{near(str(value), ARRANGEMENT)}")
+    if key == "contestant" and value not in trees():
+        raise unknown(f"no tree {short(value)}", value, trees())
+    if key in IMPLEMENTATIONS and value not in learners.names():
+        raise unknown(f"{key}: no learner {short(value)}", value, learners.names())
+    if key not in (*NUMBERS, *COUNTS):
+        return value
+    least = 0 if key == "presampled" else 2 if key == "fanout" else 1
+    try:
+        number = count(str(value))
+    except ArgumentTypeError as error:
+        raise ProblemError(f"{key}: {error}") from None
+    if number < least:
+        raise ProblemError(
+            f"{key} must be a whole number of at least {least}, not {short(value)}; write it like 1000, 1e3 or 1k"
+        )
+    return number
+
+
+def unknown(sentence: str, value: Any, known: Collection[str]) -> ProblemError:
+    """The error of a name that is none of those known, with the nearest of them."""
+    return ProblemError(f"{sentence}; there are {', '.join(known)}{near(str(value), known)}")

@@ -58,7 +58,13 @@ def _passes_are_flat_then_linear(timed: Sequence[Measurement]) -> Claim:
     text = "The forward pass takes the same time below a batch, and grows linearly above it (5.1.2, Figs. 5.3 and 5.5)."
     noise, series = noise_of(timed, "training"), defaultdict(list)
     for record in timed:
-        if (record.primitive, record.contestant, record.op, record.threads) == ("training", "forward", "act", 1):
+        usual = record.options.get("learner", "torch") == "torch"
+        if usual and (record.primitive, record.contestant, record.op, record.threads) == (
+            "training",
+            "forward",
+            "act",
+            1,
+        ):
             series[record.options.get("workload"), record.command].append(_point(record, noise))
     return _linear_in_batch(text, list(series.values()), noise, "profile --workload cartpole_dqn")
 

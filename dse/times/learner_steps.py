@@ -18,6 +18,7 @@ from . import analytic
 from .analytic import clock_of
 from .hardware import FLOAT_BYTES
 from .lookup import SCALING, Lookup
+from .overheads import REFERENCE, what_of
 
 NOT_RUN = "nothing here has run it"
 
@@ -77,18 +78,29 @@ class LearnerSteps(Lookup):
             yield Learner(name, step or self._by_threads(device, threads), threads, {}, details)
 
     def _cpu_learners(self, device: Device) -> Iterator[Learner]:
-        """Every number of threads of torch, and parallel learners as far as they were timed."""
+        """Every number of threads of torch; other implementations and parallel learners as far as they were timed."""
         number, table = self._trains(device), self.table_of(device)
         for threads in range(1, self.cores_of(device) + 1):
             name = _threads(threads)
             known = table and self._recorded("learner step", self.batch, threads, f"{number}, {name}")
             yield Learner(name, known or self._by_threads(device, threads), threads, {}, {"threads": threads})
+        for implementation in table.implementations("learner step") if table else ():
+            yield from self._compiled(device, implementation) if implementation != REFERENCE else ()
         # Parallel learners are timed at one B; another B goes as a gradient step of one thread does.
         for count in table.threads("parallel_learners step") if table else ():
             name = f"{count} parallel learners"
             known = self._recorded("parallel_learners step", self.batch, count, f"{number}, {name}", self._one_thread)
             if known and 1 < count <= self.cores_of(device):
                 yield Learner(name, known, count, {}, {"learners": count})
+
+    def _compiled(self, device: Device, implementation: str) -> Iterator[Learner]:
+        """Gradient steps of an implementation of which no law tells, by the numbers of threads that were timed."""
+        what = what_of("learner step", implementation)
+        for threads in self.table.threads(what) if self.table else ():
+            name = f"{implementation}, {threads} thread{'s' * (threads > 1)}"
+            known = self._recorded(what, self.batch, threads, f"{self._trains(device)}, {name}")
+            if known and threads <= self.cores_of(device):
+                yield Learner(name, known, threads, {}, {"threads": threads, "implementation": implementation})
 
     def _one_thread(self, batch: int) -> float:
         """A law in B, up to a factor: how the gradient step of one thread goes."""

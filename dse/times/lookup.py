@@ -16,9 +16,10 @@ from ..estimate import Estimate
 from ..platforms import Device, Platform
 from ..records import Source, benchmark
 from . import analytic
+from .between import over_count
 from .own import TYPED, Own, counted, twins
 from .own_file import Entry
-from .profile import PerformanceTable, Shape, over_count
+from .profile import PerformanceTable, Shape
 
 COMMANDS = {
     "cpu": f"on that machine: {{profile}}, then ask with --platform this; or {TYPED}",
@@ -119,9 +120,19 @@ class Lookup:
         return 4.0 * acting.parameters
 
     @property
+    def environments(self) -> int:
+        """E, the number of environments that an actor steps at once."""
+        return self.workload.actors.environments
+
+    @property
+    def inserted(self) -> int:
+        """Records of an insertion: those of the local storage of each of an actor's environments."""
+        return self.workload.actors.local_storage * self.environments
+
+    @property
     def inserts(self) -> float:
-        """Insertions a gradient step, each of ``actors.local_storage`` records."""
-        return self.workload.learner.update_interval / self.workload.actors.local_storage
+        """Insertions a gradient step, each of ``inserted`` records."""
+        return self.workload.learner.update_interval / self.inserted
 
     def call_seconds(self, device: str) -> float:
         """What it takes a processor to start an FPGA, and wait: a transfer of nothing. A GPU has its launches."""

@@ -12,8 +12,21 @@ from ..estimate import Estimate
 from ..records import Measurement
 from ..stats import geometric_mean
 
+REFERENCE = "torch"
+"""The implementation of learners and policies in records that name none."""
 Times = Callable[[str, int], Estimate | None]
 """The time of a part (an implementation and an op) at a batch size; None where it was not timed."""
+
+
+def what_of(part: str, implementation: str = REFERENCE, environments: int = 1) -> str:
+    """The name of a part's rows, which says what is not the reference, and how many environments are stepped at once.
+
+    >>> what_of("learner step"), what_of("actor step", "dense", 8)
+    ('learner step', 'actor step, dense, 8 environments')
+    """
+    words = [implementation] * (implementation != REFERENCE)
+    words += [f"{environments:,} environments"] * (environments != 1)
+    return ", ".join([part, *words])
 
 
 @dataclass(frozen=True)
@@ -44,9 +57,10 @@ class Overheads:
 
 
 def overheads(
-    records: Sequence[Measurement], profiled: str, floor: float, alone: Callable[[str], Times]
+    records: Sequence[Measurement], profiled: str, floor: float, alone: Callable[[str], Times], by: str = REFERENCE
 ) -> Overheads | None:
-    """What the whole serial loops that were timed tell: this workload's, or those of all, with what they differ by.
+    """What the whole serial loops tell that were timed ``by`` an implementation of learner and policy: this workload's,
+    or those of all, with what they differ by.
 
     ``alone``: times of a workload's parts, by its identity; ``profiled``: the identity of the workload in question.
     """
@@ -55,11 +69,12 @@ def overheads(
         ours = ("loop", "actor", "numba", "buffer")
         if record.primitive == "serial_step" and record.contestant in ours and record.low_seconds:
             key = str(record.options.get("identity"))
-            loops.setdefault(key, {})[f"{record.contestant} {record.op}"] = record
+            what = what_of(f"{record.contestant} {record.op}", str(record.options.get("learner", REFERENCE)))
+            loops.setdefault(key, {})[what] = record
     beyond = {}
     for key, steps in loops.items():
-        parts = {"loop step", "actor step", "numba tree"}
-        if parts <= set(steps) and (pair := _beyond(alone(key), steps)):
+        parts = {what_of("loop step", by), what_of("actor step", by), "numba tree"}
+        if parts <= set(steps) and (pair := _beyond(alone(key), steps, by)):
             beyond[key] = pair
     if not beyond:
         return None
@@ -73,12 +88,12 @@ def overheads(
     return Overheads(cold, cold_factor, rest, rest_factor, fixed, insert, description)
 
 
-def _beyond(time: Times, steps: Mapping[str, Measurement]) -> Overheads | None:
+def _beyond(time: Times, steps: Mapping[str, Measurement], by: str) -> Overheads | None:
     """What one workload's loop takes beyond its parts; None where a part was not timed alone."""
-    loop, actor, tree = (steps[name] for name in ("loop step", "actor step", "numba tree"))
+    loop, actor, tree = steps[what_of("loop step", by)], steps[what_of("actor step", by)], steps["numba tree"]
     u = int(loop.options.get("update_interval", 1))
     draw, update = (time(f"numba {op}", tree.batch) for op in ("draw", "update"))
-    learner, gather = time("learner step", tree.batch), time("storage gather", tree.batch)
+    learner, gather = time(what_of("learner step", by), tree.batch), time("storage gather", tree.batch)
     if not (draw and update and learner and gather):
         return None
     inserting = often = 0.0

@@ -21,8 +21,8 @@ from ..estimate import Estimate, Evidence, weakest
 from ..platforms import Platform
 from ..solver.problem import TREE, Hop, Part
 from .batch_law import flat_then_linear
+from .between import over_batch, over_count
 from .own_file import Entry, read_entries
-from .profile import over_batch, over_count
 
 FACTORS = {"measured": 1.35, "quoted": 2.0, "modeled": 3.0}
 """How far off a time is taken to be that states neither low and high nor factor, by its source.

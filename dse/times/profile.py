@@ -7,7 +7,6 @@ Letters: B batch, T threads, N capacity, u environment steps a gradient step. Ti
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +18,11 @@ from impls.training.workload import RESULTS_ALONE
 
 from .. import stats
 from ..drift import Drift, drift
-from ..estimate import Estimate, Evidence, weakest
+from ..estimate import Estimate, Evidence
 from ..platforms import Platform
 from ..records import Measurement, RecordError, how_to_measure, is_evidence, read_folder, twins
-from .batch_law import flat_then_linear
-from .overheads import Overheads, Times, overheads
+from .between import carried, over_batch
+from .overheads import REFERENCE, Overheads, Times, overheads, what_of
 from .tree_times import Question, Table
 from .tree_variants import Configuration
 
@@ -34,7 +33,7 @@ Shape = Callable[[int], float]
 
 @dataclass(frozen=True)
 class Row:
-    """A measured cell: ``what`` is an implementation and an op, such as "learner step".
+    """A measured cell: ``what`` is a part and an op, such as "learner step", as ``what_of`` names it.
 
     ``beside``: what ran meanwhile on other cores, "" for nothing. The evidence of its time is its record. ``skipped``:
     a single call took so long that the cell was left out, so it takes that at least.
@@ -48,10 +47,18 @@ class Row:
     time: Estimate
     skipped: bool = False
 
+    @property
+    def part(self) -> str:
+        """The part and the op alone."""
+        return self.what.partition(",")[0]
+
 
 @dataclass(frozen=True)
 class PerformanceTable:
-    """Rows of one machine for one workload. ``differs``: keys in which the profiled workload is another one."""
+    """Rows of one machine for one workload. ``differs``: keys in which the profiled workload is another one.
+
+    ``overheads``: of loops by the reference; ``others``: of those by other implementations, by name.
+    """
 
     machine_key: str
     workload: str
@@ -59,6 +66,11 @@ class PerformanceTable:
     rows: tuple[Row, ...]
     trees: Table | None
     overheads: Overheads | None
+    others: Mapping[str, Overheads] = dataclasses.field(default_factory=dict)
+
+    def overheads_of(self, implementation: str) -> Overheads | None:
+        """What loops by an implementation take beyond their parts; the reference's where none of it was timed."""
+        return self.others.get(implementation, self.overheads)
 
     def alone(self, what: str, threads: int | None = None, is_timed: bool = True) -> dict[tuple[int, int], list[Row]]:
         """Rows with nothing beside them, by (threads, batch); without ``is_timed`` those too that were skipped."""
@@ -95,6 +107,16 @@ class PerformanceTable:
         """Numbers of threads, or of processes, that were measured."""
         return sorted({threads for threads, _ in self.alone(what)})
 
+    def implementations(self, part: str) -> tuple[str, ...]:
+        """The implementations of the learner, or of the policy, that a part was timed with, the reference first."""
+        names = {str(row.options["learner"]) for row in self.rows if row.part == part and not row.skipped}
+        return tuple(sorted(names, key=lambda name: (name != REFERENCE, name)))
+
+    def environments(self, part: str, implementation: str = REFERENCE) -> tuple[int, ...]:
+        """The numbers of environments at once that a part was timed with by an implementation."""
+        counts = {int(row.options["environments"]) for row in self.rows if row.part == part}
+        return tuple(sorted(count for count in counts if self.alone(what_of(part, implementation, count))))
+
     def slowdown(self, what: str, beside: str) -> float | None:
         """Factor on a time while something else runs on cores of its own; None where nothing was measured."""
         own = [row for row in self.rows if row.what == what and row.beside == beside and row.options["cores"] == "own"]
@@ -113,32 +135,6 @@ class PerformanceTable:
         return swept.time.resting_on(number=number) if swept else own
 
 
-def over_batch(cells: Mapping[int, Estimate], batch: int, number: str) -> Estimate:
-    """The time at B from those at measured batches: log-log between two, beyond them by the flat-then-linear fit.
-
-    Between, the interval is as wide as the fit misses its own points, halved; beyond, as wide as it misses at worst.
-    """
-    if batch in cells:
-        return cells[batch].resting_on(number=number)
-    sizes = sorted(cells)
-    law = flat_then_linear(sizes, [cells[size].value for size in sizes])
-    misses = [abs(math.log(law.seconds(size) / cells[size].value)) for size in sizes]
-    if not sizes[0] < batch < sizes[-1]:
-        own = max(cells[sizes[0]].factor, cells[sizes[-1]].factor)
-        return Estimate.within(
-            law.seconds(batch),
-            own * math.exp(max(misses)),
-            Evidence(number, "extrapolated", cells[sizes[-1]].rests_on.told),
-        )
-    low, high = next(pair for pair in itertools.pairwise(sizes) if pair[0] < batch < pair[1])
-    part = math.log(batch / low) / math.log(high / low)
-    seconds = cells[low].value ** (1 - part) * cells[high].value ** part
-    own = max(cells[low].factor, cells[high].factor)
-    missed = math.sqrt(sum(miss * miss for miss in misses) / len(misses)) / 2
-    told = " and ".join(f"B = {size:,} ({cells[size].rests_on.told})" for size in (low, high))
-    return Estimate.within(seconds, own * math.exp(missed), Evidence(number, "interpolated", f"between {told}"))
-
-
 def _without_far(cells: Mapping[int, Estimate], skipped: Collection[int], batch: int) -> dict[int, Estimate]:
     """Cells without those that were skipped for their length, but for the nearest to B on either side.
 
@@ -146,32 +142,6 @@ def _without_far(cells: Mapping[int, Estimate], skipped: Collection[int], batch:
     """
     near = {max((size for size in cells if size <= batch), default=0), min(filter(batch.__le__, cells), default=0)}
     return {size: cell for size, cell in cells.items() if size not in skipped or size in near}
-
-
-def over_count(by_count: Mapping[int, Estimate], count: int, number: str) -> Estimate | None:
-    """The time with so many threads, processes or devices from those with others: log-log between two, None beyond.
-
-    Between, the interval is wider by half the way to the nearer of the two.
-    """
-    if count in by_count:
-        return by_count[count]
-    around = [pair for pair in itertools.pairwise(sorted(by_count)) if pair[0] < count < pair[1]]
-    if not around:
-        return None
-    (fewer, more), low, high = around[0], by_count[around[0][0]], by_count[around[0][1]]
-    part = math.log(count / fewer) / math.log(more / fewer)
-    seconds = low.value ** (1 - part) * high.value**part
-    missed = math.sqrt(min(max(seconds / end.value, end.value / seconds) for end in (low, high)))
-    source = weakest([low.source, high.source, "interpolated"])
-    told = f"between {fewer} ({low.rests_on.told}) and {more} ({high.rests_on.told})"
-    evidence = Evidence(number, source, told, low.rests_on.command)
-    return Estimate.within(seconds, max(low.factor, high.factor) * missed, evidence)
-
-
-def carried(cell: Estimate, ratio: float, number: str) -> Estimate:
-    """A measured time multiplied by a law's ratio, which is in doubt by its square root."""
-    factor = cell.factor * math.sqrt(max(ratio, 1 / ratio))
-    return Estimate.within(cell.value * ratio, factor, Evidence(number, "extrapolated", cell.rests_on.told))
 
 
 def read(results: Path, machine_key: str, workload: Workload) -> PerformanceTable:
@@ -218,9 +188,12 @@ def of_records(records: Sequence[Measurement], machine_key: str, workload: Workl
     def alone(key: str) -> Times:
         return PerformanceTable("", "", (), tuple(_rows(records, key, changes)), None, None).time
 
-    over = overheads(records, profiled, floor, alone)
+    names = {REFERENCE, *(row.options["learner"] for row in rows)}
+    over = {name: known for name in sorted(names) if (known := overheads(records, profiled, floor, alone, name))}
+    if any(row.options["environments"] == workload.actors.environments for row in rows):
+        differs = tuple(key for key in differs if key != "actors.environments")  # an axis of every profile
     name = workload.name if profiled else ""
-    return PerformanceTable(machine_key, name, differs, rows, trees, over)
+    return PerformanceTable(machine_key, name, differs, rows, trees, over.pop(REFERENCE, None), over)
 
 
 def _profiled(records: Iterable[Measurement], workload: Workload) -> tuple[str, tuple[str, ...]]:
@@ -257,7 +230,13 @@ def _differences(one: Any, other: Any, path: str = "") -> Iterable[str]:
 def _cell(record: Measurement) -> tuple[Any, ...]:
     """What was timed, whatever came of it and in whichever of a run's twins."""
     beside = record.options.get("beside", ""), record.options.get("cores", "")
-    return record.options.get("identity"), record.contestant, record.op, record.batch, record.threads, beside
+    return record.options.get("identity"), _what(record), record.batch, record.threads, beside
+
+
+def _what(record: Measurement) -> str:
+    options = record.options
+    by = str(options.get("learner", REFERENCE)), int(options.get("environments", 1))
+    return what_of(f"{record.contestant} {record.op}", *by)
 
 
 def _rows(records: Sequence[Measurement], profiled: str, changes: Drift) -> Iterable[Row]:
@@ -267,10 +246,11 @@ def _rows(records: Sequence[Measurement], profiled: str, changes: Drift) -> Iter
         ours = record.primitive in ("training", "training_again") and record.options.get("identity") == profiled
         if not ours:
             continue
-        what, skipped = f"{record.contestant} {record.op}", record.seconds_at_least
+        what, skipped = _what(record), record.seconds_at_least
         seconds = record.median_seconds or skipped
         if seconds and (record.median_seconds or _cell(record) not in timed):
-            options = {**record.options, "capacity": record.capacity, "fanout": record.fanout}
+            options = {"learner": REFERENCE, "environments": 1, **record.options}
+            options |= {"capacity": record.capacity, "fanout": record.fanout}
             low, high = record.low_seconds or seconds, record.high_seconds or seconds
             factor = math.exp(changes.half_width(stats.log_sigma(low, high, 0.0)))
             told = f"{record.command}, at {(record.commit or 'no commit')[:8]}, {record.utc}"

@@ -155,7 +155,7 @@ def _recorded(
     parts: Parts, device: Device, table: PerformanceTable, configuration: Configuration, cold: bool
 ) -> Tree | None:
     """A configuration as recorded; None where its draw or its update was not."""
-    replay, local, name = parts.workload.replay, parts.workload.actors.local_storage, _name(configuration)
+    replay, local, name = parts.workload.replay, parts.inserted, _name(configuration)
     evidence_id = f"tree({parts.evidence_name(device)}, {name})"
     draw = table.tree(configuration, "draw", replay.capacity, parts.batch, evidence_id)
     update = table.tree(configuration, "update", replay.capacity, parts.batch, evidence_id)
@@ -190,7 +190,7 @@ def _chilled(time: Estimate, over: Overheads, batch: int) -> Estimate:
 def _modeled(parts: Parts, device: Device) -> Iterator[Tree]:
     """Compiled trees of a CPU, by threads, or of a GPU, by the law of levels in memory."""
     replay, evidence_id = parts.workload.replay, f"tree({parts.evidence_name(device)})"
-    insertions = parts.inserts, parts.workload.actors.local_storage
+    insertions = parts.inserts, parts.inserted
     for contestant, fanout in _compiled(parts, device):
         threaded = device.kind == "cpu" and impls.traits(contestant).threaded
         needs = {f"{device.name}.memory_bytes": _bytes(contestant, parts, fanout)}
@@ -206,7 +206,7 @@ def _modeled(parts: Parts, device: Device) -> Iterator[Tree]:
 def _fpga(parts: Parts, device: Device) -> Iterator[Tree]:
     """Every design in every slice that has room for it."""
     clock, evidence_id = clock_of(device), f"RMM({parts.evidence_name(device)})"
-    slices, local = placement.slices_of(device), parts.workload.actors.local_storage
+    slices, local = placement.slices_of(device), parts.inserted
     description = (
         f"cycles that equal simulated hardware, at {clock / 1e6:g} MHz; insertions by banks evenly filled; its factor, "
         "for clock and placement, is an assumption"

@@ -197,7 +197,7 @@ def _replayed(
             break
         tell(batch)
         # More records allow no more of them.
-        acting = acting or {x: _parts(question, x, batch).acting(x) for x in allowed}
+        acting = acting or {x: _parts(question, x, batch).fastest_acting(x) for x in allowed}
         built = build(_parts(question, allowed[-1], batch), excluded=frozenset(fixed_designs(question.platform)))
         budget = f"{built.parts.cpu.name}.cores"
         cores = caps[0].most / WHOLE * built.parts.cores

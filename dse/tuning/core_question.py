@@ -147,7 +147,7 @@ def platform_curves(parts: Parts, cores: int) -> tuple[RateCurve, RateCurve, tup
     elsewhere it is modeled on each. Learners are the fastest of threads and of parallel learners.
     """
     cpu, counts = parts.cpu, range(1, cores + 1)
-    acting = {x: parts.actor_step(x) for x in _profiled(parts, "actor step", counts) or counts}
+    acting = {x: parts.fastest_actor_step(x) for x in _profiled(parts, "actor step", counts) or counts}
     learning: dict[int, Estimate] = {}
     if known := _profiled(parts, "learner step", counts):
         for learner in parts.learners(cpu):

@@ -27,8 +27,9 @@ from ..platforms.reading import FILE
 from ..recommend import answer, probed_memory_bytes, weighed
 from ..records import Measurement, RecordError
 from ..solver.problem import ProblemError
+from ..times.overheads import REFERENCE
 from ..times.tree_times import Question, Table
-from .loops import predicted, shaped
+from .loops import predicted, recommended, shaped
 from .predictor import ROOT, present
 
 ASK = "python -m dse validate --ask"
@@ -45,8 +46,9 @@ LOOP_BATCHES, UPDATE_INTERVALS = (32, 1_024), (1, 16)
 
 @dataclass(frozen=True)
 class LoopQuestion:
-    """Which rate has the serial loop of a workload at that batch and update interval, by so many threads of torch?
+    """Which rate has the serial loop of a workload at that batch and update interval, by so many threads?
 
+    ``learner``, ``policy``: the implementations that the answer recommends, which is what runs; torch's in older files.
     A control is the workload as it is: it shows how the machine was meanwhile, and does not count.
     """
 
@@ -55,6 +57,8 @@ class LoopQuestion:
     batch: int
     update_interval: int
     is_control: bool = False
+    learner: str = REFERENCE
+    policy: str = REFERENCE
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,7 @@ def answer_loop(records: Sequence[Measurement], platform: Platform | None, quest
     try:
         workload: Workload = shaped(load(question.workload), question.batch, question.update_interval)
         rate = predicted(records, platform, workload, question.threads)
+        asked |= recommended(rate)
     except (RecordError, WorkloadError, PlatformError, ProblemError) as error:
         return asked | {"reason": str(error)}
     return asked | {name: getattr(rate, name) for name in ("hz", "low", "high")} | {"source": _source(rate)}

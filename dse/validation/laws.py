@@ -24,6 +24,7 @@ from impls.training.sizes import layout_of
 from .. import platforms
 from ..mapping.answer import MappingAnswer, build_answer
 from ..mapping.build import build
+from ..mapping.values import IMPLEMENTATIONS
 from ..platforms import Device
 from ..platforms.reading import FILE, RESULTS
 from ..records import Measurement, is_evidence, read_folder
@@ -31,6 +32,7 @@ from ..solver.problem import ProblemError
 from ..times import analytic
 from ..times.analytic import AS_FITTED, Constants
 from ..times.hardware import FLOAT_BYTES
+from ..times.overheads import REFERENCE
 from ..times.parts import Parts
 from ..times.profile import PerformanceTable, of_records
 
@@ -283,7 +285,7 @@ class SerialLoop:
 
 
 def serial_loops(results: Path = RESULTS) -> tuple[SerialLoop, ...]:
-    """Every serial loop that was timed beside others on its machine, predicted without its own overheads."""
+    """Every serial loop by torch that was timed beside others on its machine, predicted without its own overheads."""
     known: list[SerialLoop] = []
     for folder in sorted(results.glob("*")):
         if (folder / FILE).is_file() and any(folder.glob("profile-*.jsonl")):
@@ -291,7 +293,9 @@ def serial_loops(results: Path = RESULTS) -> tuple[SerialLoop, ...]:
             timed = {
                 str(one.options["workload"]): one.seconds
                 for one in records
-                if (one.primitive, one.contestant, one.op) == ("serial_step", "loop", "step") and one.median_seconds
+                if (one.primitive, one.contestant, one.op) == ("serial_step", "loop", "step")
+                and one.median_seconds
+                and one.options.get("learner", REFERENCE) == REFERENCE
             }
             for name, seconds in sorted(timed.items()):
                 others = tuple(other for other in sorted(timed) if other != name)
@@ -307,6 +311,7 @@ def _without_its_own(folder: Path, workload: Workload, records: Sequence[Measure
     own = identity(workload)
     rest = [one for one in records if one.primitive != "serial_step" or one.options.get("identity") != own]
     fix = {"arrangement": "serial", "learner_threads": 1, "contestant": TREE, "fanout": workload.replay.fanout}
+    fix |= dict.fromkeys(IMPLEMENTATIONS, REFERENCE)
     table = of_records(rest, folder.name, workload)
     answer = build_answer(build(Parts(platforms.load(folder / FILE), workload, table, None, fix)), "ratio")
     if not isinstance(answer, MappingAnswer):

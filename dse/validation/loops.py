@@ -1,6 +1,7 @@
 """Predict the rate of the serial loop at a shape: what the solver answers, fixed to what a question's loop runs.
 
-Everything in turns on as many cores as torch has threads, the numba tree with the workload's fanout on one thread.
+Everything in turns on as many cores as the learner has threads, the numba tree with the workload's fanout on one
+thread; learner and policy are of the implementations that the solver recommends.
 """
 
 import dataclasses
@@ -11,6 +12,7 @@ from impls.training import Workload
 
 from ..mapping.answer import MappingAnswer, build_answer
 from ..mapping.build import build
+from ..mapping.options import implementation_of
 from ..platforms import Platform
 from ..records import Measurement, RecordError, benchmark
 from ..times import profile
@@ -50,9 +52,15 @@ def predicted(
     for part in answer.parts:
         if part.source == "modeled":
             raise _missing(workload, f"the part {part.part!r}", "profile")
-    if table.overheads is None:
+    if table.overheads_of(recommended(answer)["learner"]) is None:
         raise _missing(workload, "a whole serial loop", "share")
     return answer
+
+
+def recommended(answer: MappingAnswer) -> dict[str, str]:
+    """Name the implementations of ``learner`` and ``policy`` that an answer recommends."""
+    by = {part.part: implementation_of(part.details) for part in answer.parts}
+    return {"learner": by["learner"], "policy": by["actors"]}
 
 
 def _missing(workload: Workload, what: str, command: str) -> RecordError:

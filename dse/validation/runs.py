@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..records import Measurement, RecordError, read_file
+from ..times.overheads import REFERENCE
 from ..times.tree_times import Question
 from ..times.tree_variants import Configuration
 from .asking import ASK, LoopQuestion, seed_of
@@ -21,6 +22,8 @@ from .predictor import Side, changed_at, present
 
 MEASURE: Mapping[Side, str] = {"trees": "questions", "loops": "loop-questions"}
 """The command of benchmarks that measures each side of a file."""
+BY = ("learner", "policy")
+"""The implementations of a loop, which older files and records do not name."""
 PATTERNS = ("questions-*.json", "answers-*.json")
 
 
@@ -172,7 +175,8 @@ class Run:
         return Candidate(chosen, plain["seconds"], *ends, plain["basis"], probability, measured)
 
     def _loop(self, plain: Mapping[str, Any]) -> LoopCheck | None:
-        question = LoopQuestion(**{field.name: plain[field.name] for field in dataclasses.fields(LoopQuestion)})
+        names = (field.name for field in dataclasses.fields(LoopQuestion))
+        question = LoopQuestion(**{name: plain[name] for name in names if name in plain or name not in BY})
         record = self._first.get(_cell(dataclasses.asdict(question), _LOOP))
         if record is None or record.median_seconds is None:
             return None
@@ -233,7 +237,7 @@ def _as_now(plain: dict[str, Any]) -> dict[str, Any]:
 
 _TREE = ("op", "contestant", "capacity", "batch", "fanout", "threads", "dtype", "options", "distribution")
 _TIMED_TREES = ("question", "answer", "sum_tree")  # the latter two in older files
-_LOOP = ("workload", "threads", "batch", "update_interval")
+_LOOP = ("workload", "threads", "batch", "update_interval", *BY)
 
 
 def _cell(fields: Mapping[str, Any], names: tuple[str, ...]) -> str:
@@ -245,5 +249,6 @@ def _cell_of(record: Measurement) -> str:
     if record.primitive in _TIMED_TREES:
         return _cell({name: getattr(record, name) for name in _TREE}, _TREE)
     if record.primitive == "loop_question":
-        return _cell({**record.options, "threads": record.threads, "batch": record.batch}, _LOOP)
+        by = dict.fromkeys(BY, REFERENCE)  # in older records
+        return _cell({**by, **record.options, "threads": record.threads, "batch": record.batch}, _LOOP)
     return ""

@@ -137,11 +137,12 @@ def shares(measurements: Sequence[Measurement]) -> list[Share]:
     """Return every tree whose parts of a step were all timed in one run, by workload, the smallest share first.
 
     A step is update_interval steps of an actor and what learning takes. Tree and learning are two readings of the same
-    samples, so both are resampled by the same seed; actors' samples are their own.
+    samples, so both are resampled by the same seed; actors' samples are their own. Learner and policy are torch's.
     """
     runs: dict[tuple[str, str, str], dict[tuple[str, str], Measurement]] = defaultdict(dict)
     for record in measurements:
-        if record.primitive == figures.SHARE and record.median_seconds is not None:
+        is_usual = record.options.get("learner", "torch") == "torch"
+        if record.primitive == figures.SHARE and record.median_seconds is not None and is_usual:
             run = (str(record.options["workload"]), record.commit or "", record.command)
             runs[run][record.contestant, record.op] = record
     made = []

@@ -28,11 +28,17 @@ MOST_TICKS = 10
 
 
 def parts(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
-    """Select the timed rows of parts ("contestant op"), a column an option; ``cores`` of a pair is ``placement``."""
+    """Select the timed rows of parts ("contestant op"), a column an option; ``cores`` of a pair is ``placement``.
+
+    Learners and policies are torch's, actors step one environment at a time.
+    """
     rows = where(frame, primitive=PRIMITIVE)
     kinds = rows["contestant"].astype(str) + " " + rows["op"].astype(str)
     rows = rows.assign(part=kinds)[kinds.isin(names)]
     options = [dict(word.split("=", 1) for word in text.split(",") if "=" in word) for text in rows["options"]]
+    usual = [one.get("learner", "torch") == "torch" and one.get("environments", "1") == "1" for one in options]
+    rows = rows[pd.Series(usual, index=rows.index, dtype=bool)]
+    options = [one for one, kept in zip(options, usual, strict=True) if kept]
     for name in OPTIONS:
         column = "placement" if name == "cores" else name
         rows[column] = pd.Series([row_options.get(name, "") for row_options in options], index=rows.index, dtype=object)

@@ -23,7 +23,7 @@ PREFERRED = "dense"
 
 
 def names() -> tuple[str, ...]:
-    """Every implementation, sorted."""
+    """Every implementation in this folder, sorted."""
     modules = pkgutil.iter_modules([str(Path(__file__).parent)])
     return tuple(sorted(module.name.removesuffix("_learner") for module in modules if module.name.endswith("_learner")))
 

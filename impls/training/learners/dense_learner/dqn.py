@@ -67,6 +67,8 @@ def step(
     total, share, outputs = 0.0, np.float32(1 / columns), slopes[len(slopes) - sizes.critic[-1] :]
     outputs[:, :columns] = 0
     for b in range(columns):
+        if not 0 <= rows.action[b] < actions:
+            raise IndexError("an action of the batch is none of the choices")
         best = _best(values, actions, columns + b) if settings.double else _best(next_values, actions, b)
         rest = settings.gamma * next_values[best, b] * np.float32(not rows.terminated[b])
         error = values[rows.action[b], b] - (rows.reward[b] + rest)

@@ -39,24 +39,22 @@ class DenseLearner(Learner):
 
     def step(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any]) -> Stepped:
         """Take one gradient step on a batch ``[B, ...]`` with importance weights ``[B]``."""
-        trained = self._trained()
+        rows, trained = self._rows(transitions, weights), self._trained()
         for name in trained:
             self._updates[name] += 1
         self.steps += 1
         counts = tuple(self._updates[name] if name in trained else 0 for name in self._updates)
         tau = self.workload.learner.tau if self._moves_targets() else 0.0
-        priorities, losses = self._run(transitions, weights, (*counts, 0, 0)[:3], tau)
+        priorities, losses = self._run(rows, (*counts, 0, 0)[:3], tau)
         return Stepped(priorities, {name: float(losses[list(self._updates).index(name)]) for name in trained})
 
     def priorities(self, transitions: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         """|TD error| ``[n]`` of transitions ``[n, ...]``, as an actor computes it before it inserts them."""
-        return self._run(transitions, np.ones(len(transitions["reward"]), np.float32), (0, 0, 0), 0.0)[0]
+        rows = self._rows(transitions, np.ones(len(transitions["reward"]), np.float32))
+        return self._run(rows, (0, 0, 0), 0.0)[0]
 
-    def _run(
-        self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any], counts: tuple[int, ...], tau: float
-    ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    def _run(self, rows: Rows, counts: tuple[int, ...], tau: float) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         """(priorities ``[B]``, losses in the order of the networks); ``counts`` of 0 leave a network as it is."""
-        rows = self._rows(transitions, weights)
         count = len(rows.reward)
         scratch = self._scratch_for("step", count * (2 if self.workload.algorithm == "dqn" else 1))
         priorities, losses = np.empty(count, np.float32), np.zeros(3)
@@ -71,21 +69,22 @@ class DenseLearner(Learner):
 
     def _rows(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any]) -> Rows:
         reward = np.ascontiguousarray(transitions["reward"], np.float32)
-        discrete = self.workload.algorithm == "dqn"
-        action = np.ascontiguousarray(transitions["action"], np.int64 if discrete else np.float32)
+        count, size = len(reward), self.workload.action_size
+        kind, shape = (np.int64, (count,)) if self.workload.algorithm == "dqn" else (np.float32, (count, size))
         return Rows(
-            self._observations(transitions["observation"]),
-            action,
+            self._observations(transitions["observation"], count),
+            np.ascontiguousarray(transitions["action"], kind).reshape(shape),
             np.sign(reward) if self.workload.clip_rewards else reward,
-            self._observations(transitions["next_observation"]),
-            np.ascontiguousarray(transitions["terminated"], np.bool_),
-            np.ascontiguousarray(weights, np.float32),
-            self._noise(len(reward)),
+            self._observations(transitions["next_observation"], count),
+            np.ascontiguousarray(transitions["terminated"], np.bool_).reshape(count),
+            np.ascontiguousarray(weights, np.float32).reshape(count),
+            self._noise(count),
         )
 
-    def _observations(self, observations: NDArray[Any]) -> NDArray[Any]:
-        """Float32 ``[n, inputs]`` of ``[n, *shape]``; bytes are divided by 255."""
-        flat = np.ascontiguousarray(observations).reshape(len(observations), self._inputs)
+    def _observations(self, observations: NDArray[Any], count: int) -> NDArray[Any]:
+        """Float32 ``[count, inputs]`` of ``[count, *shape]``; bytes are divided by 255. ValueError for another shape:
+        what a kernel takes it does not check."""
+        flat = np.ascontiguousarray(observations).reshape(count, self._inputs)
         if self.workload.observation.dtype == "uint8":
             return np.multiply(flat, np.float32(1 / 255), dtype=np.float32)
         return flat.astype(np.float32, copy=False)
@@ -99,7 +98,7 @@ class DenseLearner(Learner):
     def _acted(self, observations: NDArray[Any], noise: NDArray[np.float32]) -> NDArray[Any]:
         discrete = self.workload.algorithm == "dqn"
         actions = np.empty(len(noise), np.int64) if discrete else np.empty(noise.shape, np.float32)
-        scratch, seen = self._scratch_for("act", len(noise)), self._observations(observations)
+        scratch, seen = self._scratch_for("act", len(noise)), self._observations(observations, len(noise))
         self._act(seen, noise, self.parameters, self._sizes, self._settings, scratch, actions)
         return actions
 
@@ -150,7 +149,7 @@ def _sizes(workload: Workload) -> Sizes:
 
 
 def _settings(workload: Workload) -> Settings:
-    settings, own = workload.learner, rates(workload)
+    settings, learning_rates = workload.learner, rates(workload)
     return Settings(
         gamma=np.float32(settings.gamma),
         huber=settings.loss == "huber",
@@ -158,7 +157,7 @@ def _settings(workload: Workload) -> Settings:
         dueling=workload.network.dueling,
         critics=2 if workload.algorithm in ("td3", "sac") else 1,
         tuned=settings.temperature == 0,
-        clip=settings.gradient_clip,
-        rate=settings.learning_rate,
-        policy_rate=own.get("policy", settings.learning_rate),
+        clip=float(settings.gradient_clip),
+        rate=float(settings.learning_rate),
+        policy_rate=float(learning_rates.get("policy", 0.0)),
     )

@@ -52,7 +52,7 @@ class Settings(NamedTuple):
 
 class Scratch(NamedTuple):
     """Memory of a batch size: layers ``[2, units, B]`` of two passes, their slopes ``[units, B]``, the policy's own,
-    ``[B, units]`` of the largest layer, and three numbers ``[3, B]`` of each row."""
+    ``[B, units]`` of the largest layer, and of each row ``[2, B]`` the value of what follows and the log density."""
 
     layers: Any
     slopes: Any
@@ -72,7 +72,7 @@ def scratch_of(critic: Any, policy: Any, batch: int) -> Scratch:
         np.zeros((policy_units, columns), np.float32),
         np.zeros((policy_units, columns), np.float32),
         np.zeros((batch, _spread(widest)), np.float32),
-        np.zeros((3, batch), np.float32),
+        np.zeros((2, batch), np.float32),
     )
 
 

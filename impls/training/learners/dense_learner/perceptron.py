@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from .product import multiply
+from .product import multiply, turn
 
 # NaN must go through every kernel as it does in torch, so no flag may assume that there is none.
 LOOSE = {"reassoc", "contract"}
@@ -55,7 +55,7 @@ def backward(
         row -= inputs
         before, into = layers[row : row + inputs], slopes[row : row + inputs]
         if len(gradient):
-            _turn(before, columns, turned)
+            turn(before, columns, turned)
             multiply(after[:, :columns], turned, gradient[at:end].reshape(outputs, inputs), inputs)
             for unit in range(outputs):
                 total, slope = np.float32(0), after[unit]
@@ -71,17 +71,6 @@ def backward(
             slope, value = into[unit], before[unit]
             for b in range(columns):
                 slope[b] = np.float32(0) if value[b] <= 0 else slope[b]
-
-
-@njit(nogil=True)
-def _turn(layer: Any, columns: int, turned: Any) -> None:
-    """turned[b, unit] = layer[unit, b], in blocks of columns that stay in the cache."""
-    for start in range(0, columns, 16):
-        stop = min(start + 16, columns)
-        for unit in range(len(layer)):
-            values = layer[unit]
-            for b in range(start, stop):
-                turned[b, unit] = values[b]
 
 
 @njit(nogil=True)

@@ -1,4 +1,4 @@
-"""Matrix products for numba kernels, as LLVM IR: tiles of the result stay in vector registers.
+"""Matrix products and transposes for numba kernels, as LLVM IR: tiles stay in vector registers.
 
 A network's batch is the contiguous axis of its activations, so all operands are read where they lie: nothing is packed
 or copied, as general libraries must. LLVM lowers the same text to AVX-512, AVX2, SSE2 or NEON.
@@ -18,6 +18,7 @@ COLUMNS = 2 * LANES
 
 _I32, _I64, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 _VECTOR = ir.VectorType(_F32, LANES)
+_LANE_NUMBERS = ir.VectorType(_I32, LANES)
 _MASK = ir.VectorType(ir.IntType(1), LANES)
 _ALIGN = ir.Constant(_I32, 4)
 
@@ -25,7 +26,7 @@ _ALIGN = ir.Constant(_I32, 4)
 def _splat(builder: Any, value: Any) -> Any:
     undefined = ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined)
     single = builder.insert_element(undefined, value, ir.Constant(_I32, 0))
-    return builder.shuffle_vector(single, undefined, ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES))
+    return builder.shuffle_vector(single, undefined, ir.Constant(_LANE_NUMBERS, [0] * LANES))
 
 
 def _pointer(builder: Any, address: Any, kind: Any) -> Any:
@@ -134,3 +135,42 @@ def _multiply(out: int, left: int, right: int, strides: Any, height: int, inner:
             _tile(to + i * out_row, left + i * row, panel, out_row, row, depth, right_row, inner, rest, ROWS, 1)
         for i in range(high, height):
             _tile(to + i * out_row, left + i * row, panel, out_row, row, depth, right_row, inner, rest, 1, 1)
+
+
+@intrinsic
+def _turn_block(typingctx: Any, source: Any, source_row: Any, out: Any, out_row: Any) -> Any:
+    """Transpose a block of ``LANES`` by ``LANES``, by addresses and strides in bytes."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, source_row, out, out_row = arguments
+        memory, step = _Memory(builder, None), 1
+        at = [builder.mul(source_row, ir.Constant(_I64, r)) for r in range(LANES)]
+        rows = [memory.load(builder.add(source, offset)) for offset in at]
+        while step < LANES:
+            # Invariant: rows and lanes have exchanged those bits of their numbers that lie below ``step``.
+            for r in (r for r in range(LANES) if not r & step):
+                first, second = rows[r], rows[r + step]
+                for row, low in ((r, 0), (r + step, step)):
+                    lanes = [LANES + lane - step + low if lane & step else lane + low for lane in range(LANES)]
+                    rows[row] = builder.shuffle_vector(first, second, ir.Constant(_LANE_NUMBERS, lanes))
+            step *= 2
+        for r, row in enumerate(rows):
+            memory.store(row, builder.add(out, builder.mul(out_row, ir.Constant(_I64, r))))
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.int64, types.int64), emit
+
+
+@njit(nogil=True)
+def turn(source: Any, columns: int, out: Any) -> None:
+    """out[:columns, :height] = source[:, :columns] transposed, float32; the columns of both are contiguous."""
+    height = len(source)
+    high, wide = height - height % LANES, columns - columns % LANES
+    source_row, out_row = source.strides[0], out.strides[0]
+    for column in range(0, wide, LANES):
+        for row in range(0, high, LANES):
+            start, to = row * source_row + 4 * column, column * out_row + 4 * row
+            _turn_block(source.ctypes.data + start, source_row, out.ctypes.data + to, out_row)
+    for row in range(height):
+        for column in range(wide if row < high else 0, columns):
+            out[column, row] = source[row, column]

@@ -1,0 +1,67 @@
+"""How much of the step of a serial loop is the learner's, the policy's, the environment's and the replay's.
+
+Letters: E environments an actor steps at once.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..solver.problem import TREE
+from ..solver.result import Solution
+from ..solver.throughput import seconds, transfers
+from ..times.overheads import what_of
+from .build import Built
+from .options import RUNS_HERE, implementation_of
+
+
+@dataclass(frozen=True)
+class StepShare:
+    """Seconds of a gradient step that go to ``what``, which is ``share`` of all of it."""
+
+    what: str
+    seconds: float
+    share: float
+
+
+def step_shares(built: Built, solution: Solution) -> tuple[StepShare, ...]:
+    """The step of a serial loop, the shares of which add up to it; none where parts run at the same time.
+
+    The tree and the storage are the replay's. "the rest" is what actors take beyond policy and environment (local
+    storage, weights fetched), and what the loop takes beyond its parts, which the time of its learner counts.
+    """
+    if solution.mode not in RUNS_HERE:
+        return ()
+    spent = [(what, taken) for what, taken in _spent(built, solution) if taken > 0]
+    whole = sum(taken for _, taken in spent)
+    return tuple(StepShare(what, taken, taken / whole) for what, taken in spent)
+
+
+def _spent(built: Built, solution: Solution) -> Iterator[tuple[str, float]]:
+    chosen, part = solution.choice, seconds(solution.problem, solution.choice)
+    learner, device = chosen.learner, built.parts.platform.device(chosen.learner.device)
+    alone = [one.step.value for one in built.parts.learners(device) if one.name == learner.name]
+    step = min([*alone, part["learner"]])
+    acting = dict(_acting(built, solution, part["actors"]))
+    yield "learner", step
+    yield from acting.items()
+    yield "tree", sum(part[name] for name in TREE)
+    yield "storage", part["storage"]
+    yield "transfers", sum(taken for _, _, taken in transfers(solution.problem, chosen))
+    yield "the rest", part["learner"] - step + part["actors"] - sum(acting.values())
+
+
+def _acting(built: Built, solution: Solution, whole: float) -> Iterator[tuple[str, float]]:
+    """Policy and environment, as far as both were timed alone; where they were not, "acting" as one."""
+    parts = built.parts
+    count, steps = parts.environments, parts.workload.learner.update_interval
+    policy = what_of("inference act", implementation_of(built.details(solution.choice.actors)))
+    timed = [
+        parts.table and parts.table.time(what, size)
+        for what, size in ((policy, count), (what_of("env step", environments=count), 1))
+    ]
+    if parts.stated("actors", parts.cpu) or not all(timed):
+        yield "acting", whole
+        return
+    spent = [steps / count * one.value for one in timed if one]
+    fits = min(1.0, whole / sum(spent))  # timed alone, both may take a little more than in an actor
+    yield from zip(("policy", "environment"), (fits * one for one in spent), strict=True)
