@@ -392,3 +392,9 @@ def test_a_temperature_too_small_for_float32_leaves_its_logarithm_finite(log):
     stepped = learner.step(batch_of(learner.workload), WEIGHTS)
     assert np.isfinite(stepped.losses["temperature"])
     assert 0 < abs(learner.weights()[-1] - log) < 0.01
+
+
+def test_the_noise_of_sacs_two_actions_is_standard_normal_and_independent():
+    noise = algorithms.make(tiny("sac"), seed=1)._noise(1_000)
+    assert (noise.shape, noise.dtype) == ((2, 1_000, 2), np.float32)
+    np.testing.assert_allclose(np.cov(noise.transpose(0, 2, 1).reshape(4, -1)), np.eye(4), atol=0.15)
