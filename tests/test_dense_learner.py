@@ -316,3 +316,18 @@ def test_of_equal_action_values_the_first_is_taken():
     for learner in (make(shape, name) for name in names()):
         learner.load_weights(np.zeros_like(learner.weights()))
         assert (learner.act(np.ones((3, 3), np.float32), 0.0, None) == 0).all()
+
+
+def test_critics_of_equal_value_share_the_slope_of_sacs_policy():
+    shape = workload("sac")
+    parts, means = spans(shape), []
+    for name in ("dense", "torch"):
+        learner = make(shape, name, seed=1)
+        weights = learner.weights()
+        first, second = np.split(weights[parts["critic"]], 2)
+        second[:] = first
+        learner.load_weights(weights)
+        ((transitions, _),) = batches(shape)
+        learner.step(transitions, np.zeros(len(transitions["reward"]), np.float32))  # which leaves the critics as is
+        means.append(learner.state_dict()["mean"][parts["policy"]])
+    np.testing.assert_allclose(*means, rtol=1e-4, atol=1e-7)
