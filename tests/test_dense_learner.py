@@ -299,3 +299,35 @@ def test_it_needs_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout.strip() == "(1,)"
+
+
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("count", (1, 5))
+def test_weights_of_another_number_are_refused_and_change_nothing(name, count):
+    learner = make(CARTPOLE, name, seed=1)
+    before = learner.weights()
+    with pytest.raises(ValueError, match=f"weights of cartpole_dqn are 17,410, not {count}"):
+        learner.load_weights(np.zeros(count, np.float32))
+    np.testing.assert_array_equal(learner.weights(), before)
+
+
+def test_of_equal_action_values_the_first_is_taken():
+    shape = workload("dqn", size=5)
+    for learner in (make(shape, name) for name in names()):
+        learner.load_weights(np.zeros_like(learner.weights()))
+        assert (learner.act(np.ones((3, 3), np.float32), 0.0, None) == 0).all()
+
+
+def test_critics_of_equal_value_share_the_slope_of_sacs_policy():
+    shape = workload("sac")
+    parts, means = spans(shape), []
+    for name in ("dense", "torch"):
+        learner = make(shape, name, seed=1)
+        weights = learner.weights()
+        first, second = np.split(weights[parts["critic"]], 2)
+        second[:] = first
+        learner.load_weights(weights)
+        ((transitions, _),) = batches(shape)
+        learner.step(transitions, np.zeros(len(transitions["reward"]), np.float32))  # which leaves the critics as is
+        means.append(learner.state_dict()["mean"][parts["policy"]])
+    np.testing.assert_allclose(*means, rtol=1e-4, atol=1e-7)

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from impls.training import load
+from impls.training.weights import initial, shapes
 from tests.learning import ALGORITHMS, batch_of, critic, dense, gaussian, slopes, tiny, weights_of
 
 torch = pytest.importorskip("torch", reason="learners need the extra `train`")
@@ -381,3 +383,39 @@ def test_a_learner_on_a_gpu_learns_the_same(algorithm):
     for _ in range(3):
         one, other = host.step(batch_of(host.workload), WEIGHTS), device.step(batch_of(host.workload), WEIGHTS)
         np.testing.assert_allclose(one.priorities, other.priorities, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("log", (-150.0, -90.0))
+def test_a_temperature_too_small_for_float32_leaves_its_logarithm_finite(log):
+    learner = algorithms.make(tiny("sac"), seed=1)
+    weights = learner.weights()
+    weights[-1] = log
+    learner.load_weights(weights)
+    stepped = learner.step(batch_of(learner.workload), WEIGHTS)
+    assert np.isfinite(stepped.losses["temperature"])
+    assert 0 < abs(learner.weights()[-1] - log) < 0.01
+
+
+@pytest.mark.parametrize("name", ["pong_dqn", "hopper_sac"])
+def test_weights_begin_uniform_within_one_over_the_root_of_a_layers_inputs(name):
+    workload = load(name)
+    weights, at, bound = initial(workload, 1), 0, 0.0
+    for shape in (shape for network in shapes(workload).values() for shape in network if shape):
+        bound = 1 / np.sqrt(np.prod(shape[1:])) if len(shape) > 1 else bound  # a bias has its weight's
+        part, at = weights[at : at + np.prod(shape)], at + np.prod(shape)
+        assert np.abs(part).max() <= np.float32(bound)
+        if len(part) > 30:
+            assert np.abs(part).max() > 0.8 * bound
+            assert part.std() == pytest.approx(bound / np.sqrt(3), rel=0.3)
+    assert np.isfinite(weights).all()
+
+
+def test_a_temperature_begins_at_the_workloads_or_at_1_where_it_is_tuned():
+    assert initial(tiny("sac", temperature=0.3), 1)[-1] == pytest.approx(np.log(0.3))
+    assert initial(tiny("sac"), 1)[-1] == 0
+
+
+def test_the_noise_of_sacs_two_actions_is_standard_normal_and_independent():
+    noise = algorithms.make(tiny("sac"), seed=1)._noise(1_000)
+    assert (noise.shape, noise.dtype) == ((2, 1_000, 2), np.float32)
+    np.testing.assert_allclose(np.cov(noise.transpose(0, 2, 1).reshape(4, -1)), np.eye(4), atol=0.15)

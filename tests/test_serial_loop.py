@@ -1,5 +1,7 @@
 """The serial loop: Algorithm 1's ratio and order, batches drawn ahead, and what it refuses."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -100,3 +102,63 @@ def test_training_that_diverges_is_a_sentence():
 def test_a_buffer_larger_than_memory_is_a_sentence():
     with pytest.raises(TrainingError, match=r"8,589,934,592 records take .* GB, which are not to be had"):
         SerialLoop(fake(observation={"shape": (4096, 4096)}, replay={"capacity": 1 << 33}), contestant="flat")
+
+
+def test_networks_larger_than_memory_are_a_sentence(monkeypatch):
+    def initial(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("impls.training.learner.initial", initial)
+    with pytest.raises(TrainingError, match="networks of 22 weights take more memory than there is; make hidden sma"):
+        SerialLoop(fake(), contestant="numpy")
+
+
+@pytest.mark.parametrize("option", ["learner", "policy"])
+@pytest.mark.parametrize("name", ["", "Dense"])
+def test_a_misspelt_implementation_is_a_sentence(option, name):
+    with pytest.raises(TrainingError, match=f"there is no learner '{name}'; there are dense, torch"):
+        SerialLoop(fake(), contestant="numpy", **{option: name})
+
+
+@pytest.mark.parametrize("environments", [1, 3])
+@pytest.mark.parametrize("algorithm", ["dqn", "td3", "sac"])
+def test_loops_of_all_implementations_compute_the_same(algorithm, environments):
+    """Priorities of actors take random numbers of the learner's, whatever the actors act by."""
+    tables = {"replay": {"initial_priority": "td_error"}, "actors": {"environments": environments}}
+    workload = dataclasses.replace(fake("Uneven-v0", **tables), algorithm=algorithm)
+    pairs = [("torch", "torch"), ("torch", "dense"), ("dense", "torch"), ("dense", "dense")]
+    loops = [SerialLoop(workload, contestant="numpy", learner=learner, policy=policy) for learner, policy in pairs]
+    for _ in range(140 // environments):
+        episodes = [loop.advance() for loop in loops]
+        assert all(each == episodes[0] for each in episodes)
+    assert loops[0].updates > 100
+    for loop in loops[1:]:
+        assert list(loop.losses.values()) == pytest.approx(list(loops[0].losses.values()), rel=1e-3, abs=1e-4)
+        np.testing.assert_allclose(loop.buffer.tree.total(), loops[0].buffer.tree.total(), rtol=1e-4)
+        loop.close()
+
+
+@pytest.mark.parametrize(("learner", "policy"), [("torch", "dense"), ("dense", "torch")])
+def test_a_loop_of_two_implementations_goes_on_as_it_would_have(learner, policy):
+    workload = dataclasses.replace(fake(replay={"initial_priority": "td_error"}), algorithm="sac")
+    first, second = (
+        SerialLoop(workload, contestant="numpy", learner=learner, policy=policy, seed=seed) for seed in (1, 1)
+    )
+    for _ in range(40):
+        first.advance()
+    second.load_state_dict(first.state_dict())
+    for _ in range(30):
+        first.advance()
+        second.advance()
+    assert first.losses == second.losses
+    np.testing.assert_array_equal(first.learner.weights(), second.learner.weights())
+
+
+def test_a_policy_that_fetches_takes_the_learners_weights_where_a_state_has_none_for_it():
+    workload = fake(actors={"count": 3})
+    first, second = (SerialLoop(workload, contestant="numpy", seed=1) for _ in range(2))
+    for _ in range(40):  # the second of three actors is next, and weights are fetched at the first's turns
+        first.advance()
+    second._fetches, second.policy = True, SerialLoop(workload, contestant="numpy", seed=1).learner
+    second.load_state_dict(first.state_dict())
+    np.testing.assert_array_equal(second.policy.weights(), first.learner.weights())

@@ -30,7 +30,7 @@ class Learner(ABC):
     """Networks, their targets and Adam's moments, for one workload.
 
     ``parameters`` ``[P]`` and ``target_parameters`` ``[T]`` are the memory that an implementation on the CPU computes
-    with. ``share``: another learner, by whose weights this one then acts, without a copy.
+    with. ``share``: another learner, by whose weights and random numbers this one then acts, without a copy.
     """
 
     implementation: ClassVar[str]
@@ -38,7 +38,7 @@ class Learner(ABC):
 
     def __init__(self, workload: Workload, *, seed: int = 0, share: "Learner | None" = None) -> None:
         self.workload, self.steps = workload, 0
-        self.rng = np.random.default_rng([seed, _NOISE])
+        self.rng: np.random.Generator = np.random.default_rng([seed, _NOISE]) if share is None else share.rng
         if share is None:
             self.parameters: Weights = initial(workload, seed)
             self.target_parameters: Weights = self.parameters[: target_count(workload)].copy()

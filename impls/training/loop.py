@@ -101,7 +101,8 @@ class SerialLoop:
     def _acting(self, name: str | None) -> Learner:
         """The learner that actors act by: where they fetch weights at each step, one that shares their memory."""
         own = self.learner.implementation
-        name = name or (own if self.compiled else learners.default(self.workload, self.device))
+        if name is None:
+            name = own if self.compiled else learners.default(self.workload, self.device)
         is_latest = self.workload.actors.sync_interval == 1
         if is_latest and name == own:
             return self.learner
@@ -145,8 +146,8 @@ class SerialLoop:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the state of a loop of the same identity."""
         self.learner.load_state_dict(state["learner"])
-        if self._fetches and state["policy"]:
-            self.policy.load_state_dict(state["policy"])
+        if self._fetches:
+            self.policy.load_state_dict(state["policy"] or state["learner"])
         self.buffer.load_state_dict(state["buffer"])
         self._rng.bit_generator.state = state["rng"]
         for actor, saved in zip(self._actors, state["actors"], strict=True):

@@ -361,7 +361,7 @@ def _made_by() -> dict[str, Any]:
     import torch  # noqa: PLC0415  # loaded long since
 
     packages = ("numpy", "torch", "gymnasium", "numba")
-    versions = {name: sys.modules[name].__version__ for name in packages if name in sys.modules}
+    versions = {name: sys.modules[name].__version__ for name in packages if sys.modules.get(name)}
     return {
         "utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["python", "-m", "impls.training", *sys.argv[1:]]),

@@ -5,6 +5,7 @@ why it cannot learn that there, and imports what it needs only when it makes a l
 """
 
 import importlib
+import math
 import pkgutil
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +13,7 @@ from typing import cast
 
 from ..errors import TrainingError
 from ..learner import Learner
+from ..weights import shapes
 from ..workload import Workload
 
 REFERENCE = "torch"
@@ -54,10 +56,17 @@ def make(
     ``device`` "cpu" or "cuda"; ``compiled`` passes torch's networks through torch.compile. With ``share`` it acts by
     the weights of that learner, whose memory it shares, both on the CPU. TrainingError for what it is not suited to.
     """
-    name = name or (REFERENCE if compiled else default(workload, device))
+    if name is None:
+        name = REFERENCE if compiled else default(workload, device)
     if reason := unsuited(name, workload, device):
         raise TrainingError(reason)
-    made = _module(name).make(workload, seed=seed, device=device, compiled=compiled, share=share)
+    try:
+        made = _module(name).make(workload, seed=seed, device=device, compiled=compiled, share=share)
+    except MemoryError:
+        weights = sum(math.prod(shape) for network in shapes(workload).values() for shape in network)
+        raise TrainingError(
+            f"networks of {weights:,} weights take more memory than there is; make hidden smaller"
+        ) from None
     return cast(Learner, made)
 
 

@@ -5,6 +5,8 @@ i = 1, 2. The critics' losses are added; a record's priority comes from the larg
 where the entropy is -|A|.
 """
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -35,7 +37,9 @@ class SAC(TorchLearner):
     def _temperature_loss(self, rows: Rows) -> tuple[Tensor, None]:
         with torch.no_grad():
             log_density = self.networks["policy"](rows["observation"], rows["noise"])[1]
-        return -(self.networks["temperature"]().log() * (log_density - self.workload.action_size)).mean(), None
+        return -(
+            cast(Temperature, self.networks["temperature"]).log * (log_density - self.workload.action_size)
+        ).mean(), None
 
     def _errors(self, rows: Rows) -> Tensor:
         values = self.networks["critic"](rows["observation"], rows["action"])
