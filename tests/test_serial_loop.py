@@ -162,3 +162,9 @@ def test_a_policy_that_fetches_takes_the_learners_weights_where_a_state_has_none
     second._fetches, second.policy = True, SerialLoop(workload, contestant="numpy", seed=1).learner
     second.load_state_dict(first.state_dict())
     np.testing.assert_array_equal(second.policy.weights(), first.learner.weights())
+
+
+def test_only_torchs_networks_are_passed_to_torchs_compiler():
+    pytest.importorskip("numba")
+    with pytest.raises(TrainingError, match="--compile is for torch's networks; the learner dense is compiled as it"):
+        SerialLoop(fake(), contestant="numpy", learner="dense", compiled=True)

@@ -60,6 +60,8 @@ def make(
         name = REFERENCE if compiled else default(workload, device)
     if reason := unsuited(name, workload, device):
         raise TrainingError(reason)
+    if compiled and name != REFERENCE:
+        raise TrainingError(f"--compile is for torch's networks; the learner {name} is compiled as it is: leave it out")
     try:
         made = _module(name).make(workload, seed=seed, device=device, compiled=compiled, share=share)
     except MemoryError:
