@@ -199,27 +199,29 @@ def files(results: Path) -> str:
 
 
 def training(results: Path) -> str:
-    """What the recorded training runs returned, and how fast they were; a row a workload and alpha."""
+    """What the recorded training runs returned, and how fast they were; a row a workload, alpha and learner."""
     runs = defaultdict(list)
     for path in sorted(results.glob("*/training/*/*/summary.json")):
         run = json.loads(path.read_text(encoding="utf-8"))
-        runs[run["workload"], run["alpha"]].append(run)
+        runs[run["workload"], run["alpha"], run.get("learner", "torch")].append(run)
     rows = []
-    for (workload, alpha), group in runs.items():
+    for (workload, alpha, learner), group in sorted(runs.items()):
         means = [run["test_mean"] for run in group if run.get("test_mean") is not None]
         steps = [run["sample_efficiency"] for run in group if run.get("sample_efficiency")]
         solved = f"{len(steps)} of {len(group)}" if steps else ""
         hz = statistics.median(run["throughput"]["update_hz"] for run in group)
         trained = " ".join(f"{mean:,.1f}" for mean in means) if steps else ""
         first = f"{statistics.median(steps):,.0f}" if steps else ""
-        rows.append([f"`{workload}`", f"{alpha:g}", f"{group[0]['steps']:,}", trained, solved, first, f"{hz:,.1f}"])
-    head = ["workload", "alpha", "steps", "test return of each seed", "solved", "median steps to that"]
+        took = f"{statistics.median(run['seconds'] for run in group):,.0f}"
+        shape = [f"`{workload}`", f"{alpha:g}", learner, f"{group[0]['steps']:,}"]
+        rows.append([*shape, trained, solved, first, f"{hz:,.1f}", took])
+    head = ["workload", "alpha", "learner", "steps", "test return of each seed", "solved", "median steps to that"]
     dates = origins.span(run["utc"] for group in runs.values() for run in group)
     note = (
         f"Source: measured {dates}, one thread; `summary.json` of each run in `results/*/training`. Where no return is "
         "shown, the run was one of minutes, for its rates."
     )
-    return _table([*head, "gradient steps a second"], rows) + f"\n{note}\n"
+    return _table([*head, "gradient steps a second", "seconds"], rows) + f"\n{note}\n"
 
 
 def figures(_: Path) -> str:

@@ -16,7 +16,7 @@ from ..tidy import About, short
 
 REACHED = ("mean return of 100 fresh episodes, a seed each", "solved from", "steps until then")
 RATES = {"sampling_hz": "sampling (Hz)", "update_hz": "updates (Hz)", "update_frame_hz": "update frames (Hz)"}
-HEAD = ("workload", "alpha", "seeds", "steps", *REACHED, *RATES.values(), "CPU", "GPU", "wall time (s)")
+HEAD = ("workload", "alpha", "learner", "seeds", "steps", *REACHED, *RATES.values(), "CPU", "GPU", "wall time (s)")
 
 
 def runs(machine: Path) -> list[tuple[dict[str, Any], pd.DataFrame]]:
@@ -31,7 +31,9 @@ def runs(machine: Path) -> list[tuple[dict[str, Any], pd.DataFrame]]:
 def curves(machine: Path) -> pd.DataFrame:
     """Return a row an evaluation: workload, alpha, seed, step, mean_score, and the return that counts as solved."""
     parts = [
-        curve.assign(**{name: summary[name] for name in ("workload", "alpha", "seed", "solved_at")})
+        curve.assign(
+            **{name: summary[name] for name in ("workload", "alpha", "seed", "solved_at")}, learner=_by(summary)
+        )
         for summary, curve in runs(machine)
         if len(curve) > 1
     ]
@@ -44,9 +46,10 @@ def draw(rows: pd.DataFrame, about: About) -> Figure:
     groups = dict(iter(rows.groupby("workload")))
     figure, panels = style.panels("What do the trained policies return?", list(groups), 5, sharey=False)
     for axes, (_, part) in zip(panels, groups.items(), strict=True):
-        for position, (alpha, of_alpha) in enumerate(sorted(part.groupby("alpha"), reverse=True)):
+        kinds = sorted(part.groupby(["alpha", "learner"]), key=lambda kind: (-kind[0][0], kind[0][1]))
+        for position, ((alpha, learner), of_alpha) in enumerate(kinds):
             over = of_alpha.groupby("step")["mean_score"].agg(["median", "min", "max"])
-            name = f"prioritized, alpha = {alpha:g}" if alpha else "uniform, alpha = 0"
+            name = f"prioritized, alpha = {alpha:g}, by {learner}" if alpha else f"uniform, alpha = 0, by {learner}"
             color = style.COLORS[position]
             axes.fill_between(over.index, over["min"], over["max"], color=color, alpha=0.15, linewidth=0)
             axes.plot(over.index, over["median"], style.MARKERS[position], linestyle="-", color=color, label=name)
@@ -64,9 +67,9 @@ def draw(rows: pd.DataFrame, about: About) -> Figure:
 
 def section(machine: Path) -> str:
     """Return the table as HTML; nothing where nobody has trained."""
-    groups: dict[tuple[str, float], list[dict[str, Any]]] = defaultdict(list)
+    groups: dict[tuple[str, float, str], list[dict[str, Any]]] = defaultdict(list)
     for summary, _ in runs(machine):
-        groups[summary["workload"], summary["alpha"]].append(summary)
+        groups[summary["workload"], summary["alpha"], _by(summary)].append(summary)
     if not groups:
         return ""
     sentence = (
@@ -76,7 +79,12 @@ def section(machine: Path) -> str:
     return paragraph(sentence) + table(HEAD, [_row(*key, summaries) for key, summaries in sorted(groups.items())])
 
 
-def _row(workload: str, alpha: float, summaries: list[dict[str, Any]]) -> tuple[str, ...]:
+def _by(summary: dict[str, Any]) -> str:
+    """Return the implementation that learned; runs recorded before there were others are torch's."""
+    return str(summary.get("learner", "torch"))
+
+
+def _row(workload: str, alpha: float, learner: str, summaries: list[dict[str, Any]]) -> tuple[str, ...]:
     def median(name: str, unit: str = "") -> str:
         # A run that was killed between its last checkpoint and its summary has no rates.
         values = [summary["throughput"][name] for summary in summaries if summary["throughput"]]
@@ -89,5 +97,5 @@ def _row(workload: str, alpha: float, summaries: list[dict[str, Any]]) -> tuple[
     steps = ", ".join(f"{steps:,}" if steps else "never" for steps in until)
     used = (*map(median, RATES), median("cpu_percent", " %"), median("gpu_percent"))
     seconds = statistics.median(summary["seconds"] for summary in summaries)
-    shape = (workload, f"{alpha:g}", str(len(summaries)), f"{summaries[0]['steps']:,}")
+    shape = (workload, f"{alpha:g}", learner, str(len(summaries)), f"{summaries[0]['steps']:,}")
     return *shape, *reached, steps, *used, f"{seconds:,.0f}"
