@@ -23,7 +23,7 @@ def test_an_answer_in_words(capsys):
     assert (code, errors) == (0, "")
     for words in (
         "Train hopper_ddpg (B = 256) on machine d7dae63b89 in one process on the cpu, with 1 thread of torch: about ",
-        "python -m impls.training hopper_ddpg --contestant numba --fanout ",
+        "python -m impls.training hopper_ddpg --learner torch --policy torch --contestant numba --fanout ",
         "serial: one process does everything in turns",
         "learner   cpu  1 thread of torch",
         "gradient steps a second, 95 % between ",  # two threads were not timed: one call took too long
