@@ -48,10 +48,12 @@ HELP = dict(line.split(maxsplit=1) for line in (__doc__ or "").splitlines()[2:])
 """What each command answers, in one line."""
 
 
-def _peers(words: list[str]) -> int:
-    """Time other libraries' trees, or their training loops."""
-    command = loops_command if TRAINING in words else peers_command
-    return command.main([word for word in words if word != TRAINING])
+def command_of(words: list[str]) -> tuple[Callable[[list[str]], int], list[str]]:
+    """Return the main of a command with a parser of its own, and what it is to parse: peers are trees or loops."""
+    name, *rest = words
+    if name == "peers" and TRAINING in rest:
+        return loops_command.main, [word for word in rest if word != TRAINING]
+    return ELSEWHERE[name], rest
 
 
 TRAINING = "--training"
@@ -59,7 +61,7 @@ ELSEWHERE = {
     "questions": questions.main,
     "speed": speed_table.main,
     "compare": compare.main,
-    "peers": _peers,
+    "peers": peers_command.main,
     "gpu": gpu.main,
     "profile": profile_command.main,
     "share": share.main,
@@ -79,7 +81,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     try:
         if words[0] in ELSEWHERE:
-            return ELSEWHERE[words[0]](words[1:])
+            run, rest = command_of(words)
+            return run(rest)
         options = _parser().parse_args(words)
         return int(options.run(options))
     except (RecordError, ValueError, WorkerError) as error:

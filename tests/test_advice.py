@@ -83,7 +83,8 @@ def try_out(command):
 def benchmark(command, words):
     """The parsed words of a command of benchmarks; a sweep's cells can be made."""
     if words and words[0] in bench.ELSEWHERE:
-        return parsed(command, importlib.import_module(bench.ELSEWHERE[words[0]].__module__)._parser(), words[1:])
+        main, rest = bench.command_of(list(words))
+        return parsed(command, importlib.import_module(main.__module__)._parser(), rest)
     given = parsed(command, bench._parser(), words)
     if given and words[0] == "sweep":
         assert given.preset in PRESETS

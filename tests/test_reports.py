@@ -307,6 +307,7 @@ def test_a_section_without_its_records_is_left_out(tmp_path):
     assert left_out == [
         "The choice of K",
         "Replay",
+        "Training loops",
         "On an FPGA (modeled)",
         "Training primitives",
         "Which mapping",

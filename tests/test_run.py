@@ -52,7 +52,7 @@ def asked(stamp):
 
 SHIPPED = {
     "quick.jsonl": ("sum_tree", swept, 702),
-    "profile-cartpole_dqn-quick.jsonl": ("training", profiled, 53),
+    "profile-cartpole_dqn-quick.jsonl": ("training", profiled, 71),
     "share-hopper_ddpg.jsonl": ("serial_step", shared, 5),
     "loop-questions.jsonl": ("loop_question", asked, 8),
 }
