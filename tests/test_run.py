@@ -25,9 +25,13 @@ HERE = "8fb834d50a"
 
 
 def shipped(name):
-    """The records of a file, but for those measured here since, by a later commit."""
+    """The records of a file that one commit measured: a profile's newest, whose cells are today's, else the first.
+
+    Each cell is there once, although a disturbed machine had some measured again.
+    """
     found = read_file(RESULTS / HERE / name)
-    return [one for one in found if one.commit == found[0].commit]
+    commit = found[-1 if name.startswith("profile") else 0].commit
+    return list({one.cell: one for one in reversed(found) if one.commit == commit}.values())[::-1]
 
 
 def swept(stamp):
