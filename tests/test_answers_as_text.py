@@ -33,7 +33,8 @@ RESULTS = Path(__file__).resolve().parent.parent / "results"
 MACHINES = ("d7dae63b89", "8fb834d50a")
 PLATFORMS = ("u200", "h200", "edge", *(str(RESULTS / key / "platform.toml") for key in MACHINES))
 NUMBER = r"(\d{1,3}(?:,\d{3})*(?:\.\d+)?)"
-PLACES = r"(in one process on the \w+(?:, with \d+ threads? of torch)?(?:, .* on the \w+)?|with .* on the \w+.*)"
+CHOSEN = r"(?:, with \d+ threads? of torch|, learner \w+, policy \w+, \d+ threads?)?"
+PLACES = rf"(in one process on the \w+{CHOSEN}(?:, .* on the \w+)?|with .* on the \w+.*)"
 FIRST = re.compile(
     rf"Train (\w+) \(B = {NUMBER}\) on (\w+|machine \w+) {PLACES}: (?:at most )?about {NUMBER} gradient steps a "
     r"second, "
@@ -199,8 +200,8 @@ def test_parts_show_what_engines_are_charged_and_verbose_what_is_sent():
     sent = (TransferAnswer("cpu>fpga", "new records", 12e-6, 800.0, False),)
     slower = dataclasses.replace(answer, parts=parts, transfers=sent)
     times = [[line.split("~")[1] for line in text(one).splitlines()[3:7]] for one in (answer, slower)]
-    assert [line.split()[0] for line in times[0]] == ["230", "0.52", "1.7", "490"]
-    assert [line.split()[0] for line in times[1]] == ["470", "1", "3.4", "990"]
+    assert [line.split()[0] for line in times[0]] == ["240", "0.52", "1.7", "490"]
+    assert [line.split()[0] for line in times[1]] == ["490", "1", "3.4", "990"]
     assert "  new records: 12 us on cpu>fpga, 800 bytes, beside the loop" in text(slower, verbose=True).splitlines()
 
 

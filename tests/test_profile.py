@@ -226,7 +226,8 @@ def test_a_profile_killed_at_any_moment_keeps_what_it_has_and_repeats_nothing(tm
     told = json.loads(done.stdout)
     assert path.read_bytes().splitlines()[: len(kept)] == kept
     counted = Counter(one.cell for one in read_file(path) if one.primitive == "training")
-    assert set(counted.values()) == {1}
+    assert set(counted.values()) <= {1, 2}
+    assert sum(counted.values()) - len(counted) == told["measured_again"]  # of groups that a busy machine disturbed
     assert len(counted) == told["cells"] == told["found_done"] + sum(told["measured_by_status"].values())
 
 
