@@ -29,19 +29,27 @@ def fetch(machine, workload, nbytes, seconds):
     return Cell("fetch", machine, workload, seconds, lambda constants: analytic.fetch(nbytes, constants).value)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="weights became one flat vector, so a fetch is a copy: records of both kinds lie beside each other, and the "
-    "law of fetching weights, whose factor holds for three in four of them, is to be fitted to the new kind alone",
-)
-def test_the_factor_of_each_law_holds_for_nine_in_ten_cells_that_it_was_not_fitted_to(answers):
+def check_factors(answers):
     """ROWS_FACTOR and the others are what answers show, so they are what must hold, without and with the fit."""
-    assert {(one.law, one.out) for one in answers} == {(law, out) for law in laws.LAWS for out in laws.OUT}
     for one in answers:
         assert one.cells >= 8
         assert one.within >= NINE_IN_TEN, one
         assert one.as_fitted >= NINE_IN_TEN, one
         assert 1 <= one.median <= one.worst
+
+
+def test_the_factor_of_each_law_holds_for_nine_in_ten_cells_that_it_was_not_fitted_to(answers):
+    assert {(one.law, one.out) for one in answers} == {(law, out) for law in laws.LAWS for out in laws.OUT}
+    check_factors(one for one in answers if one.law != "fetch")
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="weights became one flat vector, so a fetch is a copy: records of both kinds lie beside each other, and the "
+    "law of fetching weights, whose factor holds for three in four of them, is to be fitted to the new kind alone",
+)
+def test_the_factor_of_fetching_weights_holds_as_well(answers):
+    check_factors(one for one in answers if one.law == "fetch")
 
 
 def test_a_factor_of_half_the_width_would_not_hold_for_the_laws_that_know_least(answers):
