@@ -11,7 +11,7 @@ PEERS := .venv-peers
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
 
-demo: $(READY)  ## measure trees and a training system here, draw the figures, recommend a mapping; under 8 minutes
+demo: $(READY)  ## measure trees and a training system here, draw the figures, recommend a mapping and run it; under 8 minutes
 	$(BIN)/python -m benchmarks sweep --preset quick
 	$(BIN)/python -m benchmarks profile --workload cartpole_dqn --preset quick
 	@$(BIN)/python -m dse platform show this >/dev/null 2>&1 || $(BIN)/python -m dse platform probe
@@ -23,6 +23,8 @@ demo: $(READY)  ## measure trees and a training system here, draw the figures, r
 	$(BIN)/python -m dse recommend --platform u200 --workload hopper_ddpg
 	@echo
 	$(BIN)/python -m dse recommend --platform this --workload cartpole_dqn
+	@echo
+	$(BIN)/python -m dse run cartpole_dqn --platform this --seconds 30
 
 peers: $(READY) $(PEERS)/.ready  ## time other libraries beside ours, in an environment of their own; 12 minutes
 	$(BIN)/python -m benchmarks peers --python $(PEERS)/bin/python
@@ -35,7 +37,7 @@ gpu:  ## where there is a CUDA device: check, time and plot the GPU tree; PYTHON
 
 test: $(READY)  ## the tests, in minutes: a worker a core, then those that assert on a clock, alone
 	$(BIN)/python -m tests.compile_replays
-	$(BIN)/python -m pytest -m "not slow and not timing" --strict-skips --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest -m "not slow and not timing" --strict-skips --numprocesses auto --dist loadfile --no-loadscope-reorder
 	$(BIN)/python -m pytest -m "timing and not slow" --strict-skips
 
 test-slow: $(READY)  ## the long tests as well

@@ -10,6 +10,9 @@ gpu        how fast is the GPU tree on a CUDA device, checked and beside its riv
 profile    how long do the primitives of a training workload take?
 share      which share of a serial training step is spent in the tree?
 replay     how fast are whole replay buffers, alone and shared by threads and processes?
+arrangements  how fast does training run in each arrangement of processes, and how near to its bound?
+transports  what do transports of experience and weights cost, alone and inside a running system?
+learning   does training by several processes learn as the serial loop does, and how fast?
 loop-questions  were predictions of training loops right? Measure those of a file of questions
 """
 
@@ -30,17 +33,20 @@ from impls.terminal import answering
 
 from . import compare, gpu, questions, speed_table
 from .arguments import DEFAULT, about, add_axes, add_common, listed
+from .arrangements import command as arrangements_command
+from .arrangements import questions as loop_questions
 from .cases import DISTRIBUTIONS, OPS
+from .learning import command as learning_command
 from .loops import command as loops_command
 from .peers import command as peers_command
 from .presets import PRESETS, Block, groups
 from .profile import command as profile_command
-from .profile import questions as loop_questions
 from .profile import share
 from .replay import command as replay_command
 from .run import file_of, report
 from .sentinels import Sentinels
 from .sweep import sweep
+from .transports import command as transports_command
 from .workers import WorkerError
 
 INTERRUPTED = 130
@@ -66,6 +72,9 @@ ELSEWHERE = {
     "profile": profile_command.main,
     "share": share.main,
     "replay": replay_command.main,
+    "arrangements": arrangements_command.main,
+    "transports": transports_command.main,
+    "learning": learning_command.main,
     "loop-questions": loop_questions.main,
 }  # commands with a parser of their own
 FIRST, ALL = "python -m benchmarks sweep --preset quick", "python -m benchmarks --help"

@@ -1,6 +1,7 @@
 """Ask which implementation to choose, what to run where, and how many of it.
 
 recommend   which part of a training workload on which device of a machine; or which tree for N leaves and batches of B
+run         train by the best mapping on this machine, its rate predicted beside the measured one
 explain     why another mapping loses, ties or does not fit
 what-if     the answer beside that of a changed machine
 adapt       how many samplers and which batch, searched as training could find them
@@ -20,7 +21,7 @@ from impls import __version__
 from impls.terminal import answering
 from impls.training import WorkloadError
 
-from .cli import cores, depth, fpga, mapping, platform, recommend, times, tuning, validate
+from .cli import cores, depth, fpga, mapping, platform, recommend, run, times, tuning, validate
 from .platforms import PlatformError
 from .records import RecordError
 
@@ -48,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
 
 _COMMANDS = {
     "recommend": recommend,
+    "run": run,
     "explain": mapping,
     "what-if": mapping,
     "adapt": tuning,

@@ -22,8 +22,8 @@ MOST = 10**18
 """Largest count, so that no sentence about one is longer than a line."""
 EVERY_SECONDS = 30.0
 """Seconds from one line of progress to the next, where there is no terminal for a bar."""
-COMMAND = re.compile(r"(?:python -m [\w.]+|(?<=: )make)(?: (?:'[^']*'|[^\s'`;()]*[^\s'`;().,:]))*")
-"""A command within a sentence: make after a colon, python -m anywhere; as far as a comma, semicolon or bracket."""
+COMMAND = re.compile(r"(?:python -m [\w.]+|(?<=: )make)(?: (?:'[^']*'|[^\s'`;()|]*[^\s'`;()|.,:]))*")
+"""A command in a sentence: make after a colon, python -m anywhere; as far as a comma, semicolon, pipe or bracket."""
 _COUNT = re.compile(r"([+-]?(?:\d[\d_]*(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,3})?)([kKmMgG]?)")
 STDOUT, STDERR = 1, 2
 FULL = (errno.ENOSPC, errno.EDQUOT)

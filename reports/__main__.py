@@ -90,7 +90,9 @@ def build(
 def _draw(chart: Chart, rows: Any, material: Material, out: Path) -> list[str]:
     """Write a figure in both formats, keep its HTML for the page; return the paths."""
     figure = chart.draw(rows, material.about)
-    pictures = {ending: style.picture(figure, ending) for ending in ("svg", "png")}
+    pictures = {"svg": style.picture(figure, "svg")}
+    figure.set_layout_engine("none")  # it is laid out, which takes as long as drawing
+    pictures["png"] = style.picture(figure, "png")
     paths = [out / f"{chart.name}.{ending}" for ending in pictures]
     for path, content in zip(paths, pictures.values(), strict=True):
         path.write_bytes(content)

@@ -87,8 +87,9 @@ class Section:
     """A section of the page: its order (low first), its heading, its HTML, and what it rests on.
 
     ``html`` raises RecordError where there is nothing to show; the page then prints its sentence. ``primitives`` are
-    the beginnings of those whose records it rests on, "" of all of them; ``files`` are patterns of other files below
-    the folder of results, in which KEY stands for the machine. A section without either says nothing of it.
+    the beginnings, of whole words, of those whose records it rests on, "" of all of them; ``files`` are patterns of
+    other files below the folder of results, in which KEY stands for the machine. A section without either says nothing
+    of it.
     """
 
     order: int
@@ -99,8 +100,12 @@ class Section:
 
     def rests_on(self, material: Material) -> list[str]:
         """Return a phrase for each file of results that the section rests on: its records, machine, commits, days."""
-        kept = [record for record in material.measurements if record.primitive.startswith(self.primitives)]
+        kept = [record for record in material.measurements if self._is_of(record.primitive)]
         patterns = (pattern.replace("KEY", material.about.key) for pattern in self.files)
         others = sorted(path for pattern in patterns for path in material.results.glob(pattern))
         names = (str(path.relative_to(material.results)) for path in others)
         return [*origins.rests_on(kept, material.files), *names]
+
+    def _is_of(self, primitive: str) -> bool:
+        """Whether it rests on records of a primitive: "training" stands for no "training run"."""
+        return any(primitive.startswith(one) and primitive[len(one) :][:1] != " " for one in self.primitives)

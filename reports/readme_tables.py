@@ -36,6 +36,8 @@ CELLS = {
     "peer": "trees beside other libraries",
     "serial_step": "whole training steps",
     "training": "parts of training systems",
+    "transport": "hand-overs of records and weights",
+    "training transport": "systems of one actor and one learner, by transport",
     "replay_operations": "whole replay buffers",
     "replay_parts": "whole replay buffers",
     "replay_batches": "whole replay buffers",

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 import dse
+import dse.published.mappings
 import dse.records
 import impls
 from impls.sumtree.cuda import device, emulation
@@ -48,8 +49,40 @@ def _once(read_folder):
 
 dse.records.read_folder = _once(dse.records.read_folder)  # before any module has it by name
 
+
+def _known(holds):
+    """Let each process solve once for how far off the times of Table V may be, which every page with it asks anew."""
+    kept = {}
+
+    @functools.wraps(holds)
+    def answer(problem, device, published):
+        key = repr(problem), device, published
+        if key not in kept:
+            kept[key] = holds(problem, device, published)
+        return kept[key]
+
+    return answer
+
+
+dse.published.mappings._holds = _known(dse.published.mappings._holds)
+
+
 settings.register_profile("fanout", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("fanout")
+
+
+LONGEST = (
+    *("transports", "parallel_loop", "syncs", "parallel_run", "learning_command", "beside"),
+    *("contract", "threads", "reports", "readmes", "profile", "estimates", "training", "learners"),
+    *("fpga_rtl", "statements", "solver_answer", "numba_tree", "replay_races", "owner", "replay_kills", "gpu", "sweep"),
+    *("replay", "random_walk", "training_reports", "any_question", "registry", "banked", "replay_misuse", "run"),
+)
+"""Files whose tests take longest, which begin first, so that no worker ends with one of them alone."""
+
+
+def pytest_collection_modifyitems(items):
+    places = {f"test_{name}.py": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
 def pytest_addoption(parser):
@@ -68,6 +101,16 @@ def _still(request, monkeypatch):
     if sentinels and request.module.__name__ != "tests.test_between_runs":
         monkeypatch.setattr(sentinels.Sentinels, "visit", lambda self, timed: ())
         monkeypatch.setattr(sentinels.Sentinels, "look", lambda self: None)
+
+
+@pytest.fixture
+def without_laws(monkeypatch):
+    """Leaves those figures out of reports that rest on laws, which are the same in all and most of the time."""
+    pytest.importorskip("pandas", reason="reports need pandas")
+    from reports.sections import fpga, mapping, published  # noqa: PLC0415
+
+    for topic in (fpga, mapping, published):
+        monkeypatch.setattr(topic, "CHARTS", ())
 
 
 @pytest.fixture

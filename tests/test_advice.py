@@ -73,7 +73,8 @@ def try_out(command):
     if package == "impls.training" and given.workload in ("list", "keys", "show"):
         assert training_main(words) == 0, command
     elif workload := getattr(given, "workload", None):
-        load(workload)
+        for name in (workload,) if isinstance(workload, str) else workload:
+            load(name)
     if (name := getattr(given, "platform", None)) and name != platforms.reading.HERE:
         platforms.load(name)
     if package == "dse" and any(tuple(words[: len(quick)]) == quick for quick in QUICK) and "this" not in words:

@@ -41,6 +41,9 @@ HEAVY_BY_NATURE = {  # files and folders whose whole purpose is one library, imp
     "impls/training/checkpoint.py": {"torch"},
     "impls/training/learners/torch_learner/": {"torch"},
     "impls/training/learners/dense_learner/": {"numba", "llvmlite"},
+    "impls/training/parallel/counter.py": {"numba"},
+    "impls/training/parallel/transports/torch_weights.py": {"torch"},
+    "impls/training/parallel/syncs/mutex.py": {"numba"},
 }
 
 
@@ -168,3 +171,10 @@ def test_the_wheel_holds_the_two_packages_and_works_elsewhere(tmp_path):
     where, total = done.stdout.splitlines()
     assert Path(where).is_relative_to(tmp_path / "site")
     assert total == "2.0"
+
+
+def test_the_files_that_begin_first_are_there():
+    from tests.conftest import LONGEST  # noqa: PLC0415
+
+    assert [name for name in LONGEST if not (ROOT / "tests" / f"test_{name}.py").is_file()] == []
+    assert len(set(LONGEST)) == len(LONGEST)

@@ -40,16 +40,7 @@ def check_factors(answers):
 
 def test_the_factor_of_each_law_holds_for_nine_in_ten_cells_that_it_was_not_fitted_to(answers):
     assert {(one.law, one.out) for one in answers} == {(law, out) for law in laws.LAWS for out in laws.OUT}
-    check_factors(one for one in answers if one.law != "fetch")
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="weights became one flat vector, so a fetch is a copy: records of both kinds lie beside each other, and the "
-    "law of fetching weights, whose factor holds for three in four of them, is to be fitted to the new kind alone",
-)
-def test_the_factor_of_fetching_weights_holds_as_well(answers):
-    check_factors(one for one in answers if one.law == "fetch")
+    check_factors(answers)
 
 
 def test_a_factor_of_half_the_width_would_not_hold_for_the_laws_that_know_least(answers):
@@ -62,7 +53,7 @@ def test_a_factor_of_half_the_width_would_not_hold_for_the_laws_that_know_least(
 def test_both_machines_have_cells_of_every_law(cells):
     found = {(one.law, one.machine) for one in cells}
     assert found == {(law, machine) for law in laws.LAWS for machine in ("8fb834d50a", "d7dae63b89")}
-    assert len({one.workload for one in cells}) == 4
+    assert len({one.workload for one in cells}) == 6
 
 
 def test_a_fit_finds_the_constants_that_made_the_cells():
@@ -96,11 +87,6 @@ def test_a_lonely_machine_has_nothing_to_be_left_out_of():
     assert laws._held_out("fetch", "workload", alone) is None
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="CartPole's loop by torch on 8fb834d50a is off by 29 %: the only other loop there, hopper_ddpg's, takes "
-    "more beyond its parts since both were measured anew",
-)
 def test_a_serial_loop_is_predicted_with_the_overheads_of_other_workloads():
     """Within a quarter: the four there are err by 8 to 22 %, for one other loop tells too little of a loop's overhead.
 

@@ -350,7 +350,7 @@ def test_gradients_are_clipped_to_the_norm():
     learner = linear_dqn(gradient_clip=1.0)
     phase = learner.phases()[0]
     rows = learner.rows(one(2.0, 4.0, 3.0, False), np.ones(1, np.float32))
-    learner.apply(phase, learner.gradients(phase, rows)[0])
+    learner.follow(phase, learner.gradients(phase, rows)[0])
     norm = np.sqrt(sum(float((each.grad**2).sum()) for each in learner.networks.parameters()))
     assert norm == pytest.approx(1.0, rel=1e-4)
 

@@ -78,6 +78,16 @@ def test_each_mutant_of_a_toy_tree_gets_its_verdict(toy, monkeypatch):
     assert (toy / "code_under_test.py").read_text() == CODE
 
 
+def test_killers_that_take_too_long_on_the_code_as_it_is_make_their_mutants_broken(toy, monkeypatch):
+    def slow(copy, killers, *more, cache="shared", seconds=0.0):
+        raise subprocess.TimeoutExpired("pytest", seconds)
+
+    monkeypatch.setattr(mutation.Copy, "pytest", slow)
+    outcomes = mutation.run(mutation.read(toy)[:2], toy, workers=1)
+    assert [outcome.verdict for outcome in outcomes] == ["broken", "broken"]
+    assert outcomes[0].detail == "test_toy.py::test_twice takes too long without it: 2 tests more than 200 s"
+
+
 def test_an_unknown_area_and_a_bad_entry_are_one_sentence(toy, monkeypatch, capsys):
     monkeypatch.setattr(mutation, "ROOT", toy)
     assert mutation.main(["--only", "nowhere"]) == 2

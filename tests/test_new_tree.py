@@ -190,6 +190,7 @@ def tree_of(given):
 
 def test_a_tree_is_an_option_of_mappings_where_it_was_timed_and_by_its_traits_elsewhere(project):
     here = ["--platform", "results/here/platform.toml", "--workload", "cartpole_dqn"]
+    here += ["--fix", "arrangement=serial"]  # processes share numba's tree alone
     assert tree_of(ask(project, *here)) == "twin"
     assert tree_of(ask(project, *here, "--fix", "contestant=numba")) == "numba"
     elsewhere = ["--platform", "u200", "--workload", "cartpole_dqn", "--fix", "updating=cpu"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dse.published import claims, dissertation_claims, hou_claims, mappings, quoted, stone_claims
+from dse.published import claims, dissertation_claims, hou_claims, mappings, quoted, stone_claims, transport_claims
 from dse.published.claims import VERDICTS, Claim
 from dse.records import RecordError, read_folder
 from tests.printed import QUOTED, but
@@ -227,3 +227,29 @@ def test_without_pins_every_learner_is_modeled(found):
     sources = [{option.time.source for option in problem.options["learner"]} for problem in problems]
     assert "quoted" in sources[0]
     assert "quoted" not in sources[1]
+
+
+# Transports
+
+
+def system(name, transfer, step=1e-3, rows=1):
+    options = {"workload": "hopper_td3", "rows": rows}
+    return [
+        cell(primitive="training transport", contestant=name, op=op, batch=128, options=options, median_seconds=seconds)
+        for op, seconds in (("transfer", transfer), ("gradient step", step))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shared", "queue", "verdict"),
+    [(1e-6, 2e-4, "confirmed"), (1e-6, 0.9e-4, "refuted"), (2e-5, 2e-4, "refuted"), (None, 2e-4, "not testable here")],
+)
+def test_shared_memory_is_free_and_a_queue_is_not_if_both_were_timed(found, shared, queue, verdict):
+    cells = system("queue 500", queue) + system("queue 5000", queue / 4) + (system("shared", shared) if shared else [])
+    (claim,) = transport_claims.verdicts(cells, found)
+    assert claim.verdict == verdict
+    if shared:
+        assert f"{shared * 1e3:.2%} by shared memory" in claim.evidence
+        assert "by a queue (hopper_td3, queue 500, B = 128, 1 rows a hand-over)" in claim.evidence
+    else:
+        assert "python -m benchmarks transports" in claim.evidence

@@ -70,7 +70,7 @@ def test_compiling_for_long_is_said_once_on_a_terminal(monkeypatch, stream, seco
 
     kind = type(replay.make(8, LAYOUT, fanout=4, **PRIORITIES))
     monkeypatch.setattr(kind, "_compile", slow)
-    monkeypatch.setattr("impls.replay.replay._LONG_SECONDS", 0.5)
+    monkeypatch.setattr("impls.replay.blocks._LONG_SECONDS", 0.5)
     monkeypatch.setattr(sys, "stderr", errors)
     replay.make(8, LAYOUT, fanout=4, **PRIORITIES).close()
     assert errors.getvalue().count("Compiling the replay's kernels once") == errors.getvalue().count("\n") == said

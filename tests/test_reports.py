@@ -53,10 +53,16 @@ SOLVED += [chart.name for chart in published.CHARTS]
 REPLAY = [chart.name for chart in replay_figures.CHARTS]  # tests/test_replay_reports.py draws them
 QUOTED = Path(__file__).resolve().parent.parent / "results" / "quoted"
 TRAINING = [chart.name for chart in training.CHARTS]  # tests/test_training_reports.py draws them
+PARALLEL = {"arrangements", "transports", "learning_depths", "learning_arrangements", "adaptation_path"}
+"""Figures of training by several processes, which tests of their own draw."""
 COMMANDS = {
     "peers": "make peers",
     "gpu": "make gpu",
     "replay": "benchmarks replay",
+    "arrangements": "benchmarks arrangements",
+    "transports": "benchmarks transports",
+    "learning": "benchmarks learning",
+    "adaptation": "dse adapt",
     "training": "benchmarks profile",
     "training_curves": "impls.training",
     "solver": "benchmarks profile",
@@ -188,6 +194,12 @@ def built(tmp_path_factory):
     return folder / "out"
 
 
+@pytest.fixture
+def unrendered(monkeypatch):
+    """Spares rendering, most of the time of a report, where a test is about all else; ``built`` renders everything."""
+    monkeypatch.setattr(style, "picture", lambda figure, ending: b"a picture")
+
+
 @pytest.fixture(scope="module")
 def html(built):
     return (built / "index.html").read_text(encoding="utf-8")
@@ -308,8 +320,12 @@ def test_a_section_without_its_records_is_left_out(tmp_path):
         "The choice of K",
         "Replay",
         "Training loops",
+        "Transports",
         "On an FPGA (modeled)",
         "Training primitives",
+        "Arrangements of training",
+        "Learning by several processes",
+        "Adaptation while training runs",
         "Which mapping",
         "Published mappings (modeled)",
         "Answers held against measurement",
@@ -318,6 +334,7 @@ def test_a_section_without_its_records_is_left_out(tmp_path):
     ]
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_what_was_not_measured_is_left_out_with_the_command_for_it(tmp_path, capsys):
     results = write(tmp_path / "results", [record(10.0, capacity=n) for n in (1_000, 10_000)])
     shutil.copytree(QUOTED, results / "quoted")
@@ -327,10 +344,8 @@ def test_what_was_not_measured_is_left_out_with_the_command_for_it(tmp_path, cap
     assert said["figures"] == [
         str(tmp_path / "out" / f"{n}.{e}") for n in ("capacity", "bytes", *MODELED, *SOLVED) for e in ("svg", "png")
     ]
-    assert set(said["left_out"]) == {*NAMES, *REPLAY, *TRAINING, "training_curves", "solver_scaling"} - {
-        "capacity",
-        "bytes",
-    }
+    left_out = {*NAMES, *REPLAY, *TRAINING, *PARALLEL, "training_curves", "solver_scaling"} - {"capacity", "bytes"}
+    assert set(said["left_out"]) == left_out
     text = (tmp_path / "out" / "index.html").read_text()
     for name, reason in said["left_out"].items():
         command_for = COMMANDS.get(name, COMMANDS.get(name.partition("_")[0], "python -m benchmarks sweep"))
@@ -339,14 +354,13 @@ def test_what_was_not_measured_is_left_out_with_the_command_for_it(tmp_path, cap
     assert "No cell was measured twice" in text
 
 
+@pytest.mark.usefixtures("without_laws", "unrendered")
 def test_a_line_on_stderr_tells_of_each_figure_and_none_of_it_is_in_the_output(tmp_path, capsys, monkeypatch):
-    for topic in (fpga, mapping, published):
-        monkeypatch.setattr(topic, "CHARTS", ())
     monkeypatch.setattr(training, "CHARTS", training.CHARTS[-1:])
     results = write(tmp_path / "results", [record(10.0, capacity=n) for n in (1_000, 10_000)])
     assert run(results, tmp_path / "out") == 0
     said = capsys.readouterr()
-    drawn = ["drawing figure 2 of 14: capacity", "drawing figure 6 of 14: bytes", "making the page of them"]
+    drawn = ["drawing figure 2 of 19: capacity", "drawing figure 6 of 19: bytes", "making the page of them"]
     assert said.err.splitlines() == drawn
     assert "drawing" not in said.out
     assert run(results, tmp_path / "out", "--json") == 0
@@ -357,6 +371,7 @@ def test_a_line_on_stderr_tells_of_each_figure_and_none_of_it_is_in_the_output(t
     )
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_records_without_a_tree_still_make_a_page(tmp_path, capsys):
     lines = [record(3, primitive="memory", contestant="chase", op="read", capacity=n) for n in (512, 1024)]
     assert run(write(tmp_path / "results", lines), tmp_path / "out") == 0
@@ -382,6 +397,7 @@ def test_another_machine_is_one_sentence(tmp_path, capsys):
     assert f"no records of machine other, only of {KEY}; ask with --machine {KEY}" in one_sentence(capsys)
 
 
+@pytest.mark.usefixtures("without_laws")
 def test_a_machine_without_records_draws_those_of_the_nearest_and_says_so(tmp_path, capsys, monkeypatch):
     here = MACHINE | {"key": "fresh", "cores": 8, "vendor": "Abacus"}
     monkeypatch.setattr("dse.machines.fingerprint", lambda: here)
@@ -398,6 +414,7 @@ def test_a_machine_without_records_draws_those_of_the_nearest_and_says_so(tmp_pa
     assert (said["machine"], said["machine_note"], said["results"]) == (KEY, first, str(results))
 
 
+@pytest.mark.usefixtures("without_laws")
 def test_a_machine_with_records_draws_its_own_without_a_word(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("dse.machines.fingerprint", lambda: MACHINE)
     results = write(tmp_path / "results", [record(10.0, capacity=n) for n in (1_000, 10_000)])

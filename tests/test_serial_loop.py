@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from impls.replay import PrioritizedBuffer, Replay
 from impls.training import TrainingError
 
 torch = pytest.importorskip("torch", reason="training needs the extra `train`")
@@ -138,11 +139,14 @@ def test_loops_of_all_implementations_compute_the_same(algorithm, environments):
         loop.close()
 
 
-@pytest.mark.parametrize(("learner", "policy"), [("torch", "dense"), ("dense", "torch")])
-def test_a_loop_of_two_implementations_goes_on_as_it_would_have(learner, policy):
+@pytest.mark.parametrize(
+    ("learner", "policy", "tree"),
+    [("torch", "dense", "numpy"), ("dense", "torch", "numpy"), ("dense", "dense", "numba")],
+)
+def test_a_loop_of_two_implementations_goes_on_as_it_would_have(learner, policy, tree):
     workload = dataclasses.replace(fake(replay={"initial_priority": "td_error"}), algorithm="sac")
     first, second = (
-        SerialLoop(workload, contestant="numpy", learner=learner, policy=policy, seed=seed) for seed in (1, 1)
+        SerialLoop(workload, contestant=tree, learner=learner, policy=policy, seed=seed) for seed in (1, 1)
     )
     for _ in range(40):
         first.advance()
@@ -152,6 +156,23 @@ def test_a_loop_of_two_implementations_goes_on_as_it_would_have(learner, policy)
         second.advance()
     assert first.losses == second.losses
     np.testing.assert_array_equal(first.learner.weights(), second.learner.weights())
+
+
+def test_the_compiled_replay_trains_as_the_plain_buffer_does(monkeypatch):
+    workload = fake(replay={"capacity": 64, "presampled": 2})  # which is full, and written over
+    loops = [SerialLoop(workload, contestant=tree, seed=1) for tree in ("numba", "numpy")]
+    assert [isinstance(loop.buffer, Replay) for loop in loops] == [True, False]
+    for _ in range(150):
+        ours, plain = (loop.advance() for loop in loops)
+        assert ours == plain
+    assert loops[0].updates == loops[1].updates > 50
+    np.testing.assert_allclose(loops[0].learner.weights(), loops[1].learner.weights(), atol=1e-5)
+    monkeypatch.setattr("impls.training.loop.make_replay", unavailable)
+    assert type(SerialLoop(workload, contestant="numba").buffer) is PrioritizedBuffer
+
+
+def unavailable(*_, **__):
+    raise RuntimeError("robust mutexes need Linux")
 
 
 def test_a_policy_that_fetches_takes_the_learners_weights_where_a_state_has_none_for_it():

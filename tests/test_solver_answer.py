@@ -230,7 +230,7 @@ def test_objectives_differ_as_they_say():
 
 
 def test_what_bounds_training_is_never_the_actors():
-    wishes = {"learner": "fpga", "updating": "fpga", "sampling": "fpga"}
+    wishes = {"learner": "fpga", "updating": "fpga", "sampling": "fpga", "update_interval": 4}
     given = recommend_mapping("edge", "cartpole_dqn", "training", fix=wishes)
     assert given.actor_hz < given.value
     assert "actors" not in given.bottleneck

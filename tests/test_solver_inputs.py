@@ -180,7 +180,9 @@ def test_laws_hold_within_their_factor_for_nine_in_ten_of_the_cells_they_were_dr
                 law = analytic.rows_moved(cpu, count, count * nbytes)
                 rows.append((law.value, table.time(what, count).value))
         weights = 4.0 * table.rows[0].options["parameters"]
-        fetches.append((analytic.fetch(weights).value, table.time("weights fetch", 1, via="shared").value))
+        for kind in ("flat", "state dict"):
+            if fetched := table.time("weights fetch", 1, via="shared", kind=kind):
+                fetches.append((analytic.fetch(weights, is_flat=kind == "flat").value, fetched.value))
     trees = []
     for one in records:
         key = (one.primitive, one.contestant, one.source, one.threads, one.options)

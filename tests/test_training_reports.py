@@ -48,6 +48,7 @@ def test_rows_are_in_the_unit_of_their_figure(profiled):
     assert averages.set_index(["workload", "models"])["ns"]["pong_dqn", 8] == pytest.approx(0.8)
 
 
+@pytest.mark.usefixtures("without_laws")
 def test_every_figure_is_drawn_and_the_page_has_the_knees(profiled, tmp_path):
     from reports.__main__ import build  # noqa: PLC0415
 
@@ -57,10 +58,54 @@ def test_every_figure_is_drawn_and_the_page_has_the_knees(profiled, tmp_path):
     page = (tmp_path / "out" / "index.html").read_text()
     section = page[page.index("<h2>Training primitives") :]
     assert all(f'id="{name}"' in section for name in FIGURES)
-    rows = re.findall(r"<td>(\w+)</td><td>(learner|forward)</td><td[^>]*>1</td><td[^>]*>([\d,]+)</td>", section)
+    rows = re.findall(
+        r"<td>(\w+)</td><td>(learner|forward)</td><td>torch</td><td[^>]*>1</td><td[^>]*>([\d,]+)</td>", section
+    )
     assert set(rows) == {(n, *k) for n in ("cartpole_dqn", "pong_dqn") for k in (("learner", "100"), ("forward", "50"))}
     titles = (tmp_path / "out" / "training_batch.svg").read_text()
     assert "18,713,600 MACs" in titles
+
+
+@pytest.fixture(scope="module")
+def by_both():
+    """Records of the same cells by torch, then by torch and dense a day later, twice as long."""
+    old = made_up(("cartpole_dqn",), "quick")
+    new = made_up(("cartpole_dqn",), "quick", learners=("torch", "dense"))
+    later = {"utc": "2030-01-02T00:00:00+00:00", "commit": "beefbeef"}
+    return old + [
+        dataclasses.replace(one, **later, samples_seconds=tuple(2 * each for each in one.samples_seconds))
+        for one in (dataclasses.replace(one, median_seconds=2 * one.seconds) for one in new)
+    ]
+
+
+def test_parts_by_both_learners_are_shown_each_by_its_newest_timing(by_both):
+    from reports.sections import training, training_figures  # noqa: PLC0415
+    from reports.tidy import tidy  # noqa: PLC0415
+
+    frame = tidy(by_both)
+    rows = training_figures.over_batch(frame)
+    steps = rows[(rows["part"] == "learner step") & (rows["threads"] == 1) & (rows["batch"] == 64)]
+    assert steps.set_index("by")["ns"].to_dict() == pytest.approx({"torch": 2 * 1.64, "dense": 2 * 0.292})  # ms
+    assert set(steps["commit"]) == {"beefbeef"}
+    assert set(training_figures.of_trees(frame)["by"]) == {""}
+    assert set(training_figures.parts(frame, "learner step", "actor step")["by"]) == {"torch"}
+    table = training.section(by_both, "", [])
+    for name, times in (("gradient step", ("3,280.0", "584.0")), ("whole loop", ("32.8", "32.8"))):
+        shown = re.findall(
+            rf"<td>cartpole_dqn</td><td>{name}</td><td>(\w+)</td><td>B = 64</td><td[^>]*>([\d,.]+)<", table
+        )
+        assert shown == [*zip(("torch", "dense"), times, strict=True)]
+
+
+def test_the_share_of_products_in_a_step_is_by_the_newest_records(by_both):
+    from dse.times.learner_products import product_bounds  # noqa: PLC0415
+    from reports.sections.training import section  # noqa: PLC0415
+
+    (bound,) = product_bounds(by_both)
+    assert (bound.workload, bound.learner, bound.batch) == ("cartpole_dqn", "dense", 64)
+    assert bound.products == pytest.approx(85_248 / 128**2)
+    assert bound.share == pytest.approx(bound.products * 1.64e-5 / 2.92e-4)
+    assert f"{bound.share:.0%} of it for 5.2 products of 32.8 us each" in section(by_both, "", [])
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -142,7 +187,22 @@ def test_a_share_is_the_trees_time_over_the_whole_step():
     assert "1.00%" in html
     assert "44.44% to 54.55%" in html
     assert "add up to 1,000 us; the whole loop, measured in the same run, takes 800 us, +25%" in html
+    assert "With learner and policy by dense" not in html
     assert share_table([]) == ""
+
+
+def test_a_whole_loop_by_another_learner_is_told_beside_the_shares():
+    from reports.sections.training import share_table, shares  # noqa: PLC0415
+
+    records = shares_of({"numba": ((1e-5,) * 3, (8e-4,) * 3)})
+    dense = [
+        dataclasses.replace(one, options=one.options | {"learner": "dense"}, median_seconds=one.seconds / 4)
+        for one in records
+        if one.contestant in ("actor", "loop")
+    ]
+    (share,) = shares([*records, *dense])
+    assert share == dataclasses.replace(shares(records)[0], other_us=200.0)
+    assert "With learner and policy by dense it takes 200 us." in share_table([*records, *dense])
 
 
 def test_shares_mix_no_two_runs():
@@ -153,6 +213,7 @@ def test_shares_mix_no_two_runs():
     assert [one.contestant for one in shares([*whole, *lone])] == ["numba"]
 
 
+@pytest.mark.usefixtures("without_laws")
 def test_runs_are_drawn_and_listed_with_their_rates(profiled, tmp_path):
     from reports.__main__ import build  # noqa: PLC0415
     from reports.sections.learning import curves  # noqa: PLC0415

@@ -26,7 +26,8 @@ from ..run import Stamp, file_of, report, run
 from ..sentinels import Sentinels
 from ..timing import LEAST_SAMPLES, Timing, interleave
 from ..workers import Worker
-from .cells import PARTS, PRESETS, REFERENCE, Cell, Preset, groups
+from . import beside
+from .cells import PARTS, PRESETS, REFERENCE, Cell, Preset, groups, implementations
 
 PACKAGES = ("torch", "gymnasium")
 TRAINING, AGAIN = "training", "training_again"
@@ -42,6 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
     workload, where = workload_of(options.workload)
     preset = PRESETS[options.preset]
     path = file_of(options.results, f"profile-{workload.name}-{options.preset}.jsonl")
+    if options.arrangements:
+        return _arrangements(options, workload, where, preset)
     cells, stamp = groups(workload, preset, len(ALL_CPUS) or 1), Stamp.of_this_run(TRAINING)
     how: dict[str, Any] = {"most_seconds": preset.most_seconds, "unit": "cell", "bar": not options.json}
     how["sentinels"] = Sentinels()
@@ -52,6 +55,18 @@ def main(arguments: list[str] | None = None) -> int:
     if not options.json and (rates := loop_rates(path)):
         print(f"serial loop of {workload.name}, gradient steps a second: {rates}")
     return code
+
+
+def _arrangements(options: argparse.Namespace, workload: Workload, where: Path, preset: Preset) -> int:
+    """Measure the parts of parallel runs beside each other; return the exit code."""
+    path = file_of(options.results, f"beside-{workload.name}-{options.preset}.jsonl")
+    cells = beside.groups(workload, preset, len(ALL_CPUS) or 1, implementations(workload))
+    stamp = Stamp.of_this_run(beside.PRIMITIVE)
+    with ExitStack() as stack:
+        measure = functools.partial(_run_beside, Team(stack, where, preset), stamp)
+        how: dict[str, Any] = {"unit": "cell", "bar": not options.json, "sentinels": Sentinels()}
+        tally = run(cells, path, stamp, measure, is_final=_is_final, **how)
+    return report(tally, path, options.json)
 
 
 def loop_rates(path: Path) -> str:
@@ -246,6 +261,20 @@ def _measure(team: Team, stamp: Stamp, seed: int, cells: Sequence[Cell]) -> Iter
         yield stamp.timed(cell, timing, where, reason=_reason(cell, timing, note), **again)
 
 
+def _run_beside(team: Team, stamp: Stamp, cells: Sequence[Cell]) -> Iterator[Measurement]:
+    """Yield the records of one run: a part with too few samples is skipped."""
+    answer = team.worker(0).ask("arrange", options=dict(cells[0].options), window=2 * team.preset.sample_seconds)
+    where = {"affinity": list(ALL_CPUS)}
+    for cell in cells:
+        samples = answer.get("samples", {}).get(cell.op, ())
+        if len(samples) >= beside.WINDOWS // 2:
+            yield stamp.timed(cell, Timing(tuple(samples), 1), where)
+        elif "failed" in answer:
+            yield stamp.record(cell, "failed", reason=answer["failed"])
+        else:
+            yield stamp.record(cell, "skipped", reason=answer.get("skipped", f"too few samples, {TOO_LONG}"))
+
+
 def _reason(cell: Cell, timing: Timing, note: str | None) -> str | None:
     """Return remarks on a cell's time, if there are any."""
     reasons = [note] if note else []
@@ -259,5 +288,7 @@ def _reason(cell: Cell, timing: Timing, note: str | None) -> str | None:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("profile", __doc__, "--workload cartpole_dqn", f"parts that are timed:\n{listed(PARTS)}\n")
     add_workload(parser)
+    alone = "measure the parts of training by several processes beside each other in place of the others"
+    parser.add_argument("--arrangements", action="store_true", help=alone)
     parser.add_argument("--preset", choices=PRESETS, default="quick", help=f"how much to measure ({DEFAULT})")
     return add_common(parser, seed_of="the order of samples")

@@ -33,6 +33,7 @@ class World:
         self.workload, self.number, self.storage_bytes = workload, number, storage_bytes
         self.rng = np.random.default_rng([number, 7])
         self._policies: dict[str, Any] = {}
+        self.full: dict[str, Any] | None = None  # the state of a full replay
 
     @functools.cached_property
     def folder(self) -> tempfile.TemporaryDirectory[str]:

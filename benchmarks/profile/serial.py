@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import impls
-from impls.replay import PrioritizedBuffer
+from impls.replay import PrioritizedBuffer, Replay
 
 from ..clock import Call
 from .cells import REFERENCE
@@ -117,11 +117,16 @@ def insertion(world: World, contestant: str) -> Call:
     return lambda turn: buffer.insert(rows, errors if replay.initial_priority == "td_error" else None)
 
 
-def fill(buffer: PrioritizedBuffer, world: World) -> None:
+def fill(buffer: PrioritizedBuffer | Replay, world: World) -> None:
     """Fill a buffer with random records. MemoryError if they are more than storage may take."""
-    capacity = buffer.tree.capacity
+    buffer.load_state_dict(full(world))
+
+
+def full(world: World) -> dict[str, Any]:
+    """Make the state of a full buffer of random records. MemoryError if they are more than storage may take."""
+    capacity = world.workload.replay.capacity
     size = capacity * world.layout.record_bytes
     if size > world.storage_bytes:
         raise MemoryError(f"the buffer takes {size >> 20:,} MiB, here are {world.storage_bytes >> 20:,}")
     filled = {"arrays": world.records(capacity), "leaves": world.rng.random(capacity) + 1e-3, "largest": 1.0}
-    buffer.load_state_dict({**filled, "drawable": np.ones(capacity, np.bool_), "written": capacity})
+    return {**filled, "drawable": np.ones(capacity, np.bool_), "written": capacity}

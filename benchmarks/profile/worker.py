@@ -7,6 +7,7 @@ sample states the CPUs and torch's threads, so that one process serves every pla
     {"do": "prepare", "cell": {...}, "stretch": 0.04}       -> {"number": 0, ..}, {"skipped": why}, {"failed": why}
     {"do": "learn", "contestant": "numba", ...}             -> {"number": 1, "seconds": 1e-3}, {"skipped": why}
     {"do": "sample", "number": 0, "cpus": [0], ...}         -> {"seconds": 1.1e-05, "calls": 3000}
+    {"do": "arrange", "options": {...}, "window": 0.06}     -> {"samples": {..}}, {"skipped": why}, {"failed": why}
     {"do": "forget"}                                        -> {}
 """
 
@@ -20,6 +21,7 @@ from impls.training import TrainingError, load
 from ..cases import WrongAnswerError
 from ..clock import ALL_CPUS, Call, StretchClock, pin_to
 from ..worker import NOT_HERE, maker, serve, threads
+from . import beside
 from .cells import REFERENCE, TREE
 from .parts import World, make, period, records_stored
 from .serial import Learning, Loop
@@ -117,6 +119,20 @@ class _Session:
             return answer
         except (TrainingError, *NOT_HERE) as error:
             return {"failed": str(error)}
+
+    def arrange(self, options: dict[str, Any], window: float) -> dict[str, Any]:
+        """Run training by several processes shortly; return samples by op, or why there are none."""
+        assert self._world is not None
+        pin_to(ALL_CPUS, threads())
+        self._use_threads(1)
+        try:
+            return {"samples": beside.measure(self._world, options, window)}
+        except TimeoutError as error:
+            return {"skipped": str(error)}
+        except TrainingError as error:
+            return {"failed": str(error)}
+        except (*NOT_HERE, OSError) as error:
+            return {"skipped": str(error) or "not enough memory"}
 
     def _use_threads(self, count: int) -> None:
         """Let learners of every implementation compute by so many threads from here on."""

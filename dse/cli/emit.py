@@ -8,15 +8,17 @@ from typing import Any
 import impls
 from impls.strict_toml import UnreadableError
 from impls.training import Workload, WorkloadError, load
+from impls.training.parallel.arrangement import Arrangement
 
 from ..estimate import Interval
 from ..mapping.answer import MappingAnswer, PartAnswer
-from ..mapping.options import RUNS_HERE, implementation_of
+from ..mapping.options import implementation_of
 from ..solver.problem import TREE
 
 FORMATS = ("toml", "python", "json")
 DIGITS = 3  # of a rate in a file
 DTYPE = "float32"  # what a tree has unless it is told
+SHARED_TREE = "numba"  # whose kernels the replay of several processes calls
 _RENAMED = {"contestant": "implementation"}
 Tables = dict[str, Any]
 """What a file says: values, and tables of values, by key."""
@@ -37,23 +39,58 @@ def make_line(
     return f"impls.make({', '.join([_python(implementation), f'{capacity:_}', *named])})"
 
 
+def why_not_run(answer: MappingAnswer) -> str:
+    """Say why impls.training cannot run exactly this mapping; "" where it can, with the answer's own workload."""
+    part = {one.part: one for one in answer.parts}
+    tree, learner, home = part["sampling"].details, part["learner"], part["actors"].device
+    if away := [part[name].device for name in ("sampling", "updating", "storage") if part[name].device != home]:
+        return f"a run keeps tree and records on the {home} that acts, not on the {away[0]}"
+    if not {"contestant", "fanout"} <= tree.keys():
+        return "the tree's implementation is not stated"
+    if tree.get("threads", 1) != 1 or tree.get("options"):
+        return "a run's tree has one thread and no options"
+    if answer.arrangement != "serial" and tree["contestant"] != SHARED_TREE:
+        return f"processes share the tree {SHARED_TREE} alone, not {tree['contestant']}"
+    if learner.details.get("devices", 1) != 1:
+        return "a run's learner is on one device"
+    if "pipelines" in learner.details:
+        return f"a run's learner is on a processor or a CUDA device, not on the {learner.device}"
+    if learner.device != home and answer.arrangement != "serial":
+        return f"several processes learn on the {home} alone, not on the {learner.device}"
+    if "learners" in learner.details and answer.arrangement == "serial":
+        return "one process has one learner"
+    return ""
+
+
 def training_command(answer: MappingAnswer) -> str | None:
     """Write the command that runs a mapping; None where none does exactly that."""
-    part = {one.part: one for one in answer.parts}
-    tree, learner, replay = part["sampling"].details, part["learner"], ("sampling", "updating", "storage")
-    home = part["actors"].device
-    is_serial = answer.arrangement in RUNS_HERE and all(part[name].device == home for name in replay)
-    plain_tree = tree.get("threads", 1) == 1 and not tree.get("options") and {"contestant", "fanout"} <= tree.keys()
-    one_learner = "learners" not in learner.details and learner.details.get("devices", 1) == 1
     own = _loaded(answer.called) if answer.called else None
-    if not (is_serial and plain_tree and one_learner and own):
+    if own is None or why_not_run(answer):
         return None
-    words = [answer.called, "--learner", implementation_of(learner.details)]
-    words += ["--policy", implementation_of(part["actors"].details)]
-    words += ["--contestant", tree["contestant"], "--fanout", str(tree["fanout"])]
-    words += ["--threads", str(learner.details["threads"])] if learner.device == home else ["--device", "cuda"]
+    part = {one.part: one for one in answer.parts}
+    tree, learner, actors = part["sampling"].details, part["learner"], part["actors"]
+    words, is_serial = [answer.called], answer.arrangement == "serial"
+    if not is_serial:
+        words += ["--arrangement", answer.arrangement, "--actors", str(actors.details.get("processes", 1))]
+    words += ["--learner", implementation_of(learner.details), "--policy", implementation_of(actors.details)]
+    words += ["--contestant", tree["contestant"]] if is_serial else []
+    words += ["--fanout", str(tree["fanout"])]
+    words += ["--threads", str(learner.details["threads"])] if learner.device == actors.device else ["--device", "cuda"]
+    words += ["--learners", str(learner.details["learners"])] if "learners" in learner.details else []
+    usual = Arrangement(name=answer.arrangement).strategy
+    words += ["--strategy", answer.strategy] if answer.strategy not in ("", usual) else []
+    words += ["--presampled", str(answer.depth)] if answer.depth != own.replay.presampled else []
     words += ["--environments", str(answer.environments)] if answer.environments != own.actors.environments else []
     return f"python -m impls.training {shlex.join(words)}"
+
+
+def piped_command(answer: MappingAnswer, asked: str) -> str | None:
+    """Write the commands that ask again and run the answer, where its workload is changed; None where nothing does."""
+    words = shlex.split(asked)
+    if not asked or answer.called or why_not_run(answer) or "--workload" not in words:
+        return None
+    workload = shlex.quote(words[words.index("--workload") + 1])
+    return f"{asked} --json | python -m impls.training {workload} --mapping -"
 
 
 def _loaded(workload: str) -> Workload | None:

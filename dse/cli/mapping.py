@@ -16,7 +16,7 @@ from ..mapping.answer import MappingAnswer, Shortage
 from ..mapping.explain import Explanation
 from ..mapping.options import ARRANGEMENT
 from ..mapping.question import MappingQuestion, answer_question, ask, explain_choice
-from ..mapping.values import FIX, FREE
+from ..mapping.values import FIX, FREE, NUMBERS
 from ..mapping.what_if import with_changes
 from ..platforms import names
 from ..platforms.reading import HERE, RESULTS
@@ -63,6 +63,11 @@ K is free unless fixed; how many batches are sampled ahead is the workload's `pr
 def add_question(parser: argparse.ArgumentParser, needs_platform: bool = True) -> None:
     """Add the options of every question about a mapping."""
     add_system(parser, needs_platform)
+    add_choices(parser)
+
+
+def add_choices(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what to choose by, and what is given or free."""
     add = parser.add_argument
     add("--objective", default="ratio", metavar="GOAL", help="see above (default: %(default)s)")
     add("--fix", action="append", default=[], metavar="KEY=VALUE", help="may be repeated")
@@ -80,6 +85,12 @@ def add_system(parser: argparse.ArgumentParser, is_required: bool, default: str 
     or_default = f" (default: {default})" if default else ""
     add("--platform", required=is_required, metavar="NAME", help=f"a platform's name or file, or `{HERE}`{or_default}")
     add("--workload", required=is_required, metavar="NAME", help="a workload's name or file")
+    add_records(parser)
+
+
+def add_records(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which records answer, and that the answer is to be JSON."""
+    add = parser.add_argument
     shown = "`python -m benchmarks list` shows them" if has_benchmarks() else "folders of results are named so"
     another = f"key of another machine with records; {shown} (default: this machine, or the nearest with records)"
     add("--machine", metavar="KEY", help=another)
@@ -117,7 +128,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _recommend(options: argparse.Namespace) -> int:
-    question = _question(options)
+    question = question_of(options)
     answer, asked = answer_question(question), words_of(options)
     if options.emit and isinstance(answer, MappingAnswer):
         tables = mapping_tables(answer, capacity := question.workload.replay.capacity)
@@ -126,7 +137,16 @@ def _recommend(options: argparse.Namespace) -> int:
     if options.emit:
         print(text(answer), file=sys.stderr)
         return 1
+    if options.json and isinstance(answer, MappingAnswer):
+        print(json.dumps(to_run(question, answer)))
+        return 0
     return show(answer, options.json, options.verbose, asked)
+
+
+def to_run(question: MappingQuestion, answer: MappingAnswer) -> dict[str, Any]:
+    """The answer with the values of the workload that its question fixed: all that ``--mapping`` of training reads."""
+    values = {key: value for key, value in question.fix.items() if key in NUMBERS}
+    return {**answer.to_dict(), "values": values}
 
 
 def words_of(options: argparse.Namespace) -> str:
@@ -141,11 +161,11 @@ def words_of(options: argparse.Namespace) -> str:
 
 def _explain(options: argparse.Namespace) -> int:
     described = pairs(options.config.split(","), "--config")
-    return show(explain_choice(_question(options), described), options.json)
+    return show(explain_choice(question_of(options), described), options.json)
 
 
 def _what_if(options: argparse.Namespace) -> int:
-    before = _question(options)
+    before = question_of(options)
     changes = {}
     for key, value in pairs(options.changes, "--set").items():
         try:
@@ -161,7 +181,8 @@ def _what_if(options: argparse.Namespace) -> int:
     return 0 if isinstance(answers[1], MappingAnswer) else 1
 
 
-def _question(options: argparse.Namespace) -> MappingQuestion:
+def question_of(options: argparse.Namespace) -> MappingQuestion:
+    """Ask what the options of ``add_question`` ask."""
     fix = pairs(options.fix, "--fix")
     asked = {name: getattr(options, name) for name in ("objective", "exclude", "free", "epsilon")}
     return dataclasses.replace(system_of(options), fix=fix, **asked)

@@ -6,8 +6,21 @@ from impls.terminal import plural
 
 from ..mapping.alternatives import Other
 from ..mapping.answer import MappingAnswer, PartAnswer
-from ..mapping.options import ARRANGEMENT, RUNS_HERE
-from .mapping_words import UNCHANGED, bound, changing, implementations, limited, rate, shares, time_of, value
+from ..mapping.options import ARRANGEMENT
+from .emit import why_not_run
+from .mapping_words import (
+    UNCHANGED,
+    bound,
+    changing,
+    implementations,
+    limited,
+    processes,
+    rate,
+    shares,
+    taken,
+    time_of,
+    value,
+)
 from .text import aligned, number, records_read, rests_on, rounded, wrapped
 
 SHOWN = 5  # of a list
@@ -27,16 +40,18 @@ def whole(answer: MappingAnswer) -> Iterator[str]:
         "",
     )
     yield ""
-    composed = "" if answer.arrangement in RUNS_HERE else " (put together from its parts' times: nothing here runs it)"
-    yield from wrapped(f"{answer.arrangement}: {ARRANGEMENT[answer.arrangement]}{composed}")
+    why = why_not_run(answer)
+    said = f"; nothing here runs it: {why}" if why else ""
+    yield from wrapped(f"{answer.arrangement}: {ARRANGEMENT[answer.arrangement]}{said}")
     yield from _parts(answer.parts)
     yield from _transfers(answer)
-    have = f"{answer.cores[0]:g} of {answer.cores[1]:g} cores"
+    have = f"{answer.cores[0]:g} of {answer.cores[1]:g} cores" if answer.cores[0] <= answer.cores[1] else taken(answer)
     yield f"  {have}; {answer.depth} batch{'es' * (answer.depth != 1)} sampled ahead"
     yield ""
     yield f"  {rate(answer)}"
     yield from bound(answer)
     yield from shares(answer)
+    yield from processes(answer)
     yield from implementations(answer)
     of, pace = (" of the best set of devices", " a second") if answer.objective == "per_watt" else ("", "")
     about = "~" * (answer.interval == "factor")

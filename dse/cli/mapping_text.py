@@ -7,8 +7,7 @@ from impls.terminal import COMMAND
 
 from ..mapping.answer import MappingAnswer, PartAnswer, Shortage, lacking
 from ..mapping.explain import Explanation
-from ..mapping.options import RUNS_HERE
-from .emit import training_command
+from .emit import piped_command, training_command, why_not_run
 from .mapping_details import whole
 from .mapping_words import (
     UNCHANGED,
@@ -21,6 +20,7 @@ from .mapping_words import (
     implementations,
     limited,
     platform,
+    processes,
     share,
     shares,
     shortened,
@@ -75,12 +75,12 @@ def _warned(answer: MappingAnswer | Shortage) -> list[str]:
 
 
 def _to_paste(answer: MappingAnswer, asked: str) -> str:
-    """Write the command that runs the mapping, else the one that keeps it."""
-    if command := training_command(answer):
+    """Write the command that runs the mapping, else the one that keeps it, and why nothing runs it."""
+    if command := training_command(answer) or piped_command(answer, asked):
         return command
-    runs = "nothing here runs this mapping yet"
-    if answer.arrangement in RUNS_HERE and not answer.called:
-        runs = "impls.training runs this from a workload file with the values asked for"
+    runs = "impls.training runs this from a workload file with the values asked for"
+    if why := why_not_run(answer):
+        runs = f"nothing here runs this mapping: {why}"
     return f"{runs}; to keep it: {asked} --emit toml > mapping.toml" if asked else f"{runs}; --emit toml keeps it"
 
 
@@ -89,21 +89,24 @@ def _why(answer: MappingAnswer) -> list[str]:
 
     More say how a step is spent and what other implementations would give.
     """
-    more = [*shares(answer), *implementations(answer)]
-    lines = [*_rows(answer), *bound(answer), *more]
+    more = [*shares(answer), *processes(answer), *implementations(answer)]
+    rows, measured = [*_rows(answer)], [*_measure(answer)]
+    bounds = [*bound(answer)]
+    if len(rows) + len(bounds) + bool(answer.ties) + len(measured) >= LINES:  # a line is for what would change it
+        bounds = [*bound(answer, brief=True)]
+    lines = [*rows, *bounds, *more]
     if answer.ties:
         begins = "  cannot be told apart from:"
         first, *others = (alternative(answer, other) for other in answer.ties)
         first = shortened(first, WIDTH - len(begins) - len("; and 999 more"))
         lines.append(several(begins, [first, *others], answer.others_tied))
-    measured = [*_measure(answer)]
     sentences = [changing(one, WIDTH - 2) for one in limited(answer)]
     if not any(one.up or one.down for one in answer.survival):
         sentences = [UNCHANGED]
     changes = [[f"  {one}"] if len(one) <= WIDTH else wrapped(one) for one in sentences]
     room = LINES + len(more) - len(lines) - len(measured)
     # Invariant: room for so many lines is left.
-    for change in [one for one in changes if len(one) <= room] or changes[:1]:
+    for change in [one for one in changes if len(one) <= room] or changes[: room > 0]:
         if len(change) <= room or change is changes[0]:
             lines += change
             room -= len(change)

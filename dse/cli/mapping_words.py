@@ -9,7 +9,7 @@ from impls.terminal import plural
 from ..estimate import off, weakest, written
 from ..mapping.alternatives import Other
 from ..mapping.answer import MappingAnswer, PartAnswer
-from ..mapping.options import RUNS_HERE, implementation_of
+from ..mapping.options import implementation_of
 from ..mapping.rates import Rate
 from ..mapping.step_shares import StepShare
 from ..platforms.reading import HERE
@@ -98,7 +98,7 @@ def _placed(answer: MappingAnswer) -> str:
         on.setdefault(_where(part[name]), []).append(what)
     acting = f"{processes} actor process{'es' * (processes != 1)}"
     acting += f" (policy {policy})" if policy else ""
-    if answer.arrangement in RUNS_HERE:
+    if answer.arrangement == "serial":
         here = on.pop(_where(actors), [])
         away = "".join(f", {listed(all_of)} on {where}" for where, all_of in on.items())
         is_here = "learner" in " ".join(here)
@@ -157,7 +157,8 @@ def implementations(answer: MappingAnswer) -> Iterator[str]:
 
 def _expected(one: Rate) -> str:
     ends = f" [{rounded(one.low, one.low, one.high)}, {rounded(one.high, one.low, one.high)}]"
-    return f"about {value(one)}{ends if one.interval == '95 %' else ''}"
+    most, words = "at most " * one.upper_bound, value(one).removeprefix("at most ")
+    return f"{most}about {words}{ends if one.interval == '95 %' else ''}"
 
 
 def _where(part: PartAnswer) -> str:
@@ -166,16 +167,37 @@ def _where(part: PartAnswer) -> str:
     return f"the {devices[0]}" if len(devices) == 1 else f"{listed(devices)} together"
 
 
-def bound(answer: MappingAnswer) -> Iterator[str]:
-    """Say what bounds the rate, what a simulation makes of that, and the cores it takes."""
+def bound(answer: MappingAnswer, brief: bool = False) -> Iterator[str]:
+    """Say what bounds the rate, unless ``brief`` what a simulation makes of that, and the cores it takes."""
     bound = f"bound by {answer.bottleneck}"
     most = answer.value if answer.objective == "training" else answer.hz  # a run is above its bound by chance alone
     simulated = [
         f"{rounded(min(one.hz, most), answer.low, answer.high)} with {_varying(one.cv)}" for one in answer.simulated
     ]
-    if simulated and answer.upper_bound:
+    if simulated and answer.upper_bound and not brief:
         bound += f"; simulated: about {', '.join(simulated)}"
-    yield from wrapped(f"{bound}; {answer.cores[0]:g} of {plural(int(answer.cores[1]), 'core')}")
+    yield from wrapped(f"{bound}; {taken(answer)}")
+
+
+def taken(answer: MappingAnswer) -> str:
+    """Say how many cores a mapping takes, or how many processes share them."""
+    used, have = map(int, answer.cores)
+    if used > have:
+        return f"{used} processes share {plural(have, 'core')}"
+    return f"{answer.cores[0]:g} of {plural(have, 'core')}"
+
+
+def processes(answer: MappingAnswer) -> Iterator[str]:
+    """Say which processes a run has, on which cores each, and how they share the replay."""
+    kinds: dict[tuple[str, tuple[int, ...]], int] = {}
+    for one in answer.processes:
+        kinds[one.kind, one.cores] = kinds.get((one.kind, one.cores), 0) + 1
+    words = [
+        f"{plural(count, kind)} on core{'s' * (len(cores) > 1)} {', '.join(map(str, cores))}"
+        for (kind, cores), count in kinds.items()
+    ]
+    if words:
+        yield from wrapped(f"processes: {'; '.join(words)}; replay shared by the strategy {answer.strategy}")
 
 
 def _varying(cv: float) -> str:

@@ -13,6 +13,7 @@ from ..tuning.adapt import MEMORY, PROCESS_BYTES, PROCESSOR, WHOLE, Adaptation, 
 from ..tuning.learners import LearnerScaling, learner_scaling
 from ..tuning.looks import Search
 from ..tuning.multi_learner import FactorPoint, data_parallel_seconds, spo_seconds
+from . import running
 from .mapping import add_system, system_of
 from .text import add_command, rests_on, roughly, rounded, show, with_ends, wrapped
 
@@ -24,10 +25,11 @@ ADAPT = f"""How many samplers (processes of actors) and which batch would traini
 records trained on a second. Each rate is taken to have one peak, so a Fibonacci search looks at a third of the values
 or less; where the rates seen have another shape, the answer says so and every value is looked at.
 
-Nothing runs: a look is what the solver predicts, from this machine's records where there are some. FPGAs take no part,
-for a design is built for its batch. The answer is not that of these searches: all pairs are weighed by records trained
-a second at the workload's update_interval, which neither search knows of, and the smallest batch near the saturated
-rate is chosen, with the fewest samplers that keep up. The loss is what searching apart costs.
+With --running a loop trains meanwhile, and each look is measured. Without it nothing runs: a look is what the solver
+predicts, from this machine's records where there are some. FPGAs take no part, for a design is built for its batch.
+Then the answer is not that of these searches: all pairs are weighed by records trained a second at the workload's
+update_interval, which neither search knows of, and the smallest batch near the saturated rate is chosen, with the
+fewest samplers that keep up. The loss is what searching apart costs.
 
 No look may be over a cap. A sampler takes a core, and the learner at least one; in memory everything counts as if the
 host held it: the records, a tree, the batches under way, and {PROCESS_BYTES / 1e9:g} GB a process."""
@@ -59,6 +61,7 @@ def add_to(commands: Any) -> None:
     add("--device", metavar="NAME", help="what each learner runs on (default: a core of the processor)")
     for parser in (adapting, scaling):
         add_system(parser, is_required=True)
+    running.add_to(adapting)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -67,6 +70,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _adapt(options: argparse.Namespace) -> int:
+    if options.running:
+        return running.run(options)
     shown = sys.stderr.isatty()
 
     def tell(batch: int) -> None:

@@ -11,12 +11,13 @@ from impls.terminal import count, plural
 from .. import machines
 from ..platforms import code_commit
 from ..records import RecordError, how_to_measure
-from ..validation import asking
+from ..validation import arrangements, asking
 from ..validation.figures import Headline, headline, of_machine
 from ..validation.predictor import ROOT, Side
 from ..validation.runs import MEASURE, read
+from . import arrangements_text
 from .fanouts_text import fanouts_text
-from .text import add_command, aligned, wrapped
+from .text import add_command, aligned, percent, share, wrapped
 
 ABOUT = """How good are answers? Ask, measure, compare:
 
@@ -24,6 +25,9 @@ ABOUT = """How good are answers? Ask, measure, compare:
   python -m benchmarks questions        measure the candidates of the questions about trees (half an hour)
   python -m benchmarks loop-questions   measure the questions about training loops (minutes)
   python -m dse validate                compare: all files of the machine that the present code answered
+
+With --loops the questions are about arrangements of processes: which of the candidates trains fastest, and how fast is
+each? --ask --loops writes such a file, python -m benchmarks loop-questions --arrangements measures it.
 
 Nobody chooses the questions: their seed is the hash of the last commit that changed more than results. Answers are
 written before anything is measured, and never again. A file counts as long as the code that answers is the same;
@@ -39,7 +43,9 @@ def add_to(commands: Any) -> None:
     add("file", nargs="*", type=Path, help="of answers, as --ask wrote it (default: all of the machine)")
     add("--ask", action="store_true", help="sample questions, answer them and write the answers down")
     add("--count", type=count, default=asking.TREE_COUNT, help="questions about trees (default: %(default)s)")
+    add("--arrangement-count", type=count, default=arrangements.COUNT, help="with --loops (default: %(default)s)")
     add("--loop-count", type=count, default=asking.LOOP_COUNT, help="questions about loops (default: %(default)s)")
+    add("--loops", action="store_true", help="instead: arrangements of training loops, each candidate and the regret")
     add("--fanouts", action="store_true", help="instead: what the choice of K cost, judged on what it had not seen")
     add("--seed", type=int, help="of your own, to practice: such a file never counts")
     add("--machine", metavar="KEY", help="whose records answer (default: this machine's; to compare, or the nearest's)")
@@ -49,6 +55,8 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Ask, or compare; returns the exit code 0. RecordError or ValueError where that cannot be."""
+    if options.loops:
+        return arrangements_text.run(options)
     if options.ask:
         return _ask(options)
     if options.fanouts:
@@ -194,14 +202,3 @@ def bin_row(one: Mapping[str, Any]) -> tuple[str, ...]:
     ends = f"{one['from']:g} to {one['to']:g}"
     counts = f"{one['candidates']:,}", f"{one['expected']:.1f}", f"{one['observed']}", f"{one['low']} to {one['high']}"
     return ends, *counts
-
-
-def share(pair: tuple[int, int]) -> str:
-    """Write how many of how many."""
-    inside, total = pair
-    return f"{inside:,} of {total:,}" + (f" ({100 * inside / total:.0f} %)" if total else "")
-
-
-def percent(value: float) -> str:
-    """Write a fraction, with a digit after the point unless that is large."""
-    return f"{100 * value:.{1 if value < 1 else 0}f} %"

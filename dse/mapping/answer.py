@@ -19,6 +19,7 @@ from .alternatives import Other, other_of
 from .build import Built
 from .notes import notes
 from .options import Place
+from .processes import Process, is_here, processes_of, strategy_of
 from .rates import Rate, by_implementation
 from .step_shares import StepShare, step_shares
 
@@ -83,7 +84,8 @@ class MappingAnswer:
     runs of the mapping with exact and with exponential times. ``watts``: the limits of all ``devices`` that it uses,
     each whole. ``shares``: how the step of a serial loop is spent. ``environments``: how many each actor steps at once.
     ``by_implementation``: what each implementation of learner and policy would give; ``by_environments``: what other
-    numbers of environments would.
+    numbers of environments would. ``runs_here``: whether impls.training has a program for its arrangement; of such with
+    several processes those, and the locking ``strategy`` of the replay that they share.
     """
 
     platform: str
@@ -129,6 +131,9 @@ class MappingAnswer:
     called: str = ""  # the workload's name or file, where the question changes no value in it
     shares: tuple[StepShare, ...] = ()
     environments: int = 1
+    runs_here: bool = False
+    strategy: str = ""
+    processes: tuple[Process, ...] = ()
     by_implementation: tuple[Rate, ...] = ()
     by_environments: tuple[Rate, ...] = ()
     solution: Solution | None = field(default=None, repr=False, compare=False)  # what it was made from
@@ -183,6 +188,9 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
     chosen, outcome, survival = solution.choice, solution.outcome, solution.survival
     cpu, workload = f"{parts.cpu.name}.cores", parts.workload
     slower = slowdowns(problem, chosen)
+    at_home = all({device for device, _ in option.where} == {parts.cpu.name} for option in chosen.options)
+    is_shared = place != "serial" and at_home and is_here(parts)
+    runs_here, actors = is_shared or place == "serial", built.details(chosen.actors).get("processes", 1)
     return MappingAnswer(
         platform=parts.platform.name,
         workload=workload.name,
@@ -193,7 +201,7 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         arrangement=place.arrangement,
         parts=tuple(map(functools.partial(_part, built), chosen.options, slower)),
         depth=chosen.depth,
-        cores=(needed(problem, chosen)[cpu], problem.budgets[cpu]),
+        cores=(needed(problem, chosen)[cpu], float(parts.cores)),
         value=solution.value,
         low=solution.low,
         high=solution.high,
@@ -223,6 +231,9 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         devices=outcome.devices,
         shares=step_shares(built, solution),
         environments=parts.environments,
+        runs_here=runs_here,
+        strategy=strategy_of(place.arrangement) if is_shared else "",
+        processes=processes_of(parts, place.arrangement, actors) if is_shared else (),
         by_implementation=by_implementation(built, objective, epsilon),
         solution=solution,
     )

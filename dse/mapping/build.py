@@ -18,6 +18,7 @@ from ..times.analytic import budgets
 from ..times.parts import Parts
 from .equal_devices import EqualDevices
 from .options import ARRANGEMENT, OptionBuilder, OptionKey, Place, key_of
+from .processes import Beside, runs_of
 from .searched import searched
 from .traffic import flows, ways
 
@@ -66,7 +67,8 @@ class Built:
         if others := [one.name for one in self.parts.platform.devices if one.kind == "cpu" and one.name != cpu]:
             yield f"actors, and what runs in one process, were tried on {cpu} alone, not on {', '.join(others)}"
         beside = {option.engine for option in chosen.options if option.device == cpu}
-        if len(beside) > 1:
+        is_timed = self.parts.table and self.parts.table.beside
+        if len(beside) > 1 and not is_timed:
             yield from self._unslowed(cpu, chosen)
         for key, part in (("learner_threads", chosen.learner), ("threads", chosen.updating)):
             if key in fixed and part.device != cpu:
@@ -97,9 +99,9 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
     lacking: list[Part] = []
     own = parts.workload.replay.presampled
     depths = tuple(sorted({*DEPTHS, own})) if "presampled" in free else (own,)
-    for place in _places(parts):
-        builder = OptionBuilder(parts, place, equal).build()
-        lacking += builder.lacking()
+    for builder in _builders(parts, equal):
+        place = builder.place
+        lacking += builder.build().lacking()
         if not builder.lacking():
             problems[place] = _problem(builder, depths)
             shown.update(builder.shown)
@@ -117,8 +119,8 @@ def _offer(equal: EqualDevices, part: Part) -> str:
     kept = {key: value for key, value in equal.parts.constraints.items() if key == "arrangement"}
     free = EqualDevices(replace(equal.parts, constraints=kept), equal.devices)
     names: dict[str, dict[str, None]] = {}
-    for place in _places(free.parts):
-        for option in OptionBuilder(free.parts, place, free).build().of(part):
+    for builder in _builders(free.parts, free):
+        for option in builder.build().of(part):
             names.setdefault(option.device, {})[option.name] = None
     return "; ".join(f"on {device} {_listed(list(options))}" for device, options in names.items())
 
@@ -128,23 +130,38 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(shown)
 
 
-def _places(parts: Parts) -> list[Place]:
+def _builders(parts: Parts, equal: EqualDevices) -> Iterator[OptionBuilder]:
+    """The execution modes that the constraints allow, without their options; each run of a mode that was timed here."""
     wanted = parts.constraints.get("arrangement")
-    return [Place(mode) for mode in ARRANGEMENT if wanted in (None, mode)]
+    for mode in (mode for mode in ARRANGEMENT if wanted in (None, mode)):
+        runs = list(runs_of(parts, mode))
+        for run in runs:
+            beside = Beside(parts, run)
+            yield OptionBuilder(parts, Place(run.name), EqualDevices(beside.own, equal.devices), beside=beside)
+        if not runs:
+            yield OptionBuilder(parts, Place(mode), equal)
 
 
 def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
     parts = builder.parts
+    if builder.must_run and not builder.place.in_turns:
+        depths = tuple(sorted({max(1, depth) for depth in depths}))  # the replay's own process is one batch ahead
     watts = {device.name: device.power_watts.value for device in builder.devices if device.power_watts}
     return Problem(
         {part: tuple(options) for part, options in builder.options.items()},
-        {budget: amount for device in builder.devices for budget, amount in budgets(device)},
+        {budget: amount for device in builder.devices for budget, amount in budgets(device)} | _crowd(builder),
         tuple(flows(parts)),
         ways(parts, builder.devices, builder.process, builder.equal.links),
         depths,
-        parts.slowdowns(),
+        {} if builder.beside else parts.slowdowns(),
         watts,
         (builder.cpu,),
         tuple(builder.trees),
         builder.engines,
     )
+
+
+def _crowd(builder: OptionBuilder) -> dict[str, float]:
+    """The budget of cores of a run with more processes than cores: times count that they share them."""
+    beside = builder.beside
+    return {f"{builder.cpu}.cores": float(beside.run.processes)} if beside and beside.is_crowded else {}

@@ -10,12 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..estimate import Estimate
 from ..platforms import Device
 from ..solver.problem import PARTS, TREE, Option, Part
 from ..times.overheads import REFERENCE
 from ..times.parts import Learner, Parts
 from ..times.trees import Tree
 from .equal_devices import EqualDevices
+from .processes import Beside, can_run, is_here, one_thread
 
 COPIES = 3  # of a device's trees that are copied to another: the fastest of those with so many threads
 OptionKey = tuple[Part, str, str, str]
@@ -24,13 +26,12 @@ ARRANGEMENT = {
     "apart": "actors on cores of their own; one process samples, gathers, learns and updates in turns",
     "pipelined": "actors, replay and learner on cores or devices of their own, all at the same time",
 }
-RUNS_HERE = ("serial",)  # what impls.training can run; the others are put together from their parts' times
 
 
 class Place(str):
-    """An execution mode as text, one of ``ARRANGEMENT``.
+    """An execution mode as text, one of ``ARRANGEMENT``; of a run that was timed its numbers follow.
 
-    >>> Place("pipelined").in_turns, Place("apart").in_turns
+    >>> Place("pipelined").in_turns, Place("apart, 2, dense, torch").in_turns
     (False, True)
     """
 
@@ -39,12 +40,12 @@ class Place(str):
     @property
     def arrangement(self) -> str:
         """The arrangement of processes, one of ``ARRANGEMENT``."""
-        return str(self)
+        return self.partition(",")[0]
 
     @property
     def in_turns(self) -> bool:
         """Whether one process has the whole loop."""
-        return self != "pipelined"
+        return self.arrangement != "pipelined"
 
 
 def key_of(option: Option) -> OptionKey:
@@ -54,11 +55,15 @@ def key_of(option: Option) -> OptionKey:
 
 @dataclass
 class OptionBuilder:
-    """Collects the options of one execution mode on the devices that may be used."""
+    """Collects the options of one execution mode on the devices that may be used.
+
+    ``beside``: what they take in a run of several processes that was timed; None where each part's own time counts.
+    """
 
     parts: Parts
     place: Place
     equal: EqualDevices
+    beside: Beside | None = None
     options: dict[Part, list[Option]] = field(default_factory=lambda: {part: [] for part in PARTS if part not in TREE})
     trees: list[tuple[Option, Option]] = field(default_factory=list)
     shown: dict[OptionKey, Mapping[str, Any]] = field(default_factory=dict)
@@ -84,7 +89,12 @@ class OptionBuilder:
     @property
     def process(self) -> str:
         """The engine that does everything in turns; "" where parts run at the same time."""
-        return {"serial": f"{self.cpu}.main", "apart": f"{self.cpu}.loop"}.get(self.place, "")
+        return {"serial": f"{self.cpu}.main", "apart": f"{self.cpu}.loop"}.get(self.place.arrangement, "")
+
+    @property
+    def must_run(self) -> bool:
+        """Whether there are programs for what is offered: several processes of a machine with records of its own."""
+        return self.place != "serial" and is_here(self.parts)
 
     def build(self) -> "OptionBuilder":
         """Returns the builder itself, with all options."""
@@ -129,9 +139,13 @@ class OptionBuilder:
         parts, serial = self.parts, self.place == "serial"
         count, policies = parts.workload.actors.count, parts.policies
         most = 1 if serial else max(1, min(count, parts.cores - 1))
-        for policy, processes in itertools.product(policies, range(1, most + 1)):
+        tried = [*itertools.product(policies, range(1, most + 1))]
+        if self.beside:
+            tried = [(self.beside.run.policy, self.beside.run.actors)]
+        for policy, processes in tried:
             if parts.allows("actors", processes) and parts.allows("policy_implementation", policy):
                 time = parts.acting(processes, serial, policy)
+                time = self.beside.acting(time) if self.beside else time
                 needs = {f"{self.cpu}.cores": float(0 if serial else processes)}
                 name, engine = f"{processes} process{'es' * (processes > 1)}", "main" if serial else "actors"
                 name += f", policy {policy}" * (len(policies) > 1)
@@ -146,10 +160,14 @@ class OptionBuilder:
                 continue
             for learner in self.equal.learners(device):
                 threads, by = learner.details.get("threads"), implementation_of(learner.details)
-                can_run = device.kind != "cpu" or (
+                is_able = device.kind != "cpu" or (
                     self.parts.allows("learner_threads", threads) and learner.cores <= cores(device)
                 )
-                if can_run and self.parts.allows("learner_implementation", by):
+                is_able = is_able and not (self.must_run and "learners" in learner.details)
+                if self.beside:
+                    run = self.beside.run
+                    is_able = is_able and by == run.learner and learner.cores <= run.cores(cores(device))
+                if is_able and self.parts.allows("learner_implementation", by):
                     self._learner(device, learner)
 
     def _learner(self, device: Device, learner: Learner) -> None:
@@ -158,6 +176,8 @@ class OptionBuilder:
         table, by = self.parts.table, implementation_of(learner.details)
         over = table.overheads_of(by) if table else None
         step = over.step(learner.step) if over and self.place.in_turns and device.kind == "cpu" else learner.step
+        if self.beside:
+            step = self.beside.step(learner.step, one_thread(self.parts, by).value)
         of_model = self.equal.of(device)
         for beside in itertools.combinations(of_model[of_model.index(device) + 1 :], count - 1):
             if count > 1 and self.place.in_turns:
@@ -203,14 +223,20 @@ class OptionBuilder:
                 needs = {f"{device.name}.memory_bytes": self.parts.storage_bytes}
                 engine = self.engine(device, "replay" if device.kind == "cpu" else "memory")
                 time = self.equal.rows_moved(device)
+                time = self._beside(time)
                 self.add(Option("storage", "records", device.name, engine, time, needs), {})
 
     def _fitting(self, device: Device) -> Iterator[Tree]:
         """Trees whose threads have cores. In turns they have one: that process' cores are its learner's to ask for."""
         most = 1 if self.place.in_turns else cores(device)
-        for tree in self.equal.trees(device, self.place.in_turns):
+        for tree in self.equal.trees(device, self.place.in_turns or self.beside is not None):
+            if self.must_run and not can_run(tree):
+                continue
             if tree.threads <= most:
-                yield tree
+                yield replace(tree, draw=self._beside(tree.draw), update=self._beside(tree.update))
+
+    def _beside(self, alone: Estimate) -> Estimate:
+        return self.beside.replay(alone) if self.beside else alone
 
     def _cores(self, device: Device, tree: Tree) -> dict[str, float]:
         """The cores that a tree takes, where no process does everything in turns: of a processor's threads all but one.

@@ -6,7 +6,7 @@ from ..fpga import rmm_search
 from ..platforms import Device
 from ..times.trees import fanouts, is_timed
 from .equal_devices import EqualDevices
-from .options import COPIES, RUNS_HERE, Place
+from .options import COPIES, Place
 
 
 def searched(
@@ -36,7 +36,7 @@ def _learners(equal: EqualDevices, device: Device, places: Sequence[Place]) -> I
     threads = {one.details["threads"] for one in known if "threads" in one.details}
     if device.kind == "cpu" and threads and "learner_threads" not in equal.parts.constraints:
         yield f"threads of torch{_on(equal, device)}: {_ranges(threads)}"
-    if device.kind == "fpga" and any(place not in RUNS_HERE for place in places):
+    if device.kind == "fpga" and any(place != "serial" for place in places):
         yield f"learners on {_names(equal, device)}: the fastest alone, and one beside each tree it leaves no room for"
     several = {count for one in known if 1 < (count := one.devices) <= len(equal.of(device))}
     if several and any(not place.in_turns for place in places):

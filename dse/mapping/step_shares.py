@@ -11,7 +11,7 @@ from ..solver.result import Solution
 from ..solver.throughput import seconds, transfers
 from ..times.overheads import what_of
 from .build import Built
-from .options import RUNS_HERE, implementation_of
+from .options import implementation_of
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ def step_shares(built: Built, solution: Solution) -> tuple[StepShare, ...]:
     The tree and the storage are the replay's. "the rest" is what actors take beyond policy and environment (local
     storage, weights fetched), and what the loop takes beyond its parts, which the time of its learner counts.
     """
-    if solution.mode not in RUNS_HERE:
+    if solution.mode != "serial":
         return ()
     spent = [(what, taken) for what, taken in _spent(built, solution) if taken > 0]
     whole = sum(taken for _, taken in spent)

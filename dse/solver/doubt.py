@@ -69,8 +69,11 @@ class Candidate:
 
     @property
     def where(self) -> tuple[Any, ...]:
-        """Its execution mode, and the devices of each part."""
-        return (self.mode, *(tuple(device for device, _ in option.where) for option in self.configuration.options))
+        """The kind of its execution mode, and the devices of each part."""
+        return (
+            self.mode.partition(",")[0],
+            *(tuple(device for device, _ in option.where) for option in self.configuration.options),
+        )
 
     @functools.cached_property
     def interval(self) -> Interval:

@@ -117,10 +117,19 @@ def plain_choice(configuration: Configuration) -> dict[str, Any]:
     return {"parts": parts, "depth": configuration.depth}
 
 
+def kind(mode: str) -> str:
+    """The kind of an execution mode, before the comma of its name: modes of a kind differ in their times alone.
+
+    >>> kind("apart, 2 actors"), kind("serial")
+    ('apart', 'serial')
+    """
+    return mode.partition(",")[0]
+
+
 def difference(chosen: tuple[str, Configuration], other: tuple[str, Configuration]) -> str:
     """What an alternative has and the choice has not, in words; each is given with its execution mode."""
     (here, mine), (there, yours) = chosen, other
-    words = [there] if here != there else []
+    words = [kind(there)] if kind(here) != kind(there) else []
     for part in ("actors", "learner", "storage"):
         one, two = mine.of(part), yours.of(part)
         if (_devices(one), one.name) != (_devices(two), two.name):
@@ -154,7 +163,7 @@ def _text(solution: Solution) -> Iterator[str]:
     chosen = solution.choice
     alone = [f"{part} on {_named(chosen.of(part))}" for part in PARTS if part not in TREE]
     ahead = f"{chosen.depth} batches sampled ahead"
-    yield (f"{solution.mode}: " if solution.mode else "") + ", ".join([*alone, _tree(chosen), ahead])
+    yield (f"{kind(solution.mode)}: " if solution.mode else "") + ", ".join([*alone, _tree(chosen), ahead])
     yield f"at most {_rate(solution)}, bound by {solution.bottleneck}"
     for run in solution.simulated:
         times = "exponential times" if run.cv else "exact times"

@@ -29,7 +29,9 @@ LEARNER_FACTOR = 2.5
 TREE_CALL_SECONDS, TREE_UPDATE_SHARE, TREE_FACTOR = 1e-6, 0.5, 3.0  # an update works through a shared group once
 ROWS_CALL_SECONDS, ROW_SECONDS, ROWS_FACTOR = 3e-6, 0.05e-6, 2.0  # NumPy gathers rows or writes them
 FIELDS, BURST_SECONDS = 5, 1e-6  # fields of a record; what a memory takes to begin a burst of rows
-FETCH_SECONDS, FETCH_BYTES_PER_S, FETCH_FACTOR = 120e-6, 10e9, 15.0  # weights into an actor's networks
+FETCH_SECONDS, FETCH_BYTES_PER_S, FETCH_FACTOR = 3e-6, 11e9, 3.0  # weights into an actor's networks: a copy
+CACHED_BYTES, CACHED_FASTER = 1 << 17, 3.0  # of weights that a core has at hand: how many, and by how much faster
+STATE_DICT_SECONDS = 130e-6  # of a network's arrays by name in place of one vector
 ACTOR_SECONDS, ACTOR_FACTOR = 0.15e-3, 27.0  # an environment step with inference, where no profile has it
 ELSEWHERE_FACTOR = 2.5  # between one core and another, for what was measured on another machine; an assumption
 ACTOR_CONTENTION, LEARNER_CONTENTION = 0.31, 0.3  # in the Universal Scalability Law, from one and two cores
@@ -59,6 +61,7 @@ class Constants:
     row_seconds: float = ROW_SECONDS
     fetch_seconds: float = FETCH_SECONDS
     fetch_bytes_per_s: float = FETCH_BYTES_PER_S
+    state_dict_seconds: float = STATE_DICT_SECONDS
     actor_seconds: float = ACTOR_SECONDS
     actor_contention: float = ACTOR_CONTENTION
 
@@ -254,9 +257,11 @@ def rows_moved(
     return law(seconds + more_seconds, factor, description + basis, needed)
 
 
-def fetch(nbytes: float, constants: Constants = AS_FITTED) -> Estimate:
-    """A network's weights out of shared memory."""
-    seconds = constants.fetch_seconds + nbytes / constants.fetch_bytes_per_s
+def fetch(nbytes: float, constants: Constants = AS_FITTED, is_flat: bool = True) -> Estimate:
+    """A network's weights out of shared memory: one vector that is copied, or else arrays by name."""
+    cached = min(nbytes, CACHED_BYTES)
+    seconds = constants.fetch_seconds + (nbytes - cached + cached / CACHED_FASTER) / constants.fetch_bytes_per_s
+    seconds += 0.0 if is_flat else constants.state_dict_seconds
     return law(seconds, FETCH_FACTOR, f"weights through shared memory{HELD_OUT}")
 
 

@@ -37,7 +37,7 @@ class Overheads:
     ``rest``: the factor on the gradient step, for weights, masks, Python and caches in between. Both have a factor of
     uncertainty. ``rest_seconds``: the same as a time, which a gradient step on a small batch takes at least beyond its
     own. ``insert_seconds``: what an insertion takes beyond the tree's update and the writing of rows; 0 where none was
-    timed.
+    timed. ``is_own``: whether a loop of the workload itself tells; else the rest lies between a share and a time.
     """
 
     cold_seconds: float
@@ -47,11 +47,18 @@ class Overheads:
     rest_seconds: float
     insert_seconds: float
     description: str
+    is_own: bool = True
 
     def step(self, alone: Estimate) -> Estimate:
-        """The time of a gradient step in such a process, from its time alone."""
-        seconds = max(alone.value * self.rest, alone.value + self.rest_seconds)
-        slower = seconds / alone.value
+        """The time of a gradient step in such a process, from its time alone.
+
+        Loops of other workloads tell a rest of theirs. Part of it goes with the length of a step and part with the
+        number of steps, and one loop does not tell the two apart: this workload's is taken in the middle.
+        """
+        share, fixed = alone.value * max(0.0, self.rest - 1), max(0.0, self.rest_seconds)
+        most = max(share, fixed)
+        seconds = alone.value + (most if self.is_own else math.sqrt(share * fixed))
+        slower = 1 + most / alone.value
         low, high = alone.low * max(1.0, self.rest / self.rest_factor), alone.high * slower * self.rest_factor
         return dataclasses.replace(alone, value=seconds, low=min(low, seconds), high=high)
 
@@ -85,7 +92,7 @@ def overheads(
     fixed = sum(one.rest_seconds for one in chosen) / len(chosen)
     insert = sum(one.insert_seconds for one in chosen) / len(chosen)
     description = "whole serial loops less the sum of their parts, as the command share of benchmarks times them"
-    return Overheads(cold, cold_factor, rest, rest_factor, fixed, insert, description)
+    return Overheads(cold, cold_factor, rest, rest_factor, fixed, insert, description, profiled in beyond)
 
 
 def _beyond(time: Times, steps: Mapping[str, Measurement], by: str) -> Overheads | None:

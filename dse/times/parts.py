@@ -136,10 +136,7 @@ class Parts(LearnerSteps):
         if shares_weights and actors.sync_interval == 1:
             return None
         law = analytic.fetch(self.weights_bytes).scaled(1 / 2)  # half of what both take, for one that was not timed
-        known = [
-            (self.table.time(f"weights {op}", 1, via="shared") if self.table else None) or law
-            for op in ("publish", "fetch")
-        ]
+        known = [(self.table.weights(op) if self.table else None) or law for op in ("publish", "fetch")]
         weaker = max(known, key=lambda one: SUREST_FIRST.index(one.source))
         both, often = known[0] + known[1], actors.sync_interval * actors.count * self.environments
         return Estimate(both.value / often, both.low / often, both.high / often, weaker.rests_on)

@@ -21,6 +21,7 @@ from ..drift import Drift, drift
 from ..estimate import Estimate, Evidence
 from ..platforms import Platform
 from ..records import Measurement, RecordError, how_to_measure, is_evidence, read_folder, twins
+from .beside import Timed, timed
 from .between import carried, over_batch
 from .overheads import REFERENCE, Overheads, Times, overheads, what_of
 from .tree_times import Question, Table
@@ -29,6 +30,8 @@ from .tree_variants import Configuration
 FREE = ("learner.batch", "learner.update_interval", "learner.learning_starts", "replay.", "exploration.", "actors.")
 """Keys of a workload that may differ from the profiled one: what depends on them is asked for, never looked up."""
 Shape = Callable[[int], float]
+FLAT, STATE_DICT = "flat", "state dict"
+"""What weights are handed over as: one vector that is copied, or a network's arrays by name."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,8 @@ class Row:
 class PerformanceTable:
     """Rows of one machine for one workload. ``differs``: keys in which the profiled workload is another one.
 
-    ``overheads``: of loops by the reference; ``others``: of those by other implementations, by name.
+    ``overheads``: of loops by the reference; ``others``: of those by other implementations, by name. ``beside``: runs
+    of several processes whose parts were timed beside each other.
     """
 
     machine_key: str
@@ -67,6 +71,7 @@ class PerformanceTable:
     trees: Table | None
     overheads: Overheads | None
     others: Mapping[str, Overheads] = dataclasses.field(default_factory=dict)
+    beside: tuple[Timed, ...] = ()
 
     def overheads_of(self, implementation: str) -> Overheads | None:
         """What loops by an implementation take beyond their parts; the reference's where none of it was timed."""
@@ -102,6 +107,13 @@ class PerformanceTable:
             ((size, cell),) = cells.items()
             return carried(cell, shape(batch) / shape(size), number or what) if shape else None
         return over_batch(cells, batch, number or what) if cells else None
+
+    def weights(self, op: str) -> Estimate | None:
+        """Seconds of publishing or fetching weights in shared memory, as one vector if that was timed."""
+        return next(
+            (known for kind in (FLAT, STATE_DICT) if (known := self.time(f"weights {op}", 1, via="shared", kind=kind))),
+            None,
+        )
 
     def threads(self, what: str) -> list[int]:
         """Numbers of threads, or of processes, that were measured."""
@@ -193,7 +205,8 @@ def of_records(records: Sequence[Measurement], machine_key: str, workload: Workl
     if any(row.options["environments"] == workload.actors.environments for row in rows):
         differs = tuple(key for key in differs if key != "actors.environments")  # an axis of every profile
     name = workload.name if profiled else ""
-    return PerformanceTable(machine_key, name, differs, rows, trees, over.pop(REFERENCE, None), over)
+    reference = over.pop(REFERENCE, None)
+    return PerformanceTable(machine_key, name, differs, rows, trees, reference, over, timed(records, profiled))
 
 
 def _profiled(records: Iterable[Measurement], workload: Workload) -> tuple[str, tuple[str, ...]]:
@@ -242,6 +255,7 @@ def _what(record: Measurement) -> str:
 def _rows(records: Sequence[Measurement], profiled: str, changes: Drift) -> Iterable[Row]:
     """The rows of a workload. A cell that was skipped for its length has that of its call, unless it was timed too."""
     timed = {_cell(record) for record in records if record.median_seconds}
+    flat = {record.commit for record in records if record.primitive == "training" and "learner" in record.options}
     for record in records:
         ours = record.primitive in ("training", "training_again") and record.options.get("identity") == profiled
         if not ours:
@@ -250,6 +264,8 @@ def _rows(records: Sequence[Measurement], profiled: str, changes: Drift) -> Iter
         seconds = record.median_seconds or skipped
         if seconds and (record.median_seconds or _cell(record) not in timed):
             options = {"learner": REFERENCE, "environments": 1, **record.options}
+            if record.contestant == "weights":  # a suite that names learners has them in one vector
+                options["kind"] = FLAT if record.commit in flat else STATE_DICT
             options |= {"capacity": record.capacity, "fanout": record.fanout}
             low, high = record.low_seconds or seconds, record.high_seconds or seconds
             factor = math.exp(changes.half_width(stats.log_sigma(low, high, 0.0)))

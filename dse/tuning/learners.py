@@ -155,7 +155,7 @@ def measured_terms(table: PerformanceTable, batch: int) -> Terms | None:
 def _measured(table: PerformanceTable, batch: int) -> dict[str, Term]:
     """Collect the terms that a profile has, by name."""
     replay = [table.time(f"numba {op}", batch) for op in ("draw", "update")]
-    sent = [table.time(f"weights {op}", 1, via="shared") for op in ("publish", "fetch")]
+    sent = [table.weights(op) for op in ("publish", "fetch")]
     steps = {size: rows[0].time.value for (_, size), rows in table.alone("learner step", 1).items()}
     gathers = [(rows[0].time.value, size) for (_, size), rows in table.alone("storage gather").items()][:1]
     averages = [row for rows in table.alone("weights average").values() for row in rows]

@@ -137,16 +137,21 @@ def adapt(
     sampling_hz: Callable[[int, int], float],
     frames_hz: Callable[[int, int], float],
     caps: Sequence[Cap] = (),
+    within: float = 0.0,
 ) -> Adapted:
     """Search samplers and batch, each by its own rate, as published: samplers at the smallest batch, then the batch.
 
     ``sampling_hz``, ``frames_hz``: environment steps, and records trained on, a second, by (samplers, batch). Neither
-    search knows what its answer costs the other one's rate: ``joint`` does.
+    search knows what its answer costs the other one's rate: ``joint`` does. ``within`` is as of ``search``.
     """
     least = batches[0]
-    first = search(samplers, lambda count: sampling_hz(count, least), _bound(caps, lambda count: (count, least)))
+    first = search(
+        samplers, lambda count: sampling_hz(count, least), _bound(caps, lambda count: (count, least)), within
+    )
     chosen = first.best
-    second = search(batches, lambda batch: frames_hz(chosen, batch), _bound(caps, lambda batch: (chosen, batch)))
+    second = search(
+        batches, lambda batch: frames_hz(chosen, batch), _bound(caps, lambda batch: (chosen, batch)), within
+    )
     return Adapted(first, second)
 
 

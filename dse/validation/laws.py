@@ -34,7 +34,7 @@ from ..times.analytic import AS_FITTED, Constants
 from ..times.hardware import FLOAT_BYTES
 from ..times.overheads import REFERENCE
 from ..times.parts import Parts
-from ..times.profile import PerformanceTable, of_records
+from ..times.profile import FLAT, STATE_DICT, PerformanceTable, of_records
 
 STEPS = (2.0, 1.3, 1.1, 1.03)  # factors on a constant that a fit tries, coarse ones first
 TREE = "numba"  # the tree that profiles time
@@ -57,7 +57,7 @@ LAWS = {
     "rows": Law(analytic.ROWS_FACTOR, ("rows_call_seconds", "row_seconds")),
     "actor": Law(analytic.ACTOR_FACTOR, ("actor_seconds",)),
     "processes": Law(analytic.PROCESSES_FACTOR, ("actor_contention",)),
-    "fetch": Law(analytic.FETCH_FACTOR, ("fetch_seconds", "fetch_bytes_per_s")),
+    "fetch": Law(analytic.FETCH_FACTOR, ("fetch_seconds", "fetch_bytes_per_s", "state_dict_seconds")),
 }
 
 
@@ -197,9 +197,10 @@ def _of_workload(cpu: Device, workload: Workload, table: PerformanceTable) -> It
             fanout, capacity = (int(rows[0].options[key]) for key in ("fanout", "capacity"))
             if known := table.time(f"{TREE} {op}", batch):
                 yield cell("tree", known.value, functools.partial(_tree, cpu, capacity, fanout, batch, op == "update"))
-    if known := table.time("weights fetch", 1, via="shared"):
-        weights = FLOAT_BYTES * float(table.rows[0].options["parameters"])
-        yield cell("fetch", known.value, functools.partial(_fetch, weights))
+    for kind in (FLAT, STATE_DICT):
+        if known := table.time("weights fetch", 1, via="shared", kind=kind):
+            weights = FLOAT_BYTES * float(table.rows[0].options["parameters"])
+            yield cell("fetch", known.value, functools.partial(_fetch, weights, kind == FLAT))
 
 
 def _of_cores(cpu: Device, workload: Workload, table: PerformanceTable) -> Iterator[Cell]:
@@ -256,8 +257,8 @@ def _tree(cpu: Device, capacity: int, fanout: int, batch: int, is_update: bool, 
     return analytic.tree(cpu, capacity, fanout, batch, constants=constants)[is_update].value
 
 
-def _fetch(nbytes: float, constants: Constants) -> float:
-    return analytic.fetch(nbytes, constants).value
+def _fetch(nbytes: float, is_flat: bool, constants: Constants) -> float:
+    return analytic.fetch(nbytes, constants, is_flat).value
 
 
 @dataclass(frozen=True)

@@ -18,22 +18,28 @@ from pathlib import Path
 from typing import Any, Literal
 
 ROOT = Path(__file__).resolve().parents[2]
-Side = Literal["trees", "loops"]
-ROOTS = {"trees": "dse/recommend.py", "loops": "dse/validation/loops.py"}
+Side = Literal["trees", "loops", "arrangements"]
+ROOTS: Mapping[Side, str] = {
+    "trees": "dse/recommend.py",
+    "loops": "dse/validation/loops.py",
+    "arrangements": "dse/validation/arrangements.py",
+}
 """The file of each predictor that is asked; it imports the rest."""
 COMMON = (
     *("dse/stats.py", "dse/drift.py", "dse/estimate.py", "dse/records.py", "dse/platforms/*.py"),
     *("dse/validation/asking.py", "impls/levels.py", "impls/sumtree/traits.py"),
+)
+_SOLVER = (
+    *("dse/mapping/*.py", "dse/solver/*.py", "dse/times/*.py", "dse/fpga/*.py"),
+    *("impls/replay/layout.py", "impls/training/sizes.py", "impls/training/workload.py"),
 )
 FILES: Mapping[Side, tuple[str, ...]] = {
     "trees": (
         *(*COMMON, ROOTS["trees"], "dse/machines.py", "dse/times/tree_*.py", "dse/times/untimed_trees.py"),
         "dse/times/fanout_choice.py",
     ),
-    "loops": (
-        *(*COMMON, ROOTS["loops"], "dse/mapping/*.py", "dse/solver/*.py", "dse/times/*.py", "dse/fpga/*.py"),
-        *("impls/replay/layout.py", "impls/training/sizes.py", "impls/training/workload.py"),
-    ),
+    "loops": (*COMMON, ROOTS["loops"], *_SOLVER),
+    "arrangements": (*COMMON, ROOTS["arrangements"], *_SOLVER),
 }
 
 

@@ -1,12 +1,13 @@
 """Experience replay: the layout of a record, the reference buffer on any sum tree, and the compiled, shared replay."""
 
 from .batches import Outputs
+from .blocks import ReplayHandle
 from .buffer import Batch, PrioritizedBuffer, importance_weights
 from .layout import Layout, LocalStorage
 from .memory import ClosedError
 from .n_step import NStep, NStepLayout
 from .registry import attach, make, strategies
-from .replay import Replay, ReplayHandle
+from .replay import Replay
 from .segments import SegmentedReplay
 
 __all__ = [

@@ -17,10 +17,13 @@ _SMALL = 64  # rows up to which a thread's own array is used again to pack them
 
 
 class Outputs:
-    """Arrays for batches of B records, into which samples may be written again and again."""
+    """Arrays for batches of B records, into which samples may be written again and again.
 
-    def __init__(self, plan: "Plan", batch: int) -> None:
-        memory = np.empty((), plan.dtype(batch))
+    ``memory``: an array ``[]`` of the plan's dtype that begins on a cache line, instead of memory of their own.
+    """
+
+    def __init__(self, plan: "Plan", batch: int, memory: NDArray[Any] | None = None) -> None:
+        memory = np.empty((), plan.dtype(batch)) if memory is None else memory
         self.batch, self.plan = batch, plan
         self.sequence: NDArray[np.int64] = memory["sequence"]
         self.weights: NDArray[np.float32] = memory["weights"]

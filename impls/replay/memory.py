@@ -67,7 +67,10 @@ def allocate(nbytes: int, shared: bool) -> Memory:
             mapped.madvise(mmap.MADV_HUGEPAGE)
         return Memory(mapped, None)
     descriptor = _Descriptor(os.memfd_create("fanout-replay", os.MFD_CLOEXEC))
-    os.ftruncate(descriptor.number, nbytes)
+    try:
+        os.ftruncate(descriptor.number, nbytes)
+    except OSError as error:  # such as a limit on the size of files
+        raise MemoryError(f"{nbytes / 1e9:,.3g} GB of shared memory cannot be had ({error.strerror})") from None
     return Memory(mmap.mmap(descriptor.number, nbytes), descriptor)
 
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..checks import integer_at_least, one_of, short
+from .blocks import ReplayHandle, Settings
 from .layout import Layout
-from .replay import Replay, ReplayHandle, Settings
+from .replay import Replay
 from .values import number
 
 _FEWEST_ROWS, _MOST_ROWS, _RING_BYTES = 256, 4096, 1 << 20

@@ -1,6 +1,6 @@
 """The state that replays save, the same for every kind of them, and its checks before anything of it is loaded."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import index
 from typing import Any
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import short
+from .block import CLOSED, DAMAGED, LARGEST, READY, TICKET, WRITTEN, Bank
 from .layout import Arrays, Layout
 from .values import NO_NUMBERS, check_mapping, number
 
@@ -83,3 +84,38 @@ def _check_layout(arrays: Arrays, layout: Layout, filled: int) -> None:
                 f"the state is of another layout: {name} must be {[filled, *shape]} {dtype}, "
                 f"not {list(array.shape)} {array.dtype}"
             )
+
+
+def saved(bank: Bank) -> dict[str, Any]:
+    """The state of a bank in which nothing is being written, as copies."""
+    written = int(bank.word(WRITTEN)[0])
+    filled = min(written, bank.shape.slots)
+    rows = bank.rows[:filled]
+    return {
+        "arrays": {name: rows[name].copy() for name in bank.shape.row.names or ()},
+        "leaves": bank.leaves[:filled],
+        "drawable": (bank.words[:filled] & 3) == READY,
+        "written": written,
+        "largest": float(bank.word(LARGEST, np.float64)[0]),
+    }
+
+
+def load(bank: Bank, new: State, audit: Callable[..., int]) -> None:
+    """Put a state into a bank that the caller has alone; ``audit`` is the kernel that computes the sums."""
+    shape = bank.shape
+    filled, newest = len(new.leaves), new.written - 1
+    bank.word(DAMAGED)[0] = 1  # until the end: whoever comes after a kill or an exception repairs it
+    bank.words[:] = 0
+    for name, array in new.arrays.items():
+        bank.rows[name][:filled] = array
+    tickets = newest - (newest - np.arange(filled)) % shape.slots
+    bank.words[:filled] = TICKET * (tickets + 1) + np.where(new.drawable, READY, CLOSED)
+    bank.words[filled:] = 0
+    width = shape.lanes * shape.chunks
+    leaves = np.zeros(-(-shape.slots // shape.group) * shape.group, shape.dtype)
+    leaves[:filled] = new.leaves
+    bank.parts[2].reshape(-1, width)[:, : shape.group] = leaves.reshape(-1, shape.group)
+    bank.word(WRITTEN)[0] = new.written
+    bank.word(LARGEST, np.float64)[0] = new.largest
+    audit(bank.address, True, np.zeros(1))  # sums and the count of records
+    bank.word(DAMAGED)[0] = 0

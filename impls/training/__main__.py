@@ -1,6 +1,8 @@
-"""Train a workload in one thread: act, step, store; every update_interval-th step, learn from a prioritized batch.
+"""Train a workload: act, step, store; every update_interval-th step, learn from a prioritized batch.
 
-  python -m impls.training cartpole_dqn                   a shipped workload, or your own .toml file
+  python -m impls.training cartpole_dqn                   a shipped workload, or your own .toml file; one process
+  python -m impls.training cartpole_dqn --arrangement apart --actors 1    actors in processes of their own
+  python -m impls.training cartpole_dqn --mapping answer.json     what dse recommend --json wrote
   python -m impls.training cartpole_dqn --resume          go on from the run's last checkpoint, on the same curve
   python -m impls.training list                           the shipped workloads, their records and networks
   python -m impls.training keys                           every key of a workload file, with its range and default
@@ -18,24 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from ..strict_toml import UnreadableError, content
-from ..terminal import answering, count, plural
+from ..terminal import answering, plural
 from .errors import TrainingError
-from .reading import KIND, faults_of, load, names, path_of
+from .options import Setting, parser, setting_of
+from .reading import KIND, load, names, path_of
 from .sizes import layout_of, networks
 from .template import template
-from .workload import ALGORITHMS, MOST, NAME, Workload
+from .workload import ALGORITHMS, NAME, Workload
 
 INTERRUPTED = 130
-RANGES = {
-    "fanout": (2, 1 << 20),
-    "alpha": (0, 4),
-    "steps": (1, MOST),
-    "environments": (1, 4096),
-    "seed": (0, 1 << 32),
-    "threads": (1, 1024),
-    "checkpoint_every": (1, MOST),
-    "test_episodes": (0, 1_000_000),
-}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -64,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
-    workload = _changed(load(options.workload), options)
+    setting = _setting(load(options.workload), options)
     try:
         import torch  # noqa: PLC0415  # heavy, and needed only to train
     except ModuleNotFoundError:
@@ -74,18 +67,22 @@ def _train(options: argparse.Namespace) -> int:
     from . import learners  # noqa: PLC0415  # what computes
     from .run import Plan, start  # noqa: PLC0415  # with torch
 
-    torch.set_num_threads(options.threads)
-    learners.use_threads(options.threads)
-    folder = options.out or Path("runs") / workload.name / f"{options.contestant}-seed{options.seed}"
-    plan = Plan(folder, options.checkpoint_every, options.test_episodes)
-    made: dict[str, Any] = {
-        "learner": options.learner,
-        "policy": options.policy,
-        "device": options.device,
-        "compiled": options.compile,
-    }
+    workload, arrangement = setting.workload, setting.arrangement
+    torch.set_num_threads(arrangement.threads)
+    learners.use_threads(arrangement.threads)
+    kind = arrangement.name if arrangement.is_parallel else setting.contestant
+    folder = options.out or Path("runs") / workload.name / f"{kind}-seed{options.seed}"
+    plan = Plan(
+        folder,
+        options.checkpoint_every,
+        options.test_episodes,
+        seconds=options.seconds,
+        test_process=options.test_process,
+    )
+    made: dict[str, Any] = {"learner": setting.learner, "policy": setting.policy, "device": setting.device}
+    made |= {"compiled": setting.compiled, "contestant": setting.contestant, "arrangement": arrangement}
     try:
-        run = start(workload, plan, contestant=options.contestant, seed=options.seed, resume=options.resume, **made)
+        run = start(workload, plan, seed=options.seed, resume=options.resume, **made)
         try:
             summary = run.run()
         finally:
@@ -106,26 +103,12 @@ def _train(options: argparse.Namespace) -> int:
     return 0
 
 
-def _changed(workload: Workload, options: argparse.Namespace) -> Workload:
-    """The workload with the options of the command line. TrainingError if one is out of range."""
-    for name, (least, most) in RANGES.items():
-        value = getattr(options, name)
-        if value is not None and not least <= value <= most:
-            bound = f"at most {most:,}" if value > most else f"at least {least:,}"
-            raise TrainingError(f"--{name.replace('_', '-')} must be {bound}, not {value}")
-    changes = {name: getattr(options, name) for name in ("fanout", "alpha") if getattr(options, name) is not None}
-    replay, steps = dataclasses.replace(workload.replay, **changes), options.steps or workload.steps
-    actors = dataclasses.replace(workload.actors, environments=options.environments or workload.actors.environments)
-    starts, interval = workload.learner.learning_starts, workload.learner.update_interval
-    if (first := -(-starts // interval) * interval) > steps:
-        raise TrainingError(
-            f"the first gradient step is after {first:,} environment steps, the run ends after {steps:,}; give more "
-            "--steps, or the workload a smaller learning_starts"
-        )
-    changed = dataclasses.replace(workload, replay=replay, steps=steps, actors=actors)
-    if faults := faults_of(changed):
-        raise TrainingError(f"{workload.name}: {'; '.join(faults)}")
-    return changed
+def _setting(workload: Workload, options: argparse.Namespace) -> Setting:
+    if options.mapping is None:
+        return setting_of(workload, options)
+    from .answer import read  # noqa: PLC0415  # needed by a mapping alone
+
+    return read(options.mapping).setting(workload, options)
 
 
 def _summary_text(summary: dict[str, Any]) -> str:
@@ -141,6 +124,11 @@ def _summary_text(summary: dict[str, Any]) -> str:
             f"  {rates['sampling_hz']:,.0f} steps/s, {rates['update_hz']:,.0f} updates/s, "
             f"{rates['update_frame_hz']:,.0f} records/s, processor {rates['cpu_percent']:.0f} %"
         )
+    if settled := summary.get("settled"):
+        taken = plural(settled["updates"], "gradient step")
+        lines.append(f"  once it had started: {settled['update_hz']:,.0f} updates/s over {taken}")
+    if processes := summary.get("processes"):
+        lines.append(_processes_text(summary, processes))
     if tested is not None:
         lines.append(
             f"  best of the evaluations: {summary['validation_best']:z.1f} at step "
@@ -148,6 +136,21 @@ def _summary_text(summary: dict[str, Any]) -> str:
             f"{tested:z.1f}"
         )
     return "\n".join(lines)
+
+
+def _processes_text(summary: dict[str, Any], processes: dict[str, Any]) -> str:
+    on = ", ".join(f"{name} on {_cores_text(cores)}" for name, cores in processes["cores"].items())
+    ratio = "no gradient step" if summary["ratio"] is None else f"{summary['ratio']:.3f} steps a gradient step"
+    return (
+        f"  {summary['arrangement']['name']}: {on}\n  {ratio}; lead at most {plural(processes['lead'], 'step')}, lag "
+        f"{processes['lag']:,}; weights {processes['stale_weights']['mean']:.1f} gradient steps old (at most "
+        f"{processes['stale_weights']['most']:,}), batches {processes['stale_batches']['mean']:.1f}; "
+        f"{plural(processes['restarts'], 'restart')} of actors"
+    )
+
+
+def _cores_text(cores: list[int]) -> str:
+    return f"core{'s' * (len(cores) != 1)} {', '.join(map(str, cores))}" if cores else "any core"
 
 
 def _list() -> int:
@@ -209,55 +212,7 @@ def _keys(of: type = Workload, at: str = "") -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="python -m impls.training", description=__doc__, formatter_class=raw)
-    parser.add_argument("workload", help=f"{', '.join(names())}; a .toml file; list; keys; show; init")
-    parser.add_argument("name", nargs="?", help="with show: the workload; with init: of the file to write")
-    parser.add_argument("--algorithm", choices=ALGORITHMS, help="with init: of the learner (default: dqn)")
-    parser.add_argument("--contestant", default="numba", metavar="TREE", help="the sum tree (default: %(default)s)")
-    parser.add_argument(
-        "--learner",
-        metavar="NAME",
-        help="dense, compiled for dense layers on the cpu, or torch (default: dense if suited)",
-    )
-    parser.add_argument(
-        "--policy",
-        metavar="NAME",
-        help="the implementation that actors act by, as --learner (default: dense if suited)",
-    )
-    parser.add_argument("--fanout", type=count, metavar="K", help="of the tree (default: the workload's)")
-    parser.add_argument(
-        "--alpha", type=float, help="exponent of priorities; 0 samples uniformly (default: the workload's)"
-    )
-    parser.add_argument("--steps", type=count, metavar="S", help="of the environment (default: the workload's)")
-    parser.add_argument(
-        "--environments", type=count, metavar="E", help="that an actor steps at once (default: the workload's)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="decides all of a run on one thread (default: %(default)s)")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="of the run (default: runs/WORKLOAD/TREE-seedN)")
-    parser.add_argument("--resume", action="store_true", help="go on from the folder's checkpoint")
-    parser.add_argument(
-        "--checkpoint-every",
-        type=count,
-        default=10_000,
-        metavar="S",
-        help="steps; taken at an episode's end (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--test-episodes",
-        type=count,
-        default=100,
-        metavar="E",
-        help="of the best weights at the end (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--threads", type=count, default=1, help="of the learner; more than 1 may not repeat bit for bit (default: 1)"
-    )
-    parser.add_argument(
-        "--device", choices=("cpu", "cuda"), default="cpu", help="of the learner (default: %(default)s)"
-    )
-    parser.add_argument("--compile", action="store_true", help="torch.compile the networks; needs a C++ compiler")
-    return parser
+    return parser(__doc__)
 
 
 if __name__ == "__main__":

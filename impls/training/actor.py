@@ -44,6 +44,15 @@ class Turn(NamedTuple):
     episodes: tuple[Episode, ...]
 
 
+class Tested(NamedTuple):
+    """An evaluation of the weights ``[P]`` of an environment step, when so many gradient steps had been taken."""
+
+    step: int
+    updates: int
+    weights: NDArray[np.float32]
+    scores: list[float]
+
+
 def seed_of(*words: int) -> int:
     """A seed in [0, 2**31) that these numbers decide; other numbers give an unrelated one."""
     return int(np.random.SeedSequence(words).generate_state(1)[0] >> 1)

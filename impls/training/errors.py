@@ -7,3 +7,7 @@ class TrainingError(Exception):
 
 class WorkloadError(TrainingError):
     """A workload that cannot be used; the message has a line for each reason."""
+
+
+class ProcessLost(TrainingError):
+    """A process was ended from outside, or an actor's environment failed; records and weights of a run are whole."""

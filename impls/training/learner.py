@@ -26,11 +26,42 @@ class Stepped(NamedTuple):
     losses: dict[str, float]
 
 
+class Phase(NamedTuple):
+    """A part of a gradient step: the ``network`` that it trains, and the ``loss`` where an implementation needs it."""
+
+    network: str
+    loss: Any = None
+
+
+class Derived(NamedTuple):
+    """Results of a phase: the gradient of the network's weights, a vector, its loss, and |TD errors| ``[B]`` or None.
+
+    The first phase of a step has the errors.
+    """
+
+    gradient: Weights
+    loss: float
+    priorities: NDArray[np.float32] | None
+
+
+class Vectors(NamedTuple):
+    """All numbers that gradient steps change: weights ``[P]``, targets ``[T]``, Adam's mean and mean square ``[P]``."""
+
+    parameters: Weights
+    targets: Weights
+    mean: Weights
+    square: Weights
+
+
 class Learner(ABC):
     """Networks, their targets and Adam's moments, for one workload.
 
     ``parameters`` ``[P]`` and ``target_parameters`` ``[T]`` are the memory that an implementation on the CPU computes
     with. ``share``: another learner, by whose weights and random numbers this one then acts, without a copy.
+
+    A gradient step is a sequence of phases: ``rows`` once, ``gradient`` and ``apply`` for each phase in order, then
+    ``finish``. Every loss is a mean over rows, so the gradient of a batch is the mean of those of its equal parts, up
+    to rounding: that is how learners in parallel share a step.
     """
 
     implementation: ClassVar[str]
@@ -48,6 +79,34 @@ class Learner(ABC):
     @abstractmethod
     def step(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any]) -> Stepped:
         """Take one gradient step on a batch ``[B, ...]`` with importance weights ``[B]``."""
+
+    @abstractmethod
+    def rows(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any]) -> Any:
+        """A batch as ``gradient`` takes it, with all random numbers of the step."""
+
+    @abstractmethod
+    def phases(self) -> tuple[Phase, ...]:
+        """Phases of the next gradient step, in order."""
+
+    @abstractmethod
+    def gradient(self, phase: Phase, rows: Any) -> Derived:
+        """The gradient of a phase's loss by the weights of its network, which do not change; valid until the next."""
+
+    @abstractmethod
+    def apply(self, phase: Phase, gradient: Weights) -> None:
+        """Clip the gradient of a phase's network, and let Adam take a step along it."""
+
+    @abstractmethod
+    def move_targets(self, tau: float) -> None:
+        """target += tau * (trained - target), for every weight that has a target; 1 copies."""
+
+    @abstractmethod
+    def vectors(self) -> Vectors:
+        """The memory that this learner computes with."""
+
+    @abstractmethod
+    def place(self, vectors: Vectors) -> None:
+        """Compute with this memory and its numbers from now on. TrainingError for a learner on another device."""
 
     @abstractmethod
     def priorities(self, transitions: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
@@ -68,6 +127,25 @@ class Learner(ABC):
     @abstractmethod
     def _set_moments(self, mean: Weights, square: Weights, updates: Mapping[str, int]) -> None:
         """Take the moments of ``_moments``."""
+
+    def finish(self) -> None:
+        """Count the step, and move the targets if ``target_interval`` says so."""
+        self.steps += 1
+        if self._moves_targets():
+            self.move_targets(self.workload.learner.tau)
+
+    def count(self, steps: int) -> None:
+        """Go on as after so many gradient steps, which learners that share this one's vectors have taken with it."""
+        self.steps, trained = steps, dict.fromkeys(spans(self.workload), steps)
+        if self.workload.algorithm == "td3":
+            trained["policy"] = steps // self.workload.learner.policy_delay
+        if self.workload.algorithm == "sac" and self.workload.learner.temperature:
+            trained["temperature"] = 0
+        self._set_updates(trained)
+
+    @abstractmethod
+    def _set_updates(self, updates: Mapping[str, int]) -> None:
+        """Set Adam's number of updates of each network."""
 
     def act(self, observations: NDArray[Any], explore: float, rng: np.random.Generator | None) -> NDArray[Any]:
         """Actions ``[A, ..]`` for observations ``[A, *shape]``; without an ``rng``, those of the policy alone.

@@ -1,21 +1,44 @@
 """The serial training loop [Zhang2021, Alg. 1], one iteration at a time."""
 
+import contextlib
 from collections import deque
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from .. import make
-from ..replay import Batch, PrioritizedBuffer
+from ..replay import Batch, PrioritizedBuffer, Replay
+from ..replay import make as make_replay
 from . import learners
 from .actor import TRAINING, Episode, explore_at
 from .errors import TrainingError
 from .learner import Learner
+from .parallel.arrangement import Arrangement
 from .sizes import layout_of
+from .throughput import cpu_seconds
 from .vectors import actor_of
 from .workload import Workload
+
+COMPILED = "numba"
+"""The tree whose kernels the compiled replay calls."""
+
+
+def buffer_of(workload: Workload, contestant: str) -> PrioritizedBuffer | Replay:
+    """An empty buffer on a tree: the compiled replay for ``COMPILED``'s, where it can be had, else the plain one.
+
+    Raises what making the tree, or the replay, does.
+    """
+    replay, layout = workload.replay, layout_of(workload)
+    if contestant == COMPILED:
+        with contextlib.suppress(RuntimeError):  # no robust mutexes, or compilation switched off
+            return make_replay(
+                replay.capacity, layout, alpha=replay.alpha, epsilon=replay.epsilon, fanout=replay.fanout
+            )
+    tree = make(contestant, replay.capacity, fanout=replay.fanout)
+    return PrioritizedBuffer(tree, layout, alpha=replay.alpha, epsilon=replay.epsilon)
 
 
 class SerialLoop:
@@ -41,14 +64,12 @@ class SerialLoop:
         replay = workload.replay
         self.workload, self.contestant, self.seed = workload, contestant, seed
         self.device, self.compiled = device, compiled
-        layout = layout_of(workload)
         try:
-            tree = make(contestant, replay.capacity, fanout=replay.fanout)
-            self.buffer = PrioritizedBuffer(tree, layout, alpha=replay.alpha, epsilon=replay.epsilon)
-        except RuntimeError as error:
+            self.buffer = buffer_of(workload, contestant)
+        except (ImportError, RuntimeError) as error:
             raise TrainingError(str(error)) from None
         except MemoryError:
-            needed = replay.capacity * layout.record_bytes / 1e9
+            needed = replay.capacity * layout_of(workload).record_bytes / 1e9
             raise TrainingError(f"{replay.capacity:,} records take {needed:,.1f} GB, which are not to be had") from None
         self.learner = learners.make(workload, learner, seed=seed, device=device, compiled=compiled)
         self._fetches = False
@@ -87,11 +108,43 @@ class SerialLoop:
         interval, starts = self.workload.learner.update_interval, self.workload.learner.learning_starts
         return max(0, self.step // interval - max(before, starts - 1) // interval)
 
+    is_parallel = False
+    arrangement = Arrangement()
+
+    @property
+    def policy_name(self) -> str:
+        """The implementation that actors act by."""
+        return self.policy.implementation
+
+    def done(self, end: int) -> bool:
+        """Whether all steps up to ``end`` are taken, and the gradient steps due by then."""
+        return self.step >= end
+
+    def until(self, end: int) -> None:
+        """Steps are taken one call of ``advance`` at a time, so that nothing goes beyond ``end``."""
+
+    def ended(self) -> tuple[Episode, ...]:
+        """Episodes that ended since ``advance`` last returned: none."""
+        return ()
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Nothing goes on between two calls of ``advance``."""
+        return nullcontext()
+
+    def cpu_seconds(self) -> float:
+        """Processor time that this process has taken so far, in seconds."""
+        return cpu_seconds()
+
+    def report(self) -> dict[str, Any]:
+        """What the other processes have done: nothing."""
+        return {}
+
+    def end(self) -> None:
+        """There is no other process to end."""
+
     def beta(self) -> float:
         """The exponent of the importance weights at this step."""
-        replay = self.workload.replay
-        done = min(1.0, self.step / self.workload.steps)
-        return replay.beta + ((replay.beta_end or replay.beta) - replay.beta) * done
+        return self.workload.beta_at(self.step)
 
     def close(self) -> None:
         """Close the actors' environments."""

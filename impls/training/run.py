@@ -1,4 +1,4 @@
-"""A run of the serial loop from its first step, or from its checkpoint, to its last: curve, checkpoints, progress.
+"""A run of a loop from its first step, or from its checkpoint, to its last: curve, checkpoints, progress.
 
 A run is a folder:
 
@@ -10,32 +10,39 @@ A run is a folder:
     summary.json     the results, once it is done
 
 The files of a resumed run are first cut to what they were at its checkpoint, and then grow as if nothing had happened.
-A folder belongs to one run: its file .lock is locked for as long as the run goes on.
+A folder belongs to one run: its file .lock is locked for as long as the run goes on. A run by several processes goes
+on from a checkpoint with the same records and weights, but not bit for bit, as the order of their turns is their own.
 """
 
 import json
-import os
 import platform
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..terminal import Progress, plural
 from . import checkpoint
-from .actor import TEST, VALIDATION, Episode, evaluate
+from .actor import TEST, VALIDATION, Episode, Tested, evaluate
 from .environments import Environment
-from .errors import TrainingError
+from .errors import ProcessLost, TrainingError
+from .folder import Log, alone
+from .interrupts import Interrupted, Interrupts
 from .loop import SerialLoop
+from .parallel.arrangement import Arrangement
 from .sizes import layout_of
 from .throughput import Stopwatch, learning_efficiency, sample_efficiency
 from .workload import Workload
+
+if TYPE_CHECKING:
+    from .parallel.loop import ParallelLoop
+    from .parallel.testing import TestProcess
 
 CURVE = (
     "step", "updates", "episodes", "mean_score", "least_score", "largest_score", "loss",
@@ -43,104 +50,25 @@ CURVE = (
 )  # fmt: skip
 EPISODES = ("step", "score", "length")
 RECENT = 20  # training episodes whose mean the live line shows
+SETTLED = 100
+"""Gradient steps after which ``Plan.seconds`` and the summary's rate ``settled`` begin: start-up is over by then."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Folder, checkpoints, tests and progress of a run; none of it changes what is learned."""
+    """Folder, checkpoints, tests and progress of a run; none of it changes what is learned.
+
+    ``seconds``: the run ends when so many seconds were trained, evaluations aside, since ``SETTLED`` gradient steps.
+    ``test_process``: a process of its own evaluates while training goes on, as in [Hou2023].
+    """
 
     folder: Path
     checkpoint_every: int = 10_000
     test_episodes: int = 100
     live: bool = True  # progress is shown: a bar in a terminal, elsewhere a line now and then
     clock: Callable[[], float] = time.monotonic  # of those lines
-
-
-class Log:
-    """A CSV file that grows by whole lines, and can be cut back to ``length`` bytes when it is opened again.
-
-    TrainingError where it cannot be written, or is shorter than that.
-    """
-
-    def __init__(self, path: Path, columns: tuple[str, ...], length: int | None = None) -> None:
-        self._path, self._columns = path, columns
-        # Invariant: the file ends with a whole line, and its position is its end.
-        try:
-            if length is None:
-                self._file = path.open("wb", buffering=0)
-                self._append(",".join(columns))
-            else:
-                self._file = path.open("r+b", buffering=0)
-                self._cut(length)
-        except OSError as error:
-            raise TrainingError(f"{path}: cannot be written ({error.strerror})") from None
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Append a line. TrainingError when it cannot be written."""
-        self._append(",".join(_cell(row[name]) for name in self._columns))
-
-    def saved(self) -> int:
-        """Flush all lines to the disk; returns their bytes."""
-        try:
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            raise self._unwritten(error.strerror) from None
-        return self._file.tell()
-
-    def close(self) -> None:
-        """Close the file; no line can be added afterwards."""
-        self._file.close()
-
-    def _append(self, line: str) -> None:
-        encoded, before = f"{line}\n".encode(), self._file.tell()
-        try:
-            if self._file.write(encoded) < len(encoded):
-                self._file.truncate(before)
-                raise self._unwritten("a part of a line")
-        except OSError as error:
-            raise self._unwritten(error.strerror) from None
-
-    def _cut(self, length: int) -> None:
-        size = self._file.seek(0, os.SEEK_END)
-        if size < length:
-            self._file.close()
-            raise TrainingError(
-                f"{self._path}: holds {size:,} bytes, its checkpoint says at least {length:,}; put the file back, or "
-                "begin again in another folder with --out"
-            )
-        self._file.truncate(length)
-        self._file.seek(length)
-
-    def _unwritten(self, why: str | None) -> TrainingError:
-        self._file.close()
-        return TrainingError(f"{self._path}: cannot be written ({why}); what was saved before is kept")
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Lock a folder while the context lasts. TrainingError if another run has it; a killed run's lock is gone."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("wb")
-    except OSError as error:
-        raise TrainingError(f"{folder}: cannot be made or written ({error.strerror})") from None
-    with file:
-        with suppress(ModuleNotFoundError):  # without such locks, no other run is kept out
-            import fcntl  # noqa: PLC0415  # not on every system
-
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise TrainingError(
-                    f"{folder} is held by a run that goes on; wait, or name another with --out"
-                ) from None
-            except OSError as error:
-                raise TrainingError(f"{folder}: cannot be locked ({error.strerror}); name another with --out") from None
-        yield
-
-
-def _cell(value: Any) -> str:
-    return repr(value) if isinstance(value, float) else str(value)
+    seconds: float | None = None
+    test_process: bool = False
 
 
 class Run:
@@ -149,7 +77,7 @@ class Run:
     TrainingError for a folder that does not fit that, or a checkpoint of another run.
     """
 
-    def __init__(self, loop: SerialLoop, plan: Plan, resume: bool = False) -> None:
+    def __init__(self, loop: "SerialLoop | ParallelLoop", plan: Plan, resume: bool = False) -> None:
         self._loop, self._plan, self._workload = loop, plan, loop.workload
         self._path = plan.folder / "checkpoint.pt"
         self._seconds, self._due = 0.0, plan.checkpoint_every
@@ -157,6 +85,9 @@ class Run:
         self._points: list[list[float]] = []  # step, updates, mean score of each evaluation
         self._recent: list[float] = []
         self._episodes = 0
+        self._settled: tuple[float, int, int] | None = None  # seconds, steps and updates at SETTLED gradient steps
+        self._tester: TestProcess | None = None
+        self._is_owed = False  # an evaluation was due while the test process was busy
         self._resources = ExitStack()
         self._resources.callback(loop.close)
         try:
@@ -169,56 +100,117 @@ class Run:
                 self._resume()
             else:
                 self._begin()
+            if plan.test_process:
+                self._tester = self._begun_tester()
         except BaseException:
             self.close()
             raise
 
     def run(self, until: int | None = None) -> dict[str, Any] | None:
-        """Train to the last step, or only to ``until``; returns the summary once the run is done, else None."""
-        last = self._workload.steps
+        """Train to the last step, or only to ``until``; returns the summary once the run is done, else None.
+
+        Interrupted, or TrainingError where a process is lost: a run by several processes is saved before.
+        """
+        loop, plan, last = self._loop, self._plan, self._workload.steps
         end = min(last, until or last)
-        began, before, self._watch = time.perf_counter(), self._seconds, Stopwatch()
-        self._from = self._loop.step, self._loop.updates
-        plan, first = self._plan, self._loop.step
-        with Progress(last, "step", initial=first, shown=plan.live, clock=plan.clock) as progress:
-            while self._loop.step < end:
-                # Invariant: the files have a line for every episode that ended and every evaluation due so far.
-                turn, step, interval = self._loop.turns, self._loop.step, self._workload.evaluation.interval
-                episodes = self._loop.advance()
-                self._seconds = before + time.perf_counter() - began
-                for episode in episodes:
-                    self._ended(episode)
-                if self._loop.step // interval > step // interval:
-                    self._evaluate()
-                # Resuming is cheapest where the first actor's episode has just ended, as it need not be replayed.
-                is_first = turn % self._workload.actors.count == 0
-                if episodes and is_first and self._loop.step >= self._due:
-                    with self._watch.paused():
-                        self.save()
-                progress.update(min(self._loop.step, last) - step, self._shown if episodes else None)
-        if self._loop.step < last:
-            return None
-        with self._watch.paused():
+        self._watch, self._from = Stopwatch(loop.cpu_seconds), (loop.step, loop.updates)
+        self._settled, self._began = None, time.perf_counter() - self._seconds
+        try:
+            with (
+                Interrupts(are_noted=loop.is_parallel) as interrupts,
+                Progress(
+                    None if plan.seconds else last, "step", initial=loop.step, shown=plan.live, clock=plan.clock
+                ) as progress,
+            ):
+                self._seen = loop.step
+                loop.until(end)
+                while not (loop.done(end) or self._is_over()):
+                    interrupts.check()
+                    self._turn(progress)
+            return self._finish() if self._is_over() or loop.step >= last else None
+        except Interrupted:
             self.save()
-        return self._summary()
+            raise
+        except ProcessLost as error:
+            sentence, *more = str(error).splitlines()
+            try:
+                self.save()
+                saved = f"the run is saved as of step {loop.step:,}: go on with --resume"
+            except TrainingError as other:
+                saved = f"and the run cannot be saved: {other}"
+            raise TrainingError("\n".join([f"{sentence}; {saved}", *more])) from None
+
+    def _turn(self, progress: Progress) -> None:
+        """Advance the loop; then log, evaluate and save what is due."""
+        # Invariant: the files have a line for every episode that ended and every evaluation due up to step ``_seen``.
+        loop, before, turn, interval = self._loop, self._seen, self._loop.turns, self._workload.evaluation.interval
+        episodes = loop.advance()
+        self._seen, self._seconds = loop.step, time.perf_counter() - self._began
+        for episode in episodes:
+            self._ended(episode)
+        if self._tester:
+            self._add(self._tester.result())
+        if self._seen // interval > before // interval or self._is_owed:
+            self._evaluate()
+        # Resuming is cheapest where the first actor's episode has just ended, as it need not be replayed.
+        is_first = turn % self._workload.actors.count == 0
+        if episodes and is_first and self._seen >= self._due:
+            with self._watch.paused():
+                self.save()
+        if self._settled is None and loop.updates >= self._from[1] + SETTLED:
+            self._settled = self._watch.seconds(), loop.step, loop.updates
+        last = self._workload.steps
+        progress.update(min(self._seen, last) - min(before, last), self._shown if episodes else None)
+
+    def _is_over(self) -> bool:
+        """Whether the run has trained for as long as its plan says."""
+        seconds, settled = self._plan.seconds, self._settled
+        return seconds is not None and settled is not None and self._watch.seconds() - settled[0] >= seconds
+
+    def _finish(self) -> dict[str, Any]:
+        """Wait for the evaluation under way, save, end all processes, test the best weights; returns the summary."""
+        rates, report = self._rates(), self._loop.report()
+        if self._tester:
+            self._add(self._tester.last_result())
+            self._tester.close()
+            self._tester = None
+        if self._is_owed:
+            self._evaluate()
+        self.save()
+        self._loop.end()
+        return self._summary(rates, report)
+
+    def _rates(self) -> dict[str, Any]:
+        """Rates of this run, and of it since it has settled, so without its start; both leave evaluations out."""
+        loop, watch, batch, (step, updates) = self._loop, self._watch, self._workload.learner.batch, self._from
+        whole = watch.read(loop.step - step, loop.updates - updates, batch).row() if loop.step > step else None
+        if self._settled is None:
+            return {"throughput": whole, "settled": None}
+        began, step, updates = self._settled
+        seconds, steps, updates = watch.seconds() - began, loop.step - step, loop.updates - updates
+        settled = {"seconds": seconds, "steps": steps, "updates": updates}
+        settled |= {"sampling_hz": steps / max(seconds, 1e-9), "update_hz": updates / max(seconds, 1e-9)}
+        return {"throughput": whole, "settled": settled}
 
     def save(self) -> None:
         """Write the checkpoint; the next is due in ``checkpoint_every`` steps."""
         self._due = self._loop.step + self._plan.checkpoint_every
-        lengths = [self._curve.saved(), self._log.saved()]
         try:
-            state = {
-                "identity": self._loop.identity(),
-                "setting": self._setting(),
-                "loop": self._loop.state_dict(),
-                "best": self._best,
-                "points": self._points,
-                "recent": self._recent,
-                "episodes": self._episodes,
-                "seconds": self._seconds,
-                "lengths": lengths,
-            }
-            checkpoint.save(state, self._path)
+            with self._loop.paused():
+                for episode in self._loop.ended():
+                    self._ended(episode)
+                state = {
+                    "identity": self._loop.identity(),
+                    "setting": self._setting(),
+                    "loop": self._loop.state_dict(),
+                    "best": self._best,
+                    "points": self._points,
+                    "recent": self._recent,
+                    "episodes": self._episodes,
+                    "seconds": self._seconds,
+                    "lengths": [self._curve.saved(), self._log.saved()],
+                }
+                checkpoint.save(state, self._path)
         except MemoryError:
             raise self._too_large("written", "what was saved before is kept") from None
 
@@ -232,7 +224,7 @@ class Run:
 
         loop = self._loop
         made = {"device": loop.device, "compile": loop.compiled, "learner": loop.learner.implementation}
-        return {"threads": torch.get_num_threads(), **made, "policy": loop.policy.implementation}
+        return {"threads": torch.get_num_threads(), **made, "policy": loop.policy_name}
 
     def _too_large(self, verb: str, and_then: str) -> TrainingError:
         replay = self._workload.replay
@@ -291,23 +283,48 @@ class Run:
         self._recent = [*self._recent, episode.score][-RECENT:]
         self._log.add({"step": self._loop.step, "score": episode.score, "length": episode.length})
 
+    def _begun_tester(self) -> "TestProcess":
+        from .parallel.testing import TestProcess  # noqa: PLC0415  # shared memory, which not every system has
+
+        loop = self._loop
+        tester = TestProcess(self._workload, loop.learner.implementation, loop.seed, len(loop.learner.parameters))
+        self._resources.callback(tester.close)
+        return tester
+
     def _evaluate(self) -> None:
-        loop, settings = self._loop, self._workload.evaluation
-        seed = loop.seed, VALIDATION, loop.step
-        with self._watch.paused():
+        """Evaluate the weights of this step, here or in the test process."""
+        loop, tester = self._loop, self._tester
+        self._is_owed = tester is not None and tester.is_busy
+        if self._is_owed:
+            return
+        if tester:
+            tester.ask(loop.step, loop.updates, loop.learner.weights())
+            return
+        with self._watch.paused(), loop.paused():
+            settings, seed = self._workload.evaluation, (loop.seed, VALIDATION, loop.step)
             scores = evaluate(self._workload, loop.learner, self._evaluated, settings.episodes, *seed)
-        mean = fmean(scores)
-        self._points.append([loop.step, loop.updates, mean])
+            tested = Tested(loop.step, loop.updates, loop.learner.weights(), scores)
+        self._add(tested)
+
+    def _add(self, tested: Tested | None) -> None:
+        """Add an evaluation to the curve, and keep its weights if no earlier ones were better."""
+        if self._tester and not self._tester.is_there:
+            print("warning: the test process has ended; evaluations pause training from now on", file=sys.stderr)
+            self._tester, self._is_owed = None, True
+        if tested is None:
+            return
+        loop, mean, scores = self._loop, fmean(tested.scores), tested.scores
+        self._points.append([tested.step, tested.updates, mean])
         rates = self._watch.read(loop.step - self._from[0], loop.updates - self._from[1], 1)
         row = {
-            "step": loop.step, "updates": loop.updates, "episodes": self._episodes, "mean_score": mean,
+            "step": tested.step, "updates": tested.updates, "episodes": self._episodes, "mean_score": mean,
             "least_score": min(scores), "largest_score": max(scores), "loss": next(iter(loop.losses.values()), 0.0),
             "seconds": round(self._seconds, 3), "sampling_hz": round(rates.sampling_hz, 1),
             "update_hz": round(rates.update_hz, 1),
         }  # fmt: skip
         self._curve.add(row)
         if mean >= self._best["mean"]:
-            self._best = {"mean": mean, "step": loop.step, "weights": loop.learner.weights()}
+            self._best = {"mean": mean, "step": tested.step, "weights": tested.weights}
             with self._watch.paused():
                 checkpoint.save(self._best, self._plan.folder / "best.pt")
 
@@ -318,20 +335,19 @@ class Run:
         episodes = plural(self._episodes, "episode")
         return f"{episodes}, return {fmean(self._recent):z.0f}{latest}{best}, {rate:.0f} updates/s"
 
-    def _summary(self) -> dict[str, Any]:
+    def _summary(self, rates: dict[str, Any], report: dict[str, Any]) -> dict[str, Any]:
         """Test the best weights on fresh episodes, and write the summary. TrainingError if it cannot be written."""
         loop, workload = self._loop, self._workload
-        rates = self._watch.read(loop.step - self._from[0], loop.updates - self._from[1], workload.learner.batch)
         tested = self._tested() if self._points and self._plan.test_episodes else []
         steps, updates = [int(point[0]) for point in self._points], [int(point[1]) for point in self._points]
         means, solved = [point[2] for point in self._points], workload.evaluation.solved
         summary = {
             "workload": workload.name, "environment": workload.environment, "algorithm": workload.algorithm,
             "contestant": loop.contestant, "learner": loop.learner.implementation,
-            "policy": loop.policy.implementation, "fanout": workload.replay.fanout, "alpha": workload.replay.alpha,
+            "policy": loop.policy_name, "fanout": workload.replay.fanout, "alpha": workload.replay.alpha,
             "seed": loop.seed, "steps": loop.step, "updates": loop.updates, "episodes": self._episodes,
             "seconds": round(self._seconds, 1), **_made_by(),
-            "throughput": rates.row() if loop.step > self._from[0] else None,
+            **rates, "arrangement": loop.arrangement.to_dict(), "processes": report, "ratio": self._ratio(),
             "validation_best": self._best["mean"] + 0.0 if means else None, "validation_best_step": self._best["step"],
             "test_episodes": len(tested), "test_mean": fmean(tested) + 0.0 if tested else None,
             "test_deviation": pstdev(tested) if tested else None, "solved_at": solved,
@@ -345,6 +361,12 @@ class Run:
         except OSError as error:
             raise TrainingError(f"{path}: cannot be written ({error.strerror}); all else of the run is kept") from None
         return summary
+
+    def _ratio(self) -> float | None:
+        """Environment steps taken for each gradient step, from the one before the first on; None before any."""
+        learner, loop = self._workload.learner, self._loop
+        first = (learner.learning_starts - 1) // learner.update_interval * learner.update_interval
+        return (loop.step - first) / loop.updates if loop.updates else None
 
     def _tested(self) -> list[float]:
         """Scores of the best weights on episodes that no evaluation has seen."""
@@ -383,7 +405,29 @@ def _differences(saved: Mapping[str, Any], here: Mapping[str, Any], at: str = ""
 
 
 def start(
-    workload: Workload, plan: Plan, *, contestant: str = "numba", seed: int = 0, resume: bool = False, **options: Any
+    workload: Workload,
+    plan: Plan,
+    *,
+    contestant: str = "numba",
+    seed: int = 0,
+    resume: bool = False,
+    arrangement: Arrangement | None = None,
+    **options: Any,
 ) -> Run:
-    """A run that is ready to start or resume; ``options`` are the loop's device and compiled."""
-    return Run(SerialLoop(workload, contestant=contestant, seed=seed, **options), plan, resume)
+    """A run that is ready to start or resume; ``options`` are the loop's learner, policy, device and compiled.
+
+    TrainingError for what cannot be trained so: several processes have the numba tree, and nothing compiled by torch.
+    """
+    if arrangement is None or not arrangement.is_parallel:
+        return Run(SerialLoop(workload, contestant=contestant, seed=seed, **options), plan, resume)
+    try:
+        from .parallel.loop import ParallelLoop  # noqa: PLC0415  # compiled code and shared memory
+    except ImportError as error:
+        raise TrainingError(f"several processes cannot train here: {error}; leave out --arrangement") from None
+    if contestant != ParallelLoop.contestant:
+        raise TrainingError(
+            f"several processes share the tree {ParallelLoop.contestant}, not {contestant!r}; leave out --contestant"
+        )
+    if options.pop("compiled", False):
+        raise TrainingError("--compile is for a run of one process; leave it out, or --arrangement")
+    return Run(ParallelLoop(workload, arrangement, seed=seed, **options), plan, resume)

@@ -68,6 +68,30 @@ def networks(workload: Workload) -> dict[str, Size]:
     return {"critic": critic if workload.algorithm == "ddpg" else critic.plus(critic), "policy": policy}
 
 
+def step_macs(workload: Workload) -> float:
+    """Multiply-adds per record in the matrix products of a gradient step; ValueError for convolutions.
+
+    A forward pass takes as many as a network has; so do the gradients of its weights, and those of its inputs but for
+    the first layer, of which actor-critic algorithms need the actions' columns alone.
+
+    >>> from impls.training import load
+    >>> step_macs(load("cartpole_dqn"))                     # three forward passes and two backward, less a first layer
+    85248.0
+    """
+    if workload.network.kind == "convolution":
+        raise ValueError(f"{workload.name} has convolutions, whose steps are not counted")
+    hidden, actions, inputs = workload.network.hidden, workload.action_size, math.prod(workload.observation.stacked)
+    if workload.algorithm == "dqn":
+        each = networks(workload)["action_values"].macs
+        return 5.0 * each - inputs * hidden[0]  # of states and next states, and by the targets of these; gradients
+    critics, is_sac = 1 if workload.algorithm == "ddpg" else 2, workload.algorithm == "sac"
+    policy, critic = networks(workload)["policy"].macs, networks(workload)["critic"].macs // critics
+    judging = policy + critics * (4 * critic - (inputs + actions) * hidden[0])
+    seen = critics if is_sac else 1  # critics through which the policy learns
+    aiming = 3 * policy - inputs * hidden[0] + seen * (2 * critic - inputs * hidden[0])
+    return judging + aiming / (workload.learner.policy_delay if workload.algorithm == "td3" else 1)
+
+
 def layout_of(workload: Workload) -> Layout:
     """Layout of a record of the workload."""
     seen = workload.observation

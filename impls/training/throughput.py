@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import fmean
@@ -42,29 +42,36 @@ class Throughput:
         }
 
 
-class Stopwatch:
-    """Wall and processor time of this process since it was made."""
+def cpu_seconds() -> float:
+    """Processor time of this process so far, in seconds."""
+    times = os.times()
+    return times.user + times.system
 
-    def __init__(self) -> None:
-        self._wall, self._cpu = time.perf_counter(), _cpu_seconds()
+
+class Stopwatch:
+    """Wall and processor time since it was made; ``cpu`` is the processor time so far, of this process by default."""
+
+    def __init__(self, cpu: Callable[[], float] = cpu_seconds) -> None:
+        self._of_processor = cpu
+        self._wall, self._cpu = time.perf_counter(), cpu()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Leave out the time spent inside this context."""
-        wall, cpu = time.perf_counter(), _cpu_seconds()
+        wall, cpu = time.perf_counter(), self._of_processor()
         yield
         self._wall += time.perf_counter() - wall
-        self._cpu += _cpu_seconds() - cpu
+        self._cpu += self._of_processor() - cpu
+
+    def seconds(self) -> float:
+        """Wall time since the watch was made, without what is left out."""
+        return time.perf_counter() - self._wall
 
     def read(self, steps: int, updates: int, batch: int) -> Throughput:
         """Rates of so many environment steps and gradient steps on ``batch`` records since the watch was made."""
-        seconds = max(time.perf_counter() - self._wall, 1e-9)
-        return Throughput(steps / seconds, updates / seconds, batch, 100 * (_cpu_seconds() - self._cpu) / seconds)
-
-
-def _cpu_seconds() -> float:
-    times = os.times()
-    return times.user + times.system
+        seconds = max(self.seconds(), 1e-9)
+        cpu = self._of_processor() - self._cpu
+        return Throughput(steps / seconds, updates / seconds, batch, 100 * cpu / seconds)
 
 
 def policy_quality(rewards: Sequence[float], gamma: float = 1.0) -> float:

@@ -50,7 +50,10 @@ def _html(paper: str, material: Material) -> str:
     return judged(paper, material.measurements, material.results)
 
 
-PRIMITIVES, FILES = ("sum_tree", "memory", "peer", "replay_threads", "replay_processes"), ("quoted/*.toml",)
+PRIMITIVES, FILES = (
+    ("sum_tree", "memory", "peer", "replay_threads", "replay_processes", "training transport"),
+    ("quoted/*.toml",),
+)
 SECTIONS = (
     Section(119, "Verdicts on the papers", overview, PRIMITIVES, FILES),
     *(

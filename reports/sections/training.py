@@ -1,7 +1,7 @@
 """The page's section about training: curves of primitives, times without a curve, the tree's share of a step."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -10,6 +10,7 @@ from dse import stats
 from dse.published.peer_claims import is_ours
 from dse.records import Measurement, twins
 from dse.times.batch_law import flat_then_linear
+from dse.times.learner_products import product_bounds
 
 from ..chart import Chart, Material, Section, measured
 from ..markup import items, named, paragraph, paragraphs, table
@@ -23,6 +24,8 @@ SINGLE = (
     ("inference act", "inference"),
     ("actor step", "actor step"),
     ("learner step", "gradient step"),
+    ("product step", "product of matrices"),
+    ("loop step", "whole loop"),
     ("numba draw", "tree, draw"),
     ("numba update", "tree, update"),
     ("storage gather", "storage, gather"),
@@ -31,19 +34,20 @@ SINGLE = (
     ("weights fetch", "weights, fetch"),
 )
 ACTOR, LOOP, LEARNING, TREE = "actor", "loop", "learning", "tree"
-OURS = "numba"  # the tree of the whole loop
+OURS, BY_OTHER = "numba", figures.COMPILED  # the tree of the whole loop; who else learns and acts in it
 SHARE_HEAD = ("workload", "tree", "step (us)", "in the tree (us)", "share of the step", "95 % interval", "")
-ROWS = ("workload", "primitive", "of", "microseconds a call", "95 % interval", "calls a second", "")
+ROWS = ("workload", "primitive", "by", "of", "microseconds a call", "95 % interval", "calls a second", "")
 
 
 def section(measurements: Sequence[Measurement], pictures: str, left_out: Sequence[str]) -> str:
     """Return the section as HTML around its figures, or the command that would measure it."""
-    kept = [record for record in timed(measurements) if record.primitive.startswith(figures.PRIMITIVE)]
+    names = (figures.PRIMITIVE, f"{figures.PRIMITIVE}_again")
+    kept = [record for record in timed(measurements) if record.primitive in names]
     shares_table = share_table(measurements)
     body = shares_table or paragraph(f"Left out: no training system was profiled; this would: {COMMAND}.")
     if kept:
         frame = tidy(kept)
-        body = _origin(kept) + pictures + _singles(frame) + _knees(frame) + shares_table
+        body = _origin(kept) + pictures + _singles(frame) + _products(kept) + _knees(frame) + shares_table
     return body + paragraphs(left_out) + items(_untimed(measurements))
 
 
@@ -59,7 +63,7 @@ def _origin(kept: Sequence[Measurement]) -> str:
 
 def _singles(frame: pd.DataFrame) -> str:
     """Return a table of the times without a curve: one row a primitive and workload, on one core."""
-    rows = figures.alone(figures.parts(frame, *(part for part, _ in SINGLE)))
+    rows = figures.alone(figures.parts(frame, *(part for part, _ in SINGLE), by=figures.BY))
     rows = figures.called(rows[rows["threads"] == 1], "us")
     lines = []
     for workload, group in rows.groupby("workload"):
@@ -69,14 +73,29 @@ def _singles(frame: pd.DataFrame) -> str:
             some = group[group["part"] == part]
             if part in ("learner step", "numba draw", "numba update") and wanted:
                 some = some[some["batch"] == wanted]
-            for row in some.sort_values("batch").itertuples():
+            for row in some.sort_values(["batch", "by"], ascending=[True, False]).itertuples():
                 of = f"B = {row.batch:,}" if row.batch > 1 else row.via or "one"
                 ends = f"{row.low_ns:,.1f} to {row.high_ns:,.1f}"
                 rate = 1e6 / row.ns
                 reason = row.reason if isinstance(row.reason, str) else ""
                 remarks = "; ".join(word for word in ("" if row.status == "ok" else row.status, reason) if word)
-                lines.append((workload, name, of, f"{row.ns:,.1f}", ends, f"{rate:,.0f}", remarks))
+                lines.append((workload, name, row.by, of, f"{row.ns:,.1f}", ends, f"{rate:,.0f}", remarks))
     return paragraph("One process on one core (measured):") + table(ROWS, lines)
+
+
+def _products(kept: Sequence[Measurement]) -> str:
+    """Return which share of a compiled gradient step matrix products take, a line a workload."""
+    lines = [
+        f"{one.workload}: a step of B = {one.batch:,} by {one.learner} takes {1e6 * one.step_seconds:,.1f} us, "
+        f"{one.share:.0%} of it for {one.products:.1f} products of {1e6 * one.product_seconds:,.1f} us each; "
+        f"without anything else it would be {1 / one.share:.2f} times as fast."
+        for one in product_bounds(kept)
+    ]
+    sentence = (
+        "Which share of a step products of matrices take, all counted as products of the last hidden layers (product "
+        "measured; count modeled, as if narrow layers were as fast):"
+    )
+    return paragraph(sentence) + items(lines) if lines else ""
 
 
 def _workload_batch(frame: pd.DataFrame, workload: str, batches: "pd.Series[int]") -> int:
@@ -90,7 +109,7 @@ def _knees(frame: pd.DataFrame) -> str:
     """Return a table of the batch from which each line of time over the batch grows."""
     rows = figures.over_batch(frame)
     lines = []
-    for (workload, part, threads), line in rows.groupby(["workload", "part", "threads"]):
+    for (workload, part, by, threads), line in rows.groupby(["workload", "part", "by", "threads"]):
         if line["batch"].nunique() < 3:
             continue
         law = flat_then_linear(line["batch"].tolist(), line["ns"].tolist())
@@ -98,9 +117,9 @@ def _knees(frame: pd.DataFrame) -> str:
         knee = f"{law.knee:,.0f}" if law.knee else "none"
         fits = (f"{law.fixed_seconds:.3g}", f"{1e3 * law.each_seconds:.3g}", f"{off:.0%}")
         shaky = f"{(line['status'] == 'unstable').sum()} of {len(line)}"
-        lines.append((workload, part.replace(" step", "").replace(" act", ""), threads, knee, *fits, shaky))
+        lines.append((workload, part.replace(" step", "").replace(" act", ""), by, threads, knee, *fits, shaky))
     fitted = ("knee B", "fixed (ms)", "each record (us)", "worst error of the fit", "unstable cells")
-    head = ("workload", "what", "threads", *fitted)
+    head = ("workload", "what", "by", "threads", *fitted)
     sentence = "Time over the batch is flat, then linear; fitted, fixed + each x B, to the measured times:"
     return paragraph(sentence) + table(head, lines) if lines else ""
 
@@ -126,6 +145,7 @@ class Share:
     is_unstable: bool
     whole_us: float | None = None  # the loop as it trains, on the numba tree
     is_whole_unstable: bool = False
+    other_us: float | None = None  # the same loop with learner and policy by dense
 
     @property
     def most_gain(self) -> float:
@@ -137,26 +157,31 @@ def shares(measurements: Sequence[Measurement]) -> list[Share]:
     """Return every tree whose parts of a step were all timed in one run, by workload, the smallest share first.
 
     A step is update_interval steps of an actor and what learning takes. Tree and learning are two readings of the same
-    samples, so both are resampled by the same seed; actors' samples are their own. Learner and policy are torch's.
+    samples, so both are resampled by the same seed; actors' samples are their own. Learner and policy are torch's; a
+    whole loop by others was timed in the same run.
     """
     runs: dict[tuple[str, str, str], dict[tuple[str, str], Measurement]] = defaultdict(dict)
     for record in measurements:
-        is_usual = record.options.get("learner", "torch") == "torch"
-        if record.primitive == figures.SHARE and record.median_seconds is not None and is_usual:
+        by = str(record.options.get("learner", figures.REFERENCE))
+        if record.primitive == figures.SHARE and record.median_seconds is not None:
             run = (str(record.options["workload"]), record.commit or "", record.command)
-            runs[run][record.contestant, record.op] = record
+            runs[run][record.contestant, record.op if by == figures.REFERENCE else by] = record
     made = []
     for (workload, _, _), cells in runs.items():
         actor = cells.get((ACTOR, "step"))
         for contestant, op in cells:
             pair = [cells.get((contestant, name)) for name in (LEARNING, TREE)]
             if op == TREE and actor and pair[0] and pair[1]:
-                made.append(_share(workload, actor, pair[0], pair[1], cells.get((LOOP, "step"))))
+                made.append(_share(workload, actor, pair[0], pair[1], cells))
     return sorted(made, key=lambda record: (record.workload, record.share))
 
 
 def _share(
-    workload: str, actor: Measurement, learning: Measurement, tree: Measurement, whole: Measurement | None
+    workload: str,
+    actor: Measurement,
+    learning: Measurement,
+    tree: Measurement,
+    cells: Mapping[tuple[str, str], Measurement],
 ) -> Share:
     interval = int(tree.options["update_interval"])
     acting = interval * stats.bootstrap_medians(actor.samples_seconds, seed=1)
@@ -166,9 +191,11 @@ def _share(
     unstable = "unstable" in (actor.status, learning.status, tree.status)
     ratio = tree.seconds / step
     ends = min(low, ratio), max(high, ratio)
-    whole = whole if tree.contestant == OURS else None
+    whole, compiled = (cells.get((LOOP, name)) if tree.contestant == OURS else None for name in ("step", BY_OTHER))
     whole_us, shaky = (1e6 * whole.seconds, whole.status == "unstable") if whole else (None, False)
-    return Share(workload, tree.contestant, 1e6 * step, 1e6 * tree.seconds, ratio, *ends, unstable, whole_us, shaky)
+    other_us = 1e6 * compiled.seconds if compiled else None
+    times = 1e6 * step, 1e6 * tree.seconds
+    return Share(workload, tree.contestant, *times, ratio, *ends, unstable, whole_us, shaky, other_us)
 
 
 def share_table(measurements: Sequence[Measurement]) -> str:
@@ -195,6 +222,7 @@ def share_table(measurements: Sequence[Measurement]) -> str:
         f"{share.workload}: the parts on the {OURS} tree add up to {share.step_us:,.0f} us; the whole loop, measured "
         f"in the same run, takes {share.whole_us:,.0f} us, {share.step_us / share.whole_us - 1:+.0%}"
         f"{' (unstable)' * (share.is_unstable or share.is_whole_unstable)}."
+        + (f" With learner and policy by {BY_OTHER} it takes {share.other_us:,.0f} us." if share.other_us else "")
         for share in kept
         if share.whole_us
     ]

@@ -22,29 +22,49 @@ PRIMITIVE = "training"
 SHARE = "serial_step"  # the primitive of the parts of a step
 ALONE = "nothing"
 OPTIONS = ("workload", "macs", "parameters", "update_interval", "via", "models", "beside", "cores")
+REFERENCE, COMPILED = "torch", "dense"
+BY = (REFERENCE, COMPILED)
+TRAINED = ("inference", "actor", "learner", "parallel_learners", "product", "forward", "loop")  # by some implementation
+CELL = ("workload", "part", "by", "batch", "threads", "via", "models", "beside", "placement")
 UNITS = {"us": 1e6, "ms": 1e3}
-STEPS = (("learner step", 1, "-"), ("learner step", 0, "--"), ("forward act", 1, "-"))
+STEPS = (
+    ("learner step", REFERENCE, 1, "-"),
+    ("learner step", REFERENCE, 0, "--"),
+    ("forward act", REFERENCE, 1, "-"),
+    ("learner step", COMPILED, 1, "-"),
+    ("forward act", COMPILED, 1, "-"),
+)
 MOST_TICKS = 10
 
 
-def parts(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
-    """Select the timed rows of parts ("contestant op"), a column an option; ``cores`` of a pair is ``placement``.
+def parts(frame: pd.DataFrame, *names: str, by: Sequence[str] = (REFERENCE,)) -> pd.DataFrame:
+    """Select the newest timing of each part ("contestant op"), a column an option; of pairs ``placement``.
 
-    Learners and policies are torch's, actors step one environment at a time.
+    Column ``by`` is the implementation of learner and policy, "" where neither works; those of ``by`` are selected.
+    Actors step one environment at a time.
     """
+    return newest(_all_parts(frame, *names, by=by))
+
+
+def newest(rows: pd.DataFrame) -> pd.DataFrame:
+    """Select the newest of the timings of each cell."""
+    return rows.sort_values("utc", kind="stable").drop_duplicates([*CELL], keep="last").sort_index()
+
+
+def _all_parts(frame: pd.DataFrame, *names: str, by: Sequence[str] = (REFERENCE,)) -> pd.DataFrame:
     rows = where(frame, primitive=PRIMITIVE)
-    kinds = rows["contestant"].astype(str) + " " + rows["op"].astype(str)
-    rows = rows.assign(part=kinds)[kinds.isin(names)]
+    rows = rows.assign(part=rows["contestant"].astype(str) + " " + rows["op"].astype(str))
+    rows = rows[rows["part"].isin(names)]
     options = [dict(word.split("=", 1) for word in text.split(",") if "=" in word) for text in rows["options"]]
-    usual = [one.get("learner", "torch") == "torch" and one.get("environments", "1") == "1" for one in options]
-    rows = rows[pd.Series(usual, index=rows.index, dtype=bool)]
-    options = [one for one, kept in zip(options, usual, strict=True) if kept]
     for name in OPTIONS:
         column = "placement" if name == "cores" else name
-        rows[column] = pd.Series([row_options.get(name, "") for row_options in options], index=rows.index, dtype=object)
+        rows[column] = pd.Series([one.get(name, "") for one in options], index=rows.index, dtype=object)
     for name in ("macs", "parameters", "update_interval", "models"):
         rows[name] = pd.to_numeric(rows[name])
-    return rows
+    told = [one.get("learner", REFERENCE) for one in options]
+    rows["by"] = np.where(rows["contestant"].isin(TRAINED), pd.Series(told, index=rows.index, dtype=object), "")
+    is_single = np.array([one.get("environments", "1") == "1" for one in options], dtype=bool)
+    return rows[is_single & rows["by"].isin(["", *by]).to_numpy()]
 
 
 def called(rows: pd.DataFrame, unit: str) -> pd.DataFrame:
@@ -69,17 +89,17 @@ def over_cores(frame: pd.DataFrame) -> pd.DataFrame:
 
     Empty unless a workload has actors or learners on two numbers of cores.
     """
-    rows = alone(parts(frame, "actor step", "parallel_learners step", "learner step"))
+    rows = alone(parts(frame, "actor step", "parallel_learners step", "learner step", by=BY))
     batches = where(rows, part="parallel_learners step").groupby("workload")["batch"].first()
     rows = rows[(rows["part"] == "actor step") | (rows["batch"] == rows["workload"].map(batches))]
     rows = rates(rows, np.where(rows["part"] == "actor step", 1, rows["update_interval"]))
-    return rows if (rows.groupby(["workload", "part"])["threads"].nunique() > 1).any() else rows[:0]
+    return rows if (rows.groupby(["workload", "part", "by"])["threads"].nunique() > 1).any() else rows[:0]
 
 
 def over_batch(frame: pd.DataFrame) -> pd.DataFrame:
     """Select milliseconds of gradient steps and forward passes over B; empty unless a workload has two B."""
-    rows = called(alone(parts(frame, "learner step", "forward act")), "ms")
-    return _several(rows, "batch", ("workload", "part"))
+    rows = called(alone(parts(frame, "learner step", "forward act", by=BY)), "ms")
+    return _several(rows, "batch", ("workload", "part", "by"))
 
 
 def of_trees(frame: pd.DataFrame) -> pd.DataFrame:
@@ -97,11 +117,12 @@ def of_pairs(frame: pd.DataFrame) -> pd.DataFrame:
 
     ``ns``, ``low_ns`` and ``high_ns`` are those ratios; ``pair`` names both parts.
     """
-    rows = parts(frame, "actor step", "learner step", "numba step")
+    rows = _all_parts(frame, "actor step", "learner step", "numba step")
     key = ["workload", "part", "batch", "commit", "command"]
     pairs = rows[~rows["beside"].isin(["", ALONE])].merge(
         where(rows, beside=ALONE)[[*key, "ns", "low_ns", "high_ns", "status"]], on=key, suffixes=("", "_alone")
     )
+    pairs = newest(pairs)
     # The ends of both intervals: wider than a bootstrap of the ratio, never too narrow.
     ratios = {
         "ns": pairs["ns"] / pairs["ns_alone"],
@@ -135,20 +156,23 @@ def cores(rows: pd.DataFrame, about: About) -> Figure:
     """Draw environment steps a second over cores: of actors, and followed by learners; the chosen split is ringed."""
     figure, panels = _by_workload("How do actors and learners use cores?", rows)
     kinds = (
-        ("actor step", "actors, f_a", "-"),
-        ("parallel_learners step", "learners and a parameter server, update_interval x f_l", "-"),
-        ("learner step", "one learner on threads of torch, x update_interval", "--"),
+        ("actor step", REFERENCE, "actors, f_a", "-"),
+        ("parallel_learners step", REFERENCE, "learners and a parameter server, update_interval x f_l", "-"),
+        ("learner step", REFERENCE, "one learner on threads of torch, x update_interval", "--"),
+        ("actor step", COMPILED, "actors by dense", "-"),
+        ("learner step", COMPILED, "one learner by dense, x update_interval", "--"),
     )
     for axes, part in panels:
-        for position, (kind, label, dashes) in enumerate(kinds):
-            style.line(axes, part[part["part"] == kind], "threads", label, position, dashes)
-        _ring_split(axes, [part[part["part"] == kind] for kind, _, _ in kinds[:2]], about.cores)
+        lines = [where(part, part=kind, by=by) for kind, by, _, _ in kinds]
+        for position, (line, (_, _, label, dashes)) in enumerate(zip(lines, kinds, strict=True)):
+            style.line(axes, line, "threads", label, position, dashes)
+        _ring_split(axes, lines[:2], about.cores)
         over = rows["threads"].max() > about.cores
         style.x_axis(axes, rows["threads"], f"cores (beyond {about.cores}: shared)" if over else "cores")
         axes.set(ylabel="env steps / s")
     note = (
-        f"Ringed: actors and learners where {about.cores} cores make the most steps, as few as do. An actor is a "
-        "process on a core of its own, a learner a thread."
+        f"Ringed: actors and learners by torch where {about.cores} cores make the most steps, as few as do. "
+        "Actors: processes on a core each; learners: threads."
     )
     return style.finish(figure, rows, about, note)
 
@@ -174,13 +198,14 @@ def batch(rows: pd.DataFrame, about: About) -> Figure:
     """Draw the time of a gradient step and of a forward pass over B, the knee of each solid line marked."""
     figure, panels = _by_workload("From which batch on does time grow?", rows, ", {macs:,.0f} MACs")
     for axes, part in panels:
-        for position, (kind, threads, dashes) in enumerate(STEPS):
-            count = threads or part["threads"].max()
-            line = part[(part["part"] == kind) & (part["threads"] == count)]
+        for position, (kind, by, threads, dashes) in enumerate(STEPS):
+            line = where(part, part=kind, by=by)
+            count = threads or line["threads"].max()
+            line = line[line["threads"] == count]
             if line.empty or (not threads and count == 1):
                 continue
             name = "forward pass" if kind == "forward act" else "gradient step"
-            label = f"{name}, {'1 thread' if threads else 'a thread a core'}"
+            label = f"{name}, {by}, {'1 thread' if threads else 'a thread a core'}"
             style.line(axes, line, "batch", label, position, dashes)
             if dashes == "-":
                 _knee(axes, line, style.COLORS[position])

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dse.cli.validate import BIN_HEAD, bin_row, percent, share, summary
+from dse.cli.text import percent, share
+from dse.cli.validate import BIN_HEAD, bin_row, summary
 from dse.records import RecordError, how_to_measure
 from dse.validation.asking import ASK
 from dse.validation.figures import Headline, of_machine

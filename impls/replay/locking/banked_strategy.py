@@ -27,10 +27,11 @@ from ...sumtree.numba_kernels import HEIGHT, SUMS, _kernel
 from .. import sampling, tree_lock
 from ..batches import Outputs, check_beta, uniforms_of
 from ..block import BANK, COUNT, LARGEST
+from ..blocks import Settings
 from ..buffer import Batch
 from ..compiled import Kernels
 from ..memory import Memory
-from ..replay import Replay, Settings
+from ..replay import Replay
 from ..steps import DONE, NOT_FINITE, NOTHING
 from ..sync import inner, word_of
 from ..updating import are_finite

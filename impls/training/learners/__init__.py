@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
+from ...checks import near
 from ..errors import TrainingError
 from ..learner import Learner
 from ..weights import shapes
@@ -80,5 +81,5 @@ def use_threads(count: int) -> None:
 
 def _module(name: str) -> ModuleType:
     if name not in names():
-        raise TrainingError(f"there is no learner {name!r}; there are {', '.join(names())}")
+        raise TrainingError(f"there is no learner {name!r}; there are {', '.join(names())}{near(name, names())}")
     return importlib.import_module(f"{__name__}.{name}_learner")

@@ -58,6 +58,7 @@ def _ascend(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> A
     weights = state.weights[sizes.critic_stop : sizes.policy_stop]
     critic, none = state.weights[: sizes.critic_stop // settings.critics], state.gradient[:0]
     load(rows.observation, scratch.policy_layers, 0)
+    load(rows.observation, layers, 0)
     actions, total = layers[seen:], 0.0
     _aim(weights, sizes.policy, scratch.policy_layers, columns, actions)
     values = forward(critic, sizes.critic, layers, columns)[0]
@@ -79,10 +80,13 @@ def step(
     rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any, priorities: Any, losses: Any, counts: Any, tau: Any,
     edition: Any,
 ) -> None:  # fmt: skip
-    """Set the priorities and take the gradient steps that ``counts`` names: of the critics, of the policy."""
-    _follow(rows, state.targets, sizes, settings, scratch)
-    losses[0] = regress(rows, state, sizes, settings, scratch, priorities, counts[0] > 0)
-    if counts[0]:
+    """Set the priorities and take the gradient steps that ``counts`` names: of the critics, of the policy.
+
+    A count of -1 derives that gradient alone; the policy's alone sets no priorities.
+    """
+    if counts[0] or not counts[1]:
+        _follow(rows, state.targets, sizes, settings, scratch)
+        losses[0] = regress(rows, state, sizes, settings, scratch, priorities, counts[0] != 0)
         descend(state, 0, sizes.critic_stop, counts[0], settings.rate, settings.clip)
     if counts[1]:
         losses[1] = _ascend(rows, state, sizes, settings, scratch)

@@ -53,7 +53,10 @@ def step(
     rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any, priorities: Any, losses: Any, counts: Any, tau: Any,
     edition: Any,
 ) -> None:  # fmt: skip
-    """Set the priorities and, if ``counts`` says so, take a gradient step; both networks see a batch in one pass."""
+    """Set the priorities and, if ``counts`` says so, take a gradient step; both networks see a batch in one pass.
+
+    A count of -1 derives the gradient alone.
+    """
     columns, actions = len(rows.reward), sizes.critic[-1] - settings.dueling
     layers, target_layers, slopes = scratch.layers[0], scratch.layers[1], scratch.slopes
     load(rows.observation, layers, 0)

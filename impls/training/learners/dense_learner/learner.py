@@ -13,10 +13,10 @@ from numba import typeof, types
 from numpy.typing import NDArray
 
 from ....sumtree.compiling import compiler
-from ...learner import Learner, Stepped, Weights, rates
+from ...learner import Derived, Learner, Phase, Stepped, Vectors, Weights, rates
 from ...weights import shapes, spans
 from ...workload import Workload
-from . import deterministic, dqn, sac
+from . import deterministic, dqn, sac, update
 from .memory import Rows, Scratch, Settings, Sizes, State, scratch_of
 
 KERNELS: dict[str, ModuleType] = {"dqn": dqn, "ddpg": deterministic, "td3": deterministic, "sac": sac}
@@ -36,10 +36,11 @@ class DenseLearner(Learner):
         self._inputs = math.prod(workload.observation.stacked)
         self._scratch: dict[str, Scratch] = {}
         self._act, self._step = (_Kernel(getattr(KERNELS[workload.algorithm], name)) for name in ("act", "step"))
+        self._update, self._rates = _Kernel(update.update), rates(workload)
 
     def step(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any]) -> Stepped:
         """Take one gradient step on a batch ``[B, ...]`` with importance weights ``[B]``."""
-        rows, trained = self._rows(transitions, weights), self._trained()
+        rows, trained = self.rows(transitions, weights), self._trained()
         for name in trained:
             self._updates[name] += 1
         self.steps += 1
@@ -48,13 +49,50 @@ class DenseLearner(Learner):
         priorities, losses = self._run(rows, (*counts, 0, 0)[:3], tau)
         return Stepped(priorities, {name: float(losses[list(self._updates).index(name)]) for name in trained})
 
+    def phases(self) -> tuple[Phase, ...]:
+        """Phases of the next gradient step, in order."""
+        return tuple(map(Phase, self._trained()))
+
+    def gradient(self, phase: Phase, rows: Rows) -> Derived:
+        """The gradient of a phase's loss by the weights of its network, which do not change; valid until the next."""
+        at = list(self._updates).index(phase.network)
+        counts = tuple(-int(each == at) for each in range(3))
+        priorities, losses = self._run(rows, counts, 0.0)
+        gradient = self._state.gradient[spans(self.workload)[phase.network]]
+        return Derived(gradient, float(losses[at]), None if at else priorities)
+
+    def apply(self, phase: Phase, gradient: Weights) -> None:
+        """Clip the gradient of a phase's network, and let Adam take a step along it."""
+        name, span = phase.network, spans(self.workload)[phase.network]
+        self._updates[name] += 1
+        self._state.gradient[span] = gradient
+        clip, rate = self._settings.clip, float(self._rates[name])
+        self._update(self._state, span.start, span.stop, self._updates[name], rate, clip, 0.0)
+
+    def move_targets(self, tau: float) -> None:
+        """target += tau * (trained - target), for every weight that has a target; 1 copies."""
+        self._update(self._state, 0, 0, 0, 0.0, 0.0, float(tau))
+
+    def vectors(self) -> Vectors:
+        """The memory that this learner computes with."""
+        return Vectors(self.parameters, self.target_parameters, self._state.mean, self._state.square)
+
+    def place(self, vectors: Vectors) -> None:
+        """Compute with this memory and its numbers from now on."""
+        self.parameters, self.target_parameters = vectors.parameters, vectors.targets
+        weights, targets, mean, square = vectors
+        self._state = State(weights, self._state.gradient, mean, square, targets)
+
     def priorities(self, transitions: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         """|TD error| ``[n]`` of transitions ``[n, ...]``, as an actor computes it before it inserts them."""
-        rows = self._rows(transitions, np.ones(len(transitions["reward"]), np.float32))
+        rows = self.rows(transitions, np.ones(len(transitions["reward"]), np.float32))
         return self._run(rows, (0, 0, 0), 0.0)[0]
 
     def _run(self, rows: Rows, counts: tuple[int, ...], tau: float) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-        """(priorities ``[B]``, losses in the order of the networks); ``counts`` of 0 leave a network as it is."""
+        """(priorities ``[B]``, losses in the order of the networks).
+
+        ``counts`` are Adam's of each network: 0 leaves it as it is, -1 derives its gradient alone.
+        """
         count = len(rows.reward)
         scratch = self._scratch_for("step", count * (2 if self.workload.algorithm == "dqn" else 1))
         priorities, losses = np.empty(count, np.float32), np.zeros(3)
@@ -67,7 +105,8 @@ class DenseLearner(Learner):
             return ("critic",)
         return tuple(name for name in self._updates if name != "temperature" or self._settings.tuned)
 
-    def _rows(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any]) -> Rows:
+    def rows(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any]) -> Rows:
+        """A batch as the kernels take it, with all random numbers of the step."""
         reward = np.ascontiguousarray(transitions["reward"], np.float32)
         count, size = len(reward), self.workload.action_size
         kind, shape = (np.int64, (count,)) if self.workload.algorithm == "dqn" else (np.float32, (count, size))
@@ -114,6 +153,9 @@ class DenseLearner(Learner):
 
     def _set_moments(self, mean: Weights, square: Weights, updates: Mapping[str, int]) -> None:
         self._state.mean[:], self._state.square[:] = mean, square
+        self._set_updates(updates)
+
+    def _set_updates(self, updates: Mapping[str, int]) -> None:
         self._updates = {name: int(updates[name]) for name in self._updates}
 
 

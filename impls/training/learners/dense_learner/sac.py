@@ -112,6 +112,7 @@ def _ascend(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> A
     actions, log_density = scratch.layers[0][seen:], scratch.values[1]
     temperature = np.exp(state.weights[sizes.policy_stop])
     load(rows.observation, layers, 0)
+    load(rows.observation, scratch.layers[0], 0)
     _sample(weights, sizes.policy, layers, rows.noise[0], actions, log_density)
     total, share = _smaller_slopes(state, sizes, scratch, columns), temperature / np.float32(columns)
     given, slopes, raw = scratch.layers[1][seen:], scratch.policy_slopes, layers[len(layers) - 2 * size :]
@@ -134,9 +135,10 @@ def _ascend(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> A
 def _tune(rows: Any, state: Any, sizes: Any, scratch: Any) -> Any:
     """Derive -mean(log temperature * (log pi(a|s) - size)) by the logarithm; returns it.
 
-    The policy is the one after its own step; its layers hold the observations still.
+    The policy is the one after its own step.
     """
     columns, size, log_density = len(rows.reward), sizes.policy[-1] // 2, scratch.values[1]
+    load(rows.observation, scratch.policy_layers, 0)
     weights, sampled = state.weights[sizes.critic_stop : sizes.policy_stop], scratch.policy_slopes
     _sample(weights, sizes.policy, scratch.policy_layers, rows.noise[0], sampled, log_density)
     total = 0.0
@@ -151,14 +153,17 @@ def step(
     rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any, priorities: Any, losses: Any, counts: Any, tau: Any,
     edition: Any,
 ) -> None:  # fmt: skip
-    """Set the priorities and take the gradient steps that ``counts`` names: critics, policy, temperature."""
-    _follow(rows, state, sizes, settings, scratch)
-    losses[0] = regress(rows, state, sizes, settings, scratch, priorities, counts[0] > 0)
-    if counts[0] == 0:
-        return
-    descend(state, 0, sizes.critic_stop, counts[0], settings.rate, settings.clip)
-    losses[1] = _ascend(rows, state, sizes, settings, scratch)
-    descend(state, sizes.critic_stop, sizes.policy_stop, counts[1], settings.policy_rate, settings.clip)
+    """Set the priorities and take the gradient steps that ``counts`` names: critics, policy, temperature.
+
+    A count of -1 derives that gradient alone; one that is not the critics' sets no priorities.
+    """
+    if counts[0] or not (counts[1] or counts[2]):
+        _follow(rows, state, sizes, settings, scratch)
+        losses[0] = regress(rows, state, sizes, settings, scratch, priorities, counts[0] != 0)
+        descend(state, 0, sizes.critic_stop, counts[0], settings.rate, settings.clip)
+    if counts[1]:
+        losses[1] = _ascend(rows, state, sizes, settings, scratch)
+        descend(state, sizes.critic_stop, sizes.policy_stop, counts[1], settings.policy_rate, settings.clip)
     if counts[2]:
         losses[2] = _tune(rows, state, sizes, scratch)
         descend(state, sizes.policy_stop, sizes.policy_stop + 1, counts[2], settings.rate, settings.clip)

@@ -12,8 +12,10 @@ from .perceptron import LOOSE
 def descend(state: Any, start: int, stop: int, count: int, rate: float, clip: float) -> None:
     """Clip a network's gradient to the norm ``clip`` (0: leave it), and take Adam's step number ``count``.
 
-    The network's weights are those from ``start`` to ``stop``.
+    The network's weights are those from ``start`` to ``stop``. A count below 1 leaves them.
     """
+    if count < 1:
+        return
     weights, gradient = state.weights[start:stop], state.gradient[start:stop]
     mean, square = state.mean[start:stop], state.square[start:stop]
     scale = np.float32(1)
@@ -42,3 +44,10 @@ def move(targets: Any, weights: Any, tau: float) -> None:
         share = np.float32(tau)
         for i in range(len(targets)):
             targets[i] += share * (weights[i] - targets[i])
+
+
+@njit(nogil=True, fastmath=LOOSE, error_model="numpy", cache=True)
+def update(state: Any, start: int, stop: int, count: int, rate: float, clip: float, tau: float, edition: Any) -> None:
+    """Take Adam's step alone, or move the targets alone, where another learner has its share of the gradient."""
+    descend(state, start, stop, count, rate, clip)
+    move(state.targets, state.weights, tau)

@@ -1,33 +1,26 @@
 """What torch's learners have in common: gradient steps on weighted batches, new priorities, targets, actions.
 
-A gradient step is a sequence of *phases*, such as critic, then policy. Each has a loss that is a mean over the rows of
-the batch, and the network that follows its gradient. So the gradient of a batch is the mean of those of its equal
-parts, which is all that learners in parallel need (``parallel.py``).
+A phase of a gradient step, such as critic, then policy, has a loss that is a mean over the rows of the batch, and the
+network that follows its gradient.
 """
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ...learner import Learner, Stepped, Weights, rates
-from ...weights import TARGETS, spans
+from ...errors import TrainingError
+from ...learner import Derived, Learner, Phase, Stepped, Vectors, Weights, rates
+from ...weights import TARGETS
 from ...workload import Workload
 
 Rows = dict[str, Tensor]
 """Tensors ``[B, ...]``: a batch's parts, its importance weights, and the noise that its losses take."""
-
-
-class Phase(NamedTuple):
-    """A loss and the ``network`` it trains; ``loss`` of rows is (a scalar, the TD errors ``[B]`` or None)."""
-
-    network: str
-    loss: Callable[[Rows], tuple[Tensor, Tensor | None]]
 
 
 class TorchLearner(Learner):
@@ -59,6 +52,8 @@ class TorchLearner(Learner):
         self._flat_targets = _views(self.targets, torch.from_numpy(self.target_parameters).to(self.device))
         self._rates = rates(workload)
         self.optimizers = {name: self._optimizer(name) for name in self.networks}
+        mean, square = (torch.zeros_like(self._flat) for _ in range(2))
+        self._use_moments(mean, square, dict.fromkeys(self.networks, 0))
         if compiled:
             for network in (*self.networks.values(), *self.targets.values()):
                 network.compile()
@@ -71,7 +66,7 @@ class TorchLearner(Learner):
 
     @abstractmethod
     def _phases(self) -> tuple[Phase, ...]:
-        """Phases of the next gradient step, in order."""
+        """Phases of the next gradient step; ``loss`` of rows is (a scalar, the TD errors ``[B]`` or None)."""
 
     @abstractmethod
     def _errors(self, rows: Rows) -> Tensor:
@@ -114,16 +109,14 @@ class TorchLearner(Learner):
         rows, losses, errors = self.rows(transitions, weights), dict[str, float](), torch.empty(0)
         for phase in self._phases():
             gradients, loss, new_errors = self.gradients(phase, rows)
-            self.apply(phase, gradients)
+            self.follow(phase, gradients)
             losses[phase.network] = float(loss)
             errors = errors if new_errors is None else new_errors
         self.finish()
         return Stepped(errors.abs().cpu().numpy(), losses)
 
-    # The parts of a gradient step, for learners in parallel
-
     def rows(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any] | None) -> Rows:
-        """The batch on the device, with its weights (1 by default) and all random numbers that its losses take."""
+        """The batch on the device, with its weights (1 by default) and all random numbers of the step."""
         parts = {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in transitions.items()}
         parts["weights"] = torch.ones(len(parts["reward"])) if weights is None else torch.from_numpy(weights)
         noise = self._noise(len(parts["reward"]))
@@ -145,20 +138,26 @@ class TorchLearner(Learner):
         gradients = torch.autograd.grad(loss, parameters)
         return gradients, loss.detach(), None if errors is None else errors.detach()
 
-    def apply(self, phase: Phase, gradients: tuple[Tensor, ...]) -> None:
-        """Clip the gradients and let the phase's optimizer take a step along them."""
+    def gradient(self, phase: Phase, rows: Rows) -> Derived:
+        """The gradient of a phase's loss by the weights of its network, which do not change."""
+        gradients, loss, errors = self.gradients(phase, rows)
+        flat: Weights = torch.cat([each.ravel() for each in gradients]).cpu().numpy()
+        return Derived(flat, float(loss), None if errors is None else errors.abs().cpu().numpy())
+
+    def apply(self, phase: Phase, gradient: Weights) -> None:
+        """Clip the gradient of a phase's network, and let Adam take a step along it."""
+        parameters = list(self.networks[phase.network].parameters())
+        parts = torch.tensor(gradient, device=self.device).split_with_sizes([each.numel() for each in parameters])
+        self.follow(phase, tuple(part.view_as(each) for part, each in zip(parts, parameters, strict=True)))
+
+    def follow(self, phase: Phase, gradients: tuple[Tensor, ...]) -> None:
+        """Clip the gradients of each parameter, and let the phase's optimizer take a step along them."""
         parameters = list(self.networks[phase.network].parameters())
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         if self.workload.learner.gradient_clip:
             nn.utils.clip_grad_norm_(parameters, self.workload.learner.gradient_clip)
         self.optimizers[phase.network].step()
-
-    def finish(self) -> None:
-        """Count the step, and move the targets if ``target_interval`` says so."""
-        self.steps += 1
-        if self._moves_targets():
-            self.move_targets(self.workload.learner.tau)
 
     def move_targets(self, tau: float) -> None:
         """target += tau * (trained - target), for every weight that has a target; 1 copies."""
@@ -167,6 +166,23 @@ class TorchLearner(Learner):
             self._flat_targets.copy_(trained)
         else:
             self._flat_targets.lerp_(trained, tau)
+
+    def vectors(self) -> Vectors:
+        """The memory that this learner computes with, on the CPU."""
+        return Vectors(self.parameters, self.target_parameters, self._mean.numpy(), self._square.numpy())
+
+    def place(self, vectors: Vectors) -> None:
+        """Compute with this memory and its numbers from now on. TrainingError for a learner on another device."""
+        if self.device.type != "cpu":
+            raise TrainingError(
+                f"learners share their weights in memory of the cpu, not on {self.device.type}; leave out --device, or "
+                "choose --learners 1"
+            )
+        updates = self._moments()[2]
+        self.parameters, self.target_parameters = vectors.parameters, vectors.targets
+        self._flat = _views(self.networks, torch.from_numpy(vectors.parameters))
+        self._flat_targets = _views(self.targets, torch.from_numpy(vectors.targets))
+        self._use_moments(torch.from_numpy(vectors.mean), torch.from_numpy(vectors.square), updates)
 
     def weights(self) -> Weights:
         """A copy ``[P]`` of the trained networks' weights, which is what actors fetch."""
@@ -180,28 +196,31 @@ class TorchLearner(Learner):
         self._flat_targets.copy_(torch.from_numpy(np.asarray(targets)))
 
     def _moments(self) -> tuple[Weights, Weights, dict[str, int]]:
-        mean, square, updates = np.zeros_like(self.parameters), np.zeros_like(self.parameters), dict[str, int]()
-        for name, span in spans(self.workload).items():
-            states = list(self.optimizers[name].state.values())
-            updates[name] = int(states[0]["step"]) if states else 0
-            for moment, key in ((mean, "exp_avg"), (square, "exp_avg_sq")):
-                if states:
-                    moment[span] = torch.cat([state[key].ravel() for state in states]).cpu().numpy()
-        return mean, square, updates
+        steps = (next(iter(self.optimizers[name].state.values()))["step"] for name in self.networks)
+        updates = dict(zip(self.networks, map(int, steps), strict=True))
+        return self._mean.cpu().numpy(), self._square.cpu().numpy(), updates
 
     def _set_moments(self, mean: Weights, square: Weights, updates: Mapping[str, int]) -> None:
-        at = 0
+        self._mean.copy_(torch.from_numpy(np.asarray(mean)))
+        self._square.copy_(torch.from_numpy(np.asarray(square)))
+        self._set_updates(updates)
+
+    def _set_updates(self, updates: Mapping[str, int]) -> None:
+        for name, optimizer in self.optimizers.items():
+            for state in optimizer.state.values():
+                state["step"].fill_(float(updates[name]))
+
+    def _use_moments(self, mean: Tensor, square: Tensor, updates: Mapping[str, int]) -> None:
+        """Let the optimizers keep their moments in these vectors ``[P]``, on the device."""
+        self._mean, self._square, at = mean, square, 0
         for name, network in self.networks.items():
-            states = self.optimizers[name].state
-            states.clear()
             # Invariant: moments before ``at`` belong to the parameters already seen.
             for parameter in network.parameters():
                 end = at + parameter.numel()
-                if updates[name]:
-                    moments = (torch.from_numpy(each[at:end].copy()).view_as(parameter) for each in (mean, square))
-                    first, second = (moment.to(self.device) for moment in moments)
-                    step = torch.tensor(float(updates[name]), device=self.device)
-                    states[parameter] = {"step": step, "exp_avg": first, "exp_avg_sq": second}
+                first, second = (each[at:end].view(parameter.shape) for each in (mean, square))
+                step = torch.tensor(float(updates[name]), device=self.device)
+                moments = {"step": step, "exp_avg": first, "exp_avg_sq": second}
+                self.optimizers[name].state[parameter] = moments
                 at = end
 
     def _optimizer(self, name: str) -> torch.optim.Optimizer:

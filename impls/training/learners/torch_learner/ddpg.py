@@ -7,7 +7,8 @@ Importance weights correct what the critic regresses on, and so stand in its los
 import torch
 from torch import Tensor, nn
 
-from .base import Phase, Rows, TorchLearner
+from ...learner import Phase
+from .base import Rows, TorchLearner
 from .networks import Critic, Policy
 
 

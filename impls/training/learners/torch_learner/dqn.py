@@ -7,7 +7,8 @@ target network chooses too [Zhang2021, Eqs. 1 to 3].
 import torch
 from torch import Tensor, nn
 
-from .base import Phase, Rows, TorchLearner
+from ...learner import Phase
+from .base import Rows, TorchLearner
 from .networks import ActionValues
 
 

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...learner import Stepped
-from .base import Phase, Rows, TorchLearner
+from ...learner import Phase, Stepped
+from .base import Rows, TorchLearner
 
 Gradients = tuple[Tensor, ...]
 Found = tuple[Gradients, Tensor, Tensor | None]
@@ -53,7 +53,7 @@ class ParameterServer:
             results = self._run(
                 [_call(worker, phase.network, part) for worker, part in zip(self._workers, parts, strict=True)]
             )
-            self._server.apply(phase, average([gradients for gradients, _, _ in results]))
+            self._server.follow(phase, average([gradients for gradients, _, _ in results]))
             losses[phase.network] = float(torch.stack([loss for _, loss, _ in results]).mean())
             if results[0][2] is not None:
                 errors = torch.cat([part for _, _, part in results if part is not None])

@@ -10,7 +10,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from .base import Phase, Rows, TorchLearner
+from ...learner import Phase
+from .base import Rows, TorchLearner
 from .networks import GaussianPolicy, Temperature, TwinCritic
 
 

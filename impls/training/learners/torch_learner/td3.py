@@ -9,7 +9,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from .base import Phase, Rows
+from ...learner import Phase
+from .base import Rows
 from .ddpg import DDPG
 from .networks import Policy, TwinCritic
 

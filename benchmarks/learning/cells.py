@@ -1,0 +1,129 @@
+"""Which training runs are compared: arrangements, how learners combine, and batches sampled ahead, each by every seed.
+
+Letters: D batches sampled ahead of the gradient step, L learners.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from impls import training
+from impls.training import learners
+from impls.training.parallel.arrangement import Arrangement
+from impls.training.workload import Workload
+
+PRIMITIVE = "training run"
+LEARNERS = 2  # of the runs in which several combine
+DEPTHS = (10, 50, 200)  # those of [Zhang2023, Fig. 10] beside the least: 0 apart, 1 where a keeper samples ahead
+KINDS = {
+    "serial": Arrangement(name="serial"),
+    "apart": Arrangement(name="apart"),
+    "pipelined": Arrangement(name="pipelined"),
+    "synchronous": Arrangement(name="apart", learners=LEARNERS, sync="synchronous"),
+    "lock": Arrangement(name="apart", learners=LEARNERS, sync="lock"),
+    "hogwild": Arrangement(name="apart", learners=LEARNERS, sync="hogwild"),
+}
+DEEPER = "depths"
+NAMES = (*KINDS, DEEPER)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training run of a workload by a seed, with the names of a record's fields.
+
+    It ends after ``most`` environment steps, or once solved but not before ``least``.
+    """
+
+    task: str
+    arrangement: Arrangement
+    presampled: int
+    seed: int
+    least: int
+    most: int
+    test_episodes: int = 100
+    op: str = "gradient step"
+    threads: int = 1
+    dtype: str = "float32"
+    workload: str = "uniform"  # a record's ``distribution``
+
+    @property
+    def contestant(self) -> str:
+        """The name of its arrangement, as records have it."""
+        return self.arrangement.name
+
+    @property
+    def settings(self) -> Workload:
+        """The workload as this run trains it. WorkloadError where there is no such workload."""
+        return settings_of(self.task, self.presampled)
+
+    @property
+    def capacity(self) -> int:
+        """Records of the replay."""
+        return self.settings.replay.capacity
+
+    @property
+    def batch(self) -> int:
+        """Records of a gradient step, of all learners together where they take it together."""
+        return self.settings.learner.batch
+
+    @property
+    def fanout(self) -> int:
+        """Children of a node of the sum tree."""
+        return self.settings.replay.fanout
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Further fields of the record."""
+        task, arrangement = self.settings, self.arrangement
+        chosen = learners.default(task)
+        return {
+            "kind": self.kind, "workload": task.name, "identity": training.identity(task),
+            "arrangement": arrangement.name, "actors": task.actors.count, "learners": arrangement.learners,
+            "environments": task.actors.environments, "presampled": self.presampled,
+            "update_interval": task.learner.update_interval, "batch": task.learner.batch, "learner": chosen,
+            "policy": chosen, "strategy": arrangement.strategy, "sync": arrangement.sync,
+            "transport": arrangement.transport, "weights": arrangement.weights, "ratio": arrangement.ratio,
+            "seed": self.seed, "least_steps": self.least, "most_steps": self.most,
+        }  # fmt: skip
+
+    @property
+    def kind(self) -> str:
+        """Its arrangement, and how its learners combine or how many batches are sampled ahead."""
+        name, ahead = self.arrangement.name, self.presampled
+        if self.arrangement.learners > 1:
+            return f"{name}, {self.arrangement.learners} learners, {self.arrangement.sync}"
+        return f"{name}, D = {ahead}" if name == "pipelined" or ahead else name
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """What a worker is told of the run."""
+        names = ("task", "presampled", "seed", "least", "most", "test_episodes")
+        return {name: getattr(self, name) for name in names} | {"arrangement": self.arrangement.to_dict()}
+
+    @property
+    def label(self) -> str:
+        """What tells it from the others, for people."""
+        return f"{self.kind}, seed {self.seed}"
+
+
+@cache
+def settings_of(task: str, presampled: int) -> Workload:
+    """Load a workload, and have it sample so many batches ahead."""
+    workload = training.load(task)
+    return dataclasses.replace(workload, replay=dataclasses.replace(workload.replay, presampled=presampled))
+
+
+def runs(
+    task: str, names: Sequence[str], depths: Sequence[int], seeds: Sequence[int], **limits: int
+) -> Iterator[Trained]:
+    """Yield the runs of the named kinds, seed by seed, so that those compared run near each other in time."""
+    own = training.load(task).replay.presampled
+    for seed in seeds:
+        for name in names:
+            kinds = [("pipelined", depth) for depth in depths] if name == DEEPER else [(name, own)]
+            for kind, ahead in kinds:
+                arrangement = KINDS[kind]
+                least = 1 if arrangement.name == "pipelined" else 0
+                yield Trained(task, arrangement, max(ahead, least), seed, **limits)

@@ -1,0 +1,112 @@
+"""A process that trains once on request, evaluates meanwhile, and answers with the run's curve.
+
+{"do": "train", "run": {...}} -> {"points": [[steps, updates, seconds, mean], ..], ...}, {"failed": why}
+"""
+
+import contextlib
+import sys
+import time
+from statistics import fmean
+from typing import Any
+
+from impls.training import TrainingError, learners
+from impls.training.actor import TEST, VALIDATION, evaluate
+from impls.training.environments import Environment
+from impls.training.loop import SerialLoop
+from impls.training.parallel.arrangement import Arrangement
+from impls.training.parallel.loop import ParallelLoop
+from impls.training.workload import Workload
+
+from ..clock import ALL_CPUS, pin
+from ..worker import serve, threads
+from .cells import settings_of
+
+Loop = SerialLoop | ParallelLoop
+
+
+class _Session:
+    """The one thing that this process does."""
+
+    def train(self, run: dict[str, Any]) -> dict[str, Any]:
+        """Train by one seed to the end; return the curve, the rates and the test."""
+        pin(len(ALL_CPUS), threads())
+        try:
+            return trained(**run)
+        except (TrainingError, RuntimeError, MemoryError) as error:
+            return {"failed": (str(error).splitlines() or ["not enough memory"])[0]}
+
+
+def trained(
+    task: str, arrangement: dict[str, Any], presampled: int, seed: int, least: int, most: int, test_episodes: int
+) -> dict[str, Any]:
+    """Train until solved, though at least ``least`` environment steps, or until ``most``; return what came of it."""
+    workload = settings_of(task, presampled)
+    with contextlib.ExitStack() as stack:
+        environment = Environment(workload)
+        stack.callback(environment.close)
+        loop = _loop_of(workload, Arrangement.of(arrangement), seed)
+        stack.callback(loop.close)
+        run = _Run(workload, loop, environment)
+        run.train(least, min(most, workload.steps))
+        return run.answer(test_episodes)
+
+
+def _loop_of(workload: Workload, arrangement: Arrangement, seed: int) -> Loop:
+    if arrangement.is_parallel:
+        return ParallelLoop(workload, arrangement, seed=seed)
+    return SerialLoop(workload, seed=seed)
+
+
+class _Run:
+    """A run's clock, from the first gradient step on and not while it is evaluated, and its points so far."""
+
+    def __init__(self, workload: Workload, loop: Loop, environment: Environment) -> None:
+        self._workload, self._loop, self._environment = workload, loop, environment
+        self.points: list[tuple[int, int, float, float]] = []
+        self._seconds, self._best, self._mean = 0.0, loop.learner.weights(), float("-inf")
+
+    def train(self, least: int, most: int) -> None:
+        """Train, and evaluate whenever the workload's interval has passed."""
+        loop, settings, began = self._loop, self._workload.evaluation, time.perf_counter()
+        while loop.updates < 1 and loop.step < most:
+            loop.advance()
+        self.start_seconds, began = time.perf_counter() - began, time.perf_counter()
+        due, is_solved = (loop.step // settings.interval + 1) * settings.interval, False
+        # Invariant: every evaluation due by the steps taken so far has its point.
+        while loop.step < (least if is_solved else most):
+            loop.advance()
+            if loop.step >= due:
+                self._seconds += time.perf_counter() - began
+                is_solved = self._evaluate() >= settings.solved or is_solved
+                due, began = (loop.step // settings.interval + 1) * settings.interval, time.perf_counter()
+
+    def _evaluate(self) -> float:
+        loop, settings = self._loop, self._workload.evaluation
+        paused = loop.paused() if isinstance(loop, ParallelLoop) else contextlib.nullcontext()
+        with paused:
+            seed = loop.seed, VALIDATION, loop.step
+            scores = evaluate(self._workload, loop.learner, self._environment, settings.episodes, *seed)
+            mean = fmean(scores) + 0.0
+            self.points.append((loop.step, loop.updates, round(self._seconds, 4), mean))
+            if mean >= self._mean:
+                self._mean, self._best = mean, loop.learner.weights()
+        return mean
+
+    def answer(self, test_episodes: int) -> dict[str, Any]:
+        """Test the best weights on fresh episodes, while nobody learns; return the run's results."""
+        loop, workload = self._loop, self._workload
+        steps, updates = loop.step, loop.updates
+        report = loop.report() if hasattr(loop, "report") else {}
+        judge = learners.make(workload, None, seed=loop.seed)
+        judge.load_weights(self._best)
+        scores = evaluate(workload, judge, self._environment, test_episodes, loop.seed, TEST, 0)
+        return {
+            "points": self.points, "interval": workload.evaluation.interval, "steps": steps,
+            "gradient_steps": updates, "start_seconds": self.start_seconds,
+            "test_episodes": test_episodes, "test_mean": fmean(scores) + 0.0 if scores else None,
+            "restarts": getattr(loop, "restarts", 0), "report": report,
+        }  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(serve(_Session()))

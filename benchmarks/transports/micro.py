@@ -1,0 +1,95 @@
+"""One hand-over at a time, in one process: records by each transport into a replay, weights by each route."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from impls import replay as replays
+from impls.training import load
+from impls.training.actor import Inserted
+
+from ..clock import CallClock, Clock
+from ..replay.rows import LAYOUT, made
+from .cells import Cell
+
+CAPACITY = 100_000
+LEAST_SECONDS = 0.002
+_ROW = 0
+
+
+class HandOverClock:
+    """Times hand-overs one by one: the sender's part ("send"), or until the receiver has inserted it ("hand over")."""
+
+    def __init__(self, send: Callable[[], object], receive: Callable[[], int], rows: int, is_whole: bool) -> None:
+        self._send, self._receive, self._rows, self._is_whole = send, receive, rows, is_whole
+        self.calls_per_sample = 1
+        for _ in range(3):
+            seconds = self.sample()
+        self.calls_per_sample = max(1, round(LEAST_SECONDS / max(seconds, 1e-7)))
+
+    def sample(self) -> float:
+        """Take one more sample; return the seconds of a hand-over."""
+        total = 0.0
+        for _ in range(self.calls_per_sample):
+            began = time.perf_counter()
+            self._send()
+            sent = time.perf_counter()
+            left = self._rows
+            # Invariant: ``left`` rows of the hand-over are not in the replay yet.
+            while left > 0:
+                left -= self._receive()
+            total += (time.perf_counter() if self._is_whole else sent) - began
+        return total / self.calls_per_sample
+
+
+def clock_of(cell: Cell, stack: ExitStack) -> Clock:
+    """Make the clock of a cell; what it opens is closed with the stack."""
+    return _weights_clock(cell, stack) if cell.op.endswith("weights") else _records_clock(cell, stack)
+
+
+def _records_clock(cell: Cell, stack: ExitStack) -> Clock:
+    from impls.training.parallel import transports  # noqa: PLC0415  # asv imports this beside older commits
+    from impls.training.parallel.arrangement import Arrangement  # noqa: PLC0415
+    from impls.training.parallel.board import Board  # noqa: PLC0415
+
+    is_ring = cell.contestant == "ring"
+    strategy = {"strategy": "owner"} if is_ring else {}
+    replay = stack.enter_context(replays.make(CAPACITY, LAYOUT, alpha=0.6, epsilon=1e-3, shared=True, **strategy))  # type: ignore[arg-type]
+    handing = transports.make(load("hopper_td3"), Arrangement(transport="shared" if is_ring else cell.contestant))
+    stack.callback(handing.close)
+    send = handing.sender(replay, Board(1, 1, 1), _ROW, 0)
+    inserted = Inserted(made(np.arange(cell.batch)), None, np.ones(cell.batch, np.bool_))
+
+    def receive() -> int:
+        if cell.contestant == "shared":
+            return cell.batch
+        if is_ring:
+            len(replay)  # applies what was posted
+            return cell.batch
+        return handing.receive(replay)
+
+    return HandOverClock(lambda: send(inserted), receive, cell.batch, cell.op == "hand over")
+
+
+def _weights_clock(cell: Cell, stack: ExitStack) -> Clock:
+    from impls.training.parallel import transports  # noqa: PLC0415  # asv imports this beside older commits
+    from impls.training.parallel.arrangement import Arrangement  # noqa: PLC0415
+    from impls.training.parallel.board import Board  # noqa: PLC0415
+    from impls.training.weights import spans  # noqa: PLC0415
+
+    part = spans(load("hopper_td3"))["policy"]
+    weights: Any = np.random.default_rng(0).standard_normal(part.stop - part.start).astype(np.float32)
+    target = np.empty_like(weights)
+    route = transports.route(Arrangement(weights=cell.contestant), len(weights))
+    if route is None:
+        board = Board(1, 1, len(weights))
+        board.publish(weights)
+        publish, fetch = (lambda turn: board.publish(weights)), (lambda turn: board.fetch(target, -2))
+    else:
+        stack.callback(route.close)
+        route.publish(weights, 0)
+        publish, fetch = (lambda turn: route.publish(weights, turn)), (lambda turn: route.fetch(target, -2))
+    return CallClock(publish if cell.op.startswith("publish") else fetch, LEAST_SECONDS)

@@ -1,0 +1,134 @@
+"""``python -m dse run``: ask which mapping is best here, train by it, and print its rate predicted and measured."""
+
+import argparse
+import contextlib
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from impls.terminal import count, plural
+
+from ..mapping.answer import MappingAnswer, Shortage
+from ..mapping.question import answer_question
+from ..platforms.reading import HERE
+from .emit import why_not_run
+from .mapping import add_choices, add_records, question_of, to_run
+from .mapping_text import text
+from .mapping_words import expected, headline
+from .text import add_command, not_its_own, number
+
+ABOUT = f"""Which mapping of a workload is the best on this machine, and how fast is it when it runs?
+
+It asks as `python -m dse recommend --platform {HERE}` does, trains by the answer, and prints the gradient steps a
+second that were predicted beside those that were measured, once training has settled and without evaluations.
+With --seconds a run goes on beyond the workload's last step, and without --out it leaves no folder behind."""
+PREDICTED = ("ratio", "fewest_devices")  # objectives whose value is the rate of a run, with its interval
+ANY_STEPS = 1 << 40  # of a run that only its seconds end
+END_SECONDS = 60.0  # that a run has to save itself after Ctrl-C
+INTERRUPTED = 130
+
+
+def add_to(commands: Any) -> None:
+    """Add ``run`` to the commands of a parser."""
+    summary = "train by the best mapping on this machine, its rate predicted and measured"
+    parser = add_command(commands, "run", summary, ABOUT, f"run cartpole_dqn --platform {HERE} --seconds 30")
+    add = parser.add_argument
+    add("workload", help="a workload's name or file")
+    add("--platform", default=HERE, metavar="NAME", help=f"`{HERE}`: a run is on the machine that asks (the default)")
+    add("--seconds", type=count, metavar="S", help="end after so long from the first gradient steps on")
+    add("--steps", type=count, metavar="S", help="of the environment (default: the workload's)")
+    add("--seed", type=int, default=0, help="of the run (default: %(default)s)")
+    add("--out", type=Path, metavar="FOLDER", help="of the run (default: runs/WORKLOAD/recommended-seedN)")
+    add_records(parser)
+    add_choices(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer and run; returns the exit code: 0 done, 1 nothing fits, 130 interrupted, else that of training."""
+    if options.platform != HERE:
+        asked = shlex.join(["--platform", options.platform, "--workload", options.workload])
+        raise ValueError(
+            f"a run is on the machine that asks, not on {options.platform}; leave out --platform, or ask about that: "
+            f"python -m dse recommend {asked}"
+        )
+    question = question_of(options)
+    answer = answer_question(question)
+    if isinstance(answer, Shortage):
+        print(text(answer), file=sys.stderr)
+        return 1
+    if why := why_not_run(answer):
+        raise ValueError(f"nothing here runs the answer: {why}; ask for one that runs, with --fix arrangement=serial")
+    if answer.machine_note:
+        print(not_its_own(answer.machine), file=sys.stderr)
+    if not options.json:
+        print(headline(answer), flush=True)
+    with _folder(options, answer.workload) as folder:
+        command = _command(options, folder)
+        is_kept = options.out or options.seconds is None
+        code = _trained(command, json.dumps(to_run(question, answer)), is_quiet=options.json or not is_kept)
+        summary = folder / "summary.json"
+        if code or not summary.exists():
+            return code
+        _show(answer, json.loads(summary.read_text()), options.json)
+    return 0
+
+
+@contextlib.contextmanager
+def _folder(options: argparse.Namespace, workload: str) -> Iterator[Path]:
+    """The folder of the run: one that is deleted afterwards, where a run of so many seconds names none."""
+    if options.seconds is None or options.out:
+        yield options.out or Path("runs") / workload / f"recommended-seed{options.seed}"
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder) / "run"
+
+
+def _command(options: argparse.Namespace, folder: Path) -> list[str]:
+    words = ["impls.training", options.workload, "--mapping", "-", "--out", str(folder), "--seed", str(options.seed)]
+    words += ["--seconds", str(options.seconds), "--test-episodes", "0"] if options.seconds is not None else []
+    steps = options.steps if options.seconds is None else options.steps or ANY_STEPS
+    words += ["--steps", str(steps)] if steps is not None else []
+    return [sys.executable, "-m", *words]
+
+
+def _trained(command: list[str], answer: str, is_quiet: bool) -> int:
+    """The exit code of a run that reads the answer from its standard input; ``is_quiet`` keeps only its errors."""
+    out = subprocess.DEVNULL if is_quiet else None
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, text=True) as process:
+        try:
+            assert process.stdin is not None  # it is a pipe
+            with contextlib.suppress(BrokenPipeError):  # it has ended, and said why
+                process.stdin.write(answer)
+                process.stdin.close()
+            return process.wait()
+        except KeyboardInterrupt:  # which a terminal sends to the run as well
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_SECONDS)
+            process.kill()
+            return INTERRUPTED
+
+
+def _show(answer: MappingAnswer, summary: dict[str, Any], as_json: bool) -> None:
+    measured = summary["settled"]
+    hz = measured["update_hz"] if measured and measured["updates"] else None
+    ends = {"low": answer.low, "high": answer.high} if answer.objective in PREDICTED else {"low": None, "high": None}
+    share = None if hz is None else hz / answer.hz
+    if as_json:
+        predicted = {"update_hz": answer.hz, **ends, "interval": answer.interval, "upper_bound": answer.upper_bound}
+        shown = {"predicted": predicted, "measured": measured, "measured_of_predicted": share, "run": summary}
+        print(json.dumps(shown))
+        return
+    print(f"predicted: {expected(answer)}")
+    if hz is None or share is None:
+        print("measured:  nothing, as the run ended before it had settled; give it more --seconds or --steps")
+        return
+    taken = f"{plural(measured['updates'], 'gradient step')} in {measured['seconds']:,.1f} s"
+    where = ""
+    if ends["low"] is not None:
+        where = "; within the interval" if answer.low <= hz <= answer.high else "; outside the interval"
+    print(f"measured:  {number(hz)} gradient steps a second ({taken}), {share:.2f} times the predicted{where}")

@@ -1,0 +1,226 @@
+"""Execution modes of several processes that are programs here, each with what its parts take beside each other.
+
+What one core does in a gradient step alone is scaled from the nearest run that was timed (``times/beside.py``), by the
+times of its parts alone. Actors insert records themselves, so the replay's time counts none of it.
+
+Letters: A actors, C cores, T threads, E environments an actor steps at once, B batch, u environment steps a gradient
+step.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from impls.training import Workload
+from impls.training.parallel.arrangement import Arrangement
+
+from ..estimate import Estimate
+from ..records import benchmark
+from ..times.analytic import together
+from ..times.beside import Timed, crowded, nearest
+from ..times.overheads import REFERENCE
+from ..times.parts import Parts
+from ..times.trees import Tree, trees
+
+TREE = "numba"  # what a replay that processes share keeps its priorities in
+LEAST = 0.05  # of a process' time, that its gradient step itself takes at least
+
+
+def is_here(parts: Parts) -> bool:
+    """Whether the platform is a machine with records of its own, and processors alone: then answers are to run."""
+    return parts.table is not None and all(device.kind == "cpu" for device in parts.platform.devices)
+
+
+def strategy_of(arrangement: str) -> str:
+    """The locking strategy of the replay that the processes of a mode share, unless another is asked for."""
+    return Arrangement(name=arrangement).strategy
+
+
+def can_run(tree: Tree) -> bool:
+    """Whether a tree is one that processes share: numba's, on one thread, as it comes."""
+    return tree.details.get("contestant") == TREE and tree.threads == 1 and not tree.details.get("options")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A number of actors, and the implementations of learner and policy; ``Place`` has it in its name."""
+
+    arrangement: str
+    actors: int
+    learner: str
+    policy: str
+
+    @property
+    def name(self) -> str:
+        """The run as the name of an execution mode.
+
+        >>> Run("apart", 2, "dense", "torch").name
+        'apart, 2, dense, torch'
+        """
+        return f"{self.arrangement}, {self.actors}, {self.learner}, {self.policy}"
+
+    @property
+    def processes(self) -> int:
+        """The number of processes: one learner, A actors, in ``pipelined`` the keeper of the replay."""
+        return 1 + self.actors + (self.arrangement == "pipelined")
+
+    def cores(self, cores: int) -> int:
+        """Cores that a learner may take for threads of its own beside the other processes; 1 at least."""
+        return max(1, cores - self.actors - (self.arrangement == "pipelined"))
+
+
+def runs_of(parts: Parts, arrangement: str) -> Iterator[Run]:
+    """What is tried of a mode that was timed here, as far as the constraints allow; nothing where it was not."""
+    table, cores = parts.table, parts.cores
+    if table is None or not is_here(parts) or not any(one.arrangement == arrangement for one in table.beside):
+        return
+    fits = cores - 1 - (arrangement == "pipelined")
+    counts = {1, fits, fits + 1, *(1 << power for power in range(max(0, fits).bit_length()) if 1 << power <= fits)}
+    fixed = parts.constraints.get("actors")
+    most = parts.workload.actors.count
+    tried = [int(fixed)] if fixed else sorted(count for count in counts if 1 <= count <= most)
+    learners = dict.fromkeys((REFERENCE, *table.implementations("learner step")))
+    for actors in tried:
+        for learner in (one for one in learners if parts.allows("learner_implementation", one)):
+            for policy in (one for one in parts.policies if parts.allows("policy_implementation", one)):
+                yield Run(arrangement, actors, learner, policy)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of an arrangement: "learner", "actor" or "keeper", its number among its kind, and its cores."""
+
+    kind: str
+    number: int
+    cores: tuple[int, ...]
+
+
+def processes_of(parts: Parts, arrangement: str, actors: int) -> tuple[Process, ...]:
+    """The processes of an arrangement with one learner, cores counted from 0, as a run shares them out."""
+    from impls.training.parallel.crew import share_of_cores  # noqa: PLC0415  # numba
+
+    kinds = [("learner", 0), *(("actor", number) for number in range(actors))]
+    kinds += [("keeper", 0)] * (arrangement == "pipelined")
+    cores = share_of_cores(len(kinds), tuple(range(parts.cores)))
+    return tuple(Process(*kind, own) for kind, own in zip(kinds, cores, strict=True))
+
+
+@dataclass
+class Beside:
+    """What the parts of a run take beside each other; ``parts``: what they take alone."""
+
+    parts: Parts
+    run: Run
+
+    @functools.cached_property
+    def own(self) -> Parts:
+        """The parts at u = 1: what a replay takes where actors insert themselves."""
+        return _with(self.parts, self.parts.workload, update_interval=1)
+
+    @functools.cached_property
+    def _nearest(self) -> tuple[Timed, float]:
+        table, run = self.parts.table, self.run
+        environments = self.parts.environments
+        shape = run.arrangement, run.learner, run.policy, run.actors, environments, self.parts.cores
+        known = nearest(table.beside, *shape) if table else None
+        assert known  # of this mode some run was timed
+        return known
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there are more processes than cores."""
+        return crowded(self.run.arrangement, self.run.actors, self.parts.cores)
+
+    @functools.cached_property
+    def _base(self) -> Parts:
+        """The parts of the run that was timed."""
+        timed = self._nearest[0]
+        there = _with(self.own, self.own.workload, timed.batch, 1, timed.environments)
+        return dataclasses.replace(there, constraints={**there.constraints, "fanout": there.workload.replay.fanout})
+
+    @functools.cached_property
+    def _replay_alone(self) -> float:
+        return _replay(self.own)
+
+    @functools.cached_property
+    def alone(self) -> tuple[float, float, float]:
+        """Seconds of a gradient step that the learner, each actor and the replay manager take alone."""
+        timed, run, parts = self._nearest[0], self.run, self.parts
+        learner = timed.learner * _side(self.own, run, run.learner) / _side(self._base, run, timed.implementation)
+        keeper = timed.keeper * self._replay_alone / _replay(self._base)
+        each = timed.turn / timed.environments
+        each *= parts.actor_step(1, run.policy).value / self._base.actor_step(1, timed.policy).value
+        if run.actors > 1 and timed.actors == 1:
+            some = min(run.actors, parts.cores)
+            each *= max(1.0, some * parts.actor_step(some, run.policy).value / parts.actor_step(1, run.policy).value)
+        return learner, each * parts.workload.learner.update_interval / run.actors, keeper
+
+    @functools.cached_property
+    def _sides(self) -> tuple[float, float, float]:
+        timed, crowd = self._nearest[0], self.run.actors if self.is_crowded else 0
+        learner, actor, keeper = timed.sides(*self.alone, crowd)
+        more = timed.hand_over(timed.actors if self.is_crowded else 0)
+        return learner + more, actor + more, keeper
+
+    def acting(self, alone: Estimate) -> Estimate:
+        """Seconds of a gradient step that an actor takes."""
+        return self._told(alone, self._sides[1])
+
+    def step(self, alone: Estimate, one_thread: float) -> Estimate:
+        """The learner's time of a gradient step by its time alone; ``one_thread``: the latter's by one thread."""
+        learner = self._sides[0]
+        if self.run.arrangement == "apart":
+            learner = max(LEAST * learner, learner - self._replay_alone)
+        return self._told(alone, learner * alone.value / one_thread)
+
+    def replay(self, alone: Estimate) -> Estimate:
+        """The time of a part of the replay by its time alone."""
+        if self.run.arrangement == "apart":
+            return alone
+        return self._told(alone, alone.value * self._sides[2] / self._replay_alone)
+
+    def _told(self, alone: Estimate, seconds: float) -> Estimate:
+        timed, factor = self._nearest
+        told = f"{alone.rests_on.told}; in {self.run.arrangement} beside the others: {timed.told}"
+        command = benchmark(f"profile --arrangements --workload {self.parts.workload_word}")
+        evidence = dataclasses.replace(alone.rests_on, told=told, command=command)
+        return Estimate.within(seconds, together(alone.factor, factor), evidence)
+
+
+def _with(parts: Parts, workload: Workload, batch: int = 0, update_interval: int = 1, environments: int = 0) -> Parts:
+    """The parts of a workload of another shape; 0 leaves a number as it is."""
+    learner: dict[str, Any] = {"update_interval": update_interval} | ({"batch": batch} if batch else {})
+    actors = {"environments": environments} if environments else {}
+    changed = dataclasses.replace(
+        workload,
+        learner=dataclasses.replace(workload.learner, **learner),
+        actors=dataclasses.replace(workload.actors, **actors),
+    )
+    return dataclasses.replace(parts, workload=changed)
+
+
+def _replay(parts: Parts) -> float:
+    """Seconds of a batch that the fastest tree, and the records, take alone."""
+    known = [tree for tree in trees(parts, parts.cpu, True) if can_run(tree)]
+    tree = min((tree.draw.value + tree.update.value for tree in known), default=0.0)
+    return tree + parts.rows_moved(parts.cpu).value
+
+
+def _side(parts: Parts, run: Run, implementation: str) -> float:
+    """Seconds of a gradient step that a learner's process takes alone, by the times of its parts."""
+    step = one_thread(parts, implementation)
+    over = parts.table.overheads_of(implementation) if parts.table else None
+    if run.arrangement != "apart":
+        return step.value
+    return (over.step(step) if over else step).value + _replay(parts)
+
+
+def one_thread(parts: Parts, implementation: str) -> Estimate:
+    """A gradient step by one thread of an implementation, alone."""
+    for one in parts.learners(parts.cpu):
+        by, threads = one.details.get("implementation", REFERENCE), one.details.get("threads")
+        if (by, threads) == (implementation, 1):
+            return one.step
+    return next(iter(parts.learners(parts.cpu))).step

@@ -1,0 +1,47 @@
+"""What matrix products bound: the share of a compiled gradient step that they take, from records of a profile."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from impls.training import load, names
+from impls.training.sizes import step_macs
+
+from ..records import Measurement
+
+
+@dataclass(frozen=True)
+class ProductBound:
+    """A gradient step of B records, and how many products of [H, H] and [H, B] it takes, each in ``product_seconds``.
+
+    Narrow first and last layers count by their multiply-adds, as if they were as fast.
+    """
+
+    workload: str
+    learner: str
+    batch: int
+    step_seconds: float
+    product_seconds: float
+    products: float
+
+    @property
+    def share(self) -> float:
+        """The share of the step that products take: no step of the same kernel is faster than that part."""
+        return self.products * self.product_seconds / self.step_seconds
+
+
+def product_bounds(measurements: Sequence[Measurement]) -> list[ProductBound]:
+    """Return the bound of each shipped workload whose product was timed, by its newest records."""
+    newest: dict[tuple[str, str, str, int], Measurement] = {}
+    for record in measurements:
+        if record.primitive == "training" and record.median_seconds and record.threads == 1:
+            asked = str(record.options.get("workload")), str(record.options.get("learner"))
+            key = (*asked, record.contestant, record.batch)
+            newest[key] = max((newest.get(key, record), record), key=lambda one: one.utc)
+    bounds = []
+    for (workload, learner, contestant, batch), product in sorted(newest.items()):
+        step = newest.get((workload, learner, "learner", batch))
+        if contestant == "product" and step and workload in names():
+            known = load(workload)
+            products = step_macs(known) / known.network.hidden[-1] ** 2
+            bounds.append(ProductBound(workload, learner, batch, step.seconds, product.seconds, products))
+    return bounds

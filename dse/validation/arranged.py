@@ -1,0 +1,273 @@
+"""Files of questions about arrangements: ask, write, read them beside what was measured, and compare.
+
+The protocol is that of ``asking``: the seed is the hash of the last commit that changed code, answers are written
+before anything is measured and never again, and a file counts as long as the code that answers is the same. The records
+lie beside the file, and no answer rests on them.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from .. import platforms
+from ..platforms.reading import FILE
+from ..records import Measurement, RecordError, read_file
+from . import arrangements
+from .arrangements import ArrangementQuestion, Candidate, Predictor
+from .asking import UNPROBED, Seed
+from .figures import drift
+from .predictor import Side, present
+from .runs import Run
+
+SIDE: Side = "arrangements"
+ASK = "python -m dse validate --ask --loops"
+MEASURE = "loop-questions"
+"""The command of benchmarks that measures a file."""
+PRIMITIVE, OP = "loop_question", "rate"
+"""Of the records of candidates: those of an arrangement, a call a gradient step."""
+_KEYS = tuple(field.name for field in dataclasses.fields(Candidate))
+_CELL = ("workload", "batch", "update_interval", *_KEYS)
+
+
+@dataclass(frozen=True)
+class Check:
+    """A candidate with its prediction, if there is one, and its measured gradient steps a second, if it could run."""
+
+    candidate: Candidate
+    hz: float | None
+    low: float
+    high: float
+    measured_hz: float | None
+    is_unstable: bool = False
+    reason: str = ""
+
+    @property
+    def error(self) -> float | None:
+        """The relative error of the prediction: -0.1 is a tenth too few; None where one of the two lacks."""
+        return self.hz / self.measured_hz - 1 if self.hz and self.measured_hz else None
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the interval holds the measured rate."""
+        return self.measured_hz is not None and self.low <= self.measured_hz <= self.high
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A question whose candidates were all measured; ``recommended``: the position of one, None without predictions."""
+
+    question: ArrangementQuestion
+    checks: tuple[Check, ...]
+    recommended: int | None
+
+    @cached_property
+    def best(self) -> int | None:
+        """The position of the fastest measured candidate, None where none could run."""
+        timed = {at: one.measured_hz for at, one in enumerate(self.checks) if one.measured_hz}
+        return max(timed, key=lambda at: timed[at] or 0.0, default=None)
+
+    @property
+    def regret(self) -> float | None:
+        """By which fraction the recommended candidate's steps took longer than the best one's; None without either."""
+        if self.recommended is None or self.best is None:
+            return None
+        chosen, best = self.checks[self.recommended].measured_hz, self.checks[self.best].measured_hz
+        return best / chosen - 1 if chosen and best else None
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of questions and what was measured of it; ``void``: why it does not count, "" where it does."""
+
+    path: Path
+    plain: Mapping[str, Any]
+    records: tuple[Measurement, ...]
+
+    @property
+    def void(self) -> str:
+        """Say why the file does not count; "" where it does."""
+        return self.run.void(SIDE)
+
+    @property
+    def run(self) -> Run:
+        """The file as the other files of questions are read."""
+        return Run(self.path, self.plain, self.records)
+
+    @cached_property
+    def checked(self) -> list[Checked]:
+        """The questions whose candidates all have a record."""
+        first: dict[str, Measurement] = {}
+        for record in self.records:
+            if record.primitive == PRIMITIVE and record.op == OP:
+                cell = cell_of(record.options)
+                known = first.setdefault(cell, record)
+                if (known.commit, known.command) == (record.commit, record.command):
+                    first[cell] = record  # measured again by the same run, for the machine was disturbed
+        read = (_checked(plain, first) for plain in self.plain[SIDE])
+        return [one for one in read if one]
+
+    @property
+    def waiting(self) -> int:
+        """Count the questions that have candidates without a record."""
+        return len(self.plain[SIDE]) - len(self.checked)
+
+
+def cell_of(fields: Mapping[str, Any]) -> str:
+    """Name what was asked and measured: workload, B, u and the candidate."""
+    return json.dumps([fields.get(name) for name in _CELL])
+
+
+def _checked(plain: Mapping[str, Any], records: Mapping[str, Measurement]) -> Checked | None:
+    shape = {name: plain[name] for name in ("workload", "batch", "update_interval")}
+    checks = []
+    for one in plain["candidates"]:
+        candidate = Candidate(**{name: one[name] for name in _KEYS})
+        record = records.get(cell_of({**shape, **dataclasses.asdict(candidate)}))
+        if record is None:
+            return None
+        rate = 1 / record.median_seconds if record.median_seconds else None
+        ends = one.get("low", 0.0), one.get("high", 0.0)
+        reason = str(one.get("reason") or record.reason or "")
+        checks.append(Check(candidate, one.get("hz"), *ends, rate, record.status == "unstable", reason))
+    question = ArrangementQuestion(**shape, candidates=tuple(check.candidate for check in checks))
+    return Checked(question, tuple(checks), plain["recommended"])
+
+
+def ask(records: Sequence[Measurement], results: Path, seed: Seed, count: int) -> dict[str, Any]:
+    """Answer so many questions from one machine's evidence; plain values of the file. RecordError if not probed."""
+    machine = records[0].machine_key
+    if not (path := results / machine / FILE).is_file():
+        raise RecordError(UNPROBED)
+    predictor = Predictor(records, platforms.load(path))
+    return {
+        "commit": seed.commit,
+        "number": seed.number,
+        "seed": seed.value,
+        "seed_from": "commit" if seed.by_hand is None else "hand",
+        "utc": platforms.now(),
+        "command": platforms.command_line(),
+        "machine": machine,
+        "records_commits": sorted({one.commit for one in records if one.commit}),
+        "predictors": {SIDE: present(SIDE)},
+        SIDE: [predictor.answer(one) for one in arrangements.questions(count, seed.value)],
+    }
+
+
+def first_free(folder: Path, seed: Seed) -> tuple[Seed, Path]:
+    """Number a seed so that no file of the folder has it; (seed, path)."""
+    while (path := folder / f"{seed.stem.replace('questions', SIDE, 1)}.json").exists():
+        seed = dataclasses.replace(seed, number=seed.number + 1)
+    return seed, path
+
+
+def write(plain: Mapping[str, Any], path: Path) -> None:
+    """Write a file of answers, a question a line. RecordError if it exists: answers are never edited."""
+    head = json.dumps({name: value for name, value in plain.items() if name != SIDE})
+    lines = ",\n".join(map(json.dumps, plain[SIDE]))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open("x") as file:
+            file.write(f'{head[:-1]},\n"{SIDE}": [\n{lines}\n]\n}}\n')
+    except FileExistsError:
+        raise RecordError(f"{path}: these questions were answered before, and answers are never edited") from None
+
+
+def read(path: Path) -> File:
+    """Read a file of answers and its records, if there are any. RecordError for a file that holds no such answers."""
+    try:
+        plain, measured = json.loads(path.read_text()), path.with_suffix(".jsonl")
+        file = File(path, plain, tuple(read_file(measured)) if measured.exists() else ())
+        assert file.waiting >= 0 and isinstance(file.void, str)  # reads every answer
+        return file
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecordError(
+            f"{path}: no file of answers about arrangements ({error}); one is written by: {ASK}"
+        ) from None
+
+
+def read_all(folder: Path) -> list[File]:
+    """Read every file of a machine's folder, the oldest first."""
+    return sorted(map(read, folder.glob(f"{SIDE}-*.json")), key=lambda file: (file.run.utc, file.path.stem))
+
+
+def figures(checked: Sequence[Checked]) -> dict[str, Any]:
+    """Compute errors, coverage and regret; {} without questions. Shares are (how many, of how many)."""
+    if not checked:
+        return {}
+    pairs = [(one, abs(one.error)) for question in checked for one in question.checks if one.error is not None]
+    regrets = [one.regret for one in checked if one.regret is not None]
+    every = [one for question in checked for one in question.checks]
+    return {
+        "questions": len(checked),
+        "candidates": len(every),
+        "without_time": sum(one.measured_hz is None for one in every),
+        "without_prediction": sum(one.hz is None for one in every),
+        "unstable": sum(one.is_unstable for one in every),
+        **_errors(pairs),
+        "by_arrangement": {
+            name: _errors([pair for pair in pairs if pair[0].candidate.arrangement == name])
+            for name in dict.fromkeys(one.candidate.arrangement for one, _ in pairs)
+        },
+        "median_regret": median(regrets) if regrets else None,
+        "worst_regret": max(regrets, default=None),
+        "regrets": len(regrets),
+        "best_is_recommended": (
+            sum(one.best == one.recommended for one in checked if one.best is not None),
+            len(checked),
+        ),
+    }
+
+
+def _errors(pairs: Sequence[tuple[Check, float]]) -> dict[str, Any]:
+    errors = [error for _, error in pairs]
+    return {
+        "median_error": median(errors) if errors else None,
+        "worst_error": max(errors, default=None),
+        "inside": (sum(one.is_inside for one, _ in pairs), len(pairs)),
+    }
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The figures of the files that count, pooled; the voided files, and those that wait to be measured."""
+
+    machine: str
+    counted: tuple[File, ...]
+    figures: Mapping[str, Any]
+    voided: tuple[tuple[File, str], ...]
+    waiting: tuple[tuple[File, int], ...]
+
+    @property
+    def checked(self) -> list[Checked]:
+        """The questions of the files that count."""
+        return [one for file in self.counted for one in file.checked]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "machine": self.machine,
+            "predictor": present(SIDE),
+            "files": [str(file.path) for file in self.counted],
+            "arrangements": self.figures or None,
+            "voided": [{"file": str(file.path), "reason": why, **figures(file.checked)} for file, why in self.voided],
+            "not_measured": [{"file": str(file.path), "questions": count} for file, count in self.waiting],
+        }
+
+
+def headline(files: Sequence[File], machine: str, results: Path | None = None) -> Headline:
+    """Pool the files that count; ``results``: the folder whose sentinels tell of drift."""
+    reasons = [(file, file.void) for file in files]
+    counted = tuple(file for file, why in reasons if not why and file.checked)
+    pooled = figures([one for file in counted for one in file.checked])
+    return Headline(
+        machine,
+        counted,
+        pooled | {"drift": drift([file.run for file in counted], results)} if pooled else {},
+        tuple((file, why) for file, why in reasons if why),
+        tuple((file, file.waiting) for file in files if file.waiting),
+    )

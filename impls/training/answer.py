@@ -1,0 +1,179 @@
+"""Read the answer that ``python -m dse recommend --json`` writes, as the setting of a run."""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import names as trees
+from ..checks import near, short
+from . import learners
+from .errors import TrainingError
+from .options import MAPPED, Setting, with_options, with_values
+from .parallel.arrangement import NAMES, Arrangement
+from .workload import Workload
+
+PARTS = ("actors", "sampling", "storage", "learner", "updating")
+STDIN = "-"
+_VALUES = {
+    "batch": ("learner", "batch", 1),
+    "update_interval": ("learner", "update_interval", 1),
+    "depth": ("replay", "presampled", 0),
+    "environments": ("actors", "environments", 1),
+}
+"""Where the numbers of an answer stand in a workload, and the least that each may be."""
+_BESIDE = ("sync", "strategy", "transport", "weights", "ratio")  # options that no answer decides
+_FIXED = {
+    "capacity": ("replay", "capacity", 1),
+    "actor_count": ("actors", "count", 1),
+    "local_storage": ("actors", "local_storage", 1),
+    "sync_interval": ("actors", "sync_interval", 1),
+}
+"""The same for the values that a question fixed, the answer's ``values``."""
+
+
+def read(file: str) -> "Answer":
+    """The answer in a file, or from the standard input where its name is -. TrainingError where it is none."""
+    try:
+        text = sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise TrainingError(f"{file}: cannot be read ({error.strerror}); give the file of an answer") from None
+    except UnicodeDecodeError:
+        raise TrainingError(f"{_called(file)}: is no text; it should be what dse recommend --json wrote") from None
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise TrainingError(
+            f"{_called(file)}: is no JSON ({error}); it should be what dse recommend --json wrote"
+        ) from None
+    return Answer(content, _called(file))
+
+
+def _called(file: str) -> str:
+    return "the answer from the standard input" if file == STDIN else file
+
+
+class Answer:
+    """An answer; every fault of it is a TrainingError that names it. ``content``: what JSON made of the file."""
+
+    def __init__(self, content: Any, file: str) -> None:
+        self._file = file
+        if isinstance(content, dict) and "repairs" in content:
+            raise self._fault("says that nothing fits the machine, so there is nothing to run")
+        keys = ("workload", "arrangement", "parts", *_VALUES)
+        missing = [key for key in keys if key not in content] if isinstance(content, dict) else keys
+        if missing:
+            raise self._fault(f"is no answer of dse recommend --json about a workload: it has no {missing[0]!r}")
+        self._content: dict[str, Any] = content
+        self._parts = self._by_name(content["parts"])
+
+    def setting(self, workload: Workload, options: argparse.Namespace) -> Setting:
+        """The setting of a run of the workload: the answer's, with the options that it does not decide."""
+        for name, default in MAPPED.items():
+            if getattr(options, name) != default:
+                raise TrainingError(f"--{name} is decided by the answer of --mapping; leave one of them out")
+        if self._content["workload"] != workload.name:
+            about = short(self._content["workload"])
+            raise self._fault(
+                f"is about the workload {about}, not {workload.name!r}; ask about that, or name the other"
+            )
+        name, learner, actors = self._arrangement(), self._parts["learner"], self._parts["actors"]
+        fanout, contestant = self._tree(name)
+        values = self._values(_VALUES, self._content) | self._values(_FIXED, self._content.get("values") or {})
+        values["replay", "fanout"] = fanout
+        if name != "serial":
+            values["actors", "count"] = self._whole("processes of actors", actors["details"].get("processes"), 1)
+        asked: dict[str, Any] = {"strategy": self._content.get("strategy") or None}
+        asked |= {key: value for key in _BESIDE if (value := getattr(options, key)) is not None}
+        arrangement = Arrangement(
+            name=name,
+            learners=self._learners(name),
+            threads=self._whole("threads of the learner", learner["details"].get("threads") or 1, 1),
+            **{key: value for key, value in asked.items() if value is not None},
+        )
+        changed = with_values(with_options(workload, options), values, options.steps)
+        arrangement.check(changed)
+        policy = self._implementation(actors)
+        return Setting(changed, arrangement, contestant, self._implementation(learner), policy, self._device(name))
+
+    def _arrangement(self) -> str:
+        name = self._content["arrangement"]
+        if name not in NAMES:
+            raise self._fault(
+                f"has the arrangement {short(name)}, there are {', '.join(NAMES)}{near(str(name), NAMES)}"
+            )
+        return str(name)
+
+    def _tree(self, arrangement: str) -> tuple[int, str]:
+        """(K, contestant) of the tree, which is on the actors' device."""
+        home, details = self._parts["actors"]["device"], self._parts["sampling"]["details"]
+        for part in ("sampling", "updating", "storage"):
+            device = self._parts[part]["device"]
+            if device != home:
+                raise self._fault(f"has {part} on {short(device)}: a run here keeps the replay on the actors' {home}")
+        contestant = details.get("contestant")
+        if contestant not in trees():
+            raise self._fault(
+                f"has the tree {short(contestant)}, there are {', '.join(trees())}{near(str(contestant), trees())}"
+            )
+        if arrangement != "serial" and contestant != "numba":
+            raise self._fault(f"has the tree {contestant}: processes share the tree numba alone, so run it serial")
+        if details.get("options") or details.get("threads", 1) not in (None, 1):
+            raise self._fault("has a tree of several threads or with options, which no replay here takes")
+        return self._whole("the tree's fanout", details.get("fanout"), 2), str(contestant)
+
+    def _learners(self, arrangement: str) -> int:
+        details = self._parts["learner"]["details"]
+        count = self._whole("learners", details.get("learners", 1), 1)
+        if count > 1 and arrangement == "serial":
+            raise self._fault(f"has {count} learners in one process, which runs one; ask for apart or pipelined")
+        if self._whole("devices of the learner", details.get("devices", 1), 1) > 1:
+            raise self._fault("has a learner on several devices, which nothing here runs")
+        return count
+
+    def _device(self, arrangement: str) -> str:
+        learner = self._parts["learner"]
+        device = learner["device"]
+        if device == self._parts["actors"]["device"]:
+            return "cpu"
+        if "pipelines" in learner["details"]:
+            raise self._fault(f"has the learner on the FPGA {short(device)}, which nothing here runs")
+        if arrangement != "serial":
+            raise self._fault(
+                f"has the learner on {short(device)}: beside other processes it runs on a processor alone"
+            )
+        return "cuda"
+
+    def _implementation(self, part: Mapping[str, Any]) -> str:
+        name = part["details"].get("implementation", learners.REFERENCE)
+        if name not in learners.names():
+            known = learners.names()
+            raise self._fault(f"has the learner {short(name)}, there are {', '.join(known)}{near(str(name), known)}")
+        return str(name)
+
+    def _values(self, keys: Mapping[str, tuple[str, str, int]], source: Any) -> dict[tuple[str, str], Any]:
+        if not isinstance(source, dict):
+            raise self._fault("has values that are no table")
+        present = {key: place for key, place in keys.items() if key in source}
+        return {(table, key): self._whole(name, source[name], least) for name, (table, key, least) in present.items()}
+
+    def _whole(self, what: str, value: Any, least: int) -> int:
+        if type(value) is not int or value < least:
+            raise self._fault(f"has {short(value)} as {what}, which must be a whole number of at least {least}")
+        return value
+
+    def _by_name(self, parts: Any) -> dict[str, dict[str, Any]]:
+        listed = parts if isinstance(parts, list) else []
+        by_name = {one["part"]: one for one in listed if isinstance(one, dict) and one.get("part") in PARTS}
+        for part in PARTS:
+            if part not in by_name:
+                raise self._fault(f"has no part {part!r}; it should be what dse recommend --json wrote")
+            one = by_name[part]
+            if not (isinstance(one.get("device"), str) and isinstance(one.get("details"), dict)):
+                raise self._fault(f"says of {part} neither device nor details")
+        return by_name
+
+    def _fault(self, sentence: str) -> TrainingError:
+        return TrainingError(f"{self._file}: {sentence}")

@@ -1,0 +1,96 @@
+"""The folder of a run: CSV files that grow by whole lines, and a lock, so that it belongs to one run at a time."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from .errors import TrainingError
+
+
+class Log:
+    """A CSV file that grows by whole lines, and can be cut back to ``length`` bytes when it is opened again.
+
+    TrainingError where it cannot be written, or is shorter than that.
+    """
+
+    def __init__(self, path: Path, columns: tuple[str, ...], length: int | None = None) -> None:
+        self._path, self._columns = path, columns
+        # Invariant: the file ends with a whole line, and its position is its end.
+        try:
+            if length is None:
+                self._file = path.open("wb", buffering=0)
+                self._append(",".join(columns))
+            else:
+                self._file = path.open("r+b", buffering=0)
+                self._cut(length)
+        except OSError as error:
+            raise TrainingError(f"{path}: cannot be written ({error.strerror})") from None
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Append a line. TrainingError when it cannot be written."""
+        self._append(",".join(_cell(row[name]) for name in self._columns))
+
+    def saved(self) -> int:
+        """Flush all lines to the disk; returns their bytes."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise self._unwritten(error.strerror) from None
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Close the file; no line can be added afterwards."""
+        self._file.close()
+
+    def _append(self, line: str) -> None:
+        encoded, before = f"{line}\n".encode(), self._file.tell()
+        try:
+            if self._file.write(encoded) < len(encoded):
+                self._file.truncate(before)
+                raise self._unwritten("a part of a line")
+        except OSError as error:
+            raise self._unwritten(error.strerror) from None
+
+    def _cut(self, length: int) -> None:
+        size = self._file.seek(0, os.SEEK_END)
+        if size < length:
+            self._file.close()
+            raise TrainingError(
+                f"{self._path}: holds {size:,} bytes, its checkpoint says at least {length:,}; put the file back, or "
+                "begin again in another folder with --out"
+            )
+        self._file.truncate(length)
+        self._file.seek(length)
+
+    def _unwritten(self, why: str | None) -> TrainingError:
+        self._file.close()
+        return TrainingError(f"{self._path}: cannot be written ({why}); what was saved before is kept")
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Lock a folder while the context lasts. TrainingError if another run has it; a killed run's lock is gone."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("wb")
+    except OSError as error:
+        raise TrainingError(f"{folder}: cannot be made or written ({error.strerror})") from None
+    with file:
+        with suppress(ModuleNotFoundError):  # without such locks, no other run is kept out
+            import fcntl  # noqa: PLC0415  # not on every system
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise TrainingError(
+                    f"{folder} is held by a run that goes on; wait, or name another with --out"
+                ) from None
+            except OSError as error:
+                raise TrainingError(f"{folder}: cannot be locked ({error.strerror}); name another with --out") from None
+        yield
+
+
+def _cell(value: Any) -> str:
+    return repr(value) if isinstance(value, float) else str(value)

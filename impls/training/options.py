@@ -1,0 +1,161 @@
+"""The command line of training: its options, their ranges, and what they make of a workload."""
+
+import argparse
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..terminal import count
+from .errors import TrainingError
+from .parallel.arrangement import NAMES, RATIOS, SYNCS, TRANSPORTS, WEIGHTS, Arrangement
+from .reading import faults_of, names
+from .workload import ALGORITHMS, MOST, Workload
+
+RANGES = {
+    "fanout": (2, 1 << 20),
+    "alpha": (0, 4),
+    "steps": (1, MOST),
+    "environments": (1, 4096),
+    "actors": (1, 4096),
+    "presampled": (0, 65536),
+    "learners": (1, 1024),
+    "seconds": (1, 1_000_000_000),
+    "seed": (0, 1 << 32),
+    "threads": (1, 1024),
+    "checkpoint_every": (1, MOST),
+    "test_episodes": (0, 1_000_000),
+}
+_OF_WORKLOAD = {
+    "fanout": ("replay", "fanout"),
+    "alpha": ("replay", "alpha"),
+    "presampled": ("replay", "presampled"),
+    "environments": ("actors", "environments"),
+    "actors": ("actors", "count"),
+}
+_BETWEEN_PROCESSES = ("learners", "sync", "strategy", "transport", "weights", "ratio")
+MAPPED = {
+    **dict.fromkeys(("arrangement", "actors", "environments", "presampled", "fanout", "learners", "learner", "policy")),
+    "contestant": "numba",
+    "threads": 1,
+    "device": "cpu",
+    "compile": False,
+}
+"""Options that the answer of ``--mapping`` decides, and what they are where they are not given."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a run trains, by which processes and implementations."""
+
+    workload: Workload
+    arrangement: Arrangement
+    contestant: str
+    learner: str | None
+    policy: str | None
+    device: str = "cpu"
+    compiled: bool = False
+
+
+def setting_of(workload: Workload, options: argparse.Namespace) -> Setting:
+    """The setting that options ask for. TrainingError for one out of range, or options that do not go together."""
+    changed = with_options(workload, options)
+    given = {key: getattr(options, key) for key in _BETWEEN_PROCESSES if getattr(options, key) is not None}
+    name = options.arrangement or "serial"
+    if name == "serial" and given:
+        raise TrainingError(f"--{next(iter(given))} is of several processes: add --arrangement apart or pipelined")
+    arrangement = Arrangement(name=name, threads=options.threads, **given)
+    arrangement.check(changed)
+    by = options.contestant, options.learner, options.policy
+    return Setting(changed, arrangement, *by, options.device, options.compile)
+
+
+def with_options(workload: Workload, options: argparse.Namespace) -> Workload:
+    """The workload with the options of the command line. TrainingError if one is out of range."""
+    for name, (least, most) in RANGES.items():
+        value = getattr(options, name)
+        if value is not None and not least <= value <= most:
+            bound = f"at most {most:,}" if value > most else f"at least {least:,}"
+            raise TrainingError(f"--{name.replace('_', '-')} must be {bound}, not {value}")
+    values = {where: getattr(options, name) for name, where in _OF_WORKLOAD.items()}
+    return with_values(workload, {where: one for where, one in values.items() if one is not None}, options.steps)
+
+
+def with_values(workload: Workload, values: dict[tuple[str, str], Any], steps: int | None = None) -> Workload:
+    """The workload with other values, by (table, key). TrainingError for one that cannot be trained."""
+    for (table, key), value in values.items():
+        part = dataclasses.replace(getattr(workload, table), **{key: value})
+        workload = dataclasses.replace(workload, **{table: part})
+    changed = dataclasses.replace(workload, steps=steps or workload.steps)
+    starts, interval = workload.learner.learning_starts, workload.learner.update_interval
+    if (first := -(-starts // interval) * interval) > changed.steps:
+        raise TrainingError(
+            f"the first gradient step is after {first:,} environment steps, the run ends after {changed.steps:,}; give "
+            "more --steps, or the workload a smaller learning_starts"
+        )
+    if faults := faults_of(changed):
+        raise TrainingError(f"{workload.name}: {'; '.join(faults)}")
+    return changed
+
+
+def parser(about: str | None) -> argparse.ArgumentParser:
+    """The parser of the command, with ``about`` as its description."""
+    raw = argparse.RawDescriptionHelpFormatter
+    made = argparse.ArgumentParser(prog="python -m impls.training", description=about, formatter_class=raw)
+    made.add_argument("workload", help=f"{', '.join(names())}; a .toml file; list; keys; show; init")
+    made.add_argument("name", nargs="?", help="with show: the workload; with init: of the file to write")
+    made.add_argument("--algorithm", choices=ALGORITHMS, help="with init: of the learner (default: dqn)")
+    _add_what_computes(made.add_argument)
+    _add_processes(made.add_argument_group("several processes").add_argument)
+    _add_folder(made.add_argument_group("how long, and what is kept").add_argument)
+    return made
+
+
+def _add_what_computes(add: Any) -> None:
+    suited = "dense, compiled for dense layers on the cpu, or torch (default: dense if suited)"
+    add("--contestant", default="numba", metavar="TREE", help="the sum tree (default: %(default)s)")
+    add("--learner", metavar="NAME", help=suited)
+    by = "the implementation that actors act by, as --learner (default: dense if suited)"
+    add("--policy", metavar="NAME", help=by)
+    add("--fanout", type=count, metavar="K", help="of the tree (default: the workload's)")
+    add("--alpha", type=float, help="exponent of priorities; 0 samples uniformly (default: the workload's)")
+    add("--environments", type=count, metavar="E", help="that an actor steps at once (default: the workload's)")
+    add("--actors", type=count, metavar="A", help="that step environments (default: the workload's)")
+    add("--presampled", type=count, metavar="D", help="batches sampled ahead (default: the workload's)")
+    add("--seed", type=int, default=0, help="decides all of a run on one thread (default: %(default)s)")
+    add("--threads", type=count, default=1, help="of each learner; more than 1 may not repeat bit for bit (default: 1)")
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="of the learner (default: %(default)s)")
+    add("--compile", action="store_true", help="torch.compile the networks; needs a C++ compiler")
+
+
+def _add_processes(add: Any) -> None:
+    def named(flag: str, choices: tuple[str, ...], what: str) -> None:
+        add(flag, metavar="NAME", help=f"{what}: {', '.join(choices)} (default: {choices[0]})")
+
+    modes = "serial does everything in turns; apart has actors of their own; pipelined samples ahead in one more"
+    add("--arrangement", metavar="NAME", help=f"of processes: {', '.join(NAMES)} (default: serial); {modes}")
+    mapping = "run what dse recommend --json wrote; - reads it from the standard input"
+    add("--mapping", metavar="FILE", help=mapping)
+    add("--learners", type=count, metavar="L", help="that share the gradient steps (default: 1)")
+    named("--sync", SYNCS, "how learners combine")
+    add("--strategy", metavar="NAME", help="of locking the shared replay (default: two_lock_checked)")
+    named("--transport", TRANSPORTS, "of records from actors to the replay")
+    named("--weights", WEIGHTS, "transport of weights from learners to actors")
+    named("--ratio", RATIOS, "of environment steps to gradient steps")
+    add("--test-process", action="store_true", help="evaluate in a process of its own, while training goes on")
+
+
+def _add_folder(add: Any) -> None:
+    add("--steps", type=count, metavar="S", help="of the environment (default: the workload's)")
+    add("--seconds", type=count, metavar="S", help="end after so long from the first gradient steps on")
+    add(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="of the run (default: runs/WORKLOAD/TREE-seedN, or ARRANGEMENT-seedN)",
+    )
+    add("--resume", action="store_true", help="go on from the folder's checkpoint")
+    every = "steps; taken at an episode's end (default: %(default)s)"
+    add("--checkpoint-every", type=count, default=10_000, metavar="S", help=every)
+    tests = "of the best weights at the end (default: %(default)s)"
+    add("--test-episodes", type=count, default=100, metavar="E", help=tests)

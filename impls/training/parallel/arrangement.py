@@ -1,0 +1,103 @@
+"""An arrangement: which processes train a workload, and by what they hand experience and weights over.
+
+``serial`` is one process that does everything in turns. In ``apart`` actors are processes of their own, and one
+process samples, learns and updates priorities. In ``pipelined`` a further process keeps the replay, and samples batches
+ahead while learners learn. The process that was started is the first learner; each further learner is one more process.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ...checks import near
+from ...replay import strategies
+from ..errors import TrainingError
+from ..workload import Workload
+
+NAMES = ("serial", "apart", "pipelined")
+SYNCS = ("synchronous", "lock", "hogwild")
+TRANSPORTS = ("shared", "queue", "pipe")
+WEIGHTS = ("shared", "file", "torch")
+RATIOS = ("kept", "free")
+THREADS_ALONE = ("rwlock",)
+"""Strategies of the replay that no processes can share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrangement:
+    """Processes and what goes between them; how many actors, environments and batches ahead the workload says.
+
+    ``learners`` L, combined by ``sync``: "synchronous" averages gradients of B/L records each, "lock" and "hogwild"
+    take steps on one vector of weights in turns or at once. ``strategy`` is the shared replay's; actors hand records
+    over by ``transport`` (a queue takes ``queue_size`` of them), learners their weights by ``weights``. ``ratio``
+    "kept" holds environment steps and gradient steps together, "free" lets both run. ``threads`` are each learner's.
+    ``cores`` are those to run on, all by default.
+    """
+
+    name: str = "serial"
+    learners: int = 1
+    threads: int = 1
+    sync: str = "synchronous"
+    strategy: str = "two_lock_checked"
+    transport: str = "shared"
+    queue_size: int = 2_000
+    weights: str = "shared"
+    ratio: str = "kept"
+    cores: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check every name and count. TrainingError names the value and what it may be."""
+        choices = {
+            "name": NAMES,
+            "sync": SYNCS,
+            "transport": TRANSPORTS,
+            "weights": WEIGHTS,
+            "ratio": RATIOS,
+            "strategy": strategies(),
+        }
+        for key, allowed in choices.items():
+            value = getattr(self, key)
+            if value not in allowed:
+                hint = near(str(value), allowed)
+                what = "arrangement" if key == "name" else key
+                raise TrainingError(f"{what} must be one of {', '.join(allowed)}, not {value!r}{hint}")
+        for key, most in (("learners", 1024), ("threads", 1024), ("queue_size", 1 << 30)):
+            value = getattr(self, key)
+            if type(value) is not int or not 1 <= value <= most:
+                raise TrainingError(f"{key} must be a whole number from 1 to {most:,}, not {value!r}")
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether there is more than one process."""
+        return self.name != "serial"
+
+    def check(self, workload: Workload) -> None:
+        """TrainingError for what this workload cannot be trained by."""
+        if self.name == "serial" and self.learners > 1:
+            raise TrainingError("a serial loop has one learner; choose --arrangement apart or pipelined for more")
+        if self.is_parallel and self.strategy in THREADS_ALONE:
+            usable = ", ".join(name for name in strategies() if name not in THREADS_ALONE)
+            raise TrainingError(f"the strategy {self.strategy} is for threads of one process; choose one of {usable}")
+        if self.sync == "synchronous" and workload.learner.batch % self.learners:
+            raise TrainingError(
+                f"a batch of {workload.learner.batch} cannot be cut into {self.learners} equal parts; choose a number "
+                "of learners that divides it, or --sync hogwild"
+            )
+
+    def rows(self, workload: Workload) -> int:
+        """Records that each learner samples for a gradient step: B/L where learners take it together, else B."""
+        return workload.learner.batch // (self.learners if self.sync == "synchronous" else 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, from which ``of`` makes the same arrangement again."""
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {"cores": list(self.cores)}
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "Arrangement":
+        """The arrangement of plain values. TrainingError for a key that there is none of."""
+        known = {field.name for field in fields(cls)}
+        for key in values:
+            if key not in known:
+                raise TrainingError(f"an arrangement has no key {key!r}{near(key, known)}")
+        plain: dict[str, Any] = dict(values)
+        return cls(**plain | {"cores": tuple(plain.get("cores", ()))})

@@ -1,0 +1,148 @@
+"""Counters that processes share: they add to one, claim from one, and wait until one has come far enough.
+
+A counter is a cache line of shared memory: its value, then how many callers sleep until it changes. A caller first
+looks for a few microseconds, then sleeps in the operating system (a futex over the lower half of the value), and looks
+again after 20 ms at the latest, so that a lost wake-up delays it and stops nobody. All kernels let go of the GIL.
+"""
+
+import platform
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from ...replay.sync import pause
+from ...sumtree.lanes import (
+    acquire_fence,
+    atomic_add,
+    atomic_swap_if,
+    load_acquire,
+    release_fence,
+    stack_words,
+    store_i64,
+    store_release,
+)
+
+LINE_WORDS = 8
+"""Words of a counter."""
+_SLEEPERS = 8  # byte of a counter's second word
+_FUTEX = 98 if platform.machine() in ("aarch64", "arm64", "riscv64") else 202
+_WAIT, _WAKE, _ALL = 0, 1, 0x7FFFFFFF
+_NAP_NANOSECONDS = 20_000_000
+_system_call = types.ExternalFunction(
+    "syscall",
+    types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64),
+)
+
+
+@njit(nogil=True, cache=True)
+def value_of(counter: int) -> int:
+    """The counter at an address, with all that was written before it was set."""
+    return load_acquire(counter)
+
+
+@njit(nogil=True)
+def _wake(counter: int) -> None:
+    if load_acquire(counter + _SLEEPERS) > 0:
+        _system_call(_FUTEX, counter, _WAKE, _ALL, 0, 0, 0)
+
+
+@njit(nogil=True, cache=True)
+def add(counter: int, amount: int) -> int:
+    """Add to the counter; returns its value before."""
+    before = atomic_add(counter, amount)
+    _wake(counter)
+    return before
+
+
+@njit(nogil=True, cache=True)
+def claim(counter: int, amount: int, limit: int) -> int:
+    """Add ``amount`` unless that would go beyond ``limit``; returns the value before, or -1 if nothing was added."""
+    before = load_acquire(counter)
+    while before + amount <= limit:
+        if atomic_swap_if(counter, before, before + amount):
+            _wake(counter)
+            return before
+        before = load_acquire(counter)
+    return -1
+
+
+@njit(nogil=True)
+def _seen(counter: int, least: int, looks: int) -> bool:
+    for _ in range(looks):
+        if load_acquire(counter) >= least:
+            return True
+        pause()
+    return False
+
+
+@njit(nogil=True, cache=True)
+def seen(counter: int, least: int, looks: int) -> bool:
+    """Look so often whether the counter is at least ``least``, without sleep; returns whether it is."""
+    return _seen(counter, least, looks)
+
+
+@njit(nogil=True, cache=True)
+def reached(counter: int, least: int, looks: int) -> bool:
+    """Wait until the counter is at least ``least``: look so often, then sleep once until it changes, or for 20 ms.
+
+    Returns whether it is; where not, the caller sees whether to go on waiting, and calls again.
+    """
+    if _seen(counter, least, looks):
+        return True
+    atomic_add(counter + _SLEEPERS, 1)  # before the look that follows, so that whoever adds after it wakes this one
+    seen = load_acquire(counter)
+    if seen < least:
+        until = stack_words(2)
+        store_i64(until, 0)
+        store_i64(until + 8, _NAP_NANOSECONDS)
+        _system_call(_FUTEX, counter, _WAIT, seen & 0xFFFFFFFF, until, 0, 0)
+    atomic_add(counter + _SLEEPERS, -1)
+    return load_acquire(counter) >= least
+
+
+@njit(nogil=True, cache=True)
+def forget(counter: int) -> None:
+    """Let nobody count as asleep, while nobody waits: those who were killed in their sleep would for ever."""
+    store_release(counter + _SLEEPERS, 0)
+
+
+@njit(nogil=True, cache=True)
+def publish(sequence: int, numbers: Any, source: Any) -> None:
+    """Write ``source`` over shared ``numbers``; the sequence word is odd meanwhile. One process publishes."""
+    odd = load_acquire(sequence) | 1  # which it is already where a publisher was killed
+    store_i64(sequence, odd)
+    release_fence()
+    for index in range(len(source)):
+        numbers[index] = source[index]
+    store_release(sequence, odd + 1)
+
+
+@njit(nogil=True, cache=True)
+def fetch(sequence: int, numbers: Any, target: Any, known: int) -> int:
+    """Copy shared ``numbers`` to ``target`` unless the sequence word is still ``known``; returns the word then.
+
+    It tries until none were published meanwhile, and gives up after 1,000 tries: -1, with ``target`` of no use.
+    """
+    for _ in range(1000):
+        before = load_acquire(sequence)
+        if before == known:
+            return before
+        if before & 1 == 0:
+            for index in range(len(target)):
+                target[index] = numbers[index]
+            acquire_fence()
+            if load_acquire(sequence) == before:
+                return before
+        pause()
+    return -1
+
+
+def looks_of(microseconds: float) -> int:
+    """How often a waiting caller looks in about so many microseconds."""
+    return max(1, int(microseconds * 20))  # a look and a pause take some 50 ns
+
+
+def address_of(words: Any) -> int:
+    """The address of an array of words."""
+    return int(np.asarray(words).ctypes.data)

@@ -1,0 +1,82 @@
+"""What the learners of a run have in common, in shared memory: the numbers that gradient steps change, and gradients.
+
+    header       the counters ARRIVED and APPLIED, then the mutexes LEARNING and PUBLISHING, each in its own line
+    learners     of each a line: its losses by phase, and how its steps overlapped with those of others, sum and most
+    vectors      weights, targets, Adam's mean and mean square
+    gradients    of each learner a vector
+
+The parent makes it; children attach by its handle.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....replay.memory import Handle, Memory, allocate
+from ....replay.sync import make_mutex
+from ...learner import Learner, Vectors
+from ...sizes import layout_of
+from ..arrangement import Arrangement
+from ..board import LINE, TURNS, Board
+
+ARRIVED, APPLIED, LEARNING, PUBLISHING, _HEADER = range(5)
+_PHASES = 3
+
+
+class Common:
+    """Memory that the L learners of an arrangement compute with; this one is placed on it.
+
+    ``losses`` ``[L, 3]`` by phase, ``overlaps`` ``[L, 2]`` (gradient steps of others that ended during an own one: sum
+    and most), ``gradients`` ``[L, P]`` where learners hand them in. Without ``memory`` it is made, and has the
+    learner's own numbers. TrainingError for a learner that is not on the CPU.
+    """
+
+    def __init__(self, learner: Learner, arrangement: Arrangement, memory: Memory | None = None) -> None:
+        own, learners = learner.vectors(), arrangement.learners
+        sizes = [_HEADER * LINE, learners * LINE, *(_lines(4 * len(each)) for each in own)]
+        starts = [0, *(int(stop) for stop in np.cumsum(sizes))]
+        shape = learners if arrangement.sync == "synchronous" else 0, len(own.parameters)
+        self.learners, is_new = learners, memory is None
+        self._memory = allocate(starts[-1] + 4 * shape[0] * shape[1], True) if memory is None else memory
+        view = self._memory.view
+        lines: NDArray[np.float64] = view(starts[1], (learners, LINE // 8), np.float64)
+        self.losses, self.overlaps = lines[:, :_PHASES], lines.view(np.int64)[:, _PHASES : _PHASES + 2]
+        vectors = Vectors(*(view(start, each.shape, np.float32) for start, each in zip(starts[2:], own, strict=False)))
+        self.gradients: NDArray[np.float32] = view(starts[-1], shape, np.float32)
+        if is_new:
+            for mutex in (LEARNING, PUBLISHING):
+                make_mutex(self.at(mutex))
+            for numbers, each in zip(vectors, own, strict=True):
+                numbers[:] = each
+        learner.place(vectors)
+        _prepare(learner, arrangement.rows(learner.workload))
+
+    def at(self, line: int) -> int:
+        """The address of a counter or a mutex, one of the constants of this module."""
+        return self._memory.address + line * LINE
+
+    def handle(self) -> Handle:
+        """A small picklable reference for children."""
+        return self._memory.handle()
+
+    @classmethod
+    def attach(cls, handle: Handle, learner: Learner, arrangement: Arrangement) -> "Common":
+        """Place a learner of the same workload and arrangement on the memory of a handle."""
+        return cls(learner, arrangement, handle.attach())
+
+    def stale_gradients(self, board: Board) -> dict[str, float]:
+        """Gradient steps of other learners that ended during a step: the mean over steps, and the most."""
+        steps = max(1, int(board.rows[: self.learners, TURNS].sum()))
+        return {"mean": float(self.overlaps[:, 0].sum()) / steps, "most": int(self.overlaps[:, 1].max())}
+
+
+def _prepare(learner: Learner, rows: int) -> None:
+    """Derive gradients of zeros once, so that compiling and loading code delays no step."""
+    fields = layout_of(learner.workload).fields
+    zeros = {name: np.zeros((rows, *shape), dtype) for name, (shape, dtype) in fields.items()}
+    batch = learner.rows(zeros, np.ones(rows, np.float32))
+    for phase in learner.phases():
+        learner.gradient(phase, batch)
+
+
+def _lines(size: int) -> int:
+    return -(-size // LINE) * LINE

@@ -1,0 +1,131 @@
+"""A test process: it evaluates weights while training goes on, as [Hou2023] has it.
+
+The parent writes weights to memory that both share and sends their environment step; the process answers with scores.
+It never has two evaluations under way, so that nobody writes weights while the other reads them.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...replay.memory import Handle, allocate
+from .. import learners
+from ..actor import VALIDATION, Tested, evaluate
+from ..environments import Environment
+from ..errors import ProcessLost, TrainingError
+from ..workload import Workload
+from .crew import SPAWN, uninterrupted
+
+_LAST_SECONDS = 600.0  # that the end of a run waits for the evaluation under way
+_LOOK_SECONDS = 0.2
+
+
+class TestProcess:
+    """Evaluates the weights ``[P]`` that it is given, one evaluation after the other.
+
+    ``learner`` names the implementation that acts; ``seed`` and an evaluation's step decide its episodes.
+    """
+
+    __test__ = False  # to pytest
+
+    def __init__(self, workload: Workload, learner: str, seed: int, weights: int) -> None:
+        memory = allocate(4 * weights, True)
+        self._weights: NDArray[np.float32] = memory.view(0, (weights,), np.float32)
+        self._updates: int | None = None  # gradient steps behind the weights under evaluation
+        self._step, self.is_there = 0, True
+        self._mine, other = SPAWN.Pipe()
+        arguments = workload, learner, seed, memory.handle(), weights, other
+        self._process = SPAWN.Process(target=_test, args=arguments, daemon=True, name="test")
+        with uninterrupted():
+            self._process.start()
+        other.close()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an evaluation is under way."""
+        return self._updates is not None
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid or 0
+
+    def ask(self, step: int, updates: int, weights: NDArray[np.float32]) -> None:
+        """Begin to evaluate weights ``[P]`` of an environment step; only while it is not busy."""
+        assert not self.is_busy
+        self._weights[:] = weights
+        self._step, self._updates = step, updates
+        try:
+            self._mine.send(step)
+        except OSError:
+            self.is_there = False
+
+    def result(self) -> Tested | None:
+        """The evaluation that was asked for, None while it goes on. TrainingError where the environment is at fault.
+
+        Once the process has ended, ``is_there`` is False, and there is no result any more.
+        """
+        with contextlib.suppress(EOFError, OSError):
+            if self._updates is None or not self._mine.poll():
+                return None
+            scores = self._mine.recv()
+            if isinstance(scores, str):
+                raise ProcessLost(scores)
+            tested = Tested(self._step, self._updates, self._weights.copy(), scores)
+            self._updates = None
+            return tested
+        self.is_there, self._updates = False, None
+        return None
+
+    def last_result(self) -> Tested | None:
+        """Wait for the evaluation under way, for 10 minutes at most; None if there is none, or the process ended."""
+        end = time.monotonic() + _LAST_SECONDS
+        while self.is_busy and time.monotonic() < end:
+            with contextlib.suppress(OSError):
+                self._mine.poll(_LOOK_SECONDS)
+            if tested := self.result():
+                return tested
+        return None
+
+    def close(self) -> None:
+        """End the process; what it was evaluating is lost."""
+        self._process.kill()
+        self._process.join()
+        self._mine.close()
+
+
+class _Watched(Environment):
+    """An environment each of whose episodes begins by a look at the parent: EOFError where that has ended."""
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(workload)
+        self._parent = os.getppid()
+
+    def reset(self, seed: int) -> NDArray[Any]:
+        """The first observation of an episode."""
+        if os.getppid() != self._parent:
+            raise EOFError
+        return super().reset(seed)
+
+
+def _test(workload: Workload, learner: str, seed: int, handle: Handle, weights: int, other: Connection) -> None:
+    """Evaluate whatever is asked for until the parent has closed its end, or has ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    numbers = handle.attach().view(0, (weights,), np.float32)
+    policy, environment = learners.make(workload, learner, seed=seed), _Watched(workload)
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            step = other.recv()
+            policy.load_weights(numbers)
+            try:
+                scores = evaluate(workload, policy, environment, workload.evaluation.episodes, seed, VALIDATION, step)
+            except TrainingError as error:
+                other.send(str(error))
+                return
+            other.send(scores)

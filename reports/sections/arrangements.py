@@ -1,0 +1,154 @@
+"""The page's section about arrangements of training: rates, bounds, predictions, the kept ratio, and regret."""
+
+from collections.abc import Sequence
+
+from dse.cli.arrangements_text import errors, regret, summary
+from dse.cli.text import percent
+from dse.records import Measurement, how_to_measure
+from dse.validation import arranged
+from dse.validation.arranged import Check, Checked, headline, read_all
+
+from ..chart import Material, Section
+from ..markup import Cell, items, paragraph, paragraphs, table
+from .arrangements_figures import CHARTS
+from .arrangements_points import ARRANGEMENT, Point, Prediction, best_of_each, groups, long_runs, points, predictions
+from .replay_cells import rate
+
+REACHED, LARGEST = 0.85, 0.01
+HEAD = ("arrangement", "D", "gradient steps/s", "bound", "share of it", "bound at a free ratio", "busiest", "predicted")
+QUESTION_HEAD = ("workload", "B", "u", "recommended", "predicted", "measured", "error", "best", "measured", "regret")
+
+
+def section(material: Material) -> str:
+    """Return everything known about arrangements, as HTML."""
+    every = points(material.measurements)
+    if not every:
+        why = f"Left out: no arrangement was timed; {how_to_measure('arrangements')}."
+        return paragraphs([why, *material.missing(CHARTS)]) + _questions(material)
+    return (
+        paragraphs(_answer(name, interval, own) for (name, interval), own in groups(every).items())
+        + material.pictures(CHARTS)
+        + paragraph(
+            "Gradient steps a second (measured) with 95 % intervals, by the default implementations from a full replay "
+            "on. Bound: the rate at which the part that works most would never wait, by its work in the same run "
+            f"beside the others; the target is {REACHED:.0%} of it by the best parallel arrangement. At a free ratio "
+            "neither side waits for the other. Predicted from all records of this machine."
+        )
+        + _tables(material, every)
+        + _long(long_runs(material.measurements))
+        + paragraphs(material.missing(CHARTS))
+        + _questions(material)
+    )
+
+
+def _answer(workload: str, interval: int, own: Sequence[Point]) -> str:
+    """Say which arrangement is the fastest, and how near the best parallel one comes to its bound."""
+    best, parallel = own[0], next((one for one in own if one.bound), None)
+    steps = f"{rate(best.rate).said(_count)} gradient steps/s"
+    said = f"{workload}, u = {interval}: {best.name} is the fastest with {steps}"
+    if parallel is None or parallel.share is None:
+        return f"{said}."
+    reached = "" if parallel.share >= REACHED else f", less than {REACHED:.0%}"
+    name = "it" if parallel is best else f"the best parallel one, {parallel.name},"
+    return f"{said}; {name} reaches {parallel.share:.0%} of its bound{reached}."
+
+
+def _tables(material: Material, every: Sequence[Point]) -> str:
+    """Return a table for each workload and update interval; predictions of the fastest of each arrangement."""
+    told = {id(one.point): f"{one.hz:,.0f} [{one.low:,.0f}, {one.high:,.0f}]" for one in _predicted(material, every)}
+    html = ""
+    for (workload, interval), own in groups(every).items():
+        rows = [_row(one, told.get(id(one), ""), one is own[0], material.about.cores) for one in own]
+        html += paragraph(f"{workload}, u = {interval}:") + table(HEAD, rows)
+    return html
+
+
+def _predicted(material: Material, every: Sequence[Point]) -> list[Prediction]:
+    return list(predictions(material, best_of_each(every)))
+
+
+def _row(one: Point, told: str, is_best: bool, cores: int) -> list[Cell]:
+    over = f"oversubscribed: {one.processes} processes" if one.processes > cores else ""
+    return [
+        Cell(one.name, "name", over),
+        Cell(str(one.options["presampled"])),
+        Cell(rate(one.rate).said(_count), "number best" if is_best else "number"),
+        Cell(rate(one.bound).said(_count) if one.bound else "", "number"),
+        Cell(f"{one.share:.0%}" if one.share else ""),
+        Cell(_count(1 / one.free_seconds) if one.free_seconds else ""),
+        Cell(str(one.rate.machine.get("busiest", ""))),
+        Cell(told, "number"),
+    ]
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _long(runs: Sequence[Measurement]) -> str:
+    """Say of each long run how far environment steps led and lagged, and how far off the ratio was."""
+    if not runs:
+        return paragraph(f"The kept ratio over a long run was not measured; {how_to_measure('arrangements --long')}.")
+    return paragraph("The kept ratio of environment steps to gradient steps over long runs:") + items(map(_kept, runs))
+
+
+def _kept(record: Measurement) -> str:
+    options, report = record.options, record.machine["report"]
+    most = options["update_interval"] + options["actors"] * options["environments"]
+    off = max(abs(ratio - 1) for ratio in record.machine["ratios"])
+    return (
+        f"{options['workload']}, {options['arrangement']}: {record.machine['steps']:,} environment steps, at most "
+        f"{report['lead']:,} ahead ({most:,} allowed) and {report['lag']:,} behind; over a tenth of the run the ratio "
+        f"is off by at most {off:.2%}{'' if off <= LARGEST else f', more than {LARGEST:.0%}'}."
+    )
+
+
+def _questions(material: Material) -> str:
+    """Return what the files of questions about arrangements say: errors, coverage, regret, a row a question."""
+    files = read_all(material.folder)
+    if not files:
+        return paragraph(f"No question about arrangements was asked of this machine; ask with: {arranged.ASK}")
+    result = headline(files, material.about.key, material.results)
+    html = paragraph(
+        "Questions about arrangements: their seed is the hash of the last commit that changed code, and the answers "
+        "are written before anything is measured. The recommended candidate is the one with the highest predicted rate."
+    )
+    if figures := result.figures:
+        html += paragraph(f"{figures['questions']} questions, {figures['candidates']} candidates: {errors(figures)}.")
+        html += items(f"{name}: {errors(one)}" for name, one in figures["by_arrangement"].items())
+        html += paragraph(f"{regret(figures).capitalize()}; {figures['drift']}.")
+        html += table(QUESTION_HEAD, map(_question, result.checked))
+    voided = [f"{file.path.name}: {why}; {summary(arranged.figures(file.checked))}" for file, why in result.voided]
+    waits = [f"{file.path.name}: {count} questions are not measured to the end" for file, count in result.waiting]
+    return html + (items([*waits, *voided]) if waits or voided else "")
+
+
+def _question(one: Checked) -> list[Cell]:
+    asked = one.question
+    chosen = one.checks[one.recommended] if one.recommended is not None else None
+    best = one.checks[one.best] if one.best is not None else None
+    error, lost = chosen.error if chosen else None, one.regret
+    return [
+        Cell(asked.workload, "name"),
+        Cell(f"{asked.batch:,}"),
+        Cell(str(asked.update_interval)),
+        Cell(_named(chosen)),
+        Cell(_count(chosen.hz) if chosen and chosen.hz else ""),
+        Cell(_count(chosen.measured_hz) if chosen and chosen.measured_hz else ""),
+        Cell(f"{error:+.1%}" if error is not None else ""),
+        Cell("the same" if best is chosen else _named(best)),
+        Cell(_count(best.measured_hz) if best and best.measured_hz else ""),
+        Cell(percent(lost) if lost is not None else ""),
+    ]
+
+
+def _named(check: Check | None) -> str:
+    if check is None:
+        return "none"
+    one = check.candidate
+    by = "" if one.learner == one.policy else f", {one.learner} and {one.policy}"
+    return f"{one.arrangement}, A = {one.actors}, E = {one.environments}, D = {one.presampled}{by}"
+
+
+RECORDS = (ARRANGEMENT, "loop_question")
+SECTIONS = (Section(81, "Arrangements of training", section, RECORDS, ("KEY/arrangements-*.json",)),)

@@ -1,0 +1,148 @@
+"""The page's section about learning by several processes: curves by arrangement and by D, and what each run reached."""
+
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dse.platforms import PlatformError
+from dse.records import Measurement, RecordError, how_to_measure
+from dse.solver.problem import ProblemError
+from dse.tuning.presampling import platform_depth
+
+from ..chart import Chart, Material, Section
+from ..markup import items, paragraph, paragraphs, table
+from ..tidy import commit_of, untimed
+from . import learning_runs_figures as figures
+
+PRIMITIVE = figures.PRIMITIVE
+COMMAND = "python -m benchmarks learning"
+HEAD = (
+    "run", "seeds solved", "steps until then", "seconds until then", "env steps/s", "times serial, each seed",
+    "tests of the best weights", "weights behind", "batches behind", "restarts",
+)  # fmt: skip
+READING = (
+    "Runs of a workload as it is shipped, by several seeds, one gradient step in update_interval environment steps "
+    "(measured). A run is solved at the first evaluation whose mean reaches the workload's threshold. Its seconds "
+    "begin with the first gradient step and leave evaluations out. Medians over seeds, in brackets the least and the "
+    "most. Behind: gradient steps, mean over a run, by which actors' weights and learners' batches were behind. All "
+    "runs are in the table, those that did not get there too."
+)
+READINGS = {
+    "learning_depths": (
+        "Returns over environment steps with D batches sampled ahead, and how many times as fast training was as with "
+        "none, seed by seed, as [Zhang2023, Fig. 10] asks."
+    ),
+    "learning_arrangements": (
+        "Returns over environment steps and over seconds of training, by arrangement and by how two learners combine."
+    ),
+}
+
+
+def section(material: Material) -> str:
+    """Return everything known about learning by several processes, as HTML."""
+    runs = figures.latest(material.measurements)
+    failed = untimed(material.measurements, PRIMITIVE)
+    if not runs and not failed:
+        why = paragraph(f"Left out: no run was kept; {how_to_measure('learning')}.")
+        return why + paragraphs(material.missing(CHARTS))
+    groups = figures.by_kind(runs)
+    body = "".join(paragraph(sentence) for sentence in _answers(groups))
+    body += paragraph(f"{READING} {_origin(runs)}") if runs else ""
+    body += table(HEAD, [_row(*group, groups) for group in groups.items()]) if runs else ""
+    body += material.pictures(CHARTS) + paragraph(_predicted(material, runs)) if runs else ""
+    lost = [f"Failed, {one.options.get('kind')}, seed {one.options.get('seed')}: {one.reason}" for one in failed]
+    return body + paragraphs(material.missing(CHARTS)) + items(lost) * bool(lost)
+
+
+def _answers(groups: figures.Groups) -> Iterator[str]:
+    """Say for each workload which kinds of run every seed solved, and which seeds of others did not."""
+    for workload in dict.fromkeys(task for task, _ in groups):
+        kinds = {kind: runs for (task, kind), runs in groups.items() if task == workload}
+        every = [kind for kind, runs in kinds.items() if all(map(figures.solved, runs))]
+        if every:
+            yield f"{workload} was solved by every seed: {'; '.join(every)}."
+        for kind, runs in kinds.items():
+            lost = [str(one.options["seed"]) for one in runs if not figures.solved(one)]
+            if lost:
+                seeds = f"seed{'s' * (len(lost) > 1)} {', '.join(lost)}"
+                yield f"{workload}, {kind}: {len(runs) - len(lost)} of {len(runs)} solved, not {seeds}."
+
+
+def _origin(runs: Sequence[Measurement]) -> str:
+    commits = ", ".join(sorted({commit_of(one, "with uncommitted changes") for one in runs}))
+    return f"Source: measured on {runs[-1].machine.get('cpu')}, {runs[-1].machine.get('cores')} cores, at {commits}."
+
+
+def _row(key: tuple[str, str], runs: Sequence[Measurement], groups: figures.Groups) -> tuple[str, ...]:
+    workload, kind = key
+    serial = {one.options["seed"]: one for one in groups.get((workload, figures.SERIAL), ())}
+    solved = [one.machine for one in runs if figures.solved(one)]
+    beside = [
+        serial[one.options["seed"]].seconds / one.seconds
+        for one in runs
+        if one.options["seed"] in serial and kind != figures.SERIAL
+    ]
+    tests = [one.machine["test_mean"] for one in runs]
+    reports = [one.machine.get("report") or {} for one in runs]
+    return (
+        f"{workload}, {kind}",
+        f"{len(solved)} of {len(runs)}",
+        _said([one["solved_steps"] for one in solved]),
+        _said([one["solved_seconds"] for one in solved], ",.1f"),
+        _said([one.options["update_interval"] / one.seconds for one in runs]),
+        _said(beside, ",.2f"),
+        ", ".join("none" if mean is None else f"{mean:.0f}" for mean in tests),
+        _said([one["stale_weights"]["mean"] for one in reports if "stale_weights" in one], ",.1f"),
+        _said([one["stale_batches"]["mean"] for one in reports if "stale_batches" in one], ",.1f"),
+        str(sum(one.machine.get("restarts", 0) for one in runs)),
+    )
+
+
+def _said(values: Sequence[float], form: str = ",.0f") -> str:
+    """Write a median with the least and the most in brackets; nothing without values."""
+    if not values:
+        return ""
+    middle, low, high = (format(one, form) for one in (statistics.median(values), min(values), max(values)))
+    return middle if low == high else f"{middle} [{low}, {high}]"
+
+
+def _predicted(material: Material, runs: Sequence[Measurement]) -> str:
+    """Set the gain that the solver's times predict for each D beside the measured one."""
+    gains = figures.gains(figures.of_depths(runs))
+    if gains.empty:
+        return ""
+    workload = str(gains["workload"].iloc[0])
+    try:
+        rates = predicted(material, workload)
+    except (ProblemError, RecordError, PlatformError) as error:
+        return f"python -m dse depth predicts no gain by D for {workload} here: {error}."
+    parts = []
+    for depth, part in gains[gains["presampled"] > 0].groupby("presampled"):
+        known = max(at for at in rates if at <= depth)
+        parts.append(f"D = {depth}: {rates[known] / rates[0]:.2f} predicted, {part['gain'].median():.2f} measured")
+    return f"Gain over sampling none ahead, predicted from this machine's records of the parts: {'; '.join(parts)}."
+
+
+def predicted(material: Material, workload: str) -> dict[int, float]:
+    """Return gradient steps a second by D, simulated with exact times of the pipelined arrangement, actors aside.
+
+    ProblemError where no such mapping fits; RecordError or PlatformError where the machine is not known.
+    """
+    answer = platform_depth(
+        material.folder / "platform.toml", workload, 0.0, fix={"arrangement": "pipelined"}, results=material.results,
+    )  # fmt: skip
+    return {point.depth: point.simulated[0].value for point in answer.points}
+
+
+def _rows(select: Any) -> Any:
+    return lambda material: select(figures.latest(material.measurements))
+
+
+CHARTS = (
+    Chart("learning_depths", _rows(figures.of_depths), figures.depths, READINGS["learning_depths"], COMMAND),
+    Chart(
+        "learning_arrangements", _rows(figures.of_arrangements), figures.arrangements,
+        READINGS["learning_arrangements"], COMMAND,
+    ),
+)  # fmt: skip
+SECTIONS = (Section(82, "Learning by several processes", section, (PRIMITIVE,)),)

@@ -1,0 +1,216 @@
+"""The page's section about transports of experience and weights, beside the table of [Hou2023] that it repeats."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from dse.published.quoted import Quoted
+from dse.records import Measurement, how_to_measure
+
+from .. import style
+from ..chart import Chart, Material, Section
+from ..markup import Cell, named, paragraph, paragraphs, table
+from ..tidy import About, commit_of, timed
+
+MICRO, SYSTEM = "transport", "training transport"
+COMMAND = "python -m benchmarks transports"
+OPS = ("environment step", "gradient step", "cycle", "transfer", "cpu")
+HEAD = (
+    *("transport", "rows a hand-over", "B", "CPU (%)", "sampling (Hz)", "update frames (Hz)", "updates (Hz)"),
+    *("transfer cycle (s)", "loss (%)"),
+)
+PAPER, TABLE_3 = "[Hou2023]", "hou2023.table_3"
+SHARED = "shared"
+ORDER = (SHARED, "ring", "queue 500", "queue 2000", "queue 5000", "pipe")
+READING = (
+    "One actor process and one learner process train the workload, their ratio free. Sampling counts environment steps "
+    "and updates gradient steps; CPU is of all cores; the transfer cycle is the mean age of the newest record that the "
+    "learner can sample, when it samples; the loss is the learner's time in transfer over all its time. Shared: the "
+    "actor inserts by itself, which takes no time of the learner's but that the two may wait for each other; ring: the "
+    "replay's strategy owner, where the learner applies what the actor posted; queue n: multiprocessing's, of at most "
+    "n records; pipe: multiprocessing's. Medians over blocks of time; * rests on an unstable one."
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A running system: the median of each column's record, by its op."""
+
+    records: Mapping[str, Measurement]
+
+    @property
+    def setting(self) -> tuple[str, int, int]:
+        """Workload, batch and rows a hand-over."""
+        record = self.records["cpu"]
+        return str(record.options["workload"]), record.batch, int(record.options["rows"])
+
+    @property
+    def name(self) -> str:
+        """The transport's name in records."""
+        return self.records["cpu"].contestant
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The columns in their units, under the names of the quoted table."""
+        seconds = {op: record.seconds for op, record in self.records.items()}
+        return {
+            "cpu": 100 * seconds["cpu"] / int(self.records["cpu"].machine.get("cores", 1)),
+            "sampled": 1 / seconds["environment step"],
+            "frames": self.setting[1] / seconds["gradient step"],
+            "updates": 1 / seconds["gradient step"],
+            "cycle": seconds["cycle"],
+            "loss": 100 * seconds["transfer"] / seconds["gradient step"],
+        }
+
+    @property
+    def is_unstable(self) -> bool:
+        """Whether a rate rests on an unstable timing."""
+        return any(self.records[op].status == "unstable" for op in OPS[:2])
+
+
+def rows_of(measurements: Sequence[Measurement]) -> list[Row]:
+    """Select every system of whose columns none lacks, by its setting and then as they were measured."""
+    systems: dict[tuple[Any, ...], dict[str, Measurement]] = {}
+    for record in timed(measurements):
+        if record.primitive == SYSTEM:
+            key = record.options["workload"], record.batch, record.options["rows"], record.contestant
+            systems.setdefault(key, {})[record.op] = record
+    whole = [Row(found) for found in systems.values() if set(OPS) <= set(found)]
+    return sorted(whole, key=lambda row: (row.setting, ORDER.index(row.name)))
+
+
+def section(material: Material) -> str:
+    """Return the table in the columns of [Hou2023, Table 3], single hand-overs, and the figure, as HTML."""
+    rows = rows_of(material.measurements)
+    if not rows:
+        why = paragraph(f"Left out: no transport was timed; {how_to_measure('transports')}.")
+        return why + paragraphs(material.missing(CHARTS))
+    latest = max((row.records["cpu"] for row in rows), key=lambda record: record.utc)
+    source = f"Source: measured on {latest.machine.get('cpu')}, at {commit_of(latest, 'with uncommitted changes')}."
+    printed = _printed(material.printed)
+    return (
+        paragraphs(answers(rows))
+        + paragraph(f"{READING} {source}")
+        + table(HEAD, [*map(_cells, rows), *printed])
+        + paragraph(f"Rows of {PAPER} are quoted: {material.printed.where(TABLE_3)}. A dash: not printed.")
+        + hand_overs(material.measurements)
+        + material.pictures(CHARTS)
+        + paragraphs(material.missing(CHARTS))
+    )
+
+
+def answers(rows: Sequence[Row]) -> list[str]:
+    """Say, for each setting, what transfer costs the learner by shared memory and by others, and who is slowest."""
+    sentences = []
+    for setting in dict.fromkeys(row.setting for row in rows):
+        here = {row.name: row.values for row in rows if row.setting == setting}
+        if SHARED not in here or len(here) == 1:
+            continue
+        workload, batch, count = setting
+        shared, others = here[SHARED], {name: values for name, values in here.items() if name != SHARED}
+        worst = max(others, key=lambda name: others[name]["loss"])
+        slowest = min(others, key=lambda name: others[name]["updates"])
+        sentences.append(
+            f"{workload}, B = {batch:,}, {count} row{'s' * (count > 1)} a hand-over: transfer takes {_percent(shared)} "
+            f"of the learner's time by shared memory and at most {_percent(others[worst])} by another ({worst}); "
+            f"updates by {slowest}, the slowest, are {others[slowest]['updates'] / shared['updates']:.2f} times those "
+            f"by shared memory, and its sampling {others[slowest]['sampled'] / shared['sampled']:.2f} times."
+        )
+    return sentences
+
+
+def _percent(values: Mapping[str, float]) -> str:
+    return f"{values['loss']:.2f} %"
+
+
+def _cells(row: Row) -> list[Cell]:
+    _, batch, count = row.setting
+    values, mark = row.values, "*" * row.is_unstable
+    said = [f"{values[name]:,.0f}{mark if name != 'cpu' else ''}" for name in ("cpu", "sampled", "frames")]
+    numbers = [str(count), f"{batch:,}", *said, f"{values['updates']:,.1f}{mark}"]
+    numbers += [f"{values['cycle']:.2g}", f"{values['loss']:.2f}"]
+    return [named(row.name, ours=row.name in (SHARED, "ring")), *map(Cell, numbers)]
+
+
+def _printed(quoted: Quoted) -> list[list[Cell]]:
+    """Return the rows that [Hou2023, Table 3] prints, without its column for the GPU."""
+    prefix = f"{TABLE_3}.rows."
+    names = dict.fromkeys(name.removeprefix(prefix).split(".")[0] for name in quoted.numbers if name.startswith(prefix))
+    return [_quoted_cells(name, quoted.table(prefix + name)) for name in names]
+
+
+def _quoted_cells(name: str, values: Mapping[str, float]) -> list[Cell]:
+    columns = ("batch", "cpu", "sampled", "frames", "updates", "cycle", "loss")
+    numbers = ["-", *(f"{values[column]:,g}" if column in values else "-" for column in columns)]
+    return [named(f"{name.replace('_', ' ')} {PAPER}"), *map(Cell, numbers)]
+
+
+def hand_overs(measurements: Sequence[Measurement]) -> str:
+    """Return single hand-overs as a table, nothing where none was timed."""
+    found = {(one.contestant, one.op, one.batch): one for one in timed(measurements) if one.primitive == MICRO}
+    if not found:
+        return ""
+    columns = list(dict.fromkeys((op, batch) for _, op, batch in found))
+    heads = [op if op.endswith("weights") else f"{op}, {batch} row{'s' * (batch > 1)}" for op, batch in columns]
+    lines = []
+    for name in dict.fromkeys(name for name, _, _ in found):
+        records = [found.get((name, *column)) for column in columns]
+        lines.append([named(name), *(Cell(_microseconds(record) if record else "") for record in records)])
+    sentence = (
+        "Single hand-overs in one process on one core, in microseconds: send is the actor's part, hand over lasts "
+        "until the receiver has inserted the rows into the replay; weights are those of the policy that acts. A "
+        "queue's rows are pickled by a thread of its own, which send does not wait for."
+    )
+    return paragraph(sentence) + table(("by", *heads), lines)
+
+
+def _microseconds(record: Measurement) -> str:
+    return f"{1e6 * record.seconds:,.3g}{'*' * (record.status == 'unstable')}"
+
+
+def frame(material: Material) -> pd.DataFrame:
+    """Select a row a system: its setting, transport, sampling and update rates."""
+    rows = rows_of(material.measurements)
+    return pd.DataFrame(
+        [
+            dict(zip(("workload", "batch", "rows"), row.setting, strict=True)) | row.values | {"name": row.name}
+            for row in rows
+        ]
+    )
+
+
+@style.styled
+def draw(rows: pd.DataFrame, about: About) -> Figure:
+    """Draw update rates over sampling rates, a panel a setting and a mark a transport."""
+    parts = dict(iter(rows.groupby(["workload", "batch", "rows"])))
+    titles = [f"{workload}, B = {batch:,}, {count} a hand-over" for workload, batch, count in parts]
+    layout = {"nrows": -(-len(parts) // 2), "ncols": min(2, len(parts)), "sharey": False}
+    question = "What does a transport cost one actor and one learner?"
+    figure, panels = style.panels(question, titles, 3.2 * layout["nrows"] + 1, "updates (Hz)", **layout)
+    names = list(dict.fromkeys(rows["name"]))
+    for axes, part in zip(panels, parts.values(), strict=True):
+        for one in part.itertuples():
+            axes.plot([one.sampled], [one.updates], label=one.name, **style.marks(names.index(one.name), ""))
+        axes.set(xscale="linear", xlabel="sampling (Hz)")
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes.tick_params(labelbottom=True)
+    note = f"Up and to the right is better. Source: measured on {about.cpu}, {about.cores} cores."
+    return style.captioned(figure, note)
+
+
+CHARTS = (
+    Chart(
+        "transports",
+        frame,
+        draw,
+        "Gradient steps a second over environment steps a second of a system of one actor and one learner whose ratio "
+        "is free, by what hands records over.",
+        COMMAND,
+    ),
+)
+SECTIONS = (Section(58, "Transports", section, (MICRO, SYSTEM), ("quoted/hou2023.toml",)),)

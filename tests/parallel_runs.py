@@ -1,0 +1,65 @@
+"""Small runs by several processes, for the tests of training in parallel."""
+
+import contextlib
+import dataclasses
+import os
+import time
+from pathlib import Path
+
+from impls.training.parallel.arrangement import Arrangement
+from impls.training.parallel.loop import ParallelLoop
+from tests.learning import tiny
+
+ACTORS = ("count", "environments", "local_storage", "sync_interval")
+PATIENCE_SECONDS = 100.0  # until a test gives up on a run that does not go on
+
+
+def small(environment="tests.fake_environments:Fine-v0", **changes):
+    """A workload of few steps, small networks and a fake environment."""
+    known = {"environment": environment, "steps": 300, "learning_starts": 20, "batch": 4, "capacity": 512}
+    every = {"choices": 2} | known | changes
+    actors = {key: every.pop(key) for key in tuple(every) if key in ACTORS}
+    made = tiny(**every)
+    return dataclasses.replace(made, actors=dataclasses.replace(made.actors, **actors))
+
+
+@contextlib.contextmanager
+def running(workload, name="apart", **options):
+    """A loop of the workload, from a ``saved`` state on, which is closed in the end with no process left."""
+    saved = options.pop("saved", None)
+    loop, pids = ParallelLoop(workload, Arrangement(name=name, **options)), []
+    try:
+        if saved is not None:
+            loop.load_state_dict(saved)
+        loop.begin()
+        pids += loop.pids.values()
+        yield loop
+    finally:
+        pids += loop.pids.values()
+        loop.close()
+        assert not [pid for pid in pids if lives(pid)]
+
+
+def advance(loop, until, each=lambda: None):
+    """Advance a loop until a condition holds; returns the episodes that ended."""
+    end, done, episodes, last = 0.0, None, [], time.monotonic() + 10 * PATIENCE_SECONDS
+    while not until():
+        if done != (loop.step, loop.updates, loop.restarts):
+            end, done = min(last, time.monotonic() + PATIENCE_SECONDS), (loop.step, loop.updates, loop.restarts)
+        episodes += loop.advance()
+        each()
+        assert time.monotonic() < end, f"after {loop.step} steps and {loop.updates} gradient steps"
+    return episodes
+
+
+def lives(pid):
+    """Whether a process goes on: neither ended nor waiting to be noticed by its parent."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def kill(loop, name):
+    """Kill a process of a loop by its name."""
+    os.kill(loop.pids[name], 9)

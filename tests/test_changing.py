@@ -1,0 +1,85 @@
+"""Actors and batch of a loop that trains are changed: its claims stay right, and its rates are measured."""
+
+import dataclasses
+
+import pytest
+
+from impls.training import TrainingError
+from impls.training.parallel import board as words
+from impls.training.parallel.arrangement import Arrangement
+from impls.training.parallel.changing import ChangingLoop
+from tests.parallel_runs import advance, lives, small
+
+FREE = Arrangement(name="apart", ratio="free")
+
+
+@pytest.fixture
+def loop():
+    made = ChangingLoop(small(steps=1 << 40, count=3), FREE, 2)
+    yield made
+    left = list(made.pids.values())
+    made.close()
+    assert not [pid for pid in left if lives(pid)]
+
+
+def claims(loop):
+    """Steps that were claimed and not taken, while all rest."""
+    with loop.paused():
+        return loop.board.value(words.CLAIMED_STEPS) - loop.board.value(words.STEPS)
+
+
+def test_actors_end_and_begin_while_the_loop_trains(loop):
+    first = loop.measure(0.05)
+    assert (first.actors, first.batch, list(loop.pids)) == (2, 4, ["actor-0", "actor-1"])
+    kept, ended = loop.pids["actor-0"], loop.pids["actor-1"]
+    loop.set_actors(1)
+    assert loop.pids == {"actor-0": kept}
+    assert not lives(ended)
+    assert claims(loop) == 0
+    steps, updates = loop.step, loop.updates
+    advance(loop, lambda: loop.step > steps + 50 and loop.updates > updates + 5)
+    loop.set_actors(2)
+    assert loop.pids["actor-0"] == kept
+    assert loop.pids["actor-1"] != ended
+    assert loop.measure(0.05).actors == 2  # once both have taken turns
+    assert claims(loop) == 0
+    assert loop.restarts == 0
+
+
+def test_the_batch_changes_between_gradient_steps(loop, monkeypatch):
+    loop.set_actors(1)
+    sampled, step = [], loop.learner.step
+
+    def spied(transitions, weights):
+        sampled.append(len(transitions["reward"]))
+        return step(transitions, weights)
+
+    monkeypatch.setattr(loop.learner, "step", spied)
+    for batch in (4, 16, 2):
+        loop.set_batch(batch)
+        rates = loop.measure(0.02)
+        assert rates.batch == loop.workload.learner.batch == batch
+        assert rates.frames_hz == pytest.approx(rates.update_hz * batch)
+        assert set(sampled) == {batch}
+        sampled.clear()
+
+
+def test_rates_are_of_the_seconds_measured(loop):
+    rates = loop.measure(0.2)
+    assert rates.sampling_hz > 0 < rates.update_hz
+    assert len(rates.seconds) == 3
+    assert min(rates.seconds) > 0
+    assert 0 <= rates.cpu_percent <= 100
+    assert rates.memory_bytes == rates.learner_bytes + 2 * rates.actor_bytes > 10e6
+
+
+def test_what_cannot_be_changed_is_refused_with_a_sentence(loop):
+    for actors in (0, 4):
+        with pytest.raises(ValueError, match=r"actors must be at (least 1|most 3)"):
+            loop.set_actors(actors)
+    with pytest.raises(ValueError, match="batch"):
+        loop.set_batch(0)
+    assert loop.actors == 2
+    for other in ({"name": "pipelined"}, {"learners": 2}):
+        with pytest.raises(TrainingError, match="in the arrangement apart, with one learner"):
+            ChangingLoop(small(), dataclasses.replace(FREE, **other))

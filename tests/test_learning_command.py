@@ -1,0 +1,144 @@
+"""The command learning: which runs there are, what a run's record says, and that the same command goes on."""
+
+import json
+
+import pytest
+
+from benchmarks import __main__ as cli
+from benchmarks.learning import command, worker
+from benchmarks.learning.cells import DEPTHS, NAMES, runs
+from benchmarks.workers import WorkerError
+from dse.records import read_file
+from impls.training import load
+from tests.profiled import write_workload
+
+LIMITS = {"least": 60, "most": 100, "test_episodes": 2}
+
+
+def test_every_kind_runs_by_every_seed_as_the_workload_is_shipped():
+    cells = list(runs("cartpole_dqn", NAMES, DEPTHS, command.SEEDS, **LIMITS))
+    assert len(cells) == len(set(cells)) == 9 * 5
+    assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
+    first = {cell.kind: cell for cell in cells if cell.seed == 10}
+    assert list(first) == [
+        *("serial", "apart", "pipelined, D = 1"),
+        *(f"apart, 2 learners, {sync}" for sync in ("synchronous", "lock", "hogwild")),
+        *(f"pipelined, D = {depth}" for depth in (10, 50, 200)),
+    ]
+    shipped = load("cartpole_dqn")
+    for kind, cell in first.items():
+        assert cell.options["kind"] == kind
+        assert cell.settings.learner == shipped.learner
+        assert cell.settings.exploration == shipped.exploration
+        assert cell.arrangement.ratio == "kept"
+    assert set(command.SEEDS).isdisjoint(shipped.seeds)
+
+
+def test_a_run_has_a_point_an_evaluation_and_ends_when_it_may(tmp_path):
+    task, serial = str(write_workload(tmp_path)), {"name": "serial"}
+    answer = worker.trained(task, serial, 2, 3, least=60, most=1000, test_episodes=2)
+    steps, updates, seconds, means = zip(*answer["points"], strict=True)
+    assert steps == (100,)  # the first gradient step is at 50, when an evaluation is due, and its clock begins then
+    assert updates == (26,)
+    assert (answer["steps"], answer["gradient_steps"], answer["interval"]) == (100, 26, 50)
+    assert seconds[0] > 0
+    assert answer["start_seconds"] > 0
+    assert means[0] > 0 < answer["test_mean"]
+
+
+def test_a_run_goes_on_from_solved_to_its_least_steps(tmp_path):
+    path = write_workload(tmp_path)
+    text = path.read_text().replace("steps = 100", "steps = 400")
+    path.write_text(text.replace("interval = 50\n", "interval = 50\nsolved = 1.0\n"))
+    for least, last in ((10, 100), (220, 220)):
+        answer = worker.trained(str(path), {"name": "serial"}, 0, 0, least=least, most=1000, test_episodes=1)
+        assert answer["steps"] == last
+
+
+class Pretended:
+    """A worker that answers at once, as if it had trained; hogwild fails, and lock dies."""
+
+    asked: list
+
+    def __init__(self, python, module):
+        assert module == "benchmarks.learning.worker"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None
+
+    def ask(self, what, run):
+        assert what == "train"
+        Pretended.asked.append(run)
+        if run["arrangement"]["sync"] == "hogwild":
+            return {"failed": "the weights are no numbers"}
+        if run["arrangement"]["sync"] == "lock":
+            raise WorkerError("the process ended by SIGKILL")
+        slow = 2.0 if run["arrangement"]["name"] == "serial" else 1.0
+        means = [100.0, 470.0, 480.0 if run["seed"] == 10 else 300.0]
+        points = [(2500 * n, 2500 * n - 999, slow * n, mean) for n, mean in enumerate(means, 1)]
+        return {"points": points, "interval": 2500, "steps": 7500, "gradient_steps": 6501, "test_mean": 490.0}
+
+
+@pytest.fixture
+def pretended(monkeypatch, tmp_path):
+    """Run the command with a worker that only pretends; returns the exit code and what it printed."""
+    monkeypatch.setattr(command, "Bounded", Pretended)
+    Pretended.asked = []
+    return ["learning", "--seeds", "10,11", "--depths", "50", "--results", str(tmp_path), "--json"]
+
+
+def test_all_runs_are_kept_and_the_same_command_does_only_what_failed(pretended, tmp_path, capsys):
+    assert cli.main(pretended) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: 4 cells failed, such as apart gradient step, ")
+    said = json.loads(captured.out)
+    assert said["measured_by_status"] == {"ok": 10, "failed": 4}
+    rows = {row["run"]: row for row in said["rows"]}
+    assert rows["apart"]["solved"] == 1
+    assert rows["apart"]["solved_steps"] == 7500
+    assert rows["apart"]["solved_seconds"] == 3.0
+    assert rows["apart"]["times_serial_range"] == [2.0, 2.0]
+    assert rows["apart"]["steps_per_second"] == pytest.approx(2500)
+    assert rows["apart, 2 learners, hogwild"]["failed"] == [10, 11]
+    (path,) = tmp_path.glob("*/learning.jsonl")
+    kept = read_file(path)
+    assert {one.primitive for one in kept} == {"training run"}
+    assert len({one.cell for one in kept}) == 14
+    one = next(one for one in kept if one.options["kind"] == "apart")
+    assert one.samples_seconds == pytest.approx([1 / 2500] * 2)  # the first stretch holds steps without learning
+    assert one.machine["solved_steps"] == 7500
+    assert len(one.machine["points"]) == 3
+    Pretended.asked.clear()
+    assert cli.main(pretended) == 1
+    assert {run["arrangement"]["sync"] for run in Pretended.asked} == {"lock", "hogwild"}
+    assert len(Pretended.asked) == 4
+
+
+def test_the_text_names_what_did_not_get_there(pretended, capsys):
+    assert cli.main([*pretended[:-1], "--only", "serial,pipelined"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "pipelined, D = 1: 1 of 2 seeds did not get there" in lines
+    row = next(line for line in lines if line.startswith("pipelined, D = 1  "))
+    assert row.split()[4:] == ["1", "of", "2", "7,500", "3.0", "2,500", "2.00", "490,", "490"]
+
+
+def test_an_unknown_kind_is_refused(pretended, capsys):
+    assert cli.main([*pretended, "--only", "sideways"]) == 2
+    assert "'sideways' is none of serial, apart, " in capsys.readouterr().err
+
+
+def test_runs_by_one_and_by_several_processes_are_kept(tmp_path, capsys):
+    task = write_workload(tmp_path)
+    asked = ["learning", "--workload", str(task), "--only", "pipelined", "--seeds", "0", "--least", "100"]
+    assert cli.main([*asked, "--test-episodes", "1", "--results", str(tmp_path), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    (row,) = said["rows"]
+    assert (row["run"], row["seeds"], row["failed"]) == ("pipelined, D = 1", [0], [])
+    (path,) = tmp_path.glob("*/learning.jsonl")
+    (record,) = read_file(path)
+    assert record.machine["steps"] >= 100
+    assert record.machine["gradient_steps"] >= 25
+    assert record.machine["report"]["lag"] >= 0

@@ -1,0 +1,194 @@
+"""The sections about learning by several processes and about adaptation, from made-up records."""
+
+import math
+import re
+
+import pytest
+
+from dse.records import Measurement
+from dse.solver.problem import ProblemError
+from reports import tidy
+from reports.chart import Material
+from reports.sections import adaptation, learning_runs, training
+from reports.sections import learning_runs_figures as figures
+
+MACHINE = {"key": "made-up", "cpu": "Abacus 9000", "cores": 2, "packages": {}}
+KINDS = {  # arrangement, learners, D: seconds of a gradient step
+    "serial": ("serial", 1, 0, 4e-4),
+    "apart": ("apart", 1, 0, 2e-4),
+    "pipelined, D = 1": ("pipelined", 1, 1, 1.6e-4),
+    "pipelined, D = 200": ("pipelined", 1, 200, 1e-4),
+    "apart, 2 learners, lock": ("apart", 2, 0, 5e-4),
+}
+
+
+def record(primitive, op, seconds, options, machine, **fields):
+    samples = tuple(seconds * (1 + 0.01 * at) for at in (-1, 0, 1))
+    usual = {
+        "source": "measured", "status": "ok", "primitive": primitive, "contestant": options["arrangement"], "op": op,
+        "capacity": 50_000, "batch": 64, "options": {"workload": "cartpole_dqn", **options},
+        "samples_seconds": samples, "median_seconds": seconds, "low_seconds": samples[0], "high_seconds": samples[2],
+        "machine": {**MACHINE, **machine}, "commit": "0123456789abcdef", "utc": "2026-02-02T00:00:00+00:00",
+    }  # fmt: skip
+    return Measurement(**{**usual, **fields})
+
+
+def run(kind, seed, means=(100.0, 300.0, 480.0), **fields):
+    """A run evaluated a little after every 2,500 steps, whose gradient steps take 1 % longer for each seed."""
+    arrangement, learners, ahead, seconds = KINDS[kind]
+    seconds *= 1 + 0.01 * seed
+    points = [(2500 * n + 3, 2500 * n - 996, (2500 * n - 1000) * seconds, mean) for n, mean in enumerate(means, 1)]
+    first = next((point for point in points if point[3] >= 475), (None,) * 4)
+    machine = {
+        "points": points, "interval": 2500, "steps": points[-1][0], "solved_at": 475.0, "solved_steps": first[0],
+        "solved_seconds": first[2], "test_mean": max(means), "restarts": 0,
+        "report": {"stale_weights": {"mean": 1.5, "most": 3}, "stale_batches": {"mean": float(ahead), "most": ahead}},
+    }  # fmt: skip
+    options = {
+        "kind": kind, "arrangement": arrangement, "learners": learners, "presampled": ahead, "seed": seed,
+        "update_interval": 1,
+    }  # fmt: skip
+    return record("training run", "gradient step", seconds, options, machine, **fields)
+
+
+def look(search, place, samplers, batch, sampling, frames, when="1", over=""):
+    machine = {
+        "sampling_hz": sampling, "update_hz": frames / batch, "frames_hz": frames, "cpu_percent": 90.0,
+        "used_bytes": 3e8, "over": over,
+    }  # fmt: skip
+    options = {"arrangement": "apart", "actors": samplers, "batch": batch, "run": when, "look": place}
+    return record("training adaptation", search, batch / frames, options, machine, batch=batch)
+
+
+def runs():
+    for kind in reversed(KINDS):
+        for seed in (11, 10):
+            yield run(
+                kind,
+                seed,
+                (90.0, 200.0, 210.0) if (kind, seed) == ("pipelined, D = 200", 11) else (100.0, 300.0, 480.0),
+            )
+    nothing = {"samples_seconds": (), "median_seconds": None, "low_seconds": None, "high_seconds": None}
+    failed = run("apart, 2 learners, lock", 12, status="failed", reason="diverged < here", **nothing)
+    yield failed
+
+
+def looks():
+    yield look("samplers", 1, 1, 32, 9e3, 9e4, when="0")  # of an earlier run
+    path = [("samplers", 1, 32), ("samplers", 2, 32), ("samplers", 3, 32), ("batch", 2, 256), ("batch", 2, 1024)]
+    for place, (search, samplers, batch) in enumerate(path, 1):
+        yield look(
+            search, place, samplers, batch, 1e4 * (3 - abs(2 - samplers)), 1e5 * (3 - abs(math.log2(batch) - 8) / 5)
+        )
+    for samplers in (1, 2, 3):
+        for batch in (32, 256, 1024):
+            sampling = 1e4 * (4 if samplers == 3 else 3 - abs(2 - samplers))
+            yield look("grid", 5 + 3 * samplers + batch % 7, samplers, batch, sampling, 1e5 * samplers * batch)
+
+
+def material(found, folder):
+    return Material(found, tidy.about(found), folder)
+
+
+def table(html):
+    lines = re.findall(r"<tr>(.*?)</tr>", html)[1:]
+    return {cells[0]: cells[1:] for cells in (re.findall(r"<td.*?>(.*?)</td>", line) for line in lines)}
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory):
+    return material([*runs(), *looks()], tmp_path_factory.mktemp("results"))
+
+
+def test_who_solved_it_comes_first_and_who_did_not_is_named(asked):
+    html = learning_runs.section(asked)
+    first, second = html.split("</p>")[:2]
+    assert first == (
+        "<p>cartpole_dqn was solved by every seed: serial; apart, 2 learners, lock; pipelined, D = 1; apart."
+    )
+    assert second == "\n<p>cartpole_dqn, pipelined, D = 200: 1 of 2 solved, not seed 11."
+    assert "<li>Failed, apart, 2 learners, lock, seed 12: diverged &lt; here</li>" in html
+
+
+def test_the_table_has_every_kind_beside_the_serial_loop_of_its_seed(asked):
+    rows = table(learning_runs.section(asked))
+    assert next(iter(rows)) == "cartpole_dqn, serial"
+    apart = rows["cartpole_dqn, apart"]
+    assert apart[:4] == ["2 of 2", "7,503", "1.4", "4,525 [4,505, 4,545]"]
+    assert apart[4:6] == ["2.00", "480, 480"]
+    assert rows["cartpole_dqn, pipelined, D = 200"][0] == "1 of 2"
+    assert rows["cartpole_dqn, pipelined, D = 200"][6:8] == ["1.5", "200.0"]
+    assert rows["cartpole_dqn, serial"][4] == ""
+
+
+def test_the_depth_figure_has_one_learner_only_and_gains_by_seed(asked):
+    rows = figures.of_depths(figures.latest(asked.measurements))
+    assert set(rows["kind"]) == {"apart", "pipelined, D = 1", "pipelined, D = 200"}
+    assert set(rows["step"]) == {2500, 5000, 7500}
+    gains = figures.gains(rows).groupby("presampled")["gain"]
+    assert gains.median()[[0, 1, 200]].tolist() == pytest.approx([1, 1.25, 2])
+    assert gains.count().tolist() == [2, 2, 2]
+    figure = figures.depths(rows, asked.about)
+    assert [label.get_text() for label in figure.axes[1].get_xticklabels()] == ["0", "1", "200"]
+
+
+def test_the_figure_of_arrangements_has_each_at_its_least_depth(asked):
+    rows = figures.of_arrangements(figures.latest(asked.measurements))
+    assert set(rows["kind"]) == {"serial", "apart", "pipelined, D = 1", "apart, 2 learners, lock"}
+    figure = figures.arrangements(rows, asked.about)
+    shown = {line.get_label(): line for line in figure.axes[1].get_lines()}
+    assert shown["apart"].get_ydata().tolist() == [100, 300, 480]
+    assert "2 seeds each" in figure.subfigs[1].texts[0].get_text()
+
+
+def test_the_latest_run_of_a_seed_counts(asked):
+    newer = run("apart", 10, (1.0, 2.0, 3.0), utc="2026-03-03T00:00:00+00:00")
+    kept = figures.latest([newer, *asked.measurements])
+    (one,) = (one for one in kept if one.options["kind"] == "apart" and one.options["seed"] == 10)
+    assert one is newer
+
+
+def test_the_predicted_gain_stands_beside_the_measured_one_or_why_there_is_none(asked, monkeypatch):
+    monkeypatch.setattr(learning_runs, "predicted", lambda material, workload: {0: 100.0, 1: 130.0, 32: 150.0})
+    sentence = learning_runs._predicted(asked, figures.latest(asked.measurements))
+    assert "D = 1: 1.30 predicted, 1.25 measured; D = 200: 1.50 predicted, 2.00 measured" in sentence
+
+    def none(material, workload):
+        raise ProblemError("have 2, need 3")
+
+    monkeypatch.setattr(learning_runs, "predicted", none)
+    assert "predicts no gain by D for cartpole_dqn here: have 2, need 3." in learning_runs.section(asked)
+
+
+def test_a_search_shows_its_path_and_what_it_lost(asked):
+    rows = adaptation.latest(asked.measurements)
+    assert set(rows["search"]) == {"samplers", "batch", "grid"}
+    assert len(rows) == 5 + 9
+    assert adaptation.pair_of(rows) == (2, 256)
+    html = adaptation.section(asked)
+    assert "<p>cartpole_dqn: 2 samplers and B = 256, found by 5 looks (measured); samplers: 3 is the fastest" in html
+    assert (
+        "of all measured, the search loses 25.0%; batch: 1,024 is the fastest of all measured, the search loses 75.0%"
+        in html
+    )
+    assert list(table(html)) == ["1", "2", "3", "4", "5"]
+    figure = adaptation.draw(rows, asked.about)
+    assert {text.get_text() for axes in figure.axes for text in axes.texts} == {"1", "2", "3", "4", "5"}
+    assert [len(list(axes.texts)) for axes in figure.axes] == [3, 3]
+
+
+def test_without_records_the_command_is_named(tmp_path):
+    found = [record("sum_tree", "draw", 1e-6, {"arrangement": "numba"}, {})]
+    nothing = material(found, tmp_path)
+    assert "python -m benchmarks learning" in learning_runs.section(nothing)
+    assert "--running --exhaustive --keep" in adaptation.section(nothing)
+    for chart in (*learning_runs.CHARTS, *adaptation.CHARTS):
+        assert chart.rows(nothing).empty
+
+
+def test_these_records_are_no_primitives_of_training(asked):
+    assert "no training system was profiled" in training.section(asked.measurements, "", ())
+    (section,) = training.SECTIONS
+    assert section._is_of("training")
+    assert section._is_of("training_again")
+    assert not section._is_of("training run")

@@ -1,0 +1,147 @@
+"""Children of a run: those that do not start, do not end, or end again and again."""
+
+import dataclasses
+import os
+import time
+
+import pytest
+
+from impls.training import TrainingError
+from impls.training.parallel import board as words
+from impls.training.parallel import crew as crews
+from impls.training.parallel.board import Board
+from impls.training.parallel.crew import Crew, share_of_cores
+from impls.training.parallel.handing import Handing
+from tests.parallel_runs import PATIENCE_SECONDS, lives
+
+
+@dataclasses.dataclass(frozen=True)
+class Plain:
+    """What a program of these tests is started with."""
+
+    board: words.BoardHandle
+    threads: int = 1
+    number: int = 0
+    row: int = 1
+    epoch: int = 0
+    cores: tuple[int, ...] = ()
+    handing: type = Handing
+
+
+def sleeps(start):
+    """Never arrive."""
+    time.sleep(PATIENCE_SECONDS)
+
+
+def dies(start):
+    """End before anything is done."""
+    os._exit(3)
+
+
+def arrives(start):
+    """Wait for the end, and go on for long after it."""
+    board = Board.attach(start.board, 1)
+    board.arrive(start.row)
+    try:
+        board.wait(words.STEPS, 10**9, start.row)
+    finally:
+        time.sleep(PATIENCE_SECONDS)
+
+
+def threads_of(start):
+    """Say by how many threads this process computes."""
+    board = Board.attach(start.board, 1)
+    board.set(words.STEPS, int(os.environ["OMP_NUM_THREADS"]))
+    board.arrive(start.row)
+    board.wait(words.UPDATES, 10**9, start.row)
+
+
+@pytest.fixture
+def board():
+    return Board(2, 1, 3)
+
+
+@pytest.fixture
+def crew(board, monkeypatch):
+    monkeypatch.setattr(crews, "_LOOK_SECONDS", 0.0)
+    made = Crew(board)
+    yield made
+    monkeypatch.setattr(crews, "_END_SECONDS", 0.1)
+    pids = made.pids.values()
+    made.end()
+    assert not [pid for pid in pids if lives(pid)]
+
+
+def until(crew, condition):
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        crew.watch()
+        time.sleep(0.01)
+        assert time.monotonic() < end
+
+
+def test_a_child_that_does_not_start_is_named(crew, board, monkeypatch):
+    monkeypatch.setattr(crews, "_START_SECONDS", 0.5)
+    crew.begin("actor", sleeps, Plain(board.handle()))
+    with crew.paused():  # which it does not hold up
+        pass
+    with pytest.raises(TrainingError, match=r"^actor 0 has not started in 0 s$"):
+        until(crew, lambda: False)
+
+
+def test_an_actor_that_always_ends_is_not_begun_for_ever(crew, board, monkeypatch):
+    monkeypatch.setattr(crews, "RESTARTS", 2)
+    crew.begin("actor", dies, Plain(board.handle()))
+    with pytest.raises(TrainingError, match=r"^actor 0 ended 3 times before it took a turn \(exit code 3\)"):
+        until(crew, lambda: False)
+    assert crew.restarts == 2
+
+
+def test_a_child_that_does_not_end_is_killed_and_one_that_ended_holds_nothing_up(crew, board):
+    crew.begin("learner", arrives, Plain(board.handle()))
+    until(crew, lambda: board.rows[1, words.LIVE])
+    with crew.paused():
+        assert board.rows[1, words.RESTING] == board.value(words.PAUSE) == 1
+    os.kill(crew.pids["learner-0"], 9)
+    with pytest.raises(TrainingError, match=r"^learner 0 was ended from outside \(exit code -9\)"):
+        until(crew, lambda: False)
+    with crew.paused():
+        pass
+    with pytest.raises(TrainingError, match=r"^learner 0 was ended"):
+        crew.watch()
+
+
+def test_a_child_computes_by_its_threads_alone(crew, board, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    crew.begin("learner", threads_of, Plain(board.handle(), threads=2))
+    until(crew, lambda: board.rows[1, words.LIVE])
+    assert board.value(words.STEPS) == 2
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+    assert "MKL_NUM_THREADS" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("needs", "cores", "shares"),
+    [
+        ([1, 1], (0, 1), [(1,), (0,)]),
+        ([1, 1, 1], (0, 1), [(0, 1)] * 3),
+        ([1, 1], (3, 5, 7, 9), [(5, 7, 9), (3,)]),
+        ([2, 2, 1], (0, 1, 2, 3, 4, 5), [(3, 4, 5), (0, 1), (2,)]),
+        ([2, 2, 1], (0, 1, 2, 3), [(0, 1, 2, 3)] * 3),
+        ([1], (4,), [(4,)]),
+    ],
+)
+def test_each_process_has_the_cores_it_needs_where_there_are_enough(needs, cores, shares):
+    assert share_of_cores(len(needs), cores, needs) == shares
+    if set(needs) == {1}:
+        assert share_of_cores(len(needs), cores) == shares
+
+
+def test_claims_of_the_dead_are_given_back_once(board):
+    board.add(words.STEPS, 5)
+    assert board.claim(words.CLAIMED_STEPS, 7, 10) == 0
+    board.level()
+    assert board.value(words.CLAIMED_STEPS) == 5
+    assert board.claim(words.CLAIMED_STEPS, 5, 10) == 5
+    assert board.claim(words.CLAIMED_STEPS, 1, 10) == -1

@@ -1,0 +1,119 @@
+"""``python -m dse run``: it trains by the answer to its question, and prints the rate predicted beside the measured."""
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="training needs the extra `train`")
+from dse import recommend_mapping
+from dse.__main__ import main
+from dse.cli import emit
+from dse.cli.mapping_text import text
+from impls.training import load
+from impls.training.__main__ import _parser as training_parser
+from impls.training.answer import Answer
+
+ROOT = Path(__file__).resolve().parent.parent
+MACHINE = "8fb834d50a"
+ASKED = ("--machine", MACHINE)
+ARRANGED = ("--fix", "arrangement=apart", "--fix", "batch=32")
+
+
+def answered(capsys, *given):
+    """What ``recommend --json`` prints about a workload on the machine."""
+    assert main(["recommend", "--platform", "this", "--workload", "cartpole_dqn", "--json", *ASKED, *given]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_what_recommend_prints_is_the_setting_of_a_run(capsys):
+    told = answered(capsys, *ARRANGED, "--fix", "capacity=5000")
+    options = training_parser().parse_args(["cartpole_dqn"])
+    setting = Answer(told, "answer.json").setting(load("cartpole_dqn"), options)
+    part = {one["part"]: one for one in told["parts"]}
+    assert setting.arrangement.name == told["arrangement"] == "apart"
+    assert (setting.workload.learner.batch, setting.workload.replay.capacity) == (32, 5000)
+    assert setting.workload.actors.count == part["actors"]["details"]["processes"]
+    assert setting.workload.replay.fanout == part["sampling"]["details"]["fanout"]
+    assert setting.learner == part["learner"]["details"]["implementation"]
+
+
+def test_an_answer_of_several_processes_prints_what_runs_it(capsys):
+    answer = recommend_mapping("this", "cartpole_dqn", fix={"arrangement": "apart"}, machine=MACHINE)
+    words = shlex.split(text(answer).splitlines()[1])[3:]
+    given = training_parser().parse_args(words)
+    assert (given.workload, given.arrangement, given.contestant) == ("cartpole_dqn", "apart", "numba")
+    assert emit.why_not_run(answer) == ""
+    question = ["recommend", "--platform", "this", "--workload", "cartpole_dqn", *ASKED, *ARRANGED]
+    assert main(question) == 0
+    paste = capsys.readouterr().out.splitlines()[1]
+    asking, runs = paste.split(" | ")
+    assert shlex.split(asking)[3:] == [*question, "--json"]
+    assert runs == "python -m impls.training cartpole_dqn --mapping -"
+
+
+def test_a_run_prints_the_rate_predicted_and_measured(tmp_path, capfd):
+    out = tmp_path / "run"
+    assert main(["run", "cartpole_dqn", *ASKED, *ARRANGED, "--steps", "1400", "--out", str(out)]) == 0
+    said = capfd.readouterr().out.splitlines()
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["arrangement"]["name"] == "apart"
+    assert said[0].startswith("Train cartpole_dqn (B = 32) on machine")
+    assert said[-2].startswith("predicted: about ")
+    assert said[-1].startswith("measured:  ")
+    assert f"({summary['settled']['updates']} gradient steps in " in said[-1]
+    assert " times the predicted; " in said[-1]
+
+
+def test_a_run_of_seconds_is_json_and_leaves_no_folder(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+    given = ["--results", str(ROOT / "results"), "--fix", "arrangement=serial", "--seconds", "1", "--json"]
+    assert main(["run", "cartpole_dqn", *ASKED, *given]) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert told["measured"]["seconds"] >= 1
+    assert told["measured_of_predicted"] == pytest.approx(
+        told["measured"]["update_hz"] / told["predicted"]["update_hz"]
+    )
+    assert told["predicted"]["low"] < told["predicted"]["update_hz"] < told["predicted"]["high"]
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_what_cannot_be_run_is_a_sentence(tmp_path, capsys):
+    for given, words in (
+        (
+            ["--platform", "u200"],
+            "on the machine that asks, not on u200; leave out --platform, or ask about that: python",
+        ),
+        (["--fix", "arrangement=apatr"], "did you mean 'apart'?"),
+        (["--fix", "contestant=numpy", "--fix", "arrangement=apart"], "numpy"),
+    ):
+        assert main(["run", "cartpole_dqn", *ASKED, *given, "--out", str(tmp_path / "run")]) in (1, 2)
+        assert words in capsys.readouterr().err
+
+
+def test_the_exit_code_is_that_of_training(tmp_path, capfd):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "summary.json").write_text("{}")
+    given = ["--fix", "arrangement=serial", "--out", str(tmp_path / "run")]
+    assert main(["run", "cartpole_dqn", *ASKED, *given]) == 2
+    assert "holds a run that is done" in capfd.readouterr().err
+
+
+def test_ctrl_c_waits_for_the_run_to_save_itself(tmp_path, monkeypatch):
+    waited = []
+
+    class Popen(subprocess.Popen):
+        def wait(self, timeout=None):
+            waited.append(timeout)
+            if len(waited) == 1:
+                self.send_signal(2)  # as a terminal does
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+    given = ["--fix", "arrangement=apart", "--out", str(tmp_path / "run")]
+    assert main(["run", "cartpole_dqn", *ASKED, *given]) == 130
+    assert waited[1] == 60

@@ -1,0 +1,390 @@
+"""Learners in parallel: gradients of parts of a batch, weights in shared memory, and how their steps combine."""
+
+import dataclasses
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from impls.training import TrainingError, load
+from impls.training.actor import evaluate
+from impls.training.environments import Environment
+from impls.training.learner import Vectors
+from impls.training.learners import make
+from impls.training.weights import spans
+from tests.learning import ALGORITHMS, batch_of, tiny
+
+torch = pytest.importorskip("torch", reason="learners need the extra `train`")
+pytest.importorskip("numba")
+
+from impls.training.parallel import board as words  # noqa: E402
+from impls.training.parallel import syncs  # noqa: E402
+from impls.training.parallel.arrangement import SYNCS, Arrangement  # noqa: E402
+from impls.training.parallel.board import Board  # noqa: E402
+from impls.training.parallel.learning import Learning, OwnBatches  # noqa: E402
+from impls.training.parallel.pace import Pace  # noqa: E402
+from impls.training.parallel.syncs import sync as waits  # noqa: E402
+from impls.training.parallel.syncs.common import LEARNING, Common  # noqa: E402
+from impls.training.parallel.syncs.mutex import lock, unlock  # noqa: E402
+from impls.training.parallel.transports.shared_transport import Shared  # noqa: E402
+from tests.parallel_runs import advance, kill, running, small  # noqa: E402
+
+torch.set_num_threads(1)
+ROWS = 16
+WEIGHTS = np.linspace(0.1, 1, ROWS).astype(np.float32)
+LEARNERS = ("dense", "torch")
+each_learner = pytest.mark.parametrize("name", LEARNERS)
+each_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
+
+
+def shape_of(algorithm, **changes):
+    return tiny(algorithm, hidden=(16, 16), **({"gradient_clip": 0.5, "batch": ROWS} | changes))
+
+
+def parts_of(rows, count):
+    """A batch as a learner takes it, in ``count`` equal parts; the noise of dense rows is ``[n, B, size]``."""
+    cuts = [slice(at, at + ROWS // count) for at in range(0, ROWS, ROWS // count)]
+    if isinstance(rows, dict):
+        return [{name: part[cut] for name, part in rows.items()} for cut in cuts]
+    noise = [np.ascontiguousarray(rows.noise[:, cut]) for cut in cuts]
+    return [type(rows)(*(part[cut] for part in rows[:-1]), each) for cut, each in zip(cuts, noise, strict=True)]
+
+
+def assert_equal_states(one, other, rtol=0.0, atol=0.0):
+    ours, theirs = one.state_dict(), other.state_dict()
+    for name in ("weights", "targets", "mean", "square"):
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=rtol, atol=atol, err_msg=name)
+    assert (ours["updates"], ours["steps"]) == (theirs["updates"], theirs["steps"])
+
+
+@each_learner
+@each_algorithm
+def test_phases_make_up_the_step(name, algorithm):
+    shape = shape_of(algorithm, policy_delay=2)
+    one, other = (make(shape, name, seed=1) for _ in range(2))
+    for at in range(5):
+        batch = batch_of(shape, ROWS, at)
+        stepped, rows = one.step(batch, WEIGHTS), other.rows(batch, WEIGHTS)
+        for number, phase in enumerate(other.phases()):
+            derived = other.gradient(phase, rows)
+            assert (derived.priorities is None) == (number > 0)
+            assert derived.loss == pytest.approx(stepped.losses[phase.network], rel=1e-6, abs=1e-7)
+            if number == 0:
+                np.testing.assert_array_equal(derived.priorities, stepped.priorities)
+            other.apply(phase, derived.gradient.copy())
+        other.finish()
+        assert_equal_states(one, other, rtol=1e-6, atol=1e-7)
+
+
+@each_learner
+@each_algorithm
+@pytest.mark.parametrize("count", [2, 4])
+def test_the_mean_of_parts_is_the_gradient_of_the_batch(name, algorithm, count):
+    shape = shape_of(algorithm, policy_delay=1)
+    learner = make(shape, name, seed=1)
+    learner.step(batch_of(shape, ROWS, 1), WEIGHTS)  # so that targets differ from weights
+    rows = learner.rows(batch_of(shape, ROWS), WEIGHTS)
+    for phase in learner.phases():
+        before = learner.state_dict()
+        whole = learner.gradient(phase, rows)
+        gradient = whole.gradient.copy()
+        assert gradient.shape == learner.parameters[spans(shape)[phase.network]].shape
+        each = [learner.gradient(phase, part) for part in parts_of(rows, count)]
+        assert np.mean([part.loss for part in each]) == pytest.approx(whole.loss, rel=1e-4, abs=1e-6)
+        sums = np.zeros_like(gradient)
+        for part in parts_of(rows, count):
+            sums += learner.gradient(phase, part).gradient
+        np.testing.assert_allclose(sums / count, gradient, rtol=1e-4, atol=1e-5 * np.abs(gradient).max())
+        if whole.priorities is not None:
+            np.testing.assert_allclose(np.concatenate([part.priorities for part in each]), whole.priorities, rtol=1e-5)
+        after = learner.state_dict()
+        assert all(np.array_equal(before[key], after[key]) for key in ("weights", "targets", "mean", "square"))
+        learner.apply(phase, gradient)
+
+
+@each_learner
+@pytest.mark.parametrize("algorithm", (*ALGORITHMS, "sac, fixed"))
+def test_two_learners_on_one_memory_step_as_one(name, algorithm):
+    fixed = {"temperature": 0.3} if algorithm == "sac, fixed" else {}
+    shape = shape_of(algorithm.partition(",")[0], policy_delay=2, **fixed)
+    alone, first, second = (make(shape, name, seed=seed) for seed in (1, 1, 2))
+    memory = Vectors(*(each.copy() for each in first.vectors()))
+    first.place(memory)
+    second.place(memory)
+    for at in range(6):
+        turn = (first, second)[at % 2]
+        turn.rng = alone.rng  # the noise of one run
+        turn.count(at)
+        state = alone.rng.bit_generator.state
+        ours = turn.step(batch_of(shape, ROWS, at), WEIGHTS)
+        alone.rng.bit_generator.state = state
+        theirs = alone.step(batch_of(shape, ROWS, at), WEIGHTS)
+        np.testing.assert_array_equal(ours.priorities, theirs.priorities)
+    first.count(6)
+    assert_equal_states(first, alone)
+    np.testing.assert_array_equal(memory.parameters, alone.weights())
+    state = first.state_dict()
+    second.load_state_dict(state)  # what is loaded lies in the shared memory too
+    memory.mean[:] = 7
+    assert (second.state_dict()["mean"] == 7).all()
+
+
+def test_learners_on_another_device_share_no_memory():
+    learner = make(tiny(), "torch")
+    learner.device = torch.device("meta")
+    with pytest.raises(TrainingError, match=r"memory of the cpu, not on meta; leave out --device, or choose --learn"):
+        learner.place(learner.vectors())
+
+
+class Crowd:
+    """Learners of an arrangement, each as a process would have it, here in threads of one process."""
+
+    def __init__(self, workload, sync, count, name="dense"):
+        self.workload, self.arrangement = workload, Arrangement(name="apart", sync=sync, learners=count)
+        first = make(workload, name, seed=1)
+        self.board = Board(count + 1, 1, len(first.parameters))
+        self.board.watch = lambda: None
+        self.board.add(words.STEPS, 1_000_000)
+        self.common = Common(first, self.arrangement)
+        others = [make(workload, name, seed=2 + at) for at in range(1, count)]
+        self.learners = [first, *others]
+        for other in others:
+            Common.attach(self.common.handle(), other, self.arrangement)
+        self.syncs = [
+            syncs.make(self.arrangement, learner, self.board, at, self.common)
+            for at, learner in enumerate(self.learners)
+        ]
+
+    def together(self, each):
+        """The results of ``each(number)`` for every learner, in threads."""
+        with ThreadPoolExecutor(len(self.learners)) as pool:
+            return [call.result(100) for call in [pool.submit(each, at) for at in range(len(self.learners))]]
+
+    def step(self, number, batch):
+        """A gradient step of a learner on a batch, as soon as it has claimed one."""
+        pace = Pace.of(self.workload, self.arrangement)
+        claims = (self.syncs[number].claim(pace) for _ in range(5000))  # another learner may be faster
+        before = next(claim for claim in claims if claim is not None)
+        return self.syncs[number].step(batch, before)
+
+
+def batch(transitions, weights=WEIGHTS, cut=slice(None)):
+    return SimpleNamespace(rows={name: part[cut] for name, part in transitions.items()}, weights=weights[cut])
+
+
+@each_learner
+@each_algorithm
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_step_by_parts_is_the_step_of_one_learner(name, algorithm, count):
+    shape = shape_of(algorithm, policy_delay=2)
+    crowd, alone = Crowd(shape, "synchronous", count, name), make(shape, name, seed=1)
+    size, versions = ROWS // count, []
+    for at in range(5):
+        transitions, noise = batch_of(shape, ROWS, at), alone._noise(ROWS)
+        alone._noise = lambda rows, noise=noise: noise
+        for number, learner in enumerate(crowd.learners):
+            part = np.ascontiguousarray(noise[:, number * size : (number + 1) * size])
+            learner._noise = lambda rows, part=part: part
+        whole = alone.step(transitions, WEIGHTS)
+        del alone._noise
+        parts = crowd.together(
+            lambda number, rows=transitions: crowd.step(
+                number, batch(rows, cut=slice(number * size, (number + 1) * size))
+            )
+        )
+        np.testing.assert_allclose(
+            np.concatenate([part.priorities for part in parts]), whole.priorities, rtol=1e-3, atol=1e-5
+        )
+        assert parts[0].losses == pytest.approx(whole.losses, rel=1e-3, abs=1e-5)
+        versions.append(crowd.board.fetch(np.empty_like(alone.parameters), 0))
+    assert crowd.board.value(words.UPDATES) == crowd.board.value(words.CLAIMED_UPDATES) == 5
+    assert versions == [2, 4, 6, 8, 10]  # each step's weights are handed out once
+    assert {learner.steps for learner in crowd.learners} == {5}
+    crowd.syncs[0].settle()
+    assert_equal_states(crowd.learners[0], alone, rtol=1e-2, atol=5e-4)
+
+
+@each_learner
+@each_algorithm
+def test_steps_in_turns_are_those_of_one_learner(name, algorithm):
+    shape = shape_of(algorithm, policy_delay=2)
+    crowd, alone = Crowd(shape, "lock", 2, name), make(shape, name, seed=1)
+    transitions, noise = batch_of(shape, ROWS), alone._noise(ROWS)
+    for learner in (alone, *crowd.learners):
+        learner._noise = lambda rows: noise
+    crowd.together(lambda number: [crowd.step(number, batch(transitions)) for _ in range(6)])
+    for _ in range(12):
+        alone.step(transitions, WEIGHTS)
+    assert crowd.board.value(words.UPDATES) == crowd.board.value(words.CLAIMED_UPDATES) == 12
+    crowd.syncs[0].settle()
+    assert_equal_states(crowd.learners[0], alone)
+    handed_out = np.empty_like(alone.parameters)
+    assert crowd.board.fetch(handed_out, 0) == 24
+    np.testing.assert_array_equal(handed_out, alone.parameters)
+
+
+@each_learner
+def test_steps_at_once_are_each_counted(name):
+    shape = shape_of("td3", policy_delay=2)
+    crowd = Crowd(shape, "hogwild", 2, name)
+    crowd.together(lambda number: [crowd.step(number, batch(batch_of(shape, ROWS, number))) for _ in range(6)])
+    crowd.syncs[0].settle()
+    state = crowd.learners[0].state_dict()
+    assert (state["steps"], state["updates"]) == (12, {"critic": 12, "policy": 6})
+    assert crowd.board.fetch(np.empty_like(crowd.learners[0].parameters), 0) == 24
+    alone = Crowd(shape, "hogwild", 2, name)
+    one, noise = make(shape, name, seed=1), np.zeros((1, ROWS, 2), np.float32)
+    for learner in (one, *alone.learners):
+        learner._noise = lambda rows: noise
+    for at in range(4):  # nobody interferes: the steps of one learner
+        alone.step(at % 2, batch(batch_of(shape, ROWS, at)))
+        one.step(batch_of(shape, ROWS, at), WEIGHTS)
+    alone.syncs[0].settle()
+    assert_equal_states(alone.learners[0], one)
+
+
+def test_steps_of_others_during_a_step_are_counted():
+    crowd = Crowd(shape_of("dqn"), "hogwild", 2)
+    learner, plain = crowd.learners[1], crowd.learners[1].step
+    for others in (3, 1):
+
+        def step(*arguments, others=others):
+            crowd.board.add(words.UPDATES, others)
+            return plain(*arguments)
+
+        learner.step = step
+        crowd.step(1, batch(batch_of(crowd.workload, ROWS)))
+    crowd.board.rows[1, words.TURNS] = 2
+    assert crowd.common.overlaps.tolist() == [[0, 0], [4, 3]]
+    assert crowd.common.stale_gradients(crowd.board) == {"mean": 2.0, "most": 3}
+
+
+def test_a_step_is_claimed_once_and_not_before_it_is_due():
+    crowd = Crowd(shape_of("dqn", learning_starts=10, update_interval=5), "lock", 2)
+    pace = Pace.of(crowd.workload, crowd.arrangement)
+    crowd.board.set(words.STEPS, pace.due(3))
+    claims = [crowd.syncs[at % 2].claim(pace) for at in range(5)]
+    assert claims == [0, 1, 2, None, None]
+
+
+def test_a_mutex_whose_owner_died_is_taken_over(monkeypatch):
+    monkeypatch.setattr(waits, "PATIENCE_SECONDS", 5.0)
+    crowd = Crowd(shape_of("dqn"), "lock", 2)
+    mutex = crowd.common.at(LEARNING)
+    owner = threading.Thread(target=lock, args=(mutex,))  # which ends without an unlock
+    owner.start()
+    owner.join()
+    for _ in range(2):
+        crowd.step(0, batch(batch_of(crowd.workload, ROWS)))
+    assert crowd.board.value(words.UPDATES) == 2
+    assert lock(mutex)
+    unlock(mutex)
+
+
+@pytest.mark.parametrize("sync", ["lock", "synchronous"])
+def test_the_parent_does_not_wait_for_a_learner_that_does_nothing(sync, monkeypatch):
+    crowd = Crowd(shape_of("dqn"), sync, 2)
+    monkeypatch.setattr(waits, "PATIENCE_SECONDS", 0.0)
+    looks = iter(range(100))
+    crowd.board.watch = lambda: next(looks)  # StopIteration where the wait has no end
+    is_over = threading.Event()
+
+    def hold():
+        assert lock(crowd.common.at(LEARNING))
+        is_held.set()
+        is_over.wait(100)
+        unlock(crowd.common.at(LEARNING))
+
+    is_held = threading.Event()
+    owner = threading.Thread(target=hold, daemon=True)
+    owner.start()
+    assert is_held.wait(100)
+    with pytest.raises(TrainingError, match="a learner of this run has done nothing for 0 s"):
+        crowd.step(0, batch(batch_of(crowd.workload, ROWS)))
+    is_over.set()
+    owner.join()
+
+
+def test_a_claimed_step_waits_for_a_batch():
+    crowd = Crowd(shape_of("dqn"), "lock", 2)
+    learned, sent = [], [None, None, (batch(batch_of(crowd.workload, ROWS)), 0), None]
+    batches = SimpleNamespace(
+        take=lambda beta, updates: sent.pop(0), learned=lambda batch, priorities: learned.append(priorities.shape)
+    )
+    pace = Pace.of(crowd.workload, crowd.arrangement)
+    learning = Learning(crowd.workload, batches, crowd.board, pace, crowd.syncs[1])
+    assert [learning.advance() for _ in range(3)] == [False, False, True]
+    counted = [crowd.board.value(word) for word in (words.CLAIMED_UPDATES, words.UPDATES)]
+    assert (counted, learned) == ([1, 1], [(ROWS,)])
+    assert list(learning.losses) == ["action_values"]
+    assert crowd.board.rows[:2, words.TURNS].tolist() == [0, 1]
+    assert not learning.advance()
+    assert crowd.board.value(words.CLAIMED_UPDATES) == 2
+
+
+def test_batches_know_when_they_were_sampled():
+    workload, samples = shape_of("dqn", presampled=2), iter(range(9))
+    replay = SimpleNamespace(
+        outputs=lambda rows: SimpleNamespace(batch=rows), sample=lambda rows, *_, out: (rows, next(samples))
+    )
+    board = Board(1, 1, 1)
+    batches = OwnBatches(replay, workload, None, Shared(), board, 4)
+    taken = [batches.take(0.5, updates) for updates in range(5)]
+    assert taken == [((4, 0), 0), ((4, 1), 0), ((4, 2), 0), ((4, 3), 1), ((4, 4), 2)]
+
+
+def test_learners_die_and_their_state_goes_on():
+    workload = small(steps=100_000, hidden=(8,))
+    with running(workload, sync="synchronous", learners=2) as loop:
+        advance(loop, lambda: loop.updates >= 30)
+        assert {int(turns) for turns in loop.board.rows[:2, words.TURNS]} <= {loop.updates, loop.updates - 1}
+        report, saved = loop.report(), loop.state_dict()
+        assert report["lag"] <= workload.learner.update_interval
+        assert report["stale_gradients"] == {"mean": 0.0, "most": 0}
+        np.testing.assert_array_equal(loop.learner.parameters, saved["learner"]["weights"])
+        kill(loop, "learner-1")
+        with pytest.raises(TrainingError, match=r"learner 1 was ended from outside \(exit code -9\)"):
+            advance(loop, lambda: False)
+    assert saved["updates"] == saved["learner"]["steps"] == saved["learner"]["updates"]["action_values"]
+    go_on(workload, saved, "hogwild")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sync", ["lock", "synchronous"])
+def test_a_state_goes_on_with_other_learners(sync):
+    workload = small(steps=100_000, hidden=(8,))
+    with running(workload, learners=1) as loop:
+        advance(loop, lambda: loop.updates >= 30)
+        saved = loop.state_dict()
+    go_on(workload, saved, sync)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sync", SYNCS)
+def test_two_learners_learn(sync):
+    pytest.importorskip("gymnasium")
+    workload = dataclasses.replace(load("cartpole_dqn"), steps=4000)
+    environment = Environment(workload)
+    with running(workload, sync=sync, learners=2) as loop:
+        before = evaluate(workload, loop.learner, environment, 10, 1)
+        advance(loop, lambda: loop.done(workload.steps))
+        with loop.paused():
+            after = evaluate(workload, loop.learner, environment, 10, 1)
+    environment.close()
+    assert np.mean(before) < 40
+    assert np.mean(after) > 80
+
+
+def go_on(workload, saved, sync):
+    """Resume a state by two learners and a keeper, until both have taken steps."""
+    with running(workload, "pipelined", saved=saved, sync=sync, learners=2) as loop:
+        advance(loop, lambda: loop.board.rows[:2, words.TURNS].min() >= 5)
+        with loop.paused():  # in which no learner takes another turn
+            state = loop.state_dict()
+            turns = int(loop.board.rows[:2, words.TURNS].sum()) // (2 if sync == "synchronous" else 1)
+        assert state["updates"] == saved["updates"] + turns
+        assert state["learner"]["steps"] == state["updates"]
+        np.testing.assert_array_equal(loop.learner.parameters, state["learner"]["weights"])
+        assert not np.array_equal(state["learner"]["weights"], saved["learner"]["weights"])

@@ -1,0 +1,159 @@
+"""The command transports: what it asks for, what a watched transport notes, resumed runs, and the page's table."""
+
+import json
+import os
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba", reason="a parallel run is compiled by numba")
+from benchmarks.transports import cells, command, micro, systems
+from benchmarks.transports.watched import Ledger, Watched
+from dse.records import read_file
+from impls.training import TrainingError, load
+from impls.training.actor import Inserted
+from impls.training.parallel.board import Board
+from impls.training.parallel.handing import Handing
+from reports import tidy
+from reports.chart import Material
+from reports.sections import transports as page
+from tests.test_readmes import ROOT
+
+COST = {"shared": 1.0, "ring": 1.1, "pipe": 1.3}  # of a gradient step, in milliseconds at B = 128 and 64 rows
+BLOCKS = 11
+
+
+def faked(workload, name, rows, batch, preset, make_loop=None):
+    """Samples of a system whose times are known: a queue takes 1.6 of shared memory's."""
+    if name == "queue 5000" and batch == 1_024:
+        raise TrainingError("actor 0 failed: <the motor is on fire>")
+    cost = COST.get(name, 1.6) * batch / 128 * (2 if rows == 1 else 1)
+    counts = [
+        systems.Counts(float(at), 1.5 * at, 5_000 * at, round(1_000 / cost) * at, 0.25 * (COST.get(name, 2.0) - 1) * at,
+                       0.002 * 100 * at, 100 * at)
+        for at in range(BLOCKS + 1)
+    ]  # fmt: skip
+    return systems.columns(counts)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(systems, "measured", faked)
+
+    def main(*words):
+        code = command.main(["--preset", "quick", "--only", "system", "--json", "--results", str(tmp_path), *words])
+        return code, json.loads(capsys.readouterr().out)
+
+    return main
+
+
+def test_the_command_asks_for_every_transport_both_hand_overs_and_both_batches():
+    groups = list(cells.systems("hopper_td3", 1_000, 16))
+    assert len(groups) == len(cells.TRANSPORTS) * len(cells.ROWS) * len(cells.BATCHES) == 24
+    assert all([cell.op for cell in group] == list(cells.COLUMNS) for group in groups)
+    assert {group[0].batch for group in groups} == {128, 1_024}
+    assert {f"queue {size}" for size in cells.SIZES} < set(cells.TRANSPORTS)
+    quick = cells.PRESETS["quick"]
+    assert len(groups) * (quick.warm_seconds + quick.blocks * quick.block_seconds) < 200
+    full = cells.PRESETS["full"]
+    assert len(groups) * (full.warm_seconds + full.blocks * full.block_seconds) < 1_000
+
+
+@pytest.mark.parametrize("name", cells.TRANSPORTS)
+def test_a_system_has_one_actor_one_learner_and_a_free_ratio(name):
+    workload, arrangement = systems.system_of(load("hopper_td3"), name, 64, 1_024)
+    arrangement.check(workload)
+    assert (workload.actors.count, workload.actors.local_storage, workload.learner.batch) == (1, 64, 1_024)
+    assert (arrangement.name, arrangement.learners, arrangement.ratio) == ("apart", 1, "free")
+    kind, _, size = name.partition(" ")
+    assert arrangement.strategy == ("owner" if kind == "ring" else "two_lock_checked")
+    assert arrangement.transport == ("shared" if kind == "ring" else kind)
+    assert str(arrangement.queue_size) == (size or "2000")
+
+
+def test_columns_are_differences_between_looks():
+    columns = systems.columns([systems.Counts(0, 0, 0, 0, 0, 0, 0), systems.Counts(2, 3, 100, 10, 0.5, 6, 3)])
+    expected = {"environment step": 0.02, "gradient step": 0.2, "cycle": 2, "transfer": 0.05, "cpu": 1.5}
+    assert {name: samples for name, (samples,) in columns.items()} == pytest.approx(expected)
+
+
+def test_a_run_is_resumed_where_it_stopped_and_failures_are_told(run):
+    code, first = run()
+    assert (code, first["cells"], first["found_done"]) == (1, 120, 0)
+    assert first["measured_by_status"] == {"ok": 110, "failed": 10}
+    assert run()[1]["found_done"] == 120
+    row = next(one for one in first["table"] if (one["transport"], one["batch"], one["rows"]) == ("pipe", 128, 64))
+    cores = read_file(first["file"])[0].machine["cores"]
+    expected = {"cpu_percent": 150 / cores, "sampling_hz": 5_000, "update_hz": 769, "update_frame_hz": 769 * 128}
+    expected |= {"cycle_seconds": 0.002, "loss_percent": 7.5}
+    assert {name: row[name] for name in expected} == pytest.approx(expected)
+    assert any("queue 2000" in line and " 7" in line for line in command.lines(first["table"]))
+    assert {record.primitive for record in read_file(first["file"])} == {"training transport"}
+
+
+class Delayed(Handing):
+    """Hands over one hand-over later."""
+
+    def __init__(self):
+        self.waiting = []
+
+    def sender(self, replay, board, row, number):
+        return self.waiting.append
+
+    def receive(self, replay):
+        late = self.waiting[:-1]
+        del self.waiting[:-1]
+        return sum(len(one.drawable) for one in late)
+
+
+def test_a_watched_transport_notes_the_age_of_the_newest_record_received():
+    board, inner, ledger = Board(1, 1, 1), Delayed(), Ledger()
+    receiver, sender = Watched(inner, ledger, False), Watched(inner, ledger.handle(), False)
+    send = sender.sender(None, board, 0, 0)
+    reader, times = Ledger(ledger.handle().attach()), []
+    for count in (3, 1, 2):
+        send(Inserted({}, None, np.ones(count, np.bool_)))
+        times.append(reader.newest(None))
+        receiver.receive(None)
+    assert receiver.received == 4
+    assert ledger.newest(4) == times[1] < ledger.newest(5 + 1) == times[2]
+    assert receiver.looks == 2  # at the first nothing had been received
+    assert receiver.age_ns > 0
+    assert receiver.transfer_ns > 0
+
+
+@pytest.mark.parametrize("name", ["shared", "ring", "queue", "pipe"])
+def test_a_hand_over_is_timed_until_its_rows_are_in_the_replay(name, monkeypatch):
+    monkeypatch.setattr(micro, "LEAST_SECONDS", 1e-6)
+    with ExitStack() as stack:
+        clocks = [micro.clock_of(cells.Cell(name, op, 64), stack) for op in ("send", "hand over")]
+        assert all(clock.sample() > 0 for clock in clocks)
+
+
+def test_the_page_says_what_transfer_costs_beside_the_rows_that_were_printed(run, tmp_path):
+    measured = read_file(run()[1]["file"])
+    material = Material(measured, tidy.about(measured), ROOT / "results")
+    html = page.section(material)
+    first = html.partition("</p>")[0].replace("&#x27;", "'")
+    assert (
+        "hopper_td3, B = 128, 1 row a hand-over: transfer takes 0.00 % of the learner's time by shared memory" in first
+    )
+    assert "% by another (queue 500); updates by queue 500, the slowest, are 0.6" in first
+    assert html.count("[Hou2023]</td>") == 8
+    assert '<td class="number">7.50</td>' in html  # a pipe's loss
+    assert '<td class="number">8,044</td>' in html
+    body = html.count("<tr>") - 1 - 8
+    assert body == 22  # of 24 systems two failed
+    frame = page.frame(material)
+    assert len(frame) == 22
+    assert page.draw(frame, material.about).axes
+    assert "python -m benchmarks transports" in page.section(Material([], tidy.about(measured), tmp_path))
+
+
+def test_a_system_runs():
+    preset, before = cells.Preset(0.1, 0.1, 2, 0.1), os.sched_getaffinity(0)
+    samples = systems.measured(load("cartpole_dqn"), "queue 500", 1, 128, preset)
+    assert {name: len(values) for name, values in samples.items()} == dict.fromkeys(cells.COLUMNS, 2)
+    assert all(value > 0 for values in samples.values() for value in values)
+    assert os.sched_getaffinity(0) == before

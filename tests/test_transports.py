@@ -1,0 +1,213 @@
+"""Transports of a parallel run: hand-overs arrive whole, every wait has an end, and a killed sender hangs nobody."""
+
+import contextlib
+import multiprocessing
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba", reason="a parallel run is compiled by numba")
+from impls.training import TrainingError
+from impls.training.actor import Inserted
+from impls.training.parallel import transports
+from impls.training.parallel.arrangement import WEIGHTS, Arrangement
+from impls.training.parallel.board import PAUSE, WAITED, Board, Stopped
+from impls.training.parallel.transports.pipe_transport import Pipe
+from impls.training.parallel.transports.queue_transport import Queue
+from tests.parallel_runs import advance, kill, running, small
+
+PATIENCE_SECONDS = 30.0
+SPAWN = multiprocessing.get_context("spawn")
+
+
+class Kept:
+    """A replay that keeps what was inserted."""
+
+    def __init__(self):
+        self.inserts = []
+
+    def insert(self, records, errors, drawable):
+        self.inserts.append((records, errors, drawable))
+
+    @property
+    def firsts(self):
+        """The first number of each insert, all of whose numbers are the same."""
+        for records, _, drawable in self.inserts:
+            assert (records["reward"] == records["reward"][0]).all()
+            assert records["reward"].shape == drawable.shape
+        return [int(records["reward"][0]) for records, _, _ in self.inserts]
+
+
+def handed(number, rows=3):
+    return Inserted({"reward": np.full(rows, number, np.float32)}, None, np.ones(rows, np.bool_))
+
+
+@contextlib.contextmanager
+def handing(kind, size=50):
+    made = Queue(size) if kind == "queue" else Pipe()
+    board = Board(2, 1, 1)
+    board._parent = os.getppid()  # senders are threads of this process, which a board takes for its parent's child
+    try:
+        yield made, board, Kept()
+    finally:
+        made.close()
+
+
+def until(condition):
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(1e-3)
+
+
+def arrived(made, replay):
+    made.receive(replay)
+    return len(replay.inserts)
+
+
+@pytest.mark.parametrize("kind", ["queue", "pipe"])
+def test_what_is_handed_over_arrives_in_order_though_the_actor_uses_its_arrays_again(kind):
+    with handing(kind) as (made, board, replay):
+        send, inserted = made.sender(None, board, 1, 0), handed(0)
+        for number in range(20):
+            inserted.records["reward"][:] = number
+            send(inserted)
+        until(lambda: made.is_settled(replay))
+        assert replay.firsts == list(range(20))
+        assert made.receive(replay) == 0
+
+
+def test_hand_overs_larger_than_a_pipe_arrive_whole():
+    for kind in ("queue", "pipe"):
+        with handing(kind) as (made, board, replay):
+            send = made.sender(None, board, 1, 0)
+            sender = threading.Thread(target=lambda send=send: [send(handed(number, 100_000)) for number in range(3)])
+            sender.start()
+            until(lambda made=made, replay=replay: arrived(made, replay) == 3)
+            sender.join()
+            assert replay.firsts == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kind", ["queue", "pipe"])
+def test_a_sender_that_finds_no_room_waits_until_some_is_made_or_the_run_ends(kind):
+    with handing(kind, size=2) as (made, board, replay):
+        send, sent, ended = made.sender(None, board, 1, 0), [], []
+
+        def work():
+            try:
+                for number in range(10_000):
+                    send(handed(number, 300))
+                    sent.append(number)
+            except Stopped:
+                ended.append(True)
+
+        sender = threading.Thread(target=work, daemon=True)
+        sender.start()
+        until(lambda: len(sent) >= 2)
+        seen = len(sent)
+        until(lambda: arrived(made, replay) and len(sent) > seen + 5)
+        assert replay.firsts == list(range(len(replay.inserts)))
+        board.stop()
+        sender.join(PATIENCE_SECONDS)
+        assert ended
+        assert board.rows[1, WAITED] > 0
+
+
+@pytest.mark.parametrize("kind", ["queue", "pipe"])
+def test_a_sender_in_a_pause_goes_on_until_its_records_are_taken(kind):
+    with handing(kind, size=1) as (made, board, replay):
+        send = made.sender(None, board, 1, 0)
+        sender = threading.Thread(target=lambda: [send(handed(number, 5_000)) for number in range(8)], daemon=True)
+        board.add(PAUSE)
+        sender.start()
+        until(lambda: made.is_settled(replay) and not sender.is_alive() and made.is_settled(replay))
+        assert replay.firsts == list(range(8))
+
+
+def puts(made, handle, number, rows):
+    """Hand over without end; a process to be killed."""
+    send, count = made.sender(None, Board.attach(handle, 1), 1, number), 0
+    while True:
+        send(handed(count, rows))
+        count += 1
+
+
+@pytest.mark.parametrize("kind", ["queue", "pipe"])
+def test_a_sender_killed_while_it_hands_over_hangs_nobody(kind):
+    board = Board(2, 1, 1)
+    with handing(kind) as (made, _, replay):
+        for _ in range(2 if kind == "pipe" else 1):
+            sender = SPAWN.Process(target=puts, args=(made, board.handle(), 0, 40_000), daemon=True)
+            sender.start()
+            before = len(replay.inserts)
+            until(lambda before=before: arrived(made, replay) > before + 5)
+            time.sleep(0.05)  # so that the pipe is full, and a hand-over of 160 kB is in the middle
+            sender.kill()
+            sender.join(PATIENCE_SECONDS)
+            while made.receive(replay):
+                pass
+        assert replay.firsts  # each whole, or not there
+        assert made.receive(replay) == 0
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_arrive_as_they_were_published_and_once(name):
+    pytest.importorskip("torch", reason="training needs the extra `train`")
+    board, count = Board(1, 1, 100), 100
+    board.route = transports.route(Arrangement(weights=name), count)
+    fetch, target, version = board.acting_weights, np.zeros(count, np.float32), 0
+    for number in range(1, 4):
+        board.publish(np.full(count, number, np.float32))
+        known, version = version, fetch(target, version)
+        assert (version, board.published(version)) == (known + 2, number - 1)
+        assert (target == number).all()
+        target[:] = -1
+        assert fetch(target, version) == version
+        assert (target == -1).all()  # nothing is copied that is known
+    if board.route is not None:
+        board.route.close()
+
+
+@pytest.mark.parametrize(("name", "transport", "weights"), [("apart", "queue", "file"), ("pipelined", "pipe", "torch")])
+def test_a_run_hands_over_by_it_and_nothing_is_under_way_in_a_pause(name, transport, weights):
+    workload = small(count=2, local_storage=2, update_interval=4, steps=100_000)
+    with running(workload, name, transport=transport, weights=weights, queue_size=6) as loop:
+        for goal in (10, 20, 30):
+            advance(loop, lambda goal=goal: loop.updates >= goal)
+            with loop.paused():
+                under_way = loop.step - loop.buffer.written
+                assert 0 <= under_way <= 2  # a record of each actor's local storage
+                state = loop.state_dict()
+                assert state["buffer"]["written"] == loop.buffer.written
+        assert loop.report()["stale_weights"]["most"] < 200
+
+
+def test_an_actor_killed_by_a_queue_ends_the_run_with_a_sentence_and_by_a_pipe_begins_anew():
+    workload = small(count=2, update_interval=4, steps=100_000)
+    with running(workload, transport="queue") as loop:
+        advance(loop, lambda: loop.updates >= 5)
+        kill(loop, "actor-0")
+        with pytest.raises(TrainingError, match=r"^actor 0 was ended from outside: .* choose transport shared or pipe"):
+            advance(loop, lambda: False)
+        with loop.paused():
+            assert loop.state_dict()["updates"] >= 5
+    with running(workload, transport="pipe") as loop:
+        advance(loop, lambda: loop.updates >= 5)
+        kill(loop, "actor-1")
+        advance(loop, lambda: loop.restarts == 1)
+        updates = loop.updates
+        advance(loop, lambda: loop.updates >= updates + 20)
+        with loop.paused():
+            assert loop.buffer.written >= loop.step  # what it handed over before it died was not counted
+
+
+def test_a_queue_takes_as_many_hand_overs_as_its_records_make():
+    with pytest.raises(TrainingError, match="queue_size must be a whole number from 1 to"):
+        Arrangement(transport="queue", queue_size=0)
+    for rows, size in ((1, 500), (64, 7), (1_000, 1)):
+        made = transports.make(small(local_storage=rows), Arrangement(transport="queue", queue_size=500))
+        assert made._queue._maxsize == size
+        made.close()
