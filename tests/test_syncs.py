@@ -384,7 +384,7 @@ def go_on(workload, saved, sync):
         with loop.paused():  # in which no learner takes another turn
             state = loop.state_dict()
             turns = int(loop.board.rows[:2, words.TURNS].sum()) // (2 if sync == "synchronous" else 1)
+            np.testing.assert_array_equal(loop.learner.parameters, state["learner"]["weights"])
         assert state["updates"] == saved["updates"] + turns
         assert state["learner"]["steps"] == state["updates"]
-        np.testing.assert_array_equal(loop.learner.parameters, state["learner"]["weights"])
         assert not np.array_equal(state["learner"]["weights"], saved["learner"]["weights"])
