@@ -16,6 +16,7 @@ import dse.records
 import impls
 from impls.sumtree.cuda import device, emulation
 from tests import fake_cupy
+from tests.plugin_hosts import SkippedDoctests
 from tests.skips import StrictSkips
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -90,6 +91,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    config.pluginmanager.register(SkippedDoctests())
     if config.getoption("--strict-skips") and not hasattr(config, "workerinput"):  # a worker's reports come here too
         config.pluginmanager.register(StrictSkips())
 

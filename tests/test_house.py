@@ -38,6 +38,9 @@ HEAVY_BY_NATURE = {  # files and folders whose whole purpose is one library, imp
     "impls/sumtree/lanes.py": {"numba", "llvmlite"},
     **{f"impls/replay/{name}": {"numba", "llvmlite"} for name in ("sync.py", "steps.py", "locking/")},
     "impls/fpga/rtl/": {"amaranth"},
+    "impls/plugins/": {
+        *("stable_baselines3", "sb3_contrib", "tianshou", "torchrl", "tensordict", "ray", "torch", "gymnasium"),
+    },
     "impls/training/checkpoint.py": {"torch"},
     "impls/training/learners/torch_learner/": {"torch"},
     "impls/training/learners/dense_learner/": {"numba", "llvmlite"},
@@ -159,9 +162,12 @@ def test_the_wheel_holds_the_two_packages_and_works_elsewhere(tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.partition("/")[0] for name in archive.namelist()}
         assert {top for top in tops if not top.endswith(".dist-info")} == {"impls", "dse"}
-        assert {"impls/py.typed", "dse/platforms/u200.toml", "impls/training/workloads/pong_dqn.toml"} <= set(
-            archive.namelist()
-        )
+        assert {
+            "impls/py.typed",
+            "impls/plugins/hosts.py",
+            "dse/platforms/u200.toml",
+            "impls/training/workloads/pong_dqn.toml",
+        } <= set(archive.namelist())
         archive.extractall(tmp_path / "site")
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); import impls; print(impls.__file__); "
