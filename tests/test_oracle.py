@@ -15,6 +15,19 @@ def test_prefix_sum_index_is_the_definition():
         assert oracle.prefix_sum_index(mass).tolist() == [by_hand]
 
 
+def test_the_left_side_a_range_and_the_minimum_are_the_definitions():
+    oracle = Oracle(6)
+    assert oracle.min() == np.inf
+    oracle.update([0, 1, 3, 4], [0, 2, 1, 3])
+    for mass in np.arange(0, 6.25, 0.25):
+        by_hand = next(i for i in range(6) if sum(oracle.leaves[: i + 1].tolist()) >= mass)
+        assert oracle.prefix_sum_index(mass, side="left").tolist() == [by_hand]
+    assert oracle.range_sum([0, 1, 3, 6], [6, 4, 3, 6]).tolist() == [6, 3, 0, 0]
+    oracle.update([0, 1, 2], [2.0**60, 1, 1])
+    assert oracle.range_sum(1, 3).tolist() == [2]
+    assert oracle.min() == 1
+
+
 def test_misses_finds_each_kind_of_wrong_answer():
     oracle = Oracle(4)
     oracle.update([0, 1, 2, 3], [0, 2, 0, 2])

@@ -12,6 +12,7 @@ from impls.sumtree.oracle import Oracle
 Operation = tuple[str, tuple[Any, ...]]
 MOST = 300  # elements of a batch
 FEW = 12  # distinct leaves of a batch, because most implementations take them one by one
+MORE = ("left", "without", "range", "minimum")
 
 
 def operations(seed: int, capacity: int, steps: int, *, integers: bool) -> Iterator[Operation]:
@@ -23,7 +24,7 @@ def operations(seed: int, capacity: int, steps: int, *, integers: bool) -> Itera
     cursor = 0
     for _ in range(steps):
         batch = int(rng.integers(0, min(MOST, 3 * capacity) + 1))
-        kind = rng.choice(["update", "insert", "repeat", "zero", "sample", "mass", "distinct", "get", "rebuild"])
+        kind = rng.choice(["update", "insert", "repeat", "zero", "sample", "mass", "distinct", "get", "rebuild", *MORE])
         values = (
             rng.integers(0, 50, batch).astype(float) if integers else rng.random(batch) * 10.0 ** rng.integers(-6, 7)
         )
@@ -48,6 +49,21 @@ def operations(seed: int, capacity: int, steps: int, *, integers: bool) -> Itera
                 yield "get", (anywhere,)
             case "rebuild":
                 yield "rebuild", ()
+            case other:
+                yield from _questions(str(other), rng, capacity, anywhere)
+
+
+def _questions(kind: str, rng: np.random.Generator, capacity: int, anywhere: Any) -> Iterator[Operation]:
+    match kind:
+        case "left":
+            yield "left", (rng.random(anywhere.size),)
+        case "without":
+            yield "without", (rng.random(anywhere.size), anywhere[: rng.integers(0, anywhere.size + 1)])
+        case "range":
+            bounds = np.sort(rng.integers(0, capacity + 1, (2, min(anywhere.size, FEW))), axis=0)
+            yield "range", (bounds[0], bounds[1])
+        case "minimum":
+            yield "minimum", ()
 
 
 def walk(tree: SumTree, seed: int, steps: int, *, integers: bool, exact: bool) -> None:
@@ -65,6 +81,15 @@ def walk(tree: SumTree, seed: int, steps: int, *, integers: bool, exact: bool) -
             assert np.array_equal(to_numpy(tree.get(*arguments)), oracle.get(*arguments)), where
         elif kind == "distinct":
             _compare_distinct(tree, oracle, arguments[0], integers, exact, where)
+        elif kind == "left":
+            _compare_left(tree, oracle, arguments[0], integers, where)
+        elif kind == "without":
+            _compare_without(tree, oracle, *arguments, exact or integers, where)
+        elif kind == "range":
+            drift = 0.0 if exact or integers else 1e-12 * scale
+            _compare_ranges(tree, oracle, *arguments, drift, where)
+        elif kind == "minimum":
+            assert tree.min() == oracle.min(), where
         else:
             _compare_draws(tree, oracle, kind, arguments[0], integers, where)
         scale = max(scale, oracle.total())
@@ -121,6 +146,64 @@ def _compare_distinct(
         left.leaves[index] = 0.0
     assert not integers or np.array_equal(indices, oracle.sample_distinct(uniforms)), where
     assert np.array_equal(to_numpy(tree.get(np.arange(tree.capacity))), oracle.leaves), where
+
+
+def _compare_left(tree: SumTree, oracle: Oracle, uniforms: np.ndarray[Any, Any], integers: bool, where: str) -> None:
+    if oracle.total() == 0.0:
+        assert to_numpy(tree.prefix_sum_index(0.0 * uniforms, side="left")).tolist() == [0] * uniforms.size, where
+        return
+    mass = np.ceil(uniforms * tree.total()) if integers else uniforms * tree.total()
+    mass[:2] = [0.0, tree.total()][: mass.size]
+    indices = to_numpy(tree.prefix_sum_index(mass, side="left"))
+    assert indices.dtype == np.int64, where
+    assert not integers or np.array_equal(indices, oracle.prefix_sum_index(mass, side="left")), where
+    assert (indices[mass == 0] == 0).all(), where
+    above = mass > 0
+    assert oracle.misses(indices[above], np.nextafter(mass[above], 0)).size == 0, where
+
+
+def _compare_without(
+    tree: SumTree,
+    oracle: Oracle,
+    uniforms: np.ndarray[Any, Any],
+    exclude: np.ndarray[Any, Any],
+    exact: bool,
+    where: str,
+) -> None:
+    left = copy.deepcopy(oracle)
+    left.leaves[exclude] = 0.0
+    total = tree.total()
+    if left.total() == 0.0 and uniforms.size:
+        try:
+            tree.sample(uniforms, exclude)
+        except RuntimeError as error:
+            assert "nothing to sample" in str(error), where
+        else:
+            raise AssertionError(f"an excluded leaf was drawn: {where}")
+    else:
+        indices, priorities = map(to_numpy, tree.sample(uniforms, exclude))
+        assert np.array_equal(priorities, left.get(indices)), where
+        assert not np.isin(indices, exclude).any(), where
+        assert not exact or left.misses(indices, uniforms * left.total()).size == 0, where
+    assert np.array_equal(to_numpy(tree.get(np.arange(tree.capacity))), oracle.leaves), where
+    assert not exact or tree.total() == total, where
+
+
+def _compare_ranges(
+    tree: SumTree,
+    oracle: Oracle,
+    left: np.ndarray[Any, Any],
+    right: np.ndarray[Any, Any],
+    drift: float,
+    where: str,
+) -> None:
+    starts = np.zeros_like(left)
+    for sums, expected in (
+        (tree.range_sum(left, right), oracle.range_sum(left, right)),
+        (tree.prefix_sum(right), oracle.range_sum(starts, right)),
+    ):
+        assert to_numpy(sums).dtype == np.float64, where
+        assert np.allclose(to_numpy(sums), expected, rtol=1e-12, atol=drift), where
 
 
 class Placing:

@@ -5,7 +5,7 @@ Glossary: K *fanout*, N *capacity* (leaves), B *batch*, p_i *priority* of leaf i
 
 Interval rule. [Zhang2021, Eq. 4] picks the smallest i with p_0 + .. + p_i >= the prefix value, which returns leaf 0 at
 prefix value 0 even when p_0 = 0. Here the inequality is strict, so a leaf of priority 0 is never sampled. The two
-differ only where the prefix value equals a prefix sum.
+differ only where the prefix value equals a prefix sum; ``side="left"`` asks for the rule as printed.
 
 Writing an implementation: put one public subclass of :class:`SumTree` into ``impls/sumtree/<name>_tree.py`` and give it
 ``_allocate``, ``_set``, ``_get``, ``_find``, ``_total``, ``_check``, ``_rebuild`` and ``nbytes``. Arguments reach the
@@ -42,7 +42,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from ..checks import integer_at_least
+from ..checks import integer_at_least, one_of
 from ..levels import level_bytes, level_sizes
 from .turns import Result, Turns
 
@@ -51,7 +51,9 @@ Reals = NDArray[np.float64]
 Priorities = NDArray[np.floating[Any]]
 
 LEAF_DTYPES = ("float32", "float64")
-READS = frozenset({"sample", "prefix_sum_index", "get", "total", "check", "state_dict"})
+READS = frozenset(
+    {"sample", "prefix_sum_index", "get", "total", "min", "prefix_sum", "range_sum", "check", "state_dict"}
+)
 """Operations that leave the tree as it is: ``concurrent`` of a tree whose hooks for them share no memory they write."""
 _TORN = object()  # returned by a tree whose sums must be recomputed first
 _MOST_GATHERED = 1 << 20
@@ -80,7 +82,8 @@ class SumTree(ABC):
     Parameters: ``capacity`` N >= 1; ``fanout`` K >= 2; ``dtype`` of the leaves, "float32" or "float64"; ``threads``
     that may share one batch (1 unless the class is ``threaded``); ``validate=False`` skips checks and conversions,
     after which the caller passes int64 and float64 arrays ``[B]``, C-contiguous and in range, or gets undefined
-    results. Raises TypeError and ValueError for settings outside their bounds.
+    results; ``minimum=True`` asks for a fast :meth:`min`. Raises TypeError and ValueError for settings outside their
+    bounds.
     """
 
     threaded: ClassVar[bool] = False
@@ -102,6 +105,7 @@ class SumTree(ABC):
         dtype: DTypeLike = "float32",
         threads: int = 1,
         validate: bool = True,
+        minimum: bool = False,
     ) -> None:
         self._capacity = integer_at_least("capacity", capacity, 1)
         self._fanout = integer_at_least("fanout", fanout, 2)
@@ -112,6 +116,7 @@ class SumTree(ABC):
         if self._threads > (most := self._most_threads()):
             raise ValueError(f"threads must be at most {most} on this machine, not {threads}")
         self._validate = bool(validate)
+        self._minimum = bool(minimum)
         self._sizes = level_sizes(self._capacity, self._fanout)
         # Whichever leaves are full, the sum stays finite; half the room is left to rounding.
         self._max_priority = min(float(np.finfo(self._dtype).max), float(np.finfo(np.float64).max) / 2 / self._capacity)
@@ -181,35 +186,135 @@ class SumTree(ABC):
             return nothing
         return self._read("get", self._get, indices)  # see update
 
-    def prefix_sum_index(self, mass: ArrayLike) -> Indices:
+    def prefix_sum_index(self, mass: ArrayLike, side: str = "right") -> Indices:
         """The smallest i with p_0 + .. + p_i > mass, ``[B]`` int64, for prefix values ``mass [B]`` in [0, total).
 
-        Raises ValueError (outside [0, total), NaN) and RuntimeError (total is 0).
+        With ``side="left"``: the smallest i with p_0 + .. + p_i >= mass, for mass in [0, total]. That is leaf 0 at mass
+        0 whatever its priority, in a tree of zeros too; above 0 it is a leaf with a priority above 0. (The words are
+        those of bisect and of numpy.searchsorted.)
+
+        Raises ValueError (mass outside its interval, NaN) and RuntimeError (total is 0 and no leaf answers).
         """
+        left = one_of("side", side, ("right", "left")) == "left"
         if self._validate:
             mass = real_batch("mass", mass)
         if not np.size(mass):
             nothing: Indices = self._nothing(np.int64)
             return nothing
+        if left:
+            return self._read("prefix_sum_index", self._find_left_checked if self._validate else self._find_left, mass)
         return self._read("prefix_sum_index", self._find_checked if self._validate else self._find, mass)  # see update
 
     def _find_checked(self, mass: NDArray[Any]) -> Indices:
         return self._find(mass_batch(mass, self._total()))
 
-    def sample(self, uniforms: ArrayLike) -> tuple[Indices, Priorities]:
+    def _find_left_checked(self, mass: NDArray[Any]) -> Indices:
+        return self._find_left(mass_batch(mass, self._total(), closed=True))
+
+    def _find_left(self, mass: Reals) -> Indices:
+        """Leaves ``[B]`` for prefix values ``[B]`` in [0, total] by the rule >=."""
+        mass = to_numpy(mass)
+        above = mass > 0
+        indices = np.zeros(mass.size, np.int64)
+        if above.any():
+            # A sum is >= the value just where it is > the next float below it.
+            indices[above] = to_numpy(self._find(self.place(np.nextafter(mass[above], -np.inf))))
+        placed: Indices = self.place(indices)
+        return placed
+
+    def prefix_sum(self, indices: ArrayLike) -> Reals:
+        """p_0 + .. + p_(i-1), the sum of the first i leaves, ``[B]`` for ``indices [B]`` in [0, N].
+
+        The N-th is :meth:`total`. Raises IndexError (outside [0, N]), TypeError, ValueError.
+        """
+        if self._validate:
+            indices = index_batch(indices, self._capacity, closed=True)
+        if not np.size(indices):
+            nothing: Reals = self._nothing(np.float64)
+            return nothing
+        return self._read("prefix_sum", self._prefix_sum, indices)  # see update
+
+    def range_sum(self, left: ArrayLike, right: ArrayLike) -> Reals:
+        """p_left + .. + p_(right-1), ``[B]`` for bounds ``left [B]`` and ``right [B]``, 0 <= left <= right <= N.
+
+        Either bound may be one scalar for all. No digits are lost to the leaves outside the range: their sums are not
+        part of the calculation. Raises IndexError (outside [0, N]), TypeError, ValueError (left above right; shapes
+        that do not match).
+        """
+        if self._validate:
+            left, right = range_batch(left, right, self._capacity)
+        if not np.size(left):
+            nothing: Reals = self._nothing(np.float64)
+            return nothing
+        return self._read("range_sum", self._range_sum, left, right)  # see update
+
+    def _prefix_sum(self, indices: Indices) -> Reals:
+        return self._range_sum(np.zeros(np.size(indices), np.int64), indices)
+
+    def _range_sum(self, left: Indices, right: Indices) -> Reals:
+        """Sums ``[B]`` of the leaves from ``left [B]`` to before ``right [B]``; of all of them, the total."""
+        leaves, left, right = self._all_leaves(), to_numpy(left), to_numpy(right)
+        pairs = zip(left.tolist(), right.tolist(), strict=True)
+        sums = np.array([leaves[start:end].cumsum()[-1] if start < end else 0.0 for start, end in pairs])
+        sums[(left == 0) & (right == self._capacity)] = self._total()
+        placed: Reals = self.place(sums)
+        return placed
+
+    def min(self) -> float:
+        """The smallest priority above 0; infinity where there is none.
+
+        It reads every leaf, unless the tree was made with ``minimum=True`` and keeps it beside its sums.
+        """
+        return self._read("min", self._min)
+
+    def _min(self) -> float:
+        leaves = self._all_leaves()
+        return float(leaves.min(where=leaves > 0, initial=math.inf))
+
+    def _all_leaves(self) -> Reals:
+        """Every leaf ``[N]`` in float64, in host memory."""
+        return to_numpy(self._get(self.place(np.arange(self._capacity)))).astype(np.float64)
+
+    def sample(self, uniforms: ArrayLike, exclude: ArrayLike | None = None) -> tuple[Indices, Priorities]:
         """Indices ``[B]`` and their priorities ``[B]`` for uniforms u ``[B]`` in [0, 1): prefix value = u * total().
 
-        Raises ValueError (uniform outside [0, 1), NaN) and RuntimeError (every priority is 0).
+        ``exclude [E]``: leaves that this draw treats as if they were 0, hence never returns; one may be named more than
+        once. The leaves are afterwards as they were, bit for bit, and so are exact sums; those kept by deltas drift.
+        With ``exclude`` the call takes its turn as an update does.
+
+        Raises ValueError (uniform outside [0, 1), NaN), RuntimeError (every priority is 0, or every leaf above 0 is
+        excluded) and, for ``exclude``, IndexError and TypeError.
         """
         if self._validate:
             uniforms = uniform_batch(uniforms)
+            exclude = None if exclude is None else index_batch(exclude, self._capacity)
         if not np.size(uniforms):
             return self._nothing(np.int64), self._nothing(self._dtype)
-        return self._read("sample", self._sample, uniforms)  # see update
+        if exclude is None or not np.size(exclude):
+            return self._read("sample", self._sample, uniforms)  # see update
+        if (answer := self._change(self._sample_without, uniforms, exclude)) is None:
+            raise RuntimeError("nothing to sample: no leaf beside the excluded ones has a priority above 0")
+        return answer
 
     def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
         indices = self._find(prefix_values(uniforms, self._total()))
         return indices, self._get(indices)
+
+    def _sample_without(self, uniforms: Reals, exclude: Indices) -> tuple[Indices, Priorities] | None:
+        """A draw beside the leaves ``exclude [E]``; None where no other leaf is positive."""
+        leaves = np.unique(to_numpy(exclude))
+        priorities = to_numpy(self._get(self.place(leaves)))
+        # Listed before they are 0, so that _recover can give them back.
+        self._lent = list(zip(leaves.tolist(), priorities.tolist(), strict=True))
+        self._set(leaves, np.zeros(leaves.size))
+        try:
+            answer = self._sample(uniforms)
+        except RuntimeError as error:
+            if type(error) is not RuntimeError:  # a device's
+                raise
+            answer = None
+        self._give_back()
+        return answer
 
     def sample_distinct(self, uniforms: ArrayLike) -> tuple[Indices, Priorities]:
         """Indices ``[B]``, no two equal, and their priorities ``[B]`` for uniforms ``[B]`` in [0, 1).
@@ -373,6 +478,9 @@ class SumTree(ABC):
 
     # Facts
 
+    def __len__(self) -> int:
+        return self._capacity
+
     @property
     def capacity(self) -> int:
         """N, the number of leaves."""
@@ -431,11 +539,14 @@ class SumTree(ABC):
             "dtype": self._dtype.name,
             "threads": self._threads,
             "validate": self._validate,
+            "minimum": self._minimum,
         }
         return _restore, (type(self), self._capacity, settings | self._options(), self.state_dict())
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(capacity={self._capacity}, fanout={self._fanout}, dtype={self._dtype.name!r})"
+        more = ", minimum=True" if self._minimum else ""
+        settings = f"capacity={self._capacity}, fanout={self._fanout}, dtype={self._dtype.name!r}{more}"
+        return f"{type(self).__name__}({settings})"
 
 
 def _restore(kind: type[SumTree], capacity: int, settings: dict[str, Any], state: dict[str, Any]) -> SumTree:
@@ -506,23 +617,46 @@ def is_scalar(values: ArrayLike) -> bool:
     return not isinstance(values, (list, tuple)) and np.ndim(values) == 0
 
 
-def index_batch(values: ArrayLike, capacity: int) -> Indices:
-    """Indices ``[B]`` as int64, all in [0, capacity). TypeError, ValueError, IndexError."""
+def index_batch(values: ArrayLike, capacity: int, *, closed: bool = False) -> Indices:
+    """Indices ``[B]`` as int64, all in [0, capacity), or in [0, capacity] if ``closed``.
+
+    TypeError, ValueError, IndexError.
+    """
     array = vector("indices", values)
+    bounds, highest = f"[0, {capacity}{']' if closed else ')'}", capacity if closed else capacity - 1
     if array.size == 0:
         return np.empty(0, np.int64)
     if array.dtype == object:  # Python integers beyond every integer dtype are still indices, and out of range
-        _refuse_index(array, np.array([type(i) is int and not 0 <= i < capacity for i in array]), capacity)
+        _refuse_index(array, np.array([type(i) is int and not 0 <= i <= highest for i in array]), bounds)
     if array.dtype.kind not in "iu":
         raise TypeError(f"indices must be integers, not {array.dtype}")
-    _refuse_index(array, (array < 0) | (array >= capacity), capacity)
+    _refuse_index(array, (array < 0) | (array > highest), bounds)
     return array.astype(np.int64, copy=False)
 
 
-def _refuse_index(array: NDArray[Any], bad: NDArray[np.bool_], capacity: int) -> None:
+def _refuse_index(array: NDArray[Any], bad: NDArray[np.bool_], bounds: str) -> None:
     if bad.any():
         at = int(bad.argmax())
-        raise IndexError(f"index {array[at]} at position {at} is outside [0, {capacity})")
+        raise IndexError(f"index {array[at]} at position {at} is outside {bounds}")
+
+
+def range_batch(left: ArrayLike, right: ArrayLike, capacity: int) -> tuple[Indices, Indices]:
+    """Bounds ``[B]`` of ranges as int64, 0 <= left <= right <= capacity; either may be one scalar for all.
+
+    TypeError, ValueError, IndexError.
+    """
+    bounds = index_batch(left, capacity, closed=True), index_batch(right, capacity, closed=True)
+    starts, ends = bounds
+    if starts.size != ends.size:
+        if not (is_scalar(left) or is_scalar(right)):
+            raise ValueError(
+                f"left and right must be scalars or of one shape [B], not [{starts.size}] and [{ends.size}]"
+            )
+        starts, ends = (np.array(each) for each in np.broadcast_arrays(*bounds))
+    if (bad := starts > ends).any():
+        at = int(bad.argmax())
+        raise ValueError(f"left {starts[at]} at position {at} is above right {ends[at]}: left must be in [0, right]")
+    return starts, ends
 
 
 def real_batch(what: str, values: ArrayLike) -> NDArray[Any]:
@@ -579,15 +713,22 @@ def uniform_batch(values: ArrayLike) -> Reals:
     return np.minimum(rounded, BELOW_ONE)
 
 
-def mass_batch(array: NDArray[Any], total: float) -> Reals:
-    """Prefix values ``[B]`` float64 in [0, total), judged before rounding. ValueError; RuntimeError at total 0."""
-    if total <= 0.0:
+def mass_batch(array: NDArray[Any], total: float, *, closed: bool = False) -> Reals:
+    """Prefix values ``[B]`` float64 in [0, total), ``closed``: in [0, total], judged before rounding.
+
+    ValueError; RuntimeError at total 0, ``closed``: for a value above 0.
+    """
+    if total <= 0.0 and (not closed or (array > 0).any()):
         raise RuntimeError(nothing_to_sample(total))
+    total, is_float = max(total, 0.0), array.dtype.kind == "f"
     # Compared exactly: floats as the wider of the two, integers as integers.
-    below = array < (np.float64(total) if array.dtype.kind == "f" else math.ceil(total))
-    _refuse_real("mass", array, (array >= 0) & below, f"[0, {total!r})")
+    if closed:
+        below = array <= (np.float64(total) if is_float else math.floor(total))
+    else:
+        below = array < (np.float64(total) if is_float else math.ceil(total))
+    _refuse_real("mass", array, (array >= 0) & below, f"[0, {total!r}{']' if closed else ')'}")
     rounded: Reals = array.astype(np.float64, copy=False)
-    return np.minimum(rounded, math.nextafter(total, 0.0))
+    return np.minimum(rounded, total if closed else math.nextafter(total, 0.0))
 
 
 # Arithmetic shared by implementations

@@ -80,6 +80,7 @@ class CupyTree(SumTree):
         dtype: DTypeLike = "float32",
         threads: int = 1,
         validate: bool = True,
+        minimum: bool = False,
         propagate: str = "recompute",
         lanes: int | None = None,
         fused: bool | None = None,
@@ -96,7 +97,7 @@ class CupyTree(SumTree):
         self._lanes_given = lanes
         self._emulate = bool(emulate)
         self._device: Device = emulation.HostDevice() if emulate else device.CudaDevice()
-        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
+        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate, minimum=minimum)
 
     @classmethod
     def unavailable(cls) -> str | None:
@@ -241,15 +242,15 @@ class CupyTree(SumTree):
         answer = None if where is None else self._read("get", self._gather, where)
         return super().get(_on_host(indices)) if answer is None else answer
 
-    def prefix_sum_index(self, mass: ArrayLike) -> Any:
-        batch = self._as_batch(mass, _FLOAT64)
+    def prefix_sum_index(self, mass: ArrayLike, side: str = "right") -> Any:
+        batch = self._as_batch(mass, _FLOAT64) if side == "right" else None
         answer = None if batch is None else self._read("prefix_sum_index", self._search, batch, False)
-        return super().prefix_sum_index(_on_host(mass)) if answer is None else answer[0]
+        return super().prefix_sum_index(_on_host(mass), side) if answer is None else answer[0]
 
-    def sample(self, uniforms: ArrayLike) -> tuple[Any, Any]:
-        batch = self._as_batch(uniforms, _FLOAT64)
+    def sample(self, uniforms: ArrayLike, exclude: ArrayLike | None = None) -> tuple[Any, Any]:
+        batch = self._as_batch(uniforms, _FLOAT64) if exclude is None else None
         answer = None if batch is None else self._read("sample", self._search, batch, True)
-        return super().sample(_on_host(uniforms)) if answer is None else answer
+        return super().sample(_on_host(uniforms), _on_host(exclude)) if answer is None else answer
 
     def _set(self, indices: Indices, priorities: Reals) -> None:
         if not self._write(self.place(indices), self.place(priorities)):

@@ -67,6 +67,7 @@ class FpgaTree(SumTree):
         dtype: DTypeLike = "float32",
         threads: int = 1,
         validate: bool = True,
+        minimum: bool = False,
         leaf_bits: int | None = None,
         fraction_bits: int | None = None,
         rounding: str = "nearest",
@@ -91,7 +92,7 @@ class FpgaTree(SumTree):
         self._law, self._link = one_of("law", law, LAWS), link
         banks = min(MOST_BANKS, capacity) if banks is None else banks
         self._design = Design(capacity, fanout, leaf_bits, micro, banks, banking, clock_hz)
-        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
+        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate, minimum=minimum)
 
     def _allocate(self) -> None:
         self._quantum = math.ldexp(1.0, -self._fraction_bits)

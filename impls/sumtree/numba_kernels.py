@@ -75,7 +75,7 @@ CLOSED, WRITES, HELD = 1 << 40, 1 << 41, 1 << 42  # bits of the lock word above 
 
 DONE, REFUSED, EMPTY, BUSY, CRAMPED = range(5)  # results of a kernel; CRAMPED: the scratch is too small
 SCRATCH = 3  # words an update needs for each element of its batch
-DISTINCT_SCRATCH = 4  # those that sampling without replacement needs
+LENDING_SCRATCH = 4  # those that a draw needs for each leaf it sets to 0 and gives back
 
 _inner = njit(nogil=True, error_model="numpy")
 _inlined = njit(nogil=True, error_model="numpy", inline="always")  # a call with so many arguments would take 60 ns
@@ -808,13 +808,73 @@ def search_distinct(
 ) -> int:
     """Distinct leaves ``[B]`` and priorities for ``uniforms [B]``, each among those left; EMPTY if there are fewer.
 
-    ``room`` has ``DISTINCT_SCRATCH * B`` words; ``drawn [1]`` becomes the number of leaves drawn.
+    ``room`` has ``LENDING_SCRATCH * B`` words; ``drawn [1]`` becomes the number of leaves drawn.
     """
     if not _begin_writing(tree, head):
         return BUSY
     _begin_change(tree)
     status = _search_distinct(tree, like, fanout, lanes, chunks, prefix, uniforms, indices, priorities, room, drawn)
     _end_change(tree)
+    _end_writing(tree)
+    return status
+
+
+@_inner
+def _list_excluded(tree: int, like: Any, fanout: int, width: int, excluded: Indices, room: Indices) -> bool:
+    """List leaves and their priorities, two words for each of ``excluded [E]``; False if one is outside [0, N)."""
+    capacity, leaves, lent = _word(tree, CAPACITY), _word(tree, LEAVES), room.ctypes.data
+    for j in range(excluded.size):
+        leaf = excluded[j]
+        if not (leaf >= 0 and leaf < capacity):
+            return False
+        priority = load_real(leaves + bytes_of(like) * _offset(leaf, fanout, width), like)
+        store_i64(lent + 2 * _WORD * j, leaf)
+        store_real(lent + 2 * _WORD * j + _WORD, np.float64(priority))
+    return True
+
+
+@_kernel()
+def search_without(
+    tree: int,
+    head: bool,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    edition: int,
+    uniforms: Reals,
+    excluded: Indices,
+    indices: Indices,
+    priorities: Priorities,
+    room: Indices,
+) -> int:
+    """Leaves ``[B]`` and priorities for ``uniforms [B]`` in a tree whose leaves ``excluded [E]`` are 0 for the while.
+
+    ``room`` has ``LENDING_SCRATCH * E`` words. EMPTY where no other leaf is positive.
+    """
+    if not _begin_writing(tree, head):
+        return BUSY
+    status = REFUSED
+    if _list_excluded(tree, like, fanout, lanes * chunks, excluded, room):
+        count = excluded.size
+        lent, scratch, values = room.ctypes.data, room[2 * count : 3 * count], room.ctypes.data + 3 * _WORD * count
+        _begin_change(tree)
+        store_i64(tree + _WORD * LENT_AT, lent)
+        store_release(tree + _WORD * LENT, count)
+        release_fence()
+        for j in range(count):
+            # Invariant: whatever of these is 0 by now is listed as lent.
+            scratch[j] = load_i64(lent + 2 * _WORD * j)
+            store_real(values + _WORD * j, 0.0)
+        _recompute(tree, like, fanout, lanes, chunks, prefix, count, scratch, values)
+        status = _search(tree, like, fanout, lanes, chunks, prefix, uniforms, True, indices, priorities)
+        for j in range(count):
+            scratch[j] = load_i64(lent + 2 * _WORD * j)
+            store_real(values + _WORD * j, load_real(lent + 2 * _WORD * j + _WORD, 0.0))
+        _recompute(tree, like, fanout, lanes, chunks, prefix, count, scratch, values)
+        store_release(tree + _WORD * LENT, 0)
+        _end_change(tree)
     _end_writing(tree)
     return status
 

@@ -87,6 +87,7 @@ class NumbaTree(SumTree):
         dtype: DTypeLike = "float32",
         threads: int = 1,
         validate: bool = True,
+        minimum: bool = False,
         propagate: str = "recompute",
         layout: str = "prefix",
         aligned: bool | None = None,
@@ -96,7 +97,7 @@ class NumbaTree(SumTree):
         self._propagate = one_of("propagate", propagate, ("recompute", "delta"))
         self._layout = one_of("layout", layout, ("prefix", "plain"))
         self._aligned = one_of("aligned", aligned, (None, True, False))
-        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
+        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate, minimum=minimum)
 
     def _allocate(self) -> None:
         self._group = group_size(self._capacity, self._fanout)
@@ -180,6 +181,11 @@ class NumbaTree(SumTree):
         return self._compiled(kernels.search_distinct, uniforms, indices, priorities, indices, indices)
 
     @AtFirstUse
+    def _without_kernel(self) -> Callable[..., int]:
+        uniforms, _, indices, priorities = self._search_arguments()
+        return self._compiled(kernels.search_without, uniforms, indices, indices, priorities, indices)
+
+    @AtFirstUse
     def _gather_kernel(self) -> Callable[..., int]:
         return self._compiled(kernels.gather, numba.types.int64[::1], numba.typeof(self._leaves))
 
@@ -244,12 +250,16 @@ class NumbaTree(SumTree):
                 return priorities
         return super().get(indices)
 
-    def prefix_sum_index(self, mass: ArrayLike) -> Indices:
+    def prefix_sum_index(self, mass: ArrayLike, side: str = "right") -> Indices:
+        if side != "right":
+            return super().prefix_sum_index(mass, side)
         batch: Any = _as_batch(mass, _FLOAT64) if self._validate else mass
         answer = None if batch is None else self._search(batch, False)
         return super().prefix_sum_index(mass) if answer is None else answer[0]
 
-    def sample(self, uniforms: ArrayLike) -> tuple[Indices, Priorities]:
+    def sample(self, uniforms: ArrayLike, exclude: ArrayLike | None = None) -> tuple[Indices, Priorities]:
+        if exclude is not None:
+            return super().sample(uniforms, exclude)
         batch: Any = _as_batch(uniforms, _FLOAT64) if self._validate else uniforms
         answer = None if batch is None else self._search(batch, True)
         return super().sample(uniforms) if answer is None else answer
@@ -269,10 +279,18 @@ class NumbaTree(SumTree):
     def _sample_distinct(self, uniforms: Reals) -> tuple[Indices, Priorities]:
         batch = uniforms.size
         answer = _empty(batch, _INT64), _empty(batch, self._dtype)
-        room, drawn = _empty(kernels.DISTINCT_SCRATCH * batch, _INT64), _empty(1, _INT64)
+        room, drawn = _empty(kernels.LENDING_SCRATCH * batch, _INT64), _empty(1, _INT64)
         if self._run(self._distinct_kernel, uniforms, *answer, room, drawn) == kernels.REFUSED:
             raise ValueError("a uniform is outside [0, 1)")
         return answer[0][: drawn[0]], answer[1][: drawn[0]]
+
+    def _sample_without(self, uniforms: Reals, exclude: Indices) -> tuple[Indices, Priorities] | None:
+        answer = _empty(uniforms.size, _INT64), _empty(uniforms.size, self._dtype)
+        room = _empty(kernels.LENDING_SCRATCH * exclude.size, _INT64)
+        status = self._run(self._without_kernel, uniforms, exclude, *answer, room)
+        if status == kernels.REFUSED:
+            raise ValueError(f"a uniform is outside [0, 1) or an excluded leaf outside [0, {self._capacity})")
+        return answer if status == kernels.DONE else None
 
     def _answer(self, values: Reals, uniform: bool) -> tuple[Indices, Priorities]:
         answer = self._search(values, uniform)

@@ -1,6 +1,8 @@
 """The naive float64 twin that every implementation is tested against: an array, summed again for each question."""
 
+import math
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,9 +36,18 @@ class Oracle:
         """Sum of all leaves."""
         return float(self.leaves.cumsum()[-1])
 
-    def prefix_sum_index(self, mass: ArrayLike) -> Indices:
-        """The smallest i with p_0 + .. + p_i > mass, ``[B]``; N where there is none."""
-        return np.searchsorted(self.leaves.cumsum(), np.atleast_1d(np.asarray(mass)), side="right")
+    def min(self) -> float:
+        """The smallest leaf above 0; infinity where there is none."""
+        return float(self.leaves[self.leaves > 0].min(initial=np.inf))
+
+    def range_sum(self, left: ArrayLike, right: ArrayLike) -> Reals:
+        """The leaves from ``left [B]`` to before ``right [B]``, added without rounding and rounded once."""
+        pairs = zip(np.atleast_1d(np.asarray(left)), np.atleast_1d(np.asarray(right)), strict=True)
+        return np.array([math.fsum(self.leaves[start:end]) for start, end in pairs])
+
+    def prefix_sum_index(self, mass: ArrayLike, side: Literal["left", "right"] = "right") -> Indices:
+        """The smallest i with p_0 + .. + p_i > mass (``side="left"``: >= mass), ``[B]``; N where there is none."""
+        return np.searchsorted(self.leaves.cumsum(), np.atleast_1d(np.asarray(mass)), side=side)
 
     def sample_distinct(self, uniforms: ArrayLike) -> Indices:
         """Distinct leaves ``[B]``, each next one in proportion to its priority among those left; N where none is."""

@@ -39,10 +39,11 @@ class PythonTree(SumTree):
         dtype: DTypeLike = "float32",
         threads: int = 1,
         validate: bool = True,
+        minimum: bool = False,
         propagate: str = "recompute",
     ) -> None:
         self._propagate = one_of("propagate", propagate, ("recompute", "delta"))
-        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate)
+        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate, minimum=minimum)
 
     def _allocate(self) -> None:
         self._levels = [[0.0] * size for size in self._sizes]

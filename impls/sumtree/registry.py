@@ -43,6 +43,7 @@ def make(
     dtype: DTypeLike = "float32",
     threads: int = 1,
     validate: bool = True,
+    minimum: bool = False,
     **options: Any,
 ) -> SumTree:
     """A sum tree of ``capacity`` leaves, all of priority 0.
@@ -54,7 +55,13 @@ def make(
     NumpyTree(capacity=1000, fanout=32, dtype='float32')
     """
     kind = _class_of(name)
-    common: dict[str, Any] = {"fanout": fanout, "dtype": dtype, "threads": threads, "validate": validate}
+    common: dict[str, Any] = {
+        "fanout": fanout,
+        "dtype": dtype,
+        "threads": threads,
+        "validate": validate,
+        "minimum": minimum,
+    }
     known = [option for option in inspect.signature(kind).parameters if option != "capacity" and option not in common]
     for option in options:
         if option not in known:
