@@ -14,30 +14,25 @@ A folder belongs to one run: its file .lock is locked for as long as the run goe
 on from a checkpoint with the same records and weights, but not bit for bit, as the order of their turns is their own.
 """
 
-import json
-import platform
-import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ..terminal import Progress, plural
-from . import checkpoint
-from .actor import TEST, VALIDATION, Episode, Tested, evaluate
+from . import checkpoint, resuming, summary
+from .actor import VALIDATION, Episode, Tested, evaluate
 from .environments import Environment
 from .errors import ProcessLost, TrainingError
 from .folder import Log, alone
 from .interrupts import Interrupted, Interrupts
 from .loop import SerialLoop
 from .parallel.arrangement import Arrangement
-from .sizes import layout_of
-from .throughput import Stopwatch, learning_efficiency, sample_efficiency
+from .throughput import Stopwatch
 from .workload import Workload
 
 if TYPE_CHECKING:
@@ -169,7 +164,8 @@ class Run:
 
     def _finish(self) -> dict[str, Any]:
         """Wait for the evaluation under way, save, end all processes, test the best weights; returns the summary."""
-        rates, report = self._rates(), self._loop.report()
+        loop = self._loop
+        rates, report = summary.rates(loop, self._watch, self._from, self._settled), loop.report()
         if self._tester:
             self._add(self._tester.last_result())
             self._tester.close()
@@ -177,20 +173,12 @@ class Run:
         if self._is_owed:
             self._evaluate()
         self.save()
-        self._loop.end()
-        return self._summary(rates, report)
-
-    def _rates(self) -> dict[str, Any]:
-        """Rates of this run, and of it since it has settled, so without its start; both leave evaluations out."""
-        loop, watch, batch, (step, updates) = self._loop, self._watch, self._workload.learner.batch, self._from
-        whole = watch.read(loop.step - step, loop.updates - updates, batch).row() if loop.step > step else None
-        if self._settled is None:
-            return {"throughput": whole, "settled": None}
-        began, step, updates = self._settled
-        seconds, steps, updates = watch.seconds() - began, loop.step - step, loop.updates - updates
-        settled = {"seconds": seconds, "steps": steps, "updates": updates}
-        settled |= {"sampling_hz": steps / max(seconds, 1e-9), "update_hz": updates / max(seconds, 1e-9)}
-        return {"throughput": whole, "settled": settled}
+        loop.end()
+        best, tested = self._best, list[float]()
+        if self._points and self._plan.test_episodes:
+            tested = summary.tested(loop, best["weights"], self._evaluated, self._plan.test_episodes)
+        done = {"episodes": self._episodes, "seconds": round(self._seconds, 1), **rates, "processes": report}
+        return summary.write(summary.summary(loop, done, self._points, best, tested), self._plan.folder)
 
     def save(self) -> None:
         """Write the checkpoint; the next is due in ``checkpoint_every`` steps."""
@@ -201,7 +189,7 @@ class Run:
                     self._ended(episode)
                 state = {
                     "identity": self._loop.identity(),
-                    "setting": self._setting(),
+                    "setting": resuming.setting_of(self._loop),
                     "loop": self._loop.state_dict(),
                     "best": self._best,
                     "points": self._points,
@@ -212,27 +200,11 @@ class Run:
                 }
                 checkpoint.save(state, self._path)
         except MemoryError:
-            raise self._too_large("written", "what was saved before is kept") from None
+            raise resuming.too_large(self._path, self._workload, "written", "what was saved before is kept") from None
 
     def close(self) -> None:
         """Close files and environments."""
         self._resources.close()
-
-    def _setting(self) -> dict[str, Any]:
-        """Threads and all that computes; a resumed run repeats bit for bit only where they stay the same."""
-        import torch  # noqa: PLC0415  # loaded long since
-
-        loop = self._loop
-        made = {"device": loop.device, "compile": loop.compiled, "learner": loop.learner.implementation}
-        return {"threads": torch.get_num_threads(), **made, "policy": loop.policy_name}
-
-    def _too_large(self, verb: str, and_then: str) -> TrainingError:
-        replay = self._workload.replay
-        size = replay.capacity * layout_of(self._workload).record_bytes / 1e9
-        return TrainingError(
-            f"{self._path}: cannot be {verb}, as it takes up to {size:,.1f} GB of memory beside the buffer's own "
-            f"{size:,.1f}; free some, or begin with less [replay] capacity than {replay.capacity:,}; {and_then}"
-        )
 
     def _begin(self) -> None:
         folder = self._plan.folder
@@ -247,28 +219,14 @@ class Run:
             raise TrainingError(f"{self._plan.folder} holds a run that is done; see its summary.json")
         try:
             state = checkpoint.load(self._path)
-            self._check(state)
+            resuming.check(self._path, state, self._loop)
             self._loop.load_state_dict(state["loop"])
         except MemoryError:
-            raise self._too_large("read", "the file is as it was") from None
+            raise resuming.too_large(self._path, self._workload, "read", "the file is as it was") from None
         self._best, self._points, self._recent = state["best"], state["points"], state["recent"]
         self._episodes, self._seconds = state["episodes"], state["seconds"]
         self._due = self._loop.step + self._plan.checkpoint_every
         self._open(*state["lengths"])
-
-    def _check(self, state: Mapping[str, Any]) -> None:
-        """Compare with the checkpoint: TrainingError if it is of another run, a warning if the setting differs."""
-        if other := _differences(state["identity"], self._loop.identity()):
-            raise TrainingError(f"{self._path}: is of another run, which differs in {', '.join(other)}")
-        setting, here = state["setting"], self._setting()
-        if setting["threads"] != here["threads"]:
-            raise TrainingError(
-                f"{self._path}: is of a run on {setting['threads']} threads, this one has {here['threads']}; go on "
-                f"with --threads {setting['threads']}"
-            )
-        if other := _differences(setting, here):
-            changes = ", ".join(f"{name} {setting[name]} to {here[name]}" for name in other)
-            print(f"warning: the run changes from {changes}; it may leave its curve", file=sys.stderr)
 
     def _open(self, curve: int | None, log: int | None) -> None:
         """The files that grow, cut to these lengths, or new."""
@@ -334,74 +292,6 @@ class Run:
         rate = self._watch.read(0, self._loop.updates - self._from[1], 1).update_hz
         episodes = plural(self._episodes, "episode")
         return f"{episodes}, return {fmean(self._recent):z.0f}{latest}{best}, {rate:.0f} updates/s"
-
-    def _summary(self, rates: dict[str, Any], report: dict[str, Any]) -> dict[str, Any]:
-        """Test the best weights on fresh episodes, and write the summary. TrainingError if it cannot be written."""
-        loop, workload = self._loop, self._workload
-        tested = self._tested() if self._points and self._plan.test_episodes else []
-        steps, updates = [int(point[0]) for point in self._points], [int(point[1]) for point in self._points]
-        means, solved = [point[2] for point in self._points], workload.evaluation.solved
-        summary = {
-            "workload": workload.name, "environment": workload.environment, "algorithm": workload.algorithm,
-            "contestant": loop.contestant, "learner": loop.learner.implementation,
-            "policy": loop.policy_name, "fanout": workload.replay.fanout, "alpha": workload.replay.alpha,
-            "seed": loop.seed, "steps": loop.step, "updates": loop.updates, "episodes": self._episodes,
-            "seconds": round(self._seconds, 1), **_made_by(),
-            **rates, "arrangement": loop.arrangement.to_dict(), "processes": report, "ratio": self._ratio(),
-            "validation_best": self._best["mean"] + 0.0 if means else None, "validation_best_step": self._best["step"],
-            "test_episodes": len(tested), "test_mean": fmean(tested) + 0.0 if tested else None,
-            "test_deviation": pstdev(tested) if tested else None, "solved_at": solved,
-            "sample_efficiency": sample_efficiency(steps, means, solved),
-            "learning_efficiency": learning_efficiency(updates, means, solved),
-        }  # fmt: skip
-        path = self._plan.folder / "summary.json"
-        try:
-            path.with_suffix(".part").write_text(json.dumps(summary, indent=1) + "\n")
-            path.with_suffix(".part").replace(path)
-        except OSError as error:
-            raise TrainingError(f"{path}: cannot be written ({error.strerror}); all else of the run is kept") from None
-        return summary
-
-    def _ratio(self) -> float | None:
-        """Environment steps taken for each gradient step, from the one before the first on; None before any."""
-        learner, loop = self._workload.learner, self._loop
-        first = (learner.learning_starts - 1) // learner.update_interval * learner.update_interval
-        return (loop.step - first) / loop.updates if loop.updates else None
-
-    def _tested(self) -> list[float]:
-        """Scores of the best weights on episodes that no evaluation has seen."""
-        learner, loop = self._loop.learner, self._loop
-        latest = learner.state_dict()
-        learner.load_weights(self._best["weights"])
-        scores = evaluate(self._workload, learner, self._evaluated, self._plan.test_episodes, loop.seed, TEST)
-        learner.load_state_dict(latest)
-        return scores
-
-
-def _made_by() -> dict[str, Any]:
-    """Time, command, threads and library versions of a summary."""
-    import torch  # noqa: PLC0415  # loaded long since
-
-    packages = ("numpy", "torch", "gymnasium", "numba")
-    versions = {name: sys.modules[name].__version__ for name in packages if sys.modules.get(name)}
-    return {
-        "utc": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": shlex.join(["python", "-m", "impls.training", *sys.argv[1:]]),
-        "threads": torch.get_num_threads(),
-        "versions": {"python": platform.python_version()} | versions,
-    }
-
-
-def _differences(saved: Mapping[str, Any], here: Mapping[str, Any], at: str = "") -> list[str]:
-    """The keys in which two identities differ."""
-    differing = []
-    for key, value in here.items():
-        before = saved.get(key)
-        if isinstance(value, dict) and isinstance(before, dict):
-            differing += _differences(before, value, f"{at}{key}.")
-        elif before != (list(value) if isinstance(value, tuple) else value):
-            differing.append(f"{at}{key}")
-    return differing
 
 
 def start(
