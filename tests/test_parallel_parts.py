@@ -1,5 +1,6 @@
 """What processes of a run share: counters, the board, the pace of both sides, and slots of batches sampled ahead."""
 
+import contextlib
 import gc
 import os
 import threading
@@ -15,7 +16,7 @@ from impls.replay.registry import strategy_class
 from impls.training import TrainingError
 from impls.training.actor import Episode
 from impls.training.parallel import board as words
-from impls.training.parallel import counter, keeper
+from impls.training.parallel import counter, keeper, programs
 from impls.training.parallel.acting import Fetched, claimed
 from impls.training.parallel.arrangement import THREADS_ALONE, Arrangement
 from impls.training.parallel.board import EPISODES, Board, Stopped
@@ -198,8 +199,9 @@ def test_a_process_stops_while_it_rests(board, beside):
     states = []
 
     def live():
+        board.arrive(1)
         try:
-            board.arrive(1)
+            board.check(1)
         except Stopped:
             states.append("stopped")
 
@@ -305,6 +307,36 @@ def test_who_receives_does_not_rest_in_a_pause_that_began_after_it_looked(board,
     with pytest.raises(Stopped):
         keeper.keep(start)
     assert not rested
+
+
+def test_a_keeper_that_starts_in_a_pause_rests_when_what_was_handed_over_has_arrived(board, beside, monkeypatch):
+    looks, is_there = [], threading.Event()
+
+    class Late(Shared):
+        def is_settled(self, replay):
+            looks.append(1)
+            return is_there.is_set()
+
+    def keep():
+        with contextlib.suppress(Stopped):
+            keeper.keep(start)
+
+    monkeypatch.setattr(programs.Board, "attach", lambda *_: board)
+    monkeypatch.setattr(keeper, "Keeper", lambda *_: SimpleNamespace(slots=SimpleNamespace(taken=0)))
+    monkeypatch.setattr(programs, "attach", lambda *_: object())
+    arrangement = Arrangement(name="pipelined")
+    start = programs.Start(
+        small(), arrangement, 0, 0, 0, 2, board.handle(), object(), 1, (), "dense", "dense", "cpu", Late()
+    )
+    board.add(words.PAUSE)
+    beside(keep)
+    try:
+        until(lambda: len(looks) >= 3 or board.rows[2, words.RESTING])
+        assert not board.rows[2, words.RESTING]
+        is_there.set()
+        until(lambda: board.rows[2, words.RESTING])
+    finally:
+        board.stop()
 
 
 def fetched(board, fetch, interval=1):

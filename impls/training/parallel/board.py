@@ -137,10 +137,12 @@ class Board:
     # Pauses and the end
 
     def arrive(self, row: int) -> None:
-        """Let the parent know that a child is started: from here on a pause waits for it to rest."""
+        """Let the parent know that a child is started: from here on a pause waits for it to rest.
+
+        The child looks by ``check`` before it does anything else; who receives does when all is settled.
+        """
         self.rows[row, LIVE] = 1
         self.add(STEPS, 0)  # a fence: either the parent sees this child, or this child sees the parent's pause
-        self.check(row)
 
     def check(self, row: int) -> None:
         """What every child does between two turns: rest while a pause goes on; Stopped when the run is over.

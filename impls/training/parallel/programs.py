@@ -48,7 +48,7 @@ class Start:
     threads: int = 1
 
     def attached(self) -> tuple[Board, Replay | None]:
-        """The board and the replay, in this process, which is started by then. Stopped if the run is over."""
+        """The board and the replay, in this process, which is started by then: it is to rest in a pause that goes on."""
         board = Board.attach(self.board, self.looks)
         replay = None if self.replay is None else attach(self.replay, layout_of(self.workload))
         board.arrive(self.row)
