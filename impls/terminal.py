@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
 
+from . import quiet
 from .checks import short
 
 MOST = 10**18
@@ -26,6 +27,7 @@ COMMAND = re.compile(r"(?:python -m [\w.]+|(?<=: )make)(?: (?:'[^']*'|[^\s'`;()|
 """A command in a sentence: make after a colon, python -m anywhere; as far as a comma, semicolon, pipe or bracket."""
 _COUNT = re.compile(r"([+-]?(?:\d[\d_]*(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,3})?)([kKmMgG]?)")
 STDOUT, STDERR = 1, 2
+INTERRUPTED = 130
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _THOUSANDS = {"": 0, "k": 3, "m": 6, "g": 9}
 _EXAMPLES = "write it like 1000000, 1_000_000, 1e6, 1M or 10k"
@@ -66,12 +68,19 @@ def in_one_line(message: Warning | str, category: type[Warning], *where: Any, **
 
 
 def answering(main: Callable[[], int]) -> int:
-    """Run a command; returns its exit code, 0 where its output has no reader any more, as after ``| head -1``, or 2
-    where the output cannot be written."""
+    """Run a command; returns its exit code.
+
+    It is 0 where the output has no reader any more, as after ``| head -1``, 2 where the output cannot be written, and
+    130 after Ctrl-C.
+    """
     warnings.showwarning = in_one_line
     try:
         try:
+            quiet.ready()
             return main()
+        except KeyboardInterrupt:
+            print("\ninterrupted", file=sys.stderr)
+            return INTERRUPTED
         finally:  # also where argparse leaves by SystemExit, with its help still in the buffer
             if sys.stdout:
                 sys.stdout.flush()

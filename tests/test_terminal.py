@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from benchmarks.peers import command as peers
 from dse.__main__ import main as ask
 from dse.mapping.question import ask as question
 from dse.solver.problem import ProblemError
-from impls import terminal
+from impls import quiet, terminal
 from impls.terminal import Progress, answering, count, plural
 from impls.training import __main__ as training
 
@@ -187,6 +188,39 @@ def test_a_pipe_to_something_else_is_not_taken_for_the_readers():
     with pytest.raises(BrokenPipeError, match="a worker has died"):
         answering(main)
     assert answering(lambda: 3) == 3
+
+
+def test_ctrl_c_is_a_word_and_130(capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    assert answering(interrupted) == 130
+    assert capsys.readouterr().err == "\ninterrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "is_quiet"),
+    [
+        (["python", "-X", "dev", "-m", "impls.training", "list"], True),
+        (["python", "-m", "dse"], True),
+        (["python", "-m", "theirs", "-m"], False),
+        (["python", "theirs.py"], False),
+        (["python", "-m"], False),
+    ],
+)
+def test_ctrl_c_while_a_command_of_ours_is_imported_ends_it_without_a_traceback(monkeypatch, words, is_quiet):
+    monkeypatch.setattr(sys, "orig_argv", words)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        quiet.until_ready()
+        assert (signal.getsignal(signal.SIGINT) is signal.SIG_DFL) == is_quiet
+        quiet.ready()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        quiet.until_ready()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # Help
