@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+import re
+import signal
 import time
 
 import pytest
@@ -46,6 +48,12 @@ def arrives(start):
         board.wait(words.STEPS, 10**9, start.row)
     finally:
         time.sleep(PATIENCE_SECONDS)
+
+
+def works(start):
+    """Arrive, and never look whether a pause goes on."""
+    Board.attach(start.board, 1).arrive(start.row)
+    time.sleep(PATIENCE_SECONDS)
 
 
 def threads_of(start):
@@ -119,6 +127,50 @@ def test_a_child_computes_by_its_threads_alone(crew, board, monkeypatch):
     assert board.value(words.STEPS) == 2
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "MKL_NUM_THREADS" not in os.environ
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_once_a_run_is_to_end_who_does_not_rest_is_killed_and_named(crew, board, monkeypatch, is_stopped):
+    crew.begin("actor", arrives if is_stopped else works, Plain(board.handle()))
+    until(crew, lambda: board.rows[1, words.LIVE])
+    (pid,) = crew.pids.values()
+    if is_stopped:
+        os.kill(pid, signal.SIGSTOP)
+    monkeypatch.setattr(crews, "_HURRY_SECONDS", 0.1)
+    crew.hurry()
+    with crew.paused():
+        assert not lives(pid)
+    assert re.fullmatch(r"actor 0 did not rest for \d+ s and was killed", crew.failure)
+    assert crew.restarts == 0
+
+
+def test_once_a_run_is_to_end_a_stopped_child_holds_nobody_up_who_waits_for_it(crew, board, monkeypatch):
+    crew.begin("learner", arrives, Plain(board.handle()))
+    until(crew, lambda: board.rows[1, words.LIVE])
+    os.kill(crew.pids["learner-0"], signal.SIGSTOP)
+    monkeypatch.setattr(crews, "_HURRY_SECONDS", 0.1)
+    crew.hurry()
+    with pytest.raises(TrainingError, match=r"^learner 0 did not rest for 0 s and was killed$"):
+        until(crew, lambda: False)
+
+
+def test_who_does_not_rest_in_a_long_pause_is_killed_and_named(crew, board, monkeypatch):
+    crew.begin("actor", works, Plain(board.handle()))
+    until(crew, lambda: board.rows[1, words.LIVE])
+    monkeypatch.setattr(crews, "_START_SECONDS", 0.1)
+    with crew.paused():
+        pass
+    with pytest.raises(TrainingError, match=r"^actor 0 did not rest for 0 s and was killed$"):
+        crew.watch()
+
+
+def test_no_signal_of_a_group_ends_a_child(crew, board):
+    crew.begin("actor", arrives, Plain(board.handle()))
+    until(crew, lambda: board.rows[1, words.LIVE])
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(crew.pids["actor-0"], number)
+    time.sleep(0.2)
+    assert lives(crew.pids["actor-0"])
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,12 @@ pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 from impls.training import __main__ as command  # noqa: E402
 from impls.training import checkpoint  # noqa: E402  # with torch
 from impls.training.__main__ import main  # noqa: E402
-from impls.training.run import Log, Plan, start  # noqa: E402
+from impls.training.folder import Log, check  # noqa: E402
+from impls.training.interrupts import Interrupted, Interrupts  # noqa: E402
+from impls.training.run import Plan  # noqa: E402
+from impls.training.starting import start  # noqa: E402
 from impls.training.workload import ALGORITHMS  # noqa: E402
+from tests.parallel_runs import lives  # noqa: E402
 from tests.test_actors import fake  # noqa: E402
 
 torch.set_num_threads(1)
@@ -238,7 +242,7 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_2(tmp_path, capsys):
     for given, words in (
         ([str(typo)], "unknown key 'bacth'; did you mean 'batch'?"),
         ([str(tmp_path / "none.toml")], "cannot be read (No such file or directory)"),
-        ([str(path), "--resume"], "holds no checkpoint; leave out --resume to begin"),
+        ([str(path), "--resume"], "holds no checkpoint; leave out --resume to begin, by which nothing is lost"),
         ([str(path), "--contestant", "nmpy"], "There is no implementation 'nmpy'"),
         ([str(path), "--fanout", "1"], "--fanout must be at least 2"),
         ([str(path), "--steps", "0"], "--steps must be at least 1, not 0"),
@@ -261,7 +265,7 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_2(tmp_path, capsys):
     assert main([*common, str(path), "--steps", "300"]) == 2
     assert "holds a run; go on with it by --resume" in capsys.readouterr().err
     assert main([*common, str(path), "--steps", "300", "--resume"]) == 2
-    assert "holds a run that is done; see its summary.json" in capsys.readouterr().err
+    assert "holds a run that is done, see its summary.json; name another" in capsys.readouterr().err
     (tmp_path / "out" / "checkpoint.pt").rename(tmp_path / "kept.pt")
     assert main([*common, str(path), "--steps", "300"]) == 2
     assert "holds a run that is done, see its summary.json; name another" in capsys.readouterr().err
@@ -277,17 +281,88 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_2(tmp_path, capsys):
     assert "is no checkpoint, or was damaged" in capsys.readouterr().err
 
 
-def test_a_run_whose_environment_fails_keeps_its_checkpoint(tmp_path):
-    workload = dataclasses.replace(fake(), steps=500)
+@pytest.mark.parametrize(("fault", "environments"), [("raises", 1), ("reset raises", 1), ("raises", 3)])
+def test_a_run_whose_environment_fails_is_saved_and_goes_on_with_new_episodes(tmp_path, fault, environments):
+    workload = dataclasses.replace(fake(actors={"environments": environments}), steps=500)
+    run = start(workload, Plan(tmp_path, 10**6, 0, live=False), contestant="numpy")
+    run.run(42)
+    actor, loop = run._loop._actors[0], run._loop
+    faulty = actor._environment if environments == 1 else actor._environments._each[-1].environment
+    faulty._made.unwrapped._fault = fault
+    with pytest.raises(TrainingError, match=r"raised .*; the run is saved as of step (\d+): go on with --resume$"):
+        run.run()
+    run.close()
+    state = checkpoint.load(tmp_path / "checkpoint.pt")["loop"]
+    assert (state["step"], state["updates"]) == (loop.step, loop.updates)
+    assert loop.step >= 42
+    again = start(workload, Plan(tmp_path, 10, 0, live=False), contestant="numpy", resume=True)
+    assert len(again._loop.buffer) == len(loop.buffer) > 0
+    again.run(60)
+    again.close()
+    assert run_to_fake(workload, tmp_path)["steps"] >= 500  # from a checkpoint of the actors that began anew
+
+
+def test_what_has_diverged_is_not_saved(tmp_path):
+    workload = dataclasses.replace(fake("Cut-v0"), steps=500)
     run = start(workload, Plan(tmp_path, 20, 0, live=False), contestant="numpy")
     run.run(40)
     before = checkpoint.load(tmp_path / "checkpoint.pt")["loop"]["step"]
     run._loop._actors[0]._environment._made.unwrapped._fault = "raises"
-    with pytest.raises(TrainingError, match="step raised RuntimeError: the motor is on fire"):
+    run._loop.learner.weights = lambda: np.full(3, np.nan, np.float32)
+    with pytest.raises(TrainingError, match=r"step raised RuntimeError: the motor is on fire badly$"):
         run.run()
     run.close()
     assert checkpoint.load(tmp_path / "checkpoint.pt")["loop"]["step"] == before
-    assert run_to_fake(workload, tmp_path)["steps"] == 500
+
+
+@pytest.mark.parametrize(("number", "where"), [(signal.SIGTERM, "training"), (signal.SIGINT, "an evaluation")])
+def test_a_run_that_is_asked_to_end_is_saved_and_resumed_bit_for_bit(tmp_path, number, where):
+    workload = dataclasses.replace(load(small(tmp_path)), steps=450)
+    whole = run_to(workload, tmp_path / "whole")
+    run = start(workload, Plan(tmp_path / "parts", 10**6, 3, live=False), contestant="numpy", seed=3)
+    target, name = (run._loop, "advance") if where == "training" else (run._evaluated, "reset")
+    plain, count = getattr(target, name), [0]
+
+    def asked(*given):
+        count[0] += 1
+        if count[0] == (317 if where == "training" else 4):  # the second episode of the second evaluation
+            os.kill(os.getpid(), number)
+        return plain(*given)
+
+    setattr(target, name, asked)
+    with pytest.raises(Interrupted, match=rf"the run is saved as of step {317 if where == 'training' else 300}: go on"):
+        run.run()
+    run.close()
+    parts = run_to(workload, tmp_path / "parts", resume=True)
+    assert curve(tmp_path / "whole") == curve(tmp_path / "parts")
+    assert whole["test_mean"] == parts["test_mean"]
+
+
+def test_a_second_ctrl_c_is_an_interrupt_and_a_second_sigterm_is_not():
+    told = []
+    with Interrupts(lambda: told.append(1)) as interrupts:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Interrupted, match=r"^ended by SIGTERM$"):
+            interrupts.check()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert told == [1]
+
+
+def test_a_process_ends_with_the_one_that_started_it():
+    begun = "import os, subprocess, sys, time; "
+    child = begun + "from impls.training.interrupts import end_with; end_with(os.getppid()); print(os.getpid(), flush="
+    child += "True); time.sleep(100)"
+    parent = begun + f"subprocess.run([sys.executable, '-c', {child!r}])"
+    with subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        pid = int(process.stdout.readline())
+        process.kill()
+        assert process.stdout.read() == ""  # until the child has ended
+    until = time.monotonic() + 60
+    while lives(pid):  # a process closes its files before it has ended
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def run_to_fake(workload, folder):
@@ -296,6 +371,27 @@ def run_to_fake(workload, folder):
         return run.run()
     finally:
         run.close()
+
+
+def test_a_folder_that_a_run_cannot_have_is_refused_before_anything_is_loaded(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "impls.training.run", None)  # which cannot be imported now
+    (tmp_path / "file").write_text("")
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "episodes.csv").write_text("step\n")
+    for out, more, words in (
+        ("file", [], "file: cannot be made or written (it is a file); name another with --out"),
+        ("file/run", [], "cannot be made or written (Not a directory); name another with --out"),
+        ("a" * 300, [], "cannot be made or written (File name too long); name another with --out"),
+        ("begun", ["--resume"], "without --resume a run begins there and writes over its episodes.csv; move them away"),
+    ):
+        assert main([str(small(tmp_path)), "--out", str(tmp_path / out), *more]) == 2
+        said = capsys.readouterr().err
+        assert words in said
+        assert said.count("\n") == 1
+    before = sorted(tmp_path.rglob("*"))
+    check(tmp_path / "new" / "run")
+    check(tmp_path / "begun")
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_folder_is_one_runs_alone(tmp_path):
@@ -403,7 +499,7 @@ def test_a_failure_of_torch_compile_is_a_sentence(tmp_path, monkeypatch, capsys)
     def fails(*_, **__):
         raise InvalidCxxCompiler("No working C++ compiler found\nand more")
 
-    monkeypatch.setattr("impls.training.run.start", fails)
+    monkeypatch.setattr("impls.training.starting.start", fails)
     given = [str(small(tmp_path)), "--contestant", "numpy", "--compile", "--out", str(tmp_path / "out")]
     assert main(given) == 2
     told = "torch.compile failed (No working C++ compiler found); install a C++ compiler, or leave out --compile"

@@ -22,13 +22,13 @@ from typing import Any
 from ..strict_toml import UnreadableError, content
 from ..terminal import answering, plural
 from .errors import TrainingError
+from .folder import check
+from .interrupts import Interrupted, end_with, terminable
 from .options import Setting, parser, setting_of
 from .reading import KIND, load, names, path_of
 from .sizes import layout_of, networks
 from .template import template
 from .workload import ALGORITHMS, NAME, Workload
-
-INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -47,17 +47,25 @@ def main(arguments: list[str] | None = None) -> int:
             raise TrainingError("--algorithm goes with init; a workload's file says which algorithm is its own")
         if options.name is not None:
             raise TrainingError(f"{options.name!r} is one word too many; a run trains one workload, and show shows one")
-        return _train(options)
+        with terminable():
+            return _train(options)
     except TrainingError as error:
         print("\n".join(f"error: {line}" for line in str(error).splitlines()), file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
-        return INTERRUPTED
+    except KeyboardInterrupt as error:
+        told = error if isinstance(error, Interrupted) else Interrupted()
+        print(f"\n{told}", file=sys.stderr)
+        return told.exit_code
 
 
 def _train(options: argparse.Namespace) -> int:
     setting = _setting(load(options.workload), options)
+    workload, arrangement = setting.workload, setting.arrangement
+    kind = arrangement.name if arrangement.is_parallel else setting.contestant
+    folder = options.out or Path("runs") / workload.name / f"{kind}-seed{options.seed}"
+    check(folder, options.resume)  # before seconds pass with what follows
+    if options.parent is not None:
+        end_with(options.parent)
     try:
         import torch  # noqa: PLC0415  # heavy, and needed only to train
     except ModuleNotFoundError:
@@ -65,13 +73,11 @@ def _train(options: argparse.Namespace) -> int:
             "training needs the package torch; install the extra with: pip install '.[train]'"
         ) from None
     from . import learners  # noqa: PLC0415  # what computes
-    from .run import Plan, start  # noqa: PLC0415  # with torch
+    from .run import Plan  # noqa: PLC0415  # with torch
+    from .starting import start  # noqa: PLC0415
 
-    workload, arrangement = setting.workload, setting.arrangement
     torch.set_num_threads(arrangement.threads)
     learners.use_threads(arrangement.threads)
-    kind = arrangement.name if arrangement.is_parallel else setting.contestant
-    folder = options.out or Path("runs") / workload.name / f"{kind}-seed{options.seed}"
     plan = Plan(
         folder,
         options.checkpoint_every,
@@ -87,11 +93,13 @@ def _train(options: argparse.Namespace) -> int:
             summary = run.run()
         finally:
             run.close()
-    except KeyboardInterrupt:
-        kept = (folder / "checkpoint.pt").exists()
-        remedy = "go on from the last checkpoint with --resume" if kept else "no checkpoint was due yet, begin again"
-        print(f"\ninterrupted; {remedy}", file=sys.stderr)
-        return INTERRUPTED
+    except KeyboardInterrupt as error:
+        told = error if isinstance(error, Interrupted) else Interrupted()
+        if not told.saved:
+            kept = (folder / "checkpoint.pt").exists()
+            saved = "go on from the last checkpoint with --resume" if kept else "no checkpoint was due yet, begin again"
+            told = Interrupted(told.number, saved)
+        raise told from None
     except RuntimeError as error:
         if not options.compile or not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
             raise

@@ -138,7 +138,7 @@ class Answer:
         device = learner["device"]
         if device == self._parts["actors"]["device"]:
             return "cpu"
-        if "pipelines" in learner["details"]:
+        if "pipelines" in learner["details"] or device.lower().startswith("fpga"):
             raise self._fault(f"has the learner on the FPGA {short(device)}, which nothing here runs")
         if arrangement != "serial":
             raise self._fault(

@@ -10,4 +10,4 @@ class WorkloadError(TrainingError):
 
 
 class ProcessLost(TrainingError):
-    """A process was ended from outside, or an actor's environment failed; records and weights of a run are whole."""
+    """A process was ended from outside, or an environment failed; records and weights of a run are whole."""

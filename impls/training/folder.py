@@ -1,6 +1,7 @@
 """The folder of a run: CSV files that grow by whole lines, and a lock, so that it belongs to one run at a time."""
 
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -69,6 +70,52 @@ class Log:
         return TrainingError(f"{self._path}: cannot be written ({why}); what was saved before is kept")
 
 
+def check(folder: Path, resume: bool = False) -> None:
+    """TrainingError unless a run can begin in a folder, or go on in it where it is to ``resume``; it stays as it is."""
+    try:
+        _check_state(folder, resume)
+        made = [one for one in (folder, *folder.parents) if not one.exists()]
+        if folder not in made and not folder.is_dir():
+            raise NotADirectoryError(0, "it is a file")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        finally:
+            for one in made:
+                with suppress(OSError):  # another run has begun there meanwhile
+                    one.rmdir()
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+
+
+def _check_state(folder: Path, resume: bool) -> None:
+    if (folder / ".lock").exists():
+        with alone(folder):
+            pass
+    if (folder / "summary.json").exists():
+        raise TrainingError(f"{folder} holds a run that is done, see its summary.json; name another with --out")
+    is_there = (folder / "checkpoint.pt").exists()
+    if resume and not is_there:
+        raise TrainingError(f"{folder} holds no checkpoint; {_to_begin(folder)}")
+    if is_there and not resume:
+        raise TrainingError(f"{folder} holds a run; go on with it by --resume, or name another folder with --out")
+
+
+def _to_begin(folder: Path) -> str:
+    """What to do where there is no checkpoint, and what would be lost by it."""
+    there = [name for name in ("curve.csv", "episodes.csv", "best.pt") if (folder / name).exists()]
+    if there:
+        return (
+            f"without --resume a run begins there and writes over its {', '.join(there)}; move them away to keep them"
+        )
+    return "leave out --resume to begin, by which nothing is lost: it holds nothing of a run"
+
+
+def _unwritable(folder: Path, error: OSError) -> TrainingError:
+    return TrainingError(f"{folder}: cannot be made or written ({error.strerror}); name another with --out")
+
+
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Lock a folder while the context lasts. TrainingError if another run has it; a killed run's lock is gone."""
@@ -76,7 +123,7 @@ def alone(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / ".lock").open("wb")
     except OSError as error:
-        raise TrainingError(f"{folder}: cannot be made or written ({error.strerror})") from None
+        raise _unwritable(folder, error) from None
     with file:
         with suppress(ModuleNotFoundError):  # without such locks, no other run is kept out
             import fcntl  # noqa: PLC0415  # not on every system

@@ -13,8 +13,8 @@ from .. import make
 from ..replay import Batch, PrioritizedBuffer, Replay
 from ..replay import make as make_replay
 from . import learners
-from .actor import TRAINING, Episode, explore_at
-from .errors import TrainingError
+from .actor import TRAINING, Episode, explore_at, seed_of
+from .errors import ProcessLost, TrainingError
 from .learner import Learner
 from .parallel.arrangement import Arrangement
 from .sizes import layout_of
@@ -24,6 +24,7 @@ from .workload import Workload
 
 COMPILED = "numba"
 """The tree whose kernels the compiled replay calls."""
+_ANEW = 8  # sets the random numbers of actors that begin anew apart from the other uses of a seed
 
 
 def buffer_of(workload: Workload, contestant: str) -> PrioritizedBuffer | Replay:
@@ -75,7 +76,8 @@ class SerialLoop:
         self._fetches = False
         self.policy = self._acting(policy)
         self._rng = np.random.default_rng([seed, TRAINING])
-        self._actors = [actor_of(workload, number, seed) for number in range(workload.actors.count)]
+        self._act_by(seed)
+        self._is_broken = False  # an actor's environment has failed, in the middle of a turn
         # Invariant: from the first gradient step on, D batches lie ready between iterations, the oldest first.
         self._sampled: deque[Batch] = deque()
         self.step = 0
@@ -86,13 +88,19 @@ class SerialLoop:
     def advance(self) -> tuple[Episode, ...]:
         """Run one iteration: a turn of the next actor, and the gradient steps that are due then.
 
-        Returns the episodes that ended with it. TrainingError when training has diverged.
+        Returns the episodes that ended with it. TrainingError when training has diverged; ProcessLost where an
+        environment fails, with all else as it was before.
         """
         before, turn = self.step, self.turns % len(self._actors)
         if self._fetches and turn == 0 and self._is_sync_due():
             self.policy.load_weights(self.learner.weights())
         at_random = before < self.workload.exploration.random_steps
-        steps, inserted, episodes = self._actors[turn].step(self.policy, explore_at(self.workload, before), at_random)
+        explore = explore_at(self.workload, before)
+        try:
+            steps, inserted, episodes = self._actors[turn].step(self.policy, explore, at_random)
+        except TrainingError as error:
+            self._is_broken = True
+            raise ProcessLost(str(error)) from error
         try:
             if inserted:
                 self.buffer.insert(*inserted)
@@ -127,6 +135,11 @@ class SerialLoop:
         """Episodes that ended since ``advance`` last returned: none."""
         return ()
 
+    lost = ""  # there is no other process
+
+    def hurry(self) -> None:
+        """Nothing: there is no other process that the end could wait for."""
+
     def paused(self) -> AbstractContextManager[None]:
         """Nothing goes on between two calls of ``advance``."""
         return nullcontext()
@@ -150,6 +163,11 @@ class SerialLoop:
         """Close the actors' environments."""
         for actor in self._actors:
             actor.close()
+
+    def _act_by(self, seed: int) -> None:
+        """Begin with actors whose random numbers a seed decides."""
+        self._acting_seed, count = seed, self.workload.actors.count
+        self._actors = [actor_of(self.workload, number, seed) for number in range(count)]
 
     def _acting(self, name: str | None) -> Learner:
         """The learner that actors act by: where they fetch weights at each step, one that shares their memory."""
@@ -182,13 +200,18 @@ class SerialLoop:
         return {"workload": asdict(self.workload), "contestant": self.contestant, "seed": self.seed}
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the next iteration depends on: every generator, network, optimizer, record and priority."""
+        """All that the next iteration depends on: every generator, network, optimizer, record and priority.
+
+        Once an environment has failed it has no state of the actors: they begin new episodes from it, by other random
+        numbers.
+        """
         return {
             "learner": self.learner.state_dict(),
             "policy": self.policy.state_dict() if self._fetches else None,
             "buffer": self.buffer.state_dict(),
             "rng": self._rng.bit_generator.state,
-            "actors": [actor.state_dict() for actor in self._actors],
+            "actors": None if self._is_broken else [actor.state_dict() for actor in self._actors],
+            "acting": self._acting_seed,
             "drawn": [(batch.rows, batch.weights, batch.sequence) for batch in self._sampled],
             "step": self.step,
             "turns": self.turns,
@@ -203,8 +226,13 @@ class SerialLoop:
             self.policy.load_state_dict(state["policy"] or state["learner"])
         self.buffer.load_state_dict(state["buffer"])
         self._rng.bit_generator.state = state["rng"]
-        for actor, saved in zip(self._actors, state["actors"], strict=True):
-            actor.load_state_dict(saved)
         self._sampled = deque(Batch(*parts) for parts in state["drawn"])
         self.step, self.turns, self.updates = int(state["step"]), int(state["turns"]), int(state["updates"])
+        states, seed = state["actors"], state.get("acting", self.seed)
+        seed = seed_of(self.seed, _ANEW, self.step) if states is None else seed
+        if seed != self._acting_seed:
+            self.close()
+            self._act_by(seed)
+        for actor, saved in zip(self._actors, states or (), strict=states is not None):
+            actor.load_state_dict(saved)
         self.losses = dict(state["losses"])

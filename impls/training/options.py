@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,13 +73,18 @@ def setting_of(workload: Workload, options: argparse.Namespace) -> Setting:
 
 def with_options(workload: Workload, options: argparse.Namespace) -> Workload:
     """The workload with the options of the command line. TrainingError if one is out of range."""
-    for name, (least, most) in RANGES.items():
-        value = getattr(options, name)
+    check_ranges({name: getattr(options, name) for name in RANGES})
+    values = {where: getattr(options, name) for name, where in _OF_WORKLOAD.items()}
+    return with_values(workload, {where: one for where, one in values.items() if one is not None}, options.steps)
+
+
+def check_ranges(values: Mapping[str, Any]) -> None:
+    """TrainingError for the value of an option, by its name, that is out of its range; None is in any."""
+    for name, value in values.items():
+        least, most = RANGES[name]
         if value is not None and not least <= value <= most:
             bound = f"at most {most:,}" if value > most else f"at least {least:,}"
             raise TrainingError(f"--{name.replace('_', '-')} must be {bound}, not {value}")
-    values = {where: getattr(options, name) for name, where in _OF_WORKLOAD.items()}
-    return with_values(workload, {where: one for where, one in values.items() if one is not None}, options.steps)
 
 
 def with_values(workload: Workload, values: dict[tuple[str, str], Any], steps: int | None = None) -> Workload:
@@ -155,6 +161,7 @@ def _add_folder(add: Any) -> None:
         help="of the run (default: runs/WORKLOAD/TREE-seedN, or ARRANGEMENT-seedN)",
     )
     add("--resume", action="store_true", help="go on from the folder's checkpoint")
+    add("--parent", type=int, metavar="PID", help="of the process that starts this one: save and end when that ends")
     every = "steps; taken at an episode's end (default: %(default)s)"
     add("--checkpoint-every", type=count, default=10_000, metavar="S", help=every)
     tests = "of the best weights at the end (default: %(default)s)"

@@ -23,17 +23,17 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..terminal import Progress, plural
 from . import checkpoint, resuming, summary
 from .actor import VALIDATION, Episode, Tested, evaluate
 from .environments import Environment
 from .errors import ProcessLost, TrainingError
-from .folder import Log, alone
+from .folder import Log, alone, check
 from .interrupts import Interrupted, Interrupts
 from .loop import SerialLoop
-from .parallel.arrangement import Arrangement
 from .throughput import Stopwatch
-from .workload import Workload
 
 if TYPE_CHECKING:
     from .parallel.loop import ParallelLoop
@@ -82,19 +82,20 @@ class Run:
         self._episodes = 0
         self._settled: tuple[float, int, int] | None = None  # seconds, steps and updates at SETTLED gradient steps
         self._tester: TestProcess | None = None
-        self._is_owed = False  # an evaluation was due while the test process was busy
+        self._is_owed = False  # an evaluation is due: the test process was busy, or it was broken off
+        self._saved: tuple[int, int] | None = None  # steps and updates of the latest checkpoint
+        self._interrupts = Interrupts(loop.hurry)
         self._resources = ExitStack()
         self._resources.callback(loop.close)
         try:
-            if resume and not self._path.exists():
-                raise TrainingError(f"{plan.folder} holds no checkpoint; leave out --resume to begin")
+            check(plan.folder, resume)
             self._resources.enter_context(alone(plan.folder))
             self._evaluated = Environment(self._workload)
             self._resources.callback(self._evaluated.close)
             if resume:
                 self._resume()
             else:
-                self._begin()
+                self._open(None, None)
             if plan.test_process:
                 self._tester = self._begun_tester()
         except BaseException:
@@ -104,36 +105,49 @@ class Run:
     def run(self, until: int | None = None) -> dict[str, Any] | None:
         """Train to the last step, or only to ``until``; returns the summary once the run is done, else None.
 
-        Interrupted, or TrainingError where a process is lost: a run by several processes is saved before.
+        Interrupted, or TrainingError where a process is lost or an environment fails: the run is saved before.
         """
-        loop, plan, last = self._loop, self._plan, self._workload.steps
-        end = min(last, until or last)
+        loop = self._loop
         self._watch, self._from = Stopwatch(loop.cpu_seconds), (loop.step, loop.updates)
         self._settled, self._began = None, time.perf_counter() - self._seconds
-        try:
-            with (
-                Interrupts(are_noted=loop.is_parallel) as interrupts,
-                Progress(
-                    None if plan.seconds else last, "step", initial=loop.step, shown=plan.live, clock=plan.clock
-                ) as progress,
-            ):
-                self._seen = loop.step
-                loop.until(end)
-                while not (loop.done(end) or self._is_over()):
-                    interrupts.check()
-                    self._turn(progress)
-            return self._finish() if self._is_over() or loop.step >= last else None
-        except Interrupted:
-            self.save()
-            raise
-        except ProcessLost as error:
-            sentence, *more = str(error).splitlines()
+        with self._interrupts:
             try:
+                return self._trained(min(self._workload.steps, until or self._workload.steps))
+            except (Interrupted, ProcessLost) as error:
+                raise self._kept(error) from None
+
+    def _trained(self, end: int) -> dict[str, Any] | None:
+        loop, plan, last = self._loop, self._plan, self._workload.steps
+        total = None if plan.seconds else last
+        with Progress(total, "step", initial=loop.step, shown=plan.live, clock=plan.clock) as progress:
+            self._seen = loop.step
+            loop.until(end)
+            if self._is_owed:
+                self._evaluate()
+            while not (loop.done(end) or self._is_over()):
+                self._interrupts.check()
+                self._turn(progress)
+        return self._finish() if self._is_over() or loop.step >= last else None
+
+    def _kept(self, error: Interrupted | ProcessLost) -> Interrupted | TrainingError:
+        """Save what was learned and stored; returns the error that says so.
+
+        What has diverged is not saved, so that an earlier checkpoint stays.
+        """
+        loop, number = self._loop, self._interrupts.number
+        sentence, *more = str(error).splitlines() if isinstance(error, ProcessLost) else [loop.lost]
+        if isinstance(error, ProcessLost) and not np.isfinite(loop.learner.weights()).all():
+            return TrainingError(str(error))
+        try:
+            if self._saved != (loop.step, loop.updates):
                 self.save()
-                saved = f"the run is saved as of step {loop.step:,}: go on with --resume"
-            except TrainingError as other:
-                saved = f"and the run cannot be saved: {other}"
-            raise TrainingError("\n".join([f"{sentence}; {saved}", *more])) from None
+            saved = f"the run is saved as of step {loop.step:,}: go on with --resume"
+        except TrainingError as other:
+            saved = f"and the run cannot be saved: {other}"
+            number = None
+        if number is not None:
+            return Interrupted(number, "; ".join(filter(None, (sentence or loop.lost, saved))))
+        return TrainingError("\n".join(["; ".join(filter(None, (sentence, saved))), *more]))
 
     def _turn(self, progress: Progress) -> None:
         """Advance the loop; then log, evaluate and save what is due."""
@@ -167,7 +181,8 @@ class Run:
         loop = self._loop
         rates, report = summary.rates(loop, self._watch, self._from, self._settled), loop.report()
         if self._tester:
-            self._add(self._tester.last_result())
+            with self._interrupts.at_once():
+                self._add(self._tester.last_result())
             self._tester.close()
             self._tester = None
         if self._is_owed:
@@ -176,7 +191,8 @@ class Run:
         loop.end()
         best, tested = self._best, list[float]()
         if self._points and self._plan.test_episodes:
-            tested = summary.tested(loop, best["weights"], self._evaluated, self._plan.test_episodes)
+            with self._interrupts.at_once():
+                tested = summary.tested(loop, best["weights"], self._evaluated, self._plan.test_episodes)
         done = {"episodes": self._episodes, "seconds": round(self._seconds, 1), **rates, "processes": report}
         return summary.write(summary.summary(loop, done, self._points, best, tested), self._plan.folder)
 
@@ -196,9 +212,11 @@ class Run:
                     "recent": self._recent,
                     "episodes": self._episodes,
                     "seconds": self._seconds,
+                    "owed": self._is_owed,
                     "lengths": [self._curve.saved(), self._log.saved()],
                 }
                 checkpoint.save(state, self._path)
+                self._saved = self._loop.step, self._loop.updates
         except MemoryError:
             raise resuming.too_large(self._path, self._workload, "written", "what was saved before is kept") from None
 
@@ -206,17 +224,7 @@ class Run:
         """Close files and environments."""
         self._resources.close()
 
-    def _begin(self) -> None:
-        folder = self._plan.folder
-        if self._path.exists():
-            raise TrainingError(f"{folder} holds a run; go on with it by --resume, or name another folder with --out")
-        if (folder / "summary.json").exists():
-            raise TrainingError(f"{folder} holds a run that is done, see its summary.json; name another with --out")
-        self._open(None, None)
-
     def _resume(self) -> None:
-        if (self._plan.folder / "summary.json").exists():
-            raise TrainingError(f"{self._plan.folder} holds a run that is done; see its summary.json")
         try:
             state = checkpoint.load(self._path)
             resuming.check(self._path, state, self._loop)
@@ -225,6 +233,7 @@ class Run:
             raise resuming.too_large(self._path, self._workload, "read", "the file is as it was") from None
         self._best, self._points, self._recent = state["best"], state["points"], state["recent"]
         self._episodes, self._seconds = state["episodes"], state["seconds"]
+        self._is_owed = state.get("owed", False)
         self._due = self._loop.step + self._plan.checkpoint_every
         self._open(*state["lengths"])
 
@@ -252,16 +261,19 @@ class Run:
     def _evaluate(self) -> None:
         """Evaluate the weights of this step, here or in the test process."""
         loop, tester = self._loop, self._tester
-        self._is_owed = tester is not None and tester.is_busy
-        if self._is_owed:
-            return
-        if tester:
+        self._is_owed = tester is None or tester.is_busy
+        if tester and not tester.is_busy:
             tester.ask(loop.step, loop.updates, loop.learner.weights())
+        if tester:
             return
-        with self._watch.paused(), loop.paused():
+        with self._watch.paused(), loop.paused(), self._interrupts.at_once():
             settings, seed = self._workload.evaluation, (loop.seed, VALIDATION, loop.step)
-            scores = evaluate(self._workload, loop.learner, self._evaluated, settings.episodes, *seed)
+            try:
+                scores = evaluate(self._workload, loop.learner, self._evaluated, settings.episodes, *seed)
+            except TrainingError as error:
+                raise ProcessLost(str(error)) from error
             tested = Tested(loop.step, loop.updates, loop.learner.weights(), scores)
+        self._is_owed = False
         self._add(tested)
 
     def _add(self, tested: Tested | None) -> None:
@@ -292,32 +304,3 @@ class Run:
         rate = self._watch.read(0, self._loop.updates - self._from[1], 1).update_hz
         episodes = plural(self._episodes, "episode")
         return f"{episodes}, return {fmean(self._recent):z.0f}{latest}{best}, {rate:.0f} updates/s"
-
-
-def start(
-    workload: Workload,
-    plan: Plan,
-    *,
-    contestant: str = "numba",
-    seed: int = 0,
-    resume: bool = False,
-    arrangement: Arrangement | None = None,
-    **options: Any,
-) -> Run:
-    """A run that is ready to start or resume; ``options`` are the loop's learner, policy, device and compiled.
-
-    TrainingError for what cannot be trained so: several processes have the numba tree, and nothing compiled by torch.
-    """
-    if arrangement is None or not arrangement.is_parallel:
-        return Run(SerialLoop(workload, contestant=contestant, seed=seed, **options), plan, resume)
-    try:
-        from .parallel.loop import ParallelLoop  # noqa: PLC0415  # compiled code and shared memory
-    except ImportError as error:
-        raise TrainingError(f"several processes cannot train here: {error}; leave out --arrangement") from None
-    if contestant != ParallelLoop.contestant:
-        raise TrainingError(
-            f"several processes share the tree {ParallelLoop.contestant}, not {contestant!r}; leave out --contestant"
-        )
-    if options.pop("compiled", False):
-        raise TrainingError("--compile is for a run of one process; leave it out, or --arrangement")
-    return Run(ParallelLoop(workload, arrangement, seed=seed, **options), plan, resume)

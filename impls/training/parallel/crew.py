@@ -1,16 +1,20 @@
 """The children of a run: started by spawn, each on its cores, watched, ended in time; a killed actor begins anew."""
 
+import atexit
 import contextlib
 import itertools
+import math
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 from ..errors import ProcessLost, TrainingError
@@ -24,6 +28,7 @@ RESTARTS = 5
 _LIFE = 1_000_003  # between the epochs of two lives of an actor
 _START_SECONDS, _END_SECONDS = 180.0, 10.0
 _LOOK_SECONDS, _LATE_SECONDS = 0.2, 2.0
+_HURRY_SECONDS = 4.0
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -49,11 +54,13 @@ class Crew:
         self.restarts = 0
         self._pauses, self._is_uneven, self._failure, self._failed = 0, False, "", 0.0
         self._kind: type[TrainingError] = ProcessLost
+        self._hurried, self._killed = math.inf, set[int]()  # since when the run is to end, and whom that has killed
         self.is_settled: Callable[[], bool] = lambda: True  # in the process that receives: as ``Handing.is_settled``
         board.watch = self.look
 
     def begin(self, kind: str, program: Callable[[Start], None], start: Start) -> None:
         """Start a child; ``kind`` names it to people."""
+        atexit.register(self.end)  # before multiprocessing's own end, which waits for children that ignore SIGTERM
         self._children.append(self._begun(kind, program, start))
 
     def _begun(self, kind: str, program: Callable[[Start], None], start: Start) -> Child:
@@ -92,7 +99,9 @@ class Crew:
             elif sentence := _fault(child):
                 self._fail(child, sentence, ProcessLost if child.kind == "actor" else TrainingError)
                 continue
-            elif child.kind == "actor" and not self._failure:
+            elif child.process.pid in self._killed:
+                why = _restless(_HURRY_SECONDS)
+            elif child.kind == "actor" and not self._failure and math.isinf(self._hurried):
                 why = self._why_not_anew(child)
                 self._children[place] = child if why else self._anew(child)
             else:
@@ -101,8 +110,12 @@ class Crew:
                 self._fail(child, f"{child.kind} {child.start.number} {why}")
 
     def _fail(self, child: Child, sentence: str, kind: type[TrainingError] = ProcessLost) -> None:
-        """Note a failure, if it is the first; nobody waits for the child to rest."""
+        """Note a failure of a child; nobody waits for it to rest."""
         self._row(child)[words.LIVE] = 0
+        self._note(sentence, kind)
+
+    def _note(self, sentence: str, kind: type[TrainingError] = ProcessLost) -> None:
+        """Note a failure, if it is the first."""
         if not self._failure:
             self._failure, self._kind, self._failed = sentence, kind, time.monotonic()
 
@@ -127,12 +140,15 @@ class Crew:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """All children that did not fail rest while the context lasts. ProcessLost if one does not in 3 minutes."""
+        """All children that did not fail rest while the context lasts.
+
+        One that does not in 3 minutes, or in 4 s once the run is to end soon, is killed, and is a failure.
+        """
         self._pauses += 1
         try:
             if self._pauses == 1:
                 self._board.add(words.PAUSE)
-                self._until(self._at_rest, "does not rest")
+                self._rest()
             if self._is_uneven:
                 self._board.level()
                 self._is_uneven = False
@@ -168,16 +184,53 @@ class Crew:
         """Whether a child rests, or has ended, or is not started and will rest once it is."""
         return self._board.rests(child.start.row) or not child.process.is_alive()
 
-    def _until(self, is_so: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + _START_SECONDS
-        while not is_so():
+    def _rest(self) -> None:
+        """Wait until all is at rest; who does not rest in time is killed."""
+        began, later = time.monotonic(), 0.0
+        while not self._at_rest():
             self._care()
-            if time.monotonic() > end:
-                raise ProcessLost(f"a process of this run {what} for {_START_SECONDS:.0f} s")
+            now, is_soon = time.monotonic(), math.isfinite(self._hurried)
+            limit = max(began, self._hurried) + _HURRY_SECONDS if is_soon else began + _START_SECONDS
+            if now > max(limit, later):
+                self._kill_restless(now - began)
+                later = now + _LATE_SECONDS
             time.sleep(1e-3)
+
+    def _kill_restless(self, seconds: float) -> None:
+        """Kill the children that do not rest: the stopped ones first, and a keeper last, for it rests after actors."""
+        restless = [child for child in self._children if not self._rests(child)]
+        stopped = [child for child in restless if _is_stopped(child)]
+        for child in stopped or [one for one in restless if one.kind != "keeper"] or restless:
+            child.process.kill()
+            child.process.join()
+            self._fail(child, f"{child.kind} {child.start.number} {_restless(seconds)}")
+        if not restless:
+            self._note(f"records that actors handed over did not arrive in {seconds:.0f} s")
+
+    def hurry(self) -> None:
+        """Let the run end soon: who does not rest in 4 s in a pause, or is stopped then, is killed.
+
+        A signal's handler may call it.
+        """
+        self._hurried = time.monotonic()
+        timer = threading.Timer(_HURRY_SECONDS, self._kill_stopped)
+        timer.daemon = True
+        timer.start()
+
+    def _kill_stopped(self) -> None:
+        """Kill the children that are stopped: this process may be waiting for a lock that one of them holds."""
+        for child in [one for one in self._children if _is_stopped(one)]:
+            self._killed.add(child.process.pid or 0)
+            os.kill(child.process.pid or 0, signal.SIGKILL)
+
+    @property
+    def failure(self) -> str:
+        """The sentence of the first failure, "" while there is none."""
+        return self._failure
 
     def end(self) -> None:
         """Stop all children; those that do not end within 10 s are killed."""
+        atexit.unregister(self.end)
         self._board.watch = None
         self._board.stop()
         end = time.monotonic() + _END_SECONDS
@@ -211,13 +264,27 @@ def _few_threads(count: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Processes that are started meanwhile never see a Ctrl-C, not even while they import; it is the parent's."""
-    resource_tracker.ensure_running()  # not meanwhile, because it lets Ctrl-C through in the end
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Processes that are started meanwhile never see Ctrl-C or SIGTERM, not even while they import.
+
+    Both are the parent's to answer, though a terminal, or who ends a group of processes, sends them to all.
+    """
+    resource_tracker.ensure_running()  # not meanwhile, because it lets both through in the end
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _restless(seconds: float) -> str:
+    return f"did not rest for {seconds:.0f} s and was killed"
+
+
+def _is_stopped(child: Child) -> bool:
+    """Whether a child is stopped, as by SIGSTOP or a debugger; False where the system does not say."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{child.process.pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    return False
 
 
 def _fault(child: Child) -> str | None:

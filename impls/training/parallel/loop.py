@@ -193,6 +193,15 @@ class ParallelLoop:
         self._crew.watch()
         return self.ended()
 
+    def hurry(self) -> None:
+        """Let the run end soon: a process that does not rest in 4 s is killed. A signal's handler may call it."""
+        self._crew.hurry()
+
+    @property
+    def lost(self) -> str:
+        """The sentence of the first process that was lost, "" while none is."""
+        return self._crew.failure
+
     def paused(self) -> contextlib.AbstractContextManager[None]:
         """All other processes rest while the context lasts; contexts may lie in one another."""
         return self._crew.paused()

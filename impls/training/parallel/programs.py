@@ -48,7 +48,7 @@ class Start:
     threads: int = 1
 
     def attached(self) -> tuple[Board, Replay | None]:
-        """The board and the replay, in this process, which is started by then: it is to rest in a pause that goes on."""
+        """The board and the replay, in this process, which is started by then: a pause waits for it."""
         board = Board.attach(self.board, self.looks)
         replay = None if self.replay is None else attach(self.replay, layout_of(self.workload))
         board.arrive(self.row)
@@ -57,7 +57,8 @@ class Start:
 
 def run(program: Callable[[Start], None], start: Start, faults: connection.Connection) -> None:
     """Run a child's program until the run is over; what goes wrong is sent to the parent as one sentence."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    for one in (signal.SIGINT, signal.SIGTERM):  # which are the parent's to answer
+        signal.signal(one, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if start.cores and hasattr(os, "sched_setaffinity"):
         with contextlib.suppress(OSError):  # cores that were taken away meanwhile

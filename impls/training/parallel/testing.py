@@ -4,6 +4,7 @@ The parent writes weights to memory that both share and sends their environment 
 It never has two evaluations under way, so that nobody writes weights while the other reads them.
 """
 
+import atexit
 import contextlib
 import os
 import signal
@@ -45,6 +46,7 @@ class TestProcess:
         with uninterrupted():
             self._process.start()
         other.close()
+        atexit.register(self.close)  # before multiprocessing's own end, which waits for who ignores SIGTERM
 
     @property
     def is_busy(self) -> bool:
@@ -95,6 +97,7 @@ class TestProcess:
 
     def close(self) -> None:
         """End the process; what it was evaluating is lost."""
+        atexit.unregister(self.close)
         self._process.kill()
         self._process.join()
         self._mine.close()
@@ -116,7 +119,8 @@ class _Watched(Environment):
 
 def _test(workload: Workload, learner: str, seed: int, handle: Handle, weights: int, other: Connection) -> None:
     """Evaluate whatever is asked for until the parent has closed its end, or has ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    for one in (signal.SIGINT, signal.SIGTERM):  # which are the parent's to answer
+        signal.signal(one, signal.SIG_IGN)
     numbers = handle.attach().view(0, (weights,), np.float32)
     policy, environment = learners.make(workload, learner, seed=seed), _Watched(workload)
     with contextlib.suppress(EOFError, OSError):
