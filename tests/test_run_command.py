@@ -10,10 +10,11 @@ import pytest
 pytest.importorskip("torch", reason="training needs the extra `train`")
 from dse import recommend_mapping
 from dse.__main__ import main
-from dse.cli import emit
+from dse.cli import emit, run
 from dse.cli.mapping_text import text
 from impls.training import load
 from impls.training.__main__ import _parser as training_parser
+from impls.training.__main__ import main as training
 from impls.training.answer import Answer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -95,11 +96,61 @@ def test_what_cannot_be_run_is_a_sentence(tmp_path, capsys):
 
 
 def test_the_exit_code_is_that_of_training(tmp_path, capfd):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "summary.json").write_text("{}")
-    given = ["--fix", "arrangement=serial", "--out", str(tmp_path / "run")]
+    given = ["--fix", "arrangement=serial", "--steps", "10", "--out", str(tmp_path / "run")]
     assert main(["run", "cartpole_dqn", *ASKED, *given]) == 2
-    assert "holds a run that is done" in capfd.readouterr().err
+    assert "the first gradient step is after 1,000 environment steps" in capfd.readouterr().err
+
+
+def test_a_folder_that_a_run_cannot_have_is_refused_before_anything_is_answered(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(run, "answer_question", lambda question: pytest.fail("it was answered"))
+    (tmp_path / "file").write_text("")
+    (tmp_path / "done").mkdir()
+    (tmp_path / "done" / "summary.json").write_text("{}")
+    for given, words in (
+        (["--out", str(tmp_path / "file")], "file: cannot be made or written (it is a file); name another with --out"),
+        (["--out", str(tmp_path / "done")], "done holds a run that is done, see its summary.json; name another with"),
+        (["--seconds", "0"], "--seconds must be at least 1, not 0"),
+        (["--seed", "-1", "--steps", "2000"], "--seed must be at least 0, not -1"),
+        (["--out", str(tmp_path / "none"), "--resume"], "none holds no checkpoint; leave out --resume to begin"),
+    ):
+        assert main(["run", "cartpole_dqn", *ASKED, *given]) == 2
+        assert words in capfd.readouterr().err
+
+
+def own_workload(folder):
+    """A workload file that nothing has timed."""
+    assert training(["init", str(folder / "own")]) == 0
+    return str(folder / "own.toml")
+
+
+def test_too_few_cores_are_told_with_what_runs_all_the_same_and_as_json(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    results = ["--results", str(ROOT / "results")]
+    path, given = own_workload(Path()), [*ASKED, *results, "--fix", "arrangement=pipelined"]
+    capsys.readouterr()
+    line = f"share cores, but no records here say how fast: python -m impls.training {path} --arrangement pipelined\n"
+    assert main(["recommend", "--platform", "this", "--workload", path, *given]) == 1
+    assert capsys.readouterr().out.endswith(line)
+    assert main(["run", path, *given]) == 1
+    assert capsys.readouterr().err.endswith(line)
+    assert main(["recommend", "--platform", "this", "--workload", path, *given, "--json"]) == 1
+    told = capsys.readouterr().out
+    assert main(["run", path, *given, "--json"]) == 1
+    assert capsys.readouterr().out == told
+    assert json.loads(told)["repairs"] == [{"cpu.cores": [2, 3]}]
+
+
+def test_a_learner_that_suits_and_that_nothing_has_timed_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    path = own_workload(Path())
+    asked = ["recommend", "--platform", "this", *ASKED, "--results", str(ROOT / "results"), "--workload"]
+    capsys.readouterr()
+    assert main([*asked, path]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "--learner torch --policy torch" in said
+    assert "warning: the learner dense suits own, and is usually the faster one, but without a profile" in said
+    assert main([*asked, "cartpole_dqn"]) == 0
+    assert "usually the faster" not in capsys.readouterr().out
 
 
 def test_ctrl_c_waits_for_the_run_to_save_itself(tmp_path, monkeypatch):
@@ -113,7 +164,10 @@ def test_ctrl_c_waits_for_the_run_to_save_itself(tmp_path, monkeypatch):
                 raise KeyboardInterrupt
             return super().wait(timeout)
 
+        def terminate(self):
+            waited.append("terminated")
+
     monkeypatch.setattr(subprocess, "Popen", Popen)
     given = ["--fix", "arrangement=apart", "--out", str(tmp_path / "run")]
     assert main(["run", "cartpole_dqn", *ASKED, *given]) == 130
-    assert waited[1] == 60
+    assert waited[1:3] == ["terminated", 60]

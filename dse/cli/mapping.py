@@ -28,6 +28,8 @@ from .mapping_text import beside, text
 from .text import WIDTH, add_command
 
 PRINTED = ("json", "verbose", "emit")
+PROCESSES = ("apart", "pipelined")
+"""Arrangements of several processes."""
 _OF_TREES = {"updates_per_sample": 1.0, "dtype": "float32", "distribution": "uniform"}
 DEFAULTS = {"objective": "ratio", "fix": [], "exclude": [], "free": [], "results": RESULTS, **_OF_TREES}
 """Options that say how to print an answer, and what the others are where they are not given."""
@@ -134,13 +136,28 @@ def _recommend(options: argparse.Namespace) -> int:
         tables = mapping_tables(answer, capacity := question.workload.replay.capacity)
         print(emitted(options.emit, tables, "mapping", mapping_make_line(answer, capacity), asked))
         return 0
-    if options.emit:
-        print(text(answer), file=sys.stderr)
+    if isinstance(answer, Shortage):
+        is_json = options.json and not options.emit
+        told = json.dumps(answer.to_dict()) if is_json else without_fit(options, answer)
+        print(told, file=sys.stderr if options.emit else sys.stdout)
         return 1
-    if options.json and isinstance(answer, MappingAnswer):
+    if options.json:
         print(json.dumps(to_run(question, answer)))
         return 0
     return show(answer, options.json, options.verbose, asked)
+
+
+def without_fit(options: argparse.Namespace, answer: Shortage) -> str:
+    """Write why nothing fits, and how it runs all the same where it is only cores that are too few."""
+    name, is_cores = pairs(options.fix, "--fix").get("arrangement"), map(_is_of_cores, answer.repairs)
+    if options.platform != HERE or name not in PROCESSES or not any(is_cores):
+        return text(answer)
+    runs = shlex.join(["python", "-m", "impls.training", options.workload, "--arrangement", name])
+    return f"{text(answer)}\n  processes of a run share cores, but no records here say how fast: {runs}"
+
+
+def _is_of_cores(repair: Mapping[str, tuple[float, float]]) -> bool:
+    return all(budget.endswith(".cores") for budget in repair)
 
 
 def to_run(question: MappingQuestion, answer: MappingAnswer) -> dict[str, Any]:

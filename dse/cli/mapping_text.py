@@ -7,7 +7,7 @@ from impls.terminal import COMMAND
 
 from ..mapping.answer import MappingAnswer, PartAnswer, Shortage, lacking
 from ..mapping.explain import Explanation
-from .emit import piped_command, training_command, why_not_run
+from .emit import piped_command, training_command, untimed_learner, why_not_run
 from .mapping_details import whole
 from .mapping_words import (
     UNCHANGED,
@@ -66,6 +66,12 @@ def _answer(answer: MappingAnswer, verbose: bool, asked: str) -> Iterator[str]:
         return
     yield from _warned(answer)
     yield from (line for note in answer.notes if note.startswith(WARNINGS) for line in wrapped(f"warning: {note}", ""))
+    if name := untimed_learner(answer):
+        yield from wrapped(
+            f"warning: the learner {name} suits {answer.workload}, and is usually the faster one, but without "
+            "a profile it cannot be predicted; without --learner and --policy the command above trains by it",
+            "",
+        )
     yield from ("", *_why(answer))
 
 

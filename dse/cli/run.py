@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -12,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from impls.terminal import count, plural
+from impls.training import TrainingError
+from impls.training.folder import check
+from impls.training.interrupts import Interrupted, terminable
+from impls.training.options import check_ranges
 
 from ..mapping.answer import MappingAnswer, Shortage
 from ..mapping.question import answer_question
 from ..platforms.reading import HERE
 from .emit import why_not_run
-from .mapping import add_choices, add_records, question_of, to_run
-from .mapping_text import text
+from .mapping import add_choices, add_records, question_of, to_run, without_fit
 from .mapping_words import expected, headline
 from .text import add_command, not_its_own, number
 
@@ -29,8 +33,7 @@ second that were predicted beside those that were measured, once training has se
 With --seconds a run goes on beyond the workload's last step, and without --out it leaves no folder behind."""
 PREDICTED = ("ratio", "fewest_devices")  # objectives whose value is the rate of a run, with its interval
 ANY_STEPS = 1 << 40  # of a run that only its seconds end
-END_SECONDS = 60.0  # that a run has to save itself after Ctrl-C
-INTERRUPTED = 130
+END_SECONDS = 60.0  # that a run has to save itself after Ctrl-C or SIGTERM
 
 
 def add_to(commands: Any) -> None:
@@ -44,12 +47,13 @@ def add_to(commands: Any) -> None:
     add("--steps", type=count, metavar="S", help="of the environment (default: the workload's)")
     add("--seed", type=int, default=0, help="of the run (default: %(default)s)")
     add("--out", type=Path, metavar="FOLDER", help="of the run (default: runs/WORKLOAD/recommended-seedN)")
+    add("--resume", action="store_true", help="go on from the folder's checkpoint, where the answer is still the same")
     add_records(parser)
     add_choices(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answer and run; returns the exit code: 0 done, 1 nothing fits, 130 interrupted, else that of training."""
+    """Answer and run; returns the exit code: 0 done, 1 nothing fits, 130 or 143 interrupted, else that of training."""
     if options.platform != HERE:
         asked = shlex.join(["--platform", options.platform, "--workload", options.workload])
         raise ValueError(
@@ -57,9 +61,13 @@ def run(options: argparse.Namespace) -> int:
             f"python -m dse recommend {asked}"
         )
     question = question_of(options)
+    _check(options, question.workload.name)
     answer = answer_question(question)
     if isinstance(answer, Shortage):
-        print(text(answer), file=sys.stderr)
+        if options.json:
+            print(json.dumps(answer.to_dict()))
+        else:
+            print(without_fit(options, answer), file=sys.stderr)
         return 1
     if why := why_not_run(answer):
         raise ValueError(f"nothing here runs the answer: {why}; ask for one that runs, with --fix arrangement=serial")
@@ -69,8 +77,8 @@ def run(options: argparse.Namespace) -> int:
         print(headline(answer), flush=True)
     with _folder(options, answer.workload) as folder:
         command = _command(options, folder)
-        is_kept = options.out or options.seconds is None
-        code = _trained(command, json.dumps(to_run(question, answer)), is_quiet=options.json or not is_kept)
+        is_quiet = options.json or not _is_kept(options)
+        code = _trained(command, json.dumps(to_run(question, answer)), is_quiet)
         summary = folder / "summary.json"
         if code or not summary.exists():
             return code
@@ -78,11 +86,30 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _check(options: argparse.Namespace, workload: str) -> None:
+    """ValueError for options that no run can have, or its folder, before the seconds that an answer takes."""
+    try:
+        check_ranges({name: getattr(options, name) for name in ("seconds", "steps", "seed")})
+        if _is_kept(options):
+            check(_kept(options, workload), options.resume)
+    except TrainingError as error:
+        raise ValueError(str(error)) from None
+
+
+def _is_kept(options: argparse.Namespace) -> bool:
+    """Whether the run leaves its folder behind."""
+    return options.seconds is None or options.out is not None or options.resume
+
+
+def _kept(options: argparse.Namespace, workload: str) -> Path:
+    return options.out or Path("runs") / workload / f"recommended-seed{options.seed}"
+
+
 @contextlib.contextmanager
 def _folder(options: argparse.Namespace, workload: str) -> Iterator[Path]:
     """The folder of the run: one that is deleted afterwards, where a run of so many seconds names none."""
-    if options.seconds is None or options.out:
-        yield options.out or Path("runs") / workload / f"recommended-seed{options.seed}"
+    if _is_kept(options):
+        yield _kept(options, workload)
         return
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder) / "run"
@@ -90,6 +117,7 @@ def _folder(options: argparse.Namespace, workload: str) -> Iterator[Path]:
 
 def _command(options: argparse.Namespace, folder: Path) -> list[str]:
     words = ["impls.training", options.workload, "--mapping", "-", "--out", str(folder), "--seed", str(options.seed)]
+    words += ["--parent", str(os.getpid()), *(["--resume"] if options.resume else [])]
     words += ["--seconds", str(options.seconds), "--test-episodes", "0"] if options.seconds is not None else []
     steps = options.steps if options.seconds is None else options.steps or ANY_STEPS
     words += ["--steps", str(steps)] if steps is not None else []
@@ -99,18 +127,19 @@ def _command(options: argparse.Namespace, folder: Path) -> list[str]:
 def _trained(command: list[str], answer: str, is_quiet: bool) -> int:
     """The exit code of a run that reads the answer from its standard input; ``is_quiet`` keeps only its errors."""
     out = subprocess.DEVNULL if is_quiet else None
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, text=True) as process:
+    with terminable(), subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, text=True) as process:
         try:
             assert process.stdin is not None  # it is a pipe
             with contextlib.suppress(BrokenPipeError):  # it has ended, and said why
                 process.stdin.write(answer)
                 process.stdin.close()
             return process.wait()
-        except KeyboardInterrupt:  # which a terminal sends to the run as well
+        except KeyboardInterrupt as error:
+            process.terminate()  # where a terminal has sent Ctrl-C to the run as well, this changes nothing
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(END_SECONDS)
             process.kill()
-            return INTERRUPTED
+            return (error if isinstance(error, Interrupted) else Interrupted()).exit_code
 
 
 def _show(answer: MappingAnswer, summary: dict[str, Any], as_json: bool) -> None:
