@@ -262,15 +262,16 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_2(tmp_path, capsys):
         assert main([*common, str(path), "--device", "cuda"]) == 2
         assert "there is no CUDA device here" in capsys.readouterr().err
     assert main([*common, str(path), "--steps", "300"]) == 0
-    assert main([*common, str(path), "--steps", "300"]) == 2
-    assert "holds a run; go on with it by --resume" in capsys.readouterr().err
-    assert main([*common, str(path), "--steps", "300", "--resume"]) == 2
-    assert "holds a run that is done, see its summary.json; name another" in capsys.readouterr().err
+    for resume in ([], ["--resume"]):
+        assert main([*common, str(path), "--steps", "300", *resume]) == 2
+        assert "holds a run that is done, see its summary.json; name another" in capsys.readouterr().err
     (tmp_path / "out" / "checkpoint.pt").rename(tmp_path / "kept.pt")
     assert main([*common, str(path), "--steps", "300"]) == 2
     assert "holds a run that is done, see its summary.json; name another" in capsys.readouterr().err
     (tmp_path / "kept.pt").rename(tmp_path / "out" / "checkpoint.pt")
     (tmp_path / "out" / "summary.json").unlink()  # as if it had been killed just before
+    assert main([*common, str(path), "--steps", "300"]) == 2
+    assert "holds a run; go on with it by --resume" in capsys.readouterr().err
     assert main([*common, str(path), "--steps", "300", "--resume"]) == 0
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["throughput"] is None
     (tmp_path / "out" / "summary.json").unlink()
