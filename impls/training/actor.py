@@ -184,6 +184,12 @@ def explore_at(workload: Workload, step: int) -> float:
     return plan.start + (plan.end - plan.start) * min(1.0, step / plan.steps)
 
 
+def beta_at(workload: Workload, step: int) -> float:
+    """The exponent of the importance weights at an environment step, by the workload's linear schedule."""
+    replay, done = workload.replay, min(1.0, step / workload.steps)
+    return replay.beta + ((replay.beta_end or replay.beta) - replay.beta) * done
+
+
 def evaluate(workload: Workload, policy: Learner, environment: Environment, episodes: int, *seed: int) -> list[float]:
     """Scores ``[episodes]`` of the policy without exploration; ``seed`` and an episode's number decide the episode.
 

@@ -13,7 +13,7 @@ from .. import make
 from ..replay import Batch, PrioritizedBuffer, Replay
 from ..replay import make as make_replay
 from . import learners
-from .actor import TRAINING, Episode, explore_at, seed_of
+from .actor import TRAINING, Episode, beta_at, explore_at, seed_of
 from .errors import ProcessLost, TrainingError
 from .learner import Learner
 from .parallel.arrangement import Arrangement
@@ -157,7 +157,7 @@ class SerialLoop:
 
     def beta(self) -> float:
         """The exponent of the importance weights at this step."""
-        return self.workload.beta_at(self.step)
+        return beta_at(self.workload, self.step)
 
     def close(self) -> None:
         """Close the actors' environments."""

@@ -197,11 +197,6 @@ class Workload:
             return self.action.choices
         return self.action.size or 1
 
-    def beta_at(self, step: int) -> float:
-        """The exponent of the importance weights at an environment step, by the workload's linear schedule."""
-        replay, done = self.replay, min(1.0, step / self.steps)
-        return replay.beta + ((replay.beta_end or replay.beta) - replay.beta) * done
-
 
 def identity(workload: Workload) -> str:
     """Hash of all that a primitive's time may depend on: 8 hexadecimal digits, under which profiles record times."""

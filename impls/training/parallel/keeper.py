@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 from ...replay import Replay
-from ..actor import TRAINING
+from ..actor import TRAINING, beta_at
 from ..errors import TrainingError
 from ..sizes import layout_of
 from ..workload import Workload
@@ -111,7 +111,7 @@ class Keeper:
             return False
         out = self.slots.outputs[ticket % self.slots.count]
         updates = self._board.value(words.UPDATES)
-        if sample(self._replay, out, self._workload.beta_at(steps), self._rng, self._board) is None:
+        if sample(self._replay, out, beta_at(self._workload, steps), self._rng, self._board) is None:
             return False
         self.slots.fill(ticket, updates)
         self._sampled += 1

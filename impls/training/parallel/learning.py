@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...replay import Batch, Outputs, Replay
+from ..actor import beta_at
 from ..workload import Workload
 from . import board as words
 from .board import Board
@@ -92,7 +93,7 @@ class Learning:
                 return False
         me, began = board.lines[row], time.perf_counter_ns()
         steps, waited = board.value(words.STEPS), me[words.WAITED]
-        taken = self._batches.take(self._workload.beta_at(steps), board.value(words.UPDATES))
+        taken = self._batches.take(beta_at(self._workload, steps), board.value(words.UPDATES))
         if taken is None:
             board.look(words.STEPS, steps + 1, row)
             return False
