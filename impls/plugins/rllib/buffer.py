@@ -1,0 +1,318 @@
+"""The buffer: what is stored, drawn and weighted. Where a row's priority lies is in ``rows.py``."""
+
+import math
+import os
+from collections import deque
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from ray.rllib.core import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.utils.replay_buffers.episode_replay_buffer import EpisodeReplayBuffer
+from ray.rllib.utils.replay_buffers.prioritized_episode_buffer import PrioritizedEpisodeReplayBuffer
+
+from ...checks import integer_at_least
+from ...sumtree.contract import SumTree
+from ...sumtree.contract import to_numpy as on_host
+from ...sumtree.registry import make
+from .episodes import copy_of, transition
+from .rows import Row, Rows
+
+SMALLEST_PRIORITY = 1e-12
+"""What RLlib raises smaller priorities to, before the power of alpha."""
+
+
+class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
+    """RLlib's ``PrioritizedEpisodeReplayBuffer`` with one K-ary sum tree in place of its two trees in Python lists.
+
+    For one state of ``rng`` it draws the rows that RLlib's draws, with the same weights up to rounding: the same random
+    numbers in the same order, the same leaf for each row, rows too near to the end of their episode drawn again. A row
+    is a time step of a stored episode.
+
+    What differs: the tree draws the rows of a call at once, and sets their priorities at once; an eviction touches only
+    the rows of its episodes; sums are float64 also where priorities come as float32; a mistake is told in one sentence,
+    before anything is stored; spaces are not copied with the episodes. It serves one thread and process, as RLlib's.
+
+    Parameters beyond RLlib's: ``implementation`` and ``fanout`` of the tree, as of :func:`impls.make`.
+    """
+
+    def __init__(
+        self,
+        capacity: int = 10000,
+        *,
+        batch_size_B: int = 16,
+        batch_length_T: int = 1,
+        alpha: float = 1.0,
+        metrics_num_episodes_for_smoothing: int = 100,
+        implementation: str = "numba",
+        fanout: int = 16,
+        **kwargs: Any,
+    ) -> None:
+        capacity = integer_at_least("capacity", capacity, 1)
+        if not 0 <= alpha < math.inf:
+            raise ValueError(f"alpha must be at least 0 and finite, not {alpha}")
+        # As many leaves as RLlib's trees have, for an only episode may exceed the capacity, and states go both ways.
+        leaves = 2 << (capacity - 1).bit_length()
+        self._tree: SumTree = make(implementation, leaves, fanout=fanout, dtype="float64", minimum=True)
+        self._rows = Rows(leaves)
+        EpisodeReplayBuffer.__init__(  # not the next class's, which makes two trees
+            self,
+            capacity,
+            batch_size_B=batch_size_B,
+            batch_length_T=batch_length_T,
+            metrics_num_episodes_for_smoothing=metrics_num_episodes_for_smoothing,
+            **kwargs,
+        )
+        self._alpha = alpha
+        self._max_priority = 1.0
+        self._last_sampled_indices: list[int] = []
+
+    @property
+    def tree(self) -> SumTree:
+        """The tree: priority**alpha of each row, and 0 at leaves that no row has."""
+        return self._tree
+
+    @property
+    def _indices(self) -> list[Row]:
+        """What RLlib's classes keep in a list."""
+        return self._rows.listed()
+
+    @_indices.setter
+    def _indices(self, rows: list[Row]) -> None:
+        """RLlib's classes set an empty list when they are made, and another one only in ``set_state``."""
+
+    def get_num_timesteps(self, module_id: Any = None) -> int:
+        """Number of rows."""
+        return len(self._rows)
+
+    def add(self, episodes: Any, weight: float | None = None) -> None:
+        """Store copies of one or more episodes, or of chunks of them, and evict the oldest where capacity is short.
+
+        Each row begins with the priority ``weight``, or else with the largest so far. A chunk joins the episode of its
+        id; it is dropped if that one is evicted by this very call. Raises, before anything is stored, TypeError (no
+        episode of a single agent) and ValueError (several new episodes that exceed the capacity together, an episode
+        that exceeds the tree, a weight that is negative or not finite).
+        """
+        chunks = _single_agent([episodes] if isinstance(episodes, SingleAgentEpisode) else list(episodes))
+        priority = (self._max_priority if weight is None else float(weight)) ** self._alpha
+        if weight is not None and not 0 <= weight < math.inf:
+            raise ValueError(f"weight must be at least 0 and finite, not {weight}")
+        oldest = list(islice(self.episodes, self._evictions(chunks)))
+        evicted = {episode.id_ for episode in oldest}
+        known = len(self.episodes)
+
+        freed = self._rows.drop(len(oldest))
+        for episode in oldest:
+            self.episodes.popleft()
+            del self.episode_id_to_index[episode.id_]
+        self._num_episodes_evicted += len(oldest)
+        taken = [self._store(copy_of(chunk)) for chunk in chunks if chunk.id_ not in evicted]
+        changed = np.concatenate([freed, *taken])
+        # Of equal leaves the last counts: one that was freed and taken ends with the new row's priority.
+        self._tree.update(changed, np.repeat([0.0, priority], [freed.size, changed.size - freed.size]))
+        self._num_timesteps = len(self._rows)
+        self._num_timesteps_added += changed.size - freed.size
+        counts = _counts(
+            num_episodes_added=len(self.episodes) + len(oldest) - known,
+            num_env_steps_added=changed.size - freed.size,
+            num_episodes_evicted=len(oldest),
+            num_env_steps_evicted=freed.size,
+        )
+        self._update_add_metrics(**counts)
+
+    def _evictions(self, chunks: list[Any]) -> int:
+        """How many of the oldest episodes must go for the chunks to fit; an only episode may exceed the capacity."""
+        coming: dict[str, int] = {}
+        for chunk in chunks:
+            coming[chunk.id_] = coming.get(chunk.id_, 0) + len(chunk)
+        rows = len(self._rows) + sum(coming.values())
+        remaining = len(self.episodes) + sum(name not in self.episode_id_to_index for name in coming)
+        count = 0
+        for episode in self.episodes:
+            if rows <= self.capacity or remaining == 1:
+                break
+            rows -= len(episode) + coming.get(episode.id_, 0)
+            remaining -= 1
+            count += 1
+        if rows > self.capacity and remaining != 1:
+            remedy = "raise the capacity, or add them one by one"
+            raise ValueError(f"{remaining} episodes of {rows} steps exceed the capacity of {self.capacity}: {remedy}")
+        if rows > len(self._tree):
+            raise ValueError(f"an episode of {rows} steps exceeds the tree's {len(self._tree)}: raise the capacity")
+        return count
+
+    def _store(self, chunk: Any) -> NDArray[np.int64]:
+        """Append a chunk to its episode; the leaves of its rows, which have no priorities yet."""
+        length = len(chunk)
+        if (index := self.episode_id_to_index.get(chunk.id_)) is None:
+            index = self.episode_id_to_index[chunk.id_] = len(self.episodes) + self._num_episodes_evicted
+            self.episodes.append(chunk)
+            return self._rows.append(index, 0, length)
+        episode = self.episodes[index - self._num_episodes_evicted]
+        first = len(episode)
+        episode.concat_episode(chunk)
+        return self._rows.append(index, first, length)
+
+    def sample(
+        self,
+        num_items: int | None = None,
+        *,
+        batch_size_B: int | None = None,
+        batch_length_T: int | None = None,
+        n_step: int | tuple[int, int] | None = None,
+        beta: float = 0.0,
+        gamma: float = 0.99,
+        include_infos: bool = False,
+        include_extra_model_outputs: bool = False,
+        to_numpy: bool = False,
+        **kwargs: Any,
+    ) -> list[Any]:
+        """B transitions (o_t, a_t, r_t + .. + gamma**(n-1) r_(t+n-1), o_(t+n)), each an episode of one step.
+
+        Row t is drawn with probability p_t / total, p = priority**alpha, and anew where t + n exceeds its episode. In
+        ``extra_model_outputs`` "weights" is (p_t / smallest p)**-beta [Schaul2016] and "n_step" is n. ``n_step``: n, or
+        the half-open range from which each row's n is drawn; ``num_items``: another name of ``batch_size_B``;
+        ``batch_length_T`` is ignored, as by RLlib's. Raises ValueError (negative beta, n below 1, both names of B, no
+        episode as long as n) and RuntimeError (no row has a priority above 0).
+        """
+        if num_items is not None and batch_size_B is not None:
+            raise ValueError(f"give num_items ({num_items}) or batch_size_B ({batch_size_B}), not both")
+        if not 0 <= beta < math.inf:
+            raise ValueError(f"beta must be at least 0 and finite, not {beta}")
+        batch = integer_at_least("batch_size_B", num_items or batch_size_B or self.batch_size_B, 1)
+        leaves, priorities, steps, resampled = self._draw(batch, n_step or 1)
+        weights = ((np.array(priorities) / self._tree.min()) ** -beta).tolist()
+        names = os.urandom(16 * batch).hex()
+        sampled = []
+        for j, (episode, step, n) in enumerate(steps):
+            outputs = {"weights": weights[j], "n_step": n}
+            if include_extra_model_outputs:
+                outputs |= {key: episode.get_extra_model_outputs(key, step) for key in episode.extra_model_outputs}
+            name = names[32 * j : 32 * j + 32]
+            sampled.append(transition(episode, step, n, gamma, name, outputs, include_infos))
+            if to_numpy:
+                sampled[-1].to_numpy()
+        self._last_sampled_indices = leaves
+        self.sampled_timesteps += batch
+        counts = _counts(
+            num_env_steps_sampled=batch,
+            num_episodes_per_sample=len({id(episode) for episode, _, _ in steps}),
+            num_env_steps_per_sample=len(set(leaves)),
+            sampled_n_step=sum(n for _, _, n in steps) / batch,
+            num_resamples=resampled,
+        )
+        self._update_sample_metrics(**counts)
+        return sampled
+
+    def _draw(self, batch: int, n_step: Any) -> tuple[list[int], list[float], list[tuple[Any, int, int]], int]:
+        """Leaves ``[B]``, their priorities, (episode, step, n) of each, and how many more were drawn than kept."""
+        shortest = integer_at_least("n_step", n_step[0] if isinstance(n_step, tuple) else n_step, 1)
+        leaves: list[int] = []
+        priorities: list[float] = []
+        steps: list[tuple[Any, int, int]] = []
+        drawn = 0
+        while (missing := batch - len(steps)) > 0:
+            # Invariant: RLlib's loop, which draws one by one, would draw these random numbers next, and no fewer.
+            if isinstance(n_step, tuple):
+                pairs = [(self.rng.random(), int(self.rng.integers(*n_step))) for _ in range(missing)]
+                uniforms, lengths = np.array([pair[0] for pair in pairs]), [pair[1] for pair in pairs]
+            else:
+                uniforms, lengths = self.rng.random(missing), [n_step] * missing
+            drawn += missing
+            found, sizes = map(on_host, self._tree.sample(uniforms))
+            rows = zip(found.tolist(), sizes.tolist(), self._rows.of(found), lengths, strict=True)
+            for leaf, priority, (place, step), n in rows:
+                episode = self.episodes[place]
+                if step + n <= len(episode):
+                    leaves.append(leaf)
+                    priorities.append(priority)
+                    steps.append((episode, step, n))
+            if not steps and (longest := max(map(len, self.episodes))) < shortest:
+                raise ValueError(f"n_step is {shortest}, and the longest of the stored episodes has {longest} steps")
+        return leaves, priorities, steps, drawn - batch
+
+    def update_priorities(self, priorities: ArrayLike, module_id: Any = None) -> None:
+        """Set the priorities ``[B]`` (errors in absolute value) of the rows that the last :meth:`sample` returned.
+
+        Of a row that was drawn twice the last counts. Raises ValueError, with nothing written, for another number of
+        priorities (those of a sample can be set once) and for one that is NaN or infinite.
+        """
+        errors = np.asarray(on_host(priorities), np.float64).reshape(-1)
+        if errors.size != (expected := len(self._last_sampled_indices)):
+            raise ValueError(f"{expected} rows of the last sample wait for their priorities, and {errors.size} came")
+        if not expected:
+            return
+        errors = np.maximum(errors, SMALLEST_PRIORITY)
+        self._tree.update(self._last_sampled_indices, errors**self._alpha)
+        self._max_priority = max(self._max_priority, float(errors.max()))
+        self._last_sampled_indices = []
+
+    def get_state(self) -> dict[str, Any]:
+        """A copy of all that is stored, which RLlib's buffer of this capacity takes too, and the state of ``rng``."""
+        stored = self.episodes
+        self.episodes = deque(map(copy_of, stored))  # RLlib's state shares its lists with the episodes
+        try:
+            state: dict[str, Any] = EpisodeReplayBuffer.get_state(self)
+        finally:
+            self.episodes = stored
+        leaves = self._tree.state_dict()["leaves"].astype(np.float64)
+        taken = [leaf for _, _, leaf in state["_indices"]]
+        return state | {
+            "_sum_segment": _binary(leaves, np.add, 0.0),
+            "_min_segment": _binary(np.where(leaves > 0, leaves, math.inf), np.minimum, math.inf),
+            "_free_nodes": self._rows.free(),
+            "_max_priority": self._max_priority,
+            "_max_idx": max(taken, default=0),
+            "_tree_idx_to_sample_idx": [(leaf, row) for row, leaf in enumerate(taken)],
+            "_last_sampled_indices": list(self._last_sampled_indices),
+            "rng": self.rng.bit_generator.state,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take a state of this class, at any fanout, or of RLlib's, in place of what is stored.
+
+        Raises ValueError, before anything is written, for a state of another number of leaves.
+        """
+        size = len(self._tree)
+        if len(state["_sum_segment"]) != 2 * size:
+            held = len(state["_sum_segment"]) // 2
+            raise ValueError(f"the state has {held} leaves and this buffer {size}: make both of one capacity")
+        leaves = np.asarray(state["_sum_segment"][size:], np.float64)
+        self._tree.load_state_dict({"leaves": leaves, "capacity": size, "dtype": "float64"})
+        self.episodes = deque()  # RLlib's set_state keeps what is there
+        EpisodeReplayBuffer.set_state(self, state)
+        self.episodes = deque(map(copy_of, self.episodes))
+        self._rows.load(state["_indices"], state["_free_nodes"], len(self.episodes), self._num_episodes_evicted)
+        self._max_priority = float(state["_max_priority"])
+        self._last_sampled_indices = list(state["_last_sampled_indices"])
+        if "rng" in state:
+            self.rng.bit_generator.state = state["rng"]
+
+
+def _single_agent(episodes: list[Any]) -> list[Any]:
+    for episode in episodes:
+        if not isinstance(episode, SingleAgentEpisode):
+            raise TypeError(f"this buffer stores RLlib's SingleAgentEpisode, not {type(episode).__name__}")
+    return episodes
+
+
+def _counts(**counts: float) -> dict[str, Any]:
+    """What RLlib logs of a call: the counts, and again those of its only agent and of its only module."""
+    again = {name.replace("env_", ""): count for name, count in counts.items()}
+    agent = {f"agent_to_{name}": {DEFAULT_AGENT_ID: count} for name, count in again.items()}
+    module = {f"module_to_{name}": {DEFAULT_MODULE_ID: count} for name, count in again.items()}
+    return counts | agent | module
+
+
+def _binary(leaves: NDArray[np.float64], combine: np.ufunc, neutral: float) -> list[float]:
+    """RLlib's list of a binary tree: the root at 1, the children of i at 2i and 2i + 1, the leaves in its last half."""
+    nodes = np.full(2 * leaves.size, neutral)
+    nodes[leaves.size :] = leaves
+    width = leaves.size // 2
+    while width:
+        nodes[width : 2 * width] = combine(nodes[2 * width : 4 * width : 2], nodes[2 * width + 1 : 4 * width : 2])
+        width //= 2
+    listed: list[float] = nodes.tolist()
+    return listed
