@@ -18,7 +18,7 @@ from ...sumtree.contract import SumTree
 from ...sumtree.contract import to_numpy as on_host
 from ...sumtree.registry import make
 from .episodes import copy_of, transition
-from .rows import Row, Rows
+from .rows import Row, Rows, binary_nodes
 
 SMALLEST_PRIORITY = 1e-12
 """What RLlib raises smaller priorities to, before the power of alpha."""
@@ -37,6 +37,8 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
 
     Parameters beyond RLlib's: ``implementation`` and ``fanout`` of the tree, as of :func:`impls.make`.
     """
+
+    episodes: deque[Any]  # made by RLlib's classes, the oldest first
 
     def __init__(
         self,
@@ -260,8 +262,8 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
         leaves = self._tree.state_dict()["leaves"].astype(np.float64)
         taken = [leaf for _, _, leaf in state["_indices"]]
         return state | {
-            "_sum_segment": _binary(leaves, np.add, 0.0),
-            "_min_segment": _binary(np.where(leaves > 0, leaves, math.inf), np.minimum, math.inf),
+            "_sum_segment": binary_nodes(leaves, np.add, 0.0),
+            "_min_segment": binary_nodes(np.where(leaves > 0, leaves, math.inf), np.minimum, math.inf),
             "_free_nodes": self._rows.free(),
             "_max_priority": self._max_priority,
             "_max_idx": max(taken, default=0),
@@ -304,15 +306,3 @@ def _counts(**counts: float) -> dict[str, Any]:
     agent = {f"agent_to_{name}": {DEFAULT_AGENT_ID: count} for name, count in again.items()}
     module = {f"module_to_{name}": {DEFAULT_MODULE_ID: count} for name, count in again.items()}
     return counts | agent | module
-
-
-def _binary(leaves: NDArray[np.float64], combine: np.ufunc, neutral: float) -> list[float]:
-    """RLlib's list of a binary tree: the root at 1, the children of i at 2i and 2i + 1, the leaves in its last half."""
-    nodes = np.full(2 * leaves.size, neutral)
-    nodes[leaves.size :] = leaves
-    width = leaves.size // 2
-    while width:
-        nodes[width : 2 * width] = combine(nodes[2 * width : 4 * width : 2], nodes[2 * width + 1 : 4 * width : 2])
-        width //= 2
-    listed: list[float] = nodes.tolist()
-    return listed

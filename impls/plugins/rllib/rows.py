@@ -77,3 +77,15 @@ class Rows:
         """The leaves of all parts by the number of their row."""
         leaves = np.concatenate([np.zeros(0, np.int64), *map(np.asarray, parts)])
         return leaves[np.argsort(self._facts[leaves, 2])]
+
+
+def binary_nodes(leaves: NDArray[np.float64], combine: np.ufunc, neutral: float) -> list[float]:
+    """RLlib's list of a binary tree: the root at 1, the children of i at 2i and 2i + 1, the leaves in its last half."""
+    nodes = np.full(2 * leaves.size, neutral)
+    nodes[leaves.size :] = leaves
+    width = leaves.size // 2
+    while width:
+        nodes[width : 2 * width] = combine(nodes[2 * width : 4 * width : 2], nodes[2 * width + 1 : 4 * width : 2])
+        width //= 2
+    listed: list[float] = nodes.tolist()
+    return listed
