@@ -128,7 +128,7 @@ def walk_together(ours, theirs, rounds, batch=32):
 
 
 def chi_square(buffer, draws, n_step=1):
-    """How the rows drawn fit their priorities, normalized to mean 0 and deviation 1; rows n from an end are left out."""
+    """How the rows drawn fit their priorities, to mean 0 and deviation 1; those too near to an end are left out."""
     rows, shares = {}, []
     for place, step, leaf in buffer._indices:
         stored = buffer.episodes[place - buffer.get_num_episodes_evicted()]
