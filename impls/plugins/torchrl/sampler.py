@@ -1,0 +1,271 @@
+"""The sampler of torchrl's buffers, on one tree of ours that keeps the sums and the minimum."""
+
+import json
+import math
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torchrl.data.replay_buffers.samplers.prioritized import PrioritizedSampler
+
+import impls
+
+from ...checks import integer_at_least
+from .trees import MinSegmentTree, SumSegmentTree, array_of, dtype_name, leaves_of
+
+
+class FanoutSampler(PrioritizedSampler):
+    """torchrl's ``PrioritizedSampler`` [Schaul2016] with sums and minimum in one tree of ours.
+
+    Row i is drawn with probability P(i) = p_i / (p_0 + .. + p_(N-1)), p_i = (its priority + eps) ** alpha, and weighs
+    ``priority_weight`` = (p_i / min p) ** -beta, the minimum over the buffer.
+
+    Parameters are the host's: ``max_capacity`` N; ``alpha``, ``beta`` >= 0 (beta may be a tensor); ``eps``; ``dtype``
+    of the leaves, torch.float32 or torch.float64; ``reduction`` and ``max_priority_within_buffer`` as there. In
+    addition ``implementation`` and ``fanout`` of the tree. ``device`` must be the CPU: that of the storage may be
+    another.
+
+    What differs from the host: sums are float64 for either dtype; a wrong index, priority or type is an error before
+    anything is written; uniforms of a generator have 53 random bits, not 24; state can be exchanged with the host's
+    sampler (:meth:`state_dict`, :meth:`dumps`) and is written and read at once, not leaf by leaf.
+    """
+
+    _max_priority: Any  # the largest priority so far and its row: a property of the host's, (None, None) at first
+
+    def __init__(
+        self,
+        max_capacity: int,
+        alpha: float,
+        beta: float,
+        eps: float = 1e-8,
+        dtype: torch.dtype = torch.float32,
+        reduction: str = "max",
+        max_priority_within_buffer: bool = False,
+        device: torch.device | str | None = None,
+        *,
+        implementation: str = "numba",
+        fanout: int = 16,
+    ) -> None:
+        # The host's own __init__ would warn of the extension that this class does without.
+        for name, value in (("alpha", alpha), ("beta", beta), ("eps", eps)):
+            if not value >= 0:
+                raise ValueError(f"{name} must be greater or equal to 0, not {value}")
+        if device is not None and torch.device(device).type != "cpu":
+            raise ValueError(
+                f"{type(self).__name__} keeps its tree in host memory: device must be 'cpu', not '{device}'"
+            )
+        self._max_capacity = integer_at_least("max_capacity", max_capacity, 1)
+        self._alpha, self._beta, self._eps = alpha, beta, eps
+        self.reduction, self.dtype = reduction, dtype
+        self._max_priority_within_buffer = max_priority_within_buffer
+        self._device = None
+        self._implementation, self._fanout = implementation, fanout
+        self._init()
+
+    def _init(self) -> None:
+        """Forget every priority."""
+        self._tree = impls.make(
+            self._implementation,
+            leaves_of(self._max_capacity),
+            fanout=self._fanout,
+            dtype=dtype_name(self.dtype),
+            minimum=True,
+        )
+        self._end = 0  # no leaf from here on is above 0
+        self._max_priority = None
+
+    # The names by which the host's own methods reach the trees, both over the one that there is.
+
+    @property
+    def _sum_tree(self) -> SumSegmentTree:
+        return SumSegmentTree(self._max_capacity, tree=self._tree)
+
+    @property
+    def _min_tree(self) -> MinSegmentTree:
+        return MinSegmentTree(self._max_capacity, tree=self._tree)
+
+    @property
+    def device(self) -> torch.device:
+        """That of the tree, indices and weights: the CPU."""
+        return torch.device("cpu")
+
+    @property
+    def default_priority(self) -> float:
+        """Priority of a new row, before ``eps`` and ``alpha``: the largest so far, 1 where there is none."""
+        largest = self._max_priority[0]
+        return 1.0 if largest is None else largest
+
+    def sample(self, storage: Any, batch_size: int) -> tuple[Any, dict[str, Any]]:
+        """Rows ``[batch_size]`` of a storage (a tuple, an element a dimension, if it has several) and their weights.
+
+        Uniforms are the host's: NumPy's global generator, or the buffer's own where it has one. RuntimeError where the
+        storage is empty or no row has a priority above 0.
+        """
+        length = len(storage)
+        if length == 0:
+            raise RuntimeError("Cannot sample from an empty storage.")
+        if self._rng is None:
+            uniforms = np.random.random_sample(batch_size)  # noqa: NPY002 - the host's, which users seed
+        else:
+            uniforms = torch.rand(batch_size, generator=self._rng, dtype=torch.float64).numpy()
+        if self._end <= length:
+            rows, priorities = self._tree.sample(uniforms)
+            least = self._tree.min()
+        else:  # rows beyond those in storage have priorities, too
+            rows, priorities = self._tree.sample(uniforms, exclude=np.arange(length, self._end))
+            least = self._min_tree.query(0, length)
+        weights = torch.pow(torch.from_numpy(priorities) / least, -self._beta)
+        index = torch.from_numpy(rows)
+        return torch.unravel_index(index, storage.shape) if storage.ndim > 1 else index, {"priority_weight": weights}
+
+    def update_priority(self, index: Any, priority: Any, *, storage: Any = None) -> None:
+        """Set the priorities of rows ``index``, to as many of ``priority`` or all to one.
+
+        ``index [B]``, -1 for an element to leave out; ``[B, D]`` for a ``storage`` of D dimensions. Of equal rows the
+        last one counts. Raises, before anything is written: IndexError (a row beyond ``max_capacity``), TypeError (not
+        integers, not real numbers), ValueError (a priority that is NaN, negative or infinite) and RuntimeError, as the
+        host, for shapes that do not match.
+        """
+        rows, values = array_of(index), array_of(priority)
+        if rows.size == 0:
+            return
+        if rows.dtype.kind not in "iu":
+            raise TypeError(f"index must hold integers, not {rows.dtype}")
+        if values.dtype.kind not in "iuf":
+            raise TypeError(f"priority must hold real numbers, not {values.dtype}")
+        if rows.ndim > 1:
+            rows = _raveled(rows, storage)
+        if values.dtype != np.float32:
+            values = values.astype(np.float64)
+        rows, values = rows.reshape(-1), values.reshape(-1)
+        if values.size != rows.size:
+            if values.size != 1:
+                raise RuntimeError(
+                    f"priority must be one number or as many as the index has rows, {rows.size}, "
+                    f"not of shape {list(np.shape(priority))}"
+                )
+            values = np.full(rows.size, values[0])
+        if rows.min() < 0:
+            kept = rows != -1
+            rows, values = rows[kept], values[kept]
+            if rows.size == 0:
+                return
+        at = int(values.argmax())
+        largest = float(values[at])
+        if not (values.min() >= 0 and largest < math.inf):
+            worst = values[~((values >= 0) & (values < math.inf))][0]
+            raise ValueError(f"priority {worst} is outside [0, inf): give absolute TD errors, and finite ones")
+        self._write(rows, (values + self._eps) ** float(self._alpha))
+        known = self._max_priority[0]
+        if known is None or largest > known:
+            self._max_priority = largest, int(rows[at])
+        if self._max_priority_within_buffer and self._alpha != 0:
+            self._follow_max()
+
+    def _write(self, rows: NDArray[np.int64], leaves: NDArray[np.floating[Any]]) -> None:
+        try:
+            self._tree.update(rows, leaves)
+        except IndexError as error:
+            raise IndexError(f"{error}: give the sampler a max_capacity as large as the storage") from None
+        self._end = max(self._end, int(rows.max()) + 1)
+
+    def _follow_max(self) -> None:
+        """Look for the largest priority anew where its row has a lower one by now. It reads every leaf then."""
+        largest, row = self._max_priority
+        leaf = (largest + self._eps) ** float(self._alpha)
+        if self._tree.get(np.array([row]))[0] < self._tree.rounded(leaf):
+            self._recompute_max_priority_from_tree()
+
+    def _recompute_max_priority_from_tree(self) -> None:
+        super()._recompute_max_priority_from_tree()
+        self._max_priority = _plain(*self._max_priority)
+
+    # State, in the host's terms, so that each can read the other's
+
+    def state_dict(self) -> dict[str, Any]:
+        """Settings and trees (copies) under the host's names; its sampler can load them as well."""
+        total = deepcopy(self._sum_tree)
+        return {
+            "_schema_version": self._STATE_SCHEMA_VERSION,
+            "_alpha": self._alpha,
+            "_beta": deepcopy(self._beta),
+            "_eps": self._eps,
+            "_max_priority": self._max_priority,
+            "_sum_tree": total,
+            "_min_tree": MinSegmentTree(self._max_capacity, tree=total._tree),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take the state of this class or of the host's. IndexError where it has rows beyond ``max_capacity``."""
+        tree = state_dict["_sum_tree"]
+        self._load(tree[np.arange(tree.capacity)], state_dict)
+
+    def dumps(self, path: Path | str) -> None:
+        """Write the state into a folder, in the files and formats of the host's sampler."""
+        folder = Path(path)
+        folder.mkdir(exist_ok=True)
+        for name, tree in (("sumtree", self._sum_tree), ("mintree", self._min_tree)):
+            tree[np.arange(self._max_capacity)].astype(np.float64).tofile(folder / f"{name}.memmap")
+        metadata = {
+            "_alpha": float(self._alpha),
+            "_beta": float(self._beta),
+            "_eps": self._eps,
+            "_max_priority": self._max_priority,
+            "_max_capacity": self._max_capacity,
+            "_schema_version": self._STATE_SCHEMA_VERSION,
+        }
+        (folder / "sampler_metadata.json").write_text(json.dumps(metadata))
+
+    def loads(self, path: Path | str) -> None:
+        """Take the state from a folder that this class or the host's wrote. RuntimeError for another capacity."""
+        metadata = json.loads((Path(path) / "sampler_metadata.json").read_text())
+        if metadata["_max_capacity"] != self._max_capacity:
+            raise RuntimeError(
+                f"the folder holds the priorities of {metadata['_max_capacity']:.0f} rows, and this sampler has "
+                f"{self._max_capacity}: give it that max_capacity"
+            )
+        self._load(np.fromfile(Path(path) / "sumtree.memmap"), metadata)
+
+    def _load(self, leaves: NDArray[Any], state: Mapping[str, Any]) -> None:
+        capacity = self._tree.capacity
+        if leaves[capacity:].any():
+            raise IndexError(
+                f"the state has a priority for row {np.flatnonzero(leaves)[-1]}, which is outside [0, {capacity}): "
+                "give the sampler the max_capacity of the one that it is from"
+            )
+        fitted = np.zeros(capacity)
+        fitted[: leaves.size] = leaves[:capacity]
+        self._tree.load_state_dict({"leaves": fitted, "capacity": capacity, "dtype": self._tree.dtype.name})
+        self._end = int(np.flatnonzero(fitted).max(initial=-1)) + 1
+        self._alpha, self._beta, self._eps = state["_alpha"], deepcopy(state["_beta"]), state["_eps"]
+        self._max_priority = _plain(*(state["_max_priority"] or (None, None)))
+        if (
+            self._max_priority_within_buffer
+            and self._max_priority[0] is not None
+            and state.get("_schema_version", 0) < 1
+        ):
+            self._recompute_max_priority_from_tree()  # which was written after alpha then
+
+
+def _plain(largest: Any, row: Any) -> tuple[float, int] | None:
+    """The largest priority and its row without torch's types; None where there is none."""
+    return None if largest is None else (float(largest), int(row))
+
+
+def _raveled(rows: NDArray[np.integer[Any]], storage: Any) -> NDArray[np.int64]:
+    """Places ``[..]`` in the flattened storage of coordinates ``[.., D]``; -1 stays -1."""
+    if storage is None:
+        raise RuntimeError(f"an index of shape {list(rows.shape)} needs the storage that it is for: pass storage=")
+    shape = tuple(storage.shape)
+    if rows.shape[-1] != len(shape):
+        raise RuntimeError(f"an index of shape {list(rows.shape)} does not fit a storage of shape {list(shape)}")
+    left_out = (rows == -1).all(-1)
+    inside = ((rows >= 0) & (rows < shape)).all(-1) | left_out
+    if not inside.all():
+        raise IndexError(f"index {rows[~inside][0].tolist()} is outside the storage, whose shape is {list(shape)}")
+    flat = np.ravel_multi_index(tuple(np.moveaxis(rows.clip(0), -1, 0)), shape)
+    return np.where(left_out, -1, flat)
