@@ -231,6 +231,14 @@ def test_a_folder_is_written_as_the_host_does_and_read_back(tmp_path, make_sampl
         assert (other.alpha, float(other.beta), other.default_priority) == (0.7, 0.5, pytest.approx(values.max()))
 
 
+def test_a_whole_buffer_is_written_and_read_back(tmp_path, make_sampler):
+    filled(make_sampler(ROWS, alpha=0.7, beta=0.5), some_priorities()).dumps(tmp_path)
+    other = filled(make_sampler(ROWS, alpha=1.0, beta=1.0), np.ones(ROWS))
+    other.loads(tmp_path)
+    check_rows(other)
+    check_weights(other, (some_priorities() + 1e-8) ** 0.7, 0.5)
+
+
 def test_an_empty_sampler_can_be_written_and_read(tmp_path):
     plugin.FanoutSampler(7, alpha=0.7, beta=0.5).dumps(tmp_path)
     other = plugin.FanoutSampler(7, alpha=0.1, beta=0.1)
