@@ -1,0 +1,268 @@
+"""Prioritized replay [Schaul2016] of the rows that SB3's buffer keeps.
+
+SB3 stores R rows of E environments in arrays ``[R, E, ...]``; row ``pos`` is written next. Here leaf r * E + e of one
+tree over all of them is the priority of the transition of environment e in row r, so that the arrays, flattened, are
+indexed by leaves. The tree is this file's only state beside SB3's: options of the buffer, VecNormalize, pickles and
+what SB3 itself writes into the arrays go on working.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import ArrayLike, NDArray
+from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
+
+from ...checks import integer_at_least
+from ...replay.batches import check_beta, check_pairs, not_finite, reals, tickets_of
+from ...replay.values import number
+from ...sumtree.contract import stratified_uniforms, to_numpy
+from ...sumtree.registry import make
+
+Leaves = NDArray[np.int64]
+
+
+class PrioritizedSamples(NamedTuple):
+    """B transitions: SB3's ``ReplayBufferSamples`` and, behind them, what prioritized replay adds.
+
+    ``discounts [B, 1]``: gamma^k where the return is over k steps, None where all are of one. ``weights [B, 1]``:
+    importance weights, the largest 1. ``sequence [B]``: the number of transitions added before each, for
+    ``update_priorities``.
+    """
+
+    observations: Any
+    actions: torch.Tensor
+    next_observations: Any
+    dones: torch.Tensor
+    rewards: torch.Tensor
+    discounts: torch.Tensor | None
+    weights: torch.Tensor
+    sequence: Leaves
+
+
+class PrioritizedReplayBuffer(ReplayBuffer):
+    """SB3's ``ReplayBuffer``, sampled in proportion to (|TD error| + epsilon)^alpha.
+
+    A new transition gets the largest priority given so far, at first 1. Uniforms are stratified, one in each of B equal
+    intervals, from NumPy's global generator as in SB3, which ``seed`` of a model sets. The importance weight of i is
+    (N p_i / total)^-beta over its maximum in the batch. ``anneal`` moves beta from ``beta`` to ``final_beta``.
+
+    ``n_steps`` > 1 returns sums of up to n rewards, discounted by ``gamma``, each of which ends where its episode does
+    or with the newest row. ``optimize_memory_usage`` stores each observation once, as in SB3, whose oldest row then has
+    lost its observation: it has priority 0. ``implementation`` and ``fanout`` are those of ``impls.make``.
+
+    Draws do not depend on what an algorithm does with them: SB3's own classes take this buffer too, but leave every
+    priority as it is. TypeError or ValueError for options outside their bounds and for dict observations, which
+    ``PrioritizedDictReplayBuffer`` takes.
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        device: torch.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        *,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        final_beta: float = 1.0,
+        epsilon: float = 1e-6,
+        n_steps: int = 1,
+        gamma: float = 0.99,
+        implementation: str = "numba",
+        fanout: int = 16,
+    ) -> None:
+        if not (0 <= number("alpha", alpha) < np.inf and 0 < number("epsilon", epsilon) < np.inf):
+            raise ValueError(f"alpha must be at least 0 and epsilon above 0, not {alpha} and {epsilon}")
+        if not 0 <= number("gamma", gamma) <= 1:
+            raise ValueError(f"gamma must be within [0, 1], not {gamma}")
+        for each in (beta, final_beta):
+            check_beta(each)
+        integer_at_least("buffer_size", buffer_size, integer_at_least("n_envs", n_envs, 1))
+        if optimize_memory_usage and buffer_size < 2 * n_envs:
+            raise ValueError(
+                f"optimize_memory_usage leaves out one row: buffer_size must be at least {2 * n_envs}, two rows of "
+                f"{n_envs}, not {buffer_size}"
+            )
+        self._check_space(observation_space, optimize_memory_usage)
+        self.n_steps = integer_at_least("n_steps", n_steps, 1)
+        super().__init__(
+            buffer_size,
+            observation_space,
+            action_space,
+            device,
+            n_envs=n_envs,
+            optimize_memory_usage=optimize_memory_usage,
+            handle_timeout_termination=handle_timeout_termination,
+        )
+        self.gamma, self.beta = gamma, beta
+        self.last: PrioritizedSamples | None = None  # what sample() returned last
+        self.tree = make(implementation, self.buffer_size * n_envs, fanout=fanout)
+        self._alpha, self._epsilon, self._betas = alpha, epsilon, (beta, final_beta)
+        # Invariants: row ``pos`` - 1 is the (``_written`` - 1)-th ever added, from 0, and pos = _written % rows;
+        # those before ``_first`` were forgotten by reset().
+        self._written = self._first = 0
+        self._largest = 1.0
+
+    def _check_space(self, space: Any, optimize_memory_usage: bool) -> None:
+        if isinstance(space, spaces.Dict):
+            raise TypeError("dict observations need PrioritizedDictReplayBuffer in place of PrioritizedReplayBuffer")
+
+    def anneal(self, progress_remaining: float) -> None:
+        """Set beta for when this share of the training, from 1 down to 0, is still to come."""
+        left = min(max(progress_remaining, 0.0), 1.0)
+        self.beta = self._betas[1] + (self._betas[0] - self._betas[1]) * left
+
+    def add(
+        self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Add a row: one step of each environment. ValueError, with nothing written, for shapes that are not E's."""
+        self._check_row(obs, next_obs, action, reward, done, infos)
+        row = self.pos
+        self._written += 1
+        super().add(obs, next_obs, action, reward, done, infos)
+        self.tree.update(self._leaves_of(row), self._largest)
+        if self.optimize_memory_usage:  # SB3 has put next_obs where the oldest row had its observation
+            self.tree.update(self._leaves_of(self.pos), 0.0)
+
+    def sample(self, batch_size: int, env: Any = None) -> PrioritizedSamples:
+        """``batch_size`` transitions, normalized by ``env`` if it is given. RuntimeError while the buffer is empty."""
+        integer_at_least("batch_size", batch_size, 1)
+        if not self.size():
+            raise RuntimeError("there is nothing to sample: add transitions first")
+        generator: Any = np.random  # its functions are the methods of a generator: the global one
+        leaves, priorities = map(to_numpy, self.tree.sample(stratified_uniforms(generator, batch_size)))
+        # w_i / max w = (p_i / min p)^-beta, for N and the total cancel.
+        weights = (priorities / priorities.min()).astype(np.float64) ** -self.beta
+        self.last = PrioritizedSamples(
+            *self._get_samples(leaves, env),
+            weights=self.to_torch(weights.astype(np.float32).reshape(-1, 1), copy=False),
+            sequence=self._sequence(leaves),
+        )
+        return self.last
+
+    def update_priorities(self, sequence: ArrayLike, errors: Any) -> NDArray[np.bool_]:
+        """Set the priorities of sampled transitions ``sequence [B]`` from their new |TD errors| ``[B]`` or ``[B, 1]``.
+
+        Returns ``[B]`` which of them were still there; those overwritten since are left alone. ValueError for errors
+        that are no priorities, TypeError for numbers that are no integers, with nothing written.
+        """
+        tickets, sizes = tickets_of(sequence), np.abs(reals(errors)) + self._epsilon
+        check_pairs(tickets, sizes)
+        if not np.isfinite(sizes).all():
+            raise not_finite(sizes)
+        priorities = np.clip(sizes**self._alpha, self.tree.smallest_priority, self.tree.largest_priority)
+        rows = self.buffer_size - 1 if self.optimize_memory_usage else self.buffer_size
+        oldest = max(self._written - rows, self._first)
+        present: NDArray[np.bool_] = (tickets >= oldest * self.n_envs) & (tickets < self._written * self.n_envs)
+        self.tree.update(tickets[present] % self.tree.capacity, priorities[present])
+        self._largest = max(self._largest, float(priorities.max(initial=0.0)))
+        return present
+
+    def reset(self) -> None:
+        """Forget every transition; updates for those sampled before are refused."""
+        super().reset()
+        self.tree.update(np.arange(self.tree.capacity), 0.0)
+        # Invariant: pos = 0 = _written % rows.
+        self._written = self._first = -(-self._written // self.buffer_size) * self.buffer_size
+        self._largest, self.last = 1.0, None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the batch sampled last, whose tensors are on a device that a reader may lack."""
+        return self.__dict__ | {"last": None}
+
+    def _leaves_of(self, row: int) -> Leaves:
+        return np.arange(row * self.n_envs, (row + 1) * self.n_envs)
+
+    def _sequence(self, leaves: Leaves) -> Leaves:
+        """The number of transitions added before those at ``leaves [B]``, each the latest written there."""
+        newest = self._written * self.n_envs - 1
+        return newest - (newest - leaves) % self.tree.capacity
+
+    def _get_samples(self, batch_inds: Leaves, env: Any = None) -> ReplayBufferSamples:
+        """The transitions at leaves ``batch_inds [B]``: SB3's hook, to which rows have no other environment to add."""
+        leaves = last = batch_inds
+        discounts = None
+        if self.n_steps == 1:
+            rewards = self._normalize_reward(self._take(self.rewards, leaves).reshape(-1, 1), env)
+        else:
+            last, rewards, discounts = self._returns(leaves, env)
+        # An episode that a time limit has cut off goes on for the learner.
+        dones = self._take(self.dones, last) * (1 - self._take(self.timeouts, last))
+        following, after = self.next_observations if not self.optimize_memory_usage else self.observations, last
+        if self.optimize_memory_usage:
+            after = (last + self.n_envs) % self.tree.capacity
+        return ReplayBufferSamples(
+            self._seen(self.observations, leaves, env),
+            self.to_torch(self._take(self.actions, leaves), copy=False),
+            self._seen(following, after, env),
+            self.to_torch(dones.reshape(-1, 1), copy=False),
+            self.to_torch(rewards, copy=False),
+            None if discounts is None else self.to_torch(discounts, copy=False),
+        )
+
+    def _returns(self, leaves: Leaves, env: Any) -> tuple[Leaves, NDArray[np.float32], NDArray[np.float32]]:
+        """(leaf of the last transition of each, return ``[B, 1]``, gamma^k ``[B, 1]``) over k <= n steps from leaves.
+
+        Rewards are normalized one by one, by the statistics of today: sums kept from then would not do.
+        """
+        powers = (self.gamma ** np.arange(self.n_steps + 1)).astype(np.float32)
+        steps = np.arange(self.n_steps)
+        window = (leaves[:, None] + steps * self.n_envs) % self.tree.capacity
+        newer = (self.pos - 1 - leaves // self.n_envs) % self.buffer_size  # rows after each one's own
+        is_last = (self._take(self.dones, window) + self._take(self.timeouts, window) > 0) | (steps >= newer[:, None])
+        is_last[:, -1] = True
+        length = is_last.argmax(axis=1) + 1
+        rewards = self._normalize_reward(self._take(self.rewards, window), env)
+        total = (rewards * powers[:-1] * (steps < length[:, None])).sum(axis=1, keepdims=True)
+        return window[np.arange(len(leaves)), length - 1], total, powers[length].reshape(-1, 1)
+
+    def _seen(self, observations: Any, leaves: Leaves, env: Any) -> Any:
+        """Observations ``[B, ...]``, normalized, as a tensor; a dict of them where they are one."""
+        if not isinstance(observations, dict):
+            return self.to_torch(self._normalize_obs(self._take(observations, leaves), env), copy=False)
+        taken = {name: self._take(array, leaves) for name, array in observations.items()}
+        return {name: self.to_torch(array, copy=False) for name, array in self._normalize_obs(taken, env).items()}
+
+    def _take(self, array: NDArray[Any], leaves: Leaves) -> NDArray[Any]:
+        """Elements of ``array [R, E, ...]``, copied: faster than by rows and environments."""
+        return array.reshape(self.tree.capacity, *array.shape[2:]).take(leaves, axis=0)
+
+    def _check_row(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
+        for name, given in (("obs", obs), ("next_obs", next_obs)):
+            self._check_seen(name, given, self.observation_space, self.obs_shape)
+        for name, given, count in (("action", action, self.action_dim), ("reward", reward, 1), ("done", done, 1)):
+            values = np.asarray(given)
+            if values.size != self.n_envs * count or values.dtype.kind not in "biuf":
+                raise ValueError(
+                    f"{name} must be numbers, {count} of each of {self.n_envs} environments, not {given!r}"
+                )
+        if len(infos) != self.n_envs:
+            raise ValueError(f"infos must be a dict for each of {self.n_envs} environments, not {len(infos)} of them")
+
+    def _check_seen(self, name: str, given: Any, space: Any, shape: tuple[int, ...]) -> None:
+        found, wanted = np.shape(given), (self.n_envs, *shape)
+        if found != wanted and not (isinstance(space, spaces.Discrete) and found == wanted[:1]):
+            raise ValueError(f"{name} must be {list(wanted)}, one of each environment, not {list(found)}")
+
+
+class PrioritizedDictReplayBuffer(PrioritizedReplayBuffer, DictReplayBuffer):
+    """The same for dict observations, each name of which is an array of its own; n-step returns are possible too."""
+
+    def _check_space(self, space: Any, optimize_memory_usage: bool) -> None:
+        if not isinstance(space, spaces.Dict):
+            raise TypeError(f"PrioritizedDictReplayBuffer is for dict observations, not {type(space).__name__}")
+        if optimize_memory_usage:
+            raise ValueError("dict observations are stored twice: optimize_memory_usage must be False, as in SB3")
+
+    def _check_seen(self, name: str, given: Any, space: Any, shape: Any) -> None:
+        if not isinstance(given, dict) or given.keys() != shape.keys():
+            raise ValueError(f"{name} must be a dict of {', '.join(shape)}")
+        for key in shape:
+            super()._check_seen(f"{name}[{key!r}]", given[key], space[key], shape[key])

@@ -1,0 +1,631 @@
+"""The plug-in for stable-baselines3, beside brute force and beside SB3's own buffers and training."""
+
+import pickle
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from tests import plugin_hosts
+
+sb3 = plugin_hosts.plugin("sb3")
+
+import gymnasium  # noqa: E402
+import torch  # noqa: E402
+from gymnasium import spaces  # noqa: E402
+from stable_baselines3 import DDPG, DQN, SAC, TD3, HerReplayBuffer  # noqa: E402
+from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer  # noqa: E402
+from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
+from stable_baselines3.common.evaluation import evaluate_policy  # noqa: E402
+from stable_baselines3.common.vec_env import VecNormalize  # noqa: E402
+
+SPACE, ACTIONS = spaces.Box(-np.inf, np.inf, (2,)), spaces.Discrete(5)
+OBSERVATIONS = {"box": SPACE, "dict": spaces.Dict({"seen": SPACE, "place": spaces.Discrete(7)})}
+HOSTS = {"PrioritizedDQN": DQN, "PrioritizedSAC": SAC, "PrioritizedTD3": TD3, "PrioritizedDDPG": DDPG}
+NAMES = (*HOSTS, "PrioritizedQRDQN")
+SMALL = {"learning_starts": 32, "batch_size": 24, "buffer_size": 500, "train_freq": 4, "seed": 1}
+
+
+def made(rows, environments=1, *, kind="box", **options):
+    """An empty buffer of ``rows`` steps of each environment."""
+    options = {"epsilon": 1e-3, "device": "cpu"} | options
+    if options.get("optimize_memory_usage"):
+        options["handle_timeout_termination"] = False
+    buffer = sb3.PrioritizedReplayBuffer if kind == "box" else sb3.PrioritizedDictReplayBuffer
+    return buffer(rows * environments + environments // 2, OBSERVATIONS[kind], ACTIONS, n_envs=environments, **options)
+
+
+def step(number, environments, rng):
+    """A step of each environment as SB3 adds it; what is seen tells which it is. A fifth end an episode, or cut it."""
+    who = np.arange(environments)
+    seen = np.stack((np.full(environments, number), who), 1).astype(np.float32)
+    done, cut = rng.random(environments) < 0.2, rng.random(environments) < 0.5
+    infos = [{"TimeLimit.truncated": True} if ended and late else {} for ended, late in zip(done, cut, strict=True)]
+    return (
+        seen,
+        seen + np.array([1, 0], np.float32),
+        rng.integers(0, 5, environments),
+        rng.standard_normal(environments),
+        done,
+        infos,
+    )
+
+
+def fill(buffer, steps, seed=0):
+    """Adds steps; returns them all, each as it was added."""
+    rng, added = np.random.default_rng(seed), []
+    for number in range(steps):
+        taken = step(number, buffer.n_envs, rng)
+        added.append(taken)
+        if isinstance(buffer, sb3.PrioritizedDictReplayBuffer):
+            places = [{"seen": seen, "place": seen[:, 0].astype(np.int64) % 7} for seen in taken[:2]]
+            buffer.add(*places, *taken[2:])
+        else:
+            buffer.add(*taken)
+    return added
+
+
+def with_priorities(buffer, seed=5):
+    """Gives everything that can be drawn another priority, some of them none to speak of; returns all leaves."""
+    everything = np.arange(buffer._written * buffer.n_envs)
+    errors = np.random.default_rng(seed).random(everything.size) ** 4
+    buffer.update_priorities(everything, errors)
+    return buffer.tree.get(np.arange(buffer.tree.capacity)).astype(float)
+
+
+def drawn(buffer, batch=64, batches=400, seed=3):
+    """How often each leaf is drawn."""
+    np.random.seed(seed)  # noqa: NPY002  # SB3's generator
+    counts = np.zeros(buffer.tree.capacity, np.int64)
+    for _ in range(batches):
+        counts += np.bincount(buffer.sample(batch).sequence % buffer.tree.capacity, minlength=counts.size)
+    return counts
+
+
+def check_draws(buffer, leaves):
+    """Chi-square of how often each leaf is drawn, wrong once in a million; a leaf of priority 0 never is drawn."""
+    counts = drawn(buffer)
+    assert counts[leaves == 0].sum() == 0
+    expected = leaves[leaves > 0] / leaves.sum() * counts.sum()
+    freedom = expected.size - 1
+    statistic = ((counts[leaves > 0] - expected) ** 2 / expected).sum()
+    assert statistic < freedom + 2 * np.sqrt(14 * freedom) + 2 * 14  # [Laurent2000, Lemma 1]: exp(-14)
+
+
+@pytest.mark.parametrize("environments", [1, 4])
+@pytest.mark.parametrize("steps", [11, 30, 53])
+@pytest.mark.parametrize("optimized", [False, True])
+def test_draws_follow_the_priorities(environments, steps, optimized):
+    buffer = made(30, environments, optimize_memory_usage=optimized)
+    fill(buffer, steps)
+    check_draws(buffer, with_priorities(buffer))
+
+
+@pytest.mark.parametrize("environments", [1, 4])
+def test_a_tree_that_is_off_by_one_leaf_fails_the_check_of_draws(environments):
+    with plugin_hosts.broken():
+        buffer = made(30, environments)
+    fill(buffer, 41)
+    leaves = with_priorities(buffer)
+    with pytest.raises(AssertionError):
+        check_draws(buffer, leaves)
+
+
+@pytest.mark.parametrize("kind", ["box", "dict"])
+@pytest.mark.parametrize("environments", [1, 4])
+@pytest.mark.parametrize("handled", [False, True])
+def test_what_is_drawn_is_what_was_added(kind, environments, handled):
+    buffer = made(20, environments, kind=kind, handle_timeout_termination=handled)
+    added = fill(buffer, 47)
+    batch = buffer.sample(300)
+    observations, following = batch.observations, batch.next_observations
+    if kind == "dict":
+        np.testing.assert_array_equal(observations["place"][:, 0], batch.sequence // environments % 7)
+        observations, following = observations["seen"], following["seen"]
+    assert set(batch.sequence // environments) == set(range(27, 47))
+    assert batch.discounts is None
+    for i, (number, who) in enumerate(zip(*divmod(batch.sequence, environments), strict=True)):
+        seen, after, action, reward, done, infos = (part[who] for part in added[number])
+        np.testing.assert_array_equal(observations[i], seen)
+        np.testing.assert_array_equal(following[i], after)
+        assert (batch.actions[i, 0], batch.rewards[i, 0]) == (action, np.float32(reward))
+        assert batch.dones[i, 0] == (done and not (handled and infos))
+
+
+def test_rows_are_those_of_sb3s_own_buffer_and_normalized_as_there():
+    environment = VecNormalize(make_vec_env("CartPole-v1", 1), clip_reward=0.5)
+    environment.obs_rms.mean, environment.obs_rms.var, environment.ret_rms.var = np.ones(4), np.full(4, 2.0), 7.0
+    arguments = (20, environment.observation_space, environment.action_space, "cpu")
+    ours, theirs = sb3.PrioritizedReplayBuffer(*arguments), ReplayBuffer(*arguments)
+    several = sb3.PrioritizedReplayBuffer(*arguments, n_steps=3, gamma=0.9)
+    their_several = NStepReplayBuffer(*arguments, n_steps=3, gamma=0.9)
+    rng = np.random.default_rng(0)
+    for number in range(33):
+        seen, after, action, *rest = step(number, 1, rng)
+        for buffer in (ours, theirs, several, their_several):
+            buffer.add(np.tile(seen, 2), np.tile(after, 2), action % 2, *rest)
+    rows = np.arange(20)
+    for env in (None, environment):
+        for mine, wanted in ((ours, theirs), (several, their_several)):
+            for ours_part, theirs_part in zip(
+                mine._get_samples(rows, env), wanted._get_samples(rows, env), strict=True
+            ):
+                if theirs_part is None:
+                    assert ours_part is None
+                    continue
+                assert ours_part.dtype == theirs_part.dtype
+                torch.testing.assert_close(ours_part, theirs_part, rtol=1e-6, atol=0 if mine is ours else 1e-6)
+
+
+def returns(buffer, added, number, who):
+    """(return, discount, number of the last step, whether it ended) of up to n steps from one on, step by step."""
+    total, discount = 0.0, 1.0
+    for last in range(number, min(number + buffer.n_steps, len(added))):
+        *_, reward, done, infos = (part[who] for part in added[last])
+        total += discount * reward
+        discount *= buffer.gamma
+        if done:
+            break
+    return total, discount, last, done and not (buffer.handle_timeout_termination and infos)
+
+
+@pytest.mark.parametrize("kind", ["box", "dict"])
+@pytest.mark.parametrize("environments", [1, 4])
+@pytest.mark.parametrize(("n", "gamma"), [(2, 0.9), (3, 1.0), (5, 0.5), (40, 0.99), (4, 0.0)])
+@pytest.mark.parametrize("steps", [13, 20, 47])
+def test_returns_over_n_steps_are_those_of_brute_force(kind, environments, n, gamma, steps):
+    for optimized in (False, True) if kind == "box" else (False,):
+        buffer = made(20, environments, kind=kind, n_steps=n, gamma=gamma, optimize_memory_usage=optimized)
+        added = fill(buffer, steps, seed=n)
+        batch = buffer.sample(200)
+        following = batch.next_observations if kind == "box" else batch.next_observations["seen"]
+        for i, (number, who) in enumerate(zip(*divmod(batch.sequence, environments), strict=True)):
+            total, discount, last, ended = returns(buffer, added, number, who)
+            assert batch.rewards[i, 0] == pytest.approx(total, rel=1e-5, abs=1e-6)
+            assert batch.discounts[i, 0] == pytest.approx(discount, rel=1e-5)
+            assert batch.dones[i, 0] == ended
+            np.testing.assert_array_equal(following[i], added[last][1][who])
+
+
+@pytest.mark.parametrize("environments", [1, 4])
+@pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
+def test_weights_are_those_of_the_formula(environments, beta):
+    buffer = made(16, environments, beta=beta)
+    fill(buffer, 25)
+    leaves = with_priorities(buffer)
+    batch = buffer.sample(128)
+    probabilities = leaves[batch.sequence % leaves.size] / leaves.sum()
+    weights = (leaves.size * probabilities) ** -beta
+    assert (batch.weights.dtype, batch.weights.shape) == (torch.float32, (128, 1))
+    np.testing.assert_allclose(batch.weights[:, 0], weights / weights.max(), rtol=1e-5)
+
+
+def test_beta_moves_with_the_progress():
+    buffer = made(4, beta=0.5, final_beta=0.9)
+    for left, beta in ((1.0, 0.5), (0.5, 0.7), (0.0, 0.9), (-0.1, 0.9)):
+        buffer.anneal(left)
+        assert buffer.beta == pytest.approx(beta)
+
+
+def test_priorities_are_those_of_the_formula_and_new_rows_get_the_largest():
+    buffer = made(6, 2, alpha=0.7, epsilon=0.01)
+    fill(buffer, 3)
+    errors = np.array([-3.0, 0.0, 0.5])
+    assert buffer.update_priorities([0, 3, 4], torch.tensor(errors)[:, None]).all()
+    expected = (np.abs(errors) + 0.01) ** 0.7
+    np.testing.assert_allclose(buffer.tree.get([0, 3, 4]), expected, rtol=1e-6)
+    buffer.add(*step(3, 2, np.random.default_rng(0)))
+    np.testing.assert_allclose(buffer.tree.get([6, 7, 1]), [expected[0], expected[0], 1.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("environments", [1, 3])
+@pytest.mark.parametrize("optimized", [False, True])
+def test_updates_of_what_was_overwritten_are_refused(environments, optimized):
+    buffer = made(8, environments, optimize_memory_usage=optimized)
+    fill(buffer, 6)
+    batch = buffer.sample(64)
+    for more in range(1, 12):
+        fill(buffer, 1)
+        before = buffer.tree.get(np.arange(buffer.tree.capacity))
+        present = buffer.update_priorities(batch.sequence, np.full(64, more + 2.0))
+        oldest = max(6 + more - (7 if optimized else 8), 0)
+        np.testing.assert_array_equal(present, batch.sequence // environments >= oldest)
+        changed = np.flatnonzero(buffer.tree.get(np.arange(buffer.tree.capacity)) != before)
+        assert set(changed) == set(batch.sequence[present] % buffer.tree.capacity)
+    assert not present.any()
+    assert not buffer.update_priorities([buffer._written * environments, -1], [1.0, 1.0]).any()
+
+
+def test_a_reset_forgets_everything():
+    buffer = made(8, 2)
+    fill(buffer, 11)
+    old = buffer.sample(32).sequence
+    buffer.update_priorities(old, np.full(32, 9.0))
+    buffer.reset()
+    assert buffer.tree.total() == 0.0
+    with pytest.raises(RuntimeError, match="nothing to sample"):
+        buffer.sample(4)
+    added = fill(buffer, 3)
+    assert not buffer.update_priorities(old, np.ones(32)).any()
+    assert set(buffer.tree.get(np.arange(16))) == {0.0, 1.0}
+    batch = buffer.sample(32)
+    np.testing.assert_array_equal(np.unique(batch.observations[:, 0]), [0, 1, 2])
+    assert buffer.update_priorities(batch.sequence, np.ones(32)).all()
+    assert len(added) == buffer.size()
+
+
+@pytest.mark.parametrize("kind", ["box", "dict"])
+def test_a_pickle_goes_on_as_the_buffer_would(kind):
+    buffer = made(8, 2, kind=kind, n_steps=3)
+    fill(buffer, 11)
+    with_priorities(buffer)
+    ticket = buffer.sample(16).sequence
+    copy = pickle.loads(pickle.dumps(buffer))
+    assert copy.last is None
+    for each in (buffer, copy):
+        fill(each, 2)
+        each.update_priorities(ticket, np.linspace(0, 5, 16))
+    batches = []
+    for each in (buffer, copy):
+        np.random.seed(0)  # noqa: NPY002
+        batches.append(each.sample(64))
+    for mine, its in zip(*batches, strict=True):
+        for name in mine if isinstance(mine, dict) else [...]:
+            np.testing.assert_array_equal(mine[name], its[name])
+    assert copy.tree.check() == 0.0
+
+
+WRONG_OPTIONS = [
+    ({"alpha": -0.1}, ValueError, "alpha must be at least 0"),
+    ({"alpha": "high"}, TypeError, "alpha must be a number"),
+    ({"epsilon": 0.0}, ValueError, "epsilon above 0"),
+    ({"beta": -1.0}, ValueError, "beta must be finite and at least 0"),
+    ({"final_beta": np.inf}, ValueError, "beta must be finite and at least 0"),
+    ({"beta": "low"}, TypeError, "beta must be a number"),
+    ({"gamma": 1.1}, ValueError, "gamma must be within [0, 1]"),
+    ({"n_steps": 0}, ValueError, "n_steps must be at least 1"),
+    ({"n_steps": 2.5}, TypeError, "n_steps must be an integer"),
+    ({"n_envs": 0}, ValueError, "n_envs must be at least 1"),
+    ({"buffer_size": 0}, ValueError, "buffer_size must be at least 1"),
+    ({"buffer_size": 3, "n_envs": 4}, ValueError, "buffer_size must be at least 4"),
+    ({"buffer_size": 10.5}, TypeError, "buffer_size must be an integer"),
+    ({"buffer_size": 7, "n_envs": 4, "optimize_memory_usage": True}, ValueError, "buffer_size must be at least 8"),
+    ({"implementation": "number"}, RuntimeError, "Did you mean 'numba'?"),
+    ({"fanout": 1}, ValueError, "fanout must be at least 2"),
+    ({"observation_space": OBSERVATIONS["dict"]}, TypeError, "PrioritizedDictReplayBuffer"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), WRONG_OPTIONS)
+def test_wrong_options_are_refused_in_a_sentence(options, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        sb3.PrioritizedReplayBuffer(
+            **{"buffer_size": 8, "observation_space": SPACE, "action_space": ACTIONS, "device": "cpu"} | options
+        )
+
+
+def test_a_dict_buffer_refuses_other_observations_and_storing_them_once():
+    with pytest.raises(TypeError, match="is for dict observations, not Box"):
+        sb3.PrioritizedDictReplayBuffer(8, SPACE, ACTIONS)
+    with pytest.raises(ValueError, match="optimize_memory_usage must be False"):
+        made(8, kind="dict", optimize_memory_usage=True)
+
+
+@pytest.mark.parametrize("kind", ["box", "dict"])
+def test_wrong_rows_are_refused_with_nothing_written(kind):
+    buffer = made(4, 2, kind=kind)
+    fill(buffer, 6)
+    before = pickle.dumps(buffer)
+    good = list(step(6, 2, np.random.default_rng(0)))
+    if kind == "dict":
+        good[:2] = [{"seen": seen, "place": np.array([1, 2])} for seen in good[:2]]
+        wrong = [(1, good[1] | {"place": np.ones((3, 1))}, "next_obs['place'] must be [2, 1]"), (0, {}, "obs must be")]
+    else:
+        wrong = [(0, np.ones(2), "obs must be [2, 2]"), (1, np.ones((3, 2)), "next_obs must be [2, 2]")]
+    wrong += [
+        (2, np.array([1]), "action must be numbers"),
+        (2, np.array(["a", "b"]), "action must be numbers"),
+        (3, np.ones(3), "reward must be numbers"),
+        (4, np.array([True]), "done must be numbers"),
+        (5, [{}], "infos must be a dict for each of 2 environments, not 1"),
+    ]
+    for place, value, message in wrong:
+        given = [*good[:place], value, *good[place + 1 :]]
+        with pytest.raises(ValueError, match=re.escape(message)):
+            buffer.add(*given)
+        assert pickle.dumps(buffer) == before
+    buffer.add(*good)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "errors", "error", "message"),
+    [
+        ([20, 21], [1.0, np.nan], ValueError, "diverged"),
+        ([20, 21], [np.inf, 1.0], ValueError, "diverged"),
+        ([20, 21], [1.0], ValueError, "one each"),
+        ([20.0], [1.0], TypeError, "sequence must be integers"),
+        ([20], ["1"], TypeError, "errors must be numbers"),
+    ],
+)
+def test_wrong_updates_are_refused_with_nothing_written(sequence, errors, error, message):
+    buffer = made(4, 2)
+    fill(buffer, 12)
+    before = pickle.dumps(buffer)
+    with pytest.raises(error, match=message):
+        buffer.update_priorities(sequence, np.asarray(errors))
+    assert pickle.dumps(buffer) == before
+
+
+@pytest.mark.parametrize("batch_size", [0, 2.5, True])
+def test_a_wrong_batch_size_is_refused(batch_size):
+    buffer = made(4)
+    fill(buffer, 2)
+    with pytest.raises((ValueError, TypeError), match="batch_size must be"):
+        buffer.sample(batch_size)
+
+
+# Algorithms
+
+
+def host_of(name):
+    """The host's class, of which the plug-in's is the prioritized one."""
+    if name in HOSTS:
+        return HOSTS[name]
+    return pytest.importorskip("sb3_contrib", reason="the plug-in 'sb3' needs sb3_contrib for QR-DQN").QRDQN
+
+
+def model(name, environments=1, **options):
+    """A small model of the plug-in's, or of a host's class."""
+    kind = name if isinstance(name, type) else getattr(sb3, name)
+    environment = "CartPole-v1" if "DQN" in kind.__name__ else "Pendulum-v1"
+    options = SMALL | {"policy_kwargs": {"net_arch": [16]}} | options  # SB3 adds to policy_kwargs, which are not shared
+    return kind("MlpPolicy", make_vec_env(environment, environments, seed=3), device="cpu", **options)
+
+
+def parameters(learner):
+    """Every parameter of the networks and of their optimizers, by name."""
+    return {name: value.clone() for name, value in learner.policy.state_dict().items()}
+
+
+def train_on(learner, seed=7):
+    """Takes one gradient step; returns the batch that it was taken on."""
+    np.random.seed(seed)  # noqa: NPY002
+    learner.train(gradient_steps=1)
+    return learner.replay_buffer.last
+
+
+@pytest.mark.parametrize("n_steps", [1, 3])
+@pytest.mark.parametrize("environments", [1, 4])
+@pytest.mark.parametrize("name", NAMES)
+def test_without_priorities_training_is_the_hosts_bit_for_bit(name, environments, n_steps):
+    host, uniform = host_of(name), {"alpha": 0.0}
+    # Each is made just before it learns, for its seed is that of generators which both draw from.
+    ours = model(name, environments, n_steps=n_steps, replay_buffer_kwargs=uniform).learn(200)
+    uniform = uniform | {"n_steps": n_steps, "gamma": ours.gamma}
+    kind = sb3.PrioritizedReplayBuffer
+    theirs = model(host, environments, replay_buffer_class=kind, replay_buffer_kwargs=uniform).learn(200)
+    assert (ours.replay_buffer.last.weights == 1).all()
+    expected = parameters(theirs)
+    for key, value in parameters(ours).items():
+        assert torch.equal(value, expected[key]), key
+    assert ours.num_timesteps == theirs.num_timesteps
+    assert ours._n_updates == theirs._n_updates > 0
+
+
+def test_a_gradient_step_of_dqn_follows_the_weighted_mean_and_writes_the_td_errors_back():
+    plain = {"net_arch": [16], "optimizer_class": torch.optim.SGD}
+    learner = model("PrioritizedDQN", learning_rate=1.0, max_grad_norm=np.inf, policy_kwargs=plain, learning_starts=99)
+    learner.learn(60)
+    leaves = with_priorities(learner.replay_buffer)
+    torch.nn.init.normal_(learner.q_net_target.q_net[0].weight)
+    network, before = learner.q_net, parameters(learner)
+    np.random.seed(7)  # noqa: NPY002
+    learner.replay_buffer.anneal(learner._current_progress_remaining)
+    batch = learner.replay_buffer.sample(learner.batch_size)
+    assert 0 < batch.weights.min() < 0.9
+    ahead = learner.q_net_target(batch.next_observations).max(1, keepdim=True).values
+    target = (batch.rewards + learner.gamma * (1 - batch.dones) * ahead).detach()
+    error = network(batch.observations).gather(1, batch.actions) - target
+    huber = torch.where(error.abs() < 1, error**2 / 2, error.abs() - 0.5)
+    network.zero_grad()
+    (huber * batch.weights / learner.batch_size).sum().backward()
+    gradients = {key: value.grad.clone() for key, value in network.named_parameters()}
+    np.testing.assert_array_equal(train_on(learner).sequence, batch.sequence)
+    for key, gradient in gradients.items():
+        moved = before[f"q_net.{key}"] - dict(network.named_parameters())[key]
+        torch.testing.assert_close(moved, gradient, rtol=1e-4, atol=1e-5)
+    leaves[batch.sequence] = (np.abs(error.detach().numpy()[:, 0]).astype(float) + 1e-6) ** 0.6
+    np.testing.assert_allclose(learner.replay_buffer.tree.get(np.arange(60)), leaves[:60], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["PrioritizedTD3", "PrioritizedDDPG"])
+def test_the_priority_is_the_mean_td_error_of_the_critics(name):
+    learner = model(name, learning_starts=99, **({"target_policy_noise": 0.0} if name == "PrioritizedTD3" else {}))
+    learner.learn(60)
+    np.random.seed(7)  # noqa: NPY002
+    batch = learner.replay_buffer.sample(learner.batch_size)
+    with torch.no_grad():
+        acted = learner.actor_target(batch.next_observations)
+        if name == "PrioritizedDDPG":  # which SB3 makes of TD3, with its noise
+            noise = torch.zeros_like(acted)
+            assert learner.target_policy_noise > 0
+            learner.target_policy_noise = 0.0
+            acted = acted + noise
+        ahead = torch.cat(learner.critic_target(batch.next_observations, acted), 1).min(1, keepdim=True).values
+        target = batch.rewards + learner.gamma * (1 - batch.dones) * ahead
+        errors = [(value - target).abs() for value in learner.critic(batch.observations, batch.actions)]
+    assert len(errors) == {"PrioritizedTD3": 2, "PrioritizedDDPG": 1}[name]
+    train_on(learner)
+    expected = (torch.stack(errors).mean(0).numpy()[:, 0].astype(float) + 1e-6) ** 0.6
+    np.testing.assert_allclose(learner.replay_buffer.tree.get(batch.sequence), expected, rtol=1e-4)
+
+
+def test_the_priority_of_qr_dqn_is_the_td_error_of_the_means():
+    host_of("PrioritizedQRDQN")
+    learner = model("PrioritizedQRDQN", learning_starts=99)
+    learner.learn(60)
+    np.random.seed(7)  # noqa: NPY002
+    batch = learner.replay_buffer.sample(learner.batch_size)
+    with torch.no_grad():
+        ahead = learner.quantile_net_target(batch.next_observations).mean(1).max(1, keepdim=True).values
+        target = batch.rewards + learner.gamma * (1 - batch.dones) * ahead
+        error = learner.quantile_net(batch.observations).mean(1).gather(1, batch.actions) - target
+    train_on(learner)
+    expected = (np.abs(error.numpy()[:, 0]).astype(float) + 1e-6) ** 0.6
+    np.testing.assert_allclose(learner.replay_buffer.tree.get(batch.sequence), expected, rtol=1e-4)
+
+
+class Weightless(sb3.PrioritizedReplayBuffer):
+    """Gives every transition the weight 0."""
+
+    def sample(self, batch_size, env=None):
+        """A batch with its weights at 0."""
+        batch = super().sample(batch_size, env)
+        batch.weights.zero_()
+        return batch
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_has_weight_0_moves_no_critic_and_gets_its_priority(name):
+    host_of(name)
+    learner = model(name, replay_buffer_class=Weightless, learning_starts=99)
+    learner.learn(60)
+    before = parameters(learner)
+    sampled = train_on(learner).sequence
+    after = parameters(learner)
+    still = "q" if "DQN" in name else "critic."
+    assert any(key.startswith(still) for key in after)
+    for key, value in after.items():
+        assert torch.equal(value, before[key]) or not key.startswith(still), key
+    changed = learner.replay_buffer.tree.get(np.arange(60)) != 1
+    assert set(np.flatnonzero(changed)) == set(sampled)
+
+
+@pytest.mark.parametrize("environments", [1, 4])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_learns_is_saved_loaded_and_goes_on(name, environments, tmp_path):
+    host_of(name)
+    learner = model(name, environments, n_steps=2, replay_buffer_kwargs={"alpha": 0.5, "beta": 0.5, "fanout": 8})
+    learner.learn(200)
+    buffer = learner.replay_buffer
+    assert (buffer.n_steps, buffer.gamma, buffer.tree.fanout) == (2, learner.gamma, 8)
+    assert buffer.beta == pytest.approx(1 - 0.5 * max(learner._current_progress_remaining, 0))
+    learner.save(tmp_path / "model")
+    learner.save_replay_buffer(tmp_path / "replay")
+    again = type(learner).load(tmp_path / "model", env=learner.get_env())
+    assert again.n_steps == 2
+    assert again.replay_buffer.size() == 0
+    again.load_replay_buffer(tmp_path / "replay")
+    every = np.arange(buffer.tree.capacity)
+    np.testing.assert_array_equal(again.replay_buffer.tree.get(every[:400]), buffer.tree.get(every[:400]))
+    seen = learner.get_env().reset()
+    for network, values in learner.get_parameters().items():
+        assert again.get_parameters()[network].keys() == values.keys()
+    np.testing.assert_array_equal(
+        learner.predict(seen, deterministic=True)[0], again.predict(seen, deterministic=True)[0]
+    )
+    again.learn(100, reset_num_timesteps=False)
+    assert again.num_timesteps == learner.num_timesteps + 100
+    assert again.replay_buffer.size() == (learner.num_timesteps + 100) // environments
+
+
+def test_a_model_that_sb3_saved_goes_on_with_priorities(tmp_path):
+    model(DQN).save(tmp_path / "model")
+    with pytest.raises(TypeError, match="ReplayBuffer keeps no priorities"):
+        sb3.PrioritizedDQN.load(tmp_path / "model")
+    learner = sb3.PrioritizedDQN.load(tmp_path / "model", make_vec_env("CartPole-v1"), replay_buffer_class=None)
+    assert isinstance(learner.learn(100).replay_buffer, sb3.PrioritizedReplayBuffer)
+
+
+class Places(gymnasium.ObservationWrapper):
+    """CartPole whose observation is a dict."""
+
+    def __init__(self):
+        super().__init__(gymnasium.make("CartPole-v1"))
+        self.observation_space = spaces.Dict({"cart": self.env.observation_space, "side": spaces.Discrete(2)})
+
+    def observation(self, observation):
+        """The observation with the side that the cart is on."""
+        return {"cart": observation, "side": np.int64(observation[0] > 0)}
+
+
+@pytest.mark.parametrize("environments", [1, 2])
+def test_dict_observations_are_learned_from(environments):
+    learner = sb3.PrioritizedDQN("MultiInputPolicy", make_vec_env(Places, environments), n_steps=3, **SMALL)
+    assert isinstance(learner.learn(200).replay_buffer, sb3.PrioritizedDictReplayBuffer)
+    assert len(set(learner.replay_buffer.tree.get(np.arange(200)))) > 100
+
+
+def test_normalized_environments_and_rows_stored_once_are_learned_from():
+    learner = sb3.PrioritizedDQN(
+        "MlpPolicy",
+        VecNormalize(make_vec_env("CartPole-v1", 2)),
+        optimize_memory_usage=True,
+        replay_buffer_kwargs={"handle_timeout_termination": False},
+        **SMALL | {"buffer_size": 100},
+    )
+    learner.learn(300)
+    leaves = learner.replay_buffer.tree.get(np.arange(100)).reshape(50, 2)
+    np.testing.assert_array_equal(np.flatnonzero((leaves == 0).any(1)), [learner.replay_buffer.pos])
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (ReplayBuffer, "ReplayBuffer keeps no priorities: replay_buffer_class must be PrioritizedReplayBuffer"),
+        (HerReplayBuffer, "HerReplayBuffer relabels goals .* use it with SB3's own class"),
+        ("prioritized", "'prioritized' keeps no priorities"),
+    ],
+)
+def test_buffers_without_priorities_are_refused_in_a_sentence(kind, message):
+    with pytest.raises(TypeError, match=message):
+        model("PrioritizedSAC", replay_buffer_class=kind)
+
+
+def test_loading_a_buffer_without_priorities_keeps_the_one_there(tmp_path):
+    model(DQN).save_replay_buffer(tmp_path / "uniform")
+    learner = model("PrioritizedDQN")
+    before = learner.replay_buffer
+    with pytest.raises(TypeError, match="ReplayBuffer keeps no priorities"):
+        learner.load_replay_buffer(tmp_path / "uniform")
+    assert learner.replay_buffer is before
+
+
+def test_a_host_that_computes_its_loss_otherwise_is_refused():
+    class Other(DQN):
+        def train(self, gradient_steps, batch_size=100):
+            """Sample, and learn nothing."""
+            self.replay_buffer.sample(batch_size)
+
+    class OtherDQN(sb3.PrioritizedAlgorithm, Other):
+        """Prioritized, as its name says."""
+
+    learner = model(OtherDQN)
+    with pytest.raises(RuntimeError, match="took 1 gradient steps and weighted 0 of their batches"):
+        learner.learn(100)
+
+
+def test_a_td_error_that_is_no_number_ends_training_in_a_sentence():
+    learner = model("PrioritizedDQN")
+    learner.learn(50)
+    learner.replay_buffer.rewards[:] = np.nan
+    with pytest.raises(ValueError, match="training has diverged"):
+        learner.train(1)
+
+
+def test_qr_dqn_without_sb3_contrib_is_one_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sb3_contrib", None)
+    with pytest.raises(
+        ImportError, match=r"sb3-contrib from 2\.9 on .* none is installed; install one by: pip install"
+    ):
+        _ = sb3.PrioritizedQRDQN
+    with pytest.raises(AttributeError, match="no attribute 'PrioritizedPPO'"):
+        _ = sb3.PrioritizedPPO
+
+
+@pytest.mark.slow
+def test_cart_pole_is_learned():
+    learner = sb3.PrioritizedDQN("MlpPolicy", "CartPole-v1", seed=0)
+    mean, _ = evaluate_policy(learner, make_vec_env("CartPole-v1", seed=1), n_eval_episodes=20)
+    assert mean >= 475
