@@ -9,14 +9,14 @@ from ..hosts import require
 
 require("stable_baselines3", "2.9", "3")
 
-from .algorithms import (  # noqa: E402  # once it is there
+from .algorithms import (  # once it is there
     PrioritizedAlgorithm,
     PrioritizedDDPG,
     PrioritizedDQN,
     PrioritizedSAC,
     PrioritizedTD3,
 )
-from .buffer import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer, PrioritizedSamples  # noqa: E402
+from .buffer import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer, PrioritizedSamples
 
 __all__ = [
     "PrioritizedAlgorithm",

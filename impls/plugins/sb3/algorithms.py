@@ -27,6 +27,11 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     class saved, load it with ``replay_buffer_class=None``.
     """
 
+    replay_buffer: Any
+    replay_buffer_class: Any
+    replay_buffer_kwargs: dict[str, Any]
+    n_steps: int
+
     def _setup_model(self) -> None:
         kind, options, steps = self.replay_buffer_class, self.replay_buffer_kwargs, self.n_steps
         if kind is None:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
-from ...checks import integer_at_least
+from ...checks import integer_at_least, one_of
 from ...replay.batches import check_beta, check_pairs, not_finite, reals, tickets_of
 from ...replay.values import number
 from ...sumtree.contract import stratified_uniforms, to_numpy
@@ -29,7 +29,7 @@ class PrioritizedSamples(NamedTuple):
     """B transitions: SB3's ``ReplayBufferSamples`` and, behind them, what prioritized replay adds.
 
     ``discounts [B, 1]``: gamma^k where the return is over k steps, None where all are of one. ``weights [B, 1]``:
-    importance weights, the largest 1. ``sequence [B]``: the number of transitions added before each, for
+    importance weights. ``sequence [B]``: the number of transitions added before each, for
     ``update_priorities``.
     """
 
@@ -48,7 +48,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     A new transition gets the largest priority given so far, at first 1. Uniforms are stratified, one in each of B equal
     intervals, from NumPy's global generator as in SB3, which ``seed`` of a model sets. The importance weight of i is
-    (N p_i / total)^-beta over its maximum in the batch. ``anneal`` moves beta from ``beta`` to ``final_beta``.
+    (N p_i / total)^-beta over its maximum in the batch or, with ``normalize_by`` "buffer", over that of all of them.
+    ``anneal`` moves beta from ``beta`` to ``final_beta``.
 
     ``n_steps`` > 1 returns sums of up to n rewards, discounted by ``gamma``, each of which ends where its episode does
     or with the newest row. ``optimize_memory_usage`` stores each observation once, as in SB3, whose oldest row then has
@@ -73,6 +74,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         beta: float = 0.4,
         final_beta: float = 1.0,
         epsilon: float = 1e-6,
+        normalize_by: str = "batch",
         n_steps: int = 1,
         gamma: float = 0.99,
         implementation: str = "numba",
@@ -102,8 +104,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             handle_timeout_termination=handle_timeout_termination,
         )
         self.gamma, self.beta = gamma, beta
-        self.last: PrioritizedSamples | None = None  # what sample() returned last
-        self.tree = make(implementation, self.buffer_size * n_envs, fanout=fanout)
+        self.last: Any = None  # what sample() returned last
+        self._by_buffer = one_of("normalize_by", normalize_by, ("batch", "buffer")) == "buffer"
+        self.tree = make(implementation, self.buffer_size * n_envs, fanout=fanout, minimum=self._by_buffer)
         self._alpha, self._epsilon, self._betas = alpha, epsilon, (beta, final_beta)
         # Invariants: row ``pos`` - 1 is the (``_written`` - 1)-th ever added, from 0, and pos = _written % rows;
         # those before ``_first`` were forgotten by reset().
@@ -139,13 +142,12 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         generator: Any = np.random  # its functions are the methods of a generator: the global one
         leaves, priorities = map(to_numpy, self.tree.sample(stratified_uniforms(generator, batch_size)))
         # w_i / max w = (p_i / min p)^-beta, for N and the total cancel.
-        weights = (priorities / priorities.min()).astype(np.float64) ** -self.beta
-        self.last = PrioritizedSamples(
-            *self._get_samples(leaves, env),
-            weights=self.to_torch(weights.astype(np.float32).reshape(-1, 1), copy=False),
-            sequence=self._sequence(leaves),
-        )
-        return self.last
+        smallest = self.tree.min() if self._by_buffer else priorities.min()
+        weights = ((priorities / smallest) ** -self.beta).astype(np.float32).reshape(-1, 1)
+        rows, sequence = self._get_samples(leaves, env), self._sequence(leaves)
+        samples = PrioritizedSamples._make((*rows, self.to_torch(weights, copy=False), sequence))
+        self.last = samples
+        return samples
 
     def update_priorities(self, sequence: ArrayLike, errors: Any) -> NDArray[np.bool_]:
         """Set the priorities of sampled transitions ``sequence [B]`` from their new |TD errors| ``[B]`` or ``[B, 1]``.
