@@ -5,8 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := .venv-peers
+PLUGINS := .venv-plugins
+HOSTED := hosts rllib
 
-.PHONY: help demo peers gpu test test-slow mutants bench check format clean
+.PHONY: help demo peers plugins gpu test test-slow mutants bench check format clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -28,6 +30,13 @@ demo: $(READY)  ## measure trees and a training system here, draw the figures, r
 
 peers: $(READY) $(PEERS)/.ready  ## time other libraries beside ours, in an environment of their own; 12 minutes
 	$(BIN)/python -m benchmarks peers --python $(PEERS)/bin/python
+
+plugins: $(HOSTED:%=$(PLUGINS)/%/.ready)  ## test our trees inside other libraries, in environments of their own; 20 minutes
+	@for name in $(HOSTED); do \
+	  echo "$$name: the plug-ins' tests"; \
+	  OMP_NUM_THREADS=1 $(PLUGINS)/$$name/bin/python -m pytest tests/test_plugin_*.py -q --strict-skips || exit 1; \
+	done
+	@echo "to time them: $(BIN)/python -m benchmarks plugins"
 
 gpu:  ## where there is a CUDA device: check, time and plot the GPU tree; PYTHON=... has CuPy, nothing is installed
 	@$(PYTHON) -c 'import numpy' || { echo "error: $(PYTHON) has no NumPy; name one that has it and CuPy: make gpu PYTHON=..." >&2; exit 2; }
@@ -59,7 +68,7 @@ format: $(READY)  ## bring the code into the house's format
 	$(BIN)/ruff check --fix .
 
 clean:  ## remove the environment and every cache
-	rm -rf $(VENV) $(PEERS) .compare .asv .benchmarks .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(PLUGINS) .compare .asv .benchmarks .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
@@ -75,4 +84,10 @@ $(PEERS)/.ready: benchmarks/peers/constraints.txt benchmarks/peers/install.py be
 	$(PEERS)/bin/python -m benchmarks.peers.install
 	$(PEERS)/bin/python -m benchmarks.replay.install
 	$(PEERS)/bin/python -m benchmarks.loops.install
+	@touch $@
+
+$(PLUGINS)/%/.ready: benchmarks/plugins/%.txt benchmarks/plugins/install.py
+	$(PYTHON) -m venv $(PLUGINS)/$*
+	$(PLUGINS)/$*/bin/python -m pip install --quiet --disable-pip-version-check -c $< numpy
+	$(PLUGINS)/$*/bin/python -m benchmarks.plugins.install $*
 	@touch $@

@@ -13,6 +13,7 @@ replay     how fast are whole replay buffers, alone and shared by threads and pr
 arrangements  how fast does training run in each arrangement of processes, and how near to its bound?
 transports  what do transports of experience and weights cost, alone and inside a running system?
 learning   does training by several processes learn as the serial loop does, and how fast?
+plugins    how much faster do other libraries run on our trees? With --learning: does one of them learn on ours?
 loop-questions  were predictions of training loops right? Measure those of a file of questions
 """
 
@@ -39,6 +40,7 @@ from .cases import DISTRIBUTIONS, OPS
 from .learning import command as learning_command
 from .loops import command as loops_command
 from .peers import command as peers_command
+from .plugins import command as plugins_command
 from .presets import PRESETS, Block, groups
 from .profile import command as profile_command
 from .profile import share
@@ -75,6 +77,7 @@ ELSEWHERE = {
     "arrangements": arrangements_command.main,
     "transports": transports_command.main,
     "learning": learning_command.main,
+    "plugins": plugins_command.main,
     "loop-questions": loop_questions.main,
 }  # commands with a parser of their own
 FIRST, ALL = "python -m benchmarks sweep --preset quick", "python -m benchmarks --help"

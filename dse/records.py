@@ -55,8 +55,10 @@ class Measurement:
     "replay_processes" and "replay_flush" (whole buffers, alone or shared by so many ``threads``, which may be
     processes), "loop_peer" (an environment step of a whole training loop with its gradient step, of ours or of a
     library, by the clock that ``op`` names), "training run" (a gradient step of a whole run by ``options``' seed, with
-    its curve in ``machine``), "training adaptation" (one of a running loop at a look of a search), or "sentinel"
-    (timed in every run, to tell by how much the machine changes). ``contestant`` is the implementation that was timed.
+    its curve in ``machine``), "plugin" (a step of another library's replay or training, on its own replay or on ours,
+    and the time of the tree's calls in it), "plugin run" (a step of a run of such a library), "training adaptation"
+    (one of a running loop at a look of a search), or "sentinel" (timed in every run, to tell by how much the machine
+    changes). ``contestant`` is the implementation that was timed.
     """
 
     schema: int = SCHEMA

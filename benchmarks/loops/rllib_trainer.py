@@ -2,6 +2,7 @@
 
 import logging
 import os
+from typing import ClassVar
 
 from .trainer import TorchTrainer, size_of
 
@@ -28,6 +29,7 @@ class Rllib(TorchTrainer):
     )
     alone = ("ray",)
     limits = ("CPU time leaves out Ray's own processes",)
+    buffer: ClassVar[str] = "PrioritizedEpisodeReplayBuffer"
 
     def _prepare(self) -> None:
         os.environ.update(RAY_DEDUP_LOGS="0", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0", RAY_USAGE_STATS_ENABLED="0")
@@ -37,11 +39,12 @@ class Rllib(TorchTrainer):
         from ray.tune.registry import register_env  # noqa: PLC0415
 
         learner, replay, hidden = self.workload.learner, self.workload.replay, self.workload.network.hidden
-        ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        if not ray.is_initialized():  # by another one of this process
+            ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         self._ray = ray
         register_env("timed", lambda _: self.environment())
         buffer = {
-            "type": "PrioritizedEpisodeReplayBuffer",
+            "type": self.buffer,
             "capacity": replay.capacity,
             "alpha": replay.alpha,
             "beta": replay.beta,

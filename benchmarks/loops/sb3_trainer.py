@@ -62,11 +62,16 @@ class Sb3(Learned, TorchTrainer):
     limits = ("not double: one pass of the network less",)
 
     def _prepare(self) -> None:
-        from stable_baselines3 import DQN  # noqa: PLC0415  # optional
-
         clip = self.workload.learner.gradient_clip or float("inf")
         policy = {"net_arch": list(self.workload.network.hidden)}
-        self._start(DQN, max_grad_norm=clip, policy_kwargs=policy)
+        kind, settings = self._learner()
+        self._start(kind, max_grad_norm=clip, policy_kwargs=policy, **settings)
+
+    def _learner(self) -> tuple[Any, dict[str, Any]]:
+        """Import the algorithm; return it and its further settings."""
+        from stable_baselines3 import DQN  # noqa: PLC0415  # optional
+
+        return DQN, {}
 
     @property
     def weights(self) -> int:

@@ -1,5 +1,7 @@
 """tianshou's DQN, by its collector and its algorithm's update."""
 
+from typing import Any
+
 from .trainer import TorchTrainer, size_of
 
 
@@ -23,7 +25,7 @@ class Tianshou(TorchTrainer):
         from tianshou.algorithm import DQN  # noqa: PLC0415  # optional
         from tianshou.algorithm.modelfree.dqn import DiscreteQLearningPolicy  # noqa: PLC0415
         from tianshou.algorithm.optim import AdamOptimizerFactory  # noqa: PLC0415
-        from tianshou.data import Collector, PrioritizedVectorReplayBuffer  # noqa: PLC0415
+        from tianshou.data import Collector  # noqa: PLC0415
         from tianshou.env import DummyVectorEnv  # noqa: PLC0415
         from tianshou.utils.net.common import Net  # noqa: PLC0415
         from tianshou.utils.torch_utils import policy_within_training_step  # noqa: PLC0415
@@ -47,11 +49,16 @@ class Tianshou(TorchTrainer):
             is_double=learner.double,
             huber_loss_delta=1.0 if learner.loss == "huber" else None,
         )
-        self._buffer = PrioritizedVectorReplayBuffer(replay.capacity, self.count, alpha=replay.alpha, beta=replay.beta)
+        self._buffer = self._buffer_kind()(replay.capacity, self.count, alpha=replay.alpha, beta=replay.beta)
         self._collector = Collector(policy, environments, self._buffer)
         self._collector.reset()
         self._algorithm.train()
         self._training, self._policy = policy_within_training_step, policy
+
+    def _buffer_kind(self) -> Any:
+        from tianshou.data import PrioritizedVectorReplayBuffer  # noqa: PLC0415
+
+        return PrioritizedVectorReplayBuffer
 
     def turn(self) -> None:
         with self._training(self._policy):

@@ -38,7 +38,7 @@ def main() -> int:
 def _install(kind: type[Peer]) -> None:
     for need in kind.needs:
         if need.startswith("torch=="):
-            _refuse_gpu_builds(need)
+            refuse_gpu_builds(need)
     if kind.needs:
         pip("install", *kind.needs)
     pip("install", "--no-deps", f"{kind.package}=={kind.version}")
@@ -48,17 +48,19 @@ def _install(kind: type[Peer]) -> None:
         raise LeftOutError((done.stderr.strip() or "it does not load").splitlines()[-1])
 
 
-def _refuse_gpu_builds(requirement: str) -> None:
-    report = json.loads(pip("install", "--dry-run", "--ignore-installed", "--no-deps", "--report", "-", requirement))
+def refuse_gpu_builds(requirement: str, constraints: Path = CONSTRAINTS) -> None:
+    """Raise LeftOutError where pip would install a build for GPUs."""
+    dry = ("--dry-run", "--ignore-installed", "--no-deps", "--report", "-")
+    report = json.loads(pip("install", *dry, requirement, constraints=constraints))
     needs = report["install"][0]["metadata"].get("requires_dist", [])
     if any(need.startswith(BUILDS_FOR_GPUS) for need in needs):
         raise LeftOutError(f"pip would fetch a GPU build of {requirement}; put a CPU build of it into this environment")
 
 
-def pip(*arguments: str) -> str:
-    """Run pip with the versions of constraints.txt; return its output. LeftOutError with its first error."""
+def pip(*arguments: str, constraints: Path = CONSTRAINTS) -> str:
+    """Run pip with the versions of a file of constraints; return its output. LeftOutError with its first error."""
     command = [sys.executable, "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check"]
-    done = quietly([*command, "-c", str(CONSTRAINTS)])
+    done = quietly([*command, "-c", str(constraints)])
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
         raise LeftOutError(errors[-1].removeprefix("ERROR: "))

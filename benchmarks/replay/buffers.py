@@ -142,11 +142,15 @@ def spread(buffer: Buffer, seed: int = 0, rounds: int = FILL_ROUNDS) -> None:
 
 
 def fault(name: str, seed: int = 0, **options: Any) -> str | None:
-    """Return what is wrong with a buffer, None if nothing is found: its records, its weights, its priorities.
+    """Return what is wrong with a small buffer of a kind, None if nothing is found; see ``fault_of``."""
+    return fault_of(make(name, CHECKED_ROWS, seed, **options))
 
-    In a small buffer every other record is given nearly all of the priority.
+
+def fault_of(buffer: Buffer) -> str | None:
+    """Return what is wrong with an empty buffer of 512 records: its records, its weights, its priorities.
+
+    Every other record is given nearly all of the priority.
     """
-    buffer = make(name, CHECKED_ROWS, seed, **options)
     buffer.fill()
     # Invariant: records sampled so far have a priority near 0 where their number is odd, and 1 where it is even.
     for _ in range(CHECK_ROUNDS):

@@ -1,0 +1,150 @@
+"""How much faster do other libraries run on our trees?
+
+Each host's own replay and ours take turns, sample by sample, in one process of an environment that has the host:
+make plugins makes these. The records also have the share of a step that calls of the tree take, hence what a tree that
+takes no time would give at most. A host that is not there is a record with the reason. Interrupt it as you like: the
+same command goes on where it stopped. Records go to results/<machine>/plugins.jsonl.
+
+With --learning: does prioritized replay by ours learn in Stable-Baselines3 as it should? DQN on its own uniform replay
+and on ours, by several seeds, to results/<machine>/plugins-learning.jsonl; each run takes minutes.
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from dse import records
+from dse.records import Measurement, RecordError
+from impls.terminal import count
+
+from ..arguments import add_common, add_list, add_numbers, list_of, listed, one_of, parser_of
+from ..run import Stamp, exit_code, file_of, report
+from ..run import run as run_cells
+from ..sentinels import Sentinels
+from ..timing import Timing
+from ..workers import Bounded, WorkerError
+from . import learning, summary
+from .cells import PRIMITIVE, STEP, TASKS, TWIN, Cell, groups
+from .host import hosts
+
+FILE = "plugins.jsonl"
+MODULE = f"{__package__}.worker"
+ENVIRONMENTS = (Path(".venv-plugins/hosts/bin/python"), Path(".venv-plugins/rllib/bin/python"))
+LIMIT_SECONDS = 600.0  # of a host's task: Python fills a million rows in two minutes
+SMOKE = {"capacity": 2_000, "batch": 32, "sample": 0.002, "budget": 0.02, "warmup": 20}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure; return the exit code: 0 done, 1 where cells failed. RecordError where that cannot be done."""
+    options = _parser().parse_args(arguments)
+    one_of(options.hosts, hosts())
+    one_of(options.tasks, TASKS)
+    pythons = [python for python in options.python if python.exists()]
+    if not pythons:
+        named = ", ".join(map(str, options.python))
+        raise RecordError(f"there is no interpreter {named}; install the libraries first: make plugins")
+    if options.learning:
+        return learning.main(options, pythons)
+    if options.smoke:
+        vars(options).update(SMOKE)
+    path, stamp = file_of(options.results, FILE), Stamp.of_this_run(PRIMITIVE)
+    cells = list(groups(options.hosts, options.tasks, options.capacity, options.batch))
+    measure = functools.partial(_measured, stamp=stamp, options=options, where=_where(pythons, options.hosts))
+    tally = run_cells(
+        cells, path, stamp, measure, unit="cell", told=lambda cell: f"{cell.contestant} {cell.task} {cell.kind}",
+        bar=not options.json, is_final=lambda record: record.status in ("ok", "unstable"),
+        sentinels=Sentinels() if options.sentinels and not options.smoke else None,
+    )  # fmt: skip
+    found = summary.of(summary.latest(records.read_file(path)))
+    if not options.json:
+        print("\n".join([*summary.lines(found), ""]))
+        return report(tally, path, as_json=False)
+    print(json.dumps({"file": str(path), **tally.as_json(), **found}))
+    return exit_code(tally, path)
+
+
+def _where(pythons: Sequence[Path], names: Sequence[str]) -> dict[str, Path]:
+    """Return the first interpreter that has each host. WorkerError for one that cannot be asked."""
+    found: dict[str, Path] = {}
+    for python in pythons:
+        with Bounded(python, module=MODULE) as worker:
+            found = dict.fromkeys(worker.ask("has", names=list(names))["names"], python) | found
+    return found
+
+
+def _measured(
+    cells: Sequence[Cell], stamp: Stamp, options: argparse.Namespace, where: dict[str, Path]
+) -> Iterator[Measurement]:
+    """Yield the records of a host's task, all measured anew in one process, and that of the A/A twin."""
+    name, task, capacity, batch = cells[0].contestant, cells[0].task, cells[0].capacity, cells[0].batch
+    host = hosts()[name]
+    if name not in where:
+        reason = f"{host.module} is not installed in any of these environments; make plugins installs it"
+        yield from (stamp.record(cell, "skipped", reason=reason) for cell in cells)
+        return
+    how = {"sample_seconds": options.sample, "budget_seconds": options.budget, "spare_steps": options.warmup}
+    asked: dict[str, Any] = {"name": name, "task": task, "kinds": host.kinds, "capacity": capacity, "batch": batch}
+    with ExitStack() as stack:
+        worker = stack.enter_context(Bounded(where[name], module=MODULE))
+        worker.limit_seconds = LIMIT_SECONDS
+        try:
+            answer = worker.ask("measure", **asked, seed=options.seed, **how)
+        except WorkerError as error:
+            yield from (stamp.record(cell, "failed", reason=str(error)) for cell in cells)
+            return
+    stamp = dataclasses.replace(stamp, machine={**stamp.machine, "packages": answer["packages"]})
+    place, notes = {"affinity": answer["affinity"]}, "; ".join(host.limits) or None
+    for cell in cells:
+        if cell.kind in answer["absent"]:
+            status, reason = answer["absent"][cell.kind]
+            yield stamp.record(cell, status, reason=reason)
+            continue
+        timed = answer["timed"][cell.kind]
+        samples = timed["samples"] if cell.op == STEP else timed["tree"]
+        if samples:
+            yield stamp.timed(cell, Timing(tuple(samples), timed["calls"]), place, reason=notes)
+    if TWIN in answer["timed"]:
+        twin, first = answer["timed"][TWIN], next(one for one in cells if one.kind in answer["timed"])
+        timing = Timing(tuple(twin["samples"]), twin["calls"])
+        yield stamp.timed(first, timing, place, primitive=f"{PRIMITIVE}_again")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of("plugins", __doc__, "--hosts sb3,tianshou", f"tasks:\n{listed(TASKS)}\n")
+    add_list(parser, "hosts", str, default=tuple(hosts()), help=f"of {', '.join(hosts())} (default: all)")
+    add_list(parser, "tasks", str, default=tuple(TASKS), help="listed below (default: all)")
+    paths = "interpreters that have the hosts; of several, the first that has a host runs it"
+    parser.add_argument("--python", type=list_of(Path), default=ENVIRONMENTS, metavar="PATH,..", help=paths)
+    add_numbers(
+        parser,
+        capacity=(1_000_000, "rows N of the buffer that is timed alone"),
+        batch=(256, "rows B of its sample"),
+        sample=(0.05, "seconds of a sample"),
+        budget=(3.0, "seconds of sampling a cell, 11 samples at least"),
+        warmup=(500, "steps of a training loop that learns, before it is timed"),
+    )
+    parser.add_argument("--smoke", action="store_true", help="sizes and seconds so small that the times say nothing")
+    parser.add_argument("--no-sentinels", dest="sentinels", action="store_false", help="do not tell disturbances")
+    parser.add_argument("--learning", action="store_true", help="train in place of timing")
+    parser.add_argument(
+        "--workloads",
+        type=list_of(str),
+        default=("cartpole_dqn",),
+        metavar="A,B,..",
+        help="what --learning trains, such as lunarlander_dqn (default: cartpole_dqn)",
+    )
+    parser.add_argument(
+        "--seeds",
+        type=list_of(int),
+        default=(0, 1, 2, 3, 4),
+        metavar="A,B,..",
+        help="of --learning (default: 0,1,2,3,4)",
+    )
+    steps = "environment steps of a run of --learning (default: those of its workload)"
+    parser.add_argument("--steps", type=count, help=steps)
+    return add_common(parser, seed_of="rows, priorities, weights and order")

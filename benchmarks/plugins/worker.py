@@ -1,0 +1,135 @@
+"""A process of a host's environment, in which its own replay and ours take turns.
+
+{"do": "has", "names": ["sb3"]}                                  -> {"names": ["sb3"]}
+{"do": "measure", "name": "sb3", "task": "buffer", "kinds": ..}  -> {"timed": {..}, "absent": {..}, ..}
+"""
+
+import importlib.metadata
+import importlib.util
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from impls import training
+
+from ..clock import CallClock, pin
+from ..replay import rows
+from ..replay.buffers import CHECKED_ROWS, fault_of, spread
+from ..timing import Timing, interleave
+from ..worker import serve, threads
+from .cells import BUFFER, TWIN
+from .host import Host, hosts
+from .inside import Inside
+
+NOT_HERE = (ImportError, RuntimeError, NotImplementedError, MemoryError)
+SPREAD_ROUNDS = 100  # of new priorities before a buffer is timed
+PLACED = 256  # rows that the steps of a buffer take in turns
+TREE_SAMPLES = 11
+MOST_LETTERS = 200
+PACKAGES = ("numpy", "numba", "torch", "gymnasium")
+Call = Callable[[int], object]
+
+
+class _Session:
+    """The one thing that this process does."""
+
+    def has(self, names: list[str]) -> dict[str, list[str]]:
+        """Return those of the hosts that are installed here."""
+        return {"names": [name for name in names if importlib.util.find_spec(hosts()[name].module)]}
+
+    def measure(
+        self, name: str, task: str, kinds: list[str], capacity: int, batch: int, seed: int, sample_seconds: float,
+        budget_seconds: float, spare_steps: int,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Time a task's step by each kind, and once more by the first that can be; then what the tree takes of it."""
+        host = hosts()[name]
+        calls: dict[str, Call] = {}
+        absent: dict[str, list[str]] = {}
+        for kind in [*kinds, TWIN]:
+            made = next(iter(calls), kind) if kind == TWIN else kind
+            try:
+                if made != TWIN:
+                    make = _buffer_step if task == BUFFER else _training_step
+                    calls[kind] = make(host, task, made, capacity, batch, seed, spare_steps)
+            except _WrongError as error:
+                absent[kind] = ["failed", str(error)]
+            except NOT_HERE as error:
+                absent[kind] = ["skipped", _said(error)]
+            except Exception as error:  # whatever a library raises
+                absent[kind] = ["failed", f"{type(error).__name__}: {_said(error)}"]
+        affinity = pin(1, threads())
+        clocks = [CallClock(call, sample_seconds) for call in calls.values()]
+        timings = interleave(clocks, budget_seconds * len(clocks), seed)
+        timed = {
+            kind: {
+                "samples": timing.samples,
+                "calls": timing.calls_per_sample,
+                "tree": _in_tree(host, kind, call, timing),
+            }
+            for (kind, call), timing in zip(calls.items(), timings, strict=True)
+        }
+        there = {
+            one.metadata["Name"].lower().replace("_", "-"): one.version for one in importlib.metadata.distributions()
+        }
+        packages = {package: there[package] for package in (host.package, *PACKAGES) if package in there}
+        return {"timed": timed, "absent": absent, "affinity": affinity, "packages": packages}
+
+
+class _WrongError(Exception):
+    """A buffer answered wrongly; the message says how."""
+
+
+def _buffer_step(host: Host, task: str, kind: str, capacity: int, batch: int, seed: int, spare_steps: int) -> Call:
+    """Return the step of a full buffer whose priorities differ, once a small one has passed its check."""
+    if kind not in host.uniform and (fault := fault_of(host.buffer(kind, CHECKED_ROWS, seed))):
+        raise _WrongError(fault)
+    buffer = host.buffer(kind, capacity, seed)
+    buffer.fill()
+    spread(buffer, seed, SPREAD_ROUNDS)
+    rng = np.random.default_rng(seed)
+    numbers = rng.integers(0, rows.MOST, (PLACED, 1))
+    placed = [buffer.place(rows.made(each)) for each in numbers]
+    errors = [buffer.place_errors(each) for each in rng.random((PLACED, batch)).astype(np.float32)]
+
+    def step(turn: int) -> None:
+        buffer.insert(placed[turn % PLACED])
+        buffer.update(buffer.sample(batch), errors[turn % PLACED])
+
+    return step
+
+
+def _training_step(host: Host, task: str, kind: str, capacity: int, batch: int, seed: int, spare_steps: int) -> Call:
+    """Return the step of a training loop that has begun to learn ``spare_steps`` ago."""
+    trainer = host.trainer(task, kind, seed)
+    while trainer.steps < training.load(task).learner.learning_starts + spare_steps:
+        trainer.turn()
+    return lambda turn: trainer.turn()
+
+
+def _in_tree(host: Host, kind: str, call: Call, timing: Timing) -> list[float]:
+    """Return samples of the seconds of a step that the tree's calls take; none without a tree.
+
+    Each is the share of a stretch of steps, of the median step: what disturbs a stretch disturbs both of its times.
+    """
+    methods, samples = [] if kind == TWIN else host.methods(kind), []
+    for _ in range(TREE_SAMPLES if methods else 0):
+        with Inside(methods) as inside:
+            begin = time.perf_counter()
+            for turn in range(timing.calls_per_sample):
+                call(turn)
+            seconds = time.perf_counter() - begin
+        samples.append(inside.seconds / (seconds - inside.overhead_seconds) * timing.interval.median)
+    return samples
+
+
+def _said(error: BaseException) -> str:
+    """Return the first line of an error's message, cut where it is long."""
+    line = (str(error).splitlines() or ["not enough memory"])[0]
+    return line if len(line) <= MOST_LETTERS else f"{line[:MOST_LETTERS]}.."
+
+
+if __name__ == "__main__":
+    sys.exit(serve(_Session()))

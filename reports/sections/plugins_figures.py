@@ -1,0 +1,148 @@
+"""The figures about plug-ins: gains of a step with their intervals, and learning curves."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from dse.published import plugin_claims as claims
+from dse.records import Measurement
+
+from .. import style
+from ..tidy import About, commit_of, short
+
+RUN = "plugin run"
+NAMES = {"sb3": "SB3", "tianshou": "tianshou", "torchrl": "torchrl", "rllib": "RLlib"}
+TASKS = {"buffer": "buffer step", "cartpole_dqn": "CartPole DQN", "hopper_sac": "Hopper SAC"}
+COLUMNS = (
+    *("host", "task", "kind", "own", "ratio", "low", "high", "most", "status", "source", "commit", "utc"),
+    *("own_us", "us", "share", "own_share"),
+)
+
+
+def gains(measurements: Sequence[Measurement]) -> pd.DataFrame:
+    """Return a row for each host, task and kind of ours: the ratio to the host's own, and what a free tree gives."""
+    rows = []
+    for (host, task), cells in claims.by_step(measurements).items():
+        own = claims.own_kind(cells)
+        for kind in dict.fromkeys(kind for kind, _ in cells if kind != own) if own else ():
+            base, new = cells[own, claims.STEP], cells[kind, claims.STEP]
+            part = claims.share(cells, own)
+            rows.append(
+                (
+                    *(host, task, kind, own, *claims.ratio(base, new), 1 / (1 - part) if part else np.nan),
+                    *("unstable" if "unstable" in (base.status, new.status) else "ok", "measured"),
+                    *(commit_of(new), new.utc, 1e6 * base.seconds, 1e6 * new.seconds),
+                    *(claims.share(cells, kind), part),
+                )
+            )
+    return pd.DataFrame(rows, columns=list(COLUMNS)).sort_values(["task", "host"], kind="stable", ignore_index=True)
+
+
+@style.styled
+def draw(rows: pd.DataFrame, about: About) -> Figure:
+    """Draw the gain of each host and task, and up to where a tree that takes no time would bring it."""
+    tasks = [task for task in TASKS if task in set(rows["task"])]
+    shown = rows[rows["kind"] == claims.OURS]
+    prioritized = shown[shown["own"] != "uniform"]
+    title = _title(prioritized if len(prioritized) else shown)
+    figure, panels = style.panels(
+        title, [TASKS[task] for task in tasks], 5, y="times as fast as on the library's own replay (ratio)"
+    )
+    kinds = list(dict.fromkeys(rows["kind"]))
+    for axes, task in zip(panels, tasks, strict=True):
+        of_task = rows[rows["task"] == task]
+        names = list(dict.fromkeys(of_task["host"]))
+        for position, kind in enumerate(kinds):
+            part = of_task[of_task["kind"] == kind]
+            at = [names.index(host) + 0.18 * (position - (len(kinds) - 1) / 2) for host in part["host"]]
+            color, marker = style.COLORS[position], style.MARKERS[position]
+            style.bars(axes, at, part["ratio"], part["low"], part["high"], fmt="none", ecolor=color)
+            axes.plot(at, part["ratio"], marker, linestyle="none", color=color, label=kind)
+            hollow = (part["status"] == "unstable").to_numpy()
+            axes.plot(
+                np.array(at)[hollow], part["ratio"][hollow], marker, linestyle="none", color=color,
+                markerfacecolor="white",
+            )  # fmt: skip
+        free = of_task.drop_duplicates("host").dropna(subset="most")
+        axes.plot(
+            [names.index(host) for host in free["host"]], free["most"], "_", linestyle="none", markersize=30,
+            color="0.4", label="a tree that takes no time",
+        )  # fmt: skip
+        axes.axhline(1, color="0.5", linewidth=1)
+        axes.set(xlim=(-0.6, len(names) - 0.4))
+        uniform = set(of_task[of_task["own"] == "uniform"]["host"])
+        style.ticks(
+            axes.xaxis,
+            range(len(names)),
+            lambda at, names=names, uniform=uniform: (
+                NAMES[names[int(at)]] + "\nover its uniform" * (names[int(at)] in uniform)
+            ),
+        )
+    return style.finish(figure, rows, about, "Above 1: ours is faster.")
+
+
+def _title(rows: pd.DataFrame) -> str:
+    """Answer in one line how much faster the libraries are on ours."""
+    low, high = rows["ratio"].min(), rows["ratio"].max()
+    return f"On our trees other libraries' steps are {low:.2f} to {high:.2f} times as fast"
+
+
+def runs(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Return the training runs that ended, of each workload, kind and seed the latest."""
+    kept = {}
+    for record in sorted(measurements, key=lambda record: record.utc):
+        if record.primitive == RUN and record.median_seconds is not None:
+            kept[tuple(record.options[name] for name in ("task", "kind", "seed"))] = record
+    return [kept[key] for key in sorted(kept, key=str)]
+
+
+def curves(measurements: Sequence[Measurement]) -> pd.DataFrame:
+    """Return a row an evaluation: workload, kind, seed, step, mean return and the return that counts as solved."""
+    rows = [
+        (
+            *(run.options[name] for name in ("task", "kind", "seed")),
+            step,
+            mean,
+            run.machine["solved_at"],
+            commit_of(run),
+        )
+        for run in runs(measurements)
+        for step, _, mean in run.machine["points"]
+    ]
+    return pd.DataFrame(rows, columns=["task", "kind", "seed", "step", "mean", "solved_at", "commit"])
+
+
+@style.styled
+def learning(rows: pd.DataFrame, about: About) -> Figure:
+    """Draw returns over steps: the median of the seeds, and from the lowest to the highest as a band."""
+    groups = dict(iter(rows.groupby("task")))
+    figure, panels = style.panels(_learned(rows), list(groups), 5, y="mean return of an evaluation", sharey=False)
+    for axes, (_, part) in zip(panels, groups.items(), strict=True):
+        for position, (kind, of_kind) in enumerate(part.groupby("kind")):
+            over = of_kind.groupby("step")["mean"].agg(["median", "min", "max"])
+            color = style.COLORS[position]
+            name = "SB3's own uniform replay" if kind == "uniform" else "prioritized by ours"
+            axes.fill_between(over.index, over["min"], over["max"], color=color, alpha=0.15, linewidth=0)
+            axes.plot(over.index, over["median"], style.MARKERS[position], linestyle="-", color=color, label=name)
+        axes.axhline(part["solved_at"].iloc[0], color="0.3", linestyle=":", linewidth=1, label="solved")
+        axes.set(xscale="linear", yscale="linear", xlabel="environment steps")
+        axes.xaxis.set_major_formatter(lambda value, _: short(value) if value else "0")
+    seeds = ", ".join(f"{task}: {part['seed'].nunique()} seeds" for task, part in groups.items())
+    commits = ", ".join(sorted(set(rows["commit"])))
+    note = f"Lines: medians over seeds; bands: from the lowest to the highest seed ({seeds}). Source: measured on "
+    figure = style.captioned(figure, f"{note}{about.cpu}, at {commits}.")
+    for axes in panels:
+        axes.yaxis.set_major_locator(MaxNLocator(6))
+    return figure
+
+
+def _learned(rows: pd.DataFrame) -> str:
+    """Answer in one line how many runs of each kind were solved."""
+    parts = []
+    for (task, kind), part in rows.groupby(["task", "kind"]):
+        solved = part[part["mean"] >= part["solved_at"]]["seed"].nunique()
+        parts.append(f"{task} {kind}: {solved} of {part['seed'].nunique()}")
+    return f"Seeds solved by SB3's DQN. {'; '.join(parts)}"
