@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from .. import stats
 from ..records import Measurement, how_to_measure
 from .claims import Claim, not_run, verdict_of
-from .quoted import Quoted
+from .quoted import NOTHING, Quoted
 
 PAPER, ORDER = "[Zhang2021]", 4
 PRIMITIVE = "plugin"
@@ -56,9 +56,12 @@ def share(cells: Mapping[tuple[str, str], Measurement], kind: str) -> float | No
     return tree.seconds / step.seconds if step and tree else None
 
 
-def verdicts(records: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
-    """Judge the gain of a training step. RecordError if it is not quoted."""
-    least, most = quoted["zhang2021.plugins.least"], quoted["zhang2021.plugins.most"]
+def verdicts(records: Sequence[Measurement], quoted: Quoted = NOTHING) -> list[Claim]:
+    """Judge the gain of a training step; no claim where it is not quoted."""
+    printed = quoted.table("zhang2021.plugins")
+    if not printed:
+        return []
+    least, most = printed["least"], printed["most"]
     text = (
         f"Plugged into RLlib, the replay makes a training step {least:g} to {most:g} times as fast (abstract, VI-E and "
         "Fig. 11)."
@@ -83,8 +86,8 @@ def verdicts(records: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
             f"{'; '.join(said)}; on one core, where the paper has several, and with RLlib as it is today",
             f"confirmed if the 95 % interval of the gain in RLlib is at or above {least:g} in every algorithm timed; "
             "refuted otherwise",
-            f"medians over at least {rounds} rounds, whose 95 % intervals reach {_reach(worst):.0%} to each side: a gain "
-            "at the limit passes in 2.5 % of cases, one as far above it in 97.5 %",
+            f"medians over at least {rounds} rounds, whose 95 % intervals reach {_reach(worst):.0%} to each side: a "
+            "gain at the limit passes in 2.5 % of cases, one as far above it in 97.5 %",
         )
     ]
 

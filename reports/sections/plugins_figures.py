@@ -61,18 +61,16 @@ def draw(rows: pd.DataFrame, about: About) -> Figure:
             color, marker = style.COLORS[position], style.MARKERS[position]
             style.bars(axes, at, part["ratio"], part["low"], part["high"], fmt="none", ecolor=color)
             axes.plot(at, part["ratio"], marker, linestyle="none", color=color, label=kind)
-            hollow = (part["status"] == "unstable").to_numpy()
-            axes.plot(
-                np.array(at)[hollow], part["ratio"][hollow], marker, linestyle="none", color=color,
-                markerfacecolor="white",
-            )  # fmt: skip
+            shaky = [(x, y) for x, y, status in zip(at, part["ratio"], part["status"], strict=True) if status != "ok"]
+            for x, y in shaky:
+                axes.plot(x, y, marker, color=color, markerfacecolor="white")
         free = of_task.drop_duplicates("host").dropna(subset="most")
         axes.plot(
             [names.index(host) for host in free["host"]], free["most"], "_", linestyle="none", markersize=30,
             color="0.4", label="a tree that takes no time",
         )  # fmt: skip
         axes.axhline(1, color="0.5", linewidth=1)
-        axes.set(xlim=(-0.6, len(names) - 0.4))
+        axes.set(xscale="linear", xlim=(-0.6, len(names) - 0.4))
         uniform = set(of_task[of_task["own"] == "uniform"]["host"])
         style.ticks(
             axes.xaxis,

@@ -1,0 +1,236 @@
+"""The command plugins: hosts take turns with ours, trees are timed inside a step, what is not there is a record."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+import impls
+from benchmarks import __main__ as cli
+from benchmarks.plugins import command, install, learning, summary, worker
+from benchmarks.plugins.cells import BUFFER, STEP, TASKS, TREE, groups
+from benchmarks.plugins.host import OURS, Host, hosts
+from benchmarks.plugins.inside import Inside
+from benchmarks.replay.ours_buffer import InPython as OurBuffer
+from benchmarks.workers import WorkerError
+from dse.records import read_file
+from tests.plugin_hosts import PLUGINS
+
+pytest.importorskip("numba")
+THEIRS = "theirs"
+
+
+class Counted:
+    """A loop that counts its turns."""
+
+    def __init__(self):
+        self.steps = 0
+
+    def turn(self):
+        self.steps += 1
+
+
+class Made(Host):
+    """A host whose own replay and ours are both ours, and whose third kind cannot be made."""
+
+    package, module, plugin = "numpy", "numpy", "made"
+    kinds = (THEIRS, OURS, "missing")
+    limits = ("nothing is left out",)
+
+    def buffer(self, kind, capacity, seed):
+        if kind == "missing":
+            raise ModuleNotFoundError("No module named 'nowhere'")
+        return OurBuffer(capacity, seed)
+
+    def trainer(self, task, kind, seed):
+        return Counted()
+
+    def trees(self):
+        return [(impls.traits("numba"), ("update", "sample", "get", "total"))]
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The host `made` is the only one, and its worker is this process."""
+    monkeypatch.setitem(hosts(), "made", Made())
+    monkeypatch.setattr(command, "Bounded", Here)
+    Here.error = None
+
+
+class Here:
+    """Stands in for a worker's process."""
+
+    error = None
+
+    def __init__(self, python, module):
+        assert module == "benchmarks.plugins.worker"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def ask(self, what, **asked):
+        if self.error and what == "measure":
+            raise WorkerError(self.error)
+        answer = getattr(worker._Session(), what)(**json.loads(json.dumps(asked)))
+        return json.loads(json.dumps(answer))
+
+
+def run(tmp_path, *words):
+    python = tmp_path / "python"
+    python.touch()
+    asked = ["plugins", "--smoke", "--hosts", "made", "--results", str(tmp_path), "--python", str(python), *words]
+    code = cli.main(asked)
+    (path,) = tmp_path.glob("*/plugins.jsonl")
+    return code, read_file(path)
+
+
+@pytest.mark.usefixtures("made")
+def test_kinds_are_timed_with_their_trees_and_a_run_goes_on_where_it_stopped(tmp_path, capsys):
+    code, found = run(tmp_path, "--tasks", "buffer")
+    assert code == 0
+    cells = {(one.options["kind"], one.op, one.primitive): one for one in found}
+    assert len(cells) == len(found) == 7
+    for kind in (THEIRS, OURS):
+        step, tree = cells[kind, STEP, "plugin"], cells[kind, TREE, "plugin"]
+        assert 0 < tree.seconds < step.seconds
+        assert (step.capacity, step.batch, step.source, step.reason) == (2_000, 32, "measured", "nothing is left out")
+        assert step.machine["packages"]["numpy"] == np.__version__
+    assert cells[THEIRS, STEP, "plugin_again"].samples_seconds
+    missing = cells["missing", STEP, "plugin"]
+    assert (missing.status, missing.reason) == ("skipped", "No module named 'nowhere'")
+    capsys.readouterr()
+    _, again = run(tmp_path, "--tasks", "buffer", "--json")
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["cells"], answer["found_done"]) == (6, 4)
+    assert len(again) == len(found) + 3  # what could not be made is asked for again, with a twin of the first
+    rows = {row["kind"]: row for row in answer["rows"]}
+    assert rows[OURS]["times"][1] <= rows[OURS]["times"][0] <= rows[OURS]["times"][2]
+    assert rows[THEIRS]["times"] is None
+    assert rows[THEIRS]["most"] == pytest.approx(1 / (1 - rows[THEIRS]["share"][0]))
+    assert [one["kind"] for one in answer["absent"]] == ["missing"]
+
+
+@pytest.mark.usefixtures("made")
+def test_a_training_step_is_timed_after_it_has_begun_to_learn(monkeypatch):
+    loop = Counted()
+    monkeypatch.setattr(Made, "trainer", lambda *_: loop)
+    call = worker._training_step(hosts()["made"], "cartpole_dqn", OURS, 1, 1, 0, 30)
+    assert loop.steps == 1_030
+    call(0)
+    assert loop.steps == 1_031
+
+
+@pytest.mark.usefixtures("made")
+def test_a_host_that_is_not_there_and_a_process_that_dies_are_records(tmp_path, monkeypatch):
+    monkeypatch.setattr(Made, "module", "no_such_module")
+    code, found = run(tmp_path, "--tasks", "buffer")
+    assert code == 0
+    assert {(one.status, "make plugins installs it" in one.reason) for one in found} == {("skipped", True)}
+    monkeypatch.setattr(Made, "module", "numpy")
+    Here.error = "the process ended by SIGKILL"
+    code, found = run(tmp_path, "--tasks", "buffer")
+    assert code == 1
+    assert {(one.status, one.reason) for one in found[-6:]} == {("failed", "the process ended by SIGKILL")}
+
+
+def test_without_an_interpreter_the_command_says_what_makes_one(tmp_path, capsys):
+    assert cli.main(["plugins", "--python", str(tmp_path / "none"), "--results", str(tmp_path)]) == 2
+    assert "make plugins" in capsys.readouterr().err
+
+
+def test_time_inside_methods_counts_nested_calls_once_and_puts_the_methods_back():
+    class Parent:
+        def inner(self):
+            time.sleep(0.02)
+
+    class Child(Parent):
+        def outer(self):
+            self.inner()
+            time.sleep(0.02)
+
+    before = Child.outer
+    with Inside([(Child, ["outer", "inner"])]) as inside:
+        Child().outer()
+    assert 0.04 <= inside.seconds < 0.06  # 0.02 more if the inner call counted twice
+    assert Child.outer is before
+    assert "inner" not in vars(Child)
+    Child().outer()
+    assert inside.seconds < 0.06
+
+
+def test_the_cost_of_counting_is_taken_off():
+    class Quick:
+        def call(self):
+            return None
+
+    with Inside([(Quick, ["call"])]) as inside:
+        for _ in range(20_000):
+            Quick().call()
+    assert inside.seconds < 0.5 * inside.overhead_seconds
+
+
+def test_every_plug_in_is_a_host_that_can_be_installed_and_timed():
+    assert set(hosts()) >= {"rllib", "sb3", "tianshou", "torchrl"}
+    assert {host.plugin for name, host in hosts().items() if name != "made"} >= set(PLUGINS)
+    installed = {name for libraries in install.LIBRARIES.values() for name in libraries}
+    assert installed == {name for name in hosts() if name != "made"}
+    for name in install.LIBRARIES:
+        pinned = (command.Path(install.__file__).with_name(f"{name}.txt")).read_text().lower().replace("_", "-")
+        for needs, alone in install.LIBRARIES[name].values():
+            assert all(f"\n{need.partition('[')[0].lower().replace('_', '-')}==" in pinned for need in (*needs, *alone))
+
+
+def test_cells_of_one_question_are_one_group_and_uniform_replay_has_no_tree():
+    found = list(groups(["sb3", "rllib"], list(TASKS), 1_000, 32))
+    assert [(group[0].contestant, group[0].task) for group in found] == [
+        ("sb3", BUFFER), ("sb3", "cartpole_dqn"), ("sb3", "hopper_sac"), ("rllib", BUFFER), ("rllib", "cartpole_dqn"),
+    ]  # fmt: skip
+    assert {(cell.kind, cell.op) for cell in found[0]} == {
+        ("uniform", STEP), (OURS, STEP), (OURS, TREE), ("python tree", STEP), ("python tree", TREE),
+    }  # fmt: skip
+    assert [(cell.capacity, cell.batch) for cell in (found[0][0], found[1][0])] == [(1_000, 32), (50_000, 64)]
+
+
+class Trained(Here):
+    """Stands in for a process that trains: ours is solved, uniform replay is not."""
+
+    def ask(self, what, *, task, kind, seed, steps):
+        assert (what, task, steps) == ("train", "cartpole_dqn", 500)
+        mean = 480.0 if kind == OURS else 90.0
+        return {"points": [[250, 2.0, mean - seed], [500, 3.5, mean]]}
+
+
+def test_runs_that_learn_are_records_by_seed_and_solved_at_the_first_evaluation_that_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(learning, "Bounded", lambda python, module: Trained(python, "benchmarks.plugins.worker"))
+    (tmp_path / "python").touch()
+    words = ["--learning", "--seeds", "0,9", "--steps", "500", "--results", str(tmp_path)]
+    assert cli.main(["plugins", "--python", str(tmp_path / "python"), *words, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    rows = {row["kind"]: row for row in answer["rows"]}
+    assert (rows[OURS]["solved"], rows[OURS]["solved_steps"], rows["uniform"]["solved"]) == (2, 375, 0)
+    found = read_file(command.Path(answer["file"]))
+    assert {(one.options["seed"], one.options["kind"]) for one in found} == {
+        (s, k) for s in (0, 9) for k in learning.KINDS
+    }
+    assert found[0].samples_seconds == pytest.approx((2.0 / 250, 1.5 / 250))
+    assert cli.main(["plugins", "--python", str(tmp_path / "python"), *words]) == 0
+    assert "4 were there" in capsys.readouterr().out
+
+
+def test_the_table_says_unstable_and_what_has_no_time():
+    rows = [
+        {
+            "host": "made", "task": BUFFER, "kind": OURS, "seconds": [1e-3, 1e-3, 1e-3], "is_unstable": True,
+            "times": [1.5, 1.4, 1.6], "share": [0.25, 0.2, 0.3], "most": 4 / 3,
+        }
+    ]  # fmt: skip
+    absent = [{"host": "other", "task": BUFFER, "kind": THEIRS, "status": "skipped", "reason": "it is not there"}]
+    head, row, missing, floor = summary.lines({"rows": rows, "absent": absent, "noise_floor": 0.02})
+    assert row.split() == ["made", "buffer", "ours", "1,000.0*", "1.50", "[1.40,", "1.60]", "25%", "1.33"]
+    assert head.index("times as fast") < head.index("tree")
+    assert missing == "not timed, other, buffer, theirs: it is not there"
+    assert "up to 2.0%" in floor
