@@ -11,12 +11,14 @@ from typing import Any
 
 import dse
 from dse import Measurement, stats
+from dse.published import plugin_claims
 from dse.published.peer_claims import is_ours
 from dse.records import twins
 
 from . import origins
 from .page import charts, sections
-from .sections import replay_cells
+from .sections import plugins as plugins_section
+from .sections import plugins_figures, replay_cells
 from .sections.training import shares
 
 SWEPT = "8fb834d50a"  # the machine of the latest sweep
@@ -38,6 +40,8 @@ CELLS = {
     "training": "parts of training systems",
     "transport": "hand-overs of records and weights",
     "training transport": "systems of one actor and one learner, by transport",
+    "plugin": "steps of other libraries on our trees",
+    "plugin run": "training runs of another library on our trees",
     "replay_operations": "whole replay buffers",
     "replay_parts": "whole replay buffers",
     "replay_batches": "whole replay buffers",
@@ -188,6 +192,23 @@ def replay(results: Path) -> str:
     )
     said = replay_cells.sentence(compared)
     return f"{said}\n\n" * bool(said) + _table(head, rows) + f"\n{note}\n"
+
+
+def plugins(results: Path) -> str:
+    """How many times as fast other libraries' steps are on our trees, in a sentence and a table."""
+    records = [one for one in dse.read_folder(results) if one.primitive in ("plugin", "plugin_again")]
+    if not records:
+        return "Not on record yet; measured by `python -m benchmarks plugins`.\n"
+    machine = max(records, key=lambda one: one.utc).machine_key
+    run = plugin_claims.latest([one for one in records if one.machine_key == machine])
+    rows = plugins_figures.gains(run)
+    if rows.empty:
+        return "Without a time on record; measured by `python -m benchmarks plugins`.\n"
+    timed = [one for one in run if one.samples_seconds]
+    table = _table(
+        plugins_section.HEAD, ([cell.text for cell in plugins_section.cells(row)] for row in rows.itertuples())
+    )
+    return f"{plugins_section.answer(rows)}\n\n{table}\n{_origin(timed)}{_noise(timed)}{UNSTABLE}.\n"
 
 
 def comparison(results: Path) -> str:

@@ -109,9 +109,9 @@ def _measured(
         if samples:
             yield stamp.timed(cell, Timing(tuple(samples), timed["calls"]), place, reason=notes)
     if TWIN in answer["timed"]:
-        twin, first = answer["timed"][TWIN], next(one for one in cells if one.kind in answer["timed"])
-        timing = Timing(tuple(twin["samples"]), twin["calls"])
-        yield stamp.timed(first, timing, place, primitive=f"{PRIMITIVE}_again")
+        twin, first = answer["timed"][TWIN], next(kind for kind in host.kinds if kind in answer["timed"])
+        cell, timing = dataclasses.replace(cells[0], kind=first, op=STEP), Timing(tuple(twin["samples"]), twin["calls"])
+        yield stamp.timed(cell, timing, place, primitive=f"{PRIMITIVE}_again")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -47,7 +47,7 @@ def section(material: Material) -> str:
         body = paragraph(f"Left out: no other library was timed on our trees; {how_to_measure('plugins')}.")
     else:
         body = paragraph(answer(rows)) + paragraph(f"{READING} {_origin(found)}")
-        body += table(HEAD, [_row(row) for row in rows.itertuples()]) + items(_notes(found))
+        body += table(HEAD, [cells(row) for row in rows.itertuples()]) + items(_notes(found))
     pictures = material.pictures(CHARTS)
     return body + pictures + _learned(material.measurements) + paragraphs(material.missing(CHARTS))
 
@@ -68,7 +68,9 @@ def _resolved(row: Any) -> str:
     return ", no difference shown" if row.low <= 1 <= row.high else ""
 
 
-def _row(row: Any) -> list[Cell]:
+def cells(row: Any) -> list[Cell]:
+    """Return the cells of a row of ``figures.gains``, under HEAD."""
+
     def said(share: float | None) -> str:
         return "" if share is None or math.isnan(share) else f"{share:.0%}"
 
@@ -76,8 +78,8 @@ def _row(row: Any) -> list[Cell]:
     most = "" if math.isnan(row.most) else factor(row.most)
     interval = f"{factor(row.low)} to {factor(row.high)}"
     times = microseconds(1e-6 * row.us), microseconds(1e-6 * row.own_us), f"{factor(row.ratio)}{mark}", interval
-    cells = figures.TASKS[row.task], row.kind, *times, said(row.share), said(row.own_share), most
-    return [named(figures.NAMES[row.host]), *map(Cell, cells)]
+    written = figures.TASKS[row.task], row.kind, *times, said(row.share), said(row.own_share), most
+    return [named(figures.NAMES[row.host]), *map(Cell, written)]
 
 
 def _notes(found: Sequence[Measurement]) -> Iterator[str]:

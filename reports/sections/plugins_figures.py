@@ -53,6 +53,7 @@ def draw(rows: pd.DataFrame, about: About) -> Figure:
     )
     kinds = list(dict.fromkeys(rows["kind"]))
     for axes, task in zip(panels, tasks, strict=True):
+        axes.set(xscale="linear")  # before anything is drawn at 0
         of_task = rows[rows["task"] == task]
         names = list(dict.fromkeys(of_task["host"]))
         for position, kind in enumerate(kinds):
@@ -70,7 +71,7 @@ def draw(rows: pd.DataFrame, about: About) -> Figure:
             color="0.4", label="a tree that takes no time",
         )  # fmt: skip
         axes.axhline(1, color="0.5", linewidth=1)
-        axes.set(xscale="linear", xlim=(-0.6, len(names) - 0.4))
+        axes.set(xlim=(-0.6, len(names) - 0.4))
         uniform = set(of_task[of_task["own"] == "uniform"]["host"])
         style.ticks(
             axes.xaxis,
