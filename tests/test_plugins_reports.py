@@ -170,8 +170,8 @@ def test_the_range_of_the_paper_is_judged_by_rllibs_training_step():
     assert claim.verdict == "confirmed"
     assert "1.19 to 1.75" in claim.text
     assert re.match(r"rllib cartpole_dqn: 1\.25 \[.*?\], at most 1\.25 by a tree that takes no time", claim.evidence)
-    slow = [record("rllib", "cartpole_dqn", kind, "step", us) for kind, us in (("theirs", 118), ("ours", 100))]
-    assert plugin_claims.verdicts(slow, PRINTED)[0].verdict == "refuted"
+    slow = [record("rllib", "cartpole_dqn", kind, "step", us) for kind, us in (("theirs", 119), ("ours", 100))]
+    assert plugin_claims.verdicts(slow, PRINTED)[0].verdict == "refuted"  # the lower end counts
 
 
 def test_without_rllibs_training_step_nothing_is_judged():
