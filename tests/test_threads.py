@@ -37,9 +37,10 @@ VARIANTS = {
         {"layout": "plain", "propagate": "delta"},
         {"validate": False},
         {"threads": 2},
+        {"minimum": True},
     ],
-    "numpy": [{}, {"propagate": "delta"}, {"validate": False}],
-    "python": [{}, {"propagate": "delta"}],
+    "numpy": [{}, {"propagate": "delta"}, {"validate": False}, {"minimum": True}],
+    "python": [{}, {"propagate": "delta"}, {"minimum": True}],
     "cupy": [{}, {"propagate": "delta"}],
 }
 OPERATIONS = ("update", "sample", "get", "total", "check", "state_dict")
@@ -47,6 +48,8 @@ PAIRS = [
     *itertools.combinations_with_replacement(OPERATIONS, 2),
     *((other, "update") for other in ("prefix_sum_index", "sample_distinct", "rebuild", "load_state_dict")),
     *((other, "sample_distinct") for other in ("sample", "get", "total", "check", "sample_distinct")),
+    *((other, "update") for other in ("min", "prefix_sum", "range_sum", "search_left", "sample_without")),
+    *((other, "sample_without") for other in ("sample", "min", "check", "state_dict", "sample_without")),
 ]
 FIRST, LOADED, WRITTEN = 1.0, 4.0, (2.0, 3.0)
 VALUES = {FIRST, LOADED, *WRITTEN}
@@ -108,8 +111,25 @@ def operation(tree, op, seed):
         assert len(set(indices.tolist())) == 16
         assert set(priorities.tolist()) <= VALUES
 
+    def sample_without():
+        indices, priorities = map(impls.to_numpy, tree.sample(draws, where[:32]))
+        assert not np.isin(indices, where[:32]).any()
+        assert set(priorities.tolist()) <= VALUES
+
     def prefix_sum_index():
         assert (np.diff(tree.prefix_sum_index(np.sort(masses))) >= 0).all()
+
+    def search_left():
+        assert (np.diff(tree.prefix_sum_index(np.sort(masses), side="left")) >= 0).all()
+
+    def prefix_sum():
+        assert uniform(np.diff(impls.to_numpy(tree.prefix_sum(np.stack([where, where + 1], 1).reshape(-1))))[::2])
+
+    def range_sum():
+        assert uniform(impls.to_numpy(tree.range_sum(where, where + 1)))
+
+    def min():
+        assert tree.min() in VALUES
 
     def get():
         assert uniform(tree.get(where))
@@ -125,7 +145,8 @@ def operation(tree, op, seed):
         assert uniform(tree.state_dict()["leaves"][where])
 
     more = {"rebuild": tree.rebuild, "load_state_dict": lambda: tree.load_state_dict(state)}
-    calls = (update, sample, sample_distinct, prefix_sum_index, get, total, check, state_dict)
+    draw = (sample, sample_distinct, sample_without, prefix_sum_index, search_left)
+    calls = (update, *draw, get, total, min, prefix_sum, range_sum, check, state_dict)
     return ({call.__name__: call for call in calls} | more)[op]
 
 
@@ -409,7 +430,7 @@ def someone_inside(tree, op):
         inside.remove(-1)
 
 
-ALL = (*READS, "update", "sample_distinct", "rebuild", "load_state_dict")
+ALL = (*READS, "update", "sample_distinct", "sample_without", "rebuild", "load_state_dict")
 
 
 @pytest.mark.timing
@@ -808,7 +829,27 @@ def test_after_interrupted_distinct_draws_every_leaf_is_as_it_was(name, method, 
     assert tree.check() == 0.0
 
 
-@pytest.mark.parametrize("op", ["sample", "get", "check", "state_dict", "prefix_sum_index", "sample_distinct", "total"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "numba"])
+@pytest.mark.parametrize("method", ["_set", "_sample", "_give_back"])
+def test_after_an_interrupted_draw_beside_excluded_leaves_every_leaf_is_as_it_was(name, method, monkeypatch):
+    tree = filled(name, 640, {})
+    tree.update(block(640), np.full(64, WRITTEN[0]))
+    expected = tree.state_dict()["leaves"]
+    with monkeypatch.context() as patches:
+        interrupted = _Interrupted(getattr(tree, method), _ctrl_c)
+        interrupted._calls = 2
+        patches.setattr(tree, method, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tree.sample(np.linspace(0, 0.9, 10), exclude=block(640))
+    assert np.array_equal(tree.state_dict()["leaves"], expected)
+    assert tree.total() == expected.sum()
+    assert tree.check() == 0.0
+
+
+ONE_TURN = ("sample", "get", "check", "state_dict", "prefix_sum_index", "sample_distinct", "total", "sample_without")
+
+
+@pytest.mark.parametrize("op", [*ONE_TURN, "min", "prefix_sum", "range_sum", "search_left"])
 def test_a_call_takes_one_turn_for_all_it_does(op, monkeypatch):
     tree = filled("numpy", 640, {})
     call, turns, run = operation(tree, op, 0), [], tree._turns.run

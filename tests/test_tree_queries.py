@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 import impls
 from impls import to_numpy
 from impls.sumtree.oracle import Oracle
-from tests.contestants import DEFAULTS, VARIANTS, capacities, contents, requires, with_settings
+from tests.contestants import DEFAULTS, NAMES, VARIANTS, capacities, contents, make, requires, with_settings
 from tests.test_contract import filled, held
+from tests.walk import walk
 
 every_implementation = pytest.mark.parametrize(("name", "options"), DEFAULTS)
 every_variant = pytest.mark.parametrize(("name", "options"), VARIANTS)
@@ -23,6 +24,7 @@ every_minimum = pytest.mark.parametrize("minimum", [False, True], ids=["", "mini
 every_shape = pytest.mark.parametrize(
     ("name", "options", "fanout"), with_settings(VARIANTS, [(k,) for k in (2, 7, 16)], {(16,)})
 )
+MINIMA = ("python", "numpy", "numba")  # trees that keep a minimum
 NAN = float("nan")
 
 
@@ -141,6 +143,32 @@ def test_the_minimum_survives_draws_states_copies_and_rebuilding(name, options, 
     other.update(17, 2.0)
     tree.load_state_dict(other.state_dict())
     assert (tree.min(), other.min()) == (0.75, 0.75)
+
+
+@pytest.mark.parametrize(("capacity", "fanout"), [(257, 16), (100, 3)])
+@every_variant
+def test_a_walk_with_a_minimum_kept(name, options, capacity, fanout):
+    tree = impls.make(name, capacity, fanout=fanout, minimum=True, **options)
+    walk(tree, seed=capacity, steps=80, integers=False, exact=options.get("propagate") != "delta")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name in MINIMA])
+def test_check_tells_a_minimum_that_is_off_and_rebuild_mends_it(name):
+    tree = make(name, 100, fanout=4, minimum=True)
+    tree.update(np.arange(100), np.arange(100.0))
+    for minima in tree._minima:
+        minima[0] += 2.0
+        assert tree.check() > 0.0
+        tree.rebuild()
+        assert (tree.check(), tree.min()) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name in MINIMA])
+def test_a_minimum_that_is_kept_is_read_without_the_leaves(name, monkeypatch):
+    tree = make(name, 100, minimum=True)
+    tree.update(np.arange(100), np.arange(100.0))
+    monkeypatch.setattr(tree, "_all_leaves", None)
+    assert tree.min() == 1.0
 
 
 @every_variant
@@ -315,3 +343,15 @@ def test_torchs_tensors_ask_as_arrays_do(name, options):
     masses = torch.tensor([0.0, 1.0, 45.0], requires_grad=True)
     assert to_numpy(tree.prefix_sum_index(masses, side="left")).tolist() == [0, 1, 9]
     assert to_numpy(tree.sample(torch.tensor([0.0]), exclude=torch.tensor([1, 2]))[0]).tolist() == [3]
+
+
+def test_a_compiled_tree_takes_torchs_memory_as_it_is():
+    torch, numba_tree = pytest.importorskip("torch"), pytest.importorskip("impls.sumtree.numba_tree")
+    indices, values = torch.arange(3), torch.rand(3, dtype=torch.float64, requires_grad=True)
+    for tensor, dtype in ((indices, np.dtype(np.int64)), (values, np.dtype(np.float64))):
+        assert numba_tree._as_batch(tensor, dtype).ctypes.data == tensor.data_ptr()
+    tree = make("numba", 10)
+    tree.update(indices, values)
+    assert tree.get(indices).tolist() == values.detach().float().tolist()
+    assert tree.get(torch.arange(6)[::2]).tolist() == tree.get([0, 2, 4]).tolist()
+    assert tree.prefix_sum(torch.tensor(3)).tolist() == [tree.total()]

@@ -36,7 +36,7 @@ made, not above the class: the class itself must load everywhere, to state its t
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -249,10 +249,13 @@ class SumTree(ABC):
         return self._read("range_sum", self._range_sum, left, right)  # see update
 
     def _prefix_sum(self, indices: Indices) -> Reals:
-        return self._range_sum(np.zeros(np.size(indices), np.int64), indices)
+        return self._range_sum(self.place(np.zeros(np.size(indices), np.int64)), indices)
 
     def _range_sum(self, left: Indices, right: Indices) -> Reals:
-        """Sums ``[B]`` of the leaves from ``left [B]`` to before ``right [B]``; of all of them, the total."""
+        """Sums ``[B]`` of the leaves from ``left [B]`` to before ``right [B]``; of all of them, the total.
+
+        This one reads every leaf.
+        """
         leaves, left, right = self._all_leaves(), to_numpy(left), to_numpy(right)
         pairs = zip(left.tolist(), right.tolist(), strict=True)
         sums = np.array([leaves[start:end].cumsum()[-1] if start < end else 0.0 for start, end in pairs])
@@ -739,10 +742,40 @@ def prefix_values(uniforms: Reals, total: float) -> Reals:
     return np.maximum(np.minimum(uniforms * total, math.nextafter(total, -math.inf)), 0.0)
 
 
-def in_parts(descend: Callable[[Any], Indices], values: NDArray[Any], width: int) -> Indices:
-    """Leaves ``[B]`` of ``descend`` for values ``[B]``, in parts that gather at most 2**20 nodes of groups at once."""
+def in_parts(answer: Callable[[Any], NDArray[Any]], values: NDArray[Any], width: int) -> Any:
+    """Answers ``[B]`` for values ``[B]``, in parts that gather at most 2**20 nodes of groups at once."""
     rows = max(1, _MOST_GATHERED // width)
-    return np.concatenate([descend(values[first : first + rows]) for first in range(0, values.size, rows)])
+    return np.concatenate([answer(values[first : first + rows]) for first in range(0, values.size, rows)])
+
+
+def sums_of_ranges(
+    levels: Sequence[Any], fanout: int, left: Any, right: Any, dtype: DTypeLike = np.float64, arrays: Any = np
+) -> Any:
+    """Sums ``[B]`` of the leaves from ``left [B]`` to before ``right [B]``, from the fewest nodes that cover them.
+
+    ``levels``: every level as its sibling groups ``[G, width]``, leaves first; ``arrays`` is NumPy or CuPy.
+    """
+    head, tail = arrays.zeros(left.size, dtype), arrays.zeros(left.size, dtype)
+    for groups in levels:
+        # Invariant: each answer is head, the nodes of this level from left to before right, and tail.
+        first, last, open_ = left // fanout, right // fanout, left < right
+        together, whole = first == last, left == first * fanout  # a whole group is a node of the next level
+        end = arrays.where(together, right, arrays.where(whole, left, (first + 1) * fanout))
+        start = arrays.where(together, right, last * fanout)
+        head = head + _sums_of_slices(groups, fanout, left, arrays.where(open_, end, left), dtype, arrays)
+        tail = _sums_of_slices(groups, fanout, arrays.where(open_, start, right), right, dtype, arrays) + tail
+        left, right = arrays.where(whole, first, first + 1), last
+        left = arrays.where(together | ~open_, right, left)
+    return head + tail
+
+
+def _sums_of_slices(groups: Any, fanout: int, start: Any, end: Any, dtype: DTypeLike, arrays: Any) -> Any:
+    """Sums ``[B]`` of nodes from ``start [B]`` to before ``end [B]``, each within one group, from left to right."""
+    group = start // fanout
+    rows = groups[arrays.minimum(group, len(groups) - 1)]  # behind the last one there is nothing to add
+    column = arrays.arange(rows.shape[1])
+    inside = (column >= (start - group * fanout)[:, None]) & (column < (end - group * fanout)[:, None])
+    return arrays.where(inside, rows, rows.dtype.type(0)).cumsum(axis=1, dtype=dtype)[:, -1]
 
 
 def nothing_to_sample(total: float) -> str:

@@ -10,7 +10,9 @@ from .contract import READS, Indices, Priorities, Reals, SumTree, nothing_to_sam
 
 
 class CumsumTree(SumTree):
-    """Priorities and their prefix sums; an update sums again from the first leaf it changed. Ignores ``fanout``.
+    """Priorities and their prefix sums; an update sums again from the first leaf it changed.
+
+    Ignores ``fanout`` and ``minimum``. The sum of a range adds its leaves: a difference of prefix sums loses digits.
 
     Calls that only read run side by side, the search itself without the GIL; an update runs alone.
     """
@@ -43,6 +45,9 @@ class CumsumTree(SumTree):
         if self._total() <= 0.0:
             raise RuntimeError(nothing_to_sample(0.0))
         return self._prefix_sums[1:].searchsorted(mass, side="right")
+
+    def _prefix_sum(self, indices: Indices) -> Reals:
+        return self._prefix_sums[indices]
 
     def _total(self) -> float:
         return float(self._prefix_sums[-1])

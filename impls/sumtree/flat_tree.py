@@ -6,7 +6,7 @@ from .contract import READS, Indices, Priorities, Reals, SumTree, nothing_to_sam
 
 
 class FlatTree(SumTree):
-    """Priorities alone; every call of ``sample`` sums them again. Ignores ``fanout``.
+    """Priorities alone; every call of ``sample`` sums them again. Ignores ``fanout`` and ``minimum``.
 
     Calls that only read run side by side; an update runs alone.
     """
@@ -28,6 +28,9 @@ class FlatTree(SumTree):
 
     def _find(self, mass: Reals) -> Indices:
         return _search(self._prefix_sums(), mass)
+
+    def _prefix_sum(self, indices: Indices) -> Reals:
+        return np.append(0.0, self._prefix_sums())[indices]
 
     def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
         prefix_sums = self._prefix_sums()

@@ -20,7 +20,7 @@ from ..fpga.design import Design
 from ..fpga.model import LAWS, Ledger, Link, bank_sums, ledger
 from ..fpga.resources import resources
 from ..levels import group_size
-from .contract import READS, Indices, Priorities, Reals, SumTree, in_parts, nothing_to_sample
+from .contract import READS, Indices, Priorities, Reals, SumTree, in_parts, nothing_to_sample, sums_of_ranges
 
 Quanta = NDArray[np.uint64]
 
@@ -150,7 +150,8 @@ class FpgaTree(SumTree):
             raise RuntimeError(nothing_to_sample(0.0))
         # A sum is above a prefix value if it is above its whole quanta. The total as a float64 may be above the root.
         rests = np.minimum(np.floor(mass / self._quantum).astype(np.uint64), root - np.uint64(1))
-        return in_parts(self._descend, rests, self._width)
+        leaves: Indices = in_parts(self._descend, rests, self._width)
+        return leaves
 
     def _descend(self, rests: Quanta) -> Indices:
         rows, nodes = np.arange(rests.size), np.zeros(rests.size, np.int64)
@@ -162,6 +163,11 @@ class FpgaTree(SumTree):
             # Invariant: 0 <= rests < sum of the child.
             nodes = nodes * self._children + child
         return nodes
+
+    def _range_sum(self, left: Indices, right: Indices) -> Reals:
+        levels = [self._groups(level) for level in self._levels]
+        sums: Reals = sums_of_ranges(levels, self._children, left, right, np.uint64) * self._quantum
+        return sums
 
     def _total(self) -> float:
         return int(self._levels[-1][0]) * self._quantum

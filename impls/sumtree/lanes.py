@@ -9,6 +9,7 @@ its left. Each prefix is then its predecessor plus something >= 0 rounded monoto
 equal their predecessor where a lane is 0: a child of sum 0 is never the first whose prefix exceeds the prefix value.
 """
 
+import math
 from typing import Any
 
 from llvmlite import ir
@@ -125,6 +126,26 @@ def scan_group(typingctx: Any, address: Any, carry: Any, mass: Any, like: Any, l
         return context.make_tuple(builder, result, (count, left, _last_lane(builder, prefixes, width)))
 
     return result(types.int64, types.float64, types.float64, like, lanes), emit
+
+
+@intrinsic
+def least_positive(typingctx: Any, address: Any, like: Any, lanes: Any) -> Any:
+    """The smallest lane above 0 as float64, infinity where there is none; ``like`` is a number of the lanes' type."""
+    if not isinstance(lanes, types.IntegerLiteral):
+        return None
+    kind = _F32 if like == types.float32 else _F64
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        width = lanes.literal_value
+        values = _load_lanes(builder, arguments[0], kind, width)
+        positive = builder.fcmp_ordered(">", values, _zeros(width))
+        infinities = ir.Constant(ir.VectorType(_F64, width), [math.inf] * width)
+        smallest = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(_F64, [values.type]), f"llvm.vector.reduce.fmin.v{width}f64"
+        )
+        return builder.call(smallest, [builder.select(positive, values, infinities)], fastmath=("nnan", "nsz"))
+
+    return types.float64(types.int64, like, lanes), emit
 
 
 @intrinsic

@@ -2,8 +2,9 @@
 
 A kernel takes the address of the tree's header, whether the call is at the ``head`` of the line of those that wait for
 their turn, then what it is compiled for (``like``: a number of the leaf's type; ``fanout`` K; ``lanes`` of one vector;
-``chunks`` vectors to a row; ``prefix``: whether there are prefix rows; ``edition`` of the vector code; all but the
-first literals), then its arguments. Nodes are numbered as in ``levels.py``; ``mass`` is a prefix value.
+``chunks`` vectors to a row; ``prefix``: whether there are prefix rows, and in a second bit whether minima are kept;
+``edition`` of the vector code; all but the first literals), then its arguments. Nodes are numbered as in ``levels.py``;
+``mass`` is a prefix value.
 
 Turns. The header's lock word counts the kernels that read the tree, and has a bit for one that writes, and a bit that
 the head of the line sets to keep out all others. A kernel takes its turn when it begins and gives it back when it
@@ -38,6 +39,7 @@ from .lanes import (
     count_after_first,
     count_at_most,
     just_below,
+    least_positive,
     load_acquire,
     load_i64,
     load_real,
@@ -69,7 +71,10 @@ MARKS = 136  # + level 0..height-1: address of a byte for each of its groups
 LOCK = 200  # on a cache line of their own, these two
 SEQUENCE = 201  # odd while a kernel changes the tree, and 2 more after it
 LENT, LENT_AT = 202, 203  # leaves that a kernel has set to 0 and sets again: how many, and the address of their list
-HEADER_WORDS = 208
+MINIMA = 208  # + level 1..height: address of the smallest positive leaf below each node, infinity where there is none
+HEADER_WORDS = 272
+
+HAS_PREFIXES, HAS_MINIMA = 1, 2  # bits of a kernel's ``prefix``
 
 CLOSED, WRITES, HELD = 1 << 40, 1 << 41, 1 << 42  # bits of the lock word above the number of readers
 
@@ -379,6 +384,63 @@ def search(
     return BUSY
 
 
+@_inlined
+def _search_left(
+    tree: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    values: Reals,
+    room: Reals,
+    indices: Indices,
+    priorities: Priorities,
+) -> int:
+    """Leaves for prefix values ``[B]`` in [0, total] by the rule >=; ``room [2 B]`` is for what is searched for."""
+    batch, total, above = values.size, load_real(_word(tree, SUMS + _word(tree, HEIGHT)), 0.0), False
+    for j in range(batch):
+        value = values[j]
+        if not (value >= 0.0 and value <= max(total, 0.0)):
+            return REFUSED
+        room[batch + j] = value
+        # A prefix sum is >= the value just where it is > the next float below.
+        room[j] = just_below(value) if value > 0.0 else 0.0
+        above |= value > 0.0
+    status = DONE
+    if above:
+        status = _search(tree, like, fanout, lanes, chunks, prefix, room[:batch], False, indices, priorities)
+    for j in range(batch):
+        if not room[batch + j] > 0.0:
+            indices[j] = 0
+    return status
+
+
+@_kernel()
+def search_left(
+    tree: int,
+    head: bool,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    edition: int,
+    values: Reals,
+    room: Reals,
+    indices: Indices,
+    priorities: Priorities,
+) -> int:
+    """The smallest i with p_0 + .. + p_i >= value, for ``values [B]`` in [0, total]; ``room`` is ``[2 B]``."""
+    attempt, sequence = 1, _begin_attempt(tree, head, 1)
+    while sequence != _KEPT_OUT:
+        status = _search_left(tree, like, fanout, lanes, chunks, prefix, values, room, indices, priorities)
+        if _end_attempt(tree, sequence):
+            return status
+        attempt, sequence = attempt + 1, _begin_attempt(tree, head, attempt + 1)
+    return BUSY
+
+
 @_kernel(parallel=True)
 def search_in_parts(
     tree: int,
@@ -466,6 +528,101 @@ def gather(
     return BUSY
 
 
+# Sums of ranges
+
+
+@_inner
+def _sum_of_slice(rows: int, like: Any, fanout: int, width: int, start: int, end: int) -> float:
+    """The numbers of a level from node ``start`` to before ``end``, which are siblings, added from left to right."""
+    if start >= end:
+        return 0.0
+    first, total = rows + bytes_of(like) * _offset(start, fanout, width), 0.0
+    for child in range(end - start):
+        total += load_real(first + bytes_of(like) * child, like)
+    return total
+
+
+@_inner
+def _sum_of_range(tree: int, like: Any, fanout: int, width: int, prefix: int, left: int, right: int) -> float:
+    """The leaves from ``left`` to before ``right``, added from the fewest nodes that cover them."""
+    height = _word(tree, HEIGHT)
+    if left == 0 and right == _word(tree, CAPACITY):
+        return load_real(_word(tree, SUMS + height), 0.0)
+    head, tail, level = 0.0, 0.0, 0
+    while left < right:
+        # Invariant: the answer is head, the nodes of this level from left to before right, and tail.
+        first, last = unsigned_divide(left, fanout), unsigned_divide(right, fanout)
+        rows = _word(tree, SUMS + level)
+        if first == last:
+            if level == 0:
+                head += _sum_of_slice(_word(tree, LEAVES), like, fanout, width, left, right)
+            else:
+                head += _sum_of_slice(rows, 0.0, fanout, width, left, right)
+            break
+        end, start = (first + 1) * fanout, last * fanout
+        if left == first * fanout:  # a whole group, which is a node of the next level
+            end, first = left, first - 1
+        if level == 0:
+            head += _sum_of_slice(_word(tree, LEAVES), like, fanout, width, left, end)
+            tail = _sum_of_slice(_word(tree, LEAVES), like, fanout, width, start, right)
+        else:
+            head += _sum_of_slice(rows, 0.0, fanout, width, left, end)
+            if prefix and right > start:
+                tail += load_real(_word(tree, PREFIX + level) + _WORD * (width * last + right - start), 0.0)
+            else:
+                tail += _sum_of_slice(rows, 0.0, fanout, width, start, right)
+        left, right, level = first + 1, last, level + 1
+    return head + tail
+
+
+@_inlined
+def _sum_ranges(
+    tree: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    left: Indices,
+    right: Indices,
+    sums: Reals,
+) -> int:
+    """Sums ``[B]`` of the leaves from ``left [B]`` to before ``right [B]``."""
+    capacity = _word(tree, CAPACITY)
+    for j in range(sums.size):
+        start, end = left[j], right[j]
+        if not (start >= 0 and start <= end <= capacity):
+            return REFUSED
+        sums[j] = _sum_of_range(tree, like, fanout, lanes * chunks, prefix, start, end)
+    return DONE
+
+
+@_kernel()
+def sum_ranges(
+    tree: int,
+    head: bool,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    edition: int,
+    left: Indices,
+    right: Indices,
+    sums: Reals,
+) -> int:
+    """Sums ``[B]`` of the leaves from ``left [B]`` to before ``right [B]``."""
+    if left.size != right.size or left.size != sums.size:
+        return REFUSED
+    attempt, sequence = 1, _begin_attempt(tree, head, 1)
+    while sequence != _KEPT_OUT:
+        status = _sum_ranges(tree, like, fanout, lanes, chunks, prefix, left, right, sums)
+        if _end_attempt(tree, sequence):
+            return status
+        attempt, sequence = attempt + 1, _begin_attempt(tree, head, attempt + 1)
+    return BUSY
+
+
 # Update
 
 
@@ -487,6 +644,43 @@ def _take(
         scratch[j] = index
         store_real(values + _WORD * j, stored)
     return bad == 0
+
+
+@_inner
+def _least(tree: int, like: Any, lanes: int, chunks: int, level: int, group: int) -> float:
+    """The smallest positive leaf below a group of a level whose own minima are right; ``like`` is of its rows' type."""
+    smallest, size, width = math.inf, bytes_of(like), lanes * chunks
+    rows = _word(tree, LEAVES) if level == 0 else _word(tree, MINIMA + level)
+    for chunk in range(chunks):
+        smallest = min(smallest, least_positive(rows + size * (width * group + lanes * chunk), like, lanes))
+    return smallest
+
+
+@_inner
+def _renew_minimum(
+    tree: int, like: Any, fanout: int, lanes: int, chunks: int, level: int, group: int, store: bool = True
+) -> float:
+    """How far the minimum above a group is from the right one, which ``store`` puts there."""
+    if level == 0:
+        smallest = _least(tree, like, lanes, chunks, 0, group)
+    else:
+        smallest = _least(tree, 0.0, lanes, chunks, level, group)
+    address = _word(tree, MINIMA + level + 1) + _WORD * _offset(group, fanout, lanes * chunks)
+    kept = load_real(address, 0.0)
+    if store:
+        store_real(address, smallest)
+    return abs(kept - smallest) if kept != smallest else 0.0  # both may be infinite
+
+
+@_inner
+def _renew_minima(tree: int, like: Any, fanout: int, lanes: int, chunks: int, leaves: Indices, count: int) -> None:
+    """Make the minima above ``leaves[:count]`` right, one leaf's path after the other."""
+    for j in range(count):
+        node = leaves[j]
+        for level in range(_word(tree, HEIGHT)):
+            # Invariant: the minima of this path up to this level are right.
+            node = unsigned_divide(node, fanout)
+            _renew_minimum(tree, like, fanout, lanes, chunks, level, node)
 
 
 @_inner
@@ -514,6 +708,7 @@ def _refresh(
     marks = _word(tree, MARKS + level)
     parent_marks = _word(tree, MARKS + above)
     prefixes = _word(tree, PREFIX + level)
+    has_prefixes = prefix & HAS_PREFIXES != 0
     listed = 0
     for j in range(count):
         group = groups[j]
@@ -521,21 +716,26 @@ def _refresh(
         row = children + size * width * group
         total = 0.0
         for chunk in range(chunks):
-            if prefix and level > 0:
+            if has_prefixes and level > 0:
                 target = prefixes + _WORD * (width * group + lanes * chunk)
                 total = store_prefixes(row + _WORD * lanes * chunk, target, total, lanes)
             else:
                 _, _, total = scan_group(row + size * lanes * chunk, total, 0.0, like, lanes)
-        if prefix and level > 0:
+        if has_prefixes and level > 0:
             store_real(prefixes + _WORD * width * group, total)
         parent_group = unsigned_divide(group, fanout)
         store_real(parents + _WORD * _offset(group, fanout, width), total)
+        if prefix & HAS_MINIMA:
+            store_real(
+                _word(tree, MINIMA + above) + _WORD * _offset(group, fanout, width),
+                _least(tree, like, lanes, chunks, level, group),
+            )
         if not is_root:
             # Invariant: a parent group is marked just where it is listed; listed <= j: the entry overwritten was read.
             groups[listed] = parent_group
             listed += take_mark(parent_marks + parent_group)
             prefetch_row(parents + _WORD * width * parent_group, 0.0, lanes, chunks)
-            if prefix:
+            if has_prefixes:
                 prefetch_row(parent_prefixes + _WORD * width * parent_group, 0.0, lanes, chunks)
     return listed
 
@@ -641,7 +841,7 @@ def _add_deltas(
         if j + _AHEAD < batch:
             ahead = unsigned_divide(scratch[j + _AHEAD], fanout)
             prefetch(_word(tree, SUMS + 1) + _WORD * _offset(ahead, fanout, width))
-            if prefix and height > 1:
+            if prefix & HAS_PREFIXES and height > 1:
                 row = _word(tree, PREFIX + 1) + _WORD * width * unsigned_divide(ahead, fanout)
                 prefetch_row(row, 0.0, lanes, chunks)
         leaf = leaves + size * _offset(scratch[j], fanout, width)
@@ -656,11 +856,13 @@ def _add_deltas(
             node = unsigned_divide(node, fanout)
             total = _word(tree, SUMS + level) + _WORD * _offset(node, fanout, width)
             store_real(total, load_real(total, 0.0) + delta)
-            if prefix and level < height:
+            if prefix & HAS_PREFIXES and level < height:
                 group = unsigned_divide(node, fanout)
                 row = _word(tree, PREFIX + level) + _WORD * width * group
                 for chunk in range(chunks):
                     add_delta(row + _WORD * lanes * chunk, lanes * chunk, node - group * fanout, delta, lanes)
+    if prefix & HAS_MINIMA:
+        _renew_minima(tree, like, fanout, lanes, chunks, scratch, batch)
 
 
 @_kernel()
@@ -765,7 +967,7 @@ def _search_distinct(
             fanout,
             lanes,
             chunks,
-            prefix,
+            prefix & HAS_PREFIXES,
             uniforms[count:end],
             True,
             indices[count:end],
@@ -868,7 +1070,8 @@ def search_without(
             scratch[j] = load_i64(lent + 2 * _WORD * j)
             store_real(values + _WORD * j, 0.0)
         _recompute(tree, like, fanout, lanes, chunks, prefix, count, scratch, values)
-        status = _search(tree, like, fanout, lanes, chunks, prefix, uniforms, True, indices, priorities)
+        prefixes = prefix & HAS_PREFIXES
+        status = _search(tree, like, fanout, lanes, chunks, prefixes, uniforms, True, indices, priorities)
         for j in range(count):
             scratch[j] = load_i64(lent + 2 * _WORD * j)
             store_real(values + _WORD * j, load_real(lent + 2 * _WORD * j + _WORD, 0.0))
@@ -883,7 +1086,10 @@ def search_without(
 def _audit(
     tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, repair: bool, fresh_row: Reals
 ) -> float:
-    """Largest difference between a stored sum and its children's, from the leaves up; ``repair`` stores the latter."""
+    """Largest difference between a stored sum and its children's, or between minima, from the leaves up.
+
+    ``repair`` stores the right ones.
+    """
     width, size = lanes * chunks, bytes_of(like)
     nodes = _word(tree, CAPACITY)
     fresh = fresh_row.ctypes.data
@@ -900,7 +1106,7 @@ def _audit(
                 row = _word(tree, SUMS + level) + _WORD * width * group
                 for chunk in range(chunks):
                     total = store_prefixes(row + _WORD * lanes * chunk, fresh + _WORD * lanes * chunk, total, lanes)
-                if prefix:
+                if prefix & HAS_PREFIXES:
                     fresh_row[0] = total
                     stored_row = _word(tree, PREFIX + level) + _WORD * width * group
                     for lane in range(width):
@@ -911,6 +1117,8 @@ def _audit(
             largest = max(largest, abs(load_real(stored, 0.0) - total))
             if repair:
                 store_real(stored, total)
+            if prefix & HAS_MINIMA:
+                largest = max(largest, _renew_minimum(tree, like, fanout, lanes, chunks, level, group, repair))
         nodes = groups
     return largest
 
@@ -954,12 +1162,13 @@ def root(
     chunks: int,
     prefix: int,
     edition: int,
-    total: Reals,
+    levels: int,
+    number: Reals,
 ) -> int:
-    """Put the root into ``total [1]``."""
+    """Put the root of ``levels``, SUMS or MINIMA, into ``number [1]``."""
     attempt, sequence = 1, _begin_attempt(tree, head, 1)
     while sequence != _KEPT_OUT:
-        total[0] = load_real(_word(tree, SUMS + _word(tree, HEIGHT)), 0.0)
+        number[0] = load_real(_word(tree, levels + _word(tree, HEIGHT)), 0.0)
         if _end_attempt(tree, sequence):
             return DONE
         attempt, sequence = attempt + 1, _begin_attempt(tree, head, attempt + 1)

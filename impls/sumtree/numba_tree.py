@@ -16,6 +16,7 @@ the work. The kernels check their arguments themselves, before they write.
 """
 
 import functools
+import math
 import os
 import platform
 from collections.abc import Callable, Mapping
@@ -27,7 +28,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from ..checks import one_of
 from ..levels import allocate, group_size, level_bytes, level_sizes
 from .compiling import AtFirstUse
-from .contract import EXACT, READS, Indices, Priorities, Reals, SumTree, nothing_to_sample, uniform_batch
+from .contract import EXACT, READS, Indices, Priorities, Reals, SumTree, nothing_to_sample, to_numpy, uniform_batch
 from .turns import Result
 
 if TYPE_CHECKING:
@@ -109,6 +110,11 @@ class NumbaTree(SumTree):
         shapes += [(rows[level] * width, _FLOAT64) for level in range(1, height + 1)]
         shapes += [(rows[level] * width, _FLOAT64) for level in range(1, height) if self._layout == "prefix"]
         self._arrays: list[NDArray[Any]] = list(allocate(shapes, aligned=self._aligned is not False))
+        self._minima: list[NDArray[Any]] = []
+        if self._minimum:
+            self._minima = list(allocate(shapes[1 : height + 1], aligned=self._aligned is not False))
+            for minima in self._minima:
+                minima[:] = math.inf  # of padding, too
         self._marks = [np.zeros(rows[level], np.uint8) for level in range(height)]
         self._leaves, self._root = self._arrays[0], self._arrays[height]
         self._scratch = np.empty(1024 * kernels.SCRATCH, np.int64)  # of the update that is inside
@@ -120,9 +126,13 @@ class NumbaTree(SumTree):
         prefixes = self._arrays[height + 1 :]
         header[kernels.PREFIX + 1 : kernels.PREFIX + 1 + len(prefixes)] = [array.ctypes.data for array in prefixes]
         header[kernels.MARKS : kernels.MARKS + height] = [marks.ctypes.data for marks in self._marks]
+        header[kernels.MINIMA + 1 : kernels.MINIMA + 1 + len(self._minima)] = [
+            minima.ctypes.data for minima in self._minima
+        ]
         self._header = header
         self._address = int(header.ctypes.data)
         self._words, self._root_word = header.data, self._root.data  # read faster than arrays
+        self._minimum_word = self._minima[-1].data if self._minima else None
         self._kernel_turns = numba_turns.KernelTurns(header)
 
     @classmethod
@@ -155,10 +165,12 @@ class NumbaTree(SumTree):
 
     # Kernels are compiled, or loaded from disk, at their first use; calling the entry itself spares numba's dispatch.
 
-    def _compiled(self, kernel: Any, *arguments: Any) -> Callable[..., Any]:
+    def _compiled(self, kernel: Any, *arguments: Any, minima: bool = False) -> Callable[..., Any]:
+        """The kernel's entry for this tree; ``minima``: it renews them, where the tree has any."""
         types, edition = numba.types, numba_turns.EDITION
         leaf = types.float32 if self._dtype.itemsize == 4 else types.float64
-        constants = (self._group, self._lanes, self._chunks, int(self._layout == "prefix"), edition)
+        keeps = kernels.HAS_PREFIXES * (self._layout == "prefix") + kernels.HAS_MINIMA * (minima and self._minimum)
+        constants = (self._group, self._lanes, self._chunks, keeps, edition)
         signature = (types.int64, types.boolean, leaf, *map(types.literal, constants), *arguments)
         kernel.compile(signature)
         return functools.partial(kernel.overloads[signature].entry_point, self._address, False, 0.0, *constants)
@@ -178,12 +190,22 @@ class NumbaTree(SumTree):
     @AtFirstUse
     def _distinct_kernel(self) -> Callable[..., int]:
         uniforms, _, indices, priorities = self._search_arguments()
-        return self._compiled(kernels.search_distinct, uniforms, indices, priorities, indices, indices)
+        return self._compiled(kernels.search_distinct, uniforms, indices, priorities, indices, indices, minima=True)
 
     @AtFirstUse
     def _without_kernel(self) -> Callable[..., int]:
         uniforms, _, indices, priorities = self._search_arguments()
-        return self._compiled(kernels.search_without, uniforms, indices, indices, priorities, indices)
+        return self._compiled(kernels.search_without, uniforms, indices, indices, priorities, indices, minima=True)
+
+    @AtFirstUse
+    def _left_kernel(self) -> Callable[..., int]:
+        values, _, indices, priorities = self._search_arguments()
+        return self._compiled(kernels.search_left, values, values, indices, priorities)
+
+    @AtFirstUse
+    def _ranges_kernel(self) -> Callable[..., int]:
+        indices, sums = numba.types.int64[::1], numba.types.float64[::1]
+        return self._compiled(kernels.sum_ranges, indices, indices, sums)
 
     @AtFirstUse
     def _gather_kernel(self) -> Callable[..., int]:
@@ -193,16 +215,17 @@ class NumbaTree(SumTree):
     def _update_kernel(self) -> Callable[..., int]:
         types = numba.types
         kernel = kernels.update_by_recompute if self._propagate == "recompute" else kernels.update_by_delta
-        update = self._compiled(kernel, types.float64, types.int64[::1], types.float64[::1], types.int64[::1])
+        arguments = types.float64, types.int64[::1], types.float64[::1], types.int64[::1]
+        update = self._compiled(kernel, *arguments, minima=True)
         return functools.partial(update, self._max_priority)
 
     @AtFirstUse
     def _audit_kernel(self) -> Callable[..., int]:
-        return self._compiled(kernels.audit, numba.types.boolean, numba.types.float64[::1])
+        return self._compiled(kernels.audit, numba.types.boolean, numba.types.float64[::1], minima=True)
 
     @AtFirstUse
     def _root_kernel(self) -> Callable[..., int]:
-        return self._compiled(kernels.root, numba.types.float64[::1])
+        return self._compiled(kernels.root, numba.types.int64, numba.types.float64[::1])
 
     # Kernels take turns by themselves, one turn for the whole of a call, so that no other turn is needed here.
 
@@ -251,11 +274,23 @@ class NumbaTree(SumTree):
         return super().get(indices)
 
     def prefix_sum_index(self, mass: ArrayLike, side: str = "right") -> Indices:
-        if side != "right":
-            return super().prefix_sum_index(mass, side)
         batch: Any = _as_batch(mass, _FLOAT64) if self._validate else mass
-        answer = None if batch is None else self._search(batch, False)
-        return super().prefix_sum_index(mass) if answer is None else answer[0]
+        if side == "left":
+            leaves = None if batch is None else self._search_left(batch)
+            return super().prefix_sum_index(mass, side) if leaves is None else leaves
+        answer = None if batch is None or side != "right" else self._search(batch, False)
+        return super().prefix_sum_index(mass, side) if answer is None else answer[0]
+
+    def prefix_sum(self, indices: ArrayLike) -> Reals:
+        where: Any = _as_batch(indices, _INT64) if self._validate else indices
+        sums = None if where is None else self._sum_ranges(np.zeros(where.size, _INT64), where)
+        return super().prefix_sum(indices) if sums is None else sums
+
+    def range_sum(self, left: ArrayLike, right: ArrayLike) -> Reals:
+        starts: Any = _as_batch(left, _INT64) if self._validate else left
+        ends: Any = _as_batch(right, _INT64) if self._validate else right
+        sums = None if starts is None or ends is None else self._sum_ranges(starts, ends)
+        return super().range_sum(left, right) if sums is None else sums
 
     def sample(self, uniforms: ArrayLike, exclude: ArrayLike | None = None) -> tuple[Indices, Priorities]:
         if exclude is not None:
@@ -272,6 +307,18 @@ class NumbaTree(SumTree):
 
     def _find(self, mass: Reals) -> Indices:
         return self._answer(mass, False)[0]
+
+    def _find_left(self, mass: Reals) -> Indices:
+        leaves = self._search_left(mass)
+        if leaves is None:
+            raise ValueError("a mass is outside [0, total]")
+        return leaves
+
+    def _range_sum(self, left: Indices, right: Indices) -> Reals:
+        sums = self._sum_ranges(left, right)
+        if sums is None:
+            raise ValueError(f"a range is outside [0, {self._capacity}]")
+        return sums
 
     def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
         return self._answer(uniforms, True)
@@ -319,6 +366,20 @@ class NumbaTree(SumTree):
             raise RuntimeError(nothing_to_sample(self._total() if self._propagate == "delta" else 0.0))
         return None
 
+    def _search_left(self, values: Reals) -> Indices | None:
+        """Leaves ``[B]`` by the rule >=; None if the kernel refused a value."""
+        batch = values.size
+        indices = _empty(batch, _INT64)
+        status = self._run(self._left_kernel, values, _empty(2 * batch), indices, _empty(batch, self._dtype))
+        if status == kernels.EMPTY:  # deltas left a total above leaves that are all 0
+            raise RuntimeError(nothing_to_sample(self._total()))
+        return indices if status == kernels.DONE else None
+
+    def _sum_ranges(self, left: Indices, right: Indices) -> Reals | None:
+        """Sums ``[B]`` of leaves from ``left [B]`` to before ``right [B]``; None if the kernel refused a range."""
+        sums = _empty(left.size)
+        return sums if self._run(self._ranges_kernel, left, right, sums) == kernels.DONE else None
+
     def _write(self, indices: Indices, priorities: Reals) -> bool:
         """Whether the batch was written; False, with nothing written, if the kernel refused a value."""
         scratch = self._scratch
@@ -343,9 +404,20 @@ class NumbaTree(SumTree):
         sequence, root = self._words[kernels.SEQUENCE], self._root_word[0]
         if sequence & 1 == 0 and self._words[kernels.SEQUENCE] == sequence and _LOADS_IN_ORDER:
             return root
-        total = _empty(1, _FLOAT64)
-        self._run(self._root_kernel, total)
-        return float(total[0])
+        return self._root_of(kernels.SUMS)
+
+    def _min(self) -> float:
+        if self._minimum_word is None:
+            return super()._min()
+        sequence, smallest = self._words[kernels.SEQUENCE], self._minimum_word[0]
+        if sequence & 1 == 0 and self._words[kernels.SEQUENCE] == sequence and _LOADS_IN_ORDER:
+            return smallest
+        return self._root_of(kernels.MINIMA)
+
+    def _root_of(self, levels: int) -> float:
+        number = _empty(1, _FLOAT64)
+        self._run(self._root_kernel, levels, number)
+        return float(number[0])
 
     def _check(self) -> float:
         return self._audit(False)
@@ -361,7 +433,7 @@ class NumbaTree(SumTree):
     @property
     def nbytes(self) -> int:
         """Bytes of the levels and their marks; an update's scratch, which grows with the batch, is not counted."""
-        return sum(array.nbytes for array in (*self._arrays, *self._marks))
+        return sum(array.nbytes for array in (*self._arrays, *self._minima, *self._marks))
 
 
 def _lanes(fanout: int) -> int:
@@ -376,4 +448,15 @@ def _as_batch(values: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any] | None:
             return values
         if values.dtype in EXACT[dtype]:
             return values.astype(dtype)
+    elif hasattr(values, "detach"):
+        view = _view_of(values)
+        return None if view is None else _as_batch(view, dtype)
     return None
+
+
+def _view_of(tensor: Any) -> NDArray[Any] | None:
+    """torch's tensor as an array: the same memory if that is the host's; None for one that NumPy cannot have."""
+    try:
+        return to_numpy(tensor)
+    except (RuntimeError, TypeError, NotImplementedError):
+        return None

@@ -4,6 +4,7 @@ A sibling group is K neighbors in memory and starts on a cache line where its si
 of its own. Padding holds zeros, and a sum of zeros is never entered.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from ..checks import one_of
 from ..levels import allocate, fits_lines, full_level_sizes, group_size, level_bytes, level_sizes
-from .contract import READS, Indices, Priorities, Reals, SumTree, in_parts, nearest_positive
+from .contract import READS, Indices, Priorities, Reals, SumTree, in_parts, nearest_positive, sums_of_ranges
 
 
 class NumpyTree(SumTree):
@@ -68,6 +69,8 @@ class NumpyTree(SumTree):
         # Invariant: row g of a level is the sibling group under node g of the level above.
         self._groups: list[NDArray[Any]] = [level.reshape(-1, self._width) for level in buffers]
         self._nodes: list[NDArray[Any]] = [group.reshape(-1) for group in self._groups]
+        # Beside the inner levels, for each node the smallest positive leaf below it.
+        self._minima: list[Reals] = [np.full(nodes.size, math.inf) for nodes in self._nodes[1:] if self._minimum]
 
     @classmethod
     def nbytes_of(cls, capacity: int, fanout: int, dtype: DTypeLike, options: Mapping[str, Any]) -> int:
@@ -88,13 +91,28 @@ class NumpyTree(SumTree):
         else:
             self._add_deltas(indices, priorities)
 
-    def _refresh(self, parents: Indices) -> None:
-        """Sum the groups under ``parents`` (sorted, distinct nodes of level 1) again, then those above them."""
+    def _refresh(self, parents: Indices, sums: bool = True) -> None:
+        """Sum the groups under ``parents`` (sorted, distinct nodes of level 1) again, then those above them.
+
+        Minima, where they are kept, as well, and without ``sums`` alone.
+        """
         for level in range(self.height):
             # Invariant: parents are the nodes of level + 1 above a change, sorted, each once; all else so far is right.
-            self._nodes[level + 1][parents] = _sums(self._groups[level][parents])
+            if sums:
+                self._nodes[level + 1][parents] = _sums(self._groups[level][parents])
+            if self._minimum:
+                self._minima[level][parents] = self._least(level, parents)
             above = parents // self._fanout
             parents = above[np.diff(above, prepend=-1) > 0]
+
+    def _least(self, level: int, parents: Indices) -> Reals:
+        """The smallest positive leaf ``[G]`` below nodes ``parents [G]`` of the level above; infinity for none."""
+        if level > 0:
+            rows = self._minima[level - 1].reshape(-1, self._width)[parents]
+        else:
+            rows = self._groups[0][parents]
+        least: Reals = rows.min(axis=1, where=rows > 0, initial=math.inf).astype(np.float64)
+        return least
 
     def _add_deltas(self, indices: Indices, priorities: Reals) -> None:
         nodes, last = np.unique(indices[::-1], return_index=True)
@@ -105,12 +123,15 @@ class NumpyTree(SumTree):
             nodes = nodes // self._fanout
             # Invariant: nodes[j] is the ancestor, on this level, of the leaf that changed by deltas[j]; it may repeat.
             np.add.at(level, nodes, deltas)
+        if self._minimum:
+            self._refresh(np.unique(indices // self._fanout), sums=False)
 
     def _get(self, indices: Indices) -> Priorities:
         return self._leaves[indices]
 
     def _find(self, mass: Reals) -> Indices:
-        return in_parts(self._descend, mass, self._width)
+        leaves: Indices = in_parts(self._descend, mass, self._width)
+        return leaves
 
     def _descend(self, mass: Reals) -> Indices:
         mass, nodes = mass.copy(), np.zeros(mass.size, np.int64)
@@ -129,19 +150,36 @@ class NumpyTree(SumTree):
             nodes[empty] = nearest_positive(self._leaves, nodes[empty])
         return nodes
 
+    def _range_sum(self, left: Indices, right: Indices) -> Reals:
+        sums: Reals = in_parts(
+            lambda part: sums_of_ranges(self._groups, self._fanout, left[part], right[part]),
+            np.arange(left.size),
+            self._width,
+        )
+        sums[(left == 0) & (right == self._capacity)] = self._total()
+        return sums
+
     def _total(self) -> float:
         return float(self._nodes[-1][0])
 
+    def _min(self) -> float:
+        return float(self._minima[-1][0]) if self._minimum else super()._min()
+
     def _check(self) -> float:
         pairs = ((self._nodes[level + 1], _sums(self._groups[level])) for level in range(self.height))
-        return max(float(np.abs(node[: sums.size] - sums).max()) for node, sums in pairs)
+        wrong = any(
+            (self._least(level, np.arange(self._sizes[level + 1])) != minima[: self._sizes[level + 1]]).any()
+            for level, minima in enumerate(self._minima)
+        )
+        largest = max(float(np.abs(node[: sums.size] - sums).max()) for node, sums in pairs)
+        return math.inf if wrong else largest
 
     def _rebuild(self) -> None:
         self._refresh(np.arange(self._sizes[1]))
 
     @property
     def nbytes(self) -> int:
-        return sum(level.nbytes for level in self._nodes)
+        return sum(level.nbytes for level in (*self._nodes, *self._minima))
 
 
 def _sums(groups: NDArray[Any]) -> Reals:

@@ -47,6 +47,8 @@ class PythonTree(SumTree):
 
     def _allocate(self) -> None:
         self._levels = [[0.0] * size for size in self._sizes]
+        # Beside the inner levels, for each node the smallest positive leaf below it.
+        self._minima = [[math.inf] * size for size in self._sizes[1:]] if self._minimum else []
 
     @classmethod
     def nbytes_of(cls, capacity: int, fanout: int, dtype: DTypeLike, options: Mapping[str, Any]) -> int | None:
@@ -60,6 +62,7 @@ class PythonTree(SumTree):
         set_leaf = self._set_by_recompute if self._propagate == "recompute" else self._set_by_delta
         for leaf, priority in pairs.items():
             set_leaf(leaf, priority)
+            self._renew_minima(leaf)
 
     def _load(self, leaves: Reals) -> None:
         self._levels[0] = leaves.astype(self._dtype).tolist()
@@ -81,15 +84,25 @@ class PythonTree(SumTree):
             node //= self._fanout
             level[node] += delta
 
+    def _renew_minima(self, leaf: int) -> None:
+        node = leaf
+        for level, minima in enumerate(self._minima):
+            node //= self._fanout
+            minima[node] = self._least_of_children(level, node)
+
+    def _least_of_children(self, level: int, parent: int) -> float:
+        """The smallest positive leaf below node ``parent`` of the level above ``level``; infinity if there is none."""
+        children = slice(parent * self._fanout, (parent + 1) * self._fanout)
+        if level > 0:
+            return min(self._minima[level - 1][children])
+        return min((value for value in self._levels[0][children] if value > 0.0), default=math.inf)
+
     def _children(self, level: int, parent: int) -> list[float]:
         """The sibling group at ``level`` under node ``parent`` one level up; the last one of a level may be short."""
         return self._levels[level][parent * self._fanout : (parent + 1) * self._fanout]
 
     def _sum_of_children(self, level: int, parent: int) -> float:
-        total = 0.0
-        for value in self._children(level, parent):  # not sum(): since Python 3.12 it rounds otherwise than the descent
-            total += value
-        return total
+        return _added(self._children(level, parent))
 
     def _get(self, indices: Indices) -> Priorities:
         return np.array([self._levels[0][leaf] for leaf in indices.tolist()], self._dtype)
@@ -127,6 +140,26 @@ class PythonTree(SumTree):
             path = self._path_to(self._nearest_positive(node))
         return path
 
+    def _range_sum(self, left: Indices, right: Indices) -> Reals:
+        return np.array(list(map(self._sum_between, left.tolist(), right.tolist())))
+
+    def _sum_between(self, left: int, right: int) -> float:
+        """The leaves from ``left`` to before ``right``, added from the fewest nodes that cover them."""
+        if left == 0 and right == self._capacity:
+            return self._total()
+        head = tail = 0.0
+        for level in self._levels:
+            # Invariant: the answer is head, the nodes of this level from left to before right, and tail.
+            first, last = left // self._fanout, right // self._fanout
+            if first == last:
+                return head + _added(level[left:right]) + tail
+            if left > first * self._fanout:  # else the whole group is a node of the next level
+                first += 1
+                head += _added(level[left : first * self._fanout])
+            tail += _added(level[last * self._fanout : right])
+            left, right = first, last
+        return head + tail
+
     def _nearest_positive(self, leaf: int) -> int:
         leaves = self._levels[0]
         for candidate in itertools.chain(range(leaf, -1, -1), range(leaf + 1, self._capacity)):
@@ -143,19 +176,38 @@ class PythonTree(SumTree):
     def _total(self) -> float:
         return self._levels[-1][0]
 
+    def _min(self) -> float:
+        return self._minima[-1][0] if self._minimum else super()._min()
+
     def _check(self) -> float:
-        return max(
+        wrong = any(
+            kept != self._least_of_children(level, parent)
+            for level, minima in enumerate(self._minima)
+            for parent, kept in enumerate(minima)
+        )
+        largest = max(
             math.fabs(value - self._sum_of_children(level, parent))
             for level in range(self.height)
             for parent, value in enumerate(self._levels[level + 1])
         )
+        return math.inf if wrong else largest
 
     def _rebuild(self) -> None:
         for level in range(self.height):
             for parent in range(self._sizes[level + 1]):
                 self._levels[level + 1][parent] = self._sum_of_children(level, parent)
+                if self._minimum:
+                    self._minima[level][parent] = self._least_of_children(level, parent)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the lists and the float objects they hold, as CPython counts them."""
-        return sum(sys.getsizeof(level) + len(level) * sys.getsizeof(0.0) for level in self._levels)
+        lists = (*self._levels, *self._minima)
+        return sum(sys.getsizeof(level) + len(level) * sys.getsizeof(0.0) for level in lists)
+
+
+def _added(values: list[float]) -> float:
+    total = 0.0
+    for value in values:  # not sum(): since Python 3.12 it rounds otherwise than the descent
+        total += value
+    return total
