@@ -152,6 +152,15 @@ def test_a_walk_with_a_minimum_kept(name, options, capacity, fanout):
     walk(tree, seed=capacity, steps=80, integers=False, exact=options.get("propagate") != "delta")
 
 
+@every_implementation
+def test_a_minimum_of_groups_wider_than_a_vector(name, options):
+    tree = impls.make(name, 1000, fanout=40, minimum=True, **options)
+    for leaf in (999, 39, 0, 500):
+        tree.update(np.arange(1000), 3.0)
+        tree.update(leaf, 0.5)
+        assert (tree.min(), tree.check()) == (0.5, 0.0)
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if name in MINIMA])
 def test_check_tells_a_minimum_that_is_off_and_rebuild_mends_it(name):
     tree = make(name, 100, fanout=4, minimum=True)
@@ -265,7 +274,7 @@ def test_where_every_positive_leaf_is_excluded_there_is_nothing_to_sample(name, 
             tree.sample([0.5, 0.25], exclude)
         assert held(tree, name) == before
         tree.synchronize()
-    assert to_numpy(tree.sample(0.5)[0]).tolist() == [6]
+    assert to_numpy(tree.sample(0.5)[0]).tolist() == [7]
 
 
 # Arguments

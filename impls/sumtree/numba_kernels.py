@@ -708,7 +708,7 @@ def _refresh(
     marks = _word(tree, MARKS + level)
     parent_marks = _word(tree, MARKS + above)
     prefixes = _word(tree, PREFIX + level)
-    has_prefixes = prefix & HAS_PREFIXES != 0
+    has_prefixes = (prefix & HAS_PREFIXES) != 0
     listed = 0
     for j in range(count):
         group = groups[j]
