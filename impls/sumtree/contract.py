@@ -8,9 +8,10 @@ prefix value 0 even when p_0 = 0. Here the inequality is strict, so a leaf of pr
 differ only where the prefix value equals a prefix sum; ``side="left"`` asks for the rule as printed.
 
 Writing an implementation: put one public subclass of :class:`SumTree` into ``impls/sumtree/<name>_tree.py`` and give it
-``_allocate``, ``_set``, ``_get``, ``_find``, ``_total``, ``_check``, ``_rebuild`` and ``nbytes``. Arguments reach the
-underscored methods checked and converted, in arrays that no other thread can reach; batches are never empty there. The
-public methods let calls from several threads take turns and call the underscored ones, which call each other.
+``_allocate``, ``_set``, ``_get``, ``_find``, ``_total``, ``_check``, ``_rebuild`` and ``nbytes``; without a ``_min``,
+``_range_sum`` or ``_prefix_sum`` of its own, these read every leaf. Arguments reach the underscored methods checked and
+converted, in arrays that no other thread can reach; batches are never empty there. The public methods let calls from
+several threads take turns and call the underscored ones, which call each other.
 
 That file is all: whatever loops over the trees (sweeps, asv, cost models, recommendations, mappings, figures) finds it
 by its name and reads the class's **traits** to know how to treat it. Each has a default; state those that differ, as
@@ -439,8 +440,8 @@ class SumTree(ABC):
     def nbytes_of(cls, capacity: int, fanout: int, dtype: DTypeLike, options: Mapping[str, Any]) -> int | None:
         """Bytes of a tree of that shape, padding included, without making one; None where the shape does not decide.
 
-        By default: leaves and, if the tree ``uses_fanout``, ragged levels of float64 sums; None for hardware that is
-        ``modeled``, which has ``modeled_resources``.
+        Minima (``minimum=True``) are not counted. By default: leaves and, if the tree ``uses_fanout``, ragged levels of
+        float64 sums; None for hardware that is ``modeled``, which has ``modeled_resources``.
         """
         array, levels = np.dtype(dtype).itemsize * capacity, level_sizes(capacity, fanout)
         return None if cls.modeled else level_bytes(levels, fanout, dtype) if cls.uses_fanout else array

@@ -48,6 +48,8 @@ class FpgaTree(SumTree):
     :mod:`impls.fpga.model`. ``link``, the connection to the host, gives the seconds of ``upload`` and ``download``;
     without it they are a ValueError.
 
+    ``minimum`` is ignored: :meth:`min` reads every leaf of the twin.
+
     Calls of the twin that only read run side by side; an update and a model's question run alone.
     """
 

@@ -48,7 +48,8 @@ def make(
 ) -> SumTree:
     """A sum tree of ``capacity`` leaves, all of priority 0.
 
-    ``options`` are the implementation's own, named in its class's docstring. Raises RuntimeError (not available here,
+    ``minimum`` asks for a :meth:`~SumTree.min` that reads no leaf. ``options`` are the implementation's own, named in
+    its class's docstring. Raises RuntimeError (not available here,
     with :func:`why_not`'s sentence), ValueError (capacity < 1, fanout < 2, unknown dtype or option), TypeError.
 
     >>> make("numpy", 1000, fanout=32)
