@@ -14,6 +14,7 @@ from dse.published.quoted import Quoted
 from dse.records import Measurement
 
 from . import origins
+from .markup import slug
 from .tidy import About, tidy
 
 
@@ -22,7 +23,7 @@ class Material:
     """One machine's records, the folder of all results, and the outcome of each figure.
 
     ``drawn``: HTML by the figure's name; ``left_out``: why a figure was not drawn. ``note`` says so where the records
-    are of another machine than the one that draws.
+    are of another machine than the one that draws. ``answers`` has what several sections show, by what was asked.
     """
 
     measurements: Sequence[Measurement]
@@ -31,6 +32,7 @@ class Material:
     drawn: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     note: str = ""
+    answers: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -53,13 +55,18 @@ class Material:
         return quoted.read(self.results / "quoted")
 
     def pictures(self, charts: Iterable["Chart"]) -> str:
-        """Return the HTML of those figures that were drawn."""
-        return "".join(self.drawn.get(chart.name, "") for chart in charts)
+        """Return what stands for those figures that were drawn: the page puts each where it comes first."""
+        return "".join(placeholder(chart.name) for chart in charts if chart.name in self.drawn)
 
     def missing(self, charts: Iterable["Chart"]) -> list[str]:
         """Return a sentence for each figure that was not drawn."""
         why = self.left_out
         return [f"Left out, {chart.name}: {why[chart.name]}" for chart in charts if chart.name in why]
+
+
+def placeholder(name: str) -> str:
+    """Return what stands for a figure in the HTML of a section."""
+    return f"<!-- figure: {name} -->\n"
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,7 @@ class Section:
     ``html`` raises RecordError where there is nothing to show; the page then prints its sentence. ``primitives`` are
     the beginnings, of whole words, of those whose records it rests on, "" of all of them; ``files`` are patterns of
     other files below the folder of results, in which KEY stands for the machine. A section without either says nothing
-    of it.
+    of it. ``figures`` names those of other topics that it shows; ``is_folded`` hides it until a reader opens it.
     """
 
     order: int
@@ -97,6 +104,13 @@ class Section:
     html: Callable[[Material], str]
     primitives: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
+    is_folded: bool = False
+
+    @property
+    def anchor(self) -> str:
+        """The name that links to the section use."""
+        return slug(self.heading)
 
     def rests_on(self, material: Material) -> list[str]:
         """Return a phrase for each file of results that the section rests on: its records, machine, commits, days."""

@@ -1,6 +1,7 @@
 """HTML paragraphs, lists and tables, with their text escaped."""
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,11 +10,16 @@ NUMBER_SIGNS = str.maketrans("", "", ",.%x*")
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table: its text, its CSS classes, and a note in small letters."""
+    """A cell of a table: its text, its CSS classes, a note in small letters, and where its text leads.
+
+    ``anchor``: the name that links to this cell use.
+    """
 
     text: str
     classes: str = ""
     note: str = ""
+    link: str = ""
+    anchor: str = ""
 
 
 def named(text: str, ours: bool = False, note: str = "") -> Cell:
@@ -24,6 +30,30 @@ def named(text: str, ours: bool = False, note: str = "") -> Cell:
 def safe(value: object) -> str:
     """Escape a value for HTML."""
     return html.escape(str(value))
+
+
+def slug(text: str) -> str:
+    """Make the name of an anchor out of a heading.
+
+    >>> slug("Claims of [Hou2023]"), slug("On an FPGA (modeled)")
+    ('claims-of-hou2023', 'on-an-fpga-modeled')
+    """
+    return re.sub(r"[^a-z0-9]+", "-", html.unescape(re.sub(r"<[^>]*>", "", text)).lower()).strip("-")
+
+
+def here(anchor: str, what: str) -> str:
+    """Make the visible link to an anchor; ``what`` it leads to is read out where nobody sees."""
+    return f'<a class="here" href="#{anchor}" aria-label="link to {safe(what)}">#</a>'
+
+
+def link(anchor: str, text: str) -> str:
+    """Make a link to another place of the page."""
+    return f'<a href="#{anchor}">{safe(text)}</a>'
+
+
+def console(text: str) -> str:
+    """Make a block of what to type or what was printed, which scrolls within itself."""
+    return f"<pre>{safe(text)}</pre>\n"
 
 
 def paragraph(sentence: str) -> str:
@@ -46,10 +76,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], groups: Sequenc
 
     ``groups`` are headings above the head, each with the number of columns below it.
     """
-    lines = ["".join(f'<th colspan="{columns}">{safe(name)}</th>' for name, columns in groups)] if groups else []
-    lines.append("".join(f"<th>{safe(name)}</th>" for name in head))
-    lines += ["".join(map(_cell, row)) for row in rows]
-    return '<div class="wide"><table>' + "".join(f"<tr>{line}</tr>\n" for line in lines) + "</table></div>\n"
+    above = "".join(f'<th colspan="{columns}">{safe(name)}</th>' for name, columns in groups)
+    names = "".join(f"<th>{safe(name)}</th>" if name else "<td></td>" for name in head)
+    top = "".join(f"<tr>{line}</tr>\n" for line in (above, names) if line)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>\n" for row in rows)
+    return f'<div class="wide"><table><thead>{top}</thead><tbody>{body}</tbody></table></div>\n'
 
 
 def _cell(value: object) -> str:
@@ -57,5 +88,7 @@ def _cell(value: object) -> str:
     kind = "number" if cell.text.translate(NUMBER_SIGNS).isdigit() else ""
     classes = " ".join(f"{kind} {cell.classes}".split())
     marked = f' class="{classes}"' if classes else ""
+    anchor = f' id="{cell.anchor}"' if cell.anchor else ""
+    text = link(cell.link, cell.text) if cell.link else safe(cell.text)
     note = f"<br><small>{safe(cell.note)}</small>" if cell.note else ""
-    return f"<td{marked}>{safe(cell.text)}{note}</td>"
+    return f"<td{anchor}{marked}>{text}{note}</td>"

@@ -1,27 +1,28 @@
-"""The page: one HTML file that needs nothing else, with the sections that the files of ``reports/sections`` declare."""
+"""The page: one HTML file that needs nothing else, with the sections that the files of ``reports/sections`` declare.
+
+Every section, table, console answer and figure has an anchor and a visible link to it. A figure that several sections
+show stands where it comes first; the others link to it.
+"""
 
 import importlib
 import pkgutil
+import re
+import urllib.parse
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 
 from dse.records import RecordError
 
 from .chart import Chart, Material, Section
-from .markup import items, paragraph, safe
+from .markup import here, items, link, paragraph, safe
 
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 0 auto; padding: 1rem; color: #222; }
-h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 1px solid #ddd; }
-figure { margin: 1.5rem 0; } figure img { width: 100%; height: auto; border: 1px solid #eee; }
-.wide, pre { overflow-x: auto; } pre { background: #f6f6f6; padding: .75rem; font-size: .8rem; }
-table { border-collapse: collapse; font-size: .85rem; margin: .75rem 0; }
-th, td { border-bottom: 1px solid #ddd; padding: .25rem .6rem; text-align: left; vertical-align: top; }
-th[colspan] { text-align: center; border-left: 1px solid #ddd; }
-td.number { text-align: right; } td.number, td.name { white-space: nowrap; } td.ours { font-weight: bold; }
-td.best { background: #d8f0d0; } td.fault { color: #b00020; } small, details { color: #555; font-weight: normal; }
-details { font-size: .85rem; }
-"""
+LAYOUT = Path(__file__).parent / "layout"
+ALONE = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"  # fetch nothing
+BLOCKS = {"table": '<div class="wide">', "console": "<pre>"}  # what scrolls within itself and is numbered
+FIGURE = re.compile(r"<!-- figure: (\w+) -->\n")
+NEEDLESS = re.compile(r"<metadata>.*?</metadata>\n?|<\?xml.*?>\n?|<!DOCTYPE.*?>\n?", re.DOTALL)  # in an SVG
+KEPT_IN_ADDRESS = " !$&'()*+,-./:;=?@[]^_`{|}~\n<>"  # of an SVG inside of src="...", without quotes, % and #
 
 
 def topics() -> list[ModuleType]:
@@ -33,27 +34,85 @@ def topics() -> list[ModuleType]:
     )
 
 
-def sections() -> list[Section]:
-    """Return the sections of all topics in the order of the page."""
-    return sorted((section for topic in topics() for section in topic.SECTIONS), key=lambda section: section.order)
+def sections(wanted: str = "") -> list[Section]:
+    """Return the sections in the order of the page: all topics', or those whose heading has the wanted words."""
+    every = (section for topic in topics() for section in topic.SECTIONS)
+    return sorted((section for section in every if is_of(section, wanted)), key=lambda section: section.order)
 
 
-def charts() -> list[Chart]:
-    """Return the figures of all topics in the order of drawing: first the measured ones, for laws take longer."""
-    every = (chart for topic in topics() for chart in getattr(topic, "CHARTS", ()))
+def is_of(section: Section, wanted: str) -> bool:
+    """Tell whether a section is one of the wanted: by words of its heading, or by its anchor."""
+    return wanted.lower() in section.heading.lower() or wanted.lower() in section.anchor
+
+
+def charts(wanted: str = "") -> list[Chart]:
+    """Return the figures in the order of drawing: first the measured ones, for laws take longer.
+
+    Of wanted sections those of their topics are drawn, and those of other topics that they show.
+    """
+    shown = {name for section in sections(wanted) for name in section.figures}
+    every = (
+        chart
+        for topic in topics()
+        for chart in getattr(topic, "CHARTS", ())
+        if chart.name in shown or any(is_of(section, wanted) for section in topic.SECTIONS)
+    )
     return sorted(every, key=lambda chart: not chart.command)
 
 
-def page(material: Material) -> str:
-    """Return the whole page as HTML."""
+def figure_html(chart: Chart, title: str, svg: str) -> str:
+    """Return a figure as HTML with its picture inside, which scrolls within itself where a screen is narrow."""
+    anchor = f"figure-{chart.name}"
+    picture = urllib.parse.quote(NEEDLESS.sub("", svg), safe=KEPT_IN_ADDRESS)
+    return (
+        f'<figure id="{anchor}"><div class="card" tabindex="0" role="region" aria-label="figure {chart.name}">'
+        f'<img alt="{safe(title)}" src="data:image/svg+xml,{picture}"></div>'
+        f"<figcaption>{here(anchor, f'figure {chart.name}')}{safe(chart.reading)}</figcaption></figure>\n"
+    )
+
+
+def page(material: Material, wanted: str = "", written: Callable[[Section, Material], str] | None = None) -> str:
+    """Return the page as HTML, with all sections or the wanted ones; ``written`` returns a section, by default anew."""
     title = f"K-ary sum trees on {material.about.cpu}, {material.about.cores} cores"
-    body = "\n".join(section_html(section, material) for section in sections())
+    shown = sections(wanted)
+    bodies = [(written or section_html)(section, material) for section in shown]
+    contents = _contents(shown, bodies)
+    body = (paragraph(material.note) if material.note else "") + _with_figures("\n".join(bodies), material)
+    style, script = (((LAYOUT / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{safe(title)}</title><style>{STYLE}</style></head>\n"
-        f"<body><h1>{safe(title)}</h1>\n{paragraph(material.note) if material.note else ''}{body}\n</body></html>\n"
+        f'<meta http-equiv="Content-Security-Policy" content="{ALONE}">\n'
+        f'<title>{safe(title)}</title><link rel="icon" href="data:,"><style>{style}</style></head>\n'
+        '<body><a class="skip" href="#content">Skip to the content</a>\n'
+        f'<nav class="menu" aria-label="Contents"><details><summary>Contents</summary>{contents}</details></nav>\n'
+        f'<nav class="side" aria-label="Contents">{contents}</nav>\n'
+        f'<main id="content"><h1>{safe(title)}</h1>\n{body}\n</main>\n'
+        f"<script>{script}</script></body></html>\n"
     )
+
+
+def _contents(shown: Iterable[Section], bodies: Iterable[str]) -> str:
+    """List the sections; those that have nothing to show are said to be left out."""
+    lines = []
+    for section, body in zip(shown, bodies, strict=True):
+        kind = ' class="left-out" title="left out: not measured"' if "</a>\n<p>Left out" in body else ""
+        lines.append(f'<li{kind}><a href="#{section.anchor}">{section.heading}</a></li>\n')
+    return f"<ol>{''.join(lines)}</ol>"
+
+
+def _with_figures(text: str, material: Material) -> str:
+    """Put each figure where it comes first, and a link to it where it comes again."""
+    there: set[str] = set()
+
+    def picture(found: re.Match[str]) -> str:
+        name = found[1]
+        if name in there:
+            return f"<p>Figure {link(f'figure-{name}', name)} stands above.</p>\n"
+        there.add(name)
+        return material.drawn.get(name, "")
+
+    return FIGURE.sub(picture, text)
 
 
 def section_html(section: Section, material: Material) -> str:
@@ -64,4 +123,28 @@ def section_html(section: Section, material: Material) -> str:
         body = paragraph(f"Left out: {error}.")
     rests_on = section.rests_on(material)
     origin = f"<details><summary>Rests on</summary>{items(rests_on)}</details>\n" if rests_on else ""
-    return f"<section><h2>{section.heading}</h2>\n{body}{origin}</section>"
+    body = _anchored(section, body)
+    if section.is_folded:
+        body = f'<details class="folded"><summary>Show</summary>\n{body}</details>\n'
+    title = re.sub("<[^>]*>", "", section.heading)
+    head = f"<h2>{section.heading}</h2>{here(section.anchor, title)}"
+    return f'<section id="{section.anchor}">{head}\n{body}{origin}</section>'
+
+
+def _anchored(section: Section, body: str) -> str:
+    """Number what scrolls within itself, name it for those who hear the page, and let it be reached by keyboard."""
+    title = re.sub("<[^>]*>", "", section.heading)
+    for kind, start in BLOCKS.items():
+        first, *others = body.split(start)
+        parts = [first]
+        for number, rest in enumerate(others, 1):
+            anchor, name = f"{kind}-{section.anchor}-{number}", f"{kind} {number} of {title}"
+            opening = f'{start[:-1]} id="{anchor}" tabindex="0" role="region" aria-label="{safe(name)}">'
+            parts.append(here(anchor, name) + opening + rest)
+        body = "".join(parts)
+    return body
+
+
+def names_of(shown: Sequence[Section]) -> str:
+    """List the headings of sections."""
+    return "; ".join(re.sub("<[^>]*>", "", section.heading) for section in shown)

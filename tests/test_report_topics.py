@@ -73,7 +73,9 @@ def test_a_section_with_a_figure_is_one_new_file(copy):
     said, page = page_of(copy)
     assert said["figures"] == [str(Path("out") / f"made_up.{ending}") for ending in ("svg", "png")]
     assert all((copy / path).stat().st_size for path in said["figures"])
-    assert page.index("<h2>A made-up section") < page.index('<figure id="made_up">') < page.index("<h2>Claims of")
+    assert (
+        page.index("<h2>A made-up section") < page.index('<figure id="figure-made_up">') < page.index("<h2>Claims of")
+    )
     reason = f"not measured on machine {KEY}; this would measure it: make made-up"
     assert said["left_out"] == {"not_measured": reason}
     assert f"<p>Left out, not_measured: {reason}</p>" in page

@@ -181,24 +181,24 @@ def test_cores_are_those_the_solver_counts_with():
 
 
 def test_the_page_lists_the_figures_and_has_them_in_their_section(monkeypatch, profiled, tmp_path):
-    from reports import __main__ as command  # noqa: PLC0415
+    from reports import building  # noqa: PLC0415
     from reports.sections import mapping as solver_section  # noqa: PLC0415
     from reports.sections import training, tree  # noqa: PLC0415
 
     for others in (training, tree):
         monkeypatch.setattr(others, "CHARTS", ())
-    built = command.build(profiled, tmp_path, tmp_path / "out")
+    built = building.build(profiled, tmp_path, tmp_path / "out")
     drawn = [chart.name for chart in solver_section.CHARTS if chart.name.startswith("solver_")]
     out = tmp_path / "out"
     assert built["figures"] == [str(out / f"{name}.{ending}") for name in drawn for ending in ("svg", "png")]
     assert "nothing is quoted" in built["left_out"]["mapping_throughput"]
     page = (out / "index.html").read_text()
     section = page[page.index("<h2>Which mapping") : page.index("<h2>Published mappings")]
-    assert re.findall(r'<figure id="(\w+)"', section) == drawn
+    assert re.findall(r'<figure id="figure-(\w+)"', section) == drawn
 
 
 def test_records_of_no_training_leave_out_the_factors_alone(monkeypatch, profiled, tmp_path):
-    from reports import __main__ as command  # noqa: PLC0415
+    from reports import building  # noqa: PLC0415
     from reports.sections import mapping as solver_section  # noqa: PLC0415
     from reports.sections import training, tree  # noqa: PLC0415
 
@@ -207,7 +207,7 @@ def test_records_of_no_training_leave_out_the_factors_alone(monkeypatch, profile
     charts = [chart for chart in solver_section.CHARTS if chart.name in ("solver_scaling", "solver_loss")]
     monkeypatch.setattr(solver_section, "CHARTS", charts)
     weights = [one for one in profiled if one.contestant == "weights"]
-    built = command.build(weights, tmp_path, tmp_path / "out")
+    built = building.build(weights, tmp_path, tmp_path / "out")
     assert "python -m benchmarks profile --workload" in built["left_out"]["solver_scaling"]
     assert [path.rpartition("/")[2] for path in built["figures"]] == ["solver_loss.svg", "solver_loss.png"]
     assert (

@@ -50,7 +50,7 @@ def test_rows_are_in_the_unit_of_their_figure(profiled):
 
 @pytest.mark.usefixtures("without_laws")
 def test_every_figure_is_drawn_and_the_page_has_the_knees(profiled, tmp_path):
-    from reports.__main__ import build  # noqa: PLC0415
+    from reports.building import build  # noqa: PLC0415
 
     built = build(profiled, tmp_path, tmp_path / "out")
     assert {f"{name}.svg" for name in FIGURES} <= {path.rpartition("/")[2] for path in built["figures"]}
@@ -215,7 +215,7 @@ def test_shares_mix_no_two_runs():
 
 @pytest.mark.usefixtures("without_laws")
 def test_runs_are_drawn_and_listed_with_their_rates(profiled, tmp_path):
-    from reports.__main__ import build  # noqa: PLC0415
+    from reports.building import build  # noqa: PLC0415
     from reports.sections.learning import curves  # noqa: PLC0415
 
     machine = tmp_path / profiled[0].machine["key"]

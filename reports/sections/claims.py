@@ -10,7 +10,7 @@ from dse.published.rmm_claims import PAPER as FPGA_PAPER
 from dse.records import Measurement, RecordError
 
 from ..chart import Material, Section
-from ..markup import paragraph, paragraphs, table
+from ..markup import Cell, paragraph, paragraphs, slug, table
 
 MEANING = (
     "Confirmed and refuted are judged by the rule beside each claim. Consistent: the numbers agree, but a parameter "
@@ -22,12 +22,19 @@ MEANING = (
 
 def judged(paper: str, measurements: Sequence[Measurement], results: Path, heading: str = "claim") -> str:
     """Return a table of a paper's claims: verdict, rule, power and evidence of each."""
-    rows = map(_row, claims.judged(paper, measurements, results))
-    return table(("verdict", heading, "rule", "power", "evidence"), rows)
+    rows = [
+        _row(claim, anchor(paper, place)) for place, claim in enumerate(claims.judged(paper, measurements, results), 1)
+    ]
+    return table(("verdict", heading, "rule", "power", "evidence", ""), rows)
 
 
-def _row(claim: Claim) -> tuple[str, ...]:
-    return claim.verdict, claim.text, claim.rule, claim.power, claim.evidence
+def anchor(paper: str, place: int) -> str:
+    """Make the name that links to a paper's verdict use; places count from 1."""
+    return f"verdict-{slug(paper)}-{place}"
+
+
+def _row(claim: Claim, name: str) -> tuple[str | Cell, ...]:
+    return claim.verdict, claim.text, claim.rule, claim.power, claim.evidence, Cell("link", link=name, anchor=name)
 
 
 def overview(material: Material) -> str:
@@ -41,8 +48,9 @@ def overview(material: Material) -> str:
             continue
         given = [claim.verdict for claim in verdicts]
         counts.append((paper, *(given.count(verdict) for verdict in VERDICTS)))
-        rows += [(claim.verdict, paper, claim.text) for claim in verdicts]
-    tables = table(("paper", *VERDICTS), counts) + table(("verdict", "paper", "claim"), rows)
+        leads = (Cell("why", link=anchor(paper, place)) for place in range(1, len(verdicts) + 1))
+        rows += [(claim.verdict, paper, claim.text, lead) for claim, lead in zip(verdicts, leads, strict=True)]
+    tables = table(("paper", *VERDICTS), counts) + table(("verdict", "paper", "claim", ""), rows)
     return paragraph(MEANING) + tables + paragraphs(left_out)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -13,7 +14,7 @@ from dse.records import RecordError
 from dse.tuning.core_split import allocate
 
 from ..chart import Chart, Material, Section
-from ..markup import paragraph, paragraphs, safe, table
+from ..markup import console, paragraph, paragraphs, table
 from ..tidy import About
 from . import mapping_figures as figures
 from . import mapping_points as points
@@ -21,7 +22,8 @@ from .mapping_points import PLATFORM, WORKLOAD, Evidence, Scaled
 
 HERE_WORKLOAD = "cartpole_dqn"
 PROFILE = f"python -m benchmarks profile --workload {HERE_WORKLOAD}"
-PROBE = "python -m dse platform probe"
+NOT_PROBED = f"it was not probed; on it: python -m dse platform probe, then {PROFILE}"
+UNANSWERED = (PlatformError, RecordError, ValueError)
 RECORDS = ("training", "serial_step", "sum_tree", "memory")  # their primitives
 LOSS_HEAD = ("variant", "tables that are not optimal", "step / optimum: mean of those", "worst", "mean of all tables")
 
@@ -96,33 +98,58 @@ CHARTS = (
 )
 
 
+def here(material: Material) -> tuple[str, str]:
+    """Return (the command that asks for the mapping of this machine, what it prints, or why there is no answer)."""
+    platform = material.folder / "platform.toml"
+    if not platform.is_file():
+        return _command(platform, HERE_WORKLOAD), f"{NOT_PROBED}."
+    try:
+        return _asked(platform, HERE_WORKLOAD, material.results, material.answers)
+    except UNANSWERED as error:
+        return _command(platform, HERE_WORKLOAD), f"{error}."
+
+
 def _html(material: Material) -> str:
-    return section(material.results, material.about.key, material.pictures(CHARTS), material.missing(CHARTS))
+    pictures, left_out = material.pictures(CHARTS), material.missing(CHARTS)
+    return section(material.results, material.about.key, pictures, left_out, material.answers)
 
 
-def section(results: Path, key: str, pictures: str, left_out: Sequence[str]) -> str:
-    """Return the section as HTML around its figures."""
+def section(
+    results: Path, key: str, pictures: str, left_out: Sequence[str], answers: dict[Any, Any] | None = None
+) -> str:
+    """Return the section as HTML around its figures; ``answers`` has what was asked before."""
+    kept = {} if answers is None else answers
     return (
-        _answer(results / key / "platform.toml", HERE_WORKLOAD, results, f"the machine of this page, {key}")
-        + _answer(PLATFORM, WORKLOAD, results, "the platform of [Zhang2023]")
+        _answer(results / key / "platform.toml", HERE_WORKLOAD, results, f"the machine of this page, {key}", kept)
+        + _answer(PLATFORM, WORKLOAD, results, "the platform of [Zhang2023]", kept)
         + pictures
         + paragraphs(left_out)
         + _loss_table()
     )
 
 
-def _answer(platform: str | Path, workload: str, results: Path, whose: str) -> str:
+def _answer(platform: str | Path, workload: str, results: Path, whose: str, answers: dict[Any, Any]) -> str:
     """Return the answer as the command prints it; else why there is none, and the remedy."""
-    asked = f"{workload} on {whose}"
     if isinstance(platform, Path) and not platform.is_file():
-        return paragraph(f"Left out, {asked}: it was not probed; on it: {PROBE}, then {PROFILE}.")
+        return paragraph(f"Left out, {workload} on {whose}: {NOT_PROBED}.")
     try:
-        recommendation = recommend_mapping(platform, workload, results=results)
-    except (PlatformError, RecordError, ValueError) as error:
-        return paragraph(f"Left out, {asked}: {error}.")
+        command, said = _asked(platform, workload, results, answers)
+    except UNANSWERED as error:
+        return paragraph(f"Left out, {workload} on {whose}: {error}.")
+    return paragraph(f"{workload} on {whose}: {command}") + console(said)
+
+
+def _asked(platform: str | Path, workload: str, results: Path, answers: dict[Any, Any]) -> tuple[str, str]:
+    """Return (command, what it prints), asked once for all sections that show them."""
+    command = _command(platform, workload)
+    if command not in answers:
+        answers[command] = text(recommend_mapping(platform, workload, results=results))
+    return command, answers[command]
+
+
+def _command(platform: str | Path, workload: str) -> str:
     name = f"this --machine {platform.parent.name}" if isinstance(platform, Path) else platform
-    command = f"python -m dse recommend --platform {name} --workload {workload}"
-    return paragraph(f"{asked}: {command}") + f"<pre>{safe(text(recommendation))}</pre>\n"
+    return f"python -m dse recommend --platform {name} --workload {workload}"
 
 
 def _loss_table() -> str:

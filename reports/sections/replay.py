@@ -50,7 +50,7 @@ def section(material: Material) -> str:
         return paragraphs([why, *material.missing(CHARTS)])
     default = default_strategy(material.measurements)
     compared = operations(parts["operations"].cells, default)
-    pictures = {chart.name: material.drawn.get(chart.name, "") for chart in CHARTS}
+    pictures = {chart.name: material.pictures([chart]) for chart in CHARTS}
     return (
         paragraphs(filter(None, [sentence(compared), *sharing.best_pairs(parts["pairs"])]))
         + _operations(parts["operations"], compared)

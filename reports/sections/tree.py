@@ -7,13 +7,13 @@ from typing import Any
 
 from dse.cli.tree_text import text
 from dse.published import peer_claims
-from dse.recommend import answer
+from dse.recommend import Recommendation, answer
 from dse.records import Measurement, RecordError
 from dse.times import fanout_choice, tree_cost_model
 from dse.times.tree_times import Question, Table, family_of
 
 from ..chart import Chart, Material, Section, measured
-from ..markup import paragraph, paragraphs, safe, table
+from ..markup import console, paragraph, paragraphs, table
 from ..tidy import OPS, binary, commit_of, machine_of, timed
 from . import peers_figures, training_figures
 from . import tree_figures as figures
@@ -102,10 +102,16 @@ def _measured(material: Material) -> str:
     )
 
 
+def answered(material: Material, question: Question) -> Recommendation:
+    """Return the answer from the material's records to a question, which several sections show."""
+    if question not in material.answers:
+        material.answers[question] = answer(Table(material.measurements), question)
+    return material.answers[question]
+
+
 def _recommended(material: Material) -> str:
-    times = Table(material.measurements)
     asked = (Question(capacity, batch, 1.0, material.about.cores) for capacity, batch in QUESTIONS)
-    return "".join(f"<pre>{safe(text(answer(times, question)))}</pre>\n" for question in asked)
+    return "".join(console(text(answered(material, question))) for question in asked)
 
 
 def _model(material: Material) -> str:
@@ -171,9 +177,9 @@ def _untimed(material: Material) -> str:
 
 
 SECTIONS = (
-    Section(10, "What was measured", _measured, ("",)),
     Section(20, "What to choose", _recommended, TREES),
     Section(30, "Figures", lambda asked: asked.pictures(CHARTS) + paragraphs(asked.missing(CHARTS)), (*TREES, "peer")),
     Section(40, "The cost model", _model, TREES),
-    Section(140, "Skipped and failed cells", _untimed, (*TREES, "gpu", "answer", "speed")),
+    Section(160, "What was measured", _measured, ("",), is_folded=True),
+    Section(170, "Skipped and failed cells", _untimed, (*TREES, "gpu", "answer", "speed"), is_folded=True),
 )

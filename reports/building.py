@@ -1,0 +1,117 @@
+"""Draw the figures of a machine's records and write the page around them, anew only where something changed."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dse.records import Measurement, RecordError
+
+from . import kept, style, tidy
+from .chart import Chart, Material, Section
+from .jobs import done
+from .kept import Kept
+from .markup import slug
+from .page import charts, figure_html, names_of, page, section_html, sections
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class How:
+    """How to build: whom to tell of progress, the words of the only sections to build, and processes at once.
+
+    ``stamp`` stands for all that the build rests on, so that the next one can tell whether anything changed.
+    """
+
+    tell: Tell = lambda doing: None
+    only: str = ""
+    processes: int = 1
+    stamp: str = ""
+
+
+def build(
+    measurements: Sequence[Measurement], results: Path, out: Path, note: str = "", how: How | None = None
+) -> dict[str, Any]:
+    """Draw and write everything into ``out``; return the paths of page and figures, and why others were left out.
+
+    ``note`` says, at the top of the page, whose records these are. RecordError where no section is as ``how`` wants.
+    """
+    how = how or How()
+    shown = sections(how.only)
+    if not shown:
+        raise RecordError(f"--only {how.only}: no section is headed so; there are: {names_of(sections())}")
+    out.mkdir(parents=True, exist_ok=True)
+    material = Material(measurements, tidy.about(measurements), results, note=note)
+    cache = Kept.read(out)
+    drawn = _figures(charts(how.only), material, cache, how)
+    written = _sections(shown, material, cache, how)
+    index = out / (f"{slug(how.only)}.html" if how.only else "index.html")
+    index.write_text(page(material, how.only, lambda section, _: written[section.heading]), encoding="utf-8")
+    paths = [str(path) for name in drawn for path in cache.pictures(name)]
+    whose = {"machine": material.about.key, "machine_note": note, "results": str(results)}
+    said = {"page": str(index), "figures": paths, "left_out": material.left_out, **whose}
+    cache.finish(how.stamp, said)
+    return said
+
+
+def _figures(every: Sequence[Chart], material: Material, cache: Kept, how: How) -> list[str]:
+    """Draw what has changed, keep the HTML of all figures for the page; return the names of those that are there."""
+    titles: dict[str, str] = {}
+    needed: list[tuple[Chart, Any, str]] = []
+    for chart in every:
+        try:
+            rows = chart.rows(material)
+            if isinstance(rows, pd.DataFrame) and rows.empty:
+                command = chart.command.format(key=material.about.key)
+                raise RecordError(f"not measured on machine {material.about.key}; this would measure it: {command}")
+        except RecordError as error:
+            material.left_out[chart.name] = str(error)
+            continue
+        key = kept.key_of(rows, material.about, kept.of_drawing(chart), kept.surroundings())
+        title = cache.title(chart.name, key)
+        if title is None:
+            needed.append((chart, rows, key))
+        else:
+            titles[chart.name] = title
+    jobs = [partial(_draw, chart, rows, material, cache) for chart, rows, _ in needed]
+    for count, (place, made) in enumerate(done(jobs, how.processes), 1):
+        chart, _, key = needed[place]
+        how.tell(f"figure {count} of {len(jobs)}: {chart.name}")
+        try:
+            titles[chart.name] = made()
+            cache.keep(chart.name, key, titles[chart.name])
+        except RecordError as error:
+            material.left_out[chart.name] = str(error)
+    there = [chart for chart in every if chart.name in titles]
+    for chart in there:
+        svg = cache.pictures(chart.name)[0].read_text(encoding="utf-8")
+        material.drawn[chart.name] = figure_html(chart, titles[chart.name], svg)
+    return [chart.name for chart in there]
+
+
+def _draw(chart: Chart, rows: Any, material: Material, cache: Kept) -> str:
+    """Write a figure in both formats; return its title."""
+    figure = chart.draw(rows, material.about)
+    svg, png = cache.pictures(chart.name)
+    svg.write_bytes(style.picture(figure, "svg"))
+    figure.set_layout_engine("none")  # it is laid out, which takes as long as drawing
+    png.write_bytes(style.picture(figure, "png"))
+    return str(figure.subfigs[0].get_suptitle())
+
+
+def _sections(shown: Iterable[Section], material: Material, cache: Kept, how: How) -> dict[str, str]:
+    """Return the HTML of each section by its heading, written anew where anything changed that it may rest on."""
+    rests_on = kept.of_results(material.results), kept.code("impls", "dse", "reports"), kept.surroundings()
+    left_out = sorted(material.left_out.items())
+    key = kept.key_of(material.about, sorted(material.drawn), left_out, rests_on)
+    needed = [one for one in shown if cache.sections.get(one.heading, {}).get("key") != key]
+    jobs = [partial(section_html, one, material) for one in needed]
+    for count, (place, made) in enumerate(done(jobs, how.processes), 1):
+        heading = needed[place].heading
+        how.tell(f"section {count} of {len(jobs)}: {heading}")
+        cache.sections[heading] = {"key": key, "html": made()}
+    return {one.heading: cache.sections[one.heading]["html"] for one in shown}

@@ -1,0 +1,159 @@
+"""The page's first section: the fastest tree here and what that is worth, three questions answered, three figures."""
+
+import math
+import re
+from collections.abc import Sequence
+
+from dse import stats
+from dse.cli import tree_text
+from dse.published.peer_claims import PEER, is_ours, one_run
+from dse.records import Measurement, RecordError, read_file, twins
+from dse.times.tree_times import Question
+
+from ..chart import Material, Section, placeholder
+from ..markup import console, here, link, paragraph, safe, slug
+from ..tidy import PREFERRED_CAPACITY, timed
+from . import mapping, peers, training, tree
+from .peers_figures import SUM
+
+FIGURES = ("fanout", "peers_batch", "training_tree", "batch", "capacity", "training_cores")
+"""Figures to show, as many of the first of them as were drawn."""
+SHOWN = 3
+COMPARISON = "compare.md"
+COMPARE = "python -m benchmarks compare HEAD~1 HEAD"
+MEASURE_SHARE = "python -m benchmarks share --workload cartpole_dqn"
+HEADLINE = 2  # lines of an answer: the choice, and the line to paste
+
+
+def section(material: Material) -> str:
+    """Return the answer as HTML: headline, questions, figures, which are long and so come last."""
+    drawn = [name for name in FIGURES if name in material.drawn][:SHOWN]
+    headline = f'<p class="lead">{safe(f"{_fastest(material)} {_share(material)}")}</p>\n'
+    questions = "".join((_which_tree(material), _which_mapping(material), _which_commit(material)))
+    return headline + questions + "".join(map(placeholder, drawn))
+
+
+def _fastest(material: Material) -> str:
+    """Say in a sentence which tree is the fastest here, and by how much."""
+    records, where = _beside_others(material)
+    if not records:
+        return (
+            "Which tree is the fastest is not known: no other library was timed beside them; this does it: make peers."
+        )
+    run = one_run(records)
+    cells = [one for one in timed(run) if one.primitive == PEER and one.capacity == PREFERRED_CAPACITY]
+    batches = {one.batch for one in cells}
+    if not batches:
+        return f"No library was timed at N = {PREFERRED_CAPACITY:,}; this does it: make peers."
+    batch = min(batches, key=lambda size: abs(math.log(size / peers.SORTED_BY)))
+    compared = peers.implementations(cells, run)
+    timed_at = [(ns, one) for one in compared if not one.options and (ns := one.ns(SUM, batch))]
+    times = sorted(timed_at, key=lambda pair: pair[0])
+    ours, others = ([pair for pair in times if pair[1].ours is whose] for whose in (True, False))
+    if not ours or not others:
+        return "Which tree is the fastest is not known: too few were timed in one run; this does it: make peers."
+    (first, best), (second, _) = ours[0], others[0]
+    which, fanout = "here" if first < second else "of ours here", best.cells["update", batch].fanout
+    setting = f"a sample and an update, in batches of {batch:,} of N = {PREFERRED_CAPACITY:,} leaves"
+    theirs = _beside(first, others, stats.noise_floor(twins(run, PEER)))
+    return (
+        f"The fastest tree {which} is {best.label} with K = {fanout}: {setting}, take {best.said(SUM, batch)} ns an "
+        f"element; {theirs} (measured in one run{where})."
+    )
+
+
+def _beside(ours: float, others: Sequence[tuple[float, peers.Implementation]], floor: float) -> str:
+    """Say how many times as long other libraries take as ours; ``others`` are sorted by their times."""
+    (best, library), (worst, last) = others[0], others[-1]
+    if abs(math.log(best / ours)) <= floor:
+        ratio = "takes as long, within the noise"
+    else:
+        ratio = f"takes {_ratio(best / ours)} times as long" if best > ours else f"takes {best / ours:.0%} of that time"
+    count = len({one.name for _, one in others})
+    end = f" and the slowest, {last.label}, {_ratio(worst / ours)} times" if last is not library else ""
+    return f"{library.label}, the fastest of {count} other librar{'ies' if count > 1 else 'y'}, {ratio}{end}"
+
+
+def _ratio(ratio: float) -> str:
+    """Write how many times as long.
+
+    >>> _ratio(6.06), _ratio(459.4)
+    ('6.1', '459')
+    """
+    return f"{ratio:,.1f}" if ratio < 10 else f"{ratio:,.0f}"
+
+
+def _beside_others(material: Material) -> tuple[list[Measurement], str]:
+    """Return the times beside other libraries: this machine's, or the latest of another one, and its name."""
+    if any(one.primitive == PEER for one in timed(material.measurements)):
+        return list(material.measurements), ""
+    elsewhere = [read_file(path) for path in sorted(material.results.glob("*/peers*.jsonl"))]
+    latest = max((found for found in elsewhere if found), key=lambda found: found[-1].utc, default=[])
+    return latest, f" on machine {latest[-1].machine_key}, for machine {material.about.key} has none" if latest else ""
+
+
+def _share(material: Material) -> str:
+    """Say in a sentence what share of a training step the tree takes, and what a faster one could gain."""
+    kept = training.shares(material.measurements)
+    ours = [one for one in kept if one.contestant == training.OURS]
+    if not ours:
+        return f"What share of a training step it takes was not measured; this does it: {MEASURE_SHARE}."
+    least, most = (end(ours, key=lambda one: one.share) for end in (min, max))
+    between = f"{least.share:.1%} ({least.workload}) to " if f"{least.share:.1%}" != f"{most.share:.1%}" else ""
+    worst = max((one for one in kept if not is_ours(one.contestant)), key=lambda one: one.share, default=None)
+    while_theirs = f", while {worst.contestant} takes {worst.share:.0%} of one ({worst.workload})" if worst else ""
+    return (
+        f"It takes {between}{most.share:.1%} ({most.workload}) of a serial training step, so that no faster tree would "
+        f"make one more than {most.most_gain:.2f} times as fast{while_theirs} (measured)."
+    )
+
+
+def _question(title: str, asked: str, answered: str, more: str) -> str:
+    """Return a question, the line that asks it, and what it answers, as HTML."""
+    anchor = f"question-{slug(title)}"
+    heading = f'{here(anchor, title)}<h3 id="{anchor}">{safe(title)}</h3>\n'
+    said = console(answered) if answered else ""
+    return heading + console(asked) + said + (f'<p class="about">{more}</p>\n' if more else "")
+
+
+def _which_tree(material: Material) -> str:
+    capacity, batch = tree.QUESTIONS[0]
+    asked = f"python -m dse recommend --machine {material.about.key} --capacity {capacity} --batch {batch}"
+    more = f"All of the answer: {link('what-to-choose', 'What to choose')}."
+    try:
+        found = tree.answered(material, Question(capacity, batch, 1.0, material.about.cores))
+    except RecordError as error:
+        return _question("Which tree?", asked, f"{error}", "")
+    return _question("Which tree?", asked, _first_lines(tree_text.text(found)), more)
+
+
+def _which_mapping(material: Material) -> str:
+    asked, found = mapping.here(material)
+    more = f"All of the answer: {link('which-mapping', 'Which mapping')}."
+    return _question("Which mapping?", asked, _first_lines(found), more)
+
+
+def _which_commit(material: Material) -> str:
+    path = material.results / COMPARISON
+    if not path.is_file():
+        return _question("Is my commit slower?", COMPARE, "", "Left out: no comparison is on record.")
+    example = re.search(r"```console\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
+    shown = paragraph(f"An example on record: {example[1].splitlines()[0].removeprefix('$ ')}") if example else ""
+    body = console("\n".join(example[1].splitlines()[1:])) if example else ""
+    return _question("Is my commit slower?", COMPARE, "", "") + shown + body
+
+
+def _first_lines(answer: str) -> str:
+    return "\n".join(answer.splitlines()[:HEADLINE])
+
+
+SECTIONS = (
+    Section(
+        5,
+        "The answer",
+        section,
+        ("sum_tree", "memory", PEER, "serial_step", "training"),
+        ("KEY/platform.toml", COMPARISON),
+        figures=FIGURES[:SHOWN],
+    ),
+)

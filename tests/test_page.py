@@ -1,0 +1,256 @@
+"""The page around the sections: anchors, contents, colors, the answer at its top, and what is kept between builds."""
+
+import dataclasses
+import doctest
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pandas", reason="reports need pandas")
+
+from reports import __main__ as command
+from reports import building, chart, jobs, kept, markup, page, tidy
+from reports.chart import Chart, Material, Section
+from reports.sections import answer, tree
+from tests.test_reports import KEY, PEERS, QUOTED, everything, record, run, write
+
+DRAWN = ("fanout", "capacity", "peers_batch")
+LAWS = ("Which mapping", "Published mappings (modeled)", "On an FPGA (modeled)")
+PAIRS = (("ink", "paper"), ("ink", "raised"), ("soft", "paper"), ("soft", "raised"), ("link", "paper"))
+PAIRS += (("link", "raised"), ("ink", "best"), ("ink", "mark"), ("link", "mark"), ("fault", "paper"))
+LEAST_CONTRAST = 4.5  # of text in normal letters, WCAG 2.1 AA
+
+
+def material(results, found=None):
+    found = list(everything()) if found is None else found
+    made = Material(found, tidy.about(found), results)
+    made.drawn.update({name: f'<figure id="figure-{name}"></figure>' for name in DRAWN})
+    return made
+
+
+def light(section, about):
+    """A section as HTML, but those of laws, which take long and which tests of their own write."""
+    if section.heading in LAWS:
+        section = dataclasses.replace(section, html=lambda it: markup.table(("made", "up"), [("a", "b")]))
+    return page.section_html(section, about)
+
+
+@pytest.fixture(scope="module")
+def html(tmp_path_factory):
+    """The page of made-up records with three figures, and papers to judge."""
+    results = tmp_path_factory.mktemp("page")
+    shutil.copytree(QUOTED, results / "quoted")
+    return page.page(material(results), written=light)
+
+
+def anchors(text):
+    return re.findall(r'<[^>]* id="([^"]*)"', text)
+
+
+def test_every_link_leads_to_an_anchor_and_no_anchor_is_there_twice(html):
+    there = anchors(html)
+    assert len(there) == len(set(there))
+    led = re.findall(r'href="#([^"]*)"', html)
+    assert set(led) <= set(there)
+    assert len(led) > len(page.sections())
+
+
+def test_every_section_table_figure_and_verdict_can_be_linked_to(html):
+    linked = set(re.findall(r'href="#([^"]*)"', html))
+    assert {one.anchor for one in page.sections()} <= linked
+    assert {f"figure-{name}" for name in ("peers_batch",)} <= linked  # where it is shown again
+    assert html.count("<table>") == len([name for name in linked if name.startswith("table-")])
+    assert html.count("<pre ") == len([name for name in linked if name.startswith("console-")])
+    verdicts = html.split("<h2>Verdicts on the papers")[1].partition("</section>")[0].count("#verdict-")
+    assert verdicts == len([name for name in anchors(html) if name.startswith("verdict-")]) > 10
+
+
+def test_a_drawn_figure_has_an_anchor_a_link_and_its_question_for_those_who_do_not_see_it():
+    made = Chart("made_up", lambda it: it.frame, lambda rows, about: None, "It rises <steeply>.")
+    text = page.figure_html(made, 'Is "it" so?', '<?xml version="1.0"?>\n<svg a="#b"><metadata>x</metadata>100%</svg>')
+    assert 'id="figure-made_up"' in text
+    assert 'href="#figure-made_up"' in text
+    assert 'alt="Is &quot;it&quot; so?"' in text
+    assert "It rises &lt;steeply&gt;." in text
+    assert 'src="data:image/svg+xml,<svg a=%22%23b%22>100%25</svg>"' in text
+
+
+def test_a_figure_stands_where_it_comes_first_and_is_linked_to_afterwards(html):
+    for name in ("fanout", "peers_batch", "capacity"):
+        assert html.count(f'<figure id="figure-{name}">') == 1
+    first, others = html.split("<h2>The answer</h2>")[1].split("</section>", 1)
+    assert '<figure id="figure-fanout">' in first
+    assert 'Figure <a href="#figure-fanout">fanout</a> stands above.' in others
+
+
+def test_the_contents_list_every_section_twice_and_say_what_is_left_out(html):
+    lists = re.findall(r"<nav.*?</nav>", html, re.DOTALL)
+    for contents in lists:
+        assert re.findall(r'<a href="#([^"]*)">', contents) == [one.anchor for one in page.sections()]
+        left_out = re.findall(r'<li class="left-out"[^>]*><a href="#([^"]*)"', contents)
+        assert "replay" in left_out
+        assert "other-libraries" not in left_out
+    assert len(lists) == 2
+
+
+def test_the_answer_comes_first_and_what_was_measured_and_skipped_last_and_folded(html):
+    headings = re.findall(r"<h2>(.*?)</h2>", html)
+    assert headings[0] == "The answer"
+    assert headings[-2:] == ["What was measured", "Skipped and failed cells"]
+    for heading in headings[-2:]:
+        assert '<details class="folded"><summary>Show</summary>' in html.split(f"<h2>{heading}</h2>")[1][:300]
+
+
+def contrast(one, other):
+    """The ratio of the luminances of two colors, as WCAG 2.1 defines it."""
+
+    def luminance(color):
+        parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_text_stands_out_from_its_ground_in_light_and_dark():
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    light, dark = re.findall(r":root \{(.*?)\}", (page.LAYOUT / "page.css").read_text(), re.DOTALL)
+    for scheme in (light, dark):
+        colors = dict(re.findall(r"--(\w+): (#\w{6})", scheme))
+        for text, ground in PAIRS:
+            assert contrast(colors[text], colors[ground]) >= LEAST_CONTRAST, (text, ground, colors)
+
+
+def per_element(name, dtype, batch):
+    draw, update, call = PEERS[name, dtype, ()]
+    return draw + update + 2 * call / batch
+
+
+def test_the_headline_is_computed_from_the_records(tmp_path):
+    text = answer.section(material(tmp_path))
+    ours, library = per_element("numba", "float32", 1_024), per_element("torchrl", "float32", 1_024)
+    assert "is numba float32 with K = 16: a sample and an update, in batches of 1,024 of N = 1,000,000" in text
+    assert f"leaves, take {ours:.1f} ns an element; torchrl float32, the fastest of 3 other libraries" in text
+    assert f"takes {library / ours:.1f} times as long" in text
+    slowest = per_element("python", "float32", 1_024)  # of ours, so not among the libraries
+    assert f"{slowest / ours:,.0f} times" not in text
+    assert f"{per_element('rllib', 'float64', 1_024) / ours:,.0f} times" in text
+    assert "What share of a training step it takes was not measured" in text
+    assert "impls.make(" in text
+    assert "python -m benchmarks compare HEAD~1 HEAD" in text
+
+
+def test_a_library_that_is_faster_is_said_to_be(tmp_path):
+    fast = {"primitive": "peer", "capacity": 1_000_000, "batch": 1_024, "command": "make peers"}
+    found = [record(100, contestant="numba", op=op, **fast) for op in ("draw", "update")]
+    found += [record(10, contestant="torchrl", op=op, **fast) for op in ("draw", "update")]
+    text = answer.section(material(tmp_path, found))
+    assert "The fastest tree of ours here is numba with" in text
+    assert "torchrl, the fastest of 1 other library, takes 10% of that time" in text
+
+
+def test_times_beside_libraries_come_from_another_machine_by_name_where_this_one_has_none(tmp_path):
+    theirs = [one for one in everything() if one.primitive.startswith("peer")]
+    with write(tmp_path, theirs) / KEY / "quick.jsonl" as path:
+        path.rename(path.with_name("peers.jsonl"))
+    text = answer.section(material(tmp_path, [record(10.0, machine={"key": "fresh", "cores": 4})]))
+    assert f"on machine {KEY}, for machine fresh has none" in text
+
+
+@pytest.fixture
+def results(tmp_path):
+    found = [record(10.0, capacity=n, fanout=k) for n in (1_000, 10_000) for k in (4, 16)]
+    return write(tmp_path / "results", [*found, record(10.0, batch=64)])
+
+
+def drawn_by(capsys):
+    return re.findall(r"figure \d+ of \d+: (\w+)", capsys.readouterr().err)
+
+
+@pytest.mark.usefixtures("without_laws")
+def test_only_what_changed_is_drawn_again(results, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert run(results, out) == 0
+    first = drawn_by(capsys)
+    assert {"fanout", "capacity"} <= set(first)
+    assert run(results, out) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert "nothing has changed since it was built" in said.out
+    (out / "fanout.svg").write_text("scribbled over")
+    assert run(results, out) == 0
+    assert drawn_by(capsys) == ["fanout"]
+    assert "scribbled" not in (out / "index.html").read_text()
+    write(results, [record(3, primitive="memory", contestant="chase", op="read", capacity=512, batch=64)])
+    assert run(results, out) == 0
+    again = drawn_by(capsys)
+    assert "fanout" not in again
+    assert run(results, tmp_path / "other") == 0
+    assert (out / "index.html").read_text() == (tmp_path / "other" / "index.html").read_text()
+
+
+@pytest.mark.usefixtures("without_laws")
+def test_two_processes_draw_what_one_does(results, tmp_path):
+    assert run(results, tmp_path / "one") == 0
+    assert run(results, tmp_path / "two", "--jobs", "2") == 0
+    files = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("one", "two")]
+    assert files[0] == files[1]
+    for name in set(files[0]) - {kept.FILE}:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+
+
+def test_a_job_that_fails_says_so_to_who_asks_for_what_it_made():
+    for processes in (1, 2):
+        calls = dict(jobs.done([lambda: 1, lambda: 1 // 0], processes))
+        assert calls[0]() == 1
+        with pytest.raises(ZeroDivisionError):
+            calls[1]()
+
+
+@pytest.mark.usefixtures("without_laws")
+def test_only_some_sections_make_a_page_of_their_own(results, tmp_path, capsys):
+    assert run(results, tmp_path / "out", "--only", "Skipped", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert Path(said["page"]).name == "skipped.html"
+    text = Path(said["page"]).read_text()
+    assert re.findall(r"<h2>(.*?)</h2>", text) == ["Skipped and failed cells"]
+    assert set(re.findall(r'href="#([^"]*)"', text)) <= set(anchors(text))
+    assert run(results, tmp_path / "out", "--only", "nonsense") == 2
+    refused = capsys.readouterr().err
+    assert "--only nonsense: no section is headed so; there are: The answer; What to choose" in refused
+
+
+def test_open_shows_the_page(results, tmp_path, monkeypatch, capsys):
+    shown = []
+    monkeypatch.setattr(command.webbrowser, "open", shown.append)
+    monkeypatch.setattr(building, "sections", lambda only="": [Section(1, "Made up", lambda it: "<p>Hello.</p>")])
+    monkeypatch.setattr(page, "sections", building.sections)
+    monkeypatch.setattr(building, "charts", lambda only="": [])
+    assert run(results, tmp_path / "out", "--open") == 0
+    assert shown == [(tmp_path / "out" / "index.html").as_uri()]
+
+
+def test_equal_values_have_one_key_and_what_cannot_be_told_by_its_content_has_none():
+    assert kept.key_of(["a" * 3, "aaa"], 1.5) == kept.key_of(["aaa"] * 2, 1.5) != kept.key_of(["aaa"] * 2, 1.6)
+    assert kept.key_of(lambda: 1) == ""
+
+
+def test_a_figure_depends_on_the_files_that_draw_it_and_on_no_other_section():
+    needed = {path.name for path in kept._needed(Path(tree.__file__))}
+    assert {"tree.py", "tree_figures.py", "style.py", "tidy.py", "markup.py"} <= needed
+    assert not needed & {"page.py", "replay.py", "mapping.py", "building.py"}
+
+
+def test_a_damaged_file_of_what_is_kept_counts_as_none(tmp_path):
+    for text in ("", "{}", "[]", '{"figures": 1}'):
+        (tmp_path / kept.FILE).write_text(text)
+        assert kept.Kept.read(tmp_path).title("fanout", "key") is None
+
+
+def test_examples_in_docstrings_run():
+    for module in (markup, chart, answer):
+        assert doctest.testmod(module).failed == 0
