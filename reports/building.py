@@ -78,14 +78,17 @@ def _figures(every: Sequence[Chart], material: Material, cache: Kept, how: How) 
         else:
             titles[chart.name] = title
     jobs = [partial(_draw, chart, rows, material, cache) for chart, rows, _ in needed]
-    for count, (place, made) in enumerate(done(jobs, how.processes), 1):
-        chart, _, key = needed[place]
-        how.tell(f"figure {count} of {len(jobs)}: {chart.name}")
-        try:
-            titles[chart.name] = made()
-            cache.keep(chart.name, key, titles[chart.name])
-        except RecordError as error:
-            material.left_out[chart.name] = str(error)
+    try:
+        for count, (place, made) in enumerate(done(jobs, how.processes), 1):
+            chart, _, key = needed[place]
+            how.tell(f"figure {count} of {len(jobs)}: {chart.name}")
+            try:
+                titles[chart.name] = made()
+                cache.keep(chart.name, key, titles[chart.name])
+            except RecordError as error:
+                material.left_out[chart.name] = str(error)
+    finally:  # so that a build that is interrupted need not begin anew
+        cache.write()
     there = [chart for chart in every if chart.name in titles]
     for chart in there:
         svg = cache.pictures(chart.name)[0].read_text(encoding="utf-8")

@@ -10,6 +10,7 @@ EXPECTED = {
     r"^a leaf of .* does not hold": "hardware's formats hold few priorities",
     r"^it has one way to update$": "the test is of the other way",
     r"found no g\+\+": "the compiler is the system's, and only the GPU's kernels need it",
+    r"^found no Chromium": "a browser is the system's, and only tests of how the page looks need it",
     r"^this system has no |^sends SIGINT$|^needs POSIX|^targets are x86-64$": "the system is another",
     r"^make peers has not been run$|^cleanrl's dqn_jax.py is not named$": "others' code takes minutes to install",
     r"^the plug-in '\w+' needs \S+: make plugins installs it$": "make plugins runs these",
