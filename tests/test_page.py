@@ -155,8 +155,8 @@ def test_a_library_that_is_faster_is_said_to_be(tmp_path):
 
 def test_times_beside_libraries_come_from_another_machine_by_name_where_this_one_has_none(tmp_path):
     theirs = [one for one in everything() if one.primitive.startswith("peer")]
-    with write(tmp_path, theirs) / KEY / "quick.jsonl" as path:
-        path.rename(path.with_name("peers.jsonl"))
+    path = write(tmp_path, theirs) / KEY / "quick.jsonl"
+    path.rename(path.with_name("peers.jsonl"))
     text = answer.section(material(tmp_path, [record(10.0, machine={"key": "fresh", "cores": 4})]))
     assert f"on machine {KEY}, for machine fresh has none" in text
 
