@@ -87,10 +87,18 @@ def digest(files: Iterable[Path]) -> str:
     return made.hexdigest()
 
 
+class _ByContent(pickle.Pickler):
+    """Pickles a folder as what its files hold: figures that are given the folder of results read them."""
+
+    def persistent_id(self, value: Any) -> Any:
+        """Return what stands for a folder; None for any other value, which is pickled as it is."""
+        return of_results(value) if isinstance(value, Path) and value.is_dir() else None
+
+
 def key_of(*parts: Any) -> str:
     """Return a hash of values by their content; "", which is no key, where one of them cannot be told by it."""
     content = io.BytesIO()
-    pickler = pickle.Pickler(content, protocol=5)
+    pickler = _ByContent(content, protocol=5)
     pickler.fast = True  # equal values give equal bytes, whether or not they are one object
     try:
         pickler.dump(parts)

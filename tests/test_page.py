@@ -243,6 +243,13 @@ def test_equal_values_have_one_key_and_what_cannot_be_told_by_its_content_has_no
     assert kept.key_of(lambda: 1) == ""
 
 
+def test_a_folder_has_the_key_of_what_its_files_hold(results):
+    first = kept.key_of("figure", results)
+    assert kept.key_of("figure", results) == first
+    write(results, [record(11.0)])
+    assert kept.key_of("figure", results) != first
+
+
 def test_a_figure_depends_on_the_files_that_draw_it_and_on_no_other_section():
     needed = {path.name for path in kept._needed(Path(tree.__file__))}
     assert {"tree.py", "tree_figures.py", "style.py", "tidy.py", "markup.py"} <= needed
