@@ -6,7 +6,6 @@ leaves whole lines and at most one torn line at the end, which readers drop with
 
 import dataclasses
 import difflib
-import hashlib
 import json
 import math
 import os
@@ -165,20 +164,10 @@ def _check_times(fields: dict[str, Any], where: str) -> None:
         )
 
 
-_PARSED: dict[str, tuple[bytes, tuple[Measurement, ...]]] = {}  # by path: the hash of a file's bytes, and its records
-
-
 def read_file(path: str | Path) -> list[Measurement]:
-    """Read all records of a file in order. A torn last line is dropped with a warning; RecordError for other faults.
-
-    A file that has the bytes that it had is not parsed again, which takes many times as long as reading it.
-    """
+    """Read all records of a file in order. A torn last line is dropped with a warning; RecordError for other faults."""
     try:
-        content = Path(path).read_bytes()
-        known = hashlib.blake2b(content, digest_size=16).digest()
-        if _PARSED.get(str(path), (b"", ()))[0] == known:
-            return list(_PARSED[str(path)][1])
-        text = content.decode("utf-8")
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
@@ -187,10 +176,7 @@ def read_file(path: str | Path) -> list[Measurement]:
     torn = lines.pop()  # what follows the last newline
     if torn:
         warnings.warn(f"{path}: the last line is torn, its cell is dropped", stacklevel=2)
-    found = [parse(line, f"{path}:{position}") for position, line in enumerate(lines, 1) if line.strip()]
-    if not torn:  # which is worth its warning every time
-        _PARSED[str(path)] = known, tuple(found)
-    return found
+    return [parse(line, f"{path}:{position}") for position, line in enumerate(lines, 1) if line.strip()]
 
 
 def is_evidence(record: Measurement) -> bool:
