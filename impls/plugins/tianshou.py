@@ -212,6 +212,8 @@ class PrioritizedReplayBuffer(host.PrioritizedReplayBuffer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        # HDF5 gives NumPy's numbers, and a float32 to the power of one is a float64: another priority.
+        self._alpha, self._beta = float(self._alpha), float(self._beta)
         if isinstance(self.weight, SegmentTree):
             return
         leaves = self.weight[np.arange(self.maxsize)]  # the host's tree, of a buffer that its own class had saved
@@ -259,7 +261,7 @@ def _check(size: int, alpha: float, beta: float) -> None:
 def install(implementation: str = "numba", fanout: int = 16) -> None:
     """Let tianshou's own prioritized buffers make our trees from here on; buffers made before keep theirs.
 
-    Everything else stays the host's. ValueError for an unknown implementation, with nothing changed.
+    Everything else stays the host's. Raises, with nothing changed, what :func:`impls.make` raises.
     """
 
     class Installed(SegmentTree):
