@@ -376,8 +376,8 @@ def test_beta_and_weight_norm_of_a_vector_buffer_work():
         (lambda: ours.PrioritizedReplayBuffer(9, 0.6, -1.0), ValueError, "beta must be at least 0, not -1.0"),
         (
             lambda: ours.PrioritizedReplayBuffer(9, 0.6, 0.4, implementation="numbar"),
-            ValueError,
-            "did you mean 'numba'",
+            RuntimeError,
+            "Did you mean 'numba'",
         ),
         (
             lambda: ours.PrioritizedVectorReplayBuffer(9, 0, alpha=0.6, beta=0.4),
