@@ -120,6 +120,8 @@ class PrioritizedReplayBuffer(host.PrioritizedReplayBuffer):
     ``sample`` or ``sample_indices``: the array of rows they return knows when that was. A row from elsewhere is set.
     """
 
+    _alpha: float
+    _beta: float
     _max_prio: float
     _min_prio: float
 
