@@ -458,7 +458,7 @@ def learner(steps=3):
     space = gym.spaces.Discrete(2)
     policy = DiscreteQLearningPolicy(model=net, action_space=space, eps_training=0.1)
     optim = AdamOptimizerFactory(lr=1e-3)
-    return DQN(policy=policy, optim=optim, gamma=0.99, n_step_return_horizon=steps, target_update_freq=300)
+    return DQN(policy=policy, optim=optim, gamma=0.99, n_step_return_horizon=steps, target_update_freq=100)
 
 
 def carts(count, first):
@@ -487,17 +487,17 @@ def test_training_on_vector_environments_takes_the_hosts_steps(steps):
 @pytest.mark.slow
 def test_dqn_learns_cartpole_with_our_prioritized_replay():
     seed(0)
-    algorithm = learner()
+    algorithm = learner(1)
     memory = ours.PrioritizedVectorReplayBuffer(20_000, 8, alpha=0.6, beta=0.4)
     result = algorithm.run_training(
         OffPolicyTrainerParams(
             training_collector=Collector(algorithm, carts(8, 0), memory, exploration_noise=True),
             test_collector=Collector(algorithm, carts(10, 100)),
-            max_epochs=30,
+            max_epochs=20,
             epoch_num_steps=5000,
             collection_step_num_env_steps=8,
             batch_size=64,
-            update_step_num_gradient_steps_per_sample=0.25,
+            update_step_num_gradient_steps_per_sample=0.5,
             test_step_num_episodes=10,
             stop_fn=lambda reward: reward >= 475,
             show_progress=False,
