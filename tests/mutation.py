@@ -1,6 +1,7 @@
 """Puts faults into copies of the code, one at a time, and sees whether the tests named for each catch it.
 
-The faults are data: tests/mutants/*.toml, a file an area, each fault as ``[[mutant]]`` with
+The faults are data: tests/mutants/*.toml, a file an area, with ``needs`` at its top where the tests need a module that
+the project does not install (areas whose module is missing are left out), and each fault as ``[[mutant]]`` with
 
   name        what goes wrong
   file, old   where: ``old`` is exact text that occurs once in the file
@@ -13,6 +14,7 @@ exit code 0: every mutant is killed but for at most 3, each with its reason; 1: 
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import queue
@@ -100,6 +102,12 @@ def read(root: Path = ROOT, areas: Sequence[str] = ()) -> list[Mutant]:
             except TypeError as error:
                 raise ValueError(f"{path.name}, {entry.get('name')!r}: {error}") from None
     return found
+
+
+def left_out(root: Path = ROOT) -> dict[str, str]:
+    """Areas whose tests need a module that is not installed here, and that module's name."""
+    needs = {path.stem: tomllib.loads(path.read_text()).get("needs", "") for path in (root / FOLDER).glob("*.toml")}
+    return {area: module for area, module in sorted(needs.items()) if module and not importlib.util.find_spec(module)}
 
 
 class Copy:
@@ -261,6 +269,10 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    for area, module in left_out(ROOT).items():
+        if any(mutant.area == area for mutant in mutants):
+            print(f"{area} is left out: it needs {module}; make plugins installs it", file=sys.stderr)
+            mutants = [mutant for mutant in mutants if mutant.area != area]
 
     def told(outcome: Outcome, count: int) -> None:
         print(f"{count} of {len(mutants)}: {as_row(outcome)}", file=sys.stderr, flush=True)

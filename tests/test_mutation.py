@@ -97,6 +97,17 @@ def test_an_unknown_area_and_a_bad_entry_are_one_sentence(toy, monkeypatch, caps
     assert "bad.toml, 'x': " in capsys.readouterr().err
 
 
+def test_an_area_whose_module_is_missing_is_left_out_with_a_sentence(toy, monkeypatch, capsys):
+    monkeypatch.setattr(mutation, "ROOT", toy)
+    monkeypatch.setattr(mutation, "run", lambda mutants, *_: [mutation.Outcome(one, "killed") for one in mutants])
+    path = toy / mutation.FOLDER / "toy.toml"
+    path.write_text('needs = "no_such_module"\n' + path.read_text())
+    assert mutation.main(["--only", "toy"]) == 1
+    assert capsys.readouterr().err == "toy is left out: it needs no_such_module; make plugins installs it\n"
+    path.write_text(path.read_text().replace("no_such_module", "json"))
+    assert mutation.main(["--only", "toy", "--named", "is killed"]) == 0
+
+
 def test_the_command_prints_json_and_its_exit_code_tells(toy, monkeypatch, capsys):
     monkeypatch.setattr(mutation, "ROOT", toy)
     monkeypatch.setattr(mutation, "run", lambda mutants, *_: [mutation.Outcome(one, "killed") for one in mutants])
