@@ -38,6 +38,15 @@ def plugin(name: str) -> ModuleType:
         pytest.skip(f"the plug-in {name!r} needs {missing.name}: make plugins installs it", allow_module_level=True)
 
 
+def program(heading: str) -> str:
+    """The program below a heading of the plug-ins' README, for example "RLlib": the first block of code there."""
+    _, found, section = (FOLDER / "README.md").read_text().partition(f"\n## {heading}\n")
+    code, end, _ = section.partition("\n## ")[0].partition("```python\n")[2].partition("```\n")
+    if not (found and end):
+        raise ValueError(f"impls/plugins/README.md has no program below a heading {heading!r}")
+    return code
+
+
 @contextlib.contextmanager
 def broken() -> Iterator[None]:
     """Within it, every tree that is made draws the leaf to the right of the one it should draw.

@@ -16,7 +16,6 @@ plugin = plugin_hosts.plugin("rllib")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
 import ray  # noqa: E402
-from ray.rllib.algorithms.dqn import DQNConfig  # noqa: E402
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode  # noqa: E402
 from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer  # noqa: E402
 from ray.rllib.utils.replay_buffers.prioritized_episode_buffer import PrioritizedEpisodeReplayBuffer  # noqa: E402
@@ -386,32 +385,13 @@ def in_ray():
         assert not [child for task in tasks.iterdir() for child in (task / "children").read_text().split()]
 
 
-def cartpole(seed):
-    """DQN as in the plug-ins' README."""
-    return (
-        DQNConfig()
-        .environment("CartPole-v1")
-        .training(
-            lr=5e-4,
-            train_batch_size_per_learner=64,
-            n_step=(2, 5),
-            epsilon=[(0, 1.0), (10_000, 0.02)],
-            replay_buffer_config={
-                "type": "impls.plugins.rllib.FanoutPrioritizedEpisodeReplayBuffer",
-                "capacity": 50_000,
-                "alpha": 0.6,
-                "beta": 0.4,
-            },
-        )
-        .debugging(seed=seed)
-    )
-
-
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("environments", [1, 3])
 def test_dqn_learns_with_it_from_the_configuration_alone(in_ray, environments):
+    names = {}
+    exec(plugin_hosts.program("RLlib").partition("\nalgorithm")[0], names)
     config = (
-        cartpole(0)
+        names["config"]
         .env_runners(num_envs_per_env_runner=environments)
         .training(num_steps_sampled_before_learning_starts=100)
         .reporting(min_sample_timesteps_per_iteration=150, min_time_s_per_iteration=0)
@@ -431,14 +411,8 @@ def test_dqn_learns_with_it_from_the_configuration_alone(in_ray, environments):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_dqn_with_it_reaches_475_on_cartpole(in_ray):
-    algorithm = cartpole(1).build_algo()
-    try:
-        best = 0.0
-        for _ in range(80):
-            best = max(best, algorithm.train()["env_runners"]["episode_return_mean"])
-            if best >= 475:
-                break
-        assert best >= 475
-    finally:
-        algorithm.stop()
+def test_the_program_of_the_readme_trains_cartpole_to_475(in_ray):
+    names = {}
+    exec(plugin_hosts.program("RLlib"), names)
+    assert names["mean"] >= 475
+    assert isinstance(names["algorithm"].local_replay_buffer, Buffer)

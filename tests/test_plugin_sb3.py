@@ -16,9 +16,7 @@ import torch  # noqa: E402
 from gymnasium import spaces  # noqa: E402
 from stable_baselines3 import DDPG, DQN, SAC, TD3, HerReplayBuffer  # noqa: E402
 from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer  # noqa: E402
-from stable_baselines3.common.callbacks import EvalCallback, StopTrainingOnRewardThreshold  # noqa: E402
 from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
-from stable_baselines3.common.evaluation import evaluate_policy  # noqa: E402
 from stable_baselines3.common.vec_env import VecNormalize  # noqa: E402
 
 SPACE, ACTIONS = spaces.Box(-np.inf, np.inf, (2,)), spaces.Discrete(5)
@@ -638,20 +636,8 @@ def test_qr_dqn_without_sb3_contrib_is_one_sentence(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0])
-def test_cart_pole_is_learned_to_475(seed):
-    enough = StopTrainingOnRewardThreshold(475, verbose=0)
-    stop = EvalCallback(make_vec_env("CartPole-v1", seed=100), enough, eval_freq=2000, n_eval_episodes=20, verbose=0)
-    learner = sb3.PrioritizedDQN(
-        *("MlpPolicy", "CartPole-v1", 2.3e-3, 100_000, 1000, 64),
-        train_freq=256,
-        gradient_steps=128,
-        target_update_interval=10,
-        exploration_fraction=0.16,
-        exploration_final_eps=0.04,
-        policy_kwargs={"net_arch": [256, 256]},
-        seed=seed,
-    )
-    learner.learn(50_000, callback=stop)
-    mean, _ = evaluate_policy(learner, make_vec_env("CartPole-v1", seed=1000), n_eval_episodes=20)
-    assert mean >= 475
+def test_the_program_of_the_readme_trains_cartpole_to_475():
+    names = {}
+    exec(plugin_hosts.program("Stable-Baselines3"), names)
+    assert names["stop"].best_mean_reward >= 475
+    assert isinstance(names["model"].replay_buffer, sb3.PrioritizedReplayBuffer)

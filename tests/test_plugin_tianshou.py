@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
-from tests.plugin_hosts import broken, plugin
+from tests.plugin_hosts import broken, plugin, program
 
 ours = plugin("tianshou")
 
@@ -18,7 +18,6 @@ from tianshou.algorithm.modelfree.dqn import DiscreteQLearningPolicy  # noqa: E4
 from tianshou.algorithm.optim import AdamOptimizerFactory  # noqa: E402
 from tianshou.data import Batch, Collector  # noqa: E402
 from tianshou.env import DummyVectorEnv  # noqa: E402
-from tianshou.trainer import OffPolicyTrainerParams  # noqa: E402
 from tianshou.utils.net.common import Net  # noqa: E402
 from tianshou.utils.torch_utils import policy_within_training_step  # noqa: E402
 
@@ -485,23 +484,8 @@ def test_training_on_vector_environments_takes_the_hosts_steps(steps):
 
 
 @pytest.mark.slow
-def test_dqn_learns_cartpole_with_our_prioritized_replay():
-    seed(0)
-    algorithm = learner(1)
-    memory = ours.PrioritizedVectorReplayBuffer(20_000, 8, alpha=0.6, beta=0.4)
-    result = algorithm.run_training(
-        OffPolicyTrainerParams(
-            training_collector=Collector(algorithm, carts(8, 0), memory, exploration_noise=True),
-            test_collector=Collector(algorithm, carts(10, 100)),
-            max_epochs=20,
-            epoch_num_steps=5000,
-            collection_step_num_env_steps=8,
-            batch_size=64,
-            update_step_num_gradient_steps_per_sample=0.5,
-            test_step_num_episodes=10,
-            stop_fn=lambda reward: reward >= 475,
-            show_progress=False,
-            verbose=False,
-        )
-    )
-    assert result.best_reward >= 475
+def test_the_program_of_the_readme_trains_cartpole_to_475():
+    names = {}
+    exec(program("tianshou"), names)
+    assert names["result"].best_reward >= 475
+    assert isinstance(names["replay"], ours.PrioritizedVectorReplayBuffer)

@@ -459,51 +459,13 @@ def test_threads_that_prefetch_add_and_update_leave_a_whole_tree(make_sampler):
     assert tree.total() == pytest.approx(float(tree.get(np.arange(ROWS)).sum(dtype=float)))
 
 
-EXAMPLE = """
-import torch
-from tensordict.nn import TensorDictSequential
-from torchrl.collectors import Collector
-from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
-from torchrl.envs import GymEnv
-from torchrl.modules import EGreedyModule, MLP, QValueActor
-from torchrl.objectives import DQNLoss, SoftUpdate
-from impls.plugins.torchrl import FanoutSampler
-
-env, size = GymEnv("CartPole-v1"), 50_000
-network = MLP(in_features=4, out_features=2, num_cells=[128, 128], activation_class=torch.nn.ReLU)
-value = QValueActor(network, in_keys=["observation"], spec=env.action_spec)
-explore = EGreedyModule(env.action_spec, annealing_num_steps=5_000, eps_end=0.05)
-loss = DQNLoss(value, action_space=env.action_spec, double_dqn=True)
-loss.make_value_estimator(gamma=0.99)
-adam, target = torch.optim.Adam(loss.parameters(), lr=1e-3), SoftUpdate(loss, tau=0.01)
-buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(size), sampler=FanoutSampler(size, alpha=0.4, beta=0.4),
-                                priority_key="td_error", batch_size=64)
-actor = Collector(lambda: GymEnv("CartPole-v1"), TensorDictSequential(value, explore), frames_per_batch=100,
-                  total_frames=50_000, auto_register_policy_transforms=False)
-for turn, data in enumerate(actor, 1):
-    buffer.extend(data)
-    explore.step(data.numel())
-    for _ in range(50):
-        batch = buffer.sample()
-        loss(batch)["loss"].backward()
-        adam.step(), adam.zero_grad(), target.step()
-        buffer.update_tensordict_priority(batch)
-    if turn % 20 == 0:
-        reward = sum(env.rollout(500, value)["next", "reward"].sum().item() for _ in range(10)) / 10
-        print(100 * turn, "frames, mean return", reward)
-        if reward >= 475:
-            break
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # those of gymnasium and torchrl are theirs
-def test_the_lines_of_the_readme_train_cartpole_to_475():
-    torch.manual_seed(1)
-    np.random.seed(1)  # noqa: NPY002
-    result = {}
-    exec(EXAMPLE, result)
-    assert result["reward"] >= 475
+def test_the_program_of_the_readme_trains_cartpole_to_475():
+    names = {}
+    exec(plugin_hosts.program("torchrl"), names)
+    assert names["mean"] >= 475
+    assert isinstance(names["replay"].sampler, plugin.FanoutSampler)
 
 
 # Trees in the place of torchrl's
