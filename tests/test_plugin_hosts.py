@@ -14,7 +14,7 @@ import pytest
 import impls
 from impls.plugins.hosts import require
 from tests.contestants import DEFAULTS
-from tests.plugin_hosts import broken, plugin
+from tests.plugin_hosts import PLUGINS, broken, plugin, program
 from tests.skips import is_expected
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -115,3 +115,14 @@ def test_a_broken_tree_draws_the_leaf_to_the_right_and_is_else_like_the_right_on
         distinct = impls.to_numpy(tree.sample_distinct(uniforms[:3])[0])
         assert list(distinct) == list((impls.to_numpy(right.sample_distinct(uniforms[:3])[0]) + 1) % 7)
     assert type(impls.make(name, 7, **options)) is type(right)
+
+
+def test_the_readme_has_a_program_for_every_plugin():
+    headings = {"sb3": "Stable-Baselines3", "tianshou": "tianshou", "torchrl": "torchrl", "rllib": "RLlib"}
+    assert set(headings) == set(PLUGINS)
+    for name, heading in headings.items():
+        code = program(heading)
+        compile(code, heading, "exec")
+        assert f"impls.plugins.{name}" in code
+    with pytest.raises(ValueError, match="no program below a heading 'What was measured'"):
+        program("What was measured")

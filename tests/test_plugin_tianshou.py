@@ -451,7 +451,7 @@ def test_the_hosts_buffer_on_our_tree_is_saved_and_loaded(installed, again, tmp_
 # Training
 
 
-def learner(steps=3):
+def learner(steps):
     torch.manual_seed(0)
     net = Net(state_shape=(4,), action_shape=2, hidden_sizes=[64, 64])
     space = gym.spaces.Discrete(2)
