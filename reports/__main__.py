@@ -52,6 +52,7 @@ def _built(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     if built := kept.Kept.read(options.out).built(stamp):
         return built, True
     measurements, note = machines.read(options.results, options.machine, machines.ANYTHING)
+    options.out.mkdir(parents=True, exist_ok=True)  # so that one that cannot be had is refused at once
     tell = (lambda doing: None) if options.json else partial(print, file=sys.stderr, flush=True)
     tell("loading what draws")
     from .building import How, build  # noqa: PLC0415 - libraries that draw take seconds to load

@@ -55,6 +55,7 @@ QUOTED = Path(__file__).resolve().parent.parent / "results" / "quoted"
 TRAINING = [chart.name for chart in training.CHARTS]  # tests/test_training_reports.py draws them
 PARALLEL = {"arrangements", "transports", "learning_depths", "learning_arrangements", "adaptation_path"}
 """Figures of training by several processes, which tests of their own draw."""
+PLUGINS = {"plugins", "plugins_learning"}  # tests/test_plugins_reports.py draws them
 COMMANDS = {
     "peers": "make peers",
     "gpu": "make gpu",
@@ -62,6 +63,7 @@ COMMANDS = {
     "arrangements": "benchmarks arrangements",
     "transports": "benchmarks transports",
     "learning": "benchmarks learning",
+    "plugins": "benchmarks plugins",
     "adaptation": "dse adapt",
     "training": "benchmarks profile",
     "training_curves": "impls.training",
@@ -320,6 +322,7 @@ def test_a_section_without_its_records_is_left_out(tmp_path):
         "Replay",
         "Training loops",
         "Transports",
+        "Other libraries on our trees",
         "On an FPGA (modeled)",
         "Training primitives",
         "Arrangements of training",
@@ -343,7 +346,10 @@ def test_what_was_not_measured_is_left_out_with_the_command_for_it(tmp_path, cap
     assert said["figures"] == [
         str(tmp_path / "out" / f"{n}.{e}") for n in ("capacity", "bytes", *MODELED, *SOLVED) for e in ("svg", "png")
     ]
-    left_out = {*NAMES, *REPLAY, *TRAINING, *PARALLEL, "training_curves", "solver_scaling"} - {"capacity", "bytes"}
+    left_out = {*NAMES, *REPLAY, *TRAINING, *PARALLEL, *PLUGINS, "training_curves", "solver_scaling"} - {
+        "capacity",
+        "bytes",
+    }
     assert set(said["left_out"]) == left_out
     text = (tmp_path / "out" / "index.html").read_text()
     for name, reason in said["left_out"].items():
