@@ -57,7 +57,8 @@ def test_every_figure_is_drawn_and_the_page_has_the_knees(profiled, tmp_path):
     assert not set(FIGURES) & set(built["left_out"])
     page = (tmp_path / "out" / "index.html").read_text()
     section = page[page.index("<h2>Training primitives") :]
-    assert all(f'id="{name}"' in section for name in FIGURES)
+    assert all(page.count(f'id="figure-{name}"') == 1 for name in FIGURES)  # a figure stands once
+    assert all(f'"#figure-{name}"' in section for name in FIGURES)
     rows = re.findall(
         r"<td>(\w+)</td><td>(learner|forward)</td><td>torch</td><td[^>]*>1</td><td[^>]*>([\d,]+)</td>", section
     )
