@@ -67,11 +67,7 @@ def _answer(answer: MappingAnswer, verbose: bool, asked: str) -> Iterator[str]:
     yield from _warned(answer)
     yield from (line for note in answer.notes if note.startswith(WARNINGS) for line in wrapped(f"warning: {note}", ""))
     if name := untimed_learner(answer):
-        yield from wrapped(
-            f"warning: the learner {name} suits {answer.workload}, and is usually the faster one, but without "
-            "a profile it cannot be predicted; without --learner and --policy the command above trains by it",
-            "",
-        )
+        yield f"warning: without a profile only torch is predicted; leave out --learner and --policy to train by {name}"
     yield from ("", *_why(answer))
 
 
