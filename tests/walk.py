@@ -225,8 +225,14 @@ class Placing:
     def get(self, indices):
         return self._tree.get(self._tree.place(indices))
 
-    def sample(self, uniforms):
-        return self._tree.sample(self._tree.place(uniforms))
+    def sample(self, uniforms, exclude=None):
+        return self._tree.sample(self._tree.place(uniforms), None if exclude is None else self._tree.place(exclude))
 
-    def prefix_sum_index(self, mass):
-        return self._tree.prefix_sum_index(self._tree.place(mass))
+    def prefix_sum_index(self, mass, side="right"):
+        return self._tree.prefix_sum_index(self._tree.place(mass), side)
+
+    def range_sum(self, left, right):
+        return self._tree.range_sum(self._tree.place(left), self._tree.place(right))
+
+    def prefix_sum(self, indices):
+        return self._tree.prefix_sum(self._tree.place(indices))

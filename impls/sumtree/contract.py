@@ -749,34 +749,32 @@ def in_parts(answer: Callable[[Any], NDArray[Any]], values: NDArray[Any], width:
     return np.concatenate([answer(values[first : first + rows]) for first in range(0, values.size, rows)])
 
 
-def sums_of_ranges(
-    levels: Sequence[Any], fanout: int, left: Any, right: Any, dtype: DTypeLike = np.float64, arrays: Any = np
-) -> Any:
+def sums_of_ranges(levels: Sequence[Any], fanout: int, left: Any, right: Any, dtype: DTypeLike = np.float64) -> Any:
     """Sums ``[B]`` of the leaves from ``left [B]`` to before ``right [B]``, from the fewest nodes that cover them.
 
-    ``levels``: every level as its sibling groups ``[G, width]``, leaves first; ``arrays`` is NumPy or CuPy.
+    ``levels``: every level as its sibling groups ``[G, width]``, leaves first.
     """
-    head, tail = arrays.zeros(left.size, dtype), arrays.zeros(left.size, dtype)
+    head, tail = np.zeros(left.size, dtype), np.zeros(left.size, dtype)
     for groups in levels:
         # Invariant: each answer is head, the nodes of this level from left to before right, and tail.
         first, last, open_ = left // fanout, right // fanout, left < right
         together, whole = first == last, left == first * fanout  # a whole group is a node of the next level
-        end = arrays.where(together, right, arrays.where(whole, left, (first + 1) * fanout))
-        start = arrays.where(together, right, last * fanout)
-        head = head + _sums_of_slices(groups, fanout, left, arrays.where(open_, end, left), dtype, arrays)
-        tail = _sums_of_slices(groups, fanout, arrays.where(open_, start, right), right, dtype, arrays) + tail
-        left, right = arrays.where(whole, first, first + 1), last
-        left = arrays.where(together | ~open_, right, left)
+        end = np.where(together, right, np.where(whole, left, (first + 1) * fanout))
+        start = np.where(together, right, last * fanout)
+        head = head + _sums_of_slices(groups, fanout, left, np.where(open_, end, left), dtype)
+        tail = _sums_of_slices(groups, fanout, np.where(open_, start, right), right, dtype) + tail
+        left, right = np.where(whole, first, first + 1), last
+        left = np.where(together | ~open_, right, left)
     return head + tail
 
 
-def _sums_of_slices(groups: Any, fanout: int, start: Any, end: Any, dtype: DTypeLike, arrays: Any) -> Any:
+def _sums_of_slices(groups: Any, fanout: int, start: Any, end: Any, dtype: DTypeLike) -> Any:
     """Sums ``[B]`` of nodes from ``start [B]`` to before ``end [B]``, each within one group, from left to right."""
     group = start // fanout
-    rows = groups[arrays.minimum(group, len(groups) - 1)]  # behind the last one there is nothing to add
-    column = arrays.arange(rows.shape[1])
+    rows = groups[np.minimum(group, len(groups) - 1)]  # behind the last one there is nothing to add
+    column = np.arange(rows.shape[1])
     inside = (column >= (start - group * fanout)[:, None]) & (column < (end - group * fanout)[:, None])
-    return arrays.where(inside, rows, rows.dtype.type(0)).cumsum(axis=1, dtype=dtype)[:, -1]
+    return np.where(inside, rows, rows.dtype.type(0)).cumsum(axis=1, dtype=dtype)[:, -1]
 
 
 def nothing_to_sample(total: float) -> str:

@@ -24,7 +24,6 @@ from .contract import (
     Reals,
     SumTree,
     nothing_to_sample,
-    sums_of_ranges,
     to_numpy,
 )
 from .cuda import device, emulation
@@ -66,7 +65,7 @@ class CupyTree(SumTree):
     the device, to learn whether it refused a value. With ``validate=False`` calls only enqueue: sampling an empty tree
     then returns -1, and :meth:`synchronize` raises its RuntimeError.
 
-    ``minimum`` is ignored: :meth:`min` reads every leaf, on the device.
+    ``minimum`` is ignored: :meth:`min`, and sums of ranges, read every leaf, in host memory.
 
     Calls from several threads take turns, on the device as well if the threads have streams of their own.
     """
@@ -126,8 +125,6 @@ class CupyTree(SumTree):
         first, last = base + starts[1], base + starts[-1]
         self._leaves = self._memory[base + starts[0] :][: self._capacity * self._dtype.itemsize].view(self._dtype)
         self._root = self._memory[last : last + 8].view(np.float64)
-        self._children = min(self._fanout, width)  # of a node that has any; a wider fanout is no int64
-        self._places = [(base + start, *shape) for start, shape in zip(starts, shapes, strict=True)]
         self._claims = zeros(self._capacity, np.int32)
         self._pending = zeros((end - starts[1]) // 8, np.int32)
         self._status = zeros(2, np.int32)
@@ -285,20 +282,6 @@ class CupyTree(SumTree):
         if answer is None:
             raise ValueError(f"a {'uniform is outside [0, 1)' if uniform else 'mass is outside [0, total)'}")
         return answer
-
-    def _range_sum(self, left: Indices, right: Indices) -> Any:
-        left, right = self.place(left), self.place(right)
-        width, arrays = group_size(self._capacity, self._fanout), self._device.arrays
-        levels = [
-            self._memory[start : start + length * np.dtype(dtype).itemsize].view(dtype).reshape(-1, width)
-            for start, length, dtype in self._places
-        ]
-        sums = sums_of_ranges(levels, self._children, left, right, arrays=arrays)
-        return arrays.where((left == 0) & (right == self._capacity), self._root[0], sums)
-
-    def _min(self) -> float:
-        leaves = self._leaves
-        return float(self._device.arrays.where(leaves > 0, leaves, leaves.dtype.type(np.inf)).min())
 
     def _load(self, leaves: Reals) -> None:
         self._leaves[:] = self.place(leaves.astype(self._dtype))
