@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     if why := why_not_run(answer):
         raise ValueError(f"nothing here runs the answer: {why}; ask for one that runs, with --fix arrangement=serial")
     if answer.machine_note:
-        print(not_its_own(answer.machine), file=sys.stderr)
+        print(not_its_own(answer.machine), file=sys.stderr if options.json else sys.stdout, flush=True)
     if not options.json:
         print(headline(answer), flush=True)
     with _folder(options, answer.workload) as folder:
