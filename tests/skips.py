@@ -11,10 +11,10 @@ EXPECTED = {
     r"^it has one way to update$": "the test is of the other way",
     r"found no g\+\+": "the compiler is the system's, and only the GPU's kernels need it",
     r"^found no Chromium": "a browser is the system's, and only tests of how the page looks need it",
-    r"^this system has no |^sends SIGINT$|^needs POSIX|^targets are x86-64$": "the system is another",
+    r"^this system has no |^sends SIGINT$|^needs POSIX|^targets are x86-64$|^there is no /dev/full$|"
+    r"could not import '(fcntl|resource)'": "the system is another",
     r"^make peers has not been run$|^cleanrl's dqn_jax.py is not named$": "others' code takes minutes to install",
     r"^the plug-in '\w+' needs \S+: make plugins installs it$": "make plugins runs these",
-    r"^there is no /dev/full$|could not import '(fcntl|resource)'": "the system is another",
 }
 """Patterns of a skip's reason, each with why such skips are no loss."""
 REMEDY = "install what is missing (make test does), or add the reason to EXPECTED in tests/skips.py"
