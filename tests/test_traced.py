@@ -47,6 +47,7 @@ BY_LAW = {
     r"as printed|removal heeded|learner first, then the best RMM": "tables drawn by a seed, no times",
     r"within a factor of|ties, within": "a factor that is told as such",
     r"\| (a workload|a machine) \||equal simulated hardware|on one processor, on another": "the factor of a law",
+    r"\| none: nothing was run \|": "the paper's own figures alone",
     r"\(as is usual\)": "drift of a machine that no sentinel tells",
     r"confirmed if|refuted if|clearly faster": "the level of a test",
 }
