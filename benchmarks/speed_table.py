@@ -136,21 +136,21 @@ def _spread(record: Measurement) -> dict[str, Any]:
 def _print_table(options: argparse.Namespace, kept: Kept) -> None:
     shape = f"N={options.capacity:,} K={options.fanout} B={options.batch:,} {options.dtype} leaves"
     print(f"{shape}, one thread, checks on; medians with 95 % intervals, * unstable")
-    print(f"{'ns per element, measured':26}" + "".join(f"{column:>29}" for column in (*OPS, "both")))
+    print(f"{'ns per element, measured':26}" + "".join(f" {column:>30}" for column in (*OPS, "both")))
     for label in dict.fromkeys(key[0] for key in kept if len(key) == 2 and key[1] in OPS):
         ops = [kept[label, column] for column in OPS if (label, column) in kept]
         cells = [_ns(kept[label, column]) if (label, column) in kept else "" for column in OPS]
-        print(f"{label:26}" + "".join(f"{cell:>29}" for cell in (*cells, _ns(*ops) if len(ops) == len(OPS) else "")))
+        print(f"{label:26}" + "".join(f" {cell:>30}" for cell in (*cells, _ns(*ops) if len(ops) == len(OPS) else "")))
     if all(("threads", threads) in kept for threads in THREADS):
         single, several = (kept["threads", threads] for threads in THREADS)
         print(f"\nnumba, sample at B={PARALLEL_BATCH:,}: one thread {_ns(single)} ns, two {_ns(several)} ns, ", end="")
         print(f"{single.seconds / several.seconds:.2f}x")
     if any(key[0] == "floor" for key in kept):
-        print(f"\n{'ns per random 64-byte read':26}" + "".join(f"{kind:>29}" for kind in ("gathered", "chased")))
+        print(f"\n{'ns per random 64-byte read':26}" + "".join(f" {kind:>30}" for kind in ("gathered", "chased")))
     for size in FLOOR_MEGABYTES:
         cells = [_ns(kept["floor", size, kind]) for kind in FLOOR_KINDS if ("floor", size, kind) in kept]
         if cells:
-            print(f"{f'from {size:g} MB':26}" + "".join(f"{cell:>29}" for cell in cells))
+            print(f"{f'from {size:g} MB':26}" + "".join(f" {cell:>30}" for cell in cells))
 
 
 def _ns(*ops: Measurement) -> str:

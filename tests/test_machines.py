@@ -350,7 +350,7 @@ def test_a_mapping_in_json_names_machine_and_folder(here, results, capsys):
 def test_what_does_not_fit_says_whose_machine_it_is(here, results, capsys):
     code, text, _ = ask(capsys, *MAPPING, "--results", results, "--fix", "arrangement=pipelined")
     assert code == 1
-    assert text.splitlines()[-1].startswith(f"warning: from records of machine {OLD}")
+    assert f"\nwarning: from records of machine {OLD}" in text
 
 
 def test_a_described_machine_names_the_folder_that_has_no_records_for_it(tmp_path, capsys):

@@ -94,7 +94,13 @@ def test_hand_overs_larger_than_a_pipe_arrive_whole():
 @pytest.mark.parametrize("kind", ["queue", "pipe"])
 def test_a_sender_that_finds_no_room_waits_until_some_is_made_or_the_run_ends(kind):
     with handing(kind, size=2) as (made, board, replay):
-        send, sent, ended = made.sender(None, board, 1, 0), [], []
+        send, sent, ended, waits, go_on = made.sender(None, board, 1, 0), [], [], [], board.go_on
+
+        def looked():
+            waits.append(len(sent))
+            go_on()
+
+        board.go_on = looked  # a sender that waits looks whether the run goes on
 
         def work():
             try:
@@ -106,9 +112,9 @@ def test_a_sender_that_finds_no_room_waits_until_some_is_made_or_the_run_ends(ki
 
         sender = threading.Thread(target=work, daemon=True)
         sender.start()
-        until(lambda: len(sent) >= 2)
-        seen = len(sent)
-        until(lambda: arrived(made, replay) and len(sent) > seen + 5)
+        until(lambda: waits)
+        assert waits[0] >= 2
+        until(lambda: arrived(made, replay) and len(sent) > waits[0] + 5)
         assert replay.firsts == list(range(len(replay.inserts)))
         board.stop()
         sender.join(PATIENCE_SECONDS)
