@@ -4,7 +4,9 @@ from . import quiet
 
 quiet.until_ready()  # before anything that takes time to import
 
-from .sumtree.contract import SumTree, stratified_uniforms, to_numpy, uniforms  # noqa: E402
+from .sumtree.arguments import to_numpy  # noqa: E402
+from .sumtree.arithmetic import stratified_uniforms, uniforms  # noqa: E402
+from .sumtree.contract import SumTree  # noqa: E402
 from .sumtree.registry import make, names, traits, why_not  # noqa: E402
 
 __version__ = "0.1.0"

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from impls.sumtree import registry
-from impls.sumtree.contract import SumTree, _restore, to_numpy
+from impls.sumtree.arguments import to_numpy
+from impls.sumtree.contract import SumTree, _restore
 
 FOLDER = Path(__file__).resolve().parent.parent / "impls" / "plugins"
 PLUGINS = tuple(

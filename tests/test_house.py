@@ -34,7 +34,7 @@ LIGHT = {
 HEAVY_BY_NATURE = {  # files and folders whose whole purpose is one library, imported only where they are used
     "impls/sumtree/numba_tree.py": {"numba"},
     "impls/sumtree/numba_turns.py": {"numba"},
-    "impls/sumtree/numba_kernels.py": {"numba"},
+    "impls/sumtree/kernels/": {"numba"},
     "impls/sumtree/lanes.py": {"numba", "llvmlite"},
     **{f"impls/replay/{name}": {"numba", "llvmlite"} for name in ("sync.py", "steps.py", "locking/")},
     "impls/fpga/rtl/": {"amaranth"},

@@ -187,13 +187,13 @@ def test_check_audits_every_stored_sum_and_rebuild_mends_it(layout):
 USE = """
 import sys
 import impls, numpy as np
-from impls.sumtree import numba_kernels
+from impls.sumtree import kernels as compiled
 for options in ({}, {"threads": 2}, {"propagate": "delta", "layout": "plain"}):
     tree = impls.make("numba", 3000, **options)
     tree.update(np.arange(3000), np.arange(3000.0))
     tree.sample(np.full(1, 0.5)); tree.sample(np.full(4000, 0.5))
     tree.prefix_sum_index(5.0); tree.get(7); tree.check(); tree.rebuild()
-kernels = [getattr(numba_kernels, name) for name in ("search", "search_in_parts", "gather", "audit",
+kernels = [getattr(compiled, name) for name in ("search", "search_in_parts", "gather", "audit",
            "update_by_recompute", "update_by_delta")]
 print(sum(sum(k.stats.cache_hits.values()) for k in kernels), sum(sum(k.stats.cache_misses.values()) for k in kernels))
 """

@@ -194,18 +194,18 @@ def hammer(name, capacity, seconds, variants, pairs):
 
 
 def test_a_writer_is_kept_out_by_one_that_reads_and_by_one_that_writes():
-    numba_kernels = pytest.importorskip("impls.sumtree.numba_kernels")
+    kernels = pytest.importorskip("impls.sumtree.kernels")
     tree = filled("numba", 640, {})
     where, values, answers = np.arange(1), np.full(1, 9.0), (np.empty(1, np.int64), np.empty(1, np.float32))
-    lock, sequence = tree._header[numba_kernels.LOCK :], tree._header[numba_kernels.SEQUENCE :]
+    lock, sequence = tree._header[kernels.LOCK :], tree._header[kernels.SEQUENCE :]
     for held, changing, written, sampled in (
-        (0, 0, numba_kernels.DONE, numba_kernels.DONE),
-        (1, 0, numba_kernels.BUSY, numba_kernels.DONE),
-        (1, 1, numba_kernels.BUSY, numba_kernels.DONE),
-        (numba_kernels.WRITES, 1, numba_kernels.BUSY, numba_kernels.BUSY),
-        (numba_kernels.CLOSED, 1, numba_kernels.BUSY, numba_kernels.BUSY),
-        (numba_kernels.WRITES, 0, numba_kernels.BUSY, numba_kernels.DONE),  # which has yet to change the tree
-        (numba_kernels.CLOSED, 0, numba_kernels.BUSY, numba_kernels.DONE),
+        (0, 0, kernels.DONE, kernels.DONE),
+        (1, 0, kernels.BUSY, kernels.DONE),
+        (1, 1, kernels.BUSY, kernels.DONE),
+        (kernels.WRITES, 1, kernels.BUSY, kernels.BUSY),
+        (kernels.CLOSED, 1, kernels.BUSY, kernels.BUSY),
+        (kernels.WRITES, 0, kernels.BUSY, kernels.DONE),  # which has yet to change the tree
+        (kernels.CLOSED, 0, kernels.BUSY, kernels.DONE),
     ):
         tree.update(0, FIRST)
         lock[0] = held
@@ -216,13 +216,13 @@ def test_a_writer_is_kept_out_by_one_that_reads_and_by_one_that_writes():
         assert lock[0] == held
         lock[0] = 0
         sequence[0] += changing
-        assert tree.get(0) == (9.0 if written == numba_kernels.DONE else FIRST)
+        assert tree.get(0) == (9.0 if written == kernels.DONE else FIRST)
 
 
 def test_the_sequence_is_odd_while_an_update_changes_the_tree_and_two_more_after_it():
-    numba_kernels = pytest.importorskip("impls.sumtree.numba_kernels")
+    kernels = pytest.importorskip("impls.sumtree.kernels")
     tree = filled("numba", 640, {})
-    sequence = tree._header[numba_kernels.SEQUENCE :]
+    sequence = tree._header[kernels.SEQUENCE :]
     before, seen = int(sequence[0]), set()
     assert before % 2 == 0
     where, values = np.tile(np.arange(640), 4_000), np.full(2_560_000, FIRST)
@@ -251,27 +251,27 @@ def search_for_long(tree, draws=2_000_000):
 
 
 def test_what_a_search_read_beside_a_change_does_not_count():
-    numba_kernels = pytest.importorskip("impls.sumtree.numba_kernels")
+    kernels = pytest.importorskip("impls.sumtree.kernels")
     tree = filled("numba", 640, {})
-    lock, sequence = tree._header[numba_kernels.LOCK :], tree._header[numba_kernels.SEQUENCE :]
-    lock[0] = numba_kernels.WRITES  # so that the search cannot have a turn
+    lock, sequence = tree._header[kernels.LOCK :], tree._header[kernels.SEQUENCE :]
+    lock[0] = kernels.WRITES  # so that the search cannot have a turn
     worker, statuses = search_for_long(tree)
     while worker.is_alive():
         sequence[0] += 2
-    assert statuses == [numba_kernels.BUSY]
-    assert lock[0] == numba_kernels.WRITES
+    assert statuses == [kernels.BUSY]
+    assert lock[0] == kernels.WRITES
 
 
 @pytest.mark.timing
 def test_an_update_waits_for_no_search_and_a_search_that_it_disturbs_is_right():
-    numba_kernels = pytest.importorskip("impls.sumtree.numba_kernels")
+    kernels = pytest.importorskip("impls.sumtree.kernels")
     tree = filled("numba", 640, {})
     for _ in range(20):
         worker, statuses = search_for_long(tree)
         tree.update(block(640), np.full(64, WRITTEN[0]))
         beside = worker.is_alive()
         worker.join()
-        assert statuses == [numba_kernels.DONE]
+        assert statuses == [kernels.DONE]
         if beside:
             return
     raise AssertionError("every update waited for the search")

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..checks import integer_at_least, short
 from ..levels import line_starts
-from ..sumtree.contract import to_numpy
+from ..sumtree.arguments import to_numpy
 from .layout import Layout
 from .values import NO_NUMBERS, Check, array_of, check_names, checks_of
 

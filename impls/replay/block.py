@@ -207,7 +207,7 @@ class Bank:
         return self.memory.view(self.start + RANGES, (MOST_RANGES, RANGE_BYTES // 8), np.int64)
 
     def _view(self) -> NDArray[np.int64]:
-        from ..sumtree import numba_kernels as kernels  # noqa: PLC0415  # with the compiler
+        from ..sumtree import kernels  # noqa: PLC0415  # with the compiler
 
         shape, height = self.shape, len(self.shape.sizes) - 1
         (view,) = allocate([(VIEW_WORDS, np.int64)])

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..checks import integer_at_least, one_of, short
-from ..sumtree.contract import SumTree, stratified_uniforms, to_numpy
+from ..sumtree.arguments import to_numpy
+from ..sumtree.arithmetic import stratified_uniforms
+from ..sumtree.contract import SumTree
 from .batches import check_beta, check_pairs, mask_of, tickets_of
 from .layout import Arrays, Layout
 from .state import checked

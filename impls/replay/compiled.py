@@ -55,6 +55,8 @@ def install_steps(bank: Bank, shape: Shape, trial: bool, *lazy: str) -> None:
 @functools.cache
 def _edition() -> int:
     """An even number that changes with any file a kernel or step is compiled from, because numba looks at one alone."""
+    from ..sumtree import kernels  # noqa: PLC0415  # with the compiler
+
     here = Path(__file__).parent
     names = (
         "steps",
@@ -69,5 +71,4 @@ def _edition() -> int:
         "rings",
     )
     files = [here / f"{name}.py" for name in (*names, "locking/two_lock_checked_strategy")]
-    files += [here.parent / "sumtree" / f"{name}.py" for name in ("lanes", "numba_kernels")]
-    return 2 * functools.reduce(lambda crc, path: zlib.crc32(path.read_bytes(), crc), files, 0)
+    return 2 * functools.reduce(lambda crc, path: zlib.crc32(path.read_bytes(), crc), files, kernels.EDITION)

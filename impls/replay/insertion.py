@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from ..sumtree.kernels.header import CAPACITY
 from ..sumtree.lanes import load_i64, load_real, store_i64, store_real
-from ..sumtree.numba_kernels import CAPACITY
 from .block import (
     BANK,
     BEGAN,

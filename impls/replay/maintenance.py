@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from ..sumtree.kernels.header import CAPACITY, kernel
 from ..sumtree.lanes import load_i64, store_i64
-from ..sumtree.numba_kernels import CAPACITY, _kernel
 from . import sampling, tree_lock
 from .block import BANK, CLOSED, LOST, RANGE_BYTES, RANGES, READY, TICKET, WORDS, WRITING
 from .steps import DONE
@@ -14,21 +14,21 @@ from .sync import load_acquire, store_release, word_of
 _WORD = 8
 
 
-@_kernel()
+@kernel()
 def hold(trial: int, view: int) -> int:
     """Lock the bank's tree, repaired if need be."""
     tree_lock.enter(view)
     return DONE
 
 
-@_kernel()
+@kernel()
 def let_go(trial: int, view: int) -> int:
     """Unlock the bank's tree."""
     tree_lock.leave(view)
     return DONE
 
 
-@_kernel()
+@kernel()
 def audit(trial: int, view: int, mend: bool, largest: Any) -> int:
     """Put the largest error of a sum into ``largest [1]``; ``mend`` repairs the bank. The caller has the lock."""
     largest[0] = tree_lock.audit(view, 0)
@@ -37,7 +37,7 @@ def audit(trial: int, view: int, mend: bool, largest: Any) -> int:
     return DONE
 
 
-@_kernel()
+@kernel()
 def sample_distinct(trial: int, view: int, uniforms: Any, beta: float, out: int) -> int:
     """Sample without replacement; returns the number of records drawn, and fewer than B leave no batch."""
     batch = uniforms.size
@@ -50,7 +50,7 @@ def sample_distinct(trial: int, view: int, uniforms: Any, beta: float, out: int)
     return count
 
 
-@_kernel()
+@kernel()
 def reclaim(trial: int, view: int, number: int, pid: int, began: int) -> int:
     """Free entry ``number`` of the table of ranges if that process, which has ended, still has it.
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..sumtree.kernels.header import CAPACITY, LEAVES, offset_of
+from ..sumtree.kernels.updating import set_leaves, sum_up
 from ..sumtree.lanes import bytes_of, load_real, rounded, stack_words, store_real, unsigned_divide
-from ..sumtree.numba_kernels import CAPACITY, LEAVES, _offset, _set_leaves, _sum_up
 from .block import BANK, BLOCK_SHIFT, BOUNDS, LEAF_MUTEX
 from .steps import step
 from .sync import OWNER_DIED, acquire, array_at, inner, mutex_consistent, mutex_unlock, word_of
@@ -35,7 +36,7 @@ def _unlock_leaves(trial: int, view: int) -> None:
 def _renew_sums(view: int, form: Any, groups: Any, count: int) -> None:
     point(form.trial, view, SUM_UP)
     if not fault(form.trial, view, NO_SUMS):
-        _sum_up(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, groups, count)
+        sum_up(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, groups, count)
 
 
 @step
@@ -49,7 +50,7 @@ def set_priorities(view: int, form: Any, leaf_lock: int, scratch: int, batch: in
             priority = rounded(load_real(values + _WORD * j, 0.0), form.like)
             raise_bound(view, form.fanout, slots[j], np.float64(priority))
     point(form.trial, view, SET_LEAVES)
-    count = _set_leaves(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, batch, slots, values)
+    count = set_leaves(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, batch, slots, values)
     if leaf_lock:
         _unlock_leaves(form.trial, view)
     _renew_sums(view, form, slots, count)
@@ -101,7 +102,7 @@ def _store_neighbors(view: int, form: Any, slot: int, count: int, values: int, p
         if values != 0:
             value = given[j] if given[j] >= 0.0 else priority
         raise_bound(view, form.fanout, slot + j, np.float64(rounded(value, form.like)))
-        store_real(leaves + size * _offset(slot + j, form.fanout, width), rounded(value, form.like))
+        store_real(leaves + size * offset_of(slot + j, form.fanout, width), rounded(value, form.like))
 
 
 @inner

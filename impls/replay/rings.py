@@ -6,8 +6,8 @@ number of rows ever posted to it, a tail how many of them were applied.
 
 from typing import Any
 
+from ..sumtree.kernels.header import CAPACITY
 from ..sumtree.lanes import load_i64, load_real, store_i64, store_real
-from ..sumtree.numba_kernels import CAPACITY
 from .block import (
     BANK,
     BOUNDS,

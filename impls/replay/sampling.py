@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ..sumtree.kernels.header import CAPACITY, HEIGHT, SUMS
+from ..sumtree.kernels.searching import descend
+from ..sumtree.kernels.updating import recompute
 from ..sumtree.lanes import load_i64, load_real, prefetch, stack_words, store_i64, store_real
-from ..sumtree.numba_kernels import CAPACITY, HEIGHT, SUMS, _recompute, _search
 from .block import BANK, COUNT, FIELD, FIELDS, FRAME_BYTES, FRAMES, LENT, LENT_LEAVES, ROWS, STRIDE, TICKET, WORDS
 from .steps import DONE, NOTHING, step
 from .sync import array_at, copy_bytes, fence, inner, is_on, load_acquire, store_release, word_of
@@ -91,7 +93,7 @@ def search(view: int, form: Any, drawn: int, batch: int, low: int, high: int) ->
 @inner
 def _descend(view: int, form: Any, values: Any, slots: Any, priorities: Any) -> int:
     """Search the tree for uniforms ``[B]``; the tree's status."""
-    return _search(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, values, True, slots, priorities)
+    return descend(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, values, True, slots, priorities)
 
 
 @step
@@ -133,7 +135,7 @@ def search_distinct(view: int, form: Any, drawn: int, batch: int, uniforms: int,
 
 @inner
 def _set(view: int, form: Any, count: int, slots: Any, values: int) -> None:
-    _recompute(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, count, slots, values)
+    recompute(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, count, slots, values)
 
 
 @step

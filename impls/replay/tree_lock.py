@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from ..sumtree.kernels.auditing import largest_error
+from ..sumtree.kernels.header import CAPACITY, LEAVES, offset_of
 from ..sumtree.lanes import bytes_of, load_i64, load_real, rounded, store_i64, store_real
-from ..sumtree.numba_kernels import CAPACITY, LEAVES, _audit, _offset
 from .block import (
     BANK,
     CLOSED,
@@ -79,12 +80,12 @@ def repair(view: int, form: Any) -> int:
     lent = word_of(view, LENT_LEAVES)
     for j in range(load_i64(bank + LENT)):
         slot, priority = load_i64(lent + 2 * _WORD * j), load_real(lent + 2 * _WORD * j + _WORD, 0.0)
-        store_real(leaves + size * _offset(slot, form.fanout, width), rounded(priority, form.like))
+        store_real(leaves + size * offset_of(slot, form.fanout, width), rounded(priority, form.like))
     store_i64(bank + LENT, 0)
     count, lost = 0, 0
     for slot in range(slots):
         word = load_i64(words + _WORD * slot)
-        leaf = leaves + size * _offset(slot, form.fanout, width)
+        leaf = leaves + size * offset_of(slot, form.fanout, width)
         if word & 3 == READY and load_real(leaf, form.like) > 0:
             count += 1
             raise_bound(view, form.fanout, slot, np.float64(load_real(leaf, form.like)))
@@ -103,4 +104,4 @@ def repair(view: int, form: Any) -> int:
 def audit(view: int, form: Any, mend: int) -> float:
     """The largest error of a sum of the tree; ``mend`` makes them right. The caller has the lock."""
     fresh = array_at(word_of(view, SCRATCH_ROW), form.lanes * form.chunks, 0.0)
-    return _audit(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, mend != 0, fresh)
+    return largest_error(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, mend != 0, fresh)

@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
+from ..sumtree.kernels.header import CAPACITY, LEAVES
 from ..sumtree.lanes import bytes_of, load_i64, load_real, prefetch, prefetch_row, store_real, unsigned_divide
-from ..sumtree.numba_kernels import CAPACITY, LEAVES
 from .block import BANK, LARGEST, READY, TICKET, WORDS
 from .priorities import set_priorities
 from .steps import step

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .contract import READS, Indices, Priorities, Reals, SumTree, nothing_to_sample
+from .arguments import Indices, Priorities, Reals, nothing_to_sample
+from .contract import READS, SumTree
 
 
 class CumsumTree(SumTree):

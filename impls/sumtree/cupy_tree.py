@@ -17,15 +17,8 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from ..checks import integer_at_least, one_of
 from ..levels import fits_lines, group_size, line_starts
-from .contract import (
-    EXACT,
-    Indices,
-    Priorities,
-    Reals,
-    SumTree,
-    nothing_to_sample,
-    to_numpy,
-)
+from .arguments import EXACT, Indices, Priorities, Reals, nothing_to_sample, to_numpy
+from .contract import SumTree
 from .cuda import device, emulation
 from .cuda.program import (
     BLOCK_THREADS,

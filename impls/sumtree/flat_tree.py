@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from .contract import READS, Indices, Priorities, Reals, SumTree, nothing_to_sample, prefix_values
+from .arguments import Indices, Priorities, Reals, nothing_to_sample
+from .arithmetic import prefix_values
+from .contract import READS, SumTree
 
 
 class FlatTree(SumTree):

@@ -20,7 +20,9 @@ from ..fpga.design import Design
 from ..fpga.model import LAWS, Ledger, Link, bank_sums, ledger
 from ..fpga.resources import resources
 from ..levels import group_size
-from .contract import READS, Indices, Priorities, Reals, SumTree, in_parts, nothing_to_sample, sums_of_ranges
+from .arguments import Indices, Priorities, Reals, nothing_to_sample
+from .arithmetic import in_parts, sums_of_ranges
+from .contract import READS, SumTree
 
 Quanta = NDArray[np.uint64]
 

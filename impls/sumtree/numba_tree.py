@@ -27,15 +27,15 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ..checks import one_of
 from ..levels import allocate, group_size, level_bytes, level_sizes
+from .arguments import EXACT, Indices, Priorities, Reals, nothing_to_sample, to_numpy, uniform_batch
 from .compiling import AtFirstUse
-from .contract import EXACT, READS, Indices, Priorities, Reals, SumTree, nothing_to_sample, to_numpy, uniform_batch
+from .contract import READS, SumTree
 from .turns import Result
 
 if TYPE_CHECKING:
     import numba
 
-    from . import numba_kernels as kernels
-    from . import numba_turns
+    from . import kernels, numba_turns
 
 _empty = np.empty  # looking such names up takes a third of the time of a call with B = 1
 _FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
@@ -50,8 +50,7 @@ def _load() -> None:
     global numba, kernels, numba_turns  # noqa: PLW0603  # as if imported above
     import numba  # noqa: PLC0415
 
-    from . import numba_kernels as kernels  # noqa: PLC0415
-    from . import numba_turns  # noqa: PLC0415
+    from . import kernels, numba_turns  # noqa: PLC0415
 
 
 class NumbaTree(SumTree):
@@ -167,7 +166,7 @@ class NumbaTree(SumTree):
 
     def _compiled(self, kernel: Any, *arguments: Any, minima: bool = False) -> Callable[..., Any]:
         """The kernel's entry for this tree; ``minima``: it renews them, where the tree has any."""
-        types, edition = numba.types, numba_turns.EDITION
+        types, edition = numba.types, kernels.EDITION
         leaf = types.float32 if self._dtype.itemsize == 4 else types.float64
         keeps = kernels.HAS_PREFIXES * (self._layout == "prefix") + kernels.HAS_MINIMA * (minima and self._minimum)
         constants = (self._group, self._lanes, self._chunks, keeps, edition)

@@ -5,22 +5,16 @@ import functools
 import os
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numba
 from numba import types
 from numpy.typing import NDArray
 
-from . import lanes
-from . import numba_kernels as kernels
+from . import kernels
 from .compiling import compiler
 from .turns import survive_forks, waits, within
-
-# Numba asks the kernels' own file whether what it kept on disk is out of date; the vector code is in another.
-EDITION = zlib.crc32(Path(lanes.__file__).read_bytes())
 
 # numba's workqueue layer aborts the process when two Python threads enter parallel kernels at once: one lock for all.
 _parallel_entry = threading.RLock()
@@ -35,7 +29,7 @@ class KernelTurns:
         self._line = threading.RLock()  # reentrant, because a signal handler may take it again
         self._fork: int | None = None  # the thread that forks and holds the line
         self.orphaned = False
-        self._turn = functools.partial(_turn(), int(header.ctypes.data), EDITION)
+        self._turn = functools.partial(_turn(), int(header.ctypes.data), kernels.EDITION)
         survive_forks(self)
 
     def wait(self, kernel: Any, *arguments: Any) -> int:
@@ -93,7 +87,7 @@ class KernelTurns:
 @functools.cache
 def _turn() -> Callable[..., bool]:
     """The compiled entry of :func:`kernels.turn`."""
-    signature = (types.int64, types.literal(EDITION), types.int64)
+    signature = (types.int64, types.literal(kernels.EDITION), types.int64)
     compiler.run(kernels.turn.compile, signature)
     entry: Callable[..., bool] = kernels.turn.overloads[signature].entry_point
     return entry

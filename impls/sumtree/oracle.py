@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .contract import Indices, Reals
+from .arguments import Indices, Reals
 
 
 class Oracle:

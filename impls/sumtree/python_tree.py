@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..checks import one_of
-from .contract import Indices, Priorities, Reals, SumTree, nothing_to_sample
+from .arguments import Indices, Priorities, Reals, nothing_to_sample
+from .contract import SumTree
 
 
 class PythonTree(SumTree):

@@ -14,8 +14,8 @@ from ray.rllib.utils.replay_buffers.episode_replay_buffer import EpisodeReplayBu
 from ray.rllib.utils.replay_buffers.prioritized_episode_buffer import PrioritizedEpisodeReplayBuffer
 
 from ...checks import integer_at_least
+from ...sumtree.arguments import to_numpy as on_host
 from ...sumtree.contract import SumTree
-from ...sumtree.contract import to_numpy as on_host
 from ...sumtree.registry import make
 from .episodes import copy_of, transition
 from .rows import Row, Rows, binary_nodes

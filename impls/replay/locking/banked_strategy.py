@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...checks import integer_at_least, one_of
+from ...sumtree.kernels.header import HEIGHT, SUMS, kernel
 from ...sumtree.lanes import load_i64, load_real, store_i64, store_real
-from ...sumtree.numba_kernels import HEIGHT, SUMS, _kernel
 from .. import sampling, tree_lock
 from ..batches import Outputs, check_beta, uniforms_of
 from ..block import BANK, COUNT, LARGEST
@@ -42,7 +42,7 @@ _ALL_BANKS = -1
 _WEIGHTS = ("exact", "printed")
 
 
-@_kernel()
+@kernel()
 def insert(trial: int, view: int, views: Any, source: int, count: int, errors: Any, keep: Any, exponent: Any) -> int:
     largest, bank = 0.0, word_of(view, BANK)
     for other in views:
@@ -117,7 +117,7 @@ def _weigh(views: Any, drawn: Any, beta: float, out: int, sums: Any, numbers: An
         store_real(at, load_real(at, np.float32(0.0)) / largest)
 
 
-@_kernel()
+@kernel()
 def sample(
     trial: int,
     view: int,
@@ -152,7 +152,7 @@ def sample(
     return NOTHING
 
 
-@_kernel()
+@kernel()
 def update_priorities(
     trial: int, view: int, views: Any, sequence: Any, errors: Any, exponent: Any, present: Any
 ) -> int:

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...sumtree.numba_kernels import _kernel
+from ...sumtree.kernels.header import kernel
 from ..compiled import Kernels
 from ..insertion import commit, first_of, rank, reserve, write_rows
 from ..replay import Replay
@@ -14,7 +14,7 @@ from ..trials import RESERVE, SEARCH, UPDATE, point
 from ..updating import are_finite, leaves_of, update
 
 
-@_kernel()
+@kernel()
 def insert(trial: int, view: int, source: int, count: int, errors: Any, keep: Any, exponent: Any) -> int:
     values = np.empty(count)
     if rank(view, errors, errors.size, keep, keep.size, exponent, values, count) != DONE:
@@ -28,7 +28,7 @@ def insert(trial: int, view: int, source: int, count: int, errors: Any, keep: An
     return DONE
 
 
-@_kernel()
+@kernel()
 def sample(trial: int, view: int, uniforms: Any, stratified: bool, beta: float, out: int) -> int:
     batch = uniforms.size
     drawn = np.empty(DRAWN * batch, np.int64)
@@ -41,7 +41,7 @@ def sample(trial: int, view: int, uniforms: Any, stratified: bool, beta: float, 
     return status
 
 
-@_kernel()
+@kernel()
 def update_priorities(trial: int, view: int, sequence: Any, errors: Any, exponent: Any, present: Any) -> int:
     batch = errors.size
     if not are_finite(view, errors, batch, exponent):

@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ...sumtree.kernels.header import kernel
 from ...sumtree.lanes import load_i64
-from ...sumtree.numba_kernels import _kernel
 from ..block import FIRST_RING, HEAD, RING_CLAIM, RING_ROWS, TAIL, Bank, is_alive, process
 from ..compiled import Kernels
 from ..replay import Replay
@@ -34,7 +34,7 @@ from ..updating import are_finite, leaves_of, update
 _WORD = 8
 
 
-@_kernel()
+@kernel()
 def insert(trial: int, view: int, number: int, source: int, count: int, errors: Any, keep: Any, exponent: Any) -> int:
     """Post rows to the caller's ring, in parts, each an insert, if it takes fewer; where it is full, be the owner."""
     if not are_finite(view, errors, errors.size, exponent):
@@ -54,7 +54,7 @@ def insert(trial: int, view: int, number: int, source: int, count: int, errors: 
     return DONE
 
 
-@_kernel()
+@kernel()
 def hold(trial: int, view: int) -> int:
     """Become the owner, with everything applied that was posted."""
     enter(view)
@@ -62,7 +62,7 @@ def hold(trial: int, view: int) -> int:
     return DONE
 
 
-@_kernel()
+@kernel()
 def sample(trial: int, view: int, uniforms: Any, stratified: bool, beta: float, out: int) -> int:
     batch = uniforms.size
     drawn = np.empty(DRAWN * batch, np.int64)
@@ -94,7 +94,7 @@ def sample(trial: int, view: int, uniforms: Any, stratified: bool, beta: float, 
     return DONE
 
 
-@_kernel()
+@kernel()
 def update_priorities(trial: int, view: int, sequence: Any, errors: Any, exponent: Any, present: Any) -> int:
     batch = errors.size
     if not are_finite(view, errors, batch, exponent):

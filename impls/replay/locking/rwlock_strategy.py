@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numba import types
 
+from ...sumtree.kernels.header import kernel
 from ...sumtree.lanes import load_i64, store_i64
-from ...sumtree.numba_kernels import _kernel
 from ..block import BANK, READ_WRITE
 from ..compiled import Kernels
 from ..insertion import commit, first_of, rank, reserve, write_rows
@@ -29,7 +29,7 @@ def _lock_of(view: int) -> int:
     return word_of(view, BANK) + READ_WRITE
 
 
-@_kernel()
+@kernel()
 def insert(trial: int, view: int, source: int, count: int, errors: Any, keep: Any, exponent: Any) -> int:
     values = np.empty(count)
     if rank(view, errors, errors.size, keep, keep.size, exponent, values, count) != DONE:
@@ -45,7 +45,7 @@ def insert(trial: int, view: int, source: int, count: int, errors: Any, keep: An
     return DONE if entry >= 0 else entry
 
 
-@_kernel()
+@kernel()
 def sample(trial: int, view: int, uniforms: Any, stratified: bool, beta: float, out: int) -> int:
     batch = uniforms.size
     drawn = np.empty(DRAWN * batch, np.int64)
@@ -62,7 +62,7 @@ def sample(trial: int, view: int, uniforms: Any, stratified: bool, beta: float, 
     return status
 
 
-@_kernel()
+@kernel()
 def update_priorities(trial: int, view: int, sequence: Any, errors: Any, exponent: Any, present: Any) -> int:
     batch = errors.size
     if not are_finite(view, errors, batch, exponent):
@@ -77,7 +77,7 @@ def update_priorities(trial: int, view: int, sequence: Any, errors: Any, exponen
     return DONE
 
 
-@_kernel()
+@kernel()
 def hold(trial: int, view: int) -> int:
     """Lock out readers and writers, and note who does."""
     write_lock(_lock_of(view))
@@ -85,7 +85,7 @@ def hold(trial: int, view: int) -> int:
     return DONE
 
 
-@_kernel()
+@kernel()
 def let_go(trial: int, view: int) -> int:
     """Let readers and writers in again, if it is this thread that keeps them out."""
     holder = word_of(view, BANK) + _HOLDER

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...sumtree.numba_kernels import _kernel
+from ...sumtree.kernels.header import kernel
 from ..block import BOUNDS, FRAMES, STRIDE
 from ..compiled import Kernels
 from ..insertion import blocked, commit, first_of, rank, reserve, write_rows
@@ -144,12 +144,12 @@ def renew(trial: int, view: int, sequence: Any, errors: Any, exponent: Any, pres
             leave(view)
 
 
-@_kernel()
+@kernel()
 def insert(trial: int, view: int, source: int, count: int, errors: Any, keep: Any, exponent: Any) -> int:
     return put(trial, view, source, count, errors, keep, exponent)
 
 
-@_kernel()
+@kernel()
 def sample(trial: int, view: int, uniforms: Any, stratified: bool, beta: float, out: int) -> int:
     batch = uniforms.size
     drawn = np.empty(DRAWN * batch, np.int64)
@@ -160,7 +160,7 @@ def sample(trial: int, view: int, uniforms: Any, stratified: bool, beta: float, 
     return status
 
 
-@_kernel()
+@kernel()
 def update_priorities(trial: int, view: int, sequence: Any, errors: Any, exponent: Any, present: Any) -> int:
     if not are_finite(view, errors, errors.size, exponent):
         return NOT_FINITE

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...sumtree.kernels.header import CAPACITY, kernel
 from ...sumtree.lanes import load_real, store_real
-from ...sumtree.numba_kernels import CAPACITY, _kernel
 from ..block import BANK, LARGEST
 from ..compiled import Kernels
 from ..insertion import commit, first_of, rank, reserve, write_rows
@@ -27,7 +27,7 @@ from ..updating import are_finite, leaves_of
 _WORD = 8
 
 
-@_kernel()
+@kernel()
 def insert(trial: int, view: int, source: int, count: int, errors: Any, keep: Any, exponent: Any) -> int:
     values = np.empty(count)
     if rank(view, errors, errors.size, keep, keep.size, exponent, values, count) != DONE:
@@ -48,7 +48,7 @@ def insert(trial: int, view: int, source: int, count: int, errors: Any, keep: An
     return DONE
 
 
-@_kernel()
+@kernel()
 def sample(trial: int, view: int, uniforms: Any, stratified: bool, beta: float, out: int) -> int:
     batch = uniforms.size
     drawn = np.empty(DRAWN * batch, np.int64)
@@ -78,7 +78,7 @@ def _update_by_slot(view: int, sequence: Any, leaves: Any, present: Any, scratch
     set_priorities(view, 1, scratch, batch)
 
 
-@_kernel()
+@kernel()
 def update_priorities(trial: int, view: int, sequence: Any, errors: Any, exponent: Any, present: Any) -> int:
     batch = errors.size
     if not are_finite(view, errors, batch, exponent):

@@ -1,0 +1,171 @@
+"""Batches as calls give them: each check returns the converted batch, or raises with the value and the bound."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Indices = NDArray[np.int64]
+Reals = NDArray[np.float64]
+Priorities = NDArray[np.floating[Any]]
+
+BELOW_ONE = math.nextafter(1.0, 0.0)
+EXACT = {
+    np.dtype(np.float64): frozenset(map(np.dtype, ("float16", "float32", "float64"))),
+    np.dtype(np.int64): frozenset(map(np.dtype, ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"))),
+}
+"""Dtypes every value of which converts unchanged to the key's."""
+
+
+def to_numpy(array: Any) -> NDArray[Any]:
+    """The array in host memory, from whatever device it is on: NumPy's, CuPy's or torch's, gradients left behind.
+
+    torch's bfloat16, which NumPy lacks, becomes float32.
+    """
+    if hasattr(array, "detach"):
+        array = array.detach().cpu()
+        if str(array.dtype) == "torch.bfloat16":
+            array = array.float()
+    elif hasattr(array, "__cuda_array_interface__"):
+        array = array.get()
+    elif isinstance(array, (list, tuple)) and array and hasattr(array[0], "detach"):
+        array = [to_numpy(each) for each in array]
+    return np.asarray(array)
+
+
+def vector(what: str, values: ArrayLike) -> NDArray[Any]:
+    """The values as ``[B]``, in memory that no other thread holds; a scalar is B = 1, any other rank a ValueError."""
+    try:
+        array = np.array(values if type(values) is np.ndarray else to_numpy(values), order="C")
+    except ValueError as error:
+        raise ValueError(f"{what} must be a scalar or of shape [B]: {error}") from None
+    except (RuntimeError, TypeError, NotImplementedError) as error:  # a tensor that NumPy cannot have
+        raise TypeError(f"{what} cannot be taken as an array of numbers: {error}") from None
+    if array.ndim > 1:
+        raise ValueError(f"{what} must be a scalar or of shape [B], not of shape {list(array.shape)}")
+    return array.reshape(-1)
+
+
+def is_scalar(values: ArrayLike) -> bool:
+    """Whether the values are one number and no ``[1]``."""
+    return not isinstance(values, (list, tuple)) and np.ndim(values) == 0
+
+
+def index_batch(values: ArrayLike, capacity: int, *, closed: bool = False) -> Indices:
+    """Indices ``[B]`` as int64, all in [0, capacity), or in [0, capacity] if ``closed``.
+
+    TypeError, ValueError, IndexError.
+    """
+    array = vector("indices", values)
+    bounds, highest = f"[0, {capacity}{']' if closed else ')'}", capacity if closed else capacity - 1
+    if array.size == 0:
+        return np.empty(0, np.int64)
+    if array.dtype == object:  # Python integers beyond every integer dtype are still indices, and out of range
+        _refuse_index(array, np.array([type(i) is int and not 0 <= i <= highest for i in array]), bounds)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"indices must be integers, not {array.dtype}")
+    _refuse_index(array, (array < 0) | (array > highest), bounds)
+    return array.astype(np.int64, copy=False)
+
+
+def _refuse_index(array: NDArray[Any], bad: NDArray[np.bool_], bounds: str) -> None:
+    if bad.any():
+        at = int(bad.argmax())
+        raise IndexError(f"index {array[at]} at position {at} is outside {bounds}")
+
+
+def range_batch(left: ArrayLike, right: ArrayLike, capacity: int) -> tuple[Indices, Indices]:
+    """Bounds ``[B]`` of ranges as int64, 0 <= left <= right <= capacity; either may be one scalar for all.
+
+    TypeError, ValueError, IndexError.
+    """
+    bounds = index_batch(left, capacity, closed=True), index_batch(right, capacity, closed=True)
+    starts, ends = bounds
+    if starts.size != ends.size:
+        if not (is_scalar(left) or is_scalar(right)):
+            raise ValueError(
+                f"left and right must be scalars or of one shape [B], not [{starts.size}] and [{ends.size}]"
+            )
+        starts, ends = (np.array(each) for each in np.broadcast_arrays(*bounds))
+    if (bad := starts > ends).any():
+        at = int(bad.argmax())
+        raise ValueError(f"left {starts[at]} at position {at} is above right {ends[at]}: left must be in [0, right]")
+    return starts, ends
+
+
+def real_batch(what: str, values: ArrayLike) -> NDArray[Any]:
+    """The values as real numbers ``[B]`` in the caller's own dtype. TypeError, ValueError."""
+    array = vector(what, values)
+    if array.size == 0:
+        return np.empty(0, np.float64)
+    if array.dtype == object and all(isinstance(value, (int, float)) for value in array):
+        array = np.array([_as_float(value) for value in array])  # integers beyond every integer dtype
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{what} must be real numbers, not {array.dtype}")
+    return array
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def _refuse_real(what: str, array: NDArray[Any], good: NDArray[np.bool_], bounds: str) -> None:
+    if not good.all():
+        at = int(good.argmin())
+        raise ValueError(f"{what} {array[at]} at position {at} is outside {bounds}")
+
+
+def priority_batch(values: ArrayLike, batch: int, dtype: np.dtype[Any], highest: float) -> Reals:
+    """Priorities ``[B]`` float64, each exactly as a leaf of ``dtype`` stores it, in [0, highest].
+
+    TypeError, ValueError.
+    """
+    array = real_batch("priority", values)
+    scalar = is_scalar(values)
+    if array.size != batch and not scalar:
+        raise ValueError(f"priorities must be one scalar or [{batch}] like the indices, not [{array.size}]")
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        stored = array.astype(dtype).astype(np.float64)
+    # The sign is the caller's: a negative value must not slip through by rounding to -0.0.
+    _refuse_real("priority", array, (array >= 0) & (stored <= highest), f"[0, {highest:.8g}]")
+    return np.full(batch, stored[0]) if scalar else stored
+
+
+def uniform_batch(values: ArrayLike) -> Reals:
+    """Uniforms ``[B]`` float64 in [0, 1), judged before rounding. TypeError, ValueError."""
+    array = real_batch("uniform", values)
+    if is_scalar(values) and array[0] >= 1 and array[0] == np.floor(array[0]) < np.inf:
+        raise ValueError(
+            f"uniform {array[0]} at position 0 is outside [0, 1): sample wants the uniforms themselves, not their "
+            f"number, as in sample(impls.uniforms(rng, {int(array[0])}))"
+        )
+    _refuse_real("uniform", array, (array >= 0) & (array < 1), "[0, 1)")
+    rounded: Reals = array.astype(np.float64, copy=False)
+    return np.minimum(rounded, BELOW_ONE)
+
+
+def mass_batch(array: NDArray[Any], total: float, *, closed: bool = False) -> Reals:
+    """Prefix values ``[B]`` float64 in [0, total), ``closed``: in [0, total], judged before rounding.
+
+    ValueError; RuntimeError at total 0, ``closed``: for a value above 0.
+    """
+    if total <= 0.0 and (not closed or (array > 0).any()):
+        raise RuntimeError(nothing_to_sample(total))
+    total, is_float = max(total, 0.0), array.dtype.kind == "f"
+    # Compared exactly: floats as the wider of the two, integers as integers.
+    if closed:
+        below = array <= (np.float64(total) if is_float else math.floor(total))
+    else:
+        below = array < (np.float64(total) if is_float else math.ceil(total))
+    _refuse_real("mass", array, (array >= 0) & below, f"[0, {total!r}{']' if closed else ')'}")
+    rounded: Reals = array.astype(np.float64, copy=False)
+    return np.minimum(rounded, total if closed else math.nextafter(total, 0.0))
+
+
+def nothing_to_sample(total: float) -> str:
+    """Message of the RuntimeError for a tree of zeros, whose root delta updates may have left beside the truth."""
+    return f"nothing to sample: the total is {total!r}" + (", call rebuild() to sum the leaves anew" if total else "")

@@ -1,0 +1,97 @@
+"""The compiled kernels of ``numba_tree.py``; its docstring shows the memory they work on.
+
+A kernel takes the address of the tree's header, whether the call is at the ``head`` of the line of those that wait for
+their turn, then what it is compiled for (``like``: a number of the leaf's type; ``fanout`` K; ``lanes`` of one vector;
+``chunks`` vectors to a row; ``prefix``: whether there are prefix rows, and in a second bit whether minima are kept;
+``edition`` of this code; all but the first literals), then its arguments. Nodes are numbered as in ``levels.py``;
+``mass`` is a prefix value.
+
+Turns. The header's lock word counts the kernels that read the tree, and has a bit for one that writes, and a bit that
+the head of the line sets to keep out all others. A kernel takes its turn when it begins and gives it back when it
+ends, or else returns BUSY with nothing done.
+
+A kernel that samples or gathers first goes without a turn: it counts only if the header's sequence word was even, hence
+no kernel was changing the tree, and is the same afterwards. Meanwhile it may read anything, rows half written included,
+and must stay inside the tree's memory whatever it reads. After a second such attempt it takes its turn.
+
+Other threads may write to the arrays of a call meanwhile, so every element of an argument is read once an attempt: the
+value that is used is the value that was checked.
+"""
+
+import zlib
+from pathlib import Path
+
+from .. import lanes
+from .auditing import audit
+from .header import (
+    BUSY,
+    CAPACITY,
+    CLOSED,
+    CRAMPED,
+    DONE,
+    EMPTY,
+    HAS_MINIMA,
+    HAS_PREFIXES,
+    HEADER_WORDS,
+    HEIGHT,
+    LEAVES,
+    LENDING_SCRATCH,
+    LOCK,
+    MARKS,
+    MINIMA,
+    PREFIX,
+    REFUSED,
+    SCRATCH,
+    SEQUENCE,
+    SUMS,
+    WRITES,
+)
+from .lending import search_distinct, search_without
+from .searching import gather, search, search_in_parts, search_left
+from .sums import root, sum_ranges
+from .turns import HOLD, LET_GO, OPEN, turn
+from .updating import update_by_delta, update_by_recompute
+
+# Numba asks a kernel's own file whether what it kept on disk is out of date; what the kernel calls is in others.
+_FILES = (Path(lanes.__file__), *sorted(Path(__file__).parent.glob("*.py")))
+EDITION = zlib.crc32(b"".join(path.read_bytes() for path in _FILES))
+
+__all__ = [
+    "BUSY",
+    "CAPACITY",
+    "CLOSED",
+    "CRAMPED",
+    "DONE",
+    "EDITION",
+    "EMPTY",
+    "HAS_MINIMA",
+    "HAS_PREFIXES",
+    "HEADER_WORDS",
+    "HEIGHT",
+    "HOLD",
+    "LEAVES",
+    "LENDING_SCRATCH",
+    "LET_GO",
+    "LOCK",
+    "MARKS",
+    "MINIMA",
+    "OPEN",
+    "PREFIX",
+    "REFUSED",
+    "SCRATCH",
+    "SEQUENCE",
+    "SUMS",
+    "WRITES",
+    "audit",
+    "gather",
+    "root",
+    "search",
+    "search_distinct",
+    "search_in_parts",
+    "search_left",
+    "search_without",
+    "sum_ranges",
+    "turn",
+    "update_by_delta",
+    "update_by_recompute",
+]

@@ -1,0 +1,57 @@
+"""The header that a kernel gets the address of, and how kernels are compiled."""
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit
+
+from ..lanes import load_i64, unsigned_divide
+
+WORD = 8  # bytes of an address, an index, a float64
+MOST_LEVELS = 64
+
+# The header a kernel gets the address of: int64 words.
+CAPACITY, HEIGHT, LEAVES = 0, 1, 2
+SUMS = 8  # + level 1..height: address of the level's node sums
+PREFIX = 72  # + level 1..height-1: address of its prefix rows
+MARKS = 136  # + level 0..height-1: address of a byte for each of its groups
+LOCK = 200  # on a cache line of their own, these two
+SEQUENCE = 201  # odd while a kernel changes the tree, and 2 more after it
+LENT, LENT_AT = 202, 203  # leaves that a kernel has set to 0 and sets again: how many, and the address of their list
+MINIMA = 208  # + level 1..height: address of the smallest positive leaf below each node, infinity where there is none
+HEADER_WORDS = 272
+
+HAS_PREFIXES, HAS_MINIMA = 1, 2  # bits of a kernel's ``prefix``
+
+CLOSED, WRITES, HELD = 1 << 40, 1 << 41, 1 << 42  # bits of the lock word above the number of readers
+
+DONE, REFUSED, EMPTY, BUSY, CRAMPED = range(5)  # results of a kernel; CRAMPED: the scratch is too small
+SCRATCH = 3  # words an update needs for each element of its batch
+LENDING_SCRATCH = 4  # those that a draw needs for each leaf it sets to 0 and gives back
+
+inner = njit(nogil=True, error_model="numpy")
+inlined = njit(nogil=True, error_model="numpy", inline="always")  # a call with so many arguments would take 60 ns
+
+
+def kernel(parallel: bool = False) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a kernel, on disk if there is a folder for it; what it calls is compiled into it."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        try:
+            return njit(nogil=True, cache=True, error_model="numpy", parallel=parallel)(function)
+        except RuntimeError:  # neither this folder nor the user's cache can be written: every process compiles anew
+            return njit(nogil=True, error_model="numpy", parallel=parallel)(function)
+
+    return decorate
+
+
+@inner
+def word_of(tree: int, field: int) -> int:
+    return load_i64(tree + WORD * field)
+
+
+@inner
+def offset_of(node: int, fanout: int, width: int) -> int:
+    """Number of a node's element in its level's rows."""
+    group = unsigned_divide(node, fanout)
+    return group * width + (node - group * fanout)

@@ -1,0 +1,180 @@
+"""Draws from a tree some of whose leaves are 0 for the while: those drawn before, or those that a call leaves out."""
+
+from typing import Any
+
+import numpy as np
+
+from ..arguments import Indices, Priorities, Reals
+from ..lanes import bytes_of, load_i64, load_real, release_fence, rounded, store_i64, store_real, store_release
+from .header import (
+    BUSY,
+    CAPACITY,
+    DONE,
+    HAS_PREFIXES,
+    LEAVES,
+    LENT,
+    LENT_AT,
+    REFUSED,
+    WORD,
+    inlined,
+    inner,
+    kernel,
+    offset_of,
+    word_of,
+)
+from .searching import descend
+from .turns import begin_change, begin_writing, end_change, end_writing
+from .updating import recompute
+
+
+@inner
+def return_lent(tree: int, like: Any, fanout: int, width: int) -> None:
+    """Set the leaves that a kernel had set to 0, and that never ended, to what they were; their sums are left wrong."""
+    leaves, lent = word_of(tree, LEAVES), word_of(tree, LENT_AT)
+    for j in range(word_of(tree, LENT)):
+        leaf, priority = load_i64(lent + 2 * WORD * j), load_real(lent + 2 * WORD * j + WORD, 0.0)
+        store_real(leaves + bytes_of(like) * offset_of(leaf, fanout, width), rounded(priority, like))
+    store_i64(tree + WORD * LENT, 0)
+
+
+@inlined
+def _search_distinct(
+    tree: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    uniforms: Reals,
+    indices: Indices,
+    priorities: Priorities,
+    room: Indices,
+    drawn: Indices,
+) -> int:
+    """Put leaves and their priorities, drawn one after the other, into ``[B]``, and their number into ``drawn [1]``."""
+    batch = uniforms.size
+    lent, scratch, values = room.ctypes.data, room[2 * batch : 3 * batch], room.ctypes.data + 3 * WORD * batch
+    store_i64(tree + WORD * LENT_AT, lent)
+    status, count = DONE, 0
+    while count < batch:
+        # Invariant: the leaves drawn so far, indices[:count], are 0, and listed as lent since before they were.
+        end = count + 1
+        status = descend(
+            tree,
+            like,
+            fanout,
+            lanes,
+            chunks,
+            prefix & HAS_PREFIXES,
+            uniforms[count:end],
+            True,
+            indices[count:end],
+            priorities[count:end],
+        )
+        if status != DONE:
+            break
+        store_i64(lent + 2 * WORD * count, indices[count])
+        store_real(lent + 2 * WORD * count + WORD, np.float64(priorities[count]))
+        store_release(tree + WORD * LENT, end)
+        release_fence()
+        scratch[0] = indices[count]
+        store_real(values, 0.0)
+        recompute(tree, like, fanout, lanes, chunks, prefix, 1, scratch, values)
+        count = end
+    for j in range(count):
+        scratch[j] = indices[j]
+        store_real(values + WORD * j, np.float64(priorities[j]))
+    recompute(tree, like, fanout, lanes, chunks, prefix, count, scratch, values)
+    store_release(tree + WORD * LENT, 0)
+    drawn[0] = count
+    return status
+
+
+@kernel()
+def search_distinct(
+    tree: int,
+    head: bool,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    edition: int,
+    uniforms: Reals,
+    indices: Indices,
+    priorities: Priorities,
+    room: Indices,
+    drawn: Indices,
+) -> int:
+    """Distinct leaves ``[B]`` and priorities for ``uniforms [B]``, each among those left; EMPTY if there are fewer.
+
+    ``room`` has ``LENDING_SCRATCH * B`` words; ``drawn [1]`` becomes the number of leaves drawn.
+    """
+    if not begin_writing(tree, head):
+        return BUSY
+    begin_change(tree)
+    status = _search_distinct(tree, like, fanout, lanes, chunks, prefix, uniforms, indices, priorities, room, drawn)
+    end_change(tree)
+    end_writing(tree)
+    return status
+
+
+@inner
+def _list_excluded(tree: int, like: Any, fanout: int, width: int, excluded: Indices, room: Indices) -> bool:
+    """List leaves and their priorities, two words for each of ``excluded [E]``; False if one is outside [0, N)."""
+    capacity, leaves, lent = word_of(tree, CAPACITY), word_of(tree, LEAVES), room.ctypes.data
+    for j in range(excluded.size):
+        leaf = excluded[j]
+        if not (leaf >= 0 and leaf < capacity):
+            return False
+        priority = load_real(leaves + bytes_of(like) * offset_of(leaf, fanout, width), like)
+        store_i64(lent + 2 * WORD * j, leaf)
+        store_real(lent + 2 * WORD * j + WORD, np.float64(priority))
+    return True
+
+
+@kernel()
+def search_without(
+    tree: int,
+    head: bool,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    edition: int,
+    uniforms: Reals,
+    excluded: Indices,
+    indices: Indices,
+    priorities: Priorities,
+    room: Indices,
+) -> int:
+    """Leaves ``[B]`` and priorities for ``uniforms [B]`` in a tree whose leaves ``excluded [E]`` are 0 for the while.
+
+    ``room`` has ``LENDING_SCRATCH * E`` words. EMPTY where no other leaf is positive.
+    """
+    if not begin_writing(tree, head):
+        return BUSY
+    status = REFUSED
+    if _list_excluded(tree, like, fanout, lanes * chunks, excluded, room):
+        count = excluded.size
+        lent, scratch, values = room.ctypes.data, room[2 * count : 3 * count], room.ctypes.data + 3 * WORD * count
+        begin_change(tree)
+        store_i64(tree + WORD * LENT_AT, lent)
+        store_release(tree + WORD * LENT, count)
+        release_fence()
+        for j in range(count):
+            # Invariant: whatever of these is 0 by now is listed as lent.
+            scratch[j] = load_i64(lent + 2 * WORD * j)
+            store_real(values + WORD * j, 0.0)
+        recompute(tree, like, fanout, lanes, chunks, prefix, count, scratch, values)
+        prefixes = prefix & HAS_PREFIXES
+        status = descend(tree, like, fanout, lanes, chunks, prefixes, uniforms, True, indices, priorities)
+        for j in range(count):
+            scratch[j] = load_i64(lent + 2 * WORD * j)
+            store_real(values + WORD * j, load_real(lent + 2 * WORD * j + WORD, 0.0))
+        recompute(tree, like, fanout, lanes, chunks, prefix, count, scratch, values)
+        store_release(tree + WORD * LENT, 0)
+        end_change(tree)
+    end_writing(tree)
+    return status

@@ -1,0 +1,364 @@
+"""Leaves for prefix values, and priorities of leaves: kernels that read the tree without a turn of their own."""
+
+from typing import Any
+
+from numba import prange
+
+from ..arguments import Indices, Priorities, Reals
+from ..lanes import (
+    at_most,
+    bytes_of,
+    count_after_first,
+    count_at_most,
+    just_below,
+    load_i64,
+    load_real,
+    prefetch_row,
+    scan_group,
+    stack_words,
+    store_i64,
+    store_real,
+    unsigned_divide,
+)
+from .header import (
+    BUSY,
+    CAPACITY,
+    DONE,
+    EMPTY,
+    HEIGHT,
+    LEAVES,
+    MOST_LEVELS,
+    PREFIX,
+    REFUSED,
+    SUMS,
+    WORD,
+    inlined,
+    inner,
+    kernel,
+    offset_of,
+    word_of,
+)
+from .turns import KEPT_OUT, begin_attempt, end_attempt
+
+_BLOCK = 64  # elements that descend together: one phase outlasts an L3 miss
+
+
+@inner
+def _child_in_prefix_row(row: int, mass: float, lanes: int, chunks: int) -> tuple[int, float]:
+    """(child that the prefix value falls on, its rest within the child), from a row of prefix sums."""
+    total = load_real(row, 0.0)
+    if mass >= total:  # rounding: just under the total lies the last child with a positive sum
+        mass = just_below(total)
+    child = count_after_first(row, mass, lanes)
+    for chunk in range(1, chunks):
+        # Invariant: child counts the lanes passed that are at most mass, lane 0, the total, aside.
+        child += count_at_most(row + WORD * lanes * chunk, mass, lanes)
+    left = load_real(row + WORD * child, 0.0)
+    return child, mass - (left if child > 0 else 0.0)
+
+
+@inner
+def _scan_row(row: int, mass: float, like: Any, lanes: int, chunks: int) -> tuple[int, float, float]:
+    """(how many prefix sums of a row of plain numbers are <= mass, the largest of those or 0, the sum of the row)"""
+    size = bytes_of(like)
+    count, left, total = 0, 0.0, 0.0
+    for chunk in range(chunks):
+        more, largest, total = scan_group(row + size * lanes * chunk, total, mass, like, lanes)
+        count += more
+        left = max(left, largest)
+    return count, left, total
+
+
+@inner
+def _child_in_plain_row(row: int, mass: float, like: Any, lanes: int, chunks: int) -> tuple[int, float]:
+    """(child that the prefix value falls on, its rest within the child), from a row of plain numbers."""
+    child, left, total = _scan_row(row, mass, like, lanes, chunks)
+    if mass >= total:  # rounding: just under the total lies the last child with a positive sum
+        mass = just_below(total)
+        child, left, total = _scan_row(row, mass, like, lanes, chunks)
+    return child, mass - left
+
+
+@inner
+def _nearest_positive(tree: int, like: Any, fanout: int, width: int, leaf: int) -> int:
+    """The nearest leaf to the left with a positive priority, else the first to the right, else -1."""
+    leaves, size = word_of(tree, LEAVES), bytes_of(like)
+    for candidate in range(leaf, -1, -1):
+        if load_real(leaves + size * offset_of(candidate, fanout, width), like) > 0:
+            return candidate
+    for candidate in range(leaf + 1, word_of(tree, CAPACITY)):
+        if load_real(leaves + size * offset_of(candidate, fanout, width), like) > 0:
+            return candidate
+    return -1
+
+
+@inner
+def _leaf_in_group(
+    tree: int, like: Any, fanout: int, lanes: int, chunks: int, group: int, mass: float
+) -> tuple[int, Any]:
+    """(leaf, its priority); leaf -1 if no leaf of the tree has a positive one"""
+    leaves, size, width = word_of(tree, LEAVES), bytes_of(like), lanes * chunks
+    row = leaves + size * width * group
+    child, _ = _child_in_plain_row(row, mass, like, lanes, chunks)
+    child = at_most(child, fanout - 1)  # as there may be more prefix values than leaves while sums are being written
+    leaf = at_most(group * fanout + child, word_of(tree, CAPACITY) - 1)  # what lies beyond is padding, hence 0
+    priority = load_real(row + size * child, like)
+    if not priority > 0:  # delta updates can leave a sum above a group of zeros
+        leaf = _nearest_positive(tree, like, fanout, width, leaf)
+        priority = load_real(leaves + size * offset_of(max(leaf, 0), fanout, width), like)
+    return leaf, priority
+
+
+@inner
+def _start_block(values: Reals, start: int, block: int, scale: float, bound: float, masses: int, nodes: int) -> bool:
+    """Put the elements of a block at the root; False if a value is outside [0, bound)."""
+    for j in range(block):
+        value = values[start + j]
+        if not (value >= 0.0 and value < bound):
+            return False
+        store_real(masses + WORD * j, value * scale)
+        store_i64(nodes + WORD * j, 0)
+    return True
+
+
+@inner
+def _list_last_rows(tree: int, fanout: int, rows: int) -> None:
+    """Write the number of the last row of level i to word i + 1 of ``rows``, for every level below the root."""
+    row = word_of(tree, CAPACITY) - 1
+    for level in range(1, word_of(tree, HEIGHT)):
+        row = unsigned_divide(row, fanout)
+        store_i64(rows + WORD * level, row)
+
+
+@inlined
+def descend(
+    tree: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    values: Reals,
+    uniform: bool,
+    indices: Indices,
+    priorities: Priorities,
+) -> int:
+    """Leaves and their priorities for ``values [B]``: uniforms in [0, 1) if ``uniform``, else in [0, total).
+
+    Beside a kernel that writes, the leaves are arbitrary ones of the tree.
+    """
+    if values.size == 0:
+        return DONE
+    height = word_of(tree, HEIGHT)
+    leaves = word_of(tree, LEAVES)
+    width = lanes * chunks
+    size = bytes_of(like)
+    total = load_real(word_of(tree, SUMS + height), 0.0)
+    scale, bound = (total, 1.0) if uniform else (1.0, total)
+    if total <= 0.0 and not uniform:
+        return REFUSED
+    masses = stack_words(_BLOCK)
+    nodes = stack_words(_BLOCK)
+    last_rows = stack_words(MOST_LEVELS)
+    _list_last_rows(tree, fanout, last_rows)
+    for start in range(0, values.size, _BLOCK):
+        block = min(_BLOCK, values.size - start)
+        if not _start_block(values, start, block, scale, bound, masses, nodes):
+            return REFUSED
+        for level in range(height - 1, 0, -1):
+            rows = word_of(tree, PREFIX + level) if prefix else word_of(tree, SUMS + level)
+            below = word_of(tree, PREFIX + level - 1) if prefix else word_of(tree, SUMS + level - 1)
+            last = load_i64(last_rows + WORD * level)
+            for j in range(block):
+                node, mass = load_i64(nodes + WORD * j), load_real(masses + WORD * j, 0.0)
+                row = rows + WORD * width * node
+                if prefix:
+                    child, mass = _child_in_prefix_row(row, mass, lanes, chunks)
+                else:
+                    child, mass = _child_in_plain_row(row, mass, 0.0, lanes, chunks)
+                # Invariant: 0 <= mass < sum of the child, but for rounding, which the next level guards. Beside a
+                # kernel that writes, mass is arbitrary, and node still a row of the next level.
+                node = at_most(node * fanout + child, last)
+                store_real(masses + WORD * j, mass)
+                store_i64(nodes + WORD * j, node)
+                if level > 1:
+                    prefetch_row(below + WORD * width * node, 0.0, lanes, chunks)
+                else:
+                    prefetch_row(leaves + size * width * node, like, lanes, chunks)
+        for j in range(block):
+            node, mass = load_i64(nodes + WORD * j), load_real(masses + WORD * j, 0.0)
+            leaf, priority = _leaf_in_group(tree, like, fanout, lanes, chunks, node, mass)
+            if leaf < 0:
+                return EMPTY
+            indices[start + j] = leaf
+            priorities[start + j] = priority
+    return DONE
+
+
+@kernel()
+def search(
+    tree: int,
+    head: bool,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    edition: int,
+    values: Reals,
+    uniform: bool,
+    indices: Indices,
+    priorities: Priorities,
+) -> int:
+    """Leaves and their priorities for ``values [B]``: uniforms in [0, 1) if ``uniform``, else in [0, total)."""
+    attempt, sequence = 1, begin_attempt(tree, head, 1)
+    while sequence != KEPT_OUT:
+        status = descend(tree, like, fanout, lanes, chunks, prefix, values, uniform, indices, priorities)
+        if end_attempt(tree, sequence):
+            return status
+        attempt, sequence = attempt + 1, begin_attempt(tree, head, attempt + 1)
+    return BUSY
+
+
+@inlined
+def _search_left(
+    tree: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    values: Reals,
+    room: Reals,
+    indices: Indices,
+    priorities: Priorities,
+) -> int:
+    """Leaves for prefix values ``[B]`` in [0, total] by the rule >=; ``room [2 B]`` is for what is searched for."""
+    batch, total, above = values.size, load_real(word_of(tree, SUMS + word_of(tree, HEIGHT)), 0.0), False
+    for j in range(batch):
+        value = values[j]
+        if not (value >= 0.0 and value <= max(total, 0.0)):
+            return REFUSED
+        room[batch + j] = value
+        # A prefix sum is >= the value just where it is > the next float below.
+        room[j] = just_below(value) if value > 0.0 else 0.0
+        above |= value > 0.0
+    status = DONE
+    if above:
+        status = descend(tree, like, fanout, lanes, chunks, prefix, room[:batch], False, indices, priorities)
+    for j in range(batch):
+        if not room[batch + j] > 0.0:
+            indices[j] = 0
+    return status
+
+
+@kernel()
+def search_left(
+    tree: int,
+    head: bool,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    edition: int,
+    values: Reals,
+    room: Reals,
+    indices: Indices,
+    priorities: Priorities,
+) -> int:
+    """The smallest i with p_0 + .. + p_i >= value, for ``values [B]`` in [0, total]; ``room`` is ``[2 B]``."""
+    attempt, sequence = 1, begin_attempt(tree, head, 1)
+    while sequence != KEPT_OUT:
+        status = _search_left(tree, like, fanout, lanes, chunks, prefix, values, room, indices, priorities)
+        if end_attempt(tree, sequence):
+            return status
+        attempt, sequence = attempt + 1, begin_attempt(tree, head, attempt + 1)
+    return BUSY
+
+
+@kernel(parallel=True)
+def search_in_parts(
+    tree: int,
+    head: bool,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    edition: int,
+    parts: int,
+    values: Reals,
+    uniform: bool,
+    indices: Indices,
+    priorities: Priorities,
+) -> int:
+    """:func:`search` over ``parts`` equal parts of the batch, each on a thread of its own."""
+    batch = values.size
+    attempt, sequence = 1, begin_attempt(tree, head, 1)
+    while sequence != KEPT_OUT:
+        worst = 0
+        for part in prange(parts):
+            low, high = batch * part // parts, batch * (part + 1) // parts
+            status = descend(
+                tree,
+                like,
+                fanout,
+                lanes,
+                chunks,
+                prefix,
+                values[low:high],
+                uniform,
+                indices[low:high],
+                priorities[low:high],
+            )
+            worst = max(worst, status)
+        if end_attempt(tree, sequence):
+            return worst
+        attempt, sequence = attempt + 1, begin_attempt(tree, head, attempt + 1)
+    return BUSY
+
+
+@inlined
+def _gather(
+    tree: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    indices: Indices,
+    priorities: Priorities,
+) -> int:
+    """Priorities ``[B]`` of the leaves at ``indices [B]``."""
+    capacity, leaves = word_of(tree, CAPACITY), word_of(tree, LEAVES)
+    size = bytes_of(like)
+    for j in range(indices.size):
+        leaf = indices[j]
+        if not (leaf >= 0 and leaf < capacity):
+            return REFUSED
+        priorities[j] = load_real(leaves + size * offset_of(leaf, fanout, lanes * chunks), like)
+    return DONE
+
+
+@kernel()
+def gather(
+    tree: int,
+    head: bool,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    edition: int,
+    indices: Indices,
+    priorities: Priorities,
+) -> int:
+    """Priorities ``[B]`` of the leaves at ``indices [B]``."""
+    attempt, sequence = 1, begin_attempt(tree, head, 1)
+    while sequence != KEPT_OUT:
+        status = _gather(tree, like, fanout, lanes, chunks, prefix, indices, priorities)
+        if end_attempt(tree, sequence):
+            return status
+        attempt, sequence = attempt + 1, begin_attempt(tree, head, attempt + 1)
+    return BUSY
