@@ -16,6 +16,7 @@ import dse.records
 import impls
 from impls.sumtree.cuda import device, emulation
 from tests import fake_cupy
+from tests.long import is_long
 from tests.plugin_hosts import SkippedDoctests
 from tests.skips import StrictSkips
 
@@ -82,6 +83,9 @@ LONGEST = (
 
 
 def pytest_collection_modifyitems(items):
+    for item in items:
+        if is_long(item.path.stem.removeprefix("test_"), item.name):
+            item.add_marker(pytest.mark.slow)
     places = {f"test_{name}.py": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
 

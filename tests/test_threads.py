@@ -324,7 +324,7 @@ def test_turns_let_in_only_calls_that_may_meet(inside, lets_in):
 
 @every_name
 def test_any_two_operations_on_two_threads(name):
-    alone(f"hammer({name!r}, 640, 0.02, {VARIANTS.get(name, [{}])}, PAIRS)")
+    alone(f"hammer({name!r}, 640, 0.02, {VARIANTS.get(name, [{}])[:1]}, PAIRS)")  # of other variants: the next test
 
 
 @pytest.mark.slow
