@@ -29,8 +29,8 @@ SCALES = ("log", "linear")
 HEIGHT = 380
 TIMES = {"value": "ns", "low": "low_ns", "high": "high_ns"}
 SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right", "triangle-left")
-TOLD = {"said": "", "status": "status", "source": "source", "commit": "commit", "day": "measured on", "command": "by"}
-"""What a tooltip says of a point after its place, with the names of those lines; the first is named by the unit."""
+TOLD = {"status": "status", "source": "source", "machine": "machine", "commit": "commit", "day": "day", "command": "by"}
+"""What a tooltip says of a point after its place and its number, with the names of those lines."""
 PLAIN = "datum.value >= 1000 && datum.value % 1000 == 0 ? format(datum.value, '~s') : format(datum.value, ',~g')"
 
 
@@ -40,7 +40,8 @@ class Look:
 
     ``rows`` selects as a figure's do: a tidy table, whose ``ns`` is in ``unit``. ``columns`` are those that can be
     chosen, by what readers call them. ``across`` are those that may lie along the chart, ``by`` those that lines may
-    differ in, the first of each at first; ``usual`` has what the others are then. ``figures`` show the same unmoved.
+    differ in, the first of each at first; ``usual`` has what the others are then, unless all of them. ``figures`` show
+    the same unmoved.
     """
 
     name: str
@@ -66,7 +67,7 @@ def html(look: Look, material: Material) -> str:
         return f"<p>{safe(f'Left out, {look.name}: {error}')}</p>\n"
     anchor = f"figure-{look.name}"
     given = {"spec": _spec(look), "columns": _columns(look, rows), "times": _times(rows), "usual": _usual(look, rows)}
-    text = json.dumps(given | {"names": look.columns}, separators=(",", ":")).replace("</", "<\\/")
+    text = json.dumps(given | {"names": look.columns, "told": [*TOLD]}, separators=(",", ":")).replace("</", "<\\/")
     there = [link(f"figure-{name}", name) for name in look.figures if name in material.drawn]
     still = f" Without it, {' and '.join(there)} show such records." if there else ""
     return (
@@ -118,7 +119,7 @@ def _columns(look: Look, rows: pd.DataFrame) -> dict[str, dict[str, list[Any]]]:
     """Return of each column that is told its values, and the place of each row's among them."""
     told = rows.assign(commit=[(one or "no commit")[:10] for one in rows["commit"]], day=rows["utc"].str[:10])
     made = {}
-    for name in (*look.columns, "status", "source", "commit", "day", "command"):
+    for name in (*look.columns, *TOLD):
         values = _values(told, name)
         places = {value: place for place, value in enumerate(values)}
         made[name] = {"values": values, "at": [places[value] for value in told[name]]}
@@ -129,21 +130,23 @@ def _times(rows: pd.DataFrame) -> dict[str, list[float]]:
     return {name: [float(f"{one:.{DIGITS}g}") for one in rows[column]] for name, column in TIMES.items()}
 
 
-def _usual(look: Look, rows: pd.DataFrame) -> dict[str, int]:
-    """Return the place of each column's usual value; where rows have none such, of the most frequent."""
-    made = {}
+def _usual(look: Look, rows: pd.DataFrame) -> dict[str, int | str]:
+    """Return the place of each column's usual value, of the most frequent where there is none such; "" for all."""
+    made: dict[str, int | str] = {}
     for name in look.columns:
-        values = _values(rows, name)
-        wanted = look.usual.get(name)
-        made[name] = values.index(wanted if wanted in values else rows[name].astype(object).mode()[0])
+        values, wanted = _values(rows, name), look.usual.get(name, ALL)
+        frequent = rows[name].astype(object).mode()[0]
+        made[name] = "" if wanted == ALL else values.index(wanted if wanted in values else frequent)
     return made
 
 
 def _form(look: Look, rows: pd.DataFrame) -> str:
     """Return the choices: what lies along, what lines differ in, which rows, and how axes grow."""
     usual, first = _usual(look, rows), (look.across[0], look.by[0])
-    axes = {"along": look.across, "lines": look.by}
-    parts = [_choice(name, name, [(c, look.columns[c]) for c in columns], columns[0]) for name, columns in axes.items()]
+    parts = [
+        _choice(name, label, [(column, look.columns[column]) for column in columns], columns[0])
+        for name, label, columns in (("along", "along the chart", look.across), ("lines", "lines differ in", look.by))
+    ]
     for column, name in look.columns.items():
         values = [(str(place), _said(value)) for place, value in enumerate(_values(rows, column))]
         if len(values) > 1:
@@ -178,9 +181,9 @@ def _spec(look: Look) -> dict[str, Any]:
     measured), ``line`` (what it is joined with) and the texts of its tooltip.
     """
     scale, axis = {"type": SCALES[0], "nice": False, "padding": 14}, {"labelExpr": PLAIN, "labelOverlap": "greedy"}
-    quantity = {"type": "quantitative", "scale": {"type": SCALES[0]}, "axis": axis, "title": look.unit}
+    quantity = {"type": "quantitative", "scale": scale, "axis": axis, "title": look.unit}
     series = {"field": "series", "type": "nominal", "scale": {}, "legend": {"orient": "bottom", "symbolLimit": 0}}
-    names = {**look.columns, **TOLD, "said": look.unit}
+    names = {"said": look.unit, **look.columns, **TOLD}
     tooltip = [{"field": field, "type": "nominal", "title": title} for field, title in names.items()]
     dots = {"condition": {"test": "datum.source == 'measured'", "value": [1, 0]}, "value": [2, 4]}
     hollow = {"condition": {"test": "datum.status == 'unstable'", "value": 0}, "value": 1}
@@ -203,7 +206,7 @@ def _spec(look: Look) -> dict[str, Any]:
                 "encoding": {"y": {"field": "value"}, "detail": {"field": "line"}, "strokeDash": dots},
             },
             {
-                "mark": {"type": "point", "filled": True, "size": 70, "strokeWidth": 1.5},
+                "mark": {"type": "point", "filled": True, "size": 70, "strokeWidth": 1.5, "opacity": 1},
                 "encoding": {
                     "y": {"field": "value"},
                     "shape": {**series},

@@ -1,11 +1,9 @@
 "use strict";
 // Draws each figure.look from the rows it holds, as its form asks. Of a column, "at" is the place of each row's value.
 
-const TOLD = ["status", "source", "commit", "day", "command"];
-
 function look(figure) {
   const form = figure.querySelector("form");
-  const { spec, columns, times, usual, names } = JSON.parse(figure.querySelector("script").textContent);
+  const { spec, columns, times, usual, names, told } = JSON.parse(figure.querySelector("script").textContent);
   const every = times.value.map((_, row) => row);
   const filters = Object.keys(names).filter((name) => form.elements[name]).map((name) => form.elements[name]);
   const details = figure.querySelector("details");
@@ -58,13 +56,14 @@ function look(figure) {
   function drawn(row) {
     const [along] = before;
     const number = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 });
-    const told = Object.fromEntries([...Object.keys(names), ...TOLD].map((name) => [name, text(name, row)]));
+    const said = Object.fromEntries([...Object.keys(names), ...told].map((name) => [name, text(name, row)]));
     const others = [...Object.keys(names), "source"].filter((name) => name !== along);
     return {
-      ...told, x: columns[along].values[columns[along].at[row]], series: series(row),
+      ...said, x: columns[along].values[columns[along].at[row]], series: series(row),
       value: times.value[row], low: times.low[row], high: times.high[row],
       line: others.map((name) => columns[name].at[row]).join(),
-      said: `${number(times.value[row])}, 95 % interval ${number(times.low[row])} to ${number(times.high[row])}`,
+      said: number(times.value[row]) + (times.low[row] < times.high[row]
+        ? `, 95 % interval ${number(times.low[row])} to ${number(times.high[row])}` : ""),
     };
   }
 
@@ -74,7 +73,9 @@ function look(figure) {
     const [along, by] = before;
     const places = new Map(shown.map((row) => [series(row), columns[by].at[row]]));
     const domain = Array.from(places.keys()).sort((one, other) => places.get(one) - places.get(other));
-    const of = (list) => domain.map((name) => list[places.get(name) % list.length]);
+    const turns = (place) => 3 * Math.floor(place / palette.colors.length);  // so that no two look alike
+    const colorOf = (place) => palette.colors[place % palette.colors.length];
+    const shapeOf = (place) => palette.shapes[(place + turns(place)) % palette.shapes.length];
     const ticks = Array.from(new Set(values.map((one) => one.x)));
     const point = made.layer[2].encoding;
     made.data = { values };
@@ -82,14 +83,24 @@ function look(figure) {
     if (ticks.length < 15) x.axis.values = ticks;
     x.scale.type = form.elements.x.value;
     y.scale.type = form.elements.y.value;
+    if (y.scale.type === "log") y.axis.values = decades(values);
     const width = figure.querySelector(".drawing").clientWidth;
     for (const each of [color, point.stroke, point.shape]) {
       each.title = names[by];
       each.legend.columns = Math.max(1, Math.floor(width / (60 + 7 * Math.max(...domain.map((name) => name.length)))));
-      each.scale = { domain, range: of(each === point.shape ? palette.shapes : palette.colors) };
+      each.scale = { domain, range: domain.map((name) => (each === point.shape ? shapeOf : colorOf)(places.get(name))) };
     }
     made.config = config();
     return made;
+  }
+
+  // Ticks of a logarithmic axis, fewer of them where it spans more; where it spans little, what the library chooses.
+  function decades(values) {
+    const [low, high] = [Math.min(...values.map((one) => one.low)), Math.max(...values.map((one) => one.high))];
+    const span = Math.log10(high / low);
+    if (span < 1) return undefined;
+    const powers = Array.from({ length: Math.ceil(span) + 2 }, (_, step) => 10 ** (Math.floor(Math.log10(low)) + step));
+    return powers.flatMap((power) => (span < 2.5 ? [1, 2, 5] : [1]).map((step) => step * power));
   }
 
   function config() {
@@ -105,9 +116,9 @@ function look(figure) {
   async function draw() {
     shown = every.filter(fits);
     const unstable = shown.filter((row) => text("status", row) === "unstable").length;
-    const told = unstable ? ` ${unstable.toLocaleString("en")} of them are unstable.` : "";
+    const which = unstable ? ` ${unstable.toLocaleString("en")} of them are unstable.` : "";
     figure.querySelector(".said").textContent =
-      `Shows ${shown.length.toLocaleString("en")} of ${every.length.toLocaleString("en")} records.${told}${note}`;
+      `Shows ${shown.length.toLocaleString("en")} of ${every.length.toLocaleString("en")} records.${which}${note}`;
     const values = shown.map(drawn);
     tabulate(values);
     const turn = ++wanted;

@@ -110,7 +110,7 @@ LOOKS = (
         },
         across=("threads",),
         by=("label", "mode", "work", "oversubscribed"),
-        usual={"mode": "processes", "work": 0, "oversubscribed": "a core each"},
+        usual={"mode": "processes", "work": 0},
         reading="Lower is faster. What is marked as not right is a bound, or may tear records.",
         command="python -m benchmarks replay --only threads,processes",
         figures=("replay_locks",),
