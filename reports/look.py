@@ -8,6 +8,7 @@ in the page, which fetches nothing; its interpreter evaluates expressions, which
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ from . import style
 from .chart import Material
 from .markup import here, link, safe
 
-LAYOUT = Path(__file__).parent / "layout"
-SIGN = '<figure class="look"'  # what a page holds that needs the scripts
+SIGN = '<figure class="look"'  # what a page holds that needs the library
 BUNDLE = "vega-{}.js"  # kept beside the page, for making it takes seconds
+LEGEND = {"orient": "bottom", "symbolLimit": 0, "symbolOpacity": 1}
 DIGITS = 4  # of a number that is drawn
 ALL = "all"
 MARKED = "Bars: 95 % intervals of medians. Hollow: unstable, its interval is wide. Dotted: not measured."
@@ -29,7 +30,14 @@ SCALES = ("log", "linear")
 HEIGHT = 380
 TIMES = {"value": "ns", "low": "low_ns", "high": "high_ns"}
 SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right", "triangle-left")
-TOLD = {"status": "status", "source": "source", "machine": "machine", "commit": "commit", "day": "day", "command": "by"}
+TOLD = {
+    "status": "status",
+    "source": "source",
+    "machine": "machine",
+    "commit": "commit",
+    "day": "day",
+    "command": "command",
+}
 """What a tooltip says of a point after its place and its number, with the names of those lines."""
 PLAIN = "datum.value >= 1000 && datum.value % 1000 == 0 ? format(datum.value, '~s') : format(datum.value, ',~g')"
 
@@ -81,28 +89,24 @@ def html(look: Look, material: Material) -> str:
     )
 
 
-def scripts(body: str, folder: Path | None) -> tuple[str, str]:
-    """Return the CSS and the HTML of the scripts that a page needs for its looks; nothing where it has none.
+def with_library(text: str, folder: Path) -> str:
+    """Return a page with the library's script before its own where it has charts to look into, else as it is.
 
-    ``folder``: where the library's script is kept from one build to the next.
+    ``folder``: where the script is kept from one build to the next.
     """
-    if SIGN not in body:
-        return "", ""
-    css, ours = ((LAYOUT / name).read_text(encoding="utf-8") for name in ("look.css", "look.js"))
-    return css, f"<script>{_library(folder)}</script>\n<script>{ours}</script>\n"
+    return text.replace("</main>\n", f"</main>\n<script>{_library(folder)}</script>\n", 1) if SIGN in text else text
 
 
-def _library(folder: Path | None) -> str:
+def _library(folder: Path) -> str:
     """Return Vega, Vega-Lite and what embeds them as one script that defines ``vegaEmbed``."""
-    import vl_convert  # noqa: PLC0415 - a page without looks needs none of it
-
-    path = folder / BUNDLE.format(vl_convert.__version__) if folder else None
-    if path and path.is_file():
+    path = folder / BUNDLE.format(version("vl-convert-python"))
+    if path.is_file():
         return path.read_text(encoding="utf-8")
+    import vl_convert  # noqa: PLC0415 - needed once a version
+
     newest = vl_convert.get_vegalite_versions()[-1]
     made = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", newest).replace("</script", "<\\/script")
-    if path:
-        path.write_text(made, encoding="utf-8")
+    path.write_text(made, encoding="utf-8")
     return made
 
 
@@ -145,13 +149,13 @@ def _form(look: Look, rows: pd.DataFrame) -> str:
     usual, first = _usual(look, rows), (look.across[0], look.by[0])
     parts = [
         _choice(name, label, [(column, look.columns[column]) for column in columns], columns[0])
-        for name, label, columns in (("along", "along the chart", look.across), ("lines", "lines differ in", look.by))
+        for name, label, columns in (("along", "x axis", look.across), ("lines", "a line each", look.by))
     ]
     for column, name in look.columns.items():
         values = [(str(place), _said(value)) for place, value in enumerate(_values(rows, column))]
         if len(values) > 1:
             parts.append(_choice(column, name, [("", ALL), *values], "" if column in first else str(usual[column])))
-    for axis, name in (("y", "axis upwards"), ("x", "axis along")):
+    for axis, name in (("y", "y scale"), ("x", "x scale")):
         parts.append(_choice(axis, name, [(scale, scale) for scale in SCALES], SCALES[0]))
     return f'<form aria-label="what {look.name} shows">{"".join(parts)}</form>\n'
 
@@ -182,7 +186,7 @@ def _spec(look: Look) -> dict[str, Any]:
     """
     scale, axis = {"type": SCALES[0], "nice": False, "padding": 14}, {"labelExpr": PLAIN, "labelOverlap": "greedy"}
     quantity = {"type": "quantitative", "scale": scale, "axis": axis, "title": look.unit}
-    series = {"field": "series", "type": "nominal", "scale": {}, "legend": {"orient": "bottom", "symbolLimit": 0}}
+    series = {"field": "series", "type": "nominal", "scale": {}, "legend": LEGEND}
     names = {"said": look.unit, **look.columns, **TOLD}
     tooltip = [{"field": field, "type": "nominal", "title": title} for field, title in names.items()]
     dots = {"condition": {"test": "datum.source == 'measured'", "value": [1, 0]}, "value": [2, 4]}

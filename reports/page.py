@@ -14,7 +14,6 @@ from types import ModuleType
 
 from dse.records import RecordError
 
-from . import look
 from .chart import Chart, Material, Section
 from .markup import here, items, link, paragraph, safe
 
@@ -72,34 +71,31 @@ def figure_html(chart: Chart, title: str, svg: str) -> str:
     )
 
 
-def page(
-    material: Material,
-    wanted: str = "",
-    written: Callable[[Section, Material], str] | None = None,
-    kept: Path | None = None,
-) -> str:
-    """Return the page as HTML, with all sections or the wanted ones; ``written`` returns a section, by default anew.
-
-    ``kept``: the folder of what one build leaves to the next.
-    """
+def page(material: Material, wanted: str = "", written: Callable[[Section, Material], str] | None = None) -> str:
+    """Return the page as HTML, with all sections or the wanted ones; ``written`` returns a section, by default anew."""
     title = f"K-ary sum trees on {material.about.cpu}, {material.about.cores} cores"
     shown = sections(wanted)
     bodies = [(written or section_html)(section, material) for section in shown]
     contents = _contents(shown, bodies)
     body = (paragraph(material.note) if material.note else "") + _with_figures("\n".join(bodies), material)
-    style, script = (((LAYOUT / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
-    more_style, more_scripts = look.scripts(body, kept)
+    style = "".join(_layout("css"))
+    scripts = "".join(f"<script>{script}</script>\n" for script in _layout("js"))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{ALONE}">\n'
-        f'<title>{safe(title)}</title><link rel="icon" href="data:,"><style>{style}{more_style}</style></head>\n'
+        f'<title>{safe(title)}</title><link rel="icon" href="data:,"><style>{style}</style></head>\n'
         '<body><a class="skip" href="#content">Skip to the content</a>\n'
         f'<nav class="menu" aria-label="Contents"><details><summary>Contents</summary>{contents}</details></nav>\n'
         f'<nav class="side" aria-label="Contents">{contents}</nav>\n'
         f'<main id="content"><h1>{safe(title)}</h1>\n{body}\n</main>\n'
-        f"<script>{script}</script>\n{more_scripts}</body></html>\n"
+        f"{scripts}</body></html>\n"
     )
+
+
+def _layout(kind: str) -> list[str]:
+    """Return the text of every style sheet, or of every script, of the page, by the names of their files."""
+    return [path.read_text(encoding="utf-8") for path in sorted(LAYOUT.glob(f"*.{kind}"))]
 
 
 def _contents(shown: Iterable[Section], bodies: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pandas", reason="reports need pandas")
 
-from reports import page, tidy
+from reports import look, page, tidy
 from reports.chart import Material
 from tests.test_page import light
 from tests.test_page_browser import CHROMIUM, WIDTHS, ask
@@ -17,7 +17,7 @@ from tests.test_reports import everything
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="found no Chromium, the system's or Google's, to show the page"
 )
-SCHEMES = {"light": 1, "dark": 0}  # as the browser numbers them
+SCHEMES = {"light": (1, WIDTHS[0]), "dark": (0, WIDTHS[-1])}  # as the browser numbers them, and at which width
 PROBE = """
 const errors = [];
 addEventListener("error", (event) => errors.push(event.message));
@@ -106,7 +106,7 @@ def text(tmp_path_factory):
     """A whole page of made-up records."""
     found = list(everything())
     folder = tmp_path_factory.mktemp("look")
-    return page.page(Material(found, tidy.about(found), folder), written=light, kept=folder)
+    return look.with_library(page.page(Material(found, tidy.about(found), folder), written=light), folder)
 
 
 def probed(text, *scripts):
@@ -176,11 +176,13 @@ def test_nothing_fails_nothing_is_fetched_and_nothing_is_cut_off(shown):
 def test_axe_finds_nothing_serious(text, scheme, tmp_path):
     spec = importlib.util.find_spec("axe_playwright_python")
     axe = (Path(spec.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf-8")
-    flag = f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}"
-    said, _ = ask(tmp_path, probed(text, axe, PROBE, CHECKS), (360, 1_400), flag)
-    for one in said.values():
-        assert one["dark"] is (scheme == "dark")
-        assert one["errors"] == []
-        assert one["passes"] > 20
-        serious = [found for found in one["violations"] if found[0] in ("serious", "critical")]
-        assert serious == [], json.dumps(serious, indent=1)
+    number, width = SCHEMES[scheme]
+    said, _ = ask(
+        tmp_path, probed(text, axe, PROBE, CHECKS), (width,), f"--blink-settings=preferredColorScheme={number}"
+    )
+    one = said[width]
+    assert one["dark"] is (scheme == "dark")
+    assert one["errors"] == []
+    assert one["passes"] > 20
+    serious = [found for found in one["violations"] if found[0] in ("serious", "critical")]
+    assert serious == [], json.dumps(serious, indent=1)

@@ -74,7 +74,7 @@ def ask(folder, text, widths, *flags):
     usual = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
     usual += [f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=20000", "--enable-logging=stderr"]
     command = [CHROMIUM, *usual, *flags, "--dump-dom", harness.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     said = json.loads(html.unescape(re.search(r"<pre>(.*?)</pre>", done.stdout, re.DOTALL)[1]))
     assert sorted(one["width"] for one in said) == sorted(widths)
     return {one["width"]: one for one in said}, [line for line in done.stderr.splitlines() if "CONSOLE" in line]

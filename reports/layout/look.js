@@ -146,7 +146,7 @@ function look(figure) {
     const fields = spec.layer[2].encoding.tooltip;
     const wide = Object.assign(document.createElement("div"), { className: "wide", tabIndex: 0 });
     wide.setAttribute("role", "region");
-    wide.setAttribute("aria-label", "the records shown");
+    wide.setAttribute("aria-label", `the records shown in ${figure.querySelector("h3").textContent}`);
     const table = wide.appendChild(document.createElement("table"));
     const head = table.createTHead().insertRow();
     for (const field of fields) head.append(Object.assign(document.createElement("th"), { textContent: field.title }));
@@ -169,4 +169,4 @@ function look(figure) {
   return draw();
 }
 
-for (const figure of document.querySelectorAll("figure.look")) look(figure);
+if (window.vegaEmbed) for (const figure of document.querySelectorAll("figure.look")) look(figure);

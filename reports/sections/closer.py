@@ -32,7 +32,11 @@ def peers(material: Material) -> pd.DataFrame:
     rows = peers_figures.peers(tidy(records)) if records else pd.DataFrame()
     if rows.empty:
         raise RecordError(f"no other library was timed; install and measure them: {PEERS}")
-    return pd.concat([rows, peers_figures.both(rows)], ignore_index=True)
+    whose = dict(zip(rows["label"], rows["ours"], strict=True))
+    every = pd.concat([rows, peers_figures.both(rows)], ignore_index=True)
+    return every.assign(
+        label=every["label"].cat.rename_categories(lambda name: f"{name} (ours)" if whose[name] else name)
+    )
 
 
 def replays(material: Material) -> pd.DataFrame:
@@ -50,6 +54,11 @@ def training(material: Material) -> pd.DataFrame:
     parts = training_figures.parts(material.frame, *MADE_OF, by=training_figures.BY)
     rows = training_figures.called(training_figures.alone(parts), "us")
     return rows.assign(by=rows["by"].replace("", "neither"))
+
+
+def section(material: Material) -> str:
+    """Return every chart as HTML, and last why others are left out."""
+    return "".join(sorted((html(look, material) for look in LOOKS), key=lambda text: text.startswith("<p>")))
 
 
 LOOKS = (
@@ -105,7 +114,7 @@ LOOKS = (
             "mode": "shared by",
             "label": "strategy",
             "threads": "actors and learners",
-            "work": "us of sleep after each operation",
+            "work": "sleep after each operation (us)",
             "oversubscribed": "cores",
         },
         across=("threads",),
@@ -139,7 +148,7 @@ SECTIONS = (
     Section(
         25,
         "Look closer",
-        lambda material: "".join(html(look, material) for look in LOOKS),
+        section,
         ("sum_tree", PEER, "replay_threads", "replay_processes", training_figures.PRIMITIVE),
     ),
 )
