@@ -75,7 +75,7 @@ def html(look: Look, material: Material) -> str:
         return f"<p>{safe(f'Left out, {look.name}: {error}')}</p>\n"
     anchor = f"figure-{look.name}"
     given = {"spec": _spec(look), "columns": _columns(look, rows), "times": _times(rows), "usual": _usual(look, rows)}
-    text = json.dumps(given | {"names": look.columns, "told": [*TOLD]}, separators=(",", ":")).replace("</", "<\\/")
+    text = json.dumps(given | {"names": look.columns, "told": [*TOLD]}, separators=(",", ":")).replace("<", "\\u003c")
     there = [link(f"figure-{name}", name) for name in look.figures if name in material.drawn]
     still = f" Without it, {' and '.join(there)} show such records." if there else ""
     return (
