@@ -62,6 +62,8 @@ addEventListener("load", async () => {
   for (const each of document.querySelectorAll("figure.look")) await drawn(each);
   said.first = told(trees);
   said.hover = hover(points(trees)[0]);
+  const box = document.querySelector("#vg-tooltip-element").getBoundingClientRect();
+  said.inside = box.left >= 0 && box.right <= innerWidth && box.width > 100;
   await choose(trees, "capacity", "10,000");
   said.one = told(trees);
   await choose(trees, "capacity", "all");
@@ -123,6 +125,7 @@ def test_a_point_tells_its_number_its_interval_and_its_source(shown):
     for one in shown[0].values():
         for words in ("ns an element", "95 % interval", "sourcemeasured", "commit0123456789", "day2026-01-02", "ok"):
             assert words in one["hover"]
+        assert one["inside"]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
