@@ -10,7 +10,7 @@ import pandas as pd
 
 from dse.records import Measurement, RecordError
 
-from . import kept, style, tidy
+from . import kept, look, style, tidy
 from .chart import Chart, Material, Section
 from .jobs import done
 from .kept import Kept
@@ -50,7 +50,8 @@ def build(
     drawn = _figures(charts(how.only), material, cache, how)
     written = _sections(shown, material, cache, how)
     index = out / (f"{slug(how.only)}.html" if how.only else "index.html")
-    index.write_text(page(material, how.only, lambda section, _: written[section.heading]), encoding="utf-8")
+    text = page(material, how.only, lambda section, _: written[section.heading])
+    index.write_text(look.with_library(text, out), encoding="utf-8")
     paths = [str(path) for name in drawn for path in cache.pictures(name)]
     whose = {"machine": material.about.key, "machine_note": note, "results": str(results)}
     said = {"page": str(index), "figures": paths, "left_out": material.left_out, **whose}

@@ -60,19 +60,23 @@ def shown(tmp_path_factory):
         chart = Chart(name, lambda it: it.frame, lambda rows, about: None, "A line.")
         material.drawn[name] = page.figure_html(chart, "Which?", PICTURE)
     text = page.page(material, written=light).replace("<head>", f"<head><script>{PROBE}</script>", 1)
+    return ask(folder, text, WIDTHS)
+
+
+def ask(folder, text, widths, *flags):
+    """What a page's script posts at each width, and the lines that the browser wrote to its console."""
     (folder / "page.html").write_text(text, encoding="utf-8")
-    frames = "".join(f'<iframe src="page.html" width="{width}" height="900"></iframe>' for width in WIDTHS)
+    frames = "".join(f'<iframe src="page.html" width="{width}" height="900"></iframe>' for width in widths)
     gather = "const said = []; addEventListener('message', (event) => { said.push(event.data); document"
     gather += ".querySelector('pre').textContent = JSON.stringify(said); });"
     harness = folder / "harness.html"
     harness.write_text(f"<!doctype html><script>{gather}</script><pre></pre>{frames}", encoding="utf-8")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
-    flags += [f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=20000", "--enable-logging=stderr"]
-    done = subprocess.run(
-        [CHROMIUM, *flags, "--dump-dom", harness.as_uri()], capture_output=True, text=True, timeout=120, check=True
-    )
+    usual = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
+    usual += [f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=20000", "--enable-logging=stderr"]
+    command = [CHROMIUM, *usual, *flags, "--dump-dom", harness.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     said = json.loads(html.unescape(re.search(r"<pre>(.*?)</pre>", done.stdout, re.DOTALL)[1]))
-    assert sorted(one["width"] for one in said) == sorted(WIDTHS)
+    assert sorted(one["width"] for one in said) == sorted(widths)
     return {one["width"]: one for one in said}, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 

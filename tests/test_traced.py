@@ -32,6 +32,7 @@ WORDED = ("kernel", "python", "packages")
 UNSHAKEN = {
     "On an FPGA (modeled)": "laws and quoted numbers; no record",
     "Published mappings (modeled)": "laws and quoted numbers; no record",
+    "Look closer": "the rows of the records, as JSON; tests/test_look.py compares them",
     "References": "years of papers",
     **dict.fromkeys(("Claims of [Hou2023]", "Claims of [Zhang2022]"), "quoted numbers and arithmetic on them"),
     "Verdicts on the papers": "the papers' sentences again, whose evidence stands in the sections of claims",

@@ -35,7 +35,7 @@ def section(material: Material) -> str:
 
 def _fastest(material: Material) -> str:
     """Say in a sentence which tree is the fastest here, and by how much."""
-    records, where = _beside_others(material)
+    records, where = beside_others(material)
     if not records:
         return (
             "Which tree is the fastest is not known: no other library was timed beside them; this does it: make peers."
@@ -83,7 +83,7 @@ def _ratio(ratio: float) -> str:
     return f"{ratio:,.1f}" if ratio < 10 else f"{ratio:,.0f}"
 
 
-def _beside_others(material: Material) -> tuple[list[Measurement], str]:
+def beside_others(material: Material) -> tuple[list[Measurement], str]:
     """Return the times beside other libraries: this machine's, or the latest of another one, and its name."""
     if any(one.primitive == PEER for one in timed(material.measurements)):
         return list(material.measurements), ""

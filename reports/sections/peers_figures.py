@@ -74,18 +74,22 @@ def on_gpu(frame: pd.DataFrame) -> pd.DataFrame:
 
 def by_capacity(frame: pd.DataFrame) -> pd.DataFrame:
     """Add draw and update of every implementation at B = 128 over N to one row; empty unless there are two N."""
-    rows = where(peers(frame), batch=BATCH)
-    keys = ["label", "capacity"]
+    rows = both(where(peers(frame), batch=BATCH))
+    return rows if rows["capacity"].nunique() > 1 else rows[:0]
+
+
+def both(rows: pd.DataFrame) -> pd.DataFrame:
+    """Add the draw and the update of every implementation at a B and N, and their intervals, to one row."""
+    keys = ["label", "batch", "capacity"]
     parts = {op: where(rows, op=op).set_index(keys) for op in OPS}
     draw_rows, update_rows = (
         part.loc[parts["draw"].index.intersection(parts["update"].index)] for part in parts.values()
     )
-    both = draw_rows.assign(op=SUM)
+    added = draw_rows.assign(op=SUM)
     for column in ("ns", "low_ns", "high_ns"):
-        both[column] += update_rows[column]
-    both["status"] = either(draw_rows["status"], update_rows["status"])
-    both = both.reset_index()
-    return both if both["capacity"].nunique() > 1 else both[:0]
+        added[column] += update_rows[column]
+    added["status"] = either(draw_rows["status"], update_rows["status"])
+    return added.reset_index()
 
 
 @style.styled
