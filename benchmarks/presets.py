@@ -79,6 +79,20 @@ PRESETS = {
         ),
         budget_seconds=0.15,
     ),
+    # What `make demo` asks about, and the least that the cost model is fitted to (dse/times/tree_cost_model.py).
+    "brief": Preset(
+        (
+            Block(CLOSEST, capacities=ENDS, batches=(1, 256, 16_384), fanouts=(8, 16, 32)),
+            Block(CLOSEST, capacities=(100_000,), batches=(32, 256, 2_048)),
+            Block(CLOSEST, capacities=ENDS, batches=(256,), fanouts=(4, 64)),
+            Block(CLOSEST, capacities=ENDS, batches=(256, 16_384), options=(PLAIN, DELTA)),
+            Block(THREADED, capacities=ENDS, batches=(2_048, 16_384), threads=(2,)),
+            Block(FAST, batches=(256,)),
+            Block(SLOW, capacities=(10_000,), batches=(256,)),
+            Block(MODELED, capacities=ENDS, batches=(256, 16_384)),
+        ),
+        budget_seconds=0.25,
+    ),
     "quick": Preset(
         (
             # The default covers the whole range of N and B; its variants are measured at some of its cells and compared
