@@ -78,7 +78,8 @@ def page(material: Material, wanted: str = "", written: Callable[[Section, Mater
     bodies = [(written or section_html)(section, material) for section in shown]
     contents = _contents(shown, bodies)
     body = (paragraph(material.note) if material.note else "") + _with_figures("\n".join(bodies), material)
-    style, script = (((LAYOUT / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
+    style = "".join(_layout("css"))
+    scripts = "".join(f"<script>{script}</script>\n" for script in _layout("js"))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -88,8 +89,13 @@ def page(material: Material, wanted: str = "", written: Callable[[Section, Mater
         f'<nav class="menu" aria-label="Contents"><details><summary>Contents</summary>{contents}</details></nav>\n'
         f'<nav class="side" aria-label="Contents">{contents}</nav>\n'
         f'<main id="content"><h1>{safe(title)}</h1>\n{body}\n</main>\n'
-        f"<script>{script}</script></body></html>\n"
+        f"{scripts}</body></html>\n"
     )
+
+
+def _layout(kind: str) -> list[str]:
+    """Return the text of every style sheet, or of every script, of the page, by the names of their files."""
+    return [path.read_text(encoding="utf-8") for path in sorted(LAYOUT.glob(f"*.{kind}"))]
 
 
 def _contents(shown: Iterable[Section], bodies: Iterable[str]) -> str:

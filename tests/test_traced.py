@@ -35,6 +35,7 @@ UNSHAKEN = {
     "References": "years of papers",
     **dict.fromkeys(("Claims of [Hou2023]", "Claims of [Zhang2022]"), "quoted numbers and arithmetic on them"),
     "Verdicts on the papers": "the papers' sentences again, whose evidence stands in the sections of claims",
+    "Ask for another tree": "hundreds of answers, some alike by chance; tests/test_explorer.py compares them",
     "Answers held against measurement": "reads files of answers; tests/test_validate.py",
 }
 MAY_STAY = {
