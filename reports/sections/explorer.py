@@ -50,7 +50,7 @@ class Axis:
         return self.values.index(USUAL[self.name]) if self.name in USUAL else 0
 
 
-class _Remembered(Table):
+class Remembered(Table):
     """A table that works out the time of a call once, for questions that share it.
 
     It leaves out what only a model knows, which is told beside a choice, never chosen, and takes most of the time.
@@ -106,7 +106,7 @@ def axes(measured: Table) -> tuple[Axis, ...]:
 
 def grid(material: Material) -> tuple[tuple[Axis, ...], list[Point]]:
     """Return the axes and the answer at each point, the last axis changing fastest. RecordError without records."""
-    measured = _Remembered(material.measurements)
+    measured = Remembered(material.measurements)
     if measured.memory_bytes is None:
         measured.memory_bytes = probed_memory_bytes(material.results, measured.machine_key)
     there = axes(measured)
