@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dse.cli.tree_text import headline, made, named
-from dse.recommend import Recommendation, answer, probed_memory_bytes
-from dse.records import Measurement, RecordError
+from dse.recommend import SWEEP, Recommendation, answer, probed_memory_bytes
+from dse.records import Measurement, RecordError, how_to_measure
 from dse.times.tree_times import Question, Table
 from dse.times.tree_variants import Configuration, TreeTime
 
@@ -92,9 +92,14 @@ class Point:
 
 
 def axes(measured: Table) -> tuple[Axis, ...]:
-    """Return the axes of a machine's grid: up to all of its threads, and every dtype that was measured."""
+    """Return the axes of a machine's grid: up to all of its threads, and every dtype that was measured.
+
+    RecordError where no draw and no update was.
+    """
     cores = int(measured.machine.get("cores", 1))
     dtypes = tuple(dtype for dtype in ("float32", "float64") if measured.distributions(dtype))
+    if not dtypes:
+        raise RecordError(f"no draw or update of a tree was timed here; {how_to_measure(SWEEP)}")
     return (
         Axis("capacity", "N, leaves", CAPACITIES, by_ratio=True),
         Axis("batch", "B, leaves in a batch", BATCHES, by_ratio=True),
@@ -139,8 +144,8 @@ def _html(material: Material) -> str:
     return (
         paragraph(ABOUT)
         + f'<form id="explorer" class="explorer" hidden>\n{"".join(map(_control, there))}'
-        + '<output class="answer"><p class="nearest"></p><p class="lead choice"></p><p class="sure"></p>'
-        + '<p class="warned"></p><pre class="made"></pre></output>\n'
+        + '<div class="answer" role="status"><p class="nearest"></p><p class="lead choice"></p><p class="sure"></p>'
+        + '<p class="warned"></p><pre class="made"></pre></div>\n'
         + '<p>Exactly your numbers: <code class="asked"></code></p></form>\n'
         + f'<script type="application/json" id="explorer-data">{content}</script>\n'
         + paragraph(WITHOUT)
@@ -154,10 +159,11 @@ def _control(axis: Axis) -> str:
     label = f'<label for="{name}">{safe(axis.label)}</label>'
     if axis.listed:
         listed = "".join(f"<option>{safe(one)}</option>" for one in axis.values)
-        return f'<div>{label}<select id="{name}" name="{axis.name}">{listed}</select></div>\n'
+        return f'<div class="field">{label}<select id="{name}" name="{axis.name}">{listed}</select></div>\n'
     least, step = ("1", "1") if axis.by_ratio else ("0", "any")
     return (
-        f'<div>{label}<input id="{name}" name="{axis.name}" type="number" min="{least}" step="{step}" value="{value}">'
+        f'<div class="field">{label}'
+        f'<input id="{name}" name="{axis.name}" type="number" min="{least}" step="{step}" value="{value}">'
         f'<input type="range" data-axis="{axis.name}" min="0" max="{len(axis.values) - 1}" value="{axis.first}" '
         f'aria-label="{safe(axis.label)}: points of the grid"></div>\n'
     )

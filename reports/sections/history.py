@@ -178,6 +178,8 @@ CHARTS = (
 
 
 def _html(material: Material) -> str:
+    if missing := material.missing(CHARTS):
+        return paragraphs(missing)
     found = rows(material)
     if found.empty:
         raise RecordError(f"no call was timed at two commits; this would: {MEASURE.format(key=material.about.key)}")
@@ -194,7 +196,6 @@ def _html(material: Material) -> str:
     return (
         paragraph(f"asv timed {commits} commits on machine {machine}{whose}. {says}")
         + material.pictures(CHARTS)
-        + paragraphs(material.missing(CHARTS))
         + paragraph(RULE)
         + (table(CHANGED, map(_change_row, told)) if told else "")
         + table(SERIES, _series_rows(found, every))

@@ -73,11 +73,12 @@ def rows(paper: Paper, judged: Sequence[Claim], ours: Sequence[Asked]) -> Iterat
     claimed: set[str] = set()
     for number, claim in enumerate(judged, 1):
         where = place_of(claim.text)
-        there = numbers(where)
+        there = numbers(claim.text)
         claimed |= there
         figures = _leads([one for one in ours if one.numbers & there])
         verdict = Cell(claim.verdict, link=anchor(paper.name, number))
-        yield where, claim.text, figures, verdict, claim.rule, claim.power
+        section = f"section {where}" if where[:1].isdigit() else where
+        yield section, claim.text, figures, verdict, claim.rule, claim.power
     for one in ours:
         if left := sorted(one.numbers - claimed):
             yield f"Fig{'s' * (len(left) > 1)}. {' and '.join(left)}", one.question, _leads([one]), NO_CLAIM, "", ""

@@ -16,7 +16,7 @@ from dse.mapping.alternatives import Solved, best_placement
 from dse.mapping.build import build
 from dse.mapping.question import load_workload
 from dse.mapping.what_if import with_changes
-from dse.platforms import Device, Platform, load, names
+from dse.platforms import Device, Platform, PlatformError, load, names
 from dse.records import Measurement, RecordError, is_evidence, read_folder
 from dse.solver.doubt import Candidate, Doubt
 from dse.solver.objectives import EPSILONS, Objective
@@ -213,9 +213,15 @@ def _cells(known: Known, changes: Sequence[Changed | str], workload: str, base: 
 
 
 def _platforms(material: Material) -> dict[str, Platform]:
-    """Return the platforms by what the table calls them: that of the page's machine first, where it was probed."""
+    """Return the platforms by what the table calls them: that of the page's machine first, where it was probed.
+
+    RecordError where the file of its probe cannot be read.
+    """
     path = material.folder / "platform.toml"
-    own = {f"this machine, {material.about.key}": load(path)} if path.is_file() else {}
+    try:
+        own = {f"this machine, {material.about.key}": load(path)} if path.is_file() else {}
+    except PlatformError as error:
+        raise RecordError(str(error)) from None
     return own | {name: load(name) for name in names()}
 
 
