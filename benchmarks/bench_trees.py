@@ -15,6 +15,7 @@ from .cases import Case, load, prepare
 from .presets import TREES
 
 CONTESTANTS = sorted(TREES)
+K_ARY = ["cupy", "numba", "numpy"]  # trees with a K, fast enough to be filled at each of them
 LONGEST_FILL_SECONDS = 0.1
 WARM_UP = 10
 
@@ -25,7 +26,7 @@ class _Timed:
     op = ""
     version = "1"  # else asv takes the source's hash, and a changed comment would end a benchmark's history
     params: tuple[list[Any], ...] = (CONTESTANTS, [10_000, 1_000_000], [256, 4_096])
-    param_names = ("contestant", "capacity", "batch")
+    param_names: tuple[str, ...] = ("contestant", "capacity", "batch")
 
     def setup(self, contestant: str, capacity: int, batch: int) -> None:
         """Fill the tree, check its answer, compile and warm up outside of the clock."""
@@ -59,6 +60,22 @@ class Step(_Timed):
     params = (CONTESTANTS, [100_000], [256])
 
     def time_step(self, contestant: str, capacity: int, batch: int) -> None:
+        """Make one training step's calls."""
+        self.call(next(self.turns))
+
+
+class Fanout(_Timed):
+    """Time the three calls of a training step over K."""
+
+    op = "step"
+    params = (K_ARY, [4, 16, 64], [100_000], [256])
+    param_names = ("contestant", "fanout", "capacity", "batch")
+
+    def setup(self, contestant: str, fanout: int, capacity: int, batch: int) -> None:
+        """Fill the tree as the other classes do."""
+        self.call, self.turns = _warm(contestant, self.op, capacity, batch, fanout)
+
+    def time_step(self, contestant: str, fanout: int, capacity: int, batch: int) -> None:
         """Make one training step's calls."""
         self.call(next(self.turns))
 
@@ -104,11 +121,11 @@ class Modeled:
 
 @functools.lru_cache(maxsize=1)  # asv calls setup before every sample; the tree and its turns must outlive it
 def _warm(
-    contestant: str, op: str, capacity: int, batch: int
+    contestant: str, op: str, capacity: int, batch: int, fanout: int = 16
 ) -> tuple[Callable[[int], object], "itertools.count[int]"]:
     """Return a call, and its turns that go on where the warm-up stopped."""
     _refuse(contestant, capacity)
-    case = Case(contestant, op, capacity, batch)
+    case = Case(contestant, op, capacity, batch, fanout)
     try:
         prepared = prepare(case)
     except (RuntimeError, ValueError) as reason:

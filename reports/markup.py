@@ -12,7 +12,7 @@ NUMBER_SIGNS = str.maketrans("", "", ",.%x*")
 class Cell:
     """A cell of a table: its text, its CSS classes, a note in small letters, and where its text leads.
 
-    ``anchor``: the name that links to this cell use.
+    ``anchor``: the name that links to this cell use. ``links``: (anchor, text) of each place that it leads to.
     """
 
     text: str
@@ -20,6 +20,7 @@ class Cell:
     note: str = ""
     link: str = ""
     anchor: str = ""
+    links: tuple[tuple[str, str], ...] = ()
 
 
 def named(text: str, ours: bool = False, note: str = "") -> Cell:
@@ -49,6 +50,11 @@ def here(anchor: str, what: str) -> str:
 def link(anchor: str, text: str) -> str:
     """Make a link to another place of the page."""
     return f'<a href="#{anchor}">{safe(text)}</a>'
+
+
+def outside(address: str, text: str) -> str:
+    """Make a link to an address outside of the page, which is fetched only where a reader follows it."""
+    return f'<a href="{safe(address)}" rel="noreferrer">{safe(text)}</a>'
 
 
 def console(text: str) -> str:
@@ -90,5 +96,6 @@ def _cell(value: object) -> str:
     marked = f' class="{classes}"' if classes else ""
     anchor = f' id="{cell.anchor}"' if cell.anchor else ""
     text = link(cell.link, cell.text) if cell.link else safe(cell.text)
+    text += ", ".join(link(*lead) for lead in cell.links)
     note = f"<br><small>{safe(cell.note)}</small>" if cell.note else ""
     return f"<td{anchor}{marked}>{text}{note}</td>"

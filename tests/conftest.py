@@ -113,10 +113,11 @@ def _still(request, monkeypatch):
 def without_laws(monkeypatch):
     """Leaves those figures out of reports that rest on laws, which are the same in all and most of the time."""
     pytest.importorskip("pandas", reason="reports need pandas")
-    from reports.sections import fpga, mapping, published  # noqa: PLC0415
+    from reports.sections import fpga, mapping, published, what_ifs  # noqa: PLC0415
 
     for topic in (fpga, mapping, published):
         monkeypatch.setattr(topic, "CHARTS", ())
+    monkeypatch.setattr(what_ifs, "WORKLOADS", ())
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from asv.config import Config
 
 import impls
 from benchmarks import bench_trees
-from benchmarks.bench_trees import CONTESTANTS, Draw, Memory, Modeled, Step, Update
+from benchmarks.bench_trees import CONTESTANTS, Draw, Fanout, Memory, Modeled, Step, Update
 from benchmarks.cases import WrongAnswerError
 from tests.repositories import ROOT, Repository
 from tests.test_house import imported
@@ -22,6 +22,7 @@ GRID = {
     (Draw, "time_draw"): ("numpy", 300, 256),
     (Update, "time_update"): ("numpy", 300, 256),
     (Step, "time_step"): ("numpy", 300, 256),
+    (Fanout, "time_step"): ("numpy", 4, 300, 256),
     (Memory, "peakmem_build"): ("numpy", 300),
     (Memory, "track_bytes"): ("numpy", 300),
     (Modeled, "track_modeled_seconds"): ("fpga", "draw", 300, 256),
@@ -90,6 +91,17 @@ def test_a_method_is_one_call_on_the_next_inputs(kind, method):
     assert called == [bench_trees.WARM_UP, bench_trees.WARM_UP + 1]
     assert next(again.turns) == bench_trees.WARM_UP + 2, "setup made the tree anew"
     getattr(again, method)(*cell)
+
+
+def test_a_step_over_k_is_of_a_tree_of_that_k(monkeypatch):
+    asked = []
+    prepare = bench_trees.prepare
+    monkeypatch.setattr(bench_trees, "prepare", lambda case: asked.append(case) or prepare(case))
+    bench_trees._warm.cache_clear()
+    for fanout in (4, 8):
+        Fanout().setup("numpy", fanout, 300, 256)
+    assert [case.fanout for case in asked] == [4, 8]
+    assert len(Fanout.params[1]) > 1
 
 
 def test_memory_is_the_trees_own_account():

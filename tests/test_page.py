@@ -18,7 +18,8 @@ from reports.sections import answer, tree
 from tests.test_reports import KEY, NOTHING, PEERS, QUOTED, everything, record, run, write
 
 DRAWN = ("fanout", "capacity", "peers_batch")
-LAWS = ("Which mapping", "Published mappings (modeled)")
+LAWS = ("Which mapping", "Published mappings (modeled)", "Ask for another tree")
+LAWS += ("Mappings, and what would change them",)
 PAIRS = (("ink", "paper"), ("ink", "raised"), ("soft", "paper"), ("soft", "raised"), ("link", "paper"))
 PAIRS += (("link", "raised"), ("ink", "best"), ("ink", "mark"), ("link", "mark"), ("fault", "paper"))
 LEAST_CONTRAST = 4.5  # of text in normal letters, WCAG 2.1 AA

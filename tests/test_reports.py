@@ -67,6 +67,7 @@ COMMANDS = {
     "adaptation": "dse adapt",
     "training": "benchmarks profile",
     "training_curves": "impls.training",
+    "history": "asv run",
     "solver": "benchmarks profile",
 }  # that measure for a figure of that name, or whose name begins so
 GPU_TREES = {  # nanoseconds of an element, and of a call
@@ -295,7 +296,7 @@ def test_times_are_nanoseconds_an_element_and_bytes_the_trees():
 
 
 def test_the_page_needs_nothing_else(html):
-    around = re.sub(r'(src|href)="data:[^"]*"', "", html)
+    around = re.sub(r'(src|href)="data:[^"]*"|<a href="https:[^"]*" rel="noreferrer">', "", html)
     assert not re.search(r"""(?:src|href)\s*=\s*(?!["']#)|@import|fetch\(|XMLHttpRequest|url\(|import\(""", around)
     assert html.count("data:image/svg+xml,") == len(NAMES + MODELED + SOLVED)
     assert 'name="viewport"' in html
@@ -319,6 +320,7 @@ def test_a_section_without_its_records_is_left_out(tmp_path):
     left_out = re.findall(r"<h2>([^<]*)</h2><a [^>]*>#</a>\n<p>Left out", text)
     assert left_out == [
         "The choice of K",
+        "History",
         "Replay",
         "Training loops",
         "Transports",
@@ -346,7 +348,7 @@ def test_what_was_not_measured_is_left_out_with_the_command_for_it(tmp_path, cap
     assert said["figures"] == [
         str(tmp_path / "out" / f"{n}.{e}") for n in ("capacity", "bytes", *MODELED, *SOLVED) for e in ("svg", "png")
     ]
-    left_out = {*NAMES, *REPLAY, *TRAINING, *PARALLEL, *PLUGINS, "training_curves", "solver_scaling"} - {
+    left_out = {*NAMES, *REPLAY, *TRAINING, *PARALLEL, *PLUGINS, "training_curves", "solver_scaling", "history"} - {
         "capacity",
         "bytes",
     }

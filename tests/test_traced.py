@@ -35,7 +35,12 @@ UNSHAKEN = {
     "Look closer": "the rows of the records, as JSON; tests/test_look.py compares them",
     "References": "years of papers",
     **dict.fromkeys(("Claims of [Hou2023]", "Claims of [Zhang2022]"), "quoted numbers and arithmetic on them"),
-    "Verdicts on the papers": "the papers' sentences again, whose evidence stands in the sections of claims",
+    **dict.fromkeys(
+        ("Verdicts on the papers", "Papers against us"),
+        "the papers' sentences again, whose evidence stands in the sections of claims",
+    ),
+    "Ask for another tree": "hundreds of answers, some alike by chance; tests/test_explorer.py compares them",
+    "Mappings, and what would change them": "most of it modeled; tests/test_what_ifs.py compares it with answers",
     "Answers held against measurement": "reads files of answers; tests/test_validate.py",
 }
 MAY_STAY = {

@@ -1,0 +1,64 @@
+"use strict";
+// Shows answers that were computed when the page was built: the one of the grid's point nearest to what is asked.
+{
+  const form = document.getElementById("explorer");
+  const known = form && JSON.parse(document.getElementById("explorer-data").textContent);
+
+  function nearest(axis, wanted) {
+    if (typeof axis.values[0] === "string") return axis.values.indexOf(wanted);
+    const apart = (value) => Math.abs(axis.byRatio ? Math.log(value / wanted) : value - wanted);
+    return axis.values.reduce((best, value, place) => (apart(value) < apart(axis.values[best]) ? place : best), 0);
+  }
+
+  function written(axis, place) {
+    const value = axis.values[place];
+    return typeof value === "number" ? value.toLocaleString("en-US") : value;
+  }
+
+  function say(kind, text) {
+    const place = form.querySelector(`.${kind}`);
+    place.textContent = text;
+    place.hidden = !text;
+  }
+
+  function show() {
+    let point = 0;
+    const asked = [known.asked];
+    const words = [];
+    for (const axis of known.axes) {
+      const field = form.elements[axis.name];
+      const isNumber = field.type === "number";
+      if (isNumber && !(field.value && field.checkValidity())) {
+        for (const kind of ["choice", "sure", "warned", "made", "asked"]) say(kind, "");
+        return say("nearest", `Give a number from ${field.min} on for: ${field.labels[0].textContent}.`);
+      }
+      const place = nearest(axis, typeof axis.values[0] === "number" ? Number(field.value) : field.value);
+      point = point * axis.values.length + place;
+      asked.push(`--${axis.name.replaceAll("_", "-")} ${isNumber ? Number(field.value) : field.value}`);
+      words.push(`${field.labels[0].textContent}: ${written(axis, place)}`);
+      const slider = form.querySelector(`[data-axis="${axis.name}"]`);
+      if (slider) {
+        slider.value = place;
+        slider.setAttribute("aria-valuetext", written(axis, place));
+      }
+    }
+    const [choice, sure, warned, made] = known.points[point].map((text) => known.texts[text]);
+    say("nearest", `Nearest point of the grid: ${words.join("; ")}.`);
+    say("choice", choice);
+    say("sure", sure);
+    say("warned", warned && `Warning: ${warned}.`);
+    say("made", made);
+    say("asked", asked.join(" "));
+  }
+
+  if (form) {
+    form.addEventListener("input", (event) => {
+      const axis = known.axes.find((one) => one.name === event.target.dataset.axis);
+      if (axis) form.elements[axis.name].value = axis.values[event.target.value];
+      show();
+    });
+    form.addEventListener("submit", (event) => event.preventDefault());
+    form.hidden = false;
+    show();
+  }
+}
