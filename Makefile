@@ -14,13 +14,14 @@ help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
 
 demo: $(READY)  ## measure trees and a training system here, draw the figures, recommend a mapping and run it; under 8 minutes
-	$(BIN)/python -m benchmarks sweep --preset quick
+	$(BIN)/python -m benchmarks sweep --preset brief
 	$(BIN)/python -m benchmarks profile --workload cartpole_dqn --preset quick
+	$(BIN)/python -m benchmarks profile --workload cartpole_dqn --preset quick --arrangements
 	@$(BIN)/python -m dse platform show this >/dev/null 2>&1 || $(BIN)/python -m dse platform probe
 	@echo
 	$(BIN)/python -m dse recommend --capacity 1000000 --batch 256
 	@echo
-	$(BIN)/python -m reports
+	$(BIN)/python -m reports --no-models
 	@echo
 	$(BIN)/python -m dse recommend --platform u200 --workload hopper_ddpg
 	@echo

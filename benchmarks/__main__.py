@@ -109,8 +109,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _sweep(options: argparse.Namespace) -> int:
     """How fast is every sum tree? Measure the cells of a preset, or with any axis replaced by an option.
 
-    Interrupt it as you like: the same command goes on where it stopped. On two cores smoke takes under 30 s, quick
-    under 4 minutes, full under an hour.
+    Interrupt it as you like: the same command goes on where it stopped. On two cores smoke takes under 30 s, brief
+    under 2 minutes, quick under 5, full under an hour.
     """
     preset = PRESETS[options.preset]
     axes = {field.name: getattr(options, field.name) for field in dataclasses.fields(Block)}

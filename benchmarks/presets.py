@@ -89,6 +89,7 @@ PRESETS = {
             Block(THREADED, capacities=ENDS, batches=(2_048, 16_384), threads=(2,)),
             Block(FAST, batches=(256,)),
             Block(SLOW, capacities=(10_000,), batches=(256,)),
+            Block(ON_DEVICE, capacities=ENDS, batches=(256, 16_384)),
             Block(MODELED, capacities=ENDS, batches=(256, 16_384)),
         ),
         budget_seconds=0.25,

@@ -57,13 +57,13 @@ def _built(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     tell("loading what draws")
     from .building import How, build  # noqa: PLC0415 - libraries that draw take seconds to load
 
-    how = How(tell, options.only, options.jobs, stamp)
+    how = How(tell, options.only, options.jobs, stamp, not options.no_models)
     return build(measurements, options.results, options.out, note, how), False
 
 
 def _stamp(options: argparse.Namespace) -> str:
     """Return a hash of all that a build rests on."""
-    asked = str(options.results), options.machine, options.only, machines.fingerprint()
+    asked = str(options.results), options.machine, options.only, options.no_models, machines.fingerprint()
     rests_on = kept.of_results(options.results), kept.code("impls", "dse", "reports"), kept.surroundings()
     return kept.key_of(asked, rests_on)
 
@@ -99,6 +99,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--jobs", type=count, default=cores, metavar="N", help="processes at once (default: %(default)s)"
     )
+    no_models = "leave out what rests on models more than on records, which takes most of the time"
+    parser.add_argument("--no-models", action="store_true", help=no_models)
     parser.add_argument("--open", action="store_true", help="show the page in the browser")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     return parser

@@ -22,7 +22,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class How:
-    """How to build: whom to tell of progress, the words of the only sections to build, and processes at once.
+    """How to build: whom to tell of progress, the words of the only sections to build, processes at once, with models.
 
     ``stamp`` stands for all that the build rests on, so that the next one can tell whether anything changed.
     """
@@ -31,6 +31,7 @@ class How:
     only: str = ""
     processes: int = 1
     stamp: str = ""
+    modeled: bool = True
 
 
 def build(
@@ -41,16 +42,16 @@ def build(
     ``note`` says, at the top of the page, whose records these are. RecordError where no section is as ``how`` wants.
     """
     how = how or How()
-    shown = sections(how.only)
+    shown = sections(how.only, modeled=how.modeled)
     if not shown:
         raise RecordError(f"--only {how.only}: no section is headed so; there are: {names_of(sections())}")
     out.mkdir(parents=True, exist_ok=True)
     material = Material(measurements, tidy.about(measurements), results, note=note)
     cache = Kept.read(out)
-    drawn = _figures(charts(how.only), material, cache, how)
+    drawn = _figures(charts(how.only, modeled=how.modeled), material, cache, how)
     written = _sections(shown, material, cache, how)
     index = out / (f"{slug(how.only)}.html" if how.only else "index.html")
-    text = page(material, how.only, lambda section, _: written[section.heading])
+    text = page(material, how.only, lambda section, _: written[section.heading], modeled=how.modeled)
     index.write_text(look.with_library(text, out), encoding="utf-8")
     paths = [str(path) for name in drawn for path in cache.pictures(name)]
     whose = {"machine": material.about.key, "machine_note": note, "results": str(results)}

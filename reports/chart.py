@@ -96,7 +96,8 @@ class Section:
     ``html`` raises RecordError where there is nothing to show; the page then prints its sentence. ``primitives`` are
     the beginnings, of whole words, of those whose records it rests on, "" of all of them; ``files`` are patterns of
     other files below the folder of results, in which KEY stands for the machine. A section without either says nothing
-    of it. ``figures`` names those of other topics that it shows; ``is_folded`` hides it until a reader opens it.
+    of it. ``figures`` names those of other topics that it shows; ``is_folded`` hides it until a reader opens it;
+    ``is_modeled``: it rests on models more than on this machine's records, and takes most of the time of a build.
     """
 
     order: int
@@ -106,6 +107,7 @@ class Section:
     files: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
     is_folded: bool = False
+    is_modeled: bool = False
 
     @property
     def anchor(self) -> str:

@@ -20,6 +20,8 @@ from .markup import here, items, link, paragraph, safe
 LAYOUT = Path(__file__).parent / "layout"
 ALONE = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"  # fetch nothing
 BLOCKS = {"table": '<div class="wide">', "console": "<pre>"}  # what scrolls within itself and is numbered
+LINK = re.compile(r'<a href="#([^"]+)"[^>]*>(.*?)</a>')
+WITHOUT_MODELS = "Sections that rest on models are left out; python -m reports builds them too, in minutes."
 FIGURE = re.compile(r"<!-- figure: (\w+) -->\n")
 NEEDLESS = re.compile(r"<metadata>.*?</metadata>\n?|<\?xml.*?>\n?|<!DOCTYPE.*?>\n?", re.DOTALL)  # in an SVG
 KEPT_IN_ADDRESS = " !$&'()*+,-./:;=?@[]^_`{|}~\n<>"  # of an SVG inside of src="...", without quotes, % and #
@@ -34,9 +36,12 @@ def topics() -> list[ModuleType]:
     )
 
 
-def sections(wanted: str = "") -> list[Section]:
-    """Return the sections in the order of the page: all topics', or those whose heading has the wanted words."""
-    every = (section for topic in topics() for section in topic.SECTIONS)
+def sections(wanted: str = "", *, modeled: bool = True) -> list[Section]:
+    """Return the sections in the order of the page: those whose heading has the wanted words, with or without modeled.
+
+    Without wanted words they are all topics'.
+    """
+    every = (section for topic in topics() for section in topic.SECTIONS if modeled or not section.is_modeled)
     return sorted((section for section in every if is_of(section, wanted)), key=lambda section: section.order)
 
 
@@ -45,17 +50,18 @@ def is_of(section: Section, wanted: str) -> bool:
     return wanted.lower() in section.heading.lower() or wanted.lower() in section.anchor
 
 
-def charts(wanted: str = "") -> list[Chart]:
+def charts(wanted: str = "", *, modeled: bool = True) -> list[Chart]:
     """Return the figures in the order of drawing: first the measured ones, for laws take longer.
 
     Of wanted sections those of their topics are drawn, and those of other topics that they show.
     """
-    shown = {name for section in sections(wanted) for name in section.figures}
+    there = sections(wanted, modeled=modeled)
+    shown = {name for section in there for name in section.figures}
     every = (
         chart
         for topic in topics()
         for chart in getattr(topic, "CHARTS", ())
-        if chart.name in shown or any(is_of(section, wanted) for section in topic.SECTIONS)
+        if chart.name in shown or any(section in there for section in topic.SECTIONS)
     )
     return sorted(every, key=lambda chart: not chart.command)
 
@@ -71,13 +77,22 @@ def figure_html(chart: Chart, title: str, svg: str) -> str:
     )
 
 
-def page(material: Material, wanted: str = "", written: Callable[[Section, Material], str] | None = None) -> str:
+def page(
+    material: Material,
+    wanted: str = "",
+    written: Callable[[Section, Material], str] | None = None,
+    *,
+    modeled: bool = True,
+) -> str:
     """Return the page as HTML, with all sections or the wanted ones; ``written`` returns a section, by default anew."""
     title = f"K-ary sum trees on {material.about.cpu}, {material.about.cores} cores"
-    shown = sections(wanted)
+    shown = sections(wanted, modeled=modeled)
     bodies = [(written or section_html)(section, material) for section in shown]
     contents = _contents(shown, bodies)
-    body = (paragraph(material.note) if material.note else "") + _with_figures("\n".join(bodies), material)
+    notes = [material.note, "" if modeled else WITHOUT_MODELS]
+    body = "".join(paragraph(note) for note in notes if note) + _with_figures("\n".join(bodies), material)
+    if wanted or not modeled:
+        body = _linked(body)
     style = "".join(_layout("css"))
     scripts = "".join(f"<script>{script}</script>\n" for script in _layout("js"))
     return (
@@ -91,6 +106,12 @@ def page(material: Material, wanted: str = "", written: Callable[[Section, Mater
         f'<main id="content"><h1>{safe(title)}</h1>\n{body}\n</main>\n'
         f"{scripts}</body></html>\n"
     )
+
+
+def _linked(body: str) -> str:
+    """Return a body in which what links to sections that this page does not have is text alone."""
+    there = set(re.findall(r'\bid="([^"]+)"', body))
+    return LINK.sub(lambda found: found[0] if found[1] in there else found[2], body)
 
 
 def _layout(kind: str) -> list[str]:

@@ -59,6 +59,20 @@ def test_every_link_leads_to_an_anchor_and_no_anchor_is_there_twice(html):
     assert len(led) > len(page.sections())
 
 
+def test_without_models_nothing_of_them_is_made_and_every_link_leads_somewhere(tmp_path):
+    shutil.copytree(QUOTED, tmp_path / "quoted")
+    text = page.page(material(tmp_path), written=light, modeled=False)
+    left = {one.heading for one in page.sections() if one.is_modeled}
+    assert "Which mapping" in left
+    assert not any(f"<h2>{heading}</h2>" in text for heading in left)
+    assert page.WITHOUT_MODELS in text
+    there = set(anchors(text))
+    assert set(re.findall(r'href="#([^"]*)"', text)) <= there
+    names = {one.name for one in page.charts()} - {one.name for one in page.charts(modeled=False)}
+    assert {"solver_front", "fpga_latency", "mapping_throughput"} <= names
+    assert not any(one.command for one in page.charts() if one.name in names)
+
+
 def test_every_section_table_figure_and_verdict_can_be_linked_to(html):
     linked = set(re.findall(r'href="#([^"]*)"', html))
     assert {one.anchor for one in page.sections()} <= linked
@@ -231,9 +245,11 @@ def test_only_some_sections_make_a_page_of_their_own(results, tmp_path, capsys):
 def test_open_shows_the_page(results, tmp_path, monkeypatch, capsys):
     shown = []
     monkeypatch.setattr(command.webbrowser, "open", shown.append)
-    monkeypatch.setattr(building, "sections", lambda only="": [Section(1, "Made up", lambda it: "<p>Hello.</p>")])
+    monkeypatch.setattr(
+        building, "sections", lambda only="", modeled=True: [Section(1, "Made up", lambda it: "<p>Hello.</p>")]
+    )
     monkeypatch.setattr(page, "sections", building.sections)
-    monkeypatch.setattr(building, "charts", lambda only="": [])
+    monkeypatch.setattr(building, "charts", lambda only="", modeled=True: [])
     assert run(results, tmp_path / "out", "--open") == 0
     assert shown == [(tmp_path / "out" / "index.html").as_uri()]
 

@@ -177,4 +177,4 @@ def _html(material: Material) -> str:
     return body + material.pictures(CHARTS) + paragraphs(material.missing(CHARTS))
 
 
-SECTIONS = (Section(70, "On an FPGA (modeled)", _html, files=("quoted/*.toml", "fpga/*.json")),)
+SECTIONS = (Section(70, "On an FPGA (modeled)", _html, files=("quoted/*.toml", "fpga/*.json"), is_modeled=True),)

@@ -61,5 +61,6 @@ SECTIONS = (
         _html,
         ("training", "serial_step"),
         ("*/platform.toml",),
+        is_modeled=True,
     ),
 )

@@ -164,4 +164,4 @@ def _loss_table() -> str:
     return paragraph(sentence) + table(LOSS_HEAD, rows)
 
 
-SECTIONS = (Section(90, "Which mapping", _html, RECORDS, ("KEY/platform.toml", "quoted/*.toml")),)
+SECTIONS = (Section(90, "Which mapping", _html, RECORDS, ("KEY/platform.toml", "quoted/*.toml"), is_modeled=True),)

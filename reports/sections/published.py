@@ -165,5 +165,6 @@ SECTIONS = (
         "Published mappings (modeled)",
         lambda asked: mappings(asked.results, asked.pictures(CHARTS)),
         files=("quoted/*.toml",),
+        is_modeled=True,
     ),
 )

@@ -245,4 +245,4 @@ def _html(material: Material) -> str:
     )
 
 
-SECTIONS = (Section(92, "Mappings, and what would change them", _html, RECORDS, ("*/platform.toml",)),)
+SECTIONS = (Section(92, "Mappings, and what would change them", _html, RECORDS, ("*/platform.toml",), is_modeled=True),)
