@@ -8,7 +8,7 @@ PEERS := .venv-peers
 PLUGINS := .venv-plugins
 HOSTED := hosts rllib
 
-.PHONY: help demo peers plugins gpu test test-slow mutants bench check format clean
+.PHONY: help demo peers plugins gpu gallery test test-slow mutants bench check format clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -44,6 +44,10 @@ gpu:  ## where there is a CUDA device: check, time and plot the GPU tree; PYTHON
 	$(PYTHON) -m benchmarks gpu
 	@$(PYTHON) -c 'import pandas, seaborn' 2>/dev/null && $(PYTHON) -m reports || \
 	  echo "records are in results/; $(PYTHON) has no pandas and seaborn to draw them with: python -m reports elsewhere"
+
+gallery: $(READY)  ## build the page that is kept in the repository again, from one machine's committed records; minutes
+	$(BIN)/python -m reports --machine 8fb834d50a --out reports/build/gallery
+	cp reports/build/gallery/index.html reports/gallery/
 
 test: $(READY)  ## the tests, in minutes: a worker a core, then those that assert on a clock, alone
 	$(BIN)/python -m tests.compile_replays

@@ -77,7 +77,7 @@ def figures(results: Path) -> dict[Path, bytes]:
         for chart in charts():
             if FIGURES.get(chart.name) == key:
                 figure = chart.draw(chart.rows(material), material.about)
-                drawn[Path("reports/figures") / f"{chart.name}.svg"] = style.picture(figure, "svg")
+                drawn[Path("reports/gallery") / f"{chart.name}.svg"] = style.picture(figure, "svg")
     return drawn
 
 

@@ -157,8 +157,8 @@ def test_links_resolve(path):
 
 def test_figures_are_those_that_are_shown():
     links = [link for path in readmes.readmes() for link in LINK.findall(path.read_text())]
-    shown = {Path(link).name for link in links if "figures/" in link}
-    there = {path.name for path in (ROOT / "reports" / "figures").iterdir()}
+    shown = {Path(link).name for link in links if "gallery/" in link and link.endswith(".svg")}
+    there = {path.name for path in (ROOT / "reports" / "gallery").glob("*.svg")}
     assert shown == there == {f"{name}.svg" for name in readmes.FIGURES}
 
 
