@@ -225,4 +225,4 @@ def _spec(look: Look) -> dict[str, Any]:
 
 
 def _hex(color: Iterable[float]) -> str:
-    return "#" + "".join(f"{round(255 * part):02x}" for part in color)
+    return "#" + bytes(round(255 * part) for part in color).hex()

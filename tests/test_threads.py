@@ -415,7 +415,7 @@ def test_a_leaf_that_moves_in_a_large_compiled_tree_is_in_one_place_for_every_ca
 def someone_inside(tree, op):
     """As if another thread were in the middle of a call of ``op``."""
     if hasattr(tree, "_kernel_turns"):
-        from impls.sumtree import numba_kernels as kernels  # noqa: PLC0415  # where there is numba
+        from impls.sumtree import kernels  # noqa: PLC0415  # where there is numba
 
         counted, changes = op not in tree.optimistic, op not in tree.concurrent
         tree._header[kernels.LOCK] += counted * (kernels.WRITES if changes else 1)
@@ -665,7 +665,7 @@ def test_a_child_forked_in_the_middle_of_a_long_update_makes_the_sums_anew(name)
 
 def fork_amid_distinct_draws():
     """A fork beside a call that has set leaves to 0 and will give them back: the child gives them back."""
-    from impls.sumtree import numba_kernels as kernels  # noqa: PLC0415  # where there is numba
+    from impls.sumtree import kernels  # noqa: PLC0415  # where there is numba
 
     tree = filled("numba", 640, {"fanout": 10})
     lent = np.zeros((2, 2), np.int64)
@@ -758,7 +758,7 @@ def interrupt_a_wait(name):
         call()
         assert_whole(tree)
     if name == "numba":
-        from impls.sumtree import numba_kernels as kernels  # noqa: PLC0415  # where there is numba
+        from impls.sumtree import kernels  # noqa: PLC0415  # where there is numba
 
         assert tree._header[kernels.LOCK] == 0  # nobody is at the head of the line any more
     other = threading.Thread(target=operation(tree, "update", 1))
@@ -938,7 +938,7 @@ def test_a_child_forgets_the_threads_it_does_not_have():
 
 def test_a_child_forgets_the_kernels_it_does_not_run():
     pytest.importorskip("numba")
-    from impls.sumtree import numba_kernels as kernels  # noqa: PLC0415  # where there is numba
+    from impls.sumtree import kernels  # noqa: PLC0415  # where there is numba
 
     tree = filled("numba", 640, {})
     turns, header = tree._kernel_turns, tree._header

@@ -1,8 +1,10 @@
 """``python -m dse validate --loops``: questions about arrangements asked, or compared with what was measured."""
 
 import argparse
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from impls.terminal import plural
@@ -66,11 +68,17 @@ def _headline(options: argparse.Namespace) -> tuple[Headline, str]:
         return headline(files, str(files[0].plain.get("machine", "")), options.results), ""
     key, note = options.machine, ""
     if key is None:
-        records, note = machines.read(options.results, None, machines.ANYTHING)
+        records, note = machines.read(options.results, None, answered(options.results, "arrangements-*.json"))
         key = records[0].machine_key
     if not (files := read_all(options.results / key)):
         raise RecordError(f"{options.results / key}: no file of answers about arrangements; write one with: {ASK}")
     return headline(files, key, options.results), note
+
+
+def answered(results: Path, *files: str) -> machines.Wanted:
+    """Return what is wanted of a machine: that its folder has such files, where any machine's has."""
+    there = {path.parent.name for pattern in files for path in results.glob(f"*/{pattern}")}
+    return dataclasses.replace(machines.ANYTHING, shows=lambda one: not there or one.machine_key in there)
 
 
 def lines(result: Headline) -> Iterator[str]:

@@ -16,6 +16,7 @@ from ..validation.figures import Headline, headline, of_machine
 from ..validation.predictor import ROOT, Side
 from ..validation.runs import MEASURE, read
 from . import arrangements_text
+from .arrangements_text import answered
 from .fanouts_text import fanouts_text
 from .text import add_command, aligned, percent, share, wrapped
 
@@ -110,7 +111,9 @@ def _headline(options: argparse.Namespace) -> tuple[Headline, str]:
         return headline(runs, machine, options.results), ""
     key, note = options.machine, ""
     if key is None:
-        records, note = machines.read(options.results, None, machines.ANYTHING)
+        records, note = machines.read(
+            options.results, None, answered(options.results, "questions-*.json", "answers-*.json")
+        )
         key = records[0].machine_key
     result = of_machine(options.results, key)
     if not (any(result.runs.values()) or result.voided or result.waiting):
