@@ -38,7 +38,7 @@ MORE_CORES, SLOWER = 2, 10
 HEAD = ("platform", "workload", "execution mode", "actors", "tree", "records", "learner", "steps/s", "against as it is")
 BASE = "as it is"
 ABOUT = (
-    f"Each row is what python -m dse recommend --platform PLATFORM --workload WORKLOAD --epsilon {EPSILON:g}: "
+    f"Each row is what recommend answers of a platform and a workload with --epsilon {EPSILON:g}: "
     f"of the mappings within {EPSILON:.0%} of the best the one with the fewest devices, however little is known of the "
     "times; Which mapping, above, weighs that too. The switches show what other platforms would change: modeled, for "
     "nobody has timed them. What a switch adds need not be used, so the rate is never below that of the platform as it "
