@@ -86,7 +86,7 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
         """RLlib's classes set an empty list when they are made, and another one only in ``set_state``."""
 
     def get_num_timesteps(self, module_id: Any = None) -> int:
-        """Number of rows."""
+        """Return how many rows are stored."""
         return len(self._rows)
 
     def add(self, episodes: Any, weight: float | None = None) -> None:
