@@ -254,11 +254,11 @@ def _what(record: Measurement) -> str:
 
 def _rows(records: Sequence[Measurement], profiled: str, changes: Drift) -> Iterable[Row]:
     """The rows of a workload. A cell that was skipped for its length has that of its call, unless it was timed too."""
-    timed = {_cell(record) for record in records if record.median_seconds}
+    own = [record for record in records if record.options.get("identity") == profiled]
+    timed = {_cell(record) for record in own if record.median_seconds}
     flat = {record.commit for record in records if record.primitive == "training" and "learner" in record.options}
-    for record in records:
-        ours = record.primitive in ("training", "training_again") and record.options.get("identity") == profiled
-        if not ours:
+    for record in own:
+        if record.primitive not in ("training", "training_again"):
             continue
         what, skipped = _what(record), record.seconds_at_least
         seconds = record.median_seconds or skipped
