@@ -7,6 +7,7 @@ Letters: B batch, T threads, N capacity, u environment steps a gradient step. Ti
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -137,6 +138,13 @@ class PerformanceTable:
 
     def tree(self, configuration: Configuration, op: str, capacity: int, batch: int, number: str) -> Estimate | None:
         """Seconds of a tree's draw or update: from this workload's own rows, else the sweep's for any (N, B)."""
+        return self._known_trees(configuration, op, capacity, batch, number)
+
+    @functools.cached_property
+    def _known_trees(self) -> Callable[[Configuration, str, int, int, str], Estimate | None]:
+        return functools.cache(self._tree)  # each execution mode asks for the same
+
+    def _tree(self, configuration: Configuration, op: str, capacity: int, batch: int, number: str) -> Estimate | None:
         key = (configuration.contestant, configuration.threads)
         own = None
         if not configuration.options:
