@@ -53,7 +53,7 @@ def test_equal_devices_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None
     problem = machine(4, cores=16)
     once = solve(problem, "ratio")
     monkeypatch.setattr(space, "equal_devices", lambda *_: ())
-    each = solve(problem, "ratio")
+    each = solve(dataclasses.replace(problem), "ratio")
     assert isinstance(once, Found) and isinstance(each, Found)
     assert (once.answer, once.best) == (each.answer, each.best)
     assert once.reduced < each.reduced / 4 and len(once.ties) < len(each.ties)

@@ -24,17 +24,16 @@ from impls.fpga.learner import (
     buffers,
     ledger,
     resources,
+    resources_of,
     stage_cycles,
     stages,
     units_for,
     update_cycles,
 )
 from impls.fpga.network import Network
-from impls.fpga.resources import Budget, DoesNotFit, exceeded
+from impls.fpga.resources import Budget, DoesNotFit, Resources, exceeded
 
 from .points import Point, front
-
-_resources = functools.lru_cache(maxsize=1 << 15)(resources)  # the same for every batch and budget
 
 LearnerPoint = Point[Learner]
 Key = tuple[object, ...]
@@ -58,11 +57,11 @@ class Problem:
 
     def fits(self, learner: Learner) -> bool:
         """Tell whether the budget has enough of everything."""
-        return not exceeded(_resources(learner), self.budget)
+        return not exceeded(resources(learner), self.budget)
 
     def point(self, learner: Learner) -> LearnerPoint:
         """Price a learner: its cycles and resources."""
-        return Point(learner, ledger(learner, self.batch).cycles, _resources(learner))
+        return Point(learner, ledger(learner, self.batch).cycles, resources(learner))
 
     def units(self, cycles: int) -> tuple[int, ...] | None:
         """Find the fewest units with which each stage takes at most so many cycles; None if one cannot."""
@@ -179,7 +178,14 @@ class _Branch:
     def fits(self, cycles: int) -> bool:
         """Tell whether stages of so many cycles do."""
         units = self.problem.units(cycles)
-        return units is not None and self.problem.fits(self.learner(units))
+        return units is not None and self._fit(units, 1)
+
+    def _needed(self, units: tuple[int, ...], update_units: int) -> Resources:
+        problem = self.problem
+        return resources_of(problem.network, self.pipelines, units, update_units, self.uram, problem.mac)
+
+    def _fit(self, units: tuple[int, ...], update_units: int) -> bool:
+        return not exceeded(self._needed(units, update_units), self.problem.budget)
 
     def update_cycles(self, update_units: int) -> int:
         return update_cycles(self.problem.network, self.pipelines, update_units)
@@ -187,8 +193,11 @@ class _Branch:
     def most_updates(self, units: tuple[int, ...]) -> int:
         """Find the most update units beside these, at most one for each parameter of the largest layer and pipeline."""
         most = self.pipelines * max(layer.parameters for layer in self.problem.network.layers)
-        counts = range(1, most + 1)
-        return bisect_left(counts, True, key=lambda one: not self.problem.fits(self.learner(units, one)))
+        one, mac, budget = self._needed(units, 1), self.problem.mac, self.problem.budget
+        for have, need, each in ((budget.dsp, one.dsp, mac.dsp), (budget.lut, one.lut, mac.lut)):
+            if have is not None and each:
+                most = min(most, 1 + (have - need) // each)  # what their MACs leave, buffers aside
+        return bisect_left(range(1, most + 1), True, key=lambda count: not self._fit(units, count))
 
     @functools.cached_property
     def fewest_cycles(self) -> int:

@@ -37,6 +37,12 @@ class Steps:
         return result
 
 
+def limits_of(space: Space) -> "Limits":
+    """The bounds of a space, kept with it."""
+    limits: Limits = vars(space).setdefault("_limits", Limits(space))
+    return limits
+
+
 class Limits:
     """Bounds of rows of a space; steps are made when they are first asked for."""
 

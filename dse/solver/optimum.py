@@ -7,7 +7,7 @@ import numpy as np
 
 from .descent import comes_before, descend
 from .images import Integers
-from .limits import Limits
+from .limits import limits_of
 from .problem import PARTS
 from .settings import Booleans
 from .space import Load, Space, affordable, by_part, loads, single
@@ -39,7 +39,7 @@ def best_values(
 
     ``without``: a row left out.
     """
-    best, limits = np.full(labels.max() + 1, floor), Limits(space)
+    best, limits = np.full(labels.max() + 1, floor), limits_of(space)
 
     def judge(rows: Integers) -> Integers:
         # Invariant: best is the largest value under each label among the configurations judged so far.
@@ -76,7 +76,7 @@ def least_keys(
 ) -> list[Keyed]:
     """The smallest key under each label among what has at least a value of ``least`` [labels], in order."""
     columns = (*order, *range(len(order), len(order) + len(PARTS)))
-    least_key, limits = np.full((labels.max() + 1, len(columns)), np.inf), Limits(space)
+    least_key, limits = np.full((labels.max() + 1, len(columns)), np.inf), limits_of(space)
     where: dict[int, Keyed] = {}
 
     def judge(rows: Integers) -> Integers:

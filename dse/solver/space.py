@@ -92,9 +92,15 @@ class Space:
 
 
 def build(problem: Problem, objective: Objective) -> Space:
-    """The arrays. ProblemError for ``per_watt`` where the watts of a device are not stated."""
-    axes = [groups_of(problem, choices) for choices in problem.axes]
-    return space_of(problem, objective, axes, equal_devices(problem, axes))
+    """The arrays, made once for a problem and kept with it.
+
+    ProblemError for ``per_watt`` where the watts of a device are not stated.
+    """
+    kept: dict[Objective, Space] = vars(problem).setdefault("_spaces", {})
+    if objective not in kept:
+        axes = [groups_of(problem, choices) for choices in problem.axes]
+        kept[objective] = space_of(problem, objective, axes, equal_devices(problem, axes))
+    return kept[objective]
 
 
 def space_of(problem: Problem, objective: Objective, axes: list[list[tuple[Choice, ...]]], classes: Classes) -> Space:

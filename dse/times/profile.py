@@ -7,6 +7,7 @@ Letters: B batch, T threads, N capacity, u environment steps a gradient step. Ti
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -137,6 +138,13 @@ class PerformanceTable:
 
     def tree(self, configuration: Configuration, op: str, capacity: int, batch: int, number: str) -> Estimate | None:
         """Seconds of a tree's draw or update: from this workload's own rows, else the sweep's for any (N, B)."""
+        return self._known_trees(configuration, op, capacity, batch, number)
+
+    @functools.cached_property
+    def _known_trees(self) -> Callable[[Configuration, str, int, int, str], Estimate | None]:
+        return functools.cache(self._tree)  # each execution mode asks for the same
+
+    def _tree(self, configuration: Configuration, op: str, capacity: int, batch: int, number: str) -> Estimate | None:
         key = (configuration.contestant, configuration.threads)
         own = None
         if not configuration.options:
@@ -254,11 +262,11 @@ def _what(record: Measurement) -> str:
 
 def _rows(records: Sequence[Measurement], profiled: str, changes: Drift) -> Iterable[Row]:
     """The rows of a workload. A cell that was skipped for its length has that of its call, unless it was timed too."""
-    timed = {_cell(record) for record in records if record.median_seconds}
+    own = [record for record in records if record.options.get("identity") == profiled]
+    timed = {_cell(record) for record in own if record.median_seconds}
     flat = {record.commit for record in records if record.primitive == "training" and "learner" in record.options}
-    for record in records:
-        ours = record.primitive in ("training", "training_again") and record.options.get("identity") == profiled
-        if not ours:
+    for record in own:
+        if record.primitive not in ("training", "training_again"):
             continue
         what, skipped = _what(record), record.seconds_at_least
         seconds = record.median_seconds or skipped

@@ -206,16 +206,25 @@ def update_cycles(network: Network, pipelines: int, units: int) -> int:
 def resources(learner: Learner) -> Resources:
     """Resources of units and buffers: counted, not synthesized; FIFO control and addressing are in a unit's LUT and
     FF."""
-    needed = buffers(learner)
-    ranks = _ranks(tuple(words for words, _, _ in needed))
-    taken = {"lutram": 0, "bram36": 0, "uram": 0}
+    return resources_of(
+        learner.network, learner.pipelines, learner.units, learner.update_units, learner.uram, learner.mac
+    )
+
+
+def resources_of(
+    network: Network, pipelines: int, units: tuple[int, ...], update_units: int, uram: int | None, mac: Mac
+) -> Resources:
+    """``resources`` of a learner's fields, for a search that asks for many of which few are built."""
+    needed = _buffers(network, pipelines, units, update_units)
+    ranks = _ranks(tuple([words for words, _, _ in needed]))
+    taken, words_held = {"lutram": 0, "bram36": 0, "uram": 0}, 0
     for (words, ports, copies), rank in zip(needed, ranks, strict=True):
-        kind, number = blocks(words, ports, learner.uram is None or rank < learner.uram)
+        kind, number = blocks(words, ports, uram is None or rank < uram)
         taken[kind] += number * copies
-    macs, mac = learner.macs, learner.mac
+        words_held += words * copies
+    macs = pipelines * sum(units) + update_units
     lut = macs * mac.lut + taken["lutram"] * DISTRIBUTED_LUTS
-    bits = WORD_BITS * sum(words * copies for words, _, copies in needed)
-    return Resources(lut, macs * mac.ff, macs * mac.dsp, taken["bram36"], taken["uram"], bits)
+    return Resources(lut, macs * mac.ff, macs * mac.dsp, taken["bram36"], taken["uram"], WORD_BITS * words_held)
 
 
 def blocks(words: int, ports: int, uram: bool) -> tuple[str, int]:
@@ -246,12 +255,22 @@ def buffers(learner: Learner) -> list[tuple[int, int, int]]:
     unit that uses another one (a weight is used at all positions of its kernel), or for the update units, as r_WU of
     [Zhang2023] follows the banks. Beside them lie activations and their gradients, and one reduction buffer for all.
     """
-    network, copies, updates = learner.network, learner.pipelines, learner.update_units
-    staged = zip(learner.stages, learner.units, strict=True)
-    layered = [(network.layers[stage.layer - 1], units) for stage, units in staged if stage.layer]
-    sizes = [(layer.parameters, max(-(-units // layer.positions), updates), copies) for layer, units in layered]
+    return _buffers(learner.network, learner.pipelines, learner.units, learner.update_units)
+
+
+def _buffers(network: Network, copies: int, units: tuple[int, ...], updates: int) -> list[tuple[int, int, int]]:
+    sizes = [
+        (words, max(-(-units[stage] // positions), updates), copies) for stage, words, positions in _layered(network)
+    ]
     sizes += [(words, 1, copies) for words in activations(network)]
     return sizes if copies == 1 else [*sizes, (network.parameters, updates, 1)]
+
+
+@functools.cache
+def _layered(network: Network) -> tuple[tuple[int, int, int], ...]:
+    """(stage, parameters, positions of a kernel) of every stage of a layer."""
+    layers = [(index, network.layers[stage.layer - 1]) for index, stage in enumerate(stages(network)) if stage.layer]
+    return tuple((index, layer.parameters, layer.positions) for index, layer in layers)
 
 
 @functools.cache

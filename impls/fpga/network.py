@@ -114,7 +114,14 @@ class Network:
     name: str
     layers: tuple[Layer, ...]
 
-    @property
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:  # searches ask for it often; of whole numbers alone, so that it is the same everywhere
+        return hash(self.layers)
+
+    @functools.cached_property
     def parameters(self) -> int:
         """Number of weights and biases."""
         return sum(layer.parameters for layer in self.layers)

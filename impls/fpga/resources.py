@@ -6,10 +6,9 @@ those of Yosys before placement; look-up tables are the sum of the part's terms,
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from functools import lru_cache, reduce
-from operator import add
+from functools import lru_cache
 
 from .coefficients import LUTS
 from .design import Design
@@ -28,8 +27,14 @@ class Part:
     primitives: Mapping[str, int]
 
     def __add__(self, other: "Part") -> "Part":
-        terms = Counter(self.terms) + Counter(other.terms)
-        return Part(self.ff + other.ff, terms, Counter(self.primitives) + Counter(other.primitives))
+        return _total((self, other))
+
+    def times(self, count: int) -> "Part":
+        """Cost of so many of it."""
+        terms, primitives = (
+            {name: count * size for name, size in own.items()} for own in (self.terms, self.primitives)
+        )
+        return Part(count * self.ff, terms, primitives)
 
     def fitted_luts(self, coefficients: Mapping[str, float] = LUTS) -> float:
         """Look-up tables without those that serve as memory."""
@@ -39,6 +44,18 @@ class Part:
     def memory_luts(self) -> int:
         """Look-up tables that serve as memory."""
         return LUTS_OF_DISTRIBUTED * self.primitives.get("lutram", 0)
+
+
+def _total(parts: Iterable[Part]) -> Part:
+    """Cost of all parts; terms and primitives that are 0 are left out."""
+    ff, terms, primitives = 0, dict[str, int](), dict[str, int]()
+    for part in parts:
+        ff += part.ff
+        for sums, own in ((terms, part.terms), (primitives, part.primitives)):
+            for name, size in own.items():
+                if size:
+                    sums[name] = sums.get(name, 0) + size
+    return Part(ff, terms, primitives)
 
 
 @dataclass(frozen=True)
@@ -62,6 +79,9 @@ class Budget:
     dsp: int | None = None
     bram36: float | None = None
     uram: int | None = None
+
+
+_BOUNDS = tuple(field.name for field in fields(Budget))
 
 
 class DoesNotFit(ValueError):
@@ -115,11 +135,10 @@ def fits(design: Design, budget: Budget, *, batch: int = BATCH, uram: bool = Tru
 
 def exceeded(needed: Resources, budget: Budget) -> dict[str, tuple[float, float]]:
     """(have, need) of every resource there is too little of."""
-    bounds = {field.name: getattr(budget, field.name) for field in fields(budget)}
     return {
-        name: (have, getattr(needed, name))
-        for name, have in bounds.items()
-        if have is not None and getattr(needed, name) > have
+        name: (have, need)
+        for name in _BOUNDS
+        if (have := getattr(budget, name)) is not None and (need := getattr(needed, name)) > have
     }
 
 
@@ -192,8 +211,8 @@ def updater(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
 
 def bank(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
     """Cost of both pipelines and their memories."""
-    parts = [_memory(design, level, uram) for level in range(design.levels)]
-    return reduce(add, parts, sampler(design, batch) + updater(design, batch))
+    memories = (_memory(design, level, uram) for level in range(design.levels))
+    return _total((sampler(design, batch), updater(design, batch), *memories))
 
 
 def _memory(design: Design, level: int, uram: bool) -> Part:
@@ -258,7 +277,7 @@ def rmm(design: Design, batch: int = BATCH, uram: bool = True) -> Part:
         divided = 2 * _bits(design.banks) * _bits(design.capacity) if design.banking == "interleaved" else 0
         terms = {"start subtracted": design.widths[-1], "node divided": _uneven(design.banks) * divided}
         join += Part(0, {name: design.banks * size for name, size in terms.items()}, {})
-    return reduce(add, [bank(design, batch, uram)] * design.banks, _dispatcher(design, batch, unread) + join)
+    return _total((_dispatcher(design, batch, unread), join, bank(design, batch, uram).times(design.banks)))
 
 
 def _held_once(design: Design, batch: int) -> int:
