@@ -11,11 +11,11 @@ import pytest
 from hypothesis import settings
 
 import dse
-import dse.published.mappings
 import dse.records
 import impls
 from impls.sumtree.cuda import device, emulation
 from tests import fake_cupy
+from tests.grids import without_grids
 from tests.long import is_long
 from tests.plugin_hosts import SkippedDoctests
 from tests.skips import StrictSkips
@@ -50,6 +50,32 @@ def _once(read_folder):
 
 
 dse.records.read_folder = _once(dse.records.read_folder)  # before any module has it by name
+
+import dse.mapping.question  # noqa: E402
+
+
+class _Asked:
+    """Answers each question about the records that the checkout ships once a process, for many tests ask the same.
+
+    Where a test may patch what makes an answer, every question is answered anew.
+    """
+
+    def __init__(self, answer):
+        self._answer, self._kept, self.may_differ = answer, {}, True
+
+    def __call__(self, question):
+        results = Path(question.results).resolve()
+        if self.may_differ or results != ROOT / "results":
+            return self._answer(question)
+        key = repr(question), Path.cwd()  # every number of the platform, the workload and a user's own times
+        if key not in self._kept:
+            self._kept[key] = self._answer(question)
+        return self._kept[key]
+
+
+_asked = dse.mapping.question.answer_question = _Asked(dse.mapping.question.answer_question)
+
+import dse.published.mappings  # noqa: E402  # which has what is above by name
 
 
 def _known(holds):
@@ -100,24 +126,31 @@ def pytest_configure(config):
         config.pluginmanager.register(StrictSkips())
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    _asked.may_differ = "monkeypatch" in getattr(item, "fixturenames", ())
+
+
 @pytest.fixture(autouse=True)
-def _still(request, monkeypatch):
+def _still(request):
     """Let no test's own process time sentinels, which takes seconds, but those that are about them."""
     sentinels = sys.modules.get("benchmarks.sentinels")
-    if sentinels and request.module.__name__ != "tests.test_between_runs":
-        monkeypatch.setattr(sentinels.Sentinels, "visit", lambda self, timed: ())
-        monkeypatch.setattr(sentinels.Sentinels, "look", lambda self: None)
+    with pytest.MonkeyPatch.context() as patches:  # a test that asks for ``monkeypatch`` is one that patches
+        if sentinels and request.module.__name__ != "tests.test_between_runs":
+            patches.setattr(sentinels.Sentinels, "visit", lambda self, timed: ())
+            patches.setattr(sentinels.Sentinels, "look", lambda self: None)
+        yield
 
 
 @pytest.fixture
 def without_laws(monkeypatch):
     """Leaves those figures out of reports that rest on laws, which are the same in all and most of the time."""
     pytest.importorskip("pandas", reason="reports need pandas")
-    from reports.sections import fpga, mapping, published, what_ifs  # noqa: PLC0415
+    from reports.sections import fpga, mapping, published  # noqa: PLC0415
 
     for topic in (fpga, mapping, published):
         monkeypatch.setattr(topic, "CHARTS", ())
-    monkeypatch.setattr(what_ifs, "WORKLOADS", ())
+    without_grids(monkeypatch)
 
 
 @pytest.fixture
