@@ -27,9 +27,9 @@ from .hardware import FLOAT_BYTES, Known, Work, assumed, bandwidth
 FRAMEWORK_SECONDS = 0.6e-3  # Python and PyTorch around a gradient step on a small network
 LEARNER_FACTOR = 2.5
 TREE_CALL_SECONDS, TREE_UPDATE_SHARE, TREE_FACTOR = 1e-6, 0.5, 3.0  # an update works through a shared group once
-ROWS_CALL_SECONDS, ROW_SECONDS, ROWS_FACTOR = 3e-6, 0.05e-6, 2.0  # NumPy gathers rows or writes them
+ROWS_CALL_SECONDS, ROW_SECONDS, ROWS_FACTOR = 3e-6, 0.05e-6, 2.5  # NumPy gathers rows or writes them
 FIELDS, BURST_SECONDS = 5, 1e-6  # fields of a record; what a memory takes to begin a burst of rows
-FETCH_SECONDS, FETCH_BYTES_PER_S, FETCH_FACTOR = 3e-6, 11e9, 3.0  # weights into an actor's networks: a copy
+FETCH_SECONDS, FETCH_BYTES_PER_S, FETCH_FACTOR = 3e-6, 11e9, 4.0  # weights into an actor's networks: a copy
 CACHED_BYTES, CACHED_FASTER = 1 << 17, 3.0  # of weights that a core has at hand: how many, and by how much faster
 STATE_DICT_SECONDS = 130e-6  # of a network's arrays by name in place of one vector
 ACTOR_SECONDS, ACTOR_FACTOR = 0.15e-3, 27.0  # an environment step with inference, where no profile has it

@@ -1,7 +1,7 @@
 """Hold the laws of modeled times, and the overheads of serial loops, against what they were not fitted to.
 
 Each law's constants are fitted anew to the cells of all workloads of a machine but one, or of all machines but one, and
-the law then predicts what was left out. Two machines with profiles are no sample of machines; and both are processors:
+the law then predicts what was left out. Three machines with profiles are no sample of machines; and all are processors:
 nothing here holds the laws of GPUs and FPGAs against anything.
 
 A serial loop is predicted from its workload's profile, and from what the loops of the other workloads take beyond the
