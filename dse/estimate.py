@@ -86,7 +86,7 @@ class Estimate:
     def __post_init__(self) -> None:
         if not isinstance(self.rests_on, Evidence):
             raise ValueError(f"an estimate rests on an Evidence, not {self.rests_on!r}")
-        real = all(isinstance(end, (float, Real)) for end in (self.value, self.low, self.high))  # float is quick to tell
+        real = all(isinstance(end, Real) for end in (self.value, self.low, self.high))
         if not (real and 0 < self.low <= self.value <= self.high < math.inf):
             raise ValueError(
                 f"{self.rests_on.number}: an estimate must be above 0, finite and within its interval, not "
@@ -122,16 +122,16 @@ class Estimate:
 
     def __add__(self, other: "Estimate") -> "Estimate":
         """The sum; its ends are sums too, as for errors that go together. The evidence is the first one's."""
-        return Estimate(self.value + other.value, self.low + other.low, self.high + other.high, self.rests_on)
+        return replace(self, value=self.value + other.value, low=self.low + other.low, high=self.high + other.high)
 
     def plus(self, value: float, factor: float = 1.0) -> "Estimate":
         """The sum with a value that is right within ``factor``, either way."""
-        return Estimate(self.value + value, self.low + value / factor, self.high + value * factor, self.rests_on)
+        return replace(self, value=self.value + value, low=self.low + value / factor, high=self.high + value * factor)
 
     def scaled(self, ratio: float) -> "Estimate":
         """The product with an exact ratio."""
-        return Estimate(self.value * ratio, self.low * ratio, self.high * ratio, self.rests_on)
+        return replace(self, value=self.value * ratio, low=self.low * ratio, high=self.high * ratio)
 
     def resting_on(self, **changes: Any) -> "Estimate":
         """The same value with fields of its evidence replaced."""
-        return Estimate(self.value, self.low, self.high, replace(self.rests_on, **changes))
+        return replace(self, rests_on=replace(self.rests_on, **changes))

@@ -4,11 +4,8 @@ A record is one JSON object a line. Files are only ever appended to, line by lin
 leaves whole lines and at most one torn line at the end, which readers drop with a warning and the next writer cuts off.
 """
 
-import contextlib
 import dataclasses
 import difflib
-import functools
-import gc
 import json
 import math
 import os
@@ -96,7 +93,7 @@ class Measurement:
         Of two sentinels none replaces the other, for it is their change over time that counts: each is its own cell.
         """
         own = [self.utc] if self.primitive == SENTINEL else []
-        return _SORTED.encode([*(getattr(self, name) for name in _CELL), *own])
+        return json.dumps([*(getattr(self, name) for name in _CELL), *own], sort_keys=True)
 
     @property
     def machine_key(self) -> str:
@@ -123,7 +120,6 @@ class Measurement:
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Measurement)}
 _CELL = ("primitive", "contestant", "op", "capacity", "fanout", "batch", "threads", "dtype", "options", "distribution")
-_SORTED = json.JSONEncoder(sort_keys=True)
 
 
 def parse(line: str, where: str) -> Measurement:
@@ -137,23 +133,18 @@ def parse(line: str, where: str) -> Measurement:
     if fields.get("schema") != SCHEMA:
         version = fields.get("schema")
         raise RecordError(f"{where}: schema {version!r}, this version reads {SCHEMA}; measure again with this version")
-    if fields.keys() != _FIELDS.keys():
-        raise RecordError(f"{where}: {_unlike(fields)}")
+    for key in fields:
+        if key not in _FIELDS:
+            near = difflib.get_close_matches(key, list(_FIELDS), n=1)
+            raise RecordError(f"{where}: unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    missing = [key for key in _FIELDS if key not in fields]
+    if missing:
+        raise RecordError(f"{where}: lacks {', '.join(missing)}")
     for key, allowed in (("source", SOURCES), ("status", STATUSES)):
         if fields[key] not in allowed:
             raise RecordError(f"{where}: {key} must be one of {', '.join(allowed)}, not {fields[key]!r}")
     _check_times(fields, where)
-    fields["samples_seconds"] = tuple(fields["samples_seconds"])
-    return Measurement(**fields)
-
-
-def _unlike(fields: dict[str, Any]) -> str:
-    """Name the first key that no record has, or else those that are not there."""
-    for key in fields:
-        if key not in _FIELDS:
-            near = difflib.get_close_matches(key, list(_FIELDS), n=1)
-            return f"unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-    return f"lacks {', '.join(key for key in _FIELDS if key not in fields)}"
+    return Measurement(**{**fields, "samples_seconds": tuple(fields["samples_seconds"])})
 
 
 def _check_times(fields: dict[str, Any], where: str) -> None:
@@ -175,11 +166,6 @@ def _check_times(fields: dict[str, Any], where: str) -> None:
 
 def read_file(path: str | Path) -> list[Measurement]:
     """Read all records of a file in order. A torn last line is dropped with a warning; RecordError for other faults."""
-    return _read_lines(path, lambda line: True)
-
-
-def _read_lines(path: str | Path, wanted: Callable[[str], object]) -> list[Measurement]:
-    """Read the records of the lines that are wanted; faults of others go unnoticed."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
@@ -189,9 +175,8 @@ def _read_lines(path: str | Path, wanted: Callable[[str], object]) -> list[Measu
     lines = text.split("\n")
     torn = lines.pop()  # what follows the last newline
     if torn:
-        warnings.warn(f"{path}: the last line is torn, its cell is dropped", stacklevel=3)
-    numbered = enumerate(lines, 1)
-    return [parse(line, f"{path}:{position}") for position, line in numbered if line.strip() and wanted(line)]
+        warnings.warn(f"{path}: the last line is torn, its cell is dropped", stacklevel=2)
+    return [parse(line, f"{path}:{position}") for position, line in enumerate(lines, 1) if line.strip()]
 
 
 def is_evidence(record: Measurement) -> bool:
@@ -203,9 +188,6 @@ def is_evidence(record: Measurement) -> bool:
     return not is_old and record.primitive.removesuffix("_again") not in TESTS_OF_ANSWERS
 
 
-_NO_EVIDENCE = re.compile(rf'"primitive": "(?:{"|".join(TESTS_OF_ANSWERS)})(?:_again)?"')  # of a line, quick to see
-
-
 def read_folder(
     folder: str | Path,
     machine: str | None = None,
@@ -215,23 +197,10 @@ def read_folder(
     """Read the records of every ``*.jsonl`` below a folder, the latest of each cell and machine.
 
     ``machine`` keeps those of one machine, ``only`` those that it is true of; files named in ``skip`` are left out.
-    Files that have not changed since are not read again. RecordError if nothing is left, naming the machines that are
-    there.
+    RecordError if nothing is left, naming the machines that are there.
     """
     paths = sorted(path for path in Path(folder).rglob("*.jsonl") if path.name not in skip)
-    return list(_latest(folder, tuple((path, _stamp(path)) for path in paths), machine, only))
-
-
-@functools.lru_cache(maxsize=4)
-def _latest(
-    folder: str | Path,
-    files: tuple[tuple[Path, tuple[int, ...]], ...],
-    machine: str | None,
-    only: Callable[[Measurement], bool],
-) -> list[Measurement]:
-    """Read the latest record of each cell and machine from files, each with its stamp."""
-    with _without_garbage():
-        records = [record for path, _ in files for record in _read_lines(path, _wanted(only)) if only(record)]
+    records = [record for path in paths for record in read_file(path) if only(record)]
     if not records:
         other = ", or name a folder that has some: --results FOLDER" if has_benchmarks() else ""
         raise RecordError(f"{folder}: no records here; {how_to_measure('sweep --preset quick')}{other}")
@@ -244,32 +213,6 @@ def _latest(
         )
     latest = {(record.machine_key, record.cell): record for record in sorted(kept, key=lambda record: record.utc)}
     return list(latest.values())
-
-
-def _stamp(path: Path) -> tuple[int, ...]:
-    """Tell whether a file is what it was."""
-    try:
-        known = path.stat()
-    except OSError:  # which reading it will name
-        return ()
-    return known.st_ino, known.st_mtime_ns, known.st_size
-
-
-def _wanted(only: Callable[[Measurement], bool]) -> Callable[[str], object]:
-    """Give the lines that may hold what ``only`` is true of."""
-    return (lambda line: not _NO_EVIDENCE.search(line)) if only is is_evidence else lambda line: True
-
-
-@contextlib.contextmanager
-def _without_garbage() -> Iterator[None]:
-    """Hold garbage collection up: it looks through all that is kept, again and again, and finds nothing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def has_benchmarks() -> bool:
