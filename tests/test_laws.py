@@ -1,5 +1,6 @@
 """Laws held against what they were not fitted to: folds, fits, and the factors that answers show."""
 
+import collections
 import dataclasses
 from pathlib import Path
 
@@ -54,6 +55,16 @@ def test_every_machine_that_was_profiled_has_cells_of_every_law(cells):
     found = {(one.law, one.machine) for one in cells}
     assert found == {(law, machine) for law in laws.LAWS for machine in ("27f8af3c07", "8fb834d50a", "d7dae63b89")}
     assert len({one.workload for one in cells}) == 6
+
+
+def test_an_environment_step_differs_between_machines_by_no_more_than_answers_allow(cells):
+    same = collections.defaultdict(list)
+    for one in cells:
+        if one.law == "actor":
+            same[one.workload, one.told.args[1:]].append(one.seconds)
+    factors = [max(each) / min(each) for each in same.values() if len(each) > 1]
+    assert len(factors) >= 8
+    assert max(factors) <= analytic.ELSEWHERE_FACTOR < 1.1 * max(factors)
 
 
 def test_a_fit_finds_the_constants_that_made_the_cells():

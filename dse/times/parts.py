@@ -50,7 +50,7 @@ class Parts(LearnerSteps):
         if alone and self.reference:
             slower, needed = analytic.pace(self.cpu), analytic.unstated(self.cpu, self.cpu)
             description = (
-                f"machine {self.reference.machine_key}, by clocks; its factor between machines is an assumption"
+                f"machine {self.reference.machine_key}, by clocks; its factor covers what three machines differ by"
             )
             there = Evidence(evidence_id, "extrapolated", description, assumed=needed)
             here = Estimate.within(alone.value * slower, alone.factor * analytic.ELSEWHERE_FACTOR, there)
