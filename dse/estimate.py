@@ -86,7 +86,8 @@ class Estimate:
     def __post_init__(self) -> None:
         if not isinstance(self.rests_on, Evidence):
             raise ValueError(f"an estimate rests on an Evidence, not {self.rests_on!r}")
-        real = all(isinstance(end, (float, Real)) for end in (self.value, self.low, self.high))  # float is quick to tell
+        ends = self.value, self.low, self.high
+        real = all(isinstance(end, (float, Real)) for end in ends)  # a float is quick to tell
         if not (real and 0 < self.low <= self.value <= self.high < math.inf):
             raise ValueError(
                 f"{self.rests_on.number}: an estimate must be above 0, finite and within its interval, not "
