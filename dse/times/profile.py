@@ -181,18 +181,27 @@ def read(results: Path, machine_key: str, workload: Workload) -> PerformanceTabl
 def tables(
     platform: Platform, workload: Workload, results: Path
 ) -> tuple[PerformanceTable | None, PerformanceTable | None]:
-    """(records of this very machine, a profile made elsewhere). RecordError where a probed machine has no records."""
+    """(records of this very machine, a profile made elsewhere). RecordError where a probed machine has no records.
+
+    Of several machines, the one that timed the environment step most surely.
+    """
     if platform.machine_key:
         return read(results, platform.machine_key, workload), None
-    folders = [path for path in sorted(results.glob("*")) if any(path.glob("profile-*.jsonl"))]
-    for folder in folders:
-        try:
-            table = read(folder, folder.name, workload)
-        except RecordError:
-            continue
-        if table.rows:
-            return None, table
-    return None, None
+    try:
+        records = read_folder(results, only=is_evidence)
+    except RecordError:
+        return None, None
+    own: dict[str, list[Measurement]] = {}
+    for record in records:
+        own.setdefault(record.machine_key, []).append(record)
+    elsewhere = (of_records(own[key], key, workload) for key in sorted(own))
+    return None, min((table for table in elsewhere if table.rows), key=_doubt, default=None)
+
+
+def _doubt(table: PerformanceTable) -> float:
+    """The factor by which the environment step of one process may be off."""
+    step = table.time("actor step", 1, 1)
+    return step.factor if step else math.inf
 
 
 def of_records(records: Sequence[Measurement], machine_key: str, workload: Workload) -> PerformanceTable:
