@@ -268,7 +268,8 @@ def needs(space: Space, rows: Integers, depth: Integers | int = 0) -> Reals:
     more = np.asarray(depth)[..., None]
     for _, _, column, node in by_part(space, rows):
         total += column.needs[node]
-        total += more * column.ahead[node]
+        if more.any():
+            total += more * column.ahead[node]
     return total
 
 
