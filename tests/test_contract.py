@@ -95,7 +95,7 @@ def test_rounding_past_the_last_child(name, options):
 
 @every_variant
 def test_an_emptied_tree_has_nothing_to_sample_whatever_its_root_says(name, options):
-    tree = impls.make(name, 20, fanout=2, dtype="float64", **options)
+    tree = impls.make(name, 20, fanout=4, dtype="float64", **options)
     for priority in (
         (0.1, 0.2, 0.3),
         (0.0, 0.0, 0.0),
@@ -210,14 +210,14 @@ def _cupy_level(tree, level):
 
 @pytest.mark.parametrize(("name", "options"), [case for case in DEFAULTS if case.values[0] in INNER])
 def test_check_tells_a_sum_that_is_off_and_rebuild_mends_it(name, options):
-    tree = filled(name, options, capacity=100, fanout=4)
+    tree = filled(name, options, capacity=300)
     unit = 1 / tree.rounded(tree.smallest_priority) if name == "fpga" else 1.0  # sums there are whole quanta
     for level in INNER[name](tree):
         level[0] += type(level[0])(2 * unit)
         assert tree.check() == 2.0
         tree.rebuild()
         assert tree.check() == 0.0
-    assert tree.total() == 4950.0
+    assert tree.total() == 44850.0
 
 
 # Sampling without replacement
@@ -293,7 +293,7 @@ def test_ordered_pairs_come_as_often_as_successive_sampling_says(name):
 
 @every_variant
 def test_the_last_duplicate_wins(name, options):
-    tree = impls.make(name, 50, fanout=4, **options)
+    tree = impls.make(name, 300, **options)
     tree.update([7, 7, 3, 7, 3], [1.0, 2.0, 3.0, 4.0, 5.0])
     assert tree.get([7, 3]).tolist() == [4.0, 5.0]
     assert tree.total() == 9.0
@@ -642,7 +642,7 @@ def test_bad_settings_are_refused(name, options, error, settings, words):
 @given(data=st.data())
 @every_implementation
 def test_any_refused_update_changes_nothing(name, options, data):
-    tree = filled(name, options, capacity=20, fanout=4)
+    tree = filled(name, options, capacity=20)
     batch = data.draw(st.integers(1, 30))
     indices = np.array(data.draw(st.lists(st.integers(0, 19), min_size=batch, max_size=batch)))
     values = np.array(
@@ -691,7 +691,7 @@ def test_state_loads_into_any_implementation_at_any_fanout(name, options, target
     rng = np.random.default_rng(3)
     source = impls.make(name, 333, fanout=16, **options)
     source.update(np.arange(333), rng.integers(0, 9, 333))
-    other = make(target, 333, fanout=5)
+    other = make(target, 333, fanout=3)
     other.update(np.arange(333), 1.0)
     state = source.state_dict()
     other.load_state_dict(state)
@@ -706,8 +706,8 @@ def test_state_loads_into_any_implementation_at_any_fanout(name, options, target
     ("name", "options", "dtype", "other", "fanout"),
     with_settings(
         VARIANTS,
-        [(one, other, fanout) for one, other in itertools.permutations(DTYPES) for fanout in (2, 7, 64)],
-        {("float32", "float64", 7), ("float64", "float32", 64)},
+        [(one, other, fanout) for one, other in itertools.permutations(DTYPES) for fanout in (2, 3, 7, 64)],
+        {("float32", "float64", 3)},
     ),
 )
 def test_state_goes_from_every_layout_to_another_shape_and_back(name, options, fanout, dtype, other):
@@ -800,7 +800,7 @@ def test_stratified_uniforms_stay_below_one(batch):
 def test_equal_seeds_give_equal_draws_everywhere():
     draws = set()
     for name in NAMES:
-        tree = make(name, 500, fanout=8)
+        tree = make(name, 500)
         tree.update(np.arange(500), np.arange(500) % 7)
         draws.add(tree.sample(impls.uniforms(np.random.default_rng(5), 200))[0].tobytes())
     assert len(draws) == 1

@@ -9,11 +9,11 @@ import pytest
 from dse import accuracy, records
 from dse.accuracy import ACCURACY_FILE, Accuracy
 from dse.records import RecordError, twins
-from reports import tidy
+from reports import style, tidy
 from reports.chart import Material
-from reports.sections import mapping, peers_figures, tree
 from reports.sections import peers as peer_section
-from tests.test_reports import KEY, NOTHING, PEER_AGAIN, PEERS, everything, peers, record, run, write
+from reports.sections import peers_figures, tree
+from tests.test_reports import KEY, NOTHING, PEER_AGAIN, PEERS, everything, no_picture, peers, record, run, write
 
 
 def ns(name, part, batch, dtype="float32", **options):
@@ -138,8 +138,9 @@ def test_two_threads_speed_up_who_lets_go_of_the_gil(tmp_path):
     assert [row[3][1] for row in held] == sorted(speed_ups.values(), reverse=True)
 
 
+@pytest.mark.usefixtures("without_laws")  # which show no library
 def test_who_is_absent_is_listed_with_the_reason_and_not_among_the_sweeps(tmp_path, monkeypatch):
-    monkeypatch.setattr(mapping, "CHARTS", ())  # which show no library, and take the longest to draw
+    monkeypatch.setattr(style, "picture", no_picture)
     found = list(everything())
     (absent,) = rows(text(found, tmp_path), "reason")
     assert [cell for _, cell in absent] == ["pfrl", "float64", "skipped", "pfrl is not &lt;here&gt;", "1", "draw"]

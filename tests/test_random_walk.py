@@ -20,7 +20,7 @@ def test_walk(name, options, capacity, fanout, integers):
 
 @pytest.mark.parametrize(("name", "options"), VARIANTS)
 def test_walk_on_float64_leaves(name, options):
-    tree = impls.make(name, 300, fanout=8, dtype="float64", **options)
+    tree = impls.make(name, 300, fanout=4, dtype="float64", **options)
     walk(tree, seed=8, steps=80, integers=False, exact=options.get("propagate") != "delta")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from dse.records import Measurement, Writer
 from reports import __main__ as command
-from reports import page, style, tidy
+from reports import building, page, style, tidy
 from reports.chart import Material
 from reports.sections import (
     fpga,
@@ -48,6 +48,7 @@ NAMES = [
     "gpu_lanes",
 ]
 MODELED = [chart.name for chart in fpga.CHARTS]  # of laws, so they need no records
+RENDERED = ("fanout", "layout", MODELED[0])  # the others by a long test: rendering is most of the time of a report
 SOLVED = [chart.name for chart in mapping.CHARTS if chart.name != "solver_scaling"]  # which needs a profile
 SOLVED += [chart.name for chart in published.CHARTS]
 REPLAY = [chart.name for chart in replay_figures.CHARTS]  # tests/test_replay_reports.py draws them
@@ -188,19 +189,43 @@ def run(results, out, *more):
     return command.main(["--results", str(results), "--machine", KEY, "--out", str(out), "--jobs", "1", *more])
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
+def whole(folder):
     """The folder of a whole report."""
-    folder = tmp_path_factory.mktemp("report")
     shutil.copytree(QUOTED, folder / "results" / "quoted")
     assert run(write(folder / "results", everything()), folder / "out") == 0
     return folder / "out"
 
 
+def no_picture(figure, ending):
+    return b"a picture"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The folder of a whole report whose figures are all drawn, and some rendered."""
+    draw = building._draw
+
+    def some(chart, *others):
+        with pytest.MonkeyPatch.context() as patch:
+            if chart.name not in RENDERED:
+                patch.setattr(style, "picture", no_picture)
+            return draw(chart, *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(building, "_draw", some)
+        return whole(tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory):
+    """The folder of a whole report with all its figures."""
+    return whole(tmp_path_factory.mktemp("rendered"))
+
+
 @pytest.fixture
 def unrendered(monkeypatch):
-    """Spares rendering, most of the time of a report, where a test is about all else; ``built`` renders everything."""
-    monkeypatch.setattr(style, "picture", lambda figure, ending: b"a picture")
+    """Spares rendering where a test is about all else."""
+    monkeypatch.setattr(style, "picture", no_picture)
 
 
 @pytest.fixture(scope="module")
@@ -210,15 +235,17 @@ def html(built):
 
 @pytest.fixture(scope="module")
 def drawn():
-    """Every figure by its name."""
+    """Every figure by its name, laid out."""
     found = list(everything())
     material = Material(found, tidy.about(found), QUOTED.parent)
-    return {chart.name: chart.draw(chart.rows(material), material.about) for chart in tree.CHARTS}
+    figures = {chart.name: chart.draw(chart.rows(material), material.about) for chart in tree.CHARTS}
+    for figure in figures.values():
+        figure.canvas.draw()
+    return figures
 
 
-@pytest.mark.parametrize("name", NAMES + MODELED)
-def test_a_figure_is_a_png_and_an_svg_of_sensible_size(built, name):
-    png, svg = (built / f"{name}.png").read_bytes(), (built / f"{name}.svg").read_text()
+def assert_is_a_picture(folder, name):
+    png, svg = (folder / f"{name}.png").read_bytes(), (folder / f"{name}.svg").read_text()
     assert png.startswith(b"\x89PNG")
     width, height = struct.unpack(">II", png[16:24])
     assert 900 <= width <= 1_400
@@ -228,10 +255,20 @@ def test_a_figure_is_a_png_and_an_svg_of_sensible_size(built, name):
     assert len(svg) > 10_000
 
 
+@pytest.mark.parametrize("name", RENDERED)
+def test_a_figure_is_a_png_and_an_svg_of_sensible_size(built, name):
+    assert_is_a_picture(built, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES + MODELED)
+def test_every_figure_is_a_png_and_an_svg_of_sensible_size(rendered, name):
+    assert_is_a_picture(rendered, name)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_axes_say_their_units_in_plain_numbers(drawn, name):
     figure = drawn[name]
-    figure.canvas.draw()
     assert figure.subfigs[0].get_suptitle().endswith("?")
     assert re.search(r"\((ns|ratio)\)$", figure.axes[0].get_ylabel())
     assert figure.axes[-1].get_xlabel()
@@ -245,7 +282,6 @@ def test_axes_say_their_units_in_plain_numbers(drawn, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_covers_the_panels_and_the_caption_names_the_source(drawn, name):
     figure = drawn[name]
-    figure.canvas.draw()
     top, bottom = figure.subfigs
     (legend,), (caption,) = top.legends, bottom.texts
     whole, below = figure.bbox, legend.get_window_extent()
@@ -410,7 +446,7 @@ def test_another_machine_is_one_sentence(tmp_path, capsys):
     assert f"no records of machine other, only of {KEY}; ask with --machine {KEY}" in one_sentence(capsys)
 
 
-@pytest.mark.usefixtures("without_laws")
+@pytest.mark.usefixtures("without_laws", "unrendered")
 def test_a_machine_without_records_draws_those_of_the_nearest_and_says_so(tmp_path, capsys, monkeypatch):
     here = MACHINE | {"key": "fresh", "cores": 8, "vendor": "Abacus"}
     monkeypatch.setattr("dse.machines.fingerprint", lambda: here)
@@ -427,7 +463,7 @@ def test_a_machine_without_records_draws_those_of_the_nearest_and_says_so(tmp_pa
     assert (said["machine"], said["machine_note"], said["results"]) == (KEY, first, str(results))
 
 
-@pytest.mark.usefixtures("without_laws")
+@pytest.mark.usefixtures("without_laws", "unrendered")
 def test_a_machine_with_records_draws_its_own_without_a_word(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("dse.machines.fingerprint", lambda: MACHINE)
     results = write(tmp_path / "results", [record(10.0, capacity=n) for n in (1_000, 10_000)])

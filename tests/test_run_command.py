@@ -3,6 +3,7 @@
 import json
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,9 @@ def test_ctrl_c_waits_for_the_run_to_save_itself(tmp_path, monkeypatch):
     waited = []
 
     class Popen(subprocess.Popen):
+        def __init__(self, command, **how):  # a run of its own is interrupted in tests/test_parallel_run.py
+            super().__init__([sys.executable, "-c", "import time; time.sleep(60)"], **how)
+
         def wait(self, timeout=None):
             waited.append(timeout)
             if len(waited) == 1:

@@ -251,14 +251,14 @@ def test_what_has_to_move_is_told(capsys):
     assert "note: learner_threads=1 is of the processor's options, and learner is on fpga" in said
 
 
-def test_json_has_the_tree_under_sampling_and_under_updating(capsys):
-    for platform in (HERE, "u200", "h200"):
-        for fix in ([], ["--fix", "arrangement=serial"], ["--fix", "arrangement=apart"]):
-            code, said, _ = told(capsys, "recommend", "--platform", platform, *ASK[3:], *fix, "--json")
-            assert code == 0
-            parts = {part["part"]: part["details"] for part in json.loads(said)["parts"]}
-            assert parts["sampling"]["fanout"] >= 2
-            assert parts["sampling"] == parts["updating"]
+@pytest.mark.parametrize("platform", [HERE, "u200", "h200"])
+@pytest.mark.parametrize("fix", [[], ["--fix", "arrangement=serial"], ["--fix", "arrangement=apart"]])
+def test_json_has_the_tree_under_sampling_and_under_updating(capsys, platform, fix):
+    code, said, _ = told(capsys, "recommend", "--platform", platform, *ASK[3:], *fix, "--json")
+    assert code == 0
+    parts = {part["part"]: part["details"] for part in json.loads(said)["parts"]}
+    assert parts["sampling"]["fanout"] >= 2
+    assert parts["sampling"] == parts["updating"]
 
 
 def test_a_whole_number_may_have_an_exponent(capsys):

@@ -104,13 +104,13 @@ def check(problem: Problem, random: np.random.Generator, seed: int) -> bool:
 
 
 def test_equals_nested_loops() -> None:
-    feasible = sum(check(*drawn(seed), seed) for seed in range(1000))
-    assert 500 < feasible < 950  # both kinds are many
+    feasible = sum(check(*drawn(seed), seed) for seed in range(300))
+    assert 150 < feasible < 285  # both kinds are many
 
 
 def test_a_tree_is_one_choice() -> None:
-    feasible = sum(check(*drawn(seed, trees=True), seed) for seed in range(500))
-    assert 250 < feasible < 475
+    feasible = sum(check(*drawn(seed, trees=True), seed) for seed in range(150))
+    assert 75 < feasible < 142
 
 
 def twins_are_equal(seeds: range, trees: bool) -> list[int]:
@@ -126,20 +126,25 @@ def twins_are_equal(seeds: range, trees: bool) -> list[int]:
 
 @pytest.mark.parametrize("trees", [False, True])
 def test_equal_devices_are_looked_at_once(trees: bool) -> None:
-    sizes = twins_are_equal(range(150), trees)
-    assert sizes.count(2) > 15 and sizes.count(3) > 8
+    sizes = twins_are_equal(range(50), trees)
+    assert sizes.count(2) > 5 and sizes.count(3) > 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trees", [False, True])
 def test_equal_devices_are_looked_at_once_two_thousand_times(trees: bool) -> None:
-    sizes = twins_are_equal(range(1000, 2000), trees)
+    sizes = twins_are_equal(range(50, 2000), trees)
     assert sizes.count(2) > 150 and sizes.count(3) > 50
 
 
 @pytest.mark.slow
 def test_equals_nested_loops_ten_thousand_times() -> None:
-    assert sum(check(*drawn(seed), seed) for seed in range(1000, 11_000)) > 5000
+    assert sum(check(*drawn(seed), seed) for seed in range(300, 11_000)) > 5350
+
+
+@pytest.mark.slow
+def test_a_tree_is_one_choice_a_thousand_times() -> None:
+    assert sum(check(*drawn(seed, trees=True), seed) for seed in range(150, 1150)) > 500
 
 
 @pytest.mark.parametrize("rows", [1, 7])

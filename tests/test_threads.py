@@ -26,6 +26,7 @@ import impls
 from impls.sumtree.contract import READS
 from impls.sumtree.turns import Turns
 from tests.contestants import NAMES, make
+from tests.nursery import Nursery
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -58,8 +59,13 @@ every_name = pytest.mark.parametrize("name", NAMES)
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
 
+CALLS = Nursery("tests.test_threads")
+
+
 def alone(call, seconds=600, **environment):
     """Run ``call``, an expression that may use this module's names, in a process of its own."""
+    if not environment:
+        return CALLS.run(call, seconds)
     # A process that a shell started in the background ignores Ctrl-C, and so would this one.
     heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     code = f"{heed}; from tests.test_threads import *; {call}"
@@ -601,7 +607,7 @@ def test_a_child_forked_from_a_busy_process_has_whole_trees(name):
 def fork_while_compiling():
     from impls.sumtree import numba_turns  # noqa: PLC0415  # where there is numba
 
-    tree, other = (impls.make("numba", 640, layout=layout) for layout in ("prefix", "plain"))
+    tree, other = (impls.make("numba", 640, fanout=2, layout=layout) for layout in ("prefix", "plain"))
     worker = threading.Thread(target=tree.update, args=(np.arange(640), np.full(640, FIRST)))
     worker.start()
     while worker.is_alive() and numba_turns.compiler.turn.acquire(blocking=False):
@@ -979,9 +985,9 @@ def test_a_signal_handler_inside_a_call_is_refused_where_it_would_wait_for_itsel
     assert_whole(tree)
 
 
-def handle_signals():
+def handle_signals(**options):
     """A handler that draws and updates, while the main thread and another one update, too."""
-    tree = filled("numba", 64_000, {})
+    tree = filled("numba", 64_000, options)
     handled = [operation(tree, op, seed) for seed, op in enumerate(("sample", "update", "total", "check"))]
     count = itertools.count()
 
@@ -1008,4 +1014,4 @@ def test_signal_handlers_may_use_a_tree_of_kernels():
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timer")
 def test_signal_handlers_may_use_a_tree_whose_kernels_are_being_compiled(tmp_path):
     pytest.importorskip("numba")
-    alone("handle_signals()", seconds=120, NUMBA_CACHE_DIR=str(tmp_path))
+    alone("handle_signals(fanout=2)", seconds=120, NUMBA_CACHE_DIR=str(tmp_path))
