@@ -52,7 +52,7 @@ gallery: $(READY)  ## build the page that is kept in the repository again, from 
 test: $(READY)  ## the tests, in minutes: a worker a core, then those that assert on a clock, alone
 	$(BIN)/python -m tests.compile_replays
 	$(BIN)/python -m pytest -m "not slow and not timing" --strict-skips --numprocesses auto --dist loadfile --no-loadscope-reorder
-	$(BIN)/python -m pytest -m "timing and not slow" --strict-skips
+	$(BIN)/python -m pytest -m "timing and not slow" --strict-skips $$(grep -l 'mark\.timing' tests/test_*.py)
 
 test-slow: $(READY)  ## the long tests as well
 	$(BIN)/python -m pytest --strict-skips

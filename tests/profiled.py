@@ -25,7 +25,7 @@ learning_starts = 50
 tau = 0.01
 [replay]
 capacity = 500
-fanout = 4
+fanout = 16
 [evaluation]
 interval = 50
 """

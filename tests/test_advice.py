@@ -29,6 +29,7 @@ from impls.training import load
 from impls.training.__main__ import main as training_main
 from impls.training.reading import path_of
 from reports import __main__ as reports
+from reports import style
 from reports.sections import mapping, tree
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -278,6 +279,7 @@ def test_the_page_and_what_is_left_out_of_it(capsys, tmp_path, monkeypatch):
     slow = ("solver_cores", "solver_depth", "solver_front", "solver_what_if", "solver_loss")  # that advise nothing
     charts = [chart for chart in mapping.CHARTS if chart.name not in slow]
     monkeypatch.setattr(mapping, "CHARTS", charts)
+    monkeypatch.setattr(style, "picture", lambda figure, ending: b"a picture")
     place = ["--results", folder.parent, "--machine", MACHINE, "--out", tmp_path / "out"]
     check(said_by(capsys, reports.main, *place), least=len(tree.CHARTS))
     page = (tmp_path / "out" / "index.html").read_text()

@@ -19,7 +19,7 @@ from tests.contestants import NAMES
 def test_every_op_of_every_contestant_can_be_timed(name, op, request):
     if name == "cupy":
         request.getfixturevalue("with_cupy")()
-    prepared = prepare(Case(name, op, capacity=300, batch=20, fanout=4))
+    prepared = prepare(Case(name, op, capacity=300, batch=20))
     for turn in range(30):
         prepared.call(turn)
     assert prepared.tree.check() == 0.0

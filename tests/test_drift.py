@@ -54,7 +54,7 @@ def test_drift_after_a_million_updates_over_six_decades(name, options, dtype, re
 def test_an_exact_tree_returns_to_zero(name):
     if reason := impls.why_not(name):
         pytest.skip(reason)
-    tree = impls.make(name, 1_000, fanout=4)
+    tree = impls.make(name, 1_000)
     tree.update(np.arange(1_000), np.random.default_rng(0).random(1_000))
     tree.update(np.arange(1_000), 0.0)
     assert tree.total() == 0.0

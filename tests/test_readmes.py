@@ -1,7 +1,9 @@
 """The READMEs: commands run as printed, what they show is what the records give, links resolve, nothing is missing."""
 
+import importlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import dse
 import dse.__main__ as dse_cli
 import impls
 from reports import readme_tables, readmes
+from tests.test_advice import PARSERS, benchmark, parsed
 
 ROOT = Path(__file__).resolve().parent.parent
 PROSE = [*readmes.readmes(), *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md"))]
@@ -81,6 +84,17 @@ def test_a_command_runs_as_printed(checkout, command):
     assert done.returncode == 0, done.stderr[-2000:]
     _, writes, file = command.partition(" > ")
     assert checkout(f"cat {file}").stdout if writes else done.stdout
+
+
+def test_every_command_is_one_that_its_parser_takes():
+    """Also those that are not run here, or in the long tests alone."""
+    for command in commands():
+        first, *words = shlex.split(command.partition(" > ")[0])
+        package = words[1] if (first, *words[:1]) == ("python", "-m") else ""
+        if package == "benchmarks":
+            benchmark(command, words[2:])
+        elif package in PARSERS:
+            parsed(command, importlib.import_module(PARSERS[package])._parser(), words[2:])
 
 
 def test_commands_that_are_not_run_here_are_in_some_readme_and_say_when_they_last_were():

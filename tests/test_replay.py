@@ -54,11 +54,11 @@ def test_fresh_outputs_are_nobody_elses_and_given_ones_are_used(strategy):
             np.testing.assert_array_equal(part, kept[name])
 
 
-@pytest.mark.parametrize("fanout", [3, 16])
-def test_an_insert_of_thousands_of_rows_renews_all_their_sums(fanout):
+@pytest.mark.parametrize(("fanout", "dtype"), [(3, "float64"), (16, "float32")], ids=["3", "16"])
+def test_an_insert_of_thousands_of_rows_renews_all_their_sums(fanout, dtype):
     rng = np.random.default_rng(0)
-    with made("global", 9000, fanout=fanout) as compiled:
-        twin = twin_of(capacity=9000, fanout=fanout)
+    with made("global", 9000, fanout=fanout, dtype=dtype) as compiled:
+        twin = twin_of(capacity=9000, fanout=fanout, dtype=dtype)
         for count in (5000, 7000, 9000):  # the second goes around the end
             records, errors = rows_of(FLAT, rng, count), rng.standard_normal(count)
             for buffer in (compiled, twin):

@@ -14,6 +14,7 @@ from impls.replay.block import ACTOR, ARRIVED, GRANTED, MODE
 LAYOUT = Layout((4,), "float64", choices=2)  # an observation lies in the first half of its row, the next in the second
 CAPACITY, NUMBER, PATIENCE_SECONDS = 32, 5, 20.0
 SETTINGS = {"alpha": 0.6, "epsilon": 1e-3, "fanout": 4, "strategy": "two_lock_checked"}
+USUAL = SETTINGS | {"fanout": 16}  # of replays that are no trials, which other tests compile for as well
 
 
 def records(value, count):
@@ -55,7 +56,7 @@ class Stopped:
 
 
 def test_a_batch_is_of_one_state_though_the_words_come_again():
-    with make(CAPACITY, LAYOUT, trial=True, **SETTINGS) as replay, make(CAPACITY, LAYOUT, **SETTINGS) as other:
+    with make(CAPACITY, LAYOUT, trial=True, **SETTINGS) as replay, make(CAPACITY, LAYOUT, **USUAL) as other:
         replay.insert(records(1, CAPACITY))
         other.insert(records(2, CAPACITY))
         words = replay._banks[0].words.copy()
@@ -105,7 +106,7 @@ def test_a_state_is_saved_however_many_write():
 
 @pytest.mark.parametrize("save", [True, False])
 def test_states_beside_busy_writers_and_samplers(save):
-    with make(64, LAYOUT, **SETTINGS) as replay:
+    with make(64, LAYOUT, **USUAL) as replay:
         replay.insert(records(1, 64))
         state, ending, errors = replay.state_dict(), threading.Event(), []
 

@@ -231,7 +231,7 @@ def users_of(inode):
 
 
 def _creator(pipe):
-    replay = make(CAPACITY, PLAIN, **SETTINGS)
+    replay = make(CAPACITY, PLAIN, **SETTINGS | {"fanout": 16})
     replay.insert(packed(replay.row, np.arange(CAPACITY)))
     pipe.send(replay.handle())
     pipe.recv()

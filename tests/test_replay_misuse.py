@@ -189,7 +189,8 @@ def test_a_replay_of_one_record(strategy):
         assert (replay.check(), len(replay), replay.written) == (0, 1, 3)
 
 
-@pytest.mark.parametrize("fanout", [pytest.param(2, marks=pytest.mark.slow), 10**9])  # each is compiled for
+@pytest.mark.slow  # each is compiled for
+@pytest.mark.parametrize("fanout", [2, 10**9])
 def test_strange_fanouts_and_an_insert_of_everything(fanout):
     with make(100, LAYOUT, fanout=fanout, **PRIORITIES) as replay:
         replay.insert(records(100), np.arange(100.0))

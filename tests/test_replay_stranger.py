@@ -68,11 +68,11 @@ def test_compiling_for_long_is_said_once_on_a_terminal(monkeypatch, stream, seco
         time.sleep(seconds)
         compile_it(self)
 
-    kind = type(replay.make(8, LAYOUT, fanout=4, **PRIORITIES))
+    kind = type(replay.make(8, LAYOUT, **PRIORITIES))
     monkeypatch.setattr(kind, "_compile", slow)
     monkeypatch.setattr("impls.replay.blocks._LONG_SECONDS", 0.5)
     monkeypatch.setattr(sys, "stderr", errors)
-    replay.make(8, LAYOUT, fanout=4, **PRIORITIES).close()
+    replay.make(8, LAYOUT, **PRIORITIES).close()
     assert errors.getvalue().count("Compiling the replay's kernels once") == errors.getvalue().count("\n") == said
 
 

@@ -20,8 +20,8 @@ NOT_FINITE = "{} must be finite and at most 3.4e+38 in size, not {}"
 
 
 def kinds(layout):
-    yield replay.make(512, layout, fanout=4, **PRIORITIES)
-    yield replay.PrioritizedBuffer(impls.make("numpy", 512, fanout=4), layout, **PRIORITIES)
+    yield replay.make(512, layout, **PRIORITIES)
+    yield replay.PrioritizedBuffer(impls.make("numpy", 512), layout, **PRIORITIES)
     if layout.frames == 1:
         yield replay.SegmentedReplay(2, 300, layout)
 
@@ -113,7 +113,7 @@ def test_an_actors_steps_are_judged_too():
 
 @pytest.fixture(scope="module")
 def memory():
-    with replay.make(8, DISCRETE, fanout=4, **PRIORITIES) as made:
+    with replay.make(8, DISCRETE, **PRIORITIES) as made:
         made.insert(records(DISCRETE, 4))
         yield made
 
@@ -167,10 +167,10 @@ def test_a_batch_larger_than_numpy_can_hold(memory):
 
 
 def test_a_replay_says_what_it_is():
-    with replay.make(8, DISCRETE, strategy="banked", banks=2, fanout=4, shared=True, **PRIORITIES) as made:
+    with replay.make(8, DISCRETE, strategy="banked", banks=2, shared=True, **PRIORITIES) as made:
         made.insert(records(DISCRETE, 3))
         layout = "Layout(observation=(2,), dtype='float32', frames=1, choices=3, action_size=0)"
         assert repr(made) == f"<banked replay: 3 of 8 records in 2 banks, {layout}, shared with processes>"
     assert repr(made) == "<banked replay of 8 records: this replay is closed>"
-    with replay.make(8, DISCRETE, fanout=4, **PRIORITIES) as made:
+    with replay.make(8, DISCRETE, **PRIORITIES) as made:
         assert repr(made) == f"<two_lock_checked replay: 0 of 8 records, {layout}, private to its process>"

@@ -74,7 +74,7 @@ def test_the_test_can_fail():
 
 @pytest.mark.parametrize(("name", "options"), DEFAULTS)
 def test_stratified_draws_take_one_leaf_of_each_interval(name, options):
-    tree = impls.make(name, 64, fanout=4, **options)
+    tree = impls.make(name, 64, **options)
     tree.update(np.arange(64), 1.0)
     indices, _ = tree.sample(impls.stratified_uniforms(np.random.default_rng(0), 64))
     assert indices.tolist() == list(range(64))

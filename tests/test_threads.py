@@ -439,7 +439,6 @@ def someone_inside(tree, op):
 ALL = (*READS, "update", "sample_distinct", "sample_without", "rebuild", "load_state_dict")
 
 
-@pytest.mark.timing
 @every_name
 @pytest.mark.parametrize("options", [{}, {"propagate": "delta"}], ids=str)
 def test_the_trait_says_which_calls_run_side_by_side(name, options):
