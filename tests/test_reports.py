@@ -26,6 +26,7 @@ from reports.sections import (
     training,
     tree,
     tree_figures,
+    what_ifs,
 )
 from reports.sections import peers as peers_section
 
@@ -213,6 +214,7 @@ def built(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(building, "_draw", some)
+        patch.setattr(what_ifs, "WORKLOADS", ())  # whose answers tests/test_what_ifs.py asks for
         return whole(tmp_path_factory.mktemp("report"))
 
 
@@ -224,8 +226,9 @@ def rendered(tmp_path_factory):
 
 @pytest.fixture
 def unrendered(monkeypatch):
-    """Spares rendering where a test is about all else."""
+    """Spares rendering, and the answers that tests/test_what_ifs.py asks for, where a test is about all else."""
     monkeypatch.setattr(style, "picture", no_picture)
+    monkeypatch.setattr(what_ifs, "WORKLOADS", ())
 
 
 @pytest.fixture(scope="module")
@@ -354,6 +357,7 @@ def test_the_page_says_where_numbers_come_from(html):
     assert "takes &lt;b&gt;too&lt;/b&gt; long" in html
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_section_without_its_records_is_left_out(tmp_path):
     found = list(everything())
     text = page.page(Material(found, tidy.about(found), tmp_path))

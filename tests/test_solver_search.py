@@ -104,8 +104,8 @@ def check(problem: Problem, random: np.random.Generator, seed: int) -> bool:
 
 
 def test_equals_nested_loops() -> None:
-    feasible = sum(check(*drawn(seed), seed) for seed in range(300))
-    assert 150 < feasible < 285  # both kinds are many
+    feasible = sum(check(*drawn(seed), seed) for seed in range(150))
+    assert 75 < feasible < 142  # both kinds are many
 
 
 def test_a_tree_is_one_choice() -> None:
@@ -139,7 +139,7 @@ def test_equal_devices_are_looked_at_once_two_thousand_times(trees: bool) -> Non
 
 @pytest.mark.slow
 def test_equals_nested_loops_ten_thousand_times() -> None:
-    assert sum(check(*drawn(seed), seed) for seed in range(300, 11_000)) > 5350
+    assert sum(check(*drawn(seed), seed) for seed in range(150, 11_000)) > 5425
 
 
 @pytest.mark.slow
