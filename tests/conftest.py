@@ -15,6 +15,7 @@ import dse.records
 import impls
 from impls.sumtree.cuda import device, emulation
 from tests import fake_cupy
+from tests.grids import without_grids
 from tests.long import is_long
 from tests.plugin_hosts import SkippedDoctests
 from tests.skips import StrictSkips
@@ -145,11 +146,11 @@ def _still(request):
 def without_laws(monkeypatch):
     """Leaves those figures out of reports that rest on laws, which are the same in all and most of the time."""
     pytest.importorskip("pandas", reason="reports need pandas")
-    from reports.sections import fpga, mapping, published, what_ifs  # noqa: PLC0415
+    from reports.sections import fpga, mapping, published  # noqa: PLC0415
 
     for topic in (fpga, mapping, published):
         monkeypatch.setattr(topic, "CHARTS", ())
-    monkeypatch.setattr(what_ifs, "WORKLOADS", ())
+    without_grids(monkeypatch)
 
 
 @pytest.fixture

@@ -26,9 +26,9 @@ from reports.sections import (
     training,
     tree,
     tree_figures,
-    what_ifs,
 )
 from reports.sections import peers as peers_section
+from tests.grids import without_grids
 
 KEY = "made-up"
 CACHES = {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}
@@ -214,7 +214,7 @@ def built(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(building, "_draw", some)
-        patch.setattr(what_ifs, "WORKLOADS", ())  # whose answers tests/test_what_ifs.py asks for
+        without_grids(patch)
         return whole(tmp_path_factory.mktemp("report"))
 
 
@@ -226,9 +226,9 @@ def rendered(tmp_path_factory):
 
 @pytest.fixture
 def unrendered(monkeypatch):
-    """Spares rendering, and the answers that tests/test_what_ifs.py asks for, where a test is about all else."""
+    """Spares rendering and grids of answers where a test is about all else."""
     monkeypatch.setattr(style, "picture", no_picture)
-    monkeypatch.setattr(what_ifs, "WORKLOADS", ())
+    without_grids(monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from dse.times.profile import of_records
 from dse.tuning.learners import measured_terms
 from dse.tuning.multi_learner import data_parallel_seconds, single_seconds
 from impls.training import load
+from tests.grids import without_grids
 from tests.profiled import made_up
 
 pytest.importorskip("seaborn", reason="reports need seaborn")
@@ -183,11 +184,11 @@ def test_cores_are_those_the_solver_counts_with():
 def test_the_page_lists_the_figures_and_has_them_in_their_section(monkeypatch, profiled, tmp_path):
     from reports import building  # noqa: PLC0415
     from reports.sections import mapping as solver_section  # noqa: PLC0415
-    from reports.sections import training, tree, what_ifs  # noqa: PLC0415
+    from reports.sections import training, tree  # noqa: PLC0415
 
     for others in (training, tree):
         monkeypatch.setattr(others, "CHARTS", ())
-    monkeypatch.setattr(what_ifs, "WORKLOADS", ())
+    without_grids(monkeypatch)
     built = building.build(profiled, tmp_path, tmp_path / "out")
     drawn = [chart.name for chart in solver_section.CHARTS if chart.name.startswith("solver_")]
     out = tmp_path / "out"
@@ -201,11 +202,11 @@ def test_the_page_lists_the_figures_and_has_them_in_their_section(monkeypatch, p
 def test_records_of_no_training_leave_out_the_factors_alone(monkeypatch, profiled, tmp_path):
     from reports import building  # noqa: PLC0415
     from reports.sections import mapping as solver_section  # noqa: PLC0415
-    from reports.sections import training, tree, what_ifs  # noqa: PLC0415
+    from reports.sections import training, tree  # noqa: PLC0415
 
     for others in (training, tree):
         monkeypatch.setattr(others, "CHARTS", ())
-    monkeypatch.setattr(what_ifs, "WORKLOADS", ())
+    without_grids(monkeypatch)
     charts = [chart for chart in solver_section.CHARTS if chart.name in ("solver_scaling", "solver_loss")]
     monkeypatch.setattr(solver_section, "CHARTS", charts)
     weights = [one for one in profiled if one.contestant == "weights"]
