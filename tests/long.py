@@ -26,7 +26,7 @@ LONG = {
         rf"test_distinct_leaves_are_those_drawn_by_hand_and_the_tree_is_as_it_was\[float64-3-{NUMBA}\]",
         rf"test_odd_shapes\[(301-300|100-4611686018427387904|10-1000000000)-{NUMBA}\]",
         rf"test_(a_root_that_drifted_below_zero_still_has_its_positive_leaf|mass_zero_skips_a_zero_leaf)\[{NUMBA}=.*",
-        r"test_odd_shapes\[(1|5)-2-numba-.*",
+        r"test_odd_shapes\[((1|5)-2-numba|.*-cupy)-.*",
         r"test_(priorities_that_vanish_beside_others_are_drawn_once_those_are_gone|pickles_and_deep_copies_stand_alone)"
         r"\[numba-layout=plain.*",
         r"test_a_million_leaves\[python\]",
