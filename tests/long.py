@@ -67,6 +67,8 @@ LONG = {
         r"test_a_command_runs_as_printed\[python -m dse recommend .*per_watt.*",
         r"test_a_command_runs_as_printed\[python -m benchmarks (sweep|list --export).*",
     ),
+    "replay_races": (r"test_a_tiny_replay_that_sleeps_at_its_points_shows_no_fault\[.*rwlock\]",),
+    "schedules": (r"test_kernels_take_the_steps_of_the_model\[rwlock\]",),
     "solver_answer": (
         r"test_fewer_threads_are_asked_about_where_they_run_today",
         r"test_fixing_what_was_chosen_changes_nothing_and_anything_else_never_helps",
