@@ -35,6 +35,7 @@ LONG = {
         r"test_parts_and_transfers_of_an_engine_are_all_that_keeps_it_busy\[fix1-(?!u200).*",
         r"test_a_cause_is_the_engine_that_bounds_the_asked_one\[(h200-hopper_ddpg-training|edge|.*hopper_sac).*",
     ),
+    "fpga_rtl": (r"test_.*\[(wide|scan)-(2-.*|1-contiguous)\]",),
     "help": (r"test_the_example_is_answered\[python -m dse run\]",),
     "learning_command": (r"test_a_run_has_a_point_an_evaluation_and_ends_when_it_may",),
     "modeled_numbers": (
