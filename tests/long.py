@@ -93,7 +93,10 @@ LONG = {
         r"test_a_search_of_rows_in_the_middle_of_a_change_stays_inside_the_tree\[.*plain.*",
         r"test_a_leaf_that_moves_in_a_large_compiled_tree_is_in_one_place_for_every_call\[\{'(layout|fanout)'.*",
     ),
-    "tree_queries": (rf"test_a_walk_with_a_minimum_kept\[{NUMBA}-100-3\]",),
+    "tree_queries": (
+        rf"test_a_walk_with_a_minimum_kept\[{NUMBA}-100-3\]",
+        r"test_the_minimum_survives_draws_states_copies_and_rebuilding\[numba-layout=plain-minimum\]",
+    ),
     "transports": (
         r"test_a_run_hands_over_by_it_and_nothing_is_under_way_in_a_pause\[apart-.*",
         r"test_an_actor_killed_by_a_queue_ends_the_run_with_a_sentence_and_by_a_pipe_begins_anew",

@@ -163,7 +163,7 @@ def test_a_minimum_of_groups_wider_than_a_vector(name, options):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name in MINIMA])
 def test_check_tells_a_minimum_that_is_off_and_rebuild_mends_it(name):
-    tree = make(name, 100, fanout=4, minimum=True)
+    tree = make(name, 100, minimum=True)
     tree.update(np.arange(100), np.arange(100.0))
     for minima in tree._minima:
         minima[0] += 2.0
