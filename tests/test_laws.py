@@ -99,15 +99,15 @@ def test_a_lonely_machine_has_nothing_to_be_left_out_of():
 
 
 def test_a_serial_loop_is_predicted_with_the_overheads_of_other_workloads():
-    """Within a quarter: the four there are err by 8 to 22 %, for one other loop tells too little of a loop's overhead.
+    """Within a quarter: the seven there are err by 2 to 13 %, for other loops tell little of a loop's overhead.
 
     The factor between what two workloads' loops take beyond their parts is up to 1.3 on a machine, and that part is
     most of CartPole's loop; a rate that is off by more than a quarter would mean that a part itself is wrong.
     """
     loops = laws.serial_loops(RESULTS)
-    assert {(one.machine, one.workload) for one in loops} == {
-        (machine, name) for machine in ("8fb834d50a", "d7dae63b89") for name in ("cartpole_dqn", "hopper_ddpg")
-    }
+    machines = {"27f8af3c07", "8fb834d50a", "d7dae63b89"}
+    pairs = {(machine, name) for machine in machines for name in ("cartpole_dqn", "hopper_ddpg")}
+    assert {(one.machine, one.workload) for one in loops} == pairs | {("27f8af3c07", "cartpole_ddpg")}
     for one in loops:
         assert one.workload not in one.others
         assert abs(one.error) < 0.25, one

@@ -315,7 +315,7 @@ def test_a_share_has_an_insertion_which_no_profile_has(tmp_path):
         *("serial_step", "buffer", "insert"),
         True,
     )
-    assert (one.batch, one.capacity, one.fanout) == (workload.actors.local_storage, 500, 4)
+    assert (one.batch, one.capacity, one.fanout) == (workload.actors.local_storage, 500, workload.replay.fanout)
     assert is_evidence(one)
     cell = share.insertion_cell(load("hopper_ddpg"))
     assert (cell.batch, cell.capacity, cell.fanout) == (64, 1_000_000, 2)
