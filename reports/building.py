@@ -1,6 +1,7 @@
 """Draw the figures of a machine's records and write the page around them, anew only where something changed."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from dse.records import Measurement, RecordError
+from dse.times.profile import evidence
 
 from . import kept, look, style, tidy
 from .chart import Chart, Material, Section
@@ -48,6 +50,8 @@ def build(
     out.mkdir(parents=True, exist_ok=True)
     material = Material(measurements, tidy.about(measurements), results, note=note)
     cache = Kept.read(out)
+    with suppress(RecordError):
+        evidence(results)  # which mappings rest on: read here, all processes that are forked off have it
     drawn = _figures(charts(how.only, modeled=how.modeled), material, cache, how)
     written = _sections(shown, material, cache, how)
     index = out / (f"{slug(how.only)}.html" if how.only else "index.html")
@@ -79,6 +83,7 @@ def _figures(every: Sequence[Chart], material: Material, cache: Kept, how: How) 
             needed.append((chart, rows, key))
         else:
             titles[chart.name] = title
+    needed.sort(key=lambda one: bool(one[0].command))  # those that rest on laws first, for they take longest
     jobs = [partial(_draw, chart, rows, material, cache) for chart, rows, _ in needed]
     try:
         for count, (place, made) in enumerate(done(jobs, how.processes), 1):
@@ -114,6 +119,7 @@ def _sections(shown: Iterable[Section], material: Material, cache: Kept, how: Ho
     left_out = sorted(material.left_out.items())
     key = kept.key_of(material.about, sorted(material.drawn), left_out, rests_on)
     needed = [one for one in shown if cache.sections.get(one.heading, {}).get("key") != key]
+    needed.sort(key=lambda one: not one.is_modeled)  # the longest first, so that no process waits at the end
     jobs = [partial(section_html, one, material) for one in needed]
     for count, (place, made) in enumerate(done(jobs, how.processes), 1):
         heading = needed[place].heading

@@ -116,18 +116,20 @@ def test_a_serial_loop_is_predicted_with_the_overheads_of_other_workloads():
 
 def test_a_loop_s_own_record_is_not_seen(monkeypatch):
     """Ten times the time of a loop changes no prediction of it, and those of others that learn from it."""
-    read = laws.read_folder
+    read = laws.evidence
 
-    def slower(folder, **more):
-        return [
-            dataclasses.replace(one, median_seconds=one.median_seconds * 10)
-            if one.primitive == "serial_step" and one.contestant == "loop" and one.options["workload"] == "hopper_ddpg"
-            else one
-            for one in read(folder, **more)
-        ]
+    def slower(one):
+        if one.primitive == "serial_step" and one.contestant == "loop" and one.options["workload"] == "hopper_ddpg":
+            return dataclasses.replace(one, median_seconds=one.median_seconds * 10)
+        return one
+
+    def changed(results):
+        return {
+            key: dataclasses.replace(own, records=list(map(slower, own.records))) for key, own in read(results).items()
+        }
 
     before = {(one.machine, one.workload): one.predicted for one in laws.serial_loops(RESULTS)}
-    monkeypatch.setattr(laws, "read_folder", slower)
+    monkeypatch.setattr(laws, "evidence", changed)
     after = {(one.machine, one.workload): one.predicted for one in laws.serial_loops(RESULTS)}
     for (machine, workload), predicted in after.items():
         assert (predicted == before[machine, workload]) == (workload == "hopper_ddpg")

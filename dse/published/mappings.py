@@ -8,10 +8,14 @@ A mapping is three letters, learner-RMM-storage: C (CPU), G (GPU), F (FPGA). Whe
 """
 
 import dataclasses
+import itertools
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from impls.training import Workload
 from impls.training.sizes import layout_of
@@ -19,8 +23,10 @@ from impls.training.sizes import layout_of
 from ..estimate import Estimate
 from ..solver.infeasible import Infeasible
 from ..solver.objectives import EPSILONS, bottleneck
+from ..solver.optimum import best_values
 from ..solver.problem import LOOP, Configuration, Option, Part, Problem
 from ..solver.search import Found, solve
+from ..solver.space import build, roots
 from .greedy_mapping import ACTORS, LEARNER, RMM, DeviceTable, printed, printed_storage, traffic_words
 from .mapping_times import DEVICES, LETTERS, TABLE, asked, learner_times, problem_of, rmm_times, slower
 from .quoted import Quoted
@@ -255,8 +261,12 @@ def _differs(published: Judged, ours: Judged) -> str:
 def _holds(problem: Problem, device: str, published: str) -> tuple[float, float] | None:
     """Find ``Row.holds`` on a grid of factors; the ends are the last ones at which the pair still is the answer."""
     pair = Judged(published).pair
-    factors = [factor for factor in FACTORS if Judged(_answer(problem, device, factor)).pair == pair]
-    return (min(factors), max(factors)) if factors else None
+
+    def is_answer(factor: float) -> bool:
+        return Judged(_answer(problem, device, factor)).pair == pair
+
+    first = next(filter(is_answer, FACTORS), None)
+    return first and (first, next(filter(is_answer, reversed(FACTORS))))
 
 
 def _answer(problem: Problem, device: str, factor: float) -> str:
@@ -285,7 +295,24 @@ def paces(quoted: Quoted, results: Path) -> Iterator[Pace]:
     for name, batch in asked(quoted):
         problem, _ = problem_of(quoted, results, name, batch)
         limit = 1 / min(one.seconds for one in problem.options["learner"])
-        for learner in DEVICES:
-            for rmm in DEVICES:
-                best = max(judged(problem, f"{learner}-{rmm}-{storage}").hz for storage in DEVICES)
-                yield Pace(name, batch, f"{learner}-{rmm}", best or None, limit)
+        best = _fastest(problem)
+        for learner, rmm in itertools.product(DEVICES, repeat=2):
+            hz = max(best[learner, rmm, rmm, storage] for storage in DEVICES)
+            yield Pace(name, batch, f"{learner}-{rmm}", hz or None, limit)
+
+
+def _fastest(problem: Problem) -> defaultdict[tuple[str, ...], float]:
+    """Find the highest rate of each mapping, by the letters of learner, sampling, updating and storage; 0 if none fits.
+
+    One descent finds all of them.
+    """
+    space = build(problem, "training")
+    whole = np.flatnonzero(~space.at.missing.any(axis=1))
+    best = best_values(space, roots(space, whole), space.at.mapping)
+    parts: tuple[Part, ...] = ("learner", "sampling", "updating", "storage")
+    found: defaultdict[tuple[str, ...], float] = defaultdict(float)
+    for setting in whole:
+        groups = zip(space.axes, space.at.groups[:, setting], strict=True)
+        devices = {option.part: option.device for axis, group in groups for option in axis[group][0]}
+        found[tuple(LETTERS[devices[part]] for part in parts)] = float(best[space.at.mapping[setting]])
+    return found

@@ -7,6 +7,7 @@ and ``assumed_of`` says so; of a GPU or an FPGA nothing is, for there is no usua
 Letters: N leaves, K fanout, B batch. Times are seconds of one call.
 """
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -207,6 +208,7 @@ def _levels(capacity: int, fanout: int) -> Iterator[tuple[int, float]]:
         yield math.ceil(min(fanout, sizes[level]) * itemsize / CACHE_LINE), nbytes
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def descent(device: Device, capacity: int, fanout: int, batch: bool = True, all_cores: bool = False) -> Known:
     """Seconds of one element on its way from the root to a leaf, on a CPU.
 

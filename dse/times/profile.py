@@ -166,16 +166,14 @@ def _without_far(cells: Mapping[int, Estimate], skipped: Collection[int], batch:
 
 def read(results: Path, machine_key: str, workload: Workload) -> PerformanceTable:
     """The tables of a machine. RecordError if it has no records; without a profile of the workload, rows are empty."""
-    records = read_folder(results, only=is_evidence)
-    own = [record for record in records if record.machine_key == machine_key]
-    if not own:
-        there = ", ".join(sorted({record.machine_key for record in records}))
+    known = evidence(results)
+    if machine_key not in known:
         raise RecordError(
-            f"{results}: no records of machine {machine_key}, only of {there}; on machine {machine_key} "
+            f"{results}: no records of machine {machine_key}, only of {', '.join(known)}; on machine {machine_key} "
             f"{how_to_measure(f'profile --workload {workload.name}')}; or take the line machine_key out of the "
             "platform file, then models answer"
         )
-    return of_records(own, machine_key, workload)
+    return known[machine_key].table(workload)
 
 
 def tables(
@@ -188,14 +186,80 @@ def tables(
     if platform.machine_key:
         return read(results, platform.machine_key, workload), None
     try:
-        records = read_folder(results, only=is_evidence)
+        elsewhere = [known.table(workload) for known in evidence(results).values()]
     except RecordError:
         return None, None
-    own: dict[str, list[Measurement]] = {}
-    for record in records:
-        own.setdefault(record.machine_key, []).append(record)
-    elsewhere = (of_records(own[key], key, workload) for key in sorted(own))
     return None, min((table for table in elsewhere if table.rows), key=_doubt, default=None)
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """The evidence of one machine; what tables of several workloads share is worked out once."""
+
+    machine_key: str
+    records: Sequence[Measurement]
+
+    def table(self, workload: Workload) -> PerformanceTable:
+        """The tables for a workload."""
+        profiled, differs = _profiled(self._identities, workload)
+        made = self._of(profiled)
+        if any(row.options["environments"] == workload.actors.environments for row in made.rows):
+            differs = tuple(key for key in differs if key != "actors.environments")  # an axis of every profile
+        return dataclasses.replace(made, workload=workload.name if profiled else "", differs=differs)
+
+    @functools.cached_property
+    def _identities(self) -> dict[str, str]:
+        """By the identity of each profiled workload its name."""
+        return {
+            str(record.options.get("identity")): str(record.options.get("workload"))
+            for record in self.records
+            if record.primitive == "training"
+        }
+
+    @functools.cached_property
+    def _changes(self) -> Drift:
+        return drift(self.records)
+
+    @functools.cached_property
+    def _trees(self) -> Table | None:
+        try:
+            return Table(self.records)
+        except RecordError:
+            return None
+
+    @functools.cached_property
+    def _of(self) -> Callable[[str], PerformanceTable]:
+        return functools.cache(self._made)  # workloads that differ in what a profile leaves free share one
+
+    def _made(self, profiled: str) -> PerformanceTable:
+        """The tables of a profile; without rows where ``profiled`` is ""."""
+        records, floor = self.records, stats.noise_floor(twins(self.records, "training"))
+        rows = self._rows(profiled) if profiled else ()
+
+        def alone(key: str) -> Times:
+            return PerformanceTable("", "", (), self._rows(key), None, None).time
+
+        names = {REFERENCE, *(row.options["learner"] for row in rows)}
+        over = {name: known for name in sorted(names) if (known := overheads(records, profiled, floor, alone, name))}
+        reference = over.pop(REFERENCE, None)
+        return PerformanceTable(self.machine_key, "", (), rows, self._trees, reference, over, timed(records, profiled))
+
+    def _rows(self, profiled: str) -> tuple[Row, ...]:
+        return tuple(_rows(self.records, profiled, self._changes))
+
+
+def evidence(results: Path) -> Mapping[str, Known]:
+    """The evidence in a folder by machine, read anew only where a file has changed. RecordError where there is none."""
+    files = sorted((path, path.stat()) for path in results.rglob("*.jsonl"))
+    return _evidence(results, tuple((path, one.st_ino, one.st_mtime_ns, one.st_size) for path, one in files))
+
+
+@functools.lru_cache(maxsize=2)
+def _evidence(results: Path, files: tuple[tuple[Path, int, int, int], ...]) -> Mapping[str, Known]:
+    own: dict[str, list[Measurement]] = {}
+    for record in read_folder(results, only=is_evidence):
+        own.setdefault(record.machine_key, []).append(record)
+    return {key: Known(key, own[key]) for key in sorted(own)}
 
 
 def _doubt(table: PerformanceTable) -> float:
@@ -206,34 +270,15 @@ def _doubt(table: PerformanceTable) -> float:
 
 def of_records(records: Sequence[Measurement], machine_key: str, workload: Workload) -> PerformanceTable:
     """The tables that records in memory make for a workload."""
-    floor, changes = stats.noise_floor(twins(records, "training")), drift(records)
-    profiled, differs = _profiled(records, workload)
-    rows = tuple(_rows(records, profiled, changes)) if profiled else ()
-    try:
-        trees: Table | None = Table(records)
-    except RecordError:
-        trees = None
-
-    def alone(key: str) -> Times:
-        return PerformanceTable("", "", (), tuple(_rows(records, key, changes)), None, None).time
-
-    names = {REFERENCE, *(row.options["learner"] for row in rows)}
-    over = {name: known for name in sorted(names) if (known := overheads(records, profiled, floor, alone, name))}
-    if any(row.options["environments"] == workload.actors.environments for row in rows):
-        differs = tuple(key for key in differs if key != "actors.environments")  # an axis of every profile
-    name = workload.name if profiled else ""
-    reference = over.pop(REFERENCE, None)
-    return PerformanceTable(machine_key, name, differs, rows, trees, reference, over, timed(records, profiled))
+    return Known(machine_key, records).table(workload)
 
 
-def _profiled(records: Iterable[Measurement], workload: Workload) -> tuple[str, tuple[str, ...]]:
-    """(identity of the profile to use, keys that differ from its workload); ("", ()) where none fits."""
+def _profiled(there: Mapping[str, str], workload: Workload) -> tuple[str, tuple[str, ...]]:
+    """(identity of the profile to use, keys that differ from its workload); ("", ()) where none fits.
+
+    ``there``: by identity the name of each workload that was profiled.
+    """
     own = identity(workload)
-    there = {
-        str(record.options.get("identity")): str(record.options.get("workload"))
-        for record in records
-        if record.primitive == "training"
-    }
     if own in there:
         return own, ()
     for recorded, name in there.items():

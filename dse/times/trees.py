@@ -3,7 +3,6 @@
 Letters: B batch, N capacity, K fanout, u environment steps a gradient step.
 """
 
-import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -173,7 +172,7 @@ def _recorded(
         insert += over.insert_seconds
     evidence = Evidence(evidence_id, source, description, benchmark(SWEEP))
     draw, update = (
-        dataclasses.replace(time, rests_on=evidence) for time in (draw, update.plus(insert * parts.inserts, 2.0))
+        Estimate(time.value, time.low, time.high, evidence) for time in (draw, update.plus(insert * parts.inserts, 2.0))
     )
     details: dict[str, Any] = {"contestant": configuration.contestant, "fanout": configuration.fanout}
     details |= {"threads": configuration.threads} if device.kind == "cpu" else {}

@@ -27,14 +27,14 @@ from ..mapping.build import build
 from ..mapping.values import IMPLEMENTATIONS
 from ..platforms import Device
 from ..platforms.reading import FILE, RESULTS
-from ..records import Measurement, is_evidence, read_folder
+from ..records import Measurement
 from ..solver.problem import ProblemError
 from ..times import analytic
 from ..times.analytic import AS_FITTED, Constants
 from ..times.hardware import FLOAT_BYTES
 from ..times.overheads import REFERENCE
 from ..times.parts import Parts
-from ..times.profile import FLAT, STATE_DICT, PerformanceTable, of_records
+from ..times.profile import FLAT, STATE_DICT, PerformanceTable, evidence, of_records
 
 STEPS = (2.0, 1.3, 1.1, 1.03)  # factors on a constant that a fit tries, coarse ones first
 TREE = "numba"  # the tree that profiles time
@@ -76,8 +76,13 @@ class Cell:
 
     def error(self, constants: Constants = AS_FITTED) -> float:
         """The factor by which the law is off."""
-        ratio = self.told(constants) / self.seconds
-        return max(ratio, 1 / ratio)
+        return _error(self, constants)
+
+
+@functools.lru_cache(maxsize=1 << 17)  # fits without one cell or another try the same constants
+def _error(cell: Cell, constants: Constants) -> float:
+    ratio = cell.told(constants) / cell.seconds
+    return max(ratio, 1 / ratio)
 
 
 @dataclass(frozen=True)
@@ -169,16 +174,17 @@ def cells(results: Path = RESULTS) -> tuple[Cell, ...]:
     known: list[Cell] = []
     for folder in sorted(results.glob("*")):
         if (folder / FILE).is_file() and any(folder.glob("profile-*.jsonl")):
-            known += _of_machine(folder)
+            known += _of_machine(results, folder.name)
     return tuple(known)
 
 
-def _of_machine(folder: Path) -> Iterator[Cell]:
-    cpu = next(device for device in platforms.load(folder / FILE).devices if device.kind == "cpu")
-    records = [one for one in read_folder(folder, only=is_evidence) if one.primitive in ("training", "training_again")]
+def _of_machine(results: Path, key: str) -> Iterator[Cell]:
+    cpu = next(device for device in platforms.load(results / key / FILE).devices if device.kind == "cpu")
+    every = evidence(results)[key].records
+    records = [one for one in every if one.primitive in ("training", "training_again")]
     for name in sorted({str(one.options["workload"]) for one in records}):
         workload = load(name)
-        table = of_records(records, folder.name, workload)
+        table = of_records(records, key, workload)
         if not table.differs:
             yield from _of_workload(cpu, workload, table)
 
@@ -290,7 +296,7 @@ def serial_loops(results: Path = RESULTS) -> tuple[SerialLoop, ...]:
     known: list[SerialLoop] = []
     for folder in sorted(results.glob("*")):
         if (folder / FILE).is_file() and any(folder.glob("profile-*.jsonl")):
-            records = read_folder(folder, only=is_evidence)
+            records = evidence(results)[folder.name].records
             timed = {
                 str(one.options["workload"]): one.seconds
                 for one in records

@@ -47,7 +47,7 @@ def predictor_id(side: Side, files: Mapping[str, str] | None = None) -> str:
     """Hash the code that answers of a side depend on; ``files``: texts by path, by default those of this package."""
     texts = _here() if files is None else files
     chosen = {path: text for path, text in texts.items() if any(fnmatch.fnmatch(path, one) for one in FILES[side])}
-    code = [(path, _plain(ast.parse(text))) for path, text in sorted(chosen.items())]
+    code = [(path, _code(text)) for path, text in sorted(chosen.items())]
     return hashlib.sha256(repr(code).encode()).hexdigest()[:10]
 
 
@@ -65,6 +65,11 @@ def changed_at(side: Side, commit: str, known: str) -> str:
         return next((one[:8] for one in later if predictor_id(side, _at(one)) != known), "")
     except (OSError, subprocess.CalledProcessError):
         return ""
+
+
+@functools.cache
+def _code(text: str) -> Any:
+    return _plain(ast.parse(text))
 
 
 def _plain(node: Any) -> Any:

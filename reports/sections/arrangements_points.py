@@ -119,14 +119,19 @@ class Prediction:
 
 
 def predictions(material: Material, chosen: Sequence[Point]) -> Iterator[Prediction]:
-    """Predict runs from the machine's records; nothing of those that records do not tell of, or without a platform."""
+    """Predict runs from the machine's records; nothing of those that records do not tell of, or without a platform.
+
+    Each is predicted once for all that show it.
+    """
     if predictor := _predictor(material):
         for one in chosen:
-            options = one.options
-            names = ("arrangement", "actors", "environments", "presampled", "learner", "policy")
-            candidate = Candidate(**{name: options[name] for name in names})
-            shape = options["workload"], options["batch"], options["update_interval"]
-            (plain,) = predictor.answer(ArrangementQuestion(*shape, (candidate,)))["candidates"]
+            options, asked = one.options, ("prediction", one.rate.cell)
+            if asked not in material.answers:
+                names = ("arrangement", "actors", "environments", "presampled", "learner", "policy")
+                candidate = Candidate(**{name: options[name] for name in names})
+                shape = options["workload"], options["batch"], options["update_interval"]
+                (material.answers[asked],) = predictor.answer(ArrangementQuestion(*shape, (candidate,)))["candidates"]
+            plain = material.answers[asked]
             if "hz" in plain:
                 yield Prediction(one, plain["hz"], plain["low"], plain["high"])
 

@@ -4,7 +4,6 @@ All answers are computed when the page is built; ``layout/what_ifs.js`` puts tho
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,12 +16,12 @@ from dse.mapping.build import build
 from dse.mapping.question import load_workload
 from dse.mapping.what_if import with_changes
 from dse.platforms import Device, Platform, PlatformError, load, names
-from dse.records import Measurement, RecordError, is_evidence, read_folder
+from dse.records import RecordError
 from dse.solver.doubt import Candidate, Doubt
 from dse.solver.objectives import EPSILONS, Objective
 from dse.solver.problem import Option, ProblemError
 from dse.times.parts import Parts
-from dse.times.profile import PerformanceTable, of_records
+from dse.times.profile import PerformanceTable, evidence, tables
 from dse.times.tree_times import Table
 
 from ..chart import Material, Section
@@ -112,39 +111,34 @@ CHANGES: dict[str, Change] = {
 
 
 class Known:
-    """The records of a folder, read once, as tables for a platform and a workload (``dse.times.profile.tables``)."""
+    """What a folder of results tells of the parts of a workload on a platform; what trees take is worked out once."""
 
     def __init__(self, results: Path) -> None:
-        self._records: dict[str, list[Measurement]] = defaultdict(list)
-        self._tables: dict[tuple[str, str], PerformanceTable] = {}
+        self._results = results
         self._trees: dict[str, Table] = {}
+        self._parts: list[tuple[Platform, str, Parts]] = []
+
+    def parts(self, platform: Platform, workload: str) -> Parts:
+        """Return the times of the parts, the same for an equal question."""
+        for *asked, known in self._parts:
+            if asked == [platform, workload]:
+                return known
+        task = load_workload(workload)
         try:
-            found = read_folder(results, only=is_evidence)
+            found = tables(platform, task, self._results)
         except RecordError:
-            found = []
-        for one in found:
-            self._records[one.machine_key].append(one)
-        self._profiled = sorted({path.parent.name for path in results.glob("*/profile-*.jsonl")})
+            found = None, None
+        made = Parts(platform, task, *map(self._with_trees, found), {}, workload)
+        self._parts.append((platform, workload, made))
+        return made
 
-    def tables(self, platform: Platform, workload: str) -> tuple[PerformanceTable | None, PerformanceTable | None]:
-        """Return (records of this very machine, a profile made elsewhere)."""
-        if platform.machine_key:
-            return self._table(platform.machine_key, workload), None
-        elsewhere = (self._table(key, workload) for key in self._profiled)
-        return None, next((found for found in elsewhere if found and found.rows), None)
-
-    def _table(self, key: str, workload: str) -> PerformanceTable | None:
-        if not self._records.get(key):
-            return None
-        if (key, workload) not in self._tables:
-            made = of_records(self._records[key], key, load_workload(workload))
-            self._tables[key, workload] = replace(made, trees=made.trees and self._trees_of(key))
-        return self._tables[key, workload]
-
-    def _trees_of(self, key: str) -> Table:
+    def _with_trees(self, table: PerformanceTable | None) -> PerformanceTable | None:
+        if table is None or table.trees is None:
+            return table
+        key = table.machine_key
         if key not in self._trees:
-            self._trees[key] = Remembered(self._records[key])
-        return self._trees[key]
+            self._trees[key] = Remembered(evidence(self._results)[key].records)
+        return replace(table, trees=self._trees[key])
 
 
 @dataclass(frozen=True)
@@ -157,10 +151,8 @@ class Answer:
 
 def answer(known: Known, changed: Changed, workload: str) -> Answer:
     """Return the best mapping by epsilon alone."""
-    tables = known.tables(changed.platform, workload)
-    parts = Parts(changed.platform, load_workload(workload), *tables, {}, workload)
     try:
-        problems = build(parts, excluded=changed.excluded).problems
+        problems = build(known.parts(changed.platform, workload), excluded=changed.excluded).problems
         solved = best_placement(problems, OBJECTIVE, EPSILON, False)
     except ProblemError:
         solved = []
