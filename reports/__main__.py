@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--jobs", type=count, default=cores, metavar="N", help="processes at once (default: %(default)s)"
     )
-    no_models = "leave out what rests on models more than on records, which takes most of the time"
+    no_models = "leave out what rests on models more than on records, which takes half of the time"
     parser.add_argument("--no-models", action="store_true", help=no_models)
     parser.add_argument("--open", action="store_true", help="show the page in the browser")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")

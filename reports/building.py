@@ -69,15 +69,16 @@ def _figures(every: Sequence[Chart], material: Material, cache: Kept, how: How) 
     titles: dict[str, str] = {}
     needed: list[tuple[Chart, Any, str]] = []
     for chart in every:
+        own = material.of(chart.borrowed)
         try:
-            rows = chart.rows(material)
+            rows = chart.rows(own)
             if isinstance(rows, pd.DataFrame) and rows.empty:
                 command = chart.command.format(key=material.about.key)
                 raise RecordError(f"not measured on machine {material.about.key}; this would measure it: {command}")
         except RecordError as error:
             material.left_out[chart.name] = str(error)
             continue
-        key = kept.key_of(rows, material.about, kept.of_drawing(chart), kept.surroundings())
+        key = kept.key_of(rows, own.about, kept.of_drawing(chart), kept.surroundings())
         title = cache.title(chart.name, key)
         if title is None:
             needed.append((chart, rows, key))
@@ -105,7 +106,7 @@ def _figures(every: Sequence[Chart], material: Material, cache: Kept, how: How) 
 
 def _draw(chart: Chart, rows: Any, material: Material, cache: Kept) -> str:
     """Write a figure in both formats; return its title."""
-    figure = chart.draw(rows, material.about)
+    figure = chart.draw(rows, material.of(chart.borrowed).about)
     svg, png = cache.pictures(chart.name)
     svg.write_bytes(style.picture(figure, "svg"))
     figure.set_layout_engine("none")  # it is laid out, which takes as long as drawing

@@ -11,11 +11,12 @@ from matplotlib.figure import Figure
 
 from dse.published import quoted
 from dse.published.quoted import Quoted
-from dse.records import Measurement
+from dse.records import Measurement, RecordError
+from dse.times.profile import evidence
 
 from . import origins
 from .markup import slug
-from .tidy import About, tidy
+from .tidy import About, about, tidy
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,28 @@ class Material:
     def folder(self) -> Path:
         """The folder of this machine's results."""
         return self.results / self.about.key
+
+    def of(self, primitive: str) -> "Material":
+        """Return the material of this machine if it has a time of a primitive, else of the machine with most of them.
+
+        It is this one, too, where no machine has any, or ``primitive`` is "".
+        """
+
+        def count(found: Sequence[Measurement]) -> int:
+            return sum(one.primitive == primitive and one.median_seconds is not None for one in found)
+
+        if not primitive or count(self.measurements):
+            return self
+        try:
+            found = max((known.records for known in evidence(self.results).values()), key=count)
+        except RecordError:
+            return self
+        asked = ("material", found[0].machine_key)
+        if count(found) and asked not in self.answers:
+            shared = {name: getattr(self, name) for name in ("drawn", "left_out", "answers")}
+            note = f"Measured on machine {found[0].machine_key}, for machine {self.about.key} has no such records."
+            self.answers[asked] = Material(found, about(found), self.results, note=note, **shared)
+        return self.answers[asked] if count(found) else self
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -74,7 +97,8 @@ class Chart:
     """A figure: how to select its rows, to draw and to read it, and the command that would measure it.
 
     ``rows`` selects from the material, in little time, what ``draw`` takes: an empty frame where it was not measured,
-    RecordError where an input is missing. Without a ``command`` the figure rests on laws.
+    RecordError where an input is missing. Without a ``command`` the figure rests on laws. ``borrowed``: a primitive
+    whose records may be another machine's (``Material.of``).
     """
 
     name: str
@@ -82,6 +106,7 @@ class Chart:
     draw: Callable[[Any, About], Figure]
     reading: str
     command: str = ""
+    borrowed: str = ""
 
 
 def measured(rows: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Material], pd.DataFrame]:
@@ -97,7 +122,8 @@ class Section:
     the beginnings, of whole words, of those whose records it rests on, "" of all of them; ``files`` are patterns of
     other files below the folder of results, in which KEY stands for the machine. A section without either says nothing
     of it. ``figures`` names those of other topics that it shows; ``is_folded`` hides it until a reader opens it;
-    ``is_modeled``: it rests on models more than on this machine's records, and takes most of the time of a build.
+    ``is_modeled``: it rests on models more than on this machine's records, and takes long.
+    ``borrowed``: a primitive whose records may be another machine's (``Material.of``).
     """
 
     order: int
@@ -108,6 +134,7 @@ class Section:
     figures: tuple[str, ...] = ()
     is_folded: bool = False
     is_modeled: bool = False
+    borrowed: str = ""
 
     @property
     def anchor(self) -> str:

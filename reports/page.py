@@ -21,7 +21,7 @@ LAYOUT = Path(__file__).parent / "layout"
 ALONE = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"  # fetch nothing
 BLOCKS = {"table": '<div class="wide">', "console": "<pre>"}  # what scrolls within itself and is numbered
 LINK = re.compile(r'<a href="#([^"]+)"[^>]*>(.*?)</a>')
-WITHOUT_MODELS = "Sections that rest on models are left out; python -m reports builds them too, in minutes."
+WITHOUT_MODELS = "Sections that rest on models are left out; python -m reports builds them too."
 FIGURE = re.compile(r"<!-- figure: (\w+) -->\n")
 NEEDLESS = re.compile(r"<metadata>.*?</metadata>\n?|<\?xml.*?>\n?|<!DOCTYPE.*?>\n?", re.DOTALL)  # in an SVG
 KEPT_IN_ADDRESS = " !$&'()*+,-./:;=?@[]^_`{|}~\n<>"  # of an SVG inside of src="...", without quotes, % and #
@@ -144,11 +144,12 @@ def _with_figures(text: str, material: Material) -> str:
 
 def section_html(section: Section, material: Material) -> str:
     """Return a section as HTML, or the sentence that says why it is left out."""
+    own = material.of(section.borrowed)
     try:
-        body = section.html(material)
+        body = (paragraph(own.note) if own is not material else "") + section.html(own)
     except RecordError as error:
         body = paragraph(f"Left out: {error}.")
-    rests_on = section.rests_on(material)
+    rests_on = section.rests_on(own)
     origin = f"<details><summary>Rests on</summary>{items(rests_on)}</details>\n" if rests_on else ""
     body = _anchored(section, body)
     if section.is_folded:

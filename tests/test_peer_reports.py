@@ -9,7 +9,7 @@ import pytest
 from dse import accuracy, records
 from dse.accuracy import ACCURACY_FILE, Accuracy
 from dse.records import RecordError, twins
-from reports import style, tidy
+from reports import page, style, tidy
 from reports.chart import Material
 from reports.sections import peers as peer_section
 from reports.sections import peers_figures, tree
@@ -217,6 +217,18 @@ def test_records_on_disk_make_the_section(tmp_path):
     folder = write(tmp_path, peers())
     accuracy.write(checks(), folder / KEY / ACCURACY_FILE)
     assert len(rows(text(records.read_folder(folder, KEY), folder / KEY), "implementation")) == len(PEERS)
+
+
+def test_a_machine_without_any_borrows_those_of_another_and_says_so(tmp_path):
+    other = [dataclasses.replace(one, machine=one.machine | {"key": "elsewhere"}) for one in peers()]
+    own = [record(10.0, capacity=n) for n in (1_000, 10_000)]
+    material = Material(own, tidy.about(own), write(tmp_path, [*own, *other]))
+    (section,) = peer_section.SECTIONS
+    html = page.section_html(section, material)
+    assert f"Measured on machine elsewhere, for machine {KEY} has no such records." in html
+    assert len(rows(html, "implementation")) == len(PEERS)
+    assert material.of("peer").about.key == "elsewhere"
+    assert material.of("sum_tree") is material.of("no such primitive") is material
 
 
 def test_a_version_is_that_of_the_package_of_its_own():

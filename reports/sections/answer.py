@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dse import stats
 from dse.cli import tree_text
 from dse.published.peer_claims import PEER, is_ours, one_run
-from dse.records import Measurement, RecordError, read_file, twins
+from dse.records import Measurement, RecordError, twins
 from dse.times.tree_times import Question
 
 from ..chart import Material, Section, placeholder
@@ -84,12 +84,12 @@ def _ratio(ratio: float) -> str:
 
 
 def beside_others(material: Material) -> tuple[list[Measurement], str]:
-    """Return the times beside other libraries: this machine's, or the latest of another one, and its name."""
-    if any(one.primitive == PEER for one in timed(material.measurements)):
-        return list(material.measurements), ""
-    elsewhere = [read_file(path) for path in sorted(material.results.glob("*/peers*.jsonl"))]
-    latest = max((found for found in elsewhere if found), key=lambda found: found[-1].utc, default=[])
-    return latest, f" on machine {latest[-1].machine_key}, for machine {material.about.key} has none" if latest else ""
+    """Return the times beside other libraries: this machine's, or those of another one, and its name."""
+    own = material.of(PEER)
+    if not any(one.primitive == PEER for one in timed(own.measurements)):
+        return [], ""
+    where = f" on machine {own.about.key}, for machine {material.about.key} has none"
+    return list(own.measurements), where if own is not material else ""
 
 
 def _share(material: Material) -> str:

@@ -320,5 +320,6 @@ SECTIONS = (
         lambda material: section(material.measurements, material.folder),
         (PEER,),
         ("KEY/peers-*.json",),
+        borrowed=PEER,
     ),
 )

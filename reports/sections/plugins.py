@@ -130,12 +130,13 @@ def _learned(measurements: Sequence[Measurement]) -> str:
 
 CHARTS = (
     Chart(
-        "plugins", lambda material: figures.gains(material.measurements), figures.draw, READINGS["plugins"], COMMAND
+        "plugins", lambda material: figures.gains(material.measurements), figures.draw, READINGS["plugins"], COMMAND,
+        claims.PRIMITIVE,
     ),
     Chart(
         "plugins_learning", lambda material: figures.curves(material.measurements), figures.learning,
-        READINGS["plugins_learning"], LEARNING,
+        READINGS["plugins_learning"], LEARNING, figures.RUN,
     ),
 )  # fmt: skip
 PRIMITIVES, FILES = (claims.PRIMITIVE, figures.RUN), ("quoted/zhang2021.toml",)
-SECTIONS = (Section(59, "Other libraries on our trees", section, PRIMITIVES, FILES),)
+SECTIONS = (Section(59, "Other libraries on our trees", section, PRIMITIVES, FILES, borrowed=claims.PRIMITIVE),)

@@ -25,7 +25,8 @@ ELSEWHERE = (peer_claims.PEER, training_figures.PRIMITIVE, training_figures.SHAR
 SWEPT = ("sum_tree", "measured")
 TREES = ("sum_tree", "memory")  # the primitives of sweeps
 SWEEP = "python -m benchmarks sweep --preset quick"
-PEERS = "make peers"
+BESIDE = "make peers", peer_claims.PEER
+"""What times other libraries, and the primitive of their times, which another machine's may stand for."""
 GPU = "make gpu, on a machine with a CUDA device"
 
 READINGS = {
@@ -58,9 +59,13 @@ CHARTS = (
     Chart("layout", measured(figures.layout_ratios), figures.layout, READINGS["layout"], SWEEP),
     Chart("floor", measured(figures.against_floor), figures.floor, READINGS["floor"], SWEEP),
     Chart("bytes", measured(figures.by_bytes), figures.tree_bytes, READINGS["bytes"], SWEEP),
-    Chart("peers_batch", measured(peers_figures.by_batch), peers_figures.batch, READINGS["peers_batch"], PEERS),
+    Chart("peers_batch", measured(peers_figures.by_batch), peers_figures.batch, READINGS["peers_batch"], *BESIDE),
     Chart(
-        "peers_capacity", measured(peers_figures.by_capacity), peers_figures.capacity, READINGS["peers_capacity"], PEERS
+        "peers_capacity",
+        measured(peers_figures.by_capacity),
+        peers_figures.capacity,
+        READINGS["peers_capacity"],
+        *BESIDE,
     ),
     Chart("gpu_batch", measured(peers_figures.on_gpu), peers_figures.gpu, READINGS["gpu_batch"], GPU),
     Chart("gpu_lanes", measured(figures.by_lanes), figures.lanes, READINGS["gpu_lanes"], GPU),
