@@ -24,6 +24,7 @@ LINK = re.compile(r'<a href="#([^"]+)"[^>]*>(.*?)</a>')
 WITHOUT_MODELS = "Sections that rest on models are left out; python -m reports builds them too."
 FIGURE = re.compile(r"<!-- figure: (\w+) -->\n")
 NEEDLESS = re.compile(r"<metadata>.*?</metadata>\n?|<\?xml.*?>\n?|<!DOCTYPE.*?>\n?", re.DOTALL)  # in an SVG
+INDENT = re.compile(r"\n\s+")
 KEPT_IN_ADDRESS = " !$&'()*+,-./:;=?@[]^_`{|}~\n<>"  # of an SVG inside of src="...", without quotes, % and #
 
 
@@ -69,12 +70,18 @@ def charts(wanted: str = "", *, modeled: bool = True) -> list[Chart]:
 def figure_html(chart: Chart, title: str, svg: str) -> str:
     """Return a figure as HTML with its picture inside, which scrolls within itself where a screen is narrow."""
     anchor = f"figure-{chart.name}"
-    picture = urllib.parse.quote(NEEDLESS.sub("", svg), safe=KEPT_IN_ADDRESS)
+    picture = urllib.parse.quote(_compact(svg), safe=KEPT_IN_ADDRESS)
     return (
         f'<figure id="{anchor}"><div class="card" tabindex="0" role="region" aria-label="figure {chart.name}">'
         f'<img alt="{safe(title)}" src="data:image/svg+xml,{picture}"></div>'
         f"<figcaption>{here(anchor, f'figure {chart.name}')}{safe(chart.reading)}</figcaption></figure>\n"
     )
+
+
+def _compact(svg: str) -> str:
+    """Return an SVG without what no reader sees, in quotes that an address keeps: some 15 % smaller there."""
+    text = INDENT.sub("\n", NEEDLESS.sub("", svg))
+    return text if "'" in text else text.replace('"', "'")
 
 
 def page(

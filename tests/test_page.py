@@ -90,7 +90,7 @@ def test_a_drawn_figure_has_an_anchor_a_link_and_its_question_for_those_who_do_n
     assert 'href="#figure-made_up"' in text
     assert 'alt="Is &quot;it&quot; so?"' in text
     assert "It rises &lt;steeply&gt;." in text
-    assert 'src="data:image/svg+xml,<svg a=%22%23b%22>100%25</svg>"' in text
+    assert "src=\"data:image/svg+xml,<svg a='%23b'>100%25</svg>\"" in text
 
 
 def test_a_figure_stands_where_it_comes_first_and_is_linked_to_afterwards(html):
