@@ -4,19 +4,21 @@ Each test of a finding of the solver's check (S2, S3, S4, S7, S8) is of an answe
 """
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
 
 from dse.mapping.question import tables
+from dse.mapping.values import with_values
 from dse.platforms import load as load_platform
 from dse.platforms.quantities import Quantity
-from dse.records import Measurement, is_evidence, read_folder
+from dse.records import Measurement, Writer, is_evidence, read_file, read_folder
 from dse.times import analytic
 from dse.times.between import over_count
 from dse.times.own import Own
 from dse.times.parts import Parts
-from dse.times.profile import of_records
+from dse.times.profile import evidence, of_records
 from dse.times.trees import MOST_THREADS, trees
 from impls.training import load
 
@@ -234,3 +236,19 @@ def test_a_stated_time_of_several_devices_is_theirs(tmp_path):
     assert (shared[1].source, shared[2].source) == ("measured", "measured")
     assert shared[2].rests_on.number == "T_train(gpu0), 2 devices"
     assert all(shared[count].source == "modeled" for count in shared if count > 2)
+
+
+def test_evidence_is_read_once_and_anew_where_a_file_has_changed(tmp_path):
+    name = "profile-cartpole_dqn-quick.jsonl"
+    path = Path(shutil.copy(RESULTS / KEY / name, tmp_path))
+    before = evidence(tmp_path)
+    assert evidence(tmp_path) is before
+    of_batch = [before[KEY].table(CARTPOLE), before[KEY].table(with_values(CARTPOLE, {"batch": 100}))]
+    assert of_batch[0].rows is of_batch[1].rows
+    assert [table.differs for table in of_batch] == [(), ("learner.batch",)]
+    timed = of_batch[0].time("learner step", 64).value
+    changed = next(one for one in read_file(path) if (one.contestant, one.op, one.batch) == ("learner", "step", 64))
+    longer = {key: 10 * getattr(changed, key) for key in ("median_seconds", "low_seconds", "high_seconds")}
+    with Writer(path) as writer:
+        writer.append(dataclasses.replace(changed, utc="2100-01-01T00:00:00+00:00", **longer))
+    assert evidence(tmp_path)[KEY].table(CARTPOLE).time("learner step", 64).value > 2 * timed
