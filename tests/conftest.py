@@ -84,7 +84,7 @@ def _known(holds):
 
     @functools.wraps(holds)
     def answer(problem, device, published):
-        key = repr(problem), device, published
+        key = repr(problem), device, published, dse.published.mappings.FACTORS
         if key not in kept:
             kept[key] = holds(problem, device, published)
         return kept[key]
