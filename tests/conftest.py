@@ -84,7 +84,7 @@ def _known(holds):
 
     @functools.wraps(holds)
     def answer(problem, device, published):
-        key = repr(problem), device, published
+        key = repr(problem), device, published, dse.published.mappings.FACTORS
         if key not in kept:
             kept[key] = holds(problem, device, published)
         return kept[key]
@@ -95,17 +95,38 @@ def _known(holds):
 dse.published.mappings._holds = _known(dse.published.mappings._holds)
 
 
+def _bundled(library):
+    """Let each process make the charts' script once, not once a folder that a page is built in: that takes seconds."""
+    look, kept = sys.modules["reports.look"], []
+
+    @functools.wraps(library)
+    def script(folder):
+        path = folder / look.BUNDLE.format(look.version("vl-convert-python"))
+        if path.is_file():
+            return library(folder)
+        if kept:
+            path.write_text(kept[0], encoding="utf-8")
+        else:
+            kept.append(library(folder))
+        return kept[0]
+
+    return script
+
+
 settings.register_profile("fanout", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("fanout")
 
 
 LONGEST = (
-    *("transports", "parallel_loop", "syncs", "parallel_run", "learning_command", "beside"),
-    *("contract", "threads", "reports", "readmes", "profile", "estimates", "training", "learners"),
+    *("transports", "contract", "parallel_loop", "syncs", "parallel_run", "learning_command", "beside"),
+    *("threads", "reports", "readmes", "profile", "estimates", "training", "learners"),
     *("fpga_rtl", "statements", "solver_answer", "numba_tree", "replay_races", "owner", "replay_kills", "gpu", "sweep"),
     *("replay", "random_walk", "training_reports", "any_question", "registry", "banked", "replay_misuse", "run"),
 )
-"""Files whose tests take longest, which begin first, so that no worker ends with one of them alone."""
+"""Files whose tests take longest, which begin first, so that no worker ends with one of them alone.
+
+The first two compile different kernels, and so do the next: workers that need the same at once each compile them.
+"""
 
 
 def pytest_collection_modifyitems(items):
@@ -114,6 +135,11 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.slow)
     places = {f"test_{name}.py": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
+def pytest_collection_finish(session):
+    if look := sys.modules.get("reports.look"):
+        look._library = _bundled(look._library)
 
 
 def pytest_addoption(parser):

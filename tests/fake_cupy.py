@@ -6,7 +6,7 @@ and ``end_capture`` kernels are noted, not run.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,6 +42,9 @@ class DeviceArray:
 
     def __getitem__(self, where: Any) -> "DeviceArray":
         return DeviceArray(self.held[where])
+
+    def __iter__(self) -> Iterator["DeviceArray"]:
+        return map(DeviceArray, self.held)
 
     def __setitem__(self, where: slice, values: Any) -> None:
         self.held[where] = values.held if isinstance(values, DeviceArray) else values

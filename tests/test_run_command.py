@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -166,14 +167,15 @@ def test_ctrl_c_waits_for_the_run_to_save_itself(tmp_path, monkeypatch):
         def wait(self, timeout=None):
             waited.append(timeout)
             if len(waited) == 1:
-                self.send_signal(2)  # as a terminal does
+                self.kill()  # a terminal's Ctrl-C ends it too, but where a shell started the tests in the background
                 raise KeyboardInterrupt
             return super().wait(timeout)
 
         def terminate(self):
             waited.append("terminated")
 
-    monkeypatch.setattr(subprocess, "Popen", Popen)
+    # Of this module alone: others ask the system about itself by processes of their own.
+    monkeypatch.setattr(run, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": Popen}))
     given = ["--fix", "arrangement=apart", "--out", str(tmp_path / "run")]
     assert main(["run", "cartpole_dqn", *ASKED, *given]) == 130
     assert waited[1:3] == ["terminated", 60]
