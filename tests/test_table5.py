@@ -1,6 +1,7 @@
 """Tests of Table V of [Zhang2023]: quoted numbers, the times behind the verdicts, their reasons, the page's section."""
 
 import dataclasses
+import itertools
 from pathlib import Path
 
 import pytest
@@ -217,3 +218,24 @@ def test_factors_in_words(ends, told):
 def test_without_questions_the_page_says_how_to_ask_them(tmp_path):
     with pytest.raises(RecordError, match="python -m dse validate --ask"):
         validation.answers(tmp_path, "made-up")
+
+
+def test_a_pair_s_pace_is_that_of_its_best_mapping(printed):
+    """One descent finds what a search of each mapping finds, which may give up EPSILON for fewer devices."""
+    problem, _ = mapping_times.problem_of(printed, RESULTS, "pong_dqn", 256)
+    best = mappings._fastest(problem)
+    for letters in itertools.product("CGF", repeat=3):
+        learner, rmm, storage = letters
+        hz, alone = best[learner, rmm, rmm, storage], mappings.judged(problem, "-".join(letters)).hz
+        assert (1 - mappings.EPSILON) * hz <= alone <= hz
+        assert (alone > 0) == (hz > 0)
+
+
+@pytest.mark.parametrize("letter", "CGF")
+def test_the_factors_that_hold_are_the_first_and_the_last_that_do(printed, letter):
+    problem, _ = mapping_times.problem_of(printed, RESULTS, "pong_dqn", 256)
+    device, published = mappings.DEVICES[letter], mappings._published(printed, "pong_dqn", 256)
+    answers = {factor: mappings._answer(problem, device, factor) for factor in mappings.FACTORS}
+    pair = published.rpartition("-")[0]
+    held = [factor for factor, answer in answers.items() if answer.rpartition("-")[0] == pair]
+    assert mappings._holds(problem, device, published) == ((held[0], held[-1]) if held else None)
