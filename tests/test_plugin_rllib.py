@@ -411,8 +411,8 @@ def test_dqn_learns_with_it_from_the_configuration_alone(in_ray, environments):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_the_program_of_the_readme_trains_cartpole_to_200(in_ray):
+def test_the_program_of_the_readme_trains_cartpole_to_475(in_ray):
     names = {}
     exec(plugin_hosts.program("RLlib"), names)
-    assert names["best"] >= 200  # 247 after 6,000 steps; no run has reached 475 yet
+    assert names["mean"] >= 475
     assert isinstance(names["algorithm"].local_replay_buffer, Buffer)
