@@ -130,7 +130,7 @@ def test_errors_coverage_and_regret_are_those_computed_by_hand(two, tmp_path):
     # Predicted over measured: 100/100, 200/250, 300/100, 100/110.
     assert figures["median_error"] == pytest.approx((1 / 11 + 0.2) / 2)
     assert figures["worst_error"] == pytest.approx(2.0)
-    assert figures["inside"] == (3, 4)
+    assert (figures["inside"], figures["too_high"]) == ((3, 4), (1, 4))
     assert figures["by_arrangement"]["serial"]["inside"] == (1, 2)
     assert figures["by_arrangement"]["apart"]["worst_error"] == pytest.approx(0.2)
     # Apart was recommended with 250, and pipelined, which nobody predicted, had 500; then serial with 100 beside 110.
@@ -228,7 +228,7 @@ def test_the_text_has_error_coverage_and_regret(two, tmp_path, capsys):
     text = " ".join(capsys.readouterr().out.split())
     assert text.startswith("arrangements: 2 questions, 5 candidates, predictor")
     for part in (
-        "the rate is off by 14.5 % in the median, 200 % at worst; 95 % intervals hold 3 of 4 (75 %)",
+        "the rate is off by 14.5 % in the median, 200 % at worst, too high in 1 of 4 (25 %); 95 % intervals hold 3 of 4 (75 %)",
         "regret of the recommended configuration 55.0 % in the median, 100 % at worst over 2 questions",
         "1 candidate with no prediction",
     ):

@@ -228,6 +228,7 @@ def _errors(pairs: Sequence[tuple[Check, float]]) -> dict[str, Any]:
     return {
         "median_error": median(errors) if errors else None,
         "worst_error": max(errors, default=None),
+        "too_high": (sum((one.error or 0.0) > 0 for one, _ in pairs), len(pairs)),
         "inside": (sum(one.is_inside for one, _ in pairs), len(pairs)),
     }
 
