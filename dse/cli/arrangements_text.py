@@ -114,7 +114,8 @@ def errors(figures: Mapping[str, Any]) -> str:
     if figures["median_error"] is None:
         return "no rate was both predicted and measured"
     off = f"{percent(figures['median_error'])} in the median, {percent(figures['worst_error'])} at worst"
-    return f"the rate is off by {off}, too high in {share(figures['too_high'])}; 95 % intervals hold {share(figures['inside'])}"
+    off += f", too high in {share(figures['too_high'])}"
+    return f"the rate is off by {off}; 95 % intervals hold {share(figures['inside'])}"
 
 
 def regret(figures: Mapping[str, Any]) -> str:
