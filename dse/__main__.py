@@ -34,6 +34,10 @@ def main(arguments: list[str] | None = None) -> int:
     except (PlatformError, WorkloadError, RecordError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except FileNotFoundError as error:  # a link in the folder of results that leads nowhere
+        remedy = "remove it, or name another folder: --results FOLDER"
+        print(f"error: {error.filename}: cannot be read ({error.strerror}); {remedy}", file=sys.stderr)
+        return 2
 
 
 def _parser() -> argparse.ArgumentParser:

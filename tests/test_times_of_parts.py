@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dse.__main__ import main
 from dse.mapping.question import tables
 from dse.mapping.values import with_values
 from dse.platforms import load as load_platform
@@ -252,3 +253,11 @@ def test_evidence_is_read_once_and_anew_where_a_file_has_changed(tmp_path):
     with Writer(path) as writer:
         writer.append(dataclasses.replace(changed, utc="2100-01-01T00:00:00+00:00", **longer))
     assert evidence(tmp_path)[KEY].table(CARTPOLE).time("learner step", 64).value > 2 * timed
+
+
+def test_a_link_that_leads_nowhere_is_named_with_a_remedy(tmp_path, capsys):
+    link = tmp_path / "lost.jsonl"
+    link.symlink_to(tmp_path / "nowhere")
+    asked = ["recommend", "--platform", "u200", "--workload", "hopper_ddpg", "--results", str(tmp_path)]
+    assert main(asked) == 2
+    assert capsys.readouterr().err.startswith(f"error: {link}: cannot be read (No such file or directory); remove it")

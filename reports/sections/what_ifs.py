@@ -6,7 +6,7 @@ All answers are computed when the page is built; ``layout/what_ifs.js`` puts tho
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from dse.cli.text import in_words, rounded
@@ -116,21 +116,16 @@ class Known:
     def __init__(self, results: Path) -> None:
         self._results = results
         self._trees: dict[str, Table] = {}
-        self._parts: list[tuple[Platform, str, Parts]] = []
+        self.parts = cache(self._made)
 
-    def parts(self, platform: Platform, workload: str) -> Parts:
-        """Return the times of the parts, the same for an equal question."""
-        for *asked, known in self._parts:
-            if asked == [platform, workload]:
-                return known
+    def _made(self, platform: Platform, workload: str) -> Parts:
+        """Return the times of the parts, as far as records tell of them."""
         task = load_workload(workload)
         try:
             found = tables(platform, task, self._results)
         except RecordError:
             found = None, None
-        made = Parts(platform, task, *map(self._with_trees, found), {}, workload)
-        self._parts.append((platform, workload, made))
-        return made
+        return Parts(platform, task, *map(self._with_trees, found), {}, workload)
 
     def _with_trees(self, table: PerformanceTable | None) -> PerformanceTable | None:
         if table is None or table.trees is None:
