@@ -18,8 +18,10 @@ import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from .tidy import About, binary, short
 
@@ -153,7 +155,7 @@ def captioned(figure: Figure, caption: str) -> Figure:
         steps = next(steps for ratio, steps in SUBDIVISIONS if high / low < ratio)
         axes.yaxis.set_major_locator(LogLocator(subs=steps))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_minor_locator(NullLocator())
         handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     top, bottom = figure.subfigs
     columns = min(len(handles), LEGEND_WIDTH // (6 + max(map(len, handles))))
@@ -180,7 +182,14 @@ def _origin(rows: pd.DataFrame, about: About) -> str:
 
 @styled
 def picture(figure: Figure, ending: str) -> bytes:
-    """Return a figure as the bytes of a .svg or .png file: the same bytes for the same figure."""
+    """Return a figure as the bytes of a .svg or .png file: the same bytes for the same figure.
+
+    The file's own canvas draws once; ``Figure.savefig`` would draw twice.
+    """
     content = io.BytesIO()
-    figure.savefig(content, format=ending, dpi=DOTS_PER_INCH, metadata={"Date": None} if ending == "svg" else {})
+    figure.set_dpi(DOTS_PER_INCH)
+    if ending == "svg":
+        FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None})
+    else:
+        FigureCanvasAgg(figure).print_png(content)
     return content.getvalue()

@@ -11,8 +11,9 @@ from statistics import median
 from typing import Any
 
 from ..drift import between
-from ..records import SENTINEL, read_folder
+from ..records import SENTINEL
 from ..stats import count_interval
+from ..times.profile import evidence
 from .predictor import Side, present
 from .runs import Candidate, LoopCheck, Run, TreeCheck, counted, read_all
 
@@ -150,16 +151,17 @@ def loop_figures(checks: Sequence[LoopCheck]) -> dict[str, Any]:
 
 def drift(runs: Sequence[Run], results: Path | None) -> str:
     """Say by how much the machine changed between the records that answered and the measuring, in a sentence."""
-    sentinels = [one for one in read_folder(results) if one.primitive == SENTINEL] if results else []
+    known = evidence(results).values() if results else ()
+    sentinels = [one for machine in known for one in machine.records if one.primitive == SENTINEL]
     factors = [
         between([one for one in sentinels if one.machine_key == run.plain.get("machine")], run.utc, run.utc)
         for run in runs
         if run.records
     ]
-    known = [factor for factor in factors if factor is not None]
-    if not known:
+    told = [factor for factor in factors if factor is not None]
+    if not told:
         return UNKNOWN_DRIFT
-    ends = f"{min(known):.2f} to {max(known):.2f}" if len(known) > 1 else f"{known[0]:.2f}"
+    ends = f"{min(told):.2f} to {max(told):.2f}" if len(told) > 1 else f"{told[0]:.2f}"
     return f"the sentinels took {ends} times as long as in the runs that the answers rest on"
 
 
