@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dse.published import quoted, rmm_points
+from dse.published import claims, quoted, rmm_points
+from dse.published.rmm_claims import PAPER as FPGA_PAPER
 from reports import style
 from reports.markup import safe
 from reports.sections import fpga as fpga_section
@@ -18,7 +19,7 @@ CHARTS = {chart.name: chart for chart in fpga_section.CHARTS}
 
 @pytest.fixture(scope="module")
 def html():
-    return fpga_section.section(RESULTS)
+    return fpga_section.section(RESULTS, claims.judged(FPGA_PAPER, (), RESULTS))
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +53,14 @@ def test_every_number_says_where_it_comes_from(html):
 def test_a_design_that_is_too_large_for_its_slice_is_marked(html, monkeypatch):
     small = rmm_points.Point("far too many banks", rmm_points.DOUBLE.design, "slr1")
     monkeypatch.setattr(fpga_section, "POINTS", (rmm_points.PUBLISHED, small))
-    text = fpga_section.section(RESULTS)
+    text = fpga_section.section(RESULTS, claims.judged(FPGA_PAPER, (), RESULTS))
     assert "Modeled, far too many banks: does not fit SLR1 (LUT " in text
     assert re.search(r'class="number fault"', text)
 
 
 def test_without_quoted_numbers_it_says_so(tmp_path):
     with pytest.raises(fpga_section.quoted.RecordError, match="nothing is quoted here"):
-        fpga_section.section(tmp_path)
+        fpga_section.section(tmp_path, ())
 
 
 @pytest.mark.parametrize("name", CHARTS)

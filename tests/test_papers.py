@@ -5,6 +5,7 @@ import functools
 import html
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ pytest.importorskip("pandas", reason="reports need pandas")
 
 from dse.published import claims
 from dse.published.claims import Claim
+from dse.times.profile import Known
 from reports import page, tidy
 from reports.chart import Chart, Material
 from reports.markup import Cell
+from reports.sections import claims as claims_section
 from reports.sections import papers, references
 from reports.sections.papers import Asked
 from reports.sections.references import PAPERS, Paper
@@ -59,6 +62,10 @@ def test_a_claim_has_its_place_our_figures_its_verdict_rule_and_power():
     verdict = Cell("confirmed", link="verdict-nobody1999-2")
     assert second == ("Table 1", CLAIMS[1].text, Cell("", links=()), verdict, "another", "exact")
     assert rest == [("Fig. 4", "Is it fast?", Cell("", links=figures[:1]), papers.NO_CLAIM, "", "")]
+
+
+def test_a_claim_stands_where_its_last_words_say():
+    assert papers.place_of("It is fast (by a lot), always (II, Fig. 3).") == "II, Fig. 3"
 
 
 def test_our_figure_of_a_question_is_one_that_says_so_and_was_drawn(material):
@@ -120,3 +127,16 @@ def test_examples_in_docstrings_run():
     tried = doctest.testmod(papers)
     assert tried.attempted
     assert not tried.failed
+
+
+def test_what_this_machine_cannot_judge_another_does_by_name_and_nothing_else_is_replaced(material, monkeypatch):
+    lacks = Claim("It is fast.", claims_section.UNTESTED, "nothing was measured", "a rule", "none: nothing was run")
+    unsure = replace(lacks, text="It is small.", power="5 % at the noise of the run")
+    judged = replace(lacks, verdict="refuted", evidence="it is slow", power="exact")
+    own, theirs = [lacks, unsure], [judged, replace(judged, text="It is small.")]
+    monkeypatch.setattr(claims, "judged", lambda paper, found, results: theirs if found == "other" else own)
+    known = {key: Known(key, records) for key, records in ((material.about.key, "own"), ("elsewhere", "other"))}
+    monkeypatch.setattr(claims_section, "evidence", lambda results: known)
+    made = replace(material, answers={})
+    expected = [replace(judged, evidence="on machine elsewhere: it is slow"), unsure]
+    assert claims_section.verdicts("[Nobody1999]", made) == expected

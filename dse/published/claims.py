@@ -17,7 +17,8 @@ from ..records import Measurement, RecordError
 from . import quoted
 
 Verdict = Literal["confirmed", "refuted", "consistent", "not testable here"]
-VERDICTS: tuple[Verdict, ...] = ("confirmed", "refuted", "consistent", "not testable here")
+UNTESTED: Verdict = "not testable here"
+VERDICTS: tuple[Verdict, ...] = ("confirmed", "refuted", "consistent", UNTESTED)
 
 EXACT = "exact: arithmetic"
 NOT_RUN = "none: nothing was run"

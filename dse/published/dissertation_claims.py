@@ -81,7 +81,7 @@ def _linear_in_batch(text: str, points: Sequence[Sequence[Point]], noise: Noise,
     series = [growth.Series.of(each) for each in points if len({batch for batch, *_ in each}) > growth.LEAST_CAPACITIES]
     if not series or not noise.pairs:
         evidence = f"no stable times at more than {growth.LEAST_CAPACITIES} batches; {how_to_measure(command)}"
-        return Claim(text, "not testable here", evidence, RULE, "none: the noise it would be computed at lacks")
+        return Claim(text, "not testable here", evidence, RULE, "none: it takes a noise that was not measured")
     grown = growth.growth_of(series)
     linear, slower = growth.mistaken(series)
     batches = sorted({int(batch) for each in series for batch in each.capacities})

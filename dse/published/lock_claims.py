@@ -103,7 +103,7 @@ def _judged(claim: str, table: Mapping[str, float], records: Sequence[Measuremen
             f"no run of {AS_PRINTED} and {BASES[claim]} with A/A twins and a core for each thread; "
             f"{how_to_measure('replay --only threads')}"
         )
-        return Claim(text, "not testable here", evidence, rule, "none: the noise it would be computed at is not known")
+        return Claim(text, "not testable here", evidence, rule, "none: it takes a noise that was not measured")
     mean = two_sided(logs, sigmas, noise, math.log(least), math.log(most))
     middle, low, high = (math.exp(value) for value in (mean.mean, mean.low, mean.high))
     beside = "; ".join(_beside(claim, records, cells))

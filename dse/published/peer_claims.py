@@ -201,7 +201,7 @@ def _untestable(text: str, rule: str, run: Sequence[Measurement], implementation
         f"no samples and updates of {implementation} and of ours at B = {BATCH} were measured in one run with A/A "
         f"twins{where}{reason}; to measure it: make peers"
     )
-    return Claim(text, "not testable here", evidence, rule, "none: the noise it would be computed at lacks")
+    return Claim(text, "not testable here", evidence, rule, "none: it takes a noise that was not measured")
 
 
 def _gains_a_step(records: Sequence[Measurement]) -> Claim:

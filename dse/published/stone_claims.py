@@ -36,7 +36,7 @@ def _threads_share_a_core(records: Sequence[Measurement]) -> Claim:
     )
     if not pairs or not noise.pairs:
         evidence = "no tree shared by threads was timed in a run with A/A twins; to measure it: make peers"
-        return Claim(text, "not testable here", evidence, rule, "none: the noise it would be computed at lacks")
+        return Claim(text, "not testable here", evidence, rule, "none: it takes a noise that was not measured")
     limit = noise.critical(len(pairs))
     faster = {
         name: one.seconds / two.seconds

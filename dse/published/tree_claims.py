@@ -128,9 +128,7 @@ def _unmeasured(text: str, rule: str, noise: Noise) -> Claim:
         else "no cell was measured twice, so the noise is unknown"
     )
     evidence = f"{lacks}; {how_to_measure('sweep --preset quick')}"
-    return Claim(
-        text, "not testable here", evidence, rule, "none: the noise and the curves it would be computed at lack"
-    )
+    return Claim(text, "not testable here", evidence, rule, "none: it takes noise and curves that were not measured")
 
 
 def _sixteen_is_best(timed: Sequence[Measurement]) -> Claim:
@@ -202,7 +200,7 @@ def _alignment_is_worth_one_percent(trees: Sequence[Measurement], noise: Noise) 
     ]
     if not gains or not noise.pairs:
         evidence = f"no stable misaligned twins beside A/A pairs; {how_to_measure('sweep --preset quick')}"
-        return Claim(text, "not testable here", evidence, rule, "none: the noise it would be computed at lacks")
+        return Claim(text, "not testable here", evidence, rule, "none: it takes a noise that was not measured")
     mean = two_sided(gains, [noise.sigma] * len(gains), noise, math.log1p(least), math.log1p(most))
     middle, low, high, worst, best = (
         math.expm1(log) for log in (mean.mean, mean.low, mean.high, min(gains), max(gains))
@@ -228,7 +226,7 @@ def _latency_is_sublinear(trees: Sequence[Measurement], noise: Noise) -> Claim:
     ours = {op: _series(trees, TREE, op, noise) for op in ("draw", "update")}
     if not all(ours.values()):
         evidence = f"no samples and updates at {growth.LEAST_CAPACITIES} stable capacities; {how_to_measure('sweep')}"
-        return Claim(text, "not testable here", evidence, rule, "none: the noise it would be computed at lacks")
+        return Claim(text, "not testable here", evidence, rule, "none: it takes a noise that was not measured")
     grown = {op: growth.growth_of(series) for op, series in ours.items()}
     said = [f"{'sampling' if op == 'draw' else 'updating'} {_grown(each)}" for op, each in grown.items()]
     for (name, op), what in CONTROLS.items():

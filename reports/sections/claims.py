@@ -1,30 +1,63 @@
 """The page's sections of claims with their verdicts: one for all papers, one for each without a section of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from dse.published import claims
-from dse.published.claims import VERDICTS, Claim
+from dse.published.claims import UNTESTED, VERDICTS, Claim
 from dse.published.rmm_claims import PAPER as FPGA_PAPER
-from dse.records import Measurement, RecordError
+from dse.records import RecordError
+from dse.times.profile import Known, evidence
 
 from ..chart import Material, Section
 from ..markup import Cell, paragraph, paragraphs, slug, table
 
 MEANING = (
     "Confirmed and refuted are judged by the rule beside each claim. Consistent: the numbers agree, but a parameter "
-    "that "
-    "is not printed was chosen so that they do. Power: how likely the rule refutes a true claim and misses a false one "
-    "at the noise of the run, computed."
+    "that is not printed was chosen so that they do. Power: how likely it refutes a true claim and misses a false "
+    "one at the noise of the run, computed. Where this machine has no records to judge by, another's do, named."
 )
 
 
-def judged(paper: str, measurements: Sequence[Measurement], results: Path, heading: str = "claim") -> str:
+def verdicts(paper: str, material: Material) -> list[Claim]:
+    """Return the verdicts on a paper's claims; where this machine has no records to judge by, those of another, named.
+
+    RecordError where nothing can be judged.
+    """
+    asked = ("verdicts", material.about.key, paper)
+    if asked not in material.answers:
+        own = claims.judged(paper, material.measurements, material.results)
+        for known in _others(material) if any(map(_lacks, own)) else ():
+            theirs = claims.judged(paper, known.records, material.results)
+            own = [
+                replace(two, evidence=f"on machine {known.machine_key}: {two.evidence}")
+                if _lacks(one) and one.text == two.text and not _lacks(two)
+                else one
+                for one, two in zip(own, theirs, strict=True)
+            ]
+        material.answers[asked] = own
+    return material.answers[asked]
+
+
+def _lacks(claim: Claim) -> bool:
+    """Tell whether there was nothing to judge a claim by."""
+    return claim.verdict == UNTESTED and claim.power.startswith("none")
+
+
+def _others(material: Material) -> list[Known]:
+    """Return what is known of other machines, those with the most records first."""
+    try:
+        known = evidence(material.results)
+    except RecordError:
+        return []
+    others = [one for key, one in known.items() if key != material.about.key]
+    return sorted(others, key=lambda one: -len(one.records))
+
+
+def judged(paper: str, known: Iterable[Claim], heading: str = "claim") -> str:
     """Return a table of a paper's claims: verdict, rule, power and evidence of each."""
-    rows = [
-        _row(claim, anchor(paper, place)) for place, claim in enumerate(claims.judged(paper, measurements, results), 1)
-    ]
+    rows = [_row(claim, anchor(paper, place)) for place, claim in enumerate(known, 1)]
     return table(("verdict", heading, "rule", "power", "evidence", ""), rows)
 
 
@@ -42,20 +75,20 @@ def overview(material: Material) -> str:
     counts, rows, left_out = [], [], []
     for paper in claims.papers():
         try:
-            verdicts = claims.judged(paper, material.measurements, material.results)
+            known = verdicts(paper, material)
         except RecordError as error:
             left_out.append(f"Left out, claims of {paper}: {error}.")
             continue
-        given = [claim.verdict for claim in verdicts]
+        given = [claim.verdict for claim in known]
         counts.append((paper, *(given.count(verdict) for verdict in VERDICTS)))
-        leads = (Cell("why", link=anchor(paper, place)) for place in range(1, len(verdicts) + 1))
-        rows += [(claim.verdict, paper, claim.text, lead) for claim, lead in zip(verdicts, leads, strict=True)]
+        leads = (Cell("why", link=anchor(paper, place)) for place in range(1, len(known) + 1))
+        rows += [(claim.verdict, paper, claim.text, lead) for claim, lead in zip(known, leads, strict=True)]
     tables = table(("paper", *VERDICTS), counts) + table(("verdict", "paper", "claim", ""), rows)
     return paragraph(MEANING) + tables + paragraphs(left_out)
 
 
 def _html(paper: str, material: Material) -> str:
-    return judged(paper, material.measurements, material.results)
+    return judged(paper, verdicts(paper, material))
 
 
 PRIMITIVES, FILES = (

@@ -3,19 +3,19 @@
 Everything here is modeled, computed or quoted, and says which; no FPGA was used.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from operator import attrgetter
 from pathlib import Path
 
 from dse.published import quoted, rmm_points
+from dse.published.claims import Claim
 from dse.published.quoted import Quoted
 from dse.published.rmm_points import BATCHES, POINTS, PUBLISHED, Point, Taken
-from dse.records import Measurement
 
 from ..chart import Chart, Material, Section
 from ..markup import Cell, items, named, paragraph, paragraphs, table
 from . import fpga_figures as figures
-from .claims import FPGA_PAPER, judged
+from .claims import FPGA_PAPER, judged, verdicts
 
 KINDS = {"lut": "LUT", "ff": "registers", "dsp": "DSP", "bram36": "BRAM36", "uram": "UltraRAM"}
 LAWS = {"rtl": "simulated hardware", "published": "formula as printed"}
@@ -36,8 +36,8 @@ UNCHECKED = (
 )
 
 
-def section(results: Path, records: Sequence[Measurement] = ()) -> str:
-    """Return claims, design points and open ends as HTML. RecordError where nothing is quoted."""
+def section(results: Path, known: Iterable[Claim]) -> str:
+    """Return the paper's ``known`` claims, design points and open ends as HTML. RecordError where nothing is quoted."""
     quotes = quoted.read(results / "quoted")
     return (
         paragraph(
@@ -45,7 +45,7 @@ def section(results: Path, records: Sequence[Measurement] = ()) -> str:
             f"{PUBLISHED.design.clock_hz / 1e6:g} MHz. Computed: arithmetic and seeded samples. Quoted: printed by "
             "others."
         )
-        + judged(FPGA_PAPER, records, results, f"claim of {FPGA_PAPER}")
+        + judged(FPGA_PAPER, known, f"claim of {FPGA_PAPER}")
         + _designs()
         + _resources(quotes)
         + paragraph("Not checked:")
@@ -173,7 +173,7 @@ CHARTS = (
 
 
 def _html(material: Material) -> str:
-    body = section(material.results, material.measurements)
+    body = section(material.results, verdicts(FPGA_PAPER, material))
     return body + material.pictures(CHARTS) + paragraphs(material.missing(CHARTS))
 
 

@@ -12,7 +12,7 @@ from dse.records import RecordError
 from ..chart import Chart, Material, Section
 from ..markup import Cell, here, paragraph, slug, table
 from ..page import charts
-from .claims import FILES, PRIMITIVES, anchor
+from .claims import FILES, PRIMITIVES, anchor, verdicts
 from .references import PAPERS, Paper
 
 HEAD = ("where", "what it claims or asks", "our figures", "verdict", "rule", "power")
@@ -99,7 +99,7 @@ def _paper(paper: Paper, shown: Sequence[Chart], material: Material) -> str:
     name = f"paper-{slug(paper.name)}"
     heading = f'{here(name, paper.title)}<h3 id="{name}">{paper.html}</h3>\n'
     try:
-        judged = claims.judged(paper.name, material.measurements, material.results)
+        judged = verdicts(paper.name, material)
     except RecordError as error:
         return heading + paragraph(f"Left out: {error}.")
     return heading + table(HEAD, rows(paper, judged, asked(paper, shown, material)))
