@@ -157,7 +157,7 @@ def _form(look: Look, rows: pd.DataFrame) -> str:
             parts.append(_choice(column, name, [("", ALL), *values], "" if column in first else str(usual[column])))
     for axis, name in (("y", "y scale"), ("x", "x scale")):
         parts.append(_choice(axis, name, [(scale, scale) for scale in SCALES], SCALES[0]))
-    return f'<form aria-label="what {look.name} shows">{"".join(parts)}</form>\n'
+    return f'<form aria-label="what {look.name} shows" hidden>{"".join(parts)}</form>\n'
 
 
 def _choice(name: str, label: str, options: Iterable[tuple[str, str]], chosen: str) -> str:

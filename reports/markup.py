@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+PROSE = 60  # characters of a cell that would make a tall row of a narrow column
 NUMBER_SIGNS = str.maketrans("", "", ",.%x*")
 
 
@@ -82,7 +83,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], groups: Sequenc
 
     ``groups`` are headings above the head, each with the number of columns below it.
     """
-    above = "".join(f'<th colspan="{columns}">{safe(name)}</th>' for name, columns in groups)
+    kinds = (("th" if name else "td", name, columns) for name, columns in groups)
+    above = "".join(f'<{kind} colspan="{columns}">{safe(name)}</{kind}>' for kind, name, columns in kinds)
     names = "".join(f"<th>{safe(name)}</th>" if name else "<td></td>" for name in head)
     top = "".join(f"<tr>{line}</tr>\n" for line in (above, names) if line)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>\n" for row in rows)
@@ -91,7 +93,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], groups: Sequenc
 
 def _cell(value: object) -> str:
     cell = value if isinstance(value, Cell) else Cell(str(value))
-    kind = "number" if cell.text.translate(NUMBER_SIGNS).isdigit() else ""
+    kind = "prose" if len(cell.text) > PROSE else "number" if cell.text.translate(NUMBER_SIGNS).isdigit() else ""
     classes = " ".join(f"{kind} {cell.classes}".split())
     marked = f' class="{classes}"' if classes else ""
     anchor = f' id="{cell.anchor}"' if cell.anchor else ""

@@ -31,6 +31,7 @@ TIME = "time per element (ns)"
 LEAVES = "leaves N"
 LEGEND_WIDTH = 120  # characters; a marker takes 6
 DOTS_PER_INCH = 130
+CAPTIONS, MOST_LINES = ((140, 8.5), (160, 7.5)), 3  # (characters of a line, points): the first that has room
 SUBDIVISIONS = (  # ticks in a decade, for axes whose highest value is less than so many times the lowest
     (1.6, (1, 1.1, 1.2, 1.3, 1.4, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6, 6.5, 7, 7.5, 8, 8.5, 9, 9.5)),
     (8, (1, 1.2, 1.5, 2, 3, 5, 7)),
@@ -160,7 +161,11 @@ def captioned(figure: Figure, caption: str) -> Figure:
     top, bottom = figure.subfigs
     columns = min(len(handles), LEGEND_WIDTH // (6 + max(map(len, handles))))
     top.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=columns)
-    bottom.text(0.01, 1, textwrap.fill(caption.strip(), 140), va="top", fontsize=8.5, color="0.3")
+    lines = [textwrap.wrap(caption.strip(), width) for width, _ in CAPTIONS]
+    text, (_, points) = next(
+        (one for one in zip(lines, CAPTIONS, strict=True) if len(one[0]) <= MOST_LINES), (lines[-1], CAPTIONS[-1])
+    )
+    bottom.text(0.01, 1, "\n".join(text), va="top", fontsize=points, color="0.3")
     return figure
 
 

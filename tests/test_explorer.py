@@ -26,7 +26,7 @@ OFF = 1.1  # a number this many times that of a grid point is still nearest to i
 PROBE = """
 const form = document.getElementById("explorer");
 const text = (kind) => form.querySelector("." + kind).textContent;
-const kinds = ["nearest", "choice", "sure", "warned", "made", "asked"];
+const kinds = ["nearest", "far", "choice", "sure", "warned", "made", "asked"];
 const read = () => Object.fromEntries(kinds.map((kind) => [kind, text(kind)]));
 const ask = (values) => {
   for (const [name, value] of Object.entries(values)) form.elements[name].value = value;
@@ -92,12 +92,14 @@ def browser(found, written, tmp_path_factory):
     names = [axis.name for axis in found[1]]
     asked = [{name: getattr(one.question, name) for name in names} for one in some(found[2], POINTS)]
     asked.append(asked[-1] | {"capacity": round(OFF * asked[-1]["capacity"])})
+    asked.append(asked[-1] | {"capacity": 40_000, "batch": 50, "updates_per_sample": 1.4})
+    asked.append(asked[-1] | {"capacity": 300_000_000, "batch": 1})
     return shown(tmp_path_factory.mktemp("explored"), written, PROBE.replace("ASKED", json.dumps(asked)))
 
 
 def test_the_explorer_shows_what_recommend_says(browser, found, results):
     asked = some(found[2], POINTS)
-    answered = 0
+    answered, told = 0, set()
     for point, there in zip(asked, browser[0][WIDTHS[0]]["said"], strict=False):
         line, made, answer = recommended(results, point.question)
         assert (there["choice"], there["made"]) == (line, made)
@@ -105,18 +107,30 @@ def test_the_explorer_shows_what_recommend_says(browser, found, results):
             answered += 1
             assert f"with probability {answer.probability_best:.0%}," in there["sure"]
             assert f"at most {answer.regret_95:.0%} longer" in there["sure"]
+            assert there["sure"].endswith(f"(95 %); {answer.choice.time.source}.")
+            told.add(answer.choice.time.source)
             assert [one in there["warned"] for one in answer.warnings] == [True] * len(answer.warnings)
     assert answered > POINTS / 2
+    assert len(told) > 1
     assert len({there["choice"] for there in browser[0][WIDTHS[0]]["said"]}) > POINTS / 2
 
 
 def test_what_lies_between_points_is_answered_by_the_nearest_which_is_named(browser, found):
-    *_, exact, beside = browser[0][WIDTHS[0]]["said"]
+    *_, exact, beside, between, _ = browser[0][WIDTHS[0]]["said"]
     assert beside["choice"] == exact["choice"]
     assert beside["nearest"] == exact["nearest"]
     point = some(found[2], POINTS)[-1].question
     assert f"N, leaves: {point.capacity:,}; B, leaves in a batch: {point.batch:,};" in beside["nearest"]
     assert f"--machine {KEY} --capacity {round(OFF * point.capacity)} --batch {point.batch} " in beside["asked"]
+    assert "N, leaves: 100,000; B, leaves in a batch: 64; updates a sample: 1;" in between["nearest"]  # by ratio
+
+
+def test_a_number_far_from_the_grid_is_said_to_be_and_stands_in_the_line_to_paste(browser):
+    *_, exact, _, between, far = browser[0][WIDTHS[0]]["said"]
+    assert exact["far"] == ""
+    assert between["far"].endswith("for them: N, leaves: 100,000 for 40,000.")
+    assert far["far"].endswith("N, leaves: 10,000,000 for 300,000,000; B, leaves in a batch: 32 for 1.")
+    assert 'impls.make("numba", 40_000, ' in between["made"]
 
 
 def test_a_slider_sets_the_number_beside_it_and_says_its_value(browser):
@@ -128,7 +142,7 @@ def test_a_slider_sets_the_number_beside_it_and_says_its_value(browser):
 def test_no_number_is_no_answer(browser):
     assert browser[0][WIDTHS[0]]["refused"] == {
         "nearest": "Give a number from 1 on for: B, leaves in a batch.",
-        **dict.fromkeys(("choice", "sure", "warned", "made", "asked"), ""),
+        **dict.fromkeys(("far", "choice", "sure", "warned", "made", "asked"), ""),
     }
 
 
@@ -154,6 +168,15 @@ def test_without_scripts_a_table_shows_a_part_of_the_grid(written, found):
     )
     name, _, time = line.removeprefix("Use ").partition(": ")
     assert f"<td>{html.escape(name)}<br><small>{html.escape(time)}</small></td>" in plain
+
+
+def test_a_tree_that_the_machine_has_no_memory_for_is_no_answer(found, monkeypatch):
+    for name, values in (("CAPACITIES", (1_000, 10_000_000)), ("BATCHES", (64,)), ("UPDATES", (1,))):
+        monkeypatch.setattr(explorer, name, values)
+    monkeypatch.setattr(explorer, "probed_memory_bytes", lambda results, key: 1e6)
+    _, points = explorer.grid(found[0])
+    lacks = {one.question.capacity: "the machine has 0.0 GB of memory" in one.reason for one in points}
+    assert lacks == {1_000: False, 10_000_000: True}
 
 
 def test_the_grid_has_every_combination_once(found):

@@ -4,10 +4,16 @@
   const form = document.getElementById("explorer");
   const known = form && JSON.parse(document.getElementById("explorer-data").textContent);
 
+  const FAR = 2;  // times as much or as little as asked
+
   function nearest(axis, wanted) {
     if (typeof axis.values[0] === "string") return axis.values.indexOf(wanted);
     const apart = (value) => Math.abs(axis.byRatio ? Math.log(value / wanted) : value - wanted);
     return axis.values.reduce((best, value, place) => (apart(value) < apart(axis.values[best]) ? place : best), 0);
+  }
+
+  function grouped(digits) {  // as Python may write a whole number
+    return Number(digits).toString().replace(/\B(?=(\d{3})+$)/g, "_");
   }
 
   function written(axis, place) {
@@ -25,17 +31,21 @@
     let point = 0;
     const asked = [known.asked];
     const words = [];
+    const far = [];
     for (const axis of known.axes) {
       const field = form.elements[axis.name];
       const isNumber = field.type === "number";
       if (isNumber && !(field.value && field.checkValidity())) {
-        for (const kind of ["choice", "sure", "warned", "made", "asked"]) say(kind, "");
+        for (const kind of ["far", "choice", "sure", "warned", "made", "asked"]) say(kind, "");
         return say("nearest", `Give a number from ${field.min} on for: ${field.labels[0].textContent}.`);
       }
       const place = nearest(axis, typeof axis.values[0] === "number" ? Number(field.value) : field.value);
       point = point * axis.values.length + place;
       asked.push(`--${axis.name.replaceAll("_", "-")} ${isNumber ? Number(field.value) : field.value}`);
       words.push(`${field.labels[0].textContent}: ${written(axis, place)}`);
+      if (axis.byRatio && Math.abs(Math.log(axis.values[place] / Number(field.value))) > Math.log(FAR)) {
+        far.push(`${field.labels[0].textContent}: ${written(axis, place)} for ${Number(field.value).toLocaleString("en-US")}`);
+      }
       const slider = form.querySelector(`[data-axis="${axis.name}"]`);
       if (slider) {
         slider.value = place;
@@ -44,10 +54,11 @@
     }
     const [choice, sure, warned, made] = known.points[point].map((text) => known.texts[text]);
     say("nearest", `Nearest point of the grid: ${words.join("; ")}.`);
+    say("far", far.length ? `Your numbers are far from it, and the answer may not hold for them: ${far.join("; ")}.` : "");
     say("choice", choice);
     say("sure", sure);
     say("warned", warned && `Warning: ${warned}.`);
-    say("made", made);
+    say("made", made.replace(/^(impls\.make\("\w+", )[\d_]+/, `$1${grouped(form.elements.capacity.value)}`));
     say("asked", asked.join(" "));
   }
 

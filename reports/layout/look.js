@@ -100,7 +100,7 @@ function look(figure) {
     const span = Math.log10(high / low);
     if (span < 1) return undefined;
     const powers = Array.from({ length: Math.ceil(span) + 2 }, (_, step) => 10 ** (Math.floor(Math.log10(low)) + step));
-    return powers.flatMap((power) => (span < 2.5 ? [1, 2, 5] : [1]).map((step) => step * power));
+    return powers.flatMap((power) => (span < 2.5 ? [1, 2, 5] : span < 6.5 ? [1, 3] : [1]).map((step) => step * power));
   }
 
   function config() {
@@ -127,6 +127,7 @@ function look(figure) {
     const place = document.createElement("div");
     place.style.width = "100%";
     const before = figure.querySelector(".drawing");
+    before.classList.add("drawn");
     before.append(place);
     const made = await vegaEmbed(place, drawing(values), options);
     if (turn !== wanted) {  // a later choice was drawn meanwhile
@@ -163,6 +164,7 @@ function look(figure) {
     giveWay(event.target);
     draw();
   });
+  form.hidden = false;
   form.addEventListener("submit", (event) => event.preventDefault());
   details.addEventListener("toggle", () => tabulate(shown.map(drawn)));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

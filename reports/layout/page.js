@@ -4,13 +4,15 @@
 const NUMBER = /^[~+-]?[\d,]*\.?\d+(e[+-]?\d+)?/i;
 
 function valueOf(row, column) {
-  const text = row.cells[column] ? row.cells[column].textContent.trim() : "";
-  const number = NUMBER.exec(text);
+  const cell = row.cells[column];
+  const lines = cell ? Array.from(cell.childNodes).filter((node) => node.nodeName !== "SMALL") : [];
+  const text = lines.map((node) => node.textContent).join("").trim();
+  const number = NUMBER.exec(text.replace(/^\w+ = /, ""));  // "B = 256" is a number, too
   return number ? [0, parseFloat(number[0].replace(/[~,]/g, "")), text] : [text ? 1 : 2, 0, text];
 }
 
 function compare(one, other) {
-  return one[0] - other[0] || one[1] - other[1] || one[2].localeCompare(other[2]);
+  return one[0] - other[0] || one[1] - other[1] || one[2].localeCompare(other[2], "en", { numeric: true });
 }
 
 function sortBy(head, column) {

@@ -144,7 +144,8 @@ def _html(material: Material) -> str:
     return (
         paragraph(ABOUT)
         + f'<form id="explorer" class="explorer" hidden>\n{"".join(map(_control, there))}'
-        + '<div class="answer" role="status"><p class="nearest"></p><p class="lead choice"></p><p class="sure"></p>'
+        + '<div class="answer" role="status"><p class="nearest"></p><p class="far"></p>'
+        + '<p class="lead choice"></p><p class="sure"></p>'
         + '<p class="warned"></p><pre class="made"></pre></div>\n'
         + '<p>Exactly your numbers: <code class="asked"></code></p></form>\n'
         + f'<script type="application/json" id="explorer-data">{content}</script>\n'

@@ -36,10 +36,13 @@ GIVER = "h200"  # whose GPU, with its link, a platform without one is given
 MORE_CORES, SLOWER = 2, 10
 HEAD = ("platform", "workload", "execution mode", "actors", "tree", "records", "learner", "steps/s", "against as it is")
 BASE = "as it is"
+HEADING = "Mappings, and what would change them"
 ABOUT = (
     f"Each row is what recommend answers of a platform and a workload with --epsilon {EPSILON:g}: "
     f"of the mappings within {EPSILON:.0%} of the best the one with the fewest devices, however little is known of the "
-    "times; Which mapping, above, weighs that too. The switches show what other platforms would change: modeled, for "
+    "times; Which mapping, above, weighs that too. Our compiled learner, dense, is known only where it was timed; "
+    "elsewhere a framework's is modeled, so that a small machine that was timed may lie above a large one that was "
+    "not. The switches show what other platforms would change: modeled, for "
     "nobody has timed them. What a switch adds need not be used, so the rate is never below that of the platform as it "
     "is."
 )
@@ -232,4 +235,4 @@ def _html(material: Material) -> str:
     )
 
 
-SECTIONS = (Section(92, "Mappings, and what would change them", _html, RECORDS, ("*/platform.toml",), is_modeled=True),)
+SECTIONS = (Section(92, HEADING, _html, RECORDS, ("*/platform.toml",), is_modeled=True),)
