@@ -39,10 +39,10 @@ addEventListener("load", () => setTimeout(() => {
 """
 ANSWERS = {
     "which K": r"Use \w+, K = \d+.* us a step",
-    "torchrl": r"torchrl( \w+)?\s+[\d.]+(\s+[\d.,*]+){9}",  # version, then draw, update and both at several batches
+    "torchrl": r"torchrl( \w+)?\s+[\d.]+x\*?(\s+[\d.,*]+){9}",  # times as long, then each op at several batches
     "K = 16": r"\t(confirmed|refuted|consistent|undecided)\t",
     "a GPU": r"gpu.*\d+(\.\d+)?x",
-    "slower commit": r"No commit was slower than the one before\.|Slower than the commit before: \w+",
+    "slower commit": r"No commit was shown to be slower than the one before|Slower than the commit before: \w+",
 }
 
 

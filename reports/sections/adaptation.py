@@ -75,8 +75,19 @@ def section(material: Material) -> str:
     samplers, batch = pair_of(rows)
     found = f"{plural(samplers, 'sampler')} and B = {batch:,}, found by {len(path)} looks (measured)"
     answer = f"{rows['workload'].iloc[0]}: {found}"
+    settings = {"samplers": f"at B = {rows['batch'].min():,}", "batch": f"with {plural(samplers, 'sampler')}"}
     for name, loss in losses(rows).items():
-        answer += f"; {name}: {loss.best:,} is the fastest of all measured, the search loses {loss.share:.1%}"
+        answer += (
+            f"; {name}: {loss.best:,} is the fastest of all measured {settings[name]}, the search loses "
+            f"{loss.share:.1%}"
+        )
+    allowed = rows[rows["over"] == ""]
+    best = allowed.loc[allowed["frames_hz"].idxmax()]
+    if (best["actors"], best["batch"]) != (samplers, batch):
+        answer += (
+            f". Of all pairs {plural(int(best['actors']), 'sampler')} and B = {best['batch']:,} train on the most "
+            f"records a second, {best['frames_hz']:,.0f}, but the search first asks for the most environment steps"
+        )
     how = f" {len(grid)} pairs were measured beside them." if len(grid) else " Other pairs were not measured."
     source = f"Source: measured on {material.about.cpu}, {material.about.cores} cores, at {rows['commit'].iloc[-1]}."
     return (

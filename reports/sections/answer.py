@@ -11,7 +11,7 @@ from dse.records import Measurement, RecordError, twins
 from dse.times.tree_times import Question
 
 from ..chart import Material, Section, placeholder
-from ..markup import console, here, link, paragraph, safe, slug
+from ..markup import console, here, link, paragraph, safe, slug, table
 from ..tidy import PREFERRED_CAPACITY, timed
 from . import mapping, peers, training, tree
 from .peers_figures import SUM
@@ -22,6 +22,24 @@ SHOWN = 3
 COMPARISON = "compare.md"
 COMPARE = "python -m benchmarks compare HEAD~1 HEAD"
 MEASURE_SHARE = "python -m benchmarks share --workload cartpole_dqn"
+PAIRED = (
+    "The change is the mean of the changes of all rounds, in which both commits take turns; the two times are medians "
+    "of all rounds, and their ratio may differ from it."
+)
+WORDS = {
+    "sum tree, N, K, B": "a tree whose leaves are N priorities and whose nodes are sums of K children; a batch of B "
+    "leaves is sampled or updated at once",
+    "a sample, an update, element": "B leaves found by their priorities; B leaves given new ones; one of the B. A draw "
+    "is a sample without its random numbers",
+    "training step, gradient step": "what is done for one batch: acting, storing, sampling, learning and new "
+    "priorities; learning alone",
+    "learner torch, learner dense": "gradient steps by PyTorch; by compiled code of ours",
+    "cartpole_dqn, hopper_ddpg ...": "workloads, an environment and an algorithm each: python -m impls.training list",
+    "machine 8fb834d50a ...": "a machine by a hash of its processor, cores and caches: python -m benchmarks list",
+    "* or hollow, unstable": "the 95 % interval of a median is wide",
+    "noise floor, A/A pairs": "how far two timings of the same code lie apart in one run; less means nothing",
+}
+"""What readers of the page meet first, each with its meaning."""
 HEADLINE = 2  # lines of an answer: the choice, and the line to paste
 
 
@@ -30,7 +48,12 @@ def section(material: Material) -> str:
     drawn = [name for name in FIGURES if name in material.drawn][:SHOWN]
     headline = f'<p class="lead">{safe(f"{_fastest(material)} {_share(material)}")}</p>\n'
     questions = "".join((_which_tree(material), _which_mapping(material), _which_commit(material)))
-    return headline + questions + "".join(map(placeholder, drawn))
+    return headline + _words() + questions + "".join(map(placeholder, drawn))
+
+
+def _words() -> str:
+    meanings = "".join(f"<dt>{safe(word)}</dt><dd>{safe(meaning)}</dd>\n" for word, meaning in WORDS.items())
+    return f"<details><summary>Words used on this page</summary><dl>{meanings}</dl></details>\n"
 
 
 def _fastest(material: Material) -> str:
@@ -53,17 +76,21 @@ def _fastest(material: Material) -> str:
     if not ours or not others:
         return "Which tree is the fastest is not known: too few were timed in one run; this does it: make peers."
     (first, best), (second, _) = ours[0], others[0]
-    which, fanout = "here" if first < second else "of ours here", best.cells["update", batch].fanout
-    setting = f"a sample and an update, in batches of {batch:,} of N = {PREFERRED_CAPACITY:,} leaves"
-    theirs = _beside(first, others, stats.noise_floor(twins(run, PEER)))
+    which, fanout = "tree" if first < second else "tree of ours", best.cells["update", batch].fanout
+    setting = f"a sample and an update in one thread, in batches of {batch:,} of N = {PREFERRED_CAPACITY:,} leaves"
+    unstable = any(one.mark(SUM, batch) != "" for _, one in (ours[0], others[0]))
+    theirs = _beside(first, others, stats.noise_floor(twins(run, PEER)), " (unstable)" * unstable)
     return (
-        f"The fastest tree {which} is {best.label} with K = {fanout}: {setting}, take {best.said(SUM, batch)} ns an "
-        f"element; {theirs} (measured in one run{where})."
+        f"Beside other libraries the fastest {which} is {best.label} (K = {fanout}): {setting}, take "
+        f"{best.said(SUM, batch)} ns an element; {theirs} (measured in one run{where})."
     )
 
 
-def _beside(ours: float, others: Sequence[tuple[float, peers.Implementation]], floor: float) -> str:
-    """Say how many times as long other libraries take as ours; ``others`` are sorted by their times."""
+def _beside(ours: float, others: Sequence[tuple[float, peers.Implementation]], floor: float, mark: str) -> str:
+    """Say how many times as long other libraries take as ours; ``others`` are sorted by their times.
+
+    ``mark`` stands behind the ratio of the fastest.
+    """
     (best, library), (worst, last) = others[0], others[-1]
     if abs(math.log(best / ours)) <= floor:
         ratio = "takes as long, within the noise"
@@ -71,7 +98,7 @@ def _beside(ours: float, others: Sequence[tuple[float, peers.Implementation]], f
         ratio = f"takes {_ratio(best / ours)} times as long" if best > ours else f"takes {best / ours:.0%} of that time"
     count = len({one.name for _, one in others})
     end = f" and the slowest, {last.label}, {_ratio(worst / ours)} times" if last is not library else ""
-    return f"{library.label}, the fastest of {count} other librar{'ies' if count > 1 else 'y'}, {ratio}{end}"
+    return f"{library.label}, the fastest of {count} other librar{'ies' if count > 1 else 'y'}, {ratio}{mark}{end}"
 
 
 def _ratio(ratio: float) -> str:
@@ -81,6 +108,15 @@ def _ratio(ratio: float) -> str:
     ('6.1', '459')
     """
     return f"{ratio:,.1f}" if ratio < 10 else f"{ratio:,.0f}"
+
+
+def _at_most(gain: float) -> str:
+    """Write an upper end, rounded up.
+
+    >>> _at_most(1.0148), _at_most(1.5)
+    ('1.02', '1.5')
+    """
+    return f"{math.ceil(100 * gain - 1e-9) / 100:g}"
 
 
 def beside_others(material: Material) -> tuple[list[Measurement], str]:
@@ -93,7 +129,10 @@ def beside_others(material: Material) -> tuple[list[Measurement], str]:
 
 
 def _share(material: Material) -> str:
-    """Say in a sentence what share of a training step the tree takes, and what a faster one could gain."""
+    """Say in a sentence what share of a training step our tree takes, by either learner, and what a faster one gains.
+
+    The tree takes as long whichever learner it feeds.
+    """
     kept = training.shares(material.measurements)
     ours = [one for one in kept if one.contestant == training.OURS]
     if not ours:
@@ -102,9 +141,17 @@ def _share(material: Material) -> str:
     between = f"{least.share:.1%} ({least.workload}) to " if f"{least.share:.1%}" != f"{most.share:.1%}" else ""
     worst = max((one for one in kept if not is_ours(one.contestant)), key=lambda one: one.share, default=None)
     while_theirs = f", while {worst.contestant} takes {worst.share:.0%} of one ({worst.workload})" if worst else ""
+    compiled = max(ours, key=lambda one: one.tree_us / (one.other_us or math.inf))
+    by_other = (
+        f"; by {training.BY_OTHER}, a learner of compiled code, a step is {compiled.whole_us / compiled.other_us:.1f} "
+        f"times as fast, and the tree takes {compiled.tree_us / compiled.other_us:.0%} of it ({compiled.workload})"
+        if compiled.whole_us and compiled.other_us
+        else ""
+    )
     return (
-        f"It takes {between}{most.share:.1%} ({most.workload}) of a serial training step, so that no faster tree would "
-        f"make one more than {most.most_gain:.2f} times as fast{while_theirs} (measured)."
+        f"Of a serial training step by torch our tree takes {between}{most.share:.1%} ({most.workload}) on machine "
+        f"{material.about.key}, so that no faster one would make it more than {_at_most(most.most_gain)} times as "
+        f"fast{while_theirs}{by_other} (measured)."
     )
 
 
@@ -138,9 +185,16 @@ def _which_commit(material: Material) -> str:
     if not path.is_file():
         return _question("Is my commit slower?", COMPARE, "", "Left out: no comparison is on record.")
     example = re.search(r"```console\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
-    shown = paragraph(f"An example on record: {example[1].splitlines()[0].removeprefix('$ ')}") if example else ""
-    body = console("\n".join(example[1].splitlines()[1:])) if example else ""
-    return _question("Is my commit slower?", COMPARE, "", "") + shown + body
+    shown = paragraph(f"{PAIRED} An example on record: {example[1].splitlines()[0][2:]}") if example else ""
+    return _question("Is my commit slower?", COMPARE, "", "") + shown + (_compared(example[1]) if example else "")
+
+
+def _compared(said: str) -> str:
+    """Return what ``compare`` said, a table in Markdown and a verdict, as HTML."""
+    lines = said.splitlines()[1:]
+    head, _, *body = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    verdict = " ".join(line for line in lines if line and not line.startswith("|"))
+    return table(head, body) + paragraph(f"{verdict}.")
 
 
 def _first_lines(answer: str) -> str:

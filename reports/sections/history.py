@@ -27,8 +27,8 @@ HASH = 8
 MOST = 8  # series of a panel: as many as there are colors
 MEASURE = "asv run --machine {key} --bench Fanout HEAD~3..HEAD"
 FIRST = ["benchmark", "setting"]
-CHANGED = ("commit", "of", "", "benchmark", "setting", "before (us)", "after (us)", "ratio")
-SERIES = ("benchmark", "setting", "commits", "first (us)", "last (us)", "slower at", "faster at")
+CHANGED = ("commit", "the one before", "verdict", "benchmark", "setting", "before (us)", "after (us)", "ratio")
+SERIES = ("benchmark", "setting", "commits", "first (us)", "last (us)", "last / first", "slower at", "faster at")
 RULE = (
     f"A commit counts as slower than the one before it where it takes over {THRESHOLD:.0%} longer and the 99 % "
     "intervals that asv stored of both lie apart; as faster likewise. What was timed at a single commit, and what this "
@@ -79,8 +79,10 @@ def rows(material: Material) -> pd.DataFrame:
     runs = [_read(path) for path in sorted(folder.glob("*.json")) if path.name != MACHINE]
     found = pd.DataFrame(
         [row for run in runs for row in _rows(run, names)],
-        columns=[*FIRST, "commit", "date", "seconds", "low", "high"],
+        columns=[*FIRST, "environment", "commit", "date", "seconds", "low", "high"],
     )
+    if found["environment"].nunique() > 1:  # a series each: what one of them took says nothing of another
+        found["setting"] += ", " + found["environment"]
     found = found.assign(machine=folder.name)
     commits = found.drop_duplicates("commit").sort_values(["date", "commit"])["commit"]
     found["place"] = found["commit"].map({commit: place for place, commit in enumerate(commits)})
@@ -111,7 +113,7 @@ def _rows(run: Any, benchmarks: Any) -> Iterator[tuple[Any, ...]]:
                 ends = (-math.inf if low is None else low, math.inf if high is None else high)
                 told = ", ".join(itertools.starmap(_told, zip(words, setting, strict=True)))
                 short = name.partition(".")[2]
-                yield short, told, run["commit_hash"][:HASH], run["date"], value, *ends
+                yield short, told, run.get("env_name", ""), run["commit_hash"][:HASH], run["date"], value, *ends
 
 
 def _told(name: str, written: str) -> str:
@@ -189,7 +191,7 @@ def _html(material: Material) -> str:
     says = (
         f"Slower than the commit before: {', '.join(slower)}."
         if slower
-        else "No commit was slower than the one before."
+        else "No commit was shown to be slower than the one before, by the rule below, which small changes escape."
     )
     commits, machine = found["commit"].nunique(), found["machine"].iloc[0]
     whose = "" if machine == material.about.key else f", for machine {material.about.key} has no history of its own"
@@ -215,7 +217,14 @@ def _series_rows(found: pd.DataFrame, every: Iterable[Change]) -> Iterator[tuple
     for (benchmark, setting), part in found.groupby(FIRST):
         points = list(part.itertuples(index=False))
         steps = (", ".join(at.get((benchmark, setting, verdict), ())) for verdict in ("slower", "faster"))
-        yield benchmark, named(setting), len(points), _us(points[0]), _us(points[-1]), *steps
+        ends = points[0], points[-1]
+        yield benchmark, named(setting), len(points), *map(_us, ends), _ratio(*ends), *steps
+
+
+def _ratio(first: Any, last: Any) -> str:
+    """Write how many times as long the last takes as the first, and whether their intervals leave that open."""
+    is_open = first.low <= last.high and last.low <= first.high
+    return f"{last.seconds / first.seconds:.2f}x{', intervals overlap' * is_open}"
 
 
 def _us(point: Any) -> str:

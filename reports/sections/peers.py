@@ -137,20 +137,32 @@ def _origin(run: Sequence[Measurement], others: int) -> str:
 def _times(compared: Sequence[Implementation], batches: Sequence[int], capacity: int) -> str:
     """Return a table of nanoseconds per element, ours in bold, the fastest of each column marked."""
     columns = [(part, batch) for batch in batches for part in PARTS]
+    base = _fastest([tree for tree in compared if tree.ours and not tree.options], SUM, SORTED_BY)
     least = {column: min((ns for tree in compared if (ns := tree.ns(*column))), default=None) for column in columns}
     rows = []
     for tree in sorted(compared, key=lambda tree: tree.ns(SUM, SORTED_BY) or math.inf):
         ours = "ours" if tree.ours else ""
         best = ("best" if (ns := tree.ns(*column)) and ns == least[column] else "" for column in columns)
         cells = [Cell(tree.said(*column), f"{ours} {mark}") for column, mark in zip(columns, best, strict=True)]
-        rows.append([named(text, tree.ours) for text in (tree.label, tree.version)] + cells)
-    groups = [("", 2), *((f"B = {batch:,}", len(PARTS)) for batch in batches)]
-    head = ("implementation", "version", *("both" if part == SUM else part for part, _ in columns))
+        rows.append([named(tree.label, tree.ours), _ratio(tree, base), *cells, named(tree.version)])
+    groups = [("", 2), *((f"B = {batch:,}", len(PARTS)) for batch in batches), ("", 1)]
+    head = ("implementation", "times as long", *("both" if part == SUM else part for part, _ in columns), "version")
     return paragraph(
-        f"Nanoseconds per element (measured), N = {capacity:,}, one thread, sorted by both at B = {SORTED_BY:,}. Bold "
-        f"is ours, green the fastest of a column; {ABOUT_UNSTABLE}. A name with two dtypes comes with both: of a "
-        "library's sums, of our leaves, whose sums are float64 either way."
+        f"Nanoseconds per element (measured), N = {capacity:,}, one thread, sorted by both at B = {SORTED_BY:,}. Times "
+        "as long: as the fastest of ours by default, at that B. Bold is ours, green the fastest of a column; "
+        f"{ABOUT_UNSTABLE}. A name with two dtypes comes with both: of a library's sums, of our leaves, whose sums are "
+        "float64 either way."
     ) + table(head, rows, groups)
+
+
+def _ratio(tree: Implementation, base: tuple[Implementation, float] | None) -> str:
+    """Write how many times as long a tree takes as the fastest of ours, for both where the table is sorted by it."""
+    ns = tree.ns(SUM, SORTED_BY)
+    if not ns or not base:
+        return ""
+    ratio = ns / base[1]
+    mark = tree.mark(SUM, SORTED_BY) or base[0].mark(SUM, SORTED_BY)
+    return f"{ratio:,.2f}x{mark}" if ratio < 10 else f"{ratio:,.0f}x{mark}"
 
 
 def said(ns: float | None) -> str:
@@ -308,7 +320,7 @@ def _untimed(run: Sequence[Measurement]) -> str:
     for record in untimed(run):
         missing[record.contestant, record.dtype, record.status, record.reason or "no reason given"].append(record)
     if not missing:
-        return paragraph(f"Nobody is absent: each of the run's {len(run)} cells has a time.")
+        return paragraph(f"Every implementation was timed in all of the run's {len(run)} cells.")
     rows = [(*what, len(cells), ", ".join(sorted({c.op for c in cells}))) for what, cells in sorted(missing.items())]
     return paragraph("Absent, and why:") + table(("implementation", "dtype", "status", "reason", "cells", "ops"), rows)
 

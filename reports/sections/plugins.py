@@ -135,7 +135,7 @@ CHARTS = (
     ),
     Chart(
         "plugins_learning", lambda material: figures.curves(material.measurements), figures.learning,
-        READINGS["plugins_learning"], LEARNING, figures.RUN,
+        READINGS["plugins_learning"], LEARNING, claims.PRIMITIVE,
     ),
 )  # fmt: skip
 PRIMITIVES, FILES = (claims.PRIMITIVE, figures.RUN), ("quoted/zhang2021.toml",)

@@ -80,13 +80,16 @@ def draw(rows: pd.DataFrame, about: About) -> Figure:
                 NAMES[names[int(at)]] + "\nover its uniform" * (names[int(at)] in uniform)
             ),
         )
-    return style.finish(figure, rows, about, "Above 1: ours is faster.")
+    note = "Above 1: ours is faster. Above the gray line: more than the tree was exchanged, whose share alone it shows."
+    if (rows["own"] == "uniform").any():
+        note += " Beside a library's uniform replay, where it has no other: not in the title."
+    return style.finish(figure, rows, about, note)
 
 
 def _title(rows: pd.DataFrame) -> str:
     """Answer in one line how much faster the libraries are on ours."""
     low, high = rows["ratio"].min(), rows["ratio"].max()
-    return f"On our trees other libraries' steps are {low:.2f} to {high:.2f} times as fast"
+    return f"With our replay in place of theirs, libraries' steps are {low:.2f} to {high:.2f} times as fast"
 
 
 def runs(measurements: Sequence[Measurement]) -> list[Measurement]:

@@ -183,7 +183,7 @@ def _absent(parts: Iterable[Part]) -> str:
             what = (of.name, label(record), record.status, record.reason or "no reason given")
             missing[what] = missing.get(what, 0) + 1
     if not missing:
-        return paragraph("Nobody is absent: each cell has a time.")
+        return paragraph("Every implementation was timed in all cells.")
     rows = [(*what, count) for what, count in sorted(missing.items())]
     return paragraph("Absent, and why:") + table(("part", "buffer", "status", "reason", "cells"), rows)
 

@@ -40,8 +40,8 @@ READINGS = {
     "reaches into it may be noise, for the same tree measured twice differs as much.",
     "floor": "The dashed lines are what one random read of 64 bytes takes, out of a buffer of as many bytes: where "
     "reads may overlap, and where each must wait for the last. An element of a tree takes several of them.",
-    "bytes": "Along a thin line the leaves are the same and K changes both the bytes and the work of a level. Trees "
-    "below each other are equally large.",
+    "bytes": "Along a thin line the leaves are the same and K changes both the bytes and the work of a level. Points "
+    "above each other are trees of the same size.",
     "peers_batch": "Thick lines are ours, thin ones other libraries, gray the slower of them. Where lines are flat the "
     "work of an element counts, where they fall the cost of a call.",
     "peers_capacity": "A line that rises tenfold where N does is linear growth. [Zhang2021, Fig. 8] asks the same of "
