@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -237,6 +238,18 @@ def test_every_family_has_a_row_for_all_that_is_left_out(results):
         assert row.is_no_worse
         assert (row.model == row.sixteen) or row.left_out != "family"
         assert row.printed[0] > row.sixteen[0]
+
+
+def test_the_page_has_every_row_and_the_verdict_of_all(results, monkeypatch):
+    pytest.importorskip("pandas", reason="reports need pandas")
+    from reports.sections import fanouts as section  # noqa: PLC0415
+
+    swept = fanouts.families(results)
+    judged, reached = fanouts.regrets(swept), fanouts.reaches(swept)
+    monkeypatch.setattr(section, "verdict", lambda rows: f"a verdict on {len(rows)} rows")
+    html = section.SECTIONS[0].html(SimpleNamespace(results=results))
+    assert html.count("<tr>") == len(judged) + len(reached) + 2
+    assert f"<p>a verdict on {len(judged)} rows</p>" in html
 
 
 def test_a_row_that_is_worse_than_always_16_says_so(results):

@@ -1,8 +1,10 @@
 """The history of speed: what asv stored at several commits, made up by asv itself, and which commit was slower."""
 
 import doctest
+import itertools
 import json
 import math
+import re
 import types
 
 import pytest
@@ -42,8 +44,11 @@ def samples(seconds, width):
     return [seconds * (1 + width * step / 10) for step in range(-10, 11)]
 
 
-def write(results, width=QUIET, machine=KEY, commits=COMMITS):
-    """A folder of asv's: no GPU, K = 16 slower from the third commit on, K = 4 all the same."""
+def write(results, width=QUIET, machine=KEY, commits=COMMITS, environments=("env",)):
+    """A folder of asv's: no GPU, K = 16 slower from the third commit on, K = 4 all the same.
+
+    In each environment after the first all takes twice as long as in the one before.
+    """
     folder = results / "asv"
     (folder / machine).mkdir(parents=True)
     (folder / machine / "machine.json").write_text(json.dumps({"machine": machine, "version": 1}))
@@ -53,11 +58,11 @@ def write(results, width=QUIET, machine=KEY, commits=COMMITS):
         benchmark(SIZE, (["'numba'"],), "bytes"),
     ]
     (folder / "benchmarks.json").write_text(json.dumps({one["name"]: one for one in known} | {"version": 2}))
-    for place, commit in enumerate(commits):
+    for (place, commit), (power, environment) in itertools.product(enumerate(commits), enumerate(environments)):
         slower = TIMES if place >= SLOWER_AT else 1.0
-        run = Results({"machine": machine}, {}, commit, 1_000 * place, "3.11", "env", {})
+        run = Results({"machine": machine}, {}, commit, 1_000 * place, "3.11", environment, {})
         calls = {
-            STEP: [None, None, samples(4e-6, width), samples(slower * 2e-6, width)],
+            STEP: [None, None, samples(4e-6 * 2**power, width), samples(slower * 2e-6 * 2**power, width)],
             DRAW: [samples(1e-6, width)] if place == 0 else [None],
             SIZE: [None],
         }
@@ -97,12 +102,24 @@ def test_the_commit_that_was_slower_is_named_and_no_other(tmp_path):
     told = [one for one in history.changes(history.rows(material(tmp_path))) if one.verdict]
     assert [(one.setting, one.after.commit, one.verdict) for one in told] == [("numba, K = 16", slow, "slower")]
     assert f"{TIMES:.2f}x" in text
+    lines = [re.findall(r"<td[^>]*>(.*?)</td>", line) for line in text.split("</tr>")]
+    before = COMMITS[SLOWER_AT - 1][:8]
+    where = "Fanout.time_step", "numba, K = 16"
+    assert [slow, before, "slower", *where, "2", "3", "1.50x"] in lines
+    assert [*where, "4", "2", "3", "1.50x", slow, ""] in lines  # first, last, their ratio, slower at, faster at
+    assert [where[0], "numba, K = 4", "4", "4", "4", "1.00x, intervals overlap", "", ""] in lines
     assert text.count("<tr>") == 2 + 3  # a change and two series below their heads
+
+
+def test_a_commit_is_not_compared_with_itself_in_another_environment(tmp_path):
+    found = history.rows(material(write(tmp_path, environments=("py3.11", "py3.12"))))
+    told = [(one.setting, one.before.commit != one.after.commit) for one in history.changes(found) if one.verdict]
+    assert told == [("numba, K = 16, py3.11", True), ("numba, K = 16, py3.12", True)]
 
 
 def test_intervals_that_overlap_are_no_slower_commit(tmp_path):
     text = page.section_html(history.SECTIONS[0], material(write(tmp_path, WIDE)))
-    assert "No commit was slower than the one before." in text
+    assert "No commit was shown to be slower than the one before" in text
 
 
 def test_a_small_change_is_none_and_a_fall_is_faster(tmp_path):
@@ -137,6 +154,14 @@ def test_the_figure_has_a_line_for_each_setting_and_rings_the_slower_commit(tmp_
 def test_another_machines_history_is_named(tmp_path):
     text = page.section_html(history.SECTIONS[0], material(write(tmp_path, machine="elsewhere")))
     assert f"on machine elsewhere, for machine {KEY} has no history of its own." in text
+
+
+def test_a_machine_with_a_history_is_shown_its_own(tmp_path):
+    (tmp_path / "asv" / "aaa").mkdir(parents=True)
+    (tmp_path / "asv" / "aaa" / history.MACHINE).write_text("{}")
+    write(tmp_path)
+    assert history.folder_of(tmp_path, KEY).name == KEY
+    assert history.folder_of(tmp_path, "another").name == "aaa"
 
 
 @pytest.mark.parametrize("commits", [[], COMMITS[:1]])

@@ -10,9 +10,10 @@ pytest.importorskip("pandas", reason="reports need pandas")
 from reports import look, page, tidy
 from reports.chart import Material
 from reports.sections import closer
+from tests import profiled, test_replay_reports
 from tests.test_reports import KEY, MACHINE, everything, record, write
 
-TREES, PEERS = closer.LOOKS[:2]
+TREES, PEERS, REPLAYS, TRAINING = closer.LOOKS
 
 
 def material(results, found=None):
@@ -70,6 +71,32 @@ def test_libraries_come_with_both_operations_added_and_ours_are_called_so(tmp_pa
     ]
     parts = {op: ns for op, label, batch, n, ns in rows if (label, batch, n) == ("torchrl float32", 128, 1 << 17)}
     assert parts["draw + update"] == pytest.approx(parts["draw"] + parts["update"], rel=1e-3)
+
+
+def told(held, name):
+    """What a column says of each row."""
+    column = held["columns"][name]
+    return [column["values"][at] for at in column["at"]]
+
+
+def test_parts_of_training_are_microseconds_a_call(tmp_path):
+    found = profiled.made_up(("cartpole_dqn",), learners=("torch", "dense"))
+    held = given(look.html(TRAINING, material(tmp_path, found)))
+    cells = zip(*(told(held, name) for name in ("part", "by", "batch", "threads")), strict=True)
+    shown = dict(zip(cells, held["times"]["value"], strict=True))
+    assert shown["learner step", "torch", 64, 1] == pytest.approx(1e6 * (1e-3 + 1e-5 * 64), rel=1e-3)
+    assert shown["learner step", "dense", 64, 1] == pytest.approx(1e6 * (1e-4 + 3e-6 * 64), rel=1e-3)
+
+
+def test_runs_that_share_a_replay_are_microseconds_a_step_and_say_what_is_not_right_or_lacks_cores(tmp_path):
+    found = [*test_replay_reports.runs(), *test_replay_reports.runs("processes")]
+    held = given(look.html(REPLAYS, material(tmp_path, found)))
+    labels = set(told(held, "label"))
+    assert {"none (not right)", "two_lock_lazy (not right)", "global", test_replay_reports.DEFAULT} <= labels
+    us = dict(zip(told(held, "label"), held["times"]["value"], strict=True))
+    assert us["global"] == pytest.approx(test_replay_reports.STEPS["global"], rel=1e-3)
+    cores = set(zip(told(held, "threads"), told(held, "oversubscribed"), strict=True))
+    assert cores == {(2, "a core each"), (4, "a core each"), (6, "more of them than cores")}
 
 
 def test_libraries_timed_on_another_machine_are_shown_by_its_name(tmp_path):

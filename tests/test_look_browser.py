@@ -1,7 +1,9 @@
 """Charts to look into, in a real browser: they hover, filter and switch, and axe-core finds nothing serious."""
 
 import importlib.util
+import itertools
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,9 @@ function told(figure) {
   return { points: points(figure).length, said: figure.querySelector(".said").textContent, ticks: ticks(figure),
     hollow: points(figure).filter((one) => Number(one.getAttribute("fill-opacity") ?? 1) === 0).length,
     series: Array.from(figure.querySelectorAll(".role-legend-label text"), (one) => one.textContent),
+    lines: figure.querySelectorAll(".mark-line path").length,
+    places: Array.from(new Set(points(figure).map((one) => Math.round(one.transform.baseVal[0].matrix.e)))),
+    colors: Object.fromEntries(points(figure).map((one) => [one.__data__.datum.series, one.getAttribute("stroke")])),
     dotted: Array.from(figure.querySelectorAll(".mark-line path")).filter(
       (one) => one.getAttribute("stroke-dasharray") === "2,4").length };
 }
@@ -67,11 +72,19 @@ addEventListener("load", async () => {
   said.inside = box.left >= 0 && box.right <= innerWidth ? "" : JSON.stringify(box);
   await choose(trees, "capacity", "10,000");
   said.one = told(trees);
+  await choose(trees, "capacity", "1,000,000");
+  said.other = told(trees);
   await choose(trees, "capacity", "all");
   await choose(trees, "lines", "implementation");
   said.implementations = told(trees);
+  await choose(trees, "capacity", "all");
+  said.several = told(trees);
+  await choose(trees, "capacity", "1,000,000");
   await choose(trees, "y", "linear");
   said.linear = told(trees);
+  await choose(trees, "x", "linear");
+  said.even = told(trees);
+  await choose(trees, "x", "log");
   await choose(trees, "along", "batch B");
   said.batches = told(trees);
   await choose(trees, "threads", "2");
@@ -79,6 +92,7 @@ addEventListener("load", async () => {
   said.gaveWay = told(trees);
   trees.querySelector("details").open = true;
   await pause(100);
+  await choose(trees, "contestant", "numpy");  // once more: the table is another, not a second
   said.table = Array.from(trees.querySelectorAll("details tr"), (row) => row.textContent);
   said.peers = told(document.querySelector("#figure-look_peers"));
   said.needed = document.documentElement.scrollWidth;
@@ -127,6 +141,10 @@ def test_a_point_tells_its_number_its_interval_and_its_source(shown):
         for words in ("ns an element", "95 % interval", "sourcemeasured", "commit0123456789", "day2026-01-02", "ok"):
             assert words in one["hover"]
         assert one["inside"] == ""
+        number, low, high = map(
+            float, re.search(r"([\d.]+), 95 % interval ([\d.]+) to ([\d.]+)", one["hover"]).groups()
+        )
+        assert low < number < high
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -150,6 +168,27 @@ def test_axes_are_logarithmic_or_linear(shown):
     one = shown[0][WIDTHS[-1]]
     assert "0" in one["linear"]["ticks"]
     assert "0" not in one["implementations"]["ticks"]
+    gaps = {
+        name: [right - left for left, right in itertools.pairwise(sorted(one[name]["places"]))]
+        for name in ("implementations", "linear", "even")
+    }
+    assert (
+        gaps["linear"] == gaps["implementations"] == pytest.approx([gaps["linear"][0]] * 3, abs=1.5)
+    )  # of K = 4 to 32
+    assert gaps["even"] == pytest.approx([gaps["even"][0] * factor for factor in (1, 2, 4)], abs=5)
+
+
+def test_a_line_joins_what_differs_in_x_alone(shown):
+    one = shown[0][WIDTHS[-1]]
+    lines = {name: one[name]["lines"] for name in ("first", "one", "implementations", "several")}
+    assert lines == {"first": 2, "one": 1, "implementations": 3, "several": 6}  # of three implementations at two N
+
+
+def test_a_series_keeps_its_color_whatever_else_is_shown(shown):
+    one = shown[0][WIDTHS[-1]]
+    assert one["one"]["colors"] | one["other"]["colors"] == one["first"]["colors"]
+    assert len(set(one["first"]["colors"].values())) == 2
+    assert one["gaveWay"]["colors"]["numpy"] == one["implementations"]["colors"]["numpy"]
 
 
 def test_a_choice_that_no_record_fits_makes_another_give_way_and_says_so(shown):

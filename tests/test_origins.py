@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,7 @@ import dse
 from dse.records import Writer
 from reports import origins, page, readme_tables, tidy
 from reports.chart import Material
-from reports.sections import gpu, peers, training, tree_figures
+from reports.sections import answer, gpu, peers, training, tree_figures
 from tests.test_reports import KEY, NOTHING, everything, on_gpu, record, write
 from tests.test_reports import peers as peer_records
 from tests.test_training_reports import shares_of
@@ -59,7 +60,7 @@ def test_unstable_timings_of_libraries_are_marked_in_table_and_sentences(tmp_pat
     text = peers.section(found, tmp_path)
     row = next(line for line in text.splitlines() if ">tianshou</td>" in line and "0.8" in line)
     marked = re.findall(r"<td[^>]*>([^<]*\*)</td>", row)
-    assert len(marked) == 2  # the draw and both, not the update
+    assert len(marked) == 3  # the ratio, the draw and both, not the update
     assert 'class="number' in re.search(r"<td[^>]*>[^<]*\*</td>", row)[0]
     ours = {"primitive": "peer", "contestant": "numba", "dtype": "float32", "options": {}, "op": "update"}
     said = peers.section(with_status(found, **ours), tmp_path)
@@ -91,6 +92,23 @@ def test_the_share_says_how_many_rows_are_unstable_and_what_is_left_to_gain():
     shaky = [dataclasses.replace(one, status="unstable") if one.contestant == "loop" else one for one in records]
     assert "+25% (unstable)." in training.share_table(shaky)
     assert "+25%." in text
+
+
+def test_the_headlines_share_is_that_of_the_compiled_tree_beside_the_worst_librarys():
+    times = {"numba": ((1e-5,) * 3, (8e-4,) * 3), "python": ((1e-3,) * 3, (2e-3,) * 3)}
+    records = shares_of(times | {"rllib": ((8e-4,) * 3, (1.8e-3,) * 3)})
+    share = {one.contestant: one.share for one in training.shares(records)}
+    text = answer._share(SimpleNamespace(measurements=records, about=SimpleNamespace(key="made-up")))
+    whose = f"Of a serial training step by torch our tree takes {share['numba']:.1%} (cartpole_dqn) on machine made-up"
+    assert text.startswith(whose)
+    assert "by dense" not in text  # whose loop was not timed
+    loop = next(one for one in records if one.contestant == "loop")
+    ends = {name: getattr(loop, name) / 4 for name in ("median_seconds", "low_seconds", "high_seconds")}
+    compiled = dataclasses.replace(loop, options=loop.options | {"learner": "dense"}, **ends)
+    told = answer._share(SimpleNamespace(measurements=[*records, compiled], about=SimpleNamespace(key="made-up")))
+    part = 1e-5 / (loop.seconds / 4)
+    assert f"by dense, a learner of compiled code, a step is 4.0 times as fast, and the tree takes {part:.0%}" in told
+    assert f"while rllib takes {share['rllib']:.0%} of one" in text
 
 
 @pytest.mark.parametrize("part", [("actor", "step"), ("rllib", "tree"), ("rllib", "learning")])

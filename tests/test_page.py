@@ -2,6 +2,8 @@
 
 import dataclasses
 import doctest
+import functools
+import itertools
 import json
 import re
 import shutil
@@ -148,7 +150,9 @@ def per_element(name, dtype, batch):
 def test_the_headline_is_computed_from_the_records(tmp_path):
     text = answer.section(material(tmp_path))
     ours, library = per_element("numba", "float32", 1_024), per_element("torchrl", "float32", 1_024)
-    assert "is numba float32 with K = 16: a sample and an update, in batches of 1,024 of N = 1,000,000" in text
+    assert (
+        "is numba float32 (K = 16): a sample and an update in one thread, in batches of 1,024 of N = 1,000,000" in text
+    )
     assert f"leaves, take {ours:.1f} ns an element; torchrl float32, the fastest of 3 other libraries" in text
     assert f"takes {library / ours:.1f} times as long" in text
     slowest = per_element("python", "float32", 1_024)  # of ours, so not among the libraries
@@ -159,13 +163,35 @@ def test_the_headline_is_computed_from_the_records(tmp_path):
     assert "python -m benchmarks compare HEAD~1 HEAD" in text
 
 
+def test_the_first_question_is_of_all_threads_of_the_machine(tmp_path, monkeypatch):
+    asked, answered = [], tree.answered
+    monkeypatch.setattr(tree, "answered", lambda it, question: asked.append(question) or answered(it, question))
+    answer.section(material(tmp_path))
+    assert [one.threads for one in asked] == [4]  # cores of tests.test_reports.MACHINE
+
+
 def test_a_library_that_is_faster_is_said_to_be(tmp_path):
     fast = {"primitive": "peer", "capacity": 1_000_000, "batch": 1_024, "command": "make peers"}
     found = [record(100, contestant="numba", op=op, **fast) for op in ("draw", "update")]
     found += [record(10, contestant="torchrl", op=op, **fast) for op in ("draw", "update")]
     text = answer.section(material(tmp_path, found))
-    assert "The fastest tree of ours here is numba with" in text
+    assert "Beside other libraries the fastest tree of ours is numba (K =" in text
     assert "torchrl, the fastest of 1 other library, takes 10% of that time" in text
+
+
+@pytest.mark.parametrize(
+    ("times", "told"), [(1.01, "takes as long, within the noise"), (2.0, "takes 2.0 times as long")]
+)
+def test_the_headline_is_of_the_usual_batch_and_calls_what_the_noise_explains_no_difference(tmp_path, times, told):
+    fast = {"primitive": "peer", "capacity": 1_000_000, "command": "make peers"}
+    found = []
+    for batch, op in itertools.product((1, 512, 16_384), ("draw", "update")):
+        how = fast | {"batch": batch, "op": op}
+        found += [record(100, contestant="numba", **how), record(100 * times, contestant="torchrl", **how)]
+        found.append(record(105, contestant="numba", **(how | {"primitive": "peer_again"})))
+    text = answer.section(material(tmp_path, found))
+    assert "in batches of 512 of N" in text  # the nearest to 1,024
+    assert f"torchrl, the fastest of 1 other library, {told}" in text
 
 
 def test_times_beside_libraries_come_from_another_machine_by_name_where_this_one_has_none(tmp_path):
@@ -229,6 +255,12 @@ def test_a_job_that_fails_says_so_to_who_asks_for_what_it_made():
             calls[1]()
 
 
+def test_a_second_pool_runs_jobs_of_its_own():
+    for word in ("figures", "sections"):
+        made = [call() for _, call in jobs.done([functools.partial(str, word)] * 2, 2)]
+        assert made == [word, word]
+
+
 @pytest.mark.usefixtures("without_laws")
 def test_only_some_sections_make_a_page_of_their_own(results, tmp_path, capsys):
     assert run(results, tmp_path / "out", "--only", "Skipped", "--json") == 0
@@ -271,6 +303,48 @@ def test_a_figure_depends_on_the_files_that_draw_it_and_on_no_other_section():
     needed = {path.name for path in kept._needed(Path(tree.__file__))}
     assert {"tree.py", "tree_figures.py", "style.py", "tidy.py", "markup.py"} <= needed
     assert not needed & {"page.py", "replay.py", "mapping.py", "building.py"}
+
+
+def test_a_figure_is_another_where_what_its_file_needs_at_second_hand_changed(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "ROOT", tmp_path)
+    monkeypatch.setattr(kept, "code", lambda *packages: "code")
+    (tmp_path / "reports").mkdir()
+    for name, text in (("one", "from . import two"), ("two", "from .three import x"), ("three", "x = 1")):
+        (tmp_path / "reports" / f"{name}.py").write_text(text)
+
+    def draw(rows, about):
+        pass
+
+    draw.__module__ = "reports.one"
+    made = Chart("made_up", lambda it: it.frame, draw, "")
+    first = kept.of_drawing(made)
+    assert kept.of_drawing(made) == first
+    (tmp_path / "reports" / "three.py").write_text("x = 2")
+    assert kept.of_drawing(made) != first
+
+
+def test_every_kind_of_source_counts_as_code():
+    folders = [kept.ROOT / name for name in ("impls", "dse", "reports")]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    made = ("build", "gallery", "__pycache__")
+    there = {path.suffix for path in files if not any(name in path.parts for name in made)}
+    assert there - {".typed", ""} <= set(kept.SOURCES)
+
+
+def test_a_section_is_kept_for_the_machine_that_it_was_written_of(results, tmp_path):
+    cache, shown = kept.Kept(tmp_path), [Section(1, "Whose", lambda it: it.about.key)]
+    for key in ("one", "other", "one"):
+        made = material(results, [record(10.0, machine={"key": key, "cores": 4})])
+        assert f"\n{key}</section>" in building._sections(shown, made, cache, building.How())["Whose"]
+
+
+@pytest.mark.parametrize("more", [("--machine", "other"), ("--only", "Figures"), ("--no-models",)])
+def test_another_question_is_another_build(results, more):
+    usual = ("--results", str(results))
+    first, again, other = (
+        command._stamp(command._parser().parse_args(words)) for words in (usual, usual, usual + more)
+    )
+    assert first == again != other
 
 
 def test_a_damaged_file_of_what_is_kept_counts_as_none(tmp_path):

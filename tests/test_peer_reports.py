@@ -9,7 +9,7 @@ import pytest
 from dse import accuracy, records
 from dse.accuracy import ACCURACY_FILE, Accuracy
 from dse.records import RecordError, twins
-from reports import page, style, tidy
+from reports import building, kept, page, style, tidy
 from reports.chart import Material
 from reports.sections import peers as peer_section
 from reports.sections import peers_figures, tree
@@ -34,7 +34,11 @@ def rows(html, heading):
     """The cells of the table whose first column has this heading, by the texts of each row."""
     part = next(part for part in html.split("<table>")[1:] if f"<th>{heading}</th>" in part)
     lines = re.findall(r"<tr>(.*?)</tr>", part.split("</table>")[0])
-    return [re.findall(r"<td(?: class=\"([^\"]*)\")?>(.*?)</td>", line) for line in lines if "<td" in line]
+    return [
+        re.findall(r"<td(?: class=\"([^\"]*)\")?>(.*?)</td>", line)
+        for line in lines
+        if "<td" in line and "colspan" not in line
+    ]
 
 
 def test_the_sweeps_figures_and_noise_ignore_other_libraries(tmp_path):
@@ -102,18 +106,19 @@ def test_the_table_is_sorted_with_ours_bold_and_the_fastest_marked(tmp_path):
     by_name = {row[0][1]: row for row in held}
     assert [cell for _, cell in by_name["tianshou"]] == [
         "tianshou",
-        "0.8",
+        "5.00x",
         "5,040",
         "5,040",
         "10,080",
         "44.9",
         "44.9",
         "89.8",
+        "0.8",
     ]
-    assert by_name["rllib"][1][1] == "ray 0.5"
-    assert all("ours" in classes for classes, _ in by_name["numba float32"])
+    assert by_name["rllib"][-1][1] == "ray 0.5"
+    assert all("ours" in classes for classes, _ in by_name["numba float32"][2:-1])
     # Draw, update and both at B = 1, then at B = 1,024, where only the update of torchrl is faster than ours.
-    best = {name: ["best" in classes for classes, _ in row[2:]] for name, row in by_name.items()}
+    best = {name: ["best" in classes for classes, _ in row[2:-1]] for name, row in by_name.items()}
     assert best["numba float32, unchecked"] == [True, True, True, True, False, True]
     assert best["torchrl float32"] == [False, False, False, False, True, False]
 
@@ -121,13 +126,19 @@ def test_the_table_is_sorted_with_ours_bold_and_the_fastest_marked(tmp_path):
 def test_the_ratios_are_those_of_the_records(tmp_path):
     html = text(list(peers()), tmp_path)
     ratio = both("torchrl", 1_024) / both("numba", 1_024)
-    assert f"the best library, torchrl float32, takes 66.4 ns and numba 18.0 ns (measured): {ratio:.2f} times" in html
+    told = f"takes 66.4 ns and numba 18.0 ns (measured): {ratio:.2f} times as long, numba wins."
+    assert f"the best library, torchrl float32, {told}" in html
     checked, unchecked = both("numba", 1), both("numba", 1, validate=False)
     assert f"takes 1,216 ns and numba {checked:,.0f} ns (measured), {checked / unchecked:.2f} times as long" in html
     assert "checks are 800 ns (40%), the rest is the two calls themselves" in html
     assert "A library is faster than all of ours in: update at B = 1,024 (torchrl float32 5.7 ns, numba float32" in html
     assert "at B = 16,384" not in html
     assert "The noise floor of the run is 2.0% over 10 A/A pairs" in html
+
+
+def test_the_table_is_of_the_usual_n_though_more_batches_were_timed_at_another(tmp_path):
+    more = [dataclasses.replace(one, batch=b) for one in peers() for b in (2, 4, 8) if one.capacity == 1 << 17]
+    assert "N = 1,000,000, one thread" in text([*peers(), *more], tmp_path)
 
 
 def test_two_threads_speed_up_who_lets_go_of_the_gil(tmp_path):
@@ -172,7 +183,12 @@ def test_remarks_of_a_time_are_shown(tmp_path):
 def test_without_twins_threads_or_checks_each_part_says_so(tmp_path):
     found = [one for one in peers() if one.primitive == "peer" and one.median_seconds is not None]
     html = text(found, tmp_path)
-    for part in ("No cell was measured twice", "no tree was shared", "no tree was checked", "Nobody is absent"):
+    for part in (
+        "No cell was measured twice",
+        "no tree was shared",
+        "no tree was checked",
+        "Every implementation was timed in all",
+    ):
         assert part in html
 
 
@@ -227,6 +243,7 @@ def test_a_machine_without_any_borrows_those_of_another_and_says_so(tmp_path):
     html = page.section_html(section, material)
     assert f"Measured on machine elsewhere, for machine {KEY} has no such records." in html
     assert len(rows(html, "implementation")) == len(PEERS)
+    assert "; machine elsewhere, at " in html.partition("<summary>Rests on</summary>")[2]
     assert material.of("peer").about.key == "elsewhere"
     assert material.of("sum_tree") is material.of("no such primitive") is material
 
@@ -238,3 +255,31 @@ def test_a_version_is_that_of_the_package_of_its_own():
     assert versions["torchrl float32"] == "0.7"
     assert versions["rllib"] == "ray 0.5"
     assert versions["python"] == "3.11"
+
+
+def of(key, found):
+    """Records as another machine's."""
+    return [dataclasses.replace(one, machine=one.machine | {"key": key}) for one in found]
+
+
+def test_each_primitive_is_borrowed_where_it_was_timed_and_a_skipped_cell_is_no_time(tmp_path):
+    own = [record(10.0), record(1, primitive="peer", status="skipped", reason="absent", **NOTHING)]
+    others = of("libraries", peers()) + of("plugs", [record(10.0, primitive="plugin")])
+    material = Material(own, tidy.about(own), write(tmp_path, [*own, *others]))
+    borrowed = [material.of(name).about.key for name in ("peer", "plugin", "peer")]
+    assert borrowed == ["libraries", "plugs", "libraries"]
+
+
+def test_a_figure_of_borrowed_records_is_drawn_as_that_machines(tmp_path, monkeypatch):
+    monkeypatch.setattr(style, "picture", no_picture)
+    own, told = [record(10.0)], []
+    material = Material(own, tidy.about(own), write(tmp_path / "results", [*own, *of("elsewhere", peers())]))
+    chart = next(chart for chart in tree.CHARTS if chart.name == "peers_batch")
+
+    def draw(rows, about):
+        told.append((about.key, *rows["machine"].unique()))
+        return chart.draw(rows, about)
+
+    chart_told = dataclasses.replace(chart, draw=draw)
+    assert building._figures([chart_told], material, kept.Kept(tmp_path), building.How()) == ["peers_batch"]
+    assert told == [("elsewhere", "elsewhere")]

@@ -6,13 +6,13 @@ import re
 import pytest
 
 from dse.published import plugin_claims, quoted
-from dse.records import Measurement
+from dse.records import Measurement, Writer
 from tests.test_house import ROOT
 
 pytest.importorskip("pandas", reason="reports need pandas")
 pytest.importorskip("seaborn", reason="reports need seaborn")
 
-from reports import tidy
+from reports import page, tidy
 from reports.chart import Material
 from reports.sections import plugins, plugins_figures
 
@@ -160,6 +160,28 @@ def test_the_figure_answers_in_its_title_and_hollows_what_is_unstable():
 def test_without_records_the_section_says_what_would_fill_it(tmp_path):
     other = record("numba", "buffer", "ours", "draw", 1, primitive="sum_tree")
     assert "python -m benchmarks plugins" in section([other], tmp_path)
+
+
+def test_a_machine_without_any_borrows_the_section_and_both_figures(tmp_path):
+    own = [record("numba", "buffer", "ours", "draw", 1, primitive="sum_tree", machine=MACHINE | {"key": "fresh"})]
+    with Writer(tmp_path / MACHINE["key"] / "plugins.jsonl") as writer:
+        for one in [*run(), *RUNS]:
+            writer.append(one)
+    made = material(own, tmp_path)
+    for chart in plugins.CHARTS:
+        assert len(chart.rows(material([*run(), *RUNS], tmp_path))) == len(chart.rows(made.of(chart.borrowed))) > 0
+    html = page.section_html(plugins.SECTIONS[0], made)
+    assert "Measured on machine made-up, for machine fresh has no such records." in html
+    assert "RLlib, buffer step: 2.00x [" in html
+
+
+def test_seeds_that_were_solved_have_the_median_of_their_steps_and_none_is_never(tmp_path):
+    html = section(
+        [learned("uniform", 0, [100, 480]), learned("uniform", 1, [50, 200]), learned("ours", 0, [90])], tmp_path
+    )
+    rows = [re.findall(r"<td.*?>(.*?)</td>", line)[2:4] for line in html.split("<tr>")]
+    assert ["1 of 2", "5,000"] in rows
+    assert ["0 of 1", "never"] in rows
 
 
 PRINTED = quoted.read(ROOT / "results" / "quoted")

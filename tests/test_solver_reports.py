@@ -10,7 +10,7 @@ from dse.mapping.question import recommend_mapping
 from dse.published import mapping_loss
 from dse.records import RecordError
 from dse.times.profile import of_records
-from dse.tuning.learners import measured_terms
+from dse.tuning.learners import measured_terms, side_by_side
 from dse.tuning.multi_learner import data_parallel_seconds, single_seconds
 from impls.training import load
 from tests.grids import without_grids
@@ -115,6 +115,9 @@ def test_terms_of_scaling_are_those_of_the_profile(profiled):
     assert count == 2
     assert factor == pytest.approx((step + replay) / (step / 2**0.8 + replay) / 2)
     assert low < factor < high
+    alone, ran = table.time("learner step", 64), side_by_side(table, terms)[2]
+    assert low == pytest.approx((alone.low + replay) / ran.high / 2)
+    assert high == pytest.approx((alone.high + replay) / ran.low / 2)
 
 
 def test_without_a_profile_the_factors_say_how_to_make_one():
@@ -151,6 +154,16 @@ def test_the_cell_of_all_cores_is_the_answer_and_fewer_are_never_faster(monkeypa
     assert cells[-1].hz == pytest.approx(given.value, rel=0.01)
     assert cells[-1].arrangement == given.arrangement
     assert cells[0].arrangement == "serial"
+
+
+def test_each_batch_is_solved_as_its_own(monkeypatch):
+    from reports.sections import mapping_points as solver_points  # noqa: PLC0415
+
+    monkeypatch.setattr(solver_points, "BATCHES", (64, 256))
+    monkeypatch.setattr(solver_points, "CORES", (28,))
+    small, large = solver_points.what_if.__wrapped__(None)
+    assert (small.batch, large.batch) == (64, 256)
+    assert small.hz > large.hz
 
 
 def test_depths_are_of_the_answer_and_of_the_one_without_its_accelerator(tmp_path):

@@ -231,6 +231,31 @@ def test_a_pair_s_pace_is_that_of_its_best_mapping(printed):
         assert (alone > 0) == (hz > 0)
 
 
+def test_a_pace_is_that_of_the_storage_that_is_fastest(printed, monkeypatch):
+    monkeypatch.setattr(mappings, "asked", lambda quoted: [("pong_dqn", 256)])
+    problem, _ = mapping_times.problem_of(printed, RESULTS, "pong_dqn", 256)
+    for pace in mappings.paces(printed, RESULTS):
+        alone = max(mappings.judged(problem, f"{pace.pair}-{storage}").hz for storage in "CGF")
+        assert (1 - mappings.EPSILON) * (pace.hz or 0.0) <= alone <= (pace.hz or 0.0)
+
+
+def test_another_speed_of_a_device_is_of_all_that_it_does_but_acting(printed, monkeypatch):
+    problem, _ = mapping_times.problem_of(printed, RESULTS, "pong_dqn", 256)
+    asked, solve = [], mappings.solve
+    monkeypatch.setattr(mappings, "solve", lambda problem, **how: asked.append(problem) or solve(problem, **how))
+    mappings._answer(problem, "cpu", 2.0)
+    (scaled,) = asked
+    pairs = [
+        (one, two)
+        for part in problem.options
+        for one, two in zip(problem.options[part], scaled.options[part], strict=True)
+    ]
+    pairs += [both for pair in zip(problem.trees, scaled.trees, strict=True) for both in zip(*pair, strict=True)]
+    for one, two in pairs:
+        factor = 2.0 if one.device == "cpu" and one.part != "actors" else 1.0
+        assert two.seconds == pytest.approx(factor * one.seconds), one.part
+
+
 @pytest.mark.parametrize("letter", "CGF")
 def test_the_factors_that_hold_are_the_first_and_the_last_that_do(printed, letter):
     problem, _ = mapping_times.problem_of(printed, RESULTS, "pong_dqn", 256)

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ pytest.importorskip("pandas", reason="reports need pandas")
 
 import dse
 from dse.cli.text import rounded
+from dse.estimate import weakest
 from dse.mapping.answer import Shortage
 from dse.platforms import load
 from reports import page, tidy
@@ -31,14 +33,16 @@ const read = () => Array.from(body.rows, (row) => Array.from(row.cells, (cell) =
   cell.childNodes[0] ? cell.childNodes[0].textContent : "",
   cell.querySelector("small") ? cell.querySelector("small").textContent : "",
 ]));
-const said = [read()];
+const marks = () => Array.from(body.rows, (row) => Array.from(row.cells, (cell) => cell.classList.contains("differs")));
+const said = [read()], marked = [];
 const fields = Array.from(form.querySelectorAll("input"));
 for (const field of fields) {
   field.click();
   said.push(read());
+  marked.push(marks());
 }
 return {
-  said, words: form.querySelector("output").textContent, shown: form.checkVisibility(),
+  said, marked, words: form.querySelector("output").textContent, shown: form.checkVisibility(),
   labelled: fields.every((one) => one.labels.length === 1),
 };
 """
@@ -53,7 +57,7 @@ def modeled(tmp_path_factory):
 
 def assert_same(cells, answer):
     """A row shows the library's answer: execution mode, devices, what each does, and the rate."""
-    mode, actors, tree, storage, learner, (rate, _), _ = cells[2:]
+    mode, actors, tree, storage, learner, (rate, note), _ = cells[2:]
     if isinstance(answer, Shortage):
         assert rate == "nothing fits"
         return
@@ -62,6 +66,9 @@ def assert_same(cells, answer):
     assert (actors, tree, learner) == (parts["actors"], parts["updating"], parts["learner"])
     assert storage[0] == parts["storage"][0]
     assert rate == rounded(answer.value, answer.low, answer.high)
+    assert note.startswith("at most, ") == answer.upper_bound
+    if answer.interval == "factor":
+        assert f"{weakest(part.source for part in answer.parts)}, right within" in note
 
 
 @pytest.mark.parametrize("workload", what_ifs.WORKLOADS)
@@ -107,6 +114,24 @@ def test_changes_change_what_they_say_or_say_why_not():
     assert given.platform.transfer_seconds("cpu", "gpu", 1e6) == platform.transfer_seconds("cpu", "gpu", 1e6)
 
 
+def test_a_change_is_held_against_the_platform_as_it_is_and_what_is_added_need_not_be_used(monkeypatch):
+    rates = dict(zip(what_ifs.CHANGES, (100.0, 200.0, 50.0, 50.0, 0.0, 80.0), strict=True))
+    found = {words: what_ifs.Answer(((words, ""),) * 6, hz) for words, hz in rates.items()}
+    monkeypatch.setattr(what_ifs, "answer", lambda known, change, workload: found[change.words])
+    changes = [SimpleNamespace(words=words) for words in rates]
+    rows = what_ifs._cells(None, changes, "made up", found[what_ifs.BASE])
+    as_it_is, more, gpu, *_ = rates
+    shown = {words: (row[0][0], row[-1][0]) for words, row in zip(rates, rows, strict=True)}
+    assert shown == {
+        as_it_is: (as_it_is, ""),
+        more: (more, "2.00x"),
+        gpu: (as_it_is, "1.00x"),
+        "without its GPU": ("without its GPU", "0.50x"),
+        "without its FPGA": ("without its FPGA", ""),
+        "links 10 times slower": ("links 10 times slower", "0.80x"),
+    }
+
+
 @pytest.fixture(scope="module")
 def browser(modeled, tmp_path_factory):
     """What the table showed, as it was and by switch, at each width."""
@@ -125,6 +150,10 @@ def test_a_switch_puts_the_answers_of_its_change_into_the_table(browser, modeled
         assert len(switched) == len(what_ifs.CHANGES)
         for place, there in enumerate(switched):
             assert there == json.loads(json.dumps([row[place] for row in modeled.values()]))
+            differs = [
+                [cell != base for cell, base in zip(row[place], row[0], strict=True)] for row in modeled.values()
+            ]
+            assert one["marked"][place] == [[*row[:-1], False] for row in differs]
         assert one["labelled"]
         assert one["shown"]
 
