@@ -168,8 +168,9 @@ def test_a_search_shows_its_path_and_what_it_lost(asked):
     html = adaptation.section(asked)
     assert "<p>cartpole_dqn: 2 samplers and B = 256, found by 5 looks (measured); samplers: 3 is the fastest" in html
     assert (
-        "of all measured, the search loses 25.0%; batch: 1,024 is the fastest of all measured, the search loses 75.0%"
-        in html
+        "of all measured at B = 32, the search loses 25.0%; batch: 1,024 is the fastest of all measured with 2 "
+        "samplers, the search loses 75.0%. Of all pairs 3 samplers and "
+        "B = 1,024 train on the most records a second, 307,200,000, but" in html
     )
     assert list(table(html)) == ["1", "2", "3", "4", "5"]
     figure = adaptation.draw(rows, asked.about)

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from ..drift import between
-from ..records import SENTINEL
+from ..records import SENTINEL, Measurement, RecordError, read_folder
 from ..stats import count_interval
 from ..times.profile import evidence
 from .predictor import Side, present
@@ -151,8 +151,7 @@ def loop_figures(checks: Sequence[LoopCheck]) -> dict[str, Any]:
 
 def drift(runs: Sequence[Run], results: Path | None) -> str:
     """Say by how much the machine changed between the records that answered and the measuring, in a sentence."""
-    known = evidence(results).values() if results else ()
-    sentinels = [one for machine in known for one in machine.records if one.primitive == SENTINEL]
+    sentinels = _sentinels(results) if results else []
     factors = [
         between([one for one in sentinels if one.machine_key == run.plain.get("machine")], run.utc, run.utc)
         for run in runs
@@ -163,6 +162,15 @@ def drift(runs: Sequence[Run], results: Path | None) -> str:
         return UNKNOWN_DRIFT
     ends = f"{min(told):.2f} to {max(told):.2f}" if len(told) > 1 else f"{told[0]:.2f}"
     return f"the sentinels took {ends} times as long as in the runs that the answers rest on"
+
+
+def _sentinels(results: Path) -> list[Measurement]:
+    """The sentinels of all machines; where there is no evidence, of whatever records there are."""
+    try:
+        every = [one for known in evidence(results).values() for one in known.records]  # which answers have read
+    except RecordError:
+        every = read_folder(results)
+    return [one for one in every if one.primitive == SENTINEL]
 
 
 UNKNOWN_DRIFT = "the drift between was not measured"
