@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -54,10 +55,24 @@ def advance(loop, until, each=lambda: None):
 
 def lives(pid):
     """Whether a process goes on: neither ended nor waiting to be noticed by its parent."""
+    return _state(pid) not in "ZX"
+
+
+def stop(pid):
+    """Stop a process by SIGSTOP and wait until it is stopped: on a busy machine it may run on for a moment."""
+    os.kill(pid, signal.SIGSTOP)
+    end = time.monotonic() + PATIENCE_SECONDS
+    while _state(pid) not in "Tt":
+        assert time.monotonic() < end, f"process {pid} is in state {_state(pid)}"
+        time.sleep(1e-3)
+
+
+def _state(pid):
+    """The letter by which the system says what a process does, "X" where there is none."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
+        return "X"
 
 
 def kill(loop, name):

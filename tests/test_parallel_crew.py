@@ -14,7 +14,7 @@ from impls.training.parallel import crew as crews
 from impls.training.parallel.board import Board
 from impls.training.parallel.crew import Crew, share_of_cores
 from impls.training.parallel.handing import Handing
-from tests.parallel_runs import PATIENCE_SECONDS, lives
+from tests.parallel_runs import PATIENCE_SECONDS, lives, stop
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +135,7 @@ def test_once_a_run_is_to_end_who_does_not_rest_is_killed_and_named(crew, board,
     until(crew, lambda: board.rows[1, words.LIVE])
     (pid,) = crew.pids.values()
     if is_stopped:
-        os.kill(pid, signal.SIGSTOP)
+        stop(pid)
     monkeypatch.setattr(crews, "_HURRY_SECONDS", 0.1)
     crew.hurry()
     with crew.paused():
@@ -147,7 +147,7 @@ def test_once_a_run_is_to_end_who_does_not_rest_is_killed_and_named(crew, board,
 def test_once_a_run_is_to_end_a_stopped_child_holds_nobody_up_who_waits_for_it(crew, board, monkeypatch):
     crew.begin("learner", arrives, Plain(board.handle()))
     until(crew, lambda: board.rows[1, words.LIVE])
-    os.kill(crew.pids["learner-0"], signal.SIGSTOP)
+    stop(crew.pids["learner-0"])
     monkeypatch.setattr(crews, "_HURRY_SECONDS", 0.1)
     crew.hurry()
     with pytest.raises(TrainingError, match=r"^learner 0 did not rest for 0 s and was killed$"):

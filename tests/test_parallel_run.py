@@ -27,7 +27,7 @@ from impls.training.parallel.arrangement import NAMES, Arrangement
 from impls.training.parallel.testing import TestProcess
 from impls.training.run import Plan
 from impls.training.starting import start
-from tests.parallel_runs import PATIENCE_SECONDS, kill, lives, small
+from tests.parallel_runs import PATIENCE_SECONDS, kill, lives, small, stop
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = """
@@ -136,7 +136,7 @@ def test_a_stopped_actor_does_not_delay_the_end(tmp_path, monkeypatch):
     run = begun(tmp_path / "run", of=workload(steps=10**9))
 
     def end():
-        os.kill(run._loop.pids["actor-0"], signal.SIGSTOP)
+        stop(run._loop.pids["actor-0"])
         os.kill(os.getpid(), signal.SIGTERM)
 
     meddled(run, 50, end)
