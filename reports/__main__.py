@@ -15,6 +15,7 @@ import time
 import webbrowser
 from collections.abc import Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,13 @@ def _built(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     options.out.mkdir(parents=True, exist_ok=True)  # so that one that cannot be had is refused at once
     tell = (lambda doing: None) if options.json else partial(print, file=sys.stderr, flush=True)
     tell("loading what draws")
-    from .building import How, build  # noqa: PLC0415 - libraries that draw take seconds to load
-
+    try:
+        from .building import How, build  # noqa: PLC0415 - libraries that draw take seconds to load
+    except ModuleNotFoundError as error:
+        if find_spec((error.name or __package__).partition(".")[0]):
+            raise
+        remedy = "install all that it needs with: pip install '.[suite]'"
+        raise RecordError(f"the page needs the package {error.name}; {remedy}") from None
     how = How(tell, options.only, options.jobs, stamp, not options.no_models)
     return build(measurements, options.results, options.out, note, how), False
 

@@ -5,6 +5,7 @@ show stands where it comes first; the others link to it.
 """
 
 import importlib
+import itertools
 import pkgutil
 import re
 import urllib.parse
@@ -21,6 +22,18 @@ LAYOUT = Path(__file__).parent / "layout"
 ALONE = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"  # fetch nothing
 BLOCKS = {"table": '<div class="wide">', "console": "<pre>"}  # what scrolls within itself and is numbered
 LINK = re.compile(r'<a href="#([^"]+)"[^>]*>(.*?)</a>')
+PARTS = {
+    0: "Answers",
+    30: "Trees",
+    55: "Replay and loops",
+    60: "GPU and FPGA",
+    80: "Training",
+    90: "Mappings",
+    110: "Checks",
+    118: "Papers",
+    160: "Records",
+}
+"""The parts of the page, by the order of a section at which each begins."""
 WITHOUT_MODELS = "Sections that rest on models are left out; python -m reports builds them too."
 FIGURE = re.compile(r"<!-- figure: (\w+) -->\n")
 NEEDLESS = re.compile(r"<metadata>.*?</metadata>\n?|<\?xml.*?>\n?|<!DOCTYPE.*?>\n?", re.DOTALL)  # in an SVG
@@ -126,13 +139,21 @@ def _layout(kind: str) -> list[str]:
     return [path.read_text(encoding="utf-8") for path in sorted(LAYOUT.glob(f"*.{kind}"))]
 
 
+def part(section: Section) -> str:
+    """Return the name of the part of the page that a section is of."""
+    return PARTS[max(first for first in PARTS if first <= section.order)]
+
+
 def _contents(shown: Iterable[Section], bodies: Iterable[str]) -> str:
-    """List the sections; those that have nothing to show are said to be left out."""
-    lines = []
-    for section, body in zip(shown, bodies, strict=True):
-        kind = ' class="left-out" title="left out: not measured"' if "</a>\n<p>Left out" in body else ""
-        lines.append(f'<li{kind}><a href="#{section.anchor}">{section.heading}</a></li>\n')
-    return f"<ol>{''.join(lines)}</ol>"
+    """List the sections by part; those that have nothing to show are said to be left out."""
+    parts = []
+    for name, found in itertools.groupby(zip(shown, bodies, strict=True), lambda one: part(one[0])):
+        lines = []
+        for section, body in found:
+            kind = ' class="left-out" title="left out: not measured"' if "</a>\n<p>Left out" in body else ""
+            lines.append(f'<li{kind}><a href="#{section.anchor}">{section.heading}</a></li>\n')
+        parts.append(f"<li>{name}<ol>{''.join(lines)}</ol></li>\n")
+    return f"<ol>{''.join(parts)}</ol>"
 
 
 def _with_figures(text: str, material: Material) -> str:

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -16,7 +15,7 @@ from dse.published.peer_claims import is_ours
 from dse.records import twins
 
 from . import origins
-from .page import charts, sections
+from .page import charts, names_of, part, sections
 from .sections import plugins as plugins_section
 from .sections import plugins_figures, replay_cells
 from .sections.training import shares
@@ -263,8 +262,9 @@ def figures(_: Path) -> str:
 
 
 def page_sections(_: Path) -> str:
-    """The sections of the page in their order."""
-    return "".join(f"{place}. {re.sub('<[^>]*>', '', one.heading)}\n" for place, one in enumerate(sections(), 1))
+    """The sections of the page in their order, by part."""
+    parts = [(name, list(found)) for name, found in itertools.groupby(sections(), part)]
+    return _table(["part", "sections"], [(name, names_of(found)) for name, found in parts])
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -107,6 +107,9 @@ def test_the_contents_list_every_section_twice_and_say_what_is_left_out(html):
     lists = re.findall(r"<nav.*?</nav>", html, re.DOTALL)
     for contents in lists:
         assert re.findall(r'<a href="#([^"]*)">', contents) == [one.anchor for one in page.sections()]
+        parts = re.findall(r"<li>([^<]+)<ol>(.*?)</ol>", contents, re.DOTALL)
+        assert [name for name, _ in parts] == list(page.PARTS.values())
+        assert 'href="#other-libraries"' in dict(parts)["Trees"]
         left_out = re.findall(r'<li class="left-out"[^>]*><a href="#([^"]*)"', contents)
         assert "replay" in left_out
         assert "other-libraries" not in left_out

@@ -154,6 +154,22 @@ def test_once_a_run_is_to_end_a_stopped_child_holds_nobody_up_who_waits_for_it(c
         until(crew, lambda: False)
 
 
+def test_who_is_killed_just_before_all_is_at_rest_is_named(crew, board, monkeypatch):
+    crew.begin("actor", arrives, Plain(board.handle()))
+    until(crew, lambda: board.rows[1, words.LIVE])
+    stop(crew.pids["actor-0"])
+
+    def kill_meanwhile(seconds):
+        crew._kill_stopped()
+        crew._children[0].process.join()
+
+    crew.hurry()
+    monkeypatch.setattr(crews.time, "sleep", kill_meanwhile)
+    with crew.paused():
+        monkeypatch.undo()
+    assert crew.failure == "actor 0 did not rest for 4 s and was killed"
+
+
 def test_who_does_not_rest_in_a_long_pause_is_killed_and_named(crew, board, monkeypatch):
     crew.begin("actor", works, Plain(board.handle()))
     until(crew, lambda: board.rows[1, words.LIVE])

@@ -4,9 +4,12 @@ import doctest
 import itertools
 import json
 import math
+import os
 import re
 import shutil
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -446,6 +449,18 @@ def test_an_empty_folder_is_one_sentence(tmp_path, capsys):
     assert run(tmp_path, tmp_path / "out") == 2
     assert "no records here; measure with: python -m benchmarks sweep" in one_sentence(capsys)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_package_that_is_not_installed_is_one_sentence(tmp_path):
+    write(tmp_path / "results", [record(10.0)])
+    without = "import sys; sys.modules['pandas'] = None; from reports.__main__ import main; sys.exit(main())"
+    asked = ["--results", "results", "--machine", KEY, "--out", "out"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
+    words = [sys.executable, "-c", without, *asked]
+    said = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    remedy = "install all that it needs with: pip install '.[suite]'"
+    last = said.stderr.splitlines()[-1]
+    assert (said.returncode, last) == (2, f"error: the page needs the package pandas; {remedy}")
 
 
 def test_another_machine_is_one_sentence(tmp_path, capsys):

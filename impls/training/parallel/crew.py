@@ -195,6 +195,7 @@ class Crew:
                 self._kill_restless(now - began)
                 later = now + _LATE_SECONDS
             time.sleep(1e-3)
+        self._care()  # for who was killed a moment ago counts as at rest, and is a failure
 
     def _kill_restless(self, seconds: float) -> None:
         """Kill the children that do not rest: the stopped ones first, and a keeper last, for it rests after actors."""
