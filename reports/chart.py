@@ -68,9 +68,9 @@ class Material:
         return tidy(self.measurements)
 
     @cached_property
-    def files(self) -> dict[origins.Key, str]:
-        """The file of each record of this machine."""
-        return origins.files_of(self.results, self.about.key)
+    def placed(self) -> list[tuple[str, Measurement]]:
+        """Each record of this machine with the name of its file."""
+        return origins.placed(self.measurements, self.results)
 
     @cached_property
     def printed(self) -> Quoted:
@@ -143,11 +143,11 @@ class Section:
 
     def rests_on(self, material: Material) -> list[str]:
         """Return a phrase for each file of results that the section rests on: its records, machine, commits, days."""
-        kept = [record for record in material.measurements if self._is_of(record.primitive)]
+        kept = [one for one in material.placed if self._is_of(one[1].primitive)]
         patterns = (pattern.replace("KEY", material.about.key) for pattern in self.files)
         others = sorted(path for pattern in patterns for path in material.results.glob(pattern))
         names = (str(path.relative_to(material.results)) for path in others)
-        return [*origins.rests_on(kept, material.files), *names]
+        return [*origins.rests_on(kept), *names]
 
     def _is_of(self, primitive: str) -> bool:
         """Whether it rests on records of a primitive: "training" stands for no "training run"."""

@@ -2,33 +2,32 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from dse import records
 from dse.records import Measurement
 
-Key = tuple[str, str, str]
+
+def placed(found: Sequence[Measurement], results: Path) -> list[tuple[str, Measurement]]:
+    """Return each record of a machine with its file, as a path below ``results``."""
+    paths = sorted((results / found[0].machine_key).rglob("*.jsonl")) if found else []
+    files = {_key_of(one): str(path.relative_to(results)) for path in paths for one in records.read_file(path)}
+    return [(files.get(_key_of(one), "records of no file"), one) for one in found]
 
 
-def key_of(record: Measurement) -> Key:
-    """Return what tells a record from all others: machine, cell and time."""
-    return record.machine_key, record.cell, record.utc
+def _key_of(record: Measurement) -> tuple[str, str]:
+    """Return what tells a record from all others of its machine: cell and time."""
+    return record.cell, record.utc
 
 
-def files_of(results: Path, machine: str) -> dict[Key, str]:
-    """Return the file of each record in a machine's folder of results, by its key, as a path below ``results``."""
-    paths = sorted((results / machine).rglob("*.jsonl"))
-    return {key_of(one): str(path.relative_to(results)) for path in paths for one in records.read_file(path)}
-
-
-def rests_on(found: Iterable[Measurement], files: Mapping[Key, str]) -> list[str]:
+def rests_on(found: Iterable[tuple[str, Measurement]]) -> list[str]:
     """Return a phrase for each file that has some of the records: how many, unstable ones, commits, days, machine."""
-    groups: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
-    for record in found:
-        groups[files.get(key_of(record), "records of no file"), record.machine_key].append(record)
-    return [f"{name}: {counted(group)}; {where(group)}" for (name, _), group in sorted(groups.items())]
+    groups: dict[str, list[Measurement]] = defaultdict(list)
+    for name, record in found:
+        groups[name].append(record)
+    return [f"{name}: {counted(group)}; {where(group)}" for name, group in sorted(groups.items())]
 
 
 def counted(group: Sequence[Measurement]) -> str:

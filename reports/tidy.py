@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dse import records, stats
+from dse import stats
 from dse.accuracy import Accuracy
 from dse.records import Measurement, twins
 from dse.times import tree_cost_model
@@ -81,8 +81,7 @@ def untimed(measurements: Sequence[Measurement], *primitives: str) -> list[Measu
 def tidy(measurements: Sequence[Measurement]) -> pd.DataFrame:
     """Make one row of each timed record. ``contestant`` is categorical, so that each keeps its color everywhere."""
     kept = timed(measurements)
-    frame = pd.DataFrame(list(records.to_rows(kept)), columns=[*Measurement.__dataclass_fields__])
-    frame["samples_seconds"] = pd.Series([record.samples_seconds for record in kept], dtype=object)
+    frame = pd.DataFrame({name: _column(kept, name) for name in Measurement.__dataclass_fields__})
     frame["bytes"] = pd.Series([_bytes(record) for record in kept], dtype=float)
     for name, column in (("ns", "median_seconds"), ("low_ns", "low_seconds"), ("high_ns", "high_seconds")):
         seconds = frame[column].astype(float).fillna(frame["median_seconds"].astype(float))
@@ -90,6 +89,16 @@ def tidy(measurements: Sequence[Measurement]) -> pd.DataFrame:
     order = {name: "" if name.startswith("sum_tree") else name for name in frame["primitive"].unique()}
     names = frame.assign(primitive=frame["primitive"].map(order)).sort_values(["primitive", "contestant"])
     return frame.assign(contestant=pd.Categorical(frame["contestant"], names["contestant"].unique()))
+
+
+def _column(kept: Sequence[Measurement], name: str) -> Any:
+    """Return the values of a field; options as text and machines by their keys, as an export has them."""
+    if name == "machine":
+        return [record.machine_key for record in kept]
+    if name == "options":
+        return [",".join(f"{key}={value}" for key, value in sorted(record.options.items())) for record in kept]
+    values = [getattr(record, name) for record in kept]
+    return pd.Series(values, dtype=object) if name == "samples_seconds" else values
 
 
 def _bytes(record: Measurement) -> float:

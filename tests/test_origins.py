@@ -32,7 +32,7 @@ def test_records_are_counted_by_file_with_machine_commits_and_days(tmp_path):
     found = [record(10.0), record(20.0, capacity=20, commit="f" * 40, utc="2026-03-04T00:00:00+00:00", **UNSTABLE)]
     found.append(record(1.0, capacity=30, status="skipped", **NOTHING))
     write(tmp_path, found)
-    said = origins.rests_on(found, origins.files_of(tmp_path, KEY))
+    said = origins.rests_on(origins.placed(found, tmp_path))
     count = "3 records (1 unstable, 1 skipped)"
     assert said == [f"{KEY}/quick.jsonl: {count}; machine {KEY}, at 01234567, ffffffff, 2026-01-02 to 2026-03-04"]
     (row,) = origins.listing(tmp_path)

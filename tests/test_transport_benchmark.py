@@ -3,6 +3,7 @@
 import json
 import os
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -135,11 +136,11 @@ def test_the_page_says_what_transfer_costs_beside_the_rows_that_were_printed(run
     measured = read_file(run()[1]["file"])
     material = Material(measured, tidy.about(measured), ROOT / "results")
     html = page.section(material)
-    first = html.partition("</p>")[0].replace("&#x27;", "'")
-    assert (
-        "hopper_td3, B = 128, 1 row a hand-over: transfer takes 0.00 % of the learner's time by shared memory" in first
-    )
-    assert "% by another (queue 500); updates by queue 500, the slowest, are 0.6" in first
+    first, second = html.replace("&#x27;", "'").split("<li>")[:2]
+    assert first.startswith("<p>Transfer takes at most 0.00 % of the learner's time by shared memory and up to 25.00 %")
+    said = "hopper_td3, B = 128, 1 row a hand-over: transfer takes 0.00 % of the learner's time by shared memory"
+    assert second.startswith(said)
+    assert "% by another (queue 500); updates by queue 500, the slowest, are 0.6" in second
     assert html.count("[Hou2023]</td>") == 8
     assert '<td class="number">7.50</td>' in html  # a pipe's loss
     assert '<td class="number">8,044</td>' in html
@@ -149,6 +150,21 @@ def test_the_page_says_what_transfer_costs_beside_the_rows_that_were_printed(run
     assert len(frame) == 22
     assert page.draw(frame, material.about).axes
     assert "python -m benchmarks transports" in page.section(Material([], tidy.about(measured), tmp_path))
+
+
+def test_the_answer_on_transports_says_where_shared_memory_does_not_take_least():
+    def row(setting, name, loss):
+        return SimpleNamespace(setting=setting, name=name, values={"loss": loss, "updates": 1.0, "sampled": 1.0})
+
+    one, other, third = ("hopper_td3", 128, 1), ("hopper_td3", 128, 64), ("hopper_td3", 1_024, 1)
+    rows = [row(one, "shared", 0.1), row(one, "queue 500", 7.0), row(one, "pipe", 3.0), row(third, "shared", 9.0)]
+    rows += [row(other, "shared", 0.5), row(other, "queue 500", 6.0), row(other, "pipe", 0.4)]
+    assert page.answers(rows)[0] == (
+        "Transfer takes at most 0.50 % of the learner's time by shared memory and up to 7.00 % by another (queue 500); "
+        "shared memory takes least in 1 of 2 settings (measured)."
+    )
+    assert len(page.answers(rows)) == 3
+    assert page.answers([row(third, "shared", 9.0)]) == []
 
 
 def test_a_system_runs():

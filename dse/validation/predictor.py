@@ -47,8 +47,8 @@ def predictor_id(side: Side, files: Mapping[str, str] | None = None) -> str:
     """Hash the code that answers of a side depend on; ``files``: texts by path, by default those of this package."""
     texts = _here() if files is None else files
     chosen = {path: text for path, text in texts.items() if any(fnmatch.fnmatch(path, one) for one in FILES[side])}
-    code = [(path, _code(text)) for path, text in sorted(chosen.items())]
-    return hashlib.sha256(repr(code).encode()).hexdigest()[:10]
+    code = ", ".join(f"({path!r}, {_code(text)})" for path, text in sorted(chosen.items()))
+    return hashlib.sha256(f"[{code}]".encode()).hexdigest()[:10]
 
 
 @functools.cache
@@ -68,8 +68,8 @@ def changed_at(side: Side, commit: str, known: str) -> str:
 
 
 @functools.cache
-def _code(text: str) -> Any:
-    return _plain(ast.parse(text))
+def _code(text: str) -> str:
+    return repr(_plain(ast.parse(text)))
 
 
 def _plain(node: Any) -> Any:

@@ -64,16 +64,18 @@ def label(record: Measurement) -> str:
 
 
 def _answer(name: str, timed: Mapping[str, Ops], floor: float) -> str:
-    """Say how many times as fast as each other loop this one is, by clean steps."""
+    """Say how many times as fast, by clean steps, this loop is as the fastest of other libraries, by their replays."""
+    ours = timed[name]["clean"]
+    theirs = {other: ops["clean"] for other, ops in timed.items() if not ops["clean"].contestant.startswith(OURS)}
     parts = []
-    for other, ops in timed.items():
-        if other != name:
-            ahead = times([ops["clean"]], [timed[name]["clean"]])
+    for how, said in (("prioritized", "samples by priorities"), ("uniform", "samples uniformly")):
+        of = {other: record for other, record in theirs.items() if record.options.get("replay") == how}
+        if of:
+            fastest = min(of, key=lambda other: of[other].seconds)
+            ahead = times([of[fastest]], [ours])
             tie = ", a tie within the noise" * (abs(math.log(ahead.middle)) <= floor)
-            uniform = ", which samples uniformly" * (ops["clean"].options.get("replay") == "uniform")
-            parts.append(f"{ahead.said(factor)} as fast as {other}{uniform}{tie}")
-    workload = timed[name]["clean"].options.get("workload")
-    own = f"{name} trains {workload} at {rate(timed[name]['clean']).said(_count)} clean steps/s (measured)"
+            parts.append(f"{ahead.said(factor)} as fast as {fastest}, the fastest other loop that {said}{tie}")
+    own = f"{name} trains {ours.options.get('workload')} at {rate(ours).said(_count)} clean steps/s (measured)"
     return f"{own}: {'; '.join(parts)}." if parts else f"{own}."
 
 

@@ -13,7 +13,7 @@ from dse.records import Measurement, how_to_measure
 
 from .. import style
 from ..chart import Chart, Material, Section
-from ..markup import Cell, named, paragraph, paragraphs, table
+from ..markup import Cell, items, named, paragraph, paragraphs, table
 from ..tidy import About, commit_of, timed
 
 MICRO, SYSTEM = "transport", "training transport"
@@ -25,6 +25,7 @@ HEAD = (
 )
 PAPER, TABLE_3 = "[Hou2023]", "hou2023.table_3"
 SHARED = "shared"
+Columns = Mapping[str, float]  # of a row, in their units
 ORDER = (SHARED, "ring", "queue 500", "queue 2000", "queue 5000", "pipe")
 READING = (
     "One actor process and one learner process train the workload, their ratio free. Sampling counts environment steps "
@@ -54,7 +55,7 @@ class Row:
         return self.records["cpu"].contestant
 
     @property
-    def values(self) -> dict[str, float]:
+    def values(self) -> Columns:
         """The columns in their units, under the names of the quoted table."""
         seconds = {op: record.seconds for op, record in self.records.items()}
         return {
@@ -91,9 +92,10 @@ def section(material: Material) -> str:
         return why + paragraphs(material.missing(CHARTS))
     latest = max((row.records["cpu"] for row in rows), key=lambda record: record.utc)
     source = f"Source: measured on {latest.machine.get('cpu')}, at {commit_of(latest, 'with uncommitted changes')}."
-    printed = _printed(material.printed)
+    printed, said = _printed(material.printed), answers(rows)
     return (
-        paragraphs(answers(rows))
+        "".join(paragraph(line) for line in said[:1])
+        + items(said[1:])
         + paragraph(f"{READING} {source}")
         + table(HEAD, [*map(_cells, rows), *printed])
         + paragraph(f"Rows of {PAPER} are quoted: {material.printed.where(TABLE_3)}. A dash: not printed.")
@@ -104,26 +106,43 @@ def section(material: Material) -> str:
 
 
 def answers(rows: Sequence[Row]) -> list[str]:
-    """Say, for each setting, what transfer costs the learner by shared memory and by others, and who is slowest."""
-    sentences = []
-    for setting in dict.fromkeys(row.setting for row in rows):
-        here = {row.name: row.values for row in rows if row.setting == setting}
-        if SHARED not in here or len(here) == 1:
-            continue
-        workload, batch, count = setting
-        shared, others = here[SHARED], {name: values for name, values in here.items() if name != SHARED}
-        worst = max(others, key=lambda name: others[name]["loss"])
-        slowest = min(others, key=lambda name: others[name]["updates"])
-        sentences.append(
-            f"{workload}, B = {batch:,}, {count} row{'s' * (count > 1)} a hand-over: transfer takes {_percent(shared)} "
-            f"of the learner's time by shared memory and at most {_percent(others[worst])} by another ({worst}); "
-            f"updates by {slowest}, the slowest, are {others[slowest]['updates'] / shared['updates']:.2f} times those "
-            f"by shared memory, and its sampling {others[slowest]['sampled'] / shared['sampled']:.2f} times."
-        )
-    return sentences
+    """Say what transfer costs the learner by shared memory and by others: first over all settings, then for each."""
+    of_settings = {setting: _of_others(rows, setting) for setting in dict.fromkeys(row.setting for row in rows)}
+    compared = {setting: both for setting, both in of_settings.items() if both}
+    if not compared:
+        return []
+    every = [(name, values) for _, others in compared.values() for name, values in others.items()]
+    worst = max(every, key=lambda one: one[1]["loss"])
+    most = max((shared for shared, _ in compared.values()), key=lambda values: values["loss"])
+    least = sum(shared["loss"] <= min(one["loss"] for one in others.values()) for shared, others in compared.values())
+    lead = (
+        f"Transfer takes at most {_percent(most)} of the learner's time by shared memory and up to "
+        f"{_percent(worst[1])} by another ({worst[0]}); shared memory takes least in {least} of {len(compared)} "
+        f"settings (measured)."
+    )
+    return [lead, *(_answer(setting, *both) for setting, both in compared.items())]
 
 
-def _percent(values: Mapping[str, float]) -> str:
+def _of_others(rows: Sequence[Row], setting: tuple[str, int, int]) -> tuple[Columns, dict[str, Columns]] | None:
+    """Return a setting's columns by shared memory, and by each of the others; None where one of the two lacks."""
+    others = {row.name: row.values for row in rows if row.setting == setting}
+    shared = others.pop(SHARED, None)
+    return (shared, others) if shared and others else None
+
+
+def _answer(setting: tuple[str, int, int], shared: Columns, others: Mapping[str, Columns]) -> str:
+    workload, batch, count = setting
+    worst = max(others, key=lambda name: others[name]["loss"])
+    slowest = min(others, key=lambda name: others[name]["updates"])
+    return (
+        f"{workload}, B = {batch:,}, {count} row{'s' * (count > 1)} a hand-over: transfer takes {_percent(shared)} "
+        f"of the learner's time by shared memory and at most {_percent(others[worst])} by another ({worst}); "
+        f"updates by {slowest}, the slowest, are {others[slowest]['updates'] / shared['updates']:.2f} times those "
+        f"by shared memory, and its sampling {others[slowest]['sampled'] / shared['sampled']:.2f} times."
+    )
+
+
+def _percent(values: Columns) -> str:
     return f"{values['loss']:.2f} %"
 
 
