@@ -70,14 +70,17 @@ def table(html):
 
 
 def test_the_answer_comes_first_and_a_tie_is_called_one(html):
-    first, second = html.split("</p>")[:2]
-    assert "fanout trains cartpole_dqn at 2,500 [" in first
-    assert "fanout, 8 environments trains cartpole_dqn at 4,000 [" in second
+    second, first, third = re.findall("<li>(.*?)</li>", html)[:3]
+    assert html.startswith("<ul><li>fanout, 8 environments trains cartpole_dqn at 4,000 [")
+    assert first.startswith("fanout trains cartpole_dqn at 2,500 [")
+    assert third.startswith("fanout_torch trains cartpole_dqn at 833 [")
     fastest = "the fastest other loop that samples"
     assert re.search(rf"4\.00x \[[^;]*\] as fast as tianshou, 8 environments, {fastest} by priorities;", first)
     assert re.search(rf"1\.00x \[[^;]*\] as fast as sbx, {fastest} uniformly, a tie within the noise\.", first)
     assert re.search(rf"6\.40x \[[^;]*\] as fast as tianshou, 8 environments, {fastest} by priorities;", second)
     assert re.search(rf"1\.61x \[[^;]*\] as fast as sbx, {fastest} uniformly\.", second)
+    assert re.search(rf"1\.33x \[[^;]*\] as fast as tianshou, 8 environments, {fastest} by priorities;", third)
+    assert re.search(rf"0\.3[34]x \[[^;]*\] as fast as sbx, {fastest} uniformly\.", third)
 
 
 def test_every_loop_has_a_row_the_fastest_first_with_its_rates_and_ratios(html):

@@ -46,6 +46,8 @@ addEventListener("load", () => {
       (one) => !(one.textContent.trim() || one.alt || one.getAttribute("aria-label"))).length,
     opened: document.querySelector("#skipped-and-failed-cells details.folded").open,
     pictures: Array.from(document.images, (one) => one.naturalWidth),
+    current: Array.from(document.querySelectorAll("nav.side [aria-current]"), (one) =>
+      [one.hash, one.getBoundingClientRect().top >= 0, one.getBoundingClientRect().bottom <= innerHeight]),
     menus: Array.from(document.querySelectorAll("nav"), (one) => getComputedStyle(one).display !== "none"),
   }, "*"), 300);
 });
@@ -121,3 +123,8 @@ def test_a_link_into_a_folded_section_opens_it(shown):
 
 def test_the_contents_stand_beside_a_wide_page_and_above_a_narrow_one(shown):
     assert [shown[0][width]["menus"] for width in WIDTHS] == [[True, False], [True, False], [False, True]]
+
+
+def test_the_contents_show_where_the_reader_is(shown):
+    (current,) = shown[0][1_400]["current"]
+    assert current == ["#references", True, True]  # the last that can stand at the top of the window

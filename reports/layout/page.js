@@ -57,11 +57,20 @@ const links = Array.from(document.querySelectorAll("nav a"));
 const menu = document.querySelector("nav.menu details");
 for (const link of links) link.addEventListener("click", () => { if (menu) menu.open = false; });
 
+const side = document.querySelector("nav.side");
+
+function showInContents(link) {
+  const [top, bottom] = [link.offsetTop, link.offsetTop + link.offsetHeight];
+  const isInView = top >= side.scrollTop && bottom <= side.scrollTop + side.clientHeight;
+  if (!isInView) side.scrollTop = top - side.clientHeight / 2;
+}
+
 const seen = new IntersectionObserver((entries) => {
   for (const entry of entries.filter((each) => each.isIntersecting)) {
     for (const link of links) {
       if (link.hash === `#${entry.target.id}`) link.setAttribute("aria-current", "true");
       else link.removeAttribute("aria-current");
+      if (link.hasAttribute("aria-current") && side.contains(link)) showInContents(link);
     }
   }
 }, { rootMargin: "-10% 0px -80% 0px" });

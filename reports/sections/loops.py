@@ -48,9 +48,7 @@ def section(material: Material) -> str:
         f"Not timed, {name}: {next(iter(ops.values())).reason}." for name, ops in loops.items() if name not in timed
     ]
     return (
-        "".join(
-            paragraph(_answer(name, timed, floor)) for name in sorted(timed) if timed[name]["clean"].contestant == OURS
-        )
+        items(_answer(name, timed, floor) for name in ordered if _is_ours(timed[name]))
         + paragraph(f"{READING} {_origin(run, floor, len(every) - len(run))}")
         + table(HEAD, [_row(name, timed, ordered[0]) for name in ordered])
         + items([*notes, *absent])
@@ -66,7 +64,7 @@ def label(record: Measurement) -> str:
 def _answer(name: str, timed: Mapping[str, Ops], floor: float) -> str:
     """Say how many times as fast, by clean steps, this loop is as the fastest of other libraries, by their replays."""
     ours = timed[name]["clean"]
-    theirs = {other: ops["clean"] for other, ops in timed.items() if not ops["clean"].contestant.startswith(OURS)}
+    theirs = {other: ops["clean"] for other, ops in timed.items() if not _is_ours(ops)}
     parts = []
     for how, said in (("prioritized", "samples by priorities"), ("uniform", "samples uniformly")):
         of = {other: record for other, record in theirs.items() if record.options.get("replay") == how}
@@ -79,6 +77,10 @@ def _answer(name: str, timed: Mapping[str, Ops], floor: float) -> str:
     return f"{own}: {'; '.join(parts)}." if parts else f"{own}."
 
 
+def _is_ours(ops: Ops) -> bool:
+    return ops["clean"].contestant.startswith(OURS)
+
+
 def _row(name: str, timed: Mapping[str, Ops], best: str) -> list[Cell]:
     ops = timed[name]
     record = ops["clean"]
@@ -86,7 +88,7 @@ def _row(name: str, timed: Mapping[str, Ops], best: str) -> list[Cell]:
     ahead = {op: _ahead(timed[OURS][op], ops[op]) if OURS in timed else "" for op in COMPARED}
     ratio = record.machine["gradient_steps"] / record.machine["steps"]
     return [
-        named(name, record.contestant.startswith(OURS)),
+        named(name, _is_ours(ops)),
         Cell(str(record.options.get("replay"))),
         *(Cell(said, f"number {'best' if name == best and op == 'clean' else ''}") for op, said in rates.items()),
         *(Cell(said, "number") for said in ahead.values()),
