@@ -93,7 +93,7 @@ def browser(found, written, tmp_path_factory):
     asked = [{name: getattr(one.question, name) for name in names} for one in some(found[2], POINTS)]
     asked.append(asked[-1] | {"capacity": round(OFF * asked[-1]["capacity"])})
     asked.append(asked[-1] | {"capacity": 40_000, "batch": 50, "updates_per_sample": 1.4})
-    asked.append(asked[-1] | {"capacity": 300_000_000, "batch": 1})
+    asked.append(asked[-1] | {"capacity": 300_000_000, "batch": 1, "updates_per_sample": 1e20})
     return shown(tmp_path_factory.mktemp("explored"), written, PROBE.replace("ASKED", json.dumps(asked)))
 
 
@@ -129,7 +129,8 @@ def test_a_number_far_from_the_grid_is_said_to_be_and_stands_in_the_line_to_past
     *_, exact, _, between, far = browser[0][WIDTHS[0]]["said"]
     assert exact["far"] == ""
     assert between["far"].endswith("for them: N, leaves: 100,000 for 40,000.")
-    assert far["far"].endswith("N, leaves: 10,000,000 for 300,000,000; B, leaves in a batch: 32 for 1.")
+    assert far["far"].endswith("N, leaves: 10,000,000 for 300,000,000; B, leaves in a batch: 32 for 1; updates a sample: 2 for 100,000,000,000,000,000,000.")
+    assert "; updates a sample: 2;" in far["nearest"]
     assert 'impls.make("numba", 40_000, ' in between["made"]
 
 
@@ -141,7 +142,7 @@ def test_a_slider_sets_the_number_beside_it_and_says_its_value(browser):
 
 def test_no_number_is_no_answer(browser):
     assert browser[0][WIDTHS[0]]["refused"] == {
-        "nearest": "Give a number from 1 on for: B, leaves in a batch.",
+        "nearest": "Give a whole number from 1 to 1,000,000,000,000 for: B, leaves in a batch.",
         **dict.fromkeys(("far", "choice", "sure", "warned", "made", "asked"), ""),
     }
 

@@ -108,7 +108,30 @@ def test_the_commit_that_was_slower_is_named_and_no_other(tmp_path):
     assert [slow, before, "slower", *where, "2", "3", "1.50x"] in lines
     assert [*where, "4", "2", "3", "1.50x", slow, ""] in lines  # first, last, their ratio, slower at, faster at
     assert [where[0], "numba, K = 4", "4", "4", "4", "1.00x, intervals overlap", "", ""] in lines
+    drift = "From its first commit to its last, 1 of 2 calls took longer by intervals that lie apart."
+    assert drift in text
     assert text.count("<tr>") == 2 + 3  # a change and two series below their heads
+
+
+def test_a_change_that_the_next_commit_takes_back_is_said_to_be(tmp_path, monkeypatch):
+    slower, back = COMMITS[SLOWER_AT][:8], COMMITS[SLOWER_AT + 1][:8]
+    rows = history.rows
+
+    def spiked(of):
+        found = rows(of)
+        usual = found["commit"] == COMMITS[SLOWER_AT - 1][:8]
+        for setting in found["setting"].unique():
+            first = found[usual & (found["setting"] == setting)].iloc[0]
+            last = (found["commit"] == back) & (found["setting"] == setting)
+            for column in ("seconds", "low", "high"):
+                found.loc[last, column] = first[column]
+        return found
+
+    monkeypatch.setattr(history, "rows", spiked)
+    text = page.section_html(history.SECTIONS[0], material(write(tmp_path)))
+    assert f"slower; came back at {back}" in text.split(slower, 2)[2]
+    assert text.count("came back at") == 1
+    assert "0 of 2 calls took longer" in text
 
 
 def test_a_commit_is_not_compared_with_itself_in_another_environment(tmp_path):

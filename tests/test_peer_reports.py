@@ -215,7 +215,7 @@ def test_findings_are_shown_with_what_was_seen(tmp_path):
     ours, theirs = rows(html, "wrong leaf")
     assert [cell for _, cell in ours] == ["numba", "float64", "", "", "", "", "", "no"]
     assert ours[0][0] == "ours"
-    assert theirs[2] == ("fault", "25 of 1,000 (2.50%)")
+    assert theirs[2] == ("fault", "25 of 1,000 (2.5%)")
     assert theirs[3] == ("", "0 of 1,000")
     assert theirs[4] == ("fault", "yes<br><small>answered leaf 0</small>")
     assert theirs[5] == ("", "not checked<br><small>takes no masses</small>")

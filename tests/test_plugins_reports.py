@@ -192,8 +192,11 @@ def test_the_range_of_the_paper_is_judged_by_rllibs_training_step():
     assert claim.verdict == "confirmed"
     assert "1.19 to 1.75" in claim.text
     assert re.match(r"rllib cartpole_dqn: 1\.25 \[.*?\], at most 1\.25 by a tree that takes no time", claim.evidence)
-    slow = [record("rllib", "cartpole_dqn", kind, "step", us) for kind, us in (("theirs", 119), ("ours", 100))]
-    assert plugin_claims.verdicts(slow, PRINTED)[0].verdict == "refuted"  # the lower end counts
+    for theirs, verdict in ((119, "not testable here"), (100, "refuted")):  # both ends count
+        slow = [record("rllib", "cartpole_dqn", kind, "step", us) for kind, us in (("theirs", theirs), ("ours", 100))]
+        assert plugin_claims.verdicts(slow, PRINTED)[0].verdict == verdict
+    both = [*run(), *(record("rllib", "hopper_sac", kind, "step", 100) for kind in ("theirs", "ours"))]
+    assert plugin_claims.verdicts(both, PRINTED)[0].verdict == "refuted"  # one of two lies below
 
 
 def test_without_rllibs_training_step_nothing_is_judged():

@@ -5,11 +5,23 @@
   const known = form && JSON.parse(document.getElementById("explorer-data").textContent);
 
   const FAR = 2;  // times as much or as little as asked
+  const APART = 0.5;  // of numbers that are near by their difference
 
   function nearest(axis, wanted) {
     if (typeof axis.values[0] === "string") return axis.values.indexOf(wanted);
-    const apart = (value) => Math.abs(axis.byRatio ? Math.log(value / wanted) : value - wanted);
+    const within = Math.min(Math.max(wanted, Math.min(...axis.values)), Math.max(...axis.values));
+    const apart = (value) => Math.abs(axis.byRatio ? Math.log(value / within) : value - within);
     return axis.values.reduce((best, value, place) => (apart(value) < apart(axis.values[best]) ? place : best), 0);
+  }
+
+  function isFar(axis, wanted, value) {
+    if (typeof value === "string") return false;
+    return axis.byRatio ? Math.abs(Math.log(value / wanted)) >= Math.log(FAR) - 1e-9 : Math.abs(value - wanted) >= APART;
+  }
+
+  function range(field) {
+    const kind = field.step === "1" ? "whole number" : "number";
+    return `a ${kind} from ${field.min} ${field.max ? `to ${Number(field.max).toLocaleString("en-US")}` : "on"}`;
   }
 
   function grouped(digits) {  // as Python may write a whole number
@@ -37,13 +49,13 @@
       const isNumber = field.type === "number";
       if (isNumber && !(field.value && field.checkValidity())) {
         for (const kind of ["far", "choice", "sure", "warned", "made", "asked"]) say(kind, "");
-        return say("nearest", `Give a number from ${field.min} on for: ${field.labels[0].textContent}.`);
+        return say("nearest", `Give ${range(field)} for: ${field.labels[0].textContent}.`);
       }
       const place = nearest(axis, typeof axis.values[0] === "number" ? Number(field.value) : field.value);
       point = point * axis.values.length + place;
       asked.push(`--${axis.name.replaceAll("_", "-")} ${isNumber ? Number(field.value) : field.value}`);
       words.push(`${field.labels[0].textContent}: ${written(axis, place)}`);
-      if (axis.byRatio && Math.abs(Math.log(axis.values[place] / Number(field.value))) > Math.log(FAR)) {
+      if (isFar(axis, Number(field.value), axis.values[place])) {
         far.push(`${field.labels[0].textContent}: ${written(axis, place)} for ${Number(field.value).toLocaleString("en-US")}`);
       }
       const slider = form.querySelector(`[data-axis="${axis.name}"]`);

@@ -28,7 +28,7 @@
         changed += cells.slice(0, -1).some((text, column) => text !== base[column]) ? 1 : 0;
       });
       for (const head of form.closest("section").querySelectorAll("[aria-sort]")) head.removeAttribute("aria-sort");
-      const words = `${chosen.parentNode.textContent.trim()}: ${changed} of ${lines.length} rows differ.`;
+      const words = `${chosen.parentNode.textContent.trim()}: ${changed} of ${lines.length} rows ${changed === 1 ? "differs" : "differ"}.`;
       form.querySelector("output").textContent = Number(chosen.value) ? words : "";
     };
 

@@ -28,6 +28,7 @@ ABOUT = (
     "Which tree for your N and B? What python -m dse recommend answers was computed at each point of a grid when this "
     "page was built; the point nearest to your numbers is shown."
 )
+MOST = 10**12  # of leaves or elements that the page takes
 WITHOUT = "A part of the grid, each sample followed by one update:"
 
 
@@ -161,10 +162,10 @@ def _control(axis: Axis) -> str:
     if axis.listed:
         listed = "".join(f"<option>{safe(one)}</option>" for one in axis.values)
         return f'<div class="field">{label}<select id="{name}" name="{axis.name}">{listed}</select></div>\n'
-    least, step = ("1", "1") if axis.by_ratio else ("0", "any")
+    bounds = f'min="1" max="{MOST}" step="1"' if axis.by_ratio else 'min="0" step="any"'
     return (
         f'<div class="field">{label}'
-        f'<input id="{name}" name="{axis.name}" type="number" min="{least}" step="{step}" value="{value}">'
+        f'<input id="{name}" name="{axis.name}" type="number" {bounds} value="{value}">'
         f'<input type="range" data-axis="{axis.name}" min="0" max="{len(axis.values) - 1}" value="{axis.first}" '
         f'aria-label="{safe(axis.label)}: points of the grid"></div>\n'
     )

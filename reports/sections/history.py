@@ -194,20 +194,29 @@ def _html(material: Material) -> str:
         else "No commit was shown to be slower than the one before, by the rule below, which small changes escape."
     )
     commits, machine = found["commit"].nunique(), found["machine"].iloc[0]
+    ends = [(points[0], points[-1]) for _, part in found.groupby(FIRST) if (points := [*part.itertuples(index=False)])]
+    longer = sum(last.seconds > first.seconds and not _is_open(first, last) for first, last in ends)
+    drift = f"From its first commit to its last, {longer} of {len(ends)} calls took longer by intervals that lie apart."
     whose = "" if machine == material.about.key else f", for machine {material.about.key} has no history of its own"
     return (
-        paragraph(f"asv timed {commits} commits on machine {machine}{whose}. {says}")
+        paragraph(f"asv timed {commits} commits on machine {machine}{whose}. {says} {drift}")
         + material.pictures(CHARTS)
         + paragraph(RULE)
-        + (table(CHANGED, map(_change_row, told)) if told else "")
+        + (table(CHANGED, (_change_row(one, _back(one, every)) for one in told)) if told else "")
         + table(SERIES, _series_rows(found, every))
     )
 
 
-def _change_row(one: Change) -> tuple[object, ...]:
+def _back(one: Change, every: Iterable[Change]) -> str:
+    """Return the commit after a change if there the call took again what it took before, within the intervals."""
+    after = (later.after for later in every if later.before == one.after)
+    return next((point.commit for point in after if _is_open(point, one.before)), "")
+
+
+def _change_row(one: Change, back: str) -> tuple[object, ...]:
     times = (_us(one.before), _us(one.after), f"{one.ratio:.2f}x")
-    where = (one.before.commit, one.verdict, one.benchmark, named(one.setting))
-    return (one.after.commit, *where, *times)
+    verdict = f"{one.verdict}; came back at {back}" if back else one.verdict
+    return (one.after.commit, one.before.commit, verdict, one.benchmark, named(one.setting), *times)
 
 
 def _series_rows(found: pd.DataFrame, every: Iterable[Change]) -> Iterator[tuple[object, ...]]:
@@ -223,8 +232,12 @@ def _series_rows(found: pd.DataFrame, every: Iterable[Change]) -> Iterator[tuple
 
 def _ratio(first: Any, last: Any) -> str:
     """Write how many times as long the last takes as the first, and whether their intervals leave that open."""
-    is_open = first.low <= last.high and last.low <= first.high
-    return f"{last.seconds / first.seconds:.2f}x{', intervals overlap' * is_open}"
+    return f"{last.seconds / first.seconds:.2f}x{', intervals overlap' * _is_open(first, last)}"
+
+
+def _is_open(first: Any, last: Any) -> bool:
+    """Tell whether the intervals of two points overlap."""
+    return bool(first.low <= last.high and last.low <= first.high)
 
 
 def _us(point: Any) -> str:

@@ -25,7 +25,6 @@ HEAD = (
 )
 PAPER, TABLE_3 = "[Hou2023]", "hou2023.table_3"
 SHARED = "shared"
-Columns = Mapping[str, float]  # of a row, in their units
 ORDER = (SHARED, "ring", "queue 500", "queue 2000", "queue 5000", "pipe")
 READING = (
     "One actor process and one learner process train the workload, their ratio free. Sampling counts environment steps "
@@ -55,7 +54,7 @@ class Row:
         return self.records["cpu"].contestant
 
     @property
-    def values(self) -> Columns:
+    def values(self) -> dict[str, float]:
         """The columns in their units, under the names of the quoted table."""
         seconds = {op: record.seconds for op, record in self.records.items()}
         return {
@@ -111,39 +110,44 @@ def answers(rows: Sequence[Row]) -> list[str]:
     compared = {setting: both for setting, both in of_settings.items() if both}
     if not compared:
         return []
-    every = [(name, values) for _, others in compared.values() for name, values in others.items()]
-    worst = max(every, key=lambda one: one[1]["loss"])
-    most = max((shared for shared, _ in compared.values()), key=lambda values: values["loss"])
-    least = sum(shared["loss"] <= min(one["loss"] for one in others.values()) for shared, others in compared.values())
+    worst = max((row for _, others in compared.values() for row in others.values()), key=_loss)
+    most = max((shared for shared, _ in compared.values()), key=_loss)
+    least = sum(_loss(shared) <= min(map(_loss, others.values())) for shared, others in compared.values())
     lead = (
         f"Transfer takes at most {_percent(most)} of the learner's time by shared memory and up to "
-        f"{_percent(worst[1])} by another ({worst[0]}); shared memory takes least in {least} of {len(compared)} "
+        f"{_percent(worst)} by another ({worst.name}); shared memory takes least in {least} of {len(compared)} "
         f"settings (measured)."
     )
     return [lead, *(_answer(setting, *both) for setting, both in compared.items())]
 
 
-def _of_others(rows: Sequence[Row], setting: tuple[str, int, int]) -> tuple[Columns, dict[str, Columns]] | None:
-    """Return a setting's columns by shared memory, and by each of the others; None where one of the two lacks."""
-    others = {row.name: row.values for row in rows if row.setting == setting}
+def _of_others(rows: Sequence[Row], setting: tuple[str, int, int]) -> tuple[Row, dict[str, Row]] | None:
+    """Return a setting's row by shared memory, and those by the others; None where one of the two lacks."""
+    others = {row.name: row for row in rows if row.setting == setting}
     shared = others.pop(SHARED, None)
     return (shared, others) if shared and others else None
 
 
-def _answer(setting: tuple[str, int, int], shared: Columns, others: Mapping[str, Columns]) -> str:
+def _answer(setting: tuple[str, int, int], shared: Row, others: Mapping[str, Row]) -> str:
     workload, batch, count = setting
-    worst = max(others, key=lambda name: others[name]["loss"])
-    slowest = min(others, key=lambda name: others[name]["updates"])
+    worst = max(others.values(), key=_loss)
+    slowest = min(others.values(), key=lambda row: row.values["updates"])
+    updates, sampled = (slowest.values[name] / shared.values[name] for name in ("updates", "sampled"))
+    mark = "*" * (shared.is_unstable or slowest.is_unstable)
     return (
         f"{workload}, B = {batch:,}, {count} row{'s' * (count > 1)} a hand-over: transfer takes {_percent(shared)} "
-        f"of the learner's time by shared memory and at most {_percent(others[worst])} by another ({worst}); "
-        f"updates by {slowest}, the slowest, are {others[slowest]['updates'] / shared['updates']:.2f} times those "
-        f"by shared memory, and its sampling {others[slowest]['sampled'] / shared['sampled']:.2f} times."
+        f"of the learner's time by shared memory and at most {_percent(worst)} by another ({worst.name}); "
+        f"updates by {slowest.name}, the slowest, are {updates:.2f}{mark} times those by shared memory, and its "
+        f"sampling {sampled:.2f}{mark} times."
     )
 
 
-def _percent(values: Columns) -> str:
-    return f"{values['loss']:.2f} %"
+def _loss(row: Row) -> float:
+    return row.values["loss"]
+
+
+def _percent(row: Row) -> str:
+    return f"{_loss(row):.2f} %"
 
 
 def _cells(row: Row) -> list[Cell]:
