@@ -155,7 +155,9 @@ def test_the_page_says_what_transfer_costs_beside_the_rows_that_were_printed(run
 def test_the_answer_on_transports_says_where_shared_memory_does_not_take_least():
     def row(setting, name, loss):
         return SimpleNamespace(
-            **{"setting": setting, "name": name, "is_unstable": name == "pipe" and loss == 0.4},
+            setting=setting,
+            name=name,
+            is_unstable=name == "pipe" and loss == 0.4,
             values={"loss": loss, "updates": 10 - loss, "sampled": 1.0},
         )
 
