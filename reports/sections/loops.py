@@ -22,8 +22,8 @@ READING = (
     "not 1 within 0.01), with 95 % intervals over blocks of time that the loops took in turns, each in a process of "
     "its own on one core. A clean step is the 10th percentile of a block: a step that nothing disturbed. Steps/s of "
     "CPU time divide by the time that the process computed. The same environment, network, batch, size of the buffer "
-    "and learning rate for all; what else differs stands below the table; bold is ours, green the fastest. * rests on an "
-    "unstable timing, whose interval is wide."
+    "and learning rate for all; what else differs stands below the table; bold is ours, green the fastest. * rests on "
+    "an unstable timing, whose interval is wide."
 )
 Ops = Mapping[str, Measurement]
 
