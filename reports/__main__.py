@@ -61,7 +61,7 @@ def _built(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     try:
         from .building import How, build  # noqa: PLC0415 - libraries that draw take seconds to load
     except ModuleNotFoundError as error:
-        if find_spec((error.name or __package__).partition(".")[0]):
+        if not error.name or find_spec(error.name.partition(".")[0]):
             raise
         remedy = "install all that it needs with: pip install '.[suite]'"
         raise RecordError(f"the page needs the package {error.name}; {remedy}") from None

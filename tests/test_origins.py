@@ -40,6 +40,19 @@ def test_records_are_counted_by_file_with_machine_commits_and_days(tmp_path):
     assert row == [f"`{KEY}/quick.jsonl`", count, when, "`python -m benchmarks sweep --preset quick`"]
 
 
+def test_a_cell_that_was_measured_again_is_of_the_file_of_its_time(tmp_path):
+    found = [record(10.0), record(10.0, utc="2026-03-04T00:00:00+00:00"), record(10.0, capacity=20)]
+    for name, one in zip("ab", found[:2], strict=True):
+        write(tmp_path / name, [one])
+    (tmp_path / KEY / "below").mkdir(parents=True)
+    for name in "ab":
+        (tmp_path / name / KEY / "quick.jsonl").rename(tmp_path / KEY / "below" / f"{name}.jsonl")
+    placed = origins.placed(found, tmp_path)
+    assert [name for name, _ in placed] == [f"{KEY}/below/a.jsonl", f"{KEY}/below/b.jsonl", "records of no file"]
+    said = [line.partition(";")[0] for line in origins.rests_on(reversed(placed))]
+    assert said == [f"{KEY}/below/a.jsonl: 1 record", f"{KEY}/below/b.jsonl: 1 record", "records of no file: 1 record"]
+
+
 def test_each_section_says_which_of_its_records_it_rests_on_and_no_others(tmp_path):
     found = list(everything())
     write(tmp_path, found)

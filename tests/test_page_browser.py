@@ -46,8 +46,6 @@ addEventListener("load", () => {
       (one) => !(one.textContent.trim() || one.alt || one.getAttribute("aria-label"))).length,
     opened: document.querySelector("#skipped-and-failed-cells details.folded").open,
     pictures: Array.from(document.images, (one) => one.naturalWidth),
-    current: Array.from(document.querySelectorAll("nav.side [aria-current]"), (one) =>
-      [one.hash, one.getBoundingClientRect().top >= 0, one.getBoundingClientRect().bottom <= innerHeight]),
     menus: Array.from(document.querySelectorAll("nav"), (one) => getComputedStyle(one).display !== "none"),
   }, "*"), 300);
 });
@@ -125,6 +123,24 @@ def test_the_contents_stand_beside_a_wide_page_and_above_a_narrow_one(shown):
     assert [shown[0][width]["menus"] for width in WIDTHS] == [[True, False], [True, False], [False, True]]
 
 
-def test_the_contents_show_where_the_reader_is(shown):
-    (current,) = shown[0][1_400]["current"]
-    assert current == ["#references", True, True]  # the last that can stand at the top of the window
+SCROLLED = """
+let observed;
+window.IntersectionObserver = class { constructor(call) { observed = call; } observe() {} };  // fires when it likes
+addEventListener("load", () => parent.postMessage({
+  width: innerWidth,
+  current: ["skipped-and-failed-cells", "the-answer"].map((name) => {
+    observed([{ isIntersecting: true, target: document.getElementById(name) }]);
+    return Array.from(document.querySelectorAll("nav.side [aria-current]"), (one) =>
+      [one.hash, one.getBoundingClientRect().top >= 0, one.getBoundingClientRect().bottom <= innerHeight]);
+  }),
+}, "*"));
+"""
+
+
+def test_the_contents_show_where_the_reader_is(tmp_path):
+    found = list(everything())
+    material = Material(found, tidy.about(found), tmp_path)
+    text = page.page(material, written=light).replace("<head>", f"<head><script>{SCROLLED}</script>", 1)
+    said, errors = ask(tmp_path, text, WIDTHS[-1:])
+    assert said[WIDTHS[-1]]["current"] == [[["#skipped-and-failed-cells", True, True]], [["#the-answer", True, True]]]
+    assert errors == []

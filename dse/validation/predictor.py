@@ -47,6 +47,7 @@ def predictor_id(side: Side, files: Mapping[str, str] | None = None) -> str:
     """Hash the code that answers of a side depend on; ``files``: texts by path, by default those of this package."""
     texts = _here() if files is None else files
     chosen = {path: text for path, text in texts.items() if any(fnmatch.fnmatch(path, one) for one in FILES[side])}
+    # As the ``repr`` of a list of pairs, which every id on record was made of.
     code = ", ".join(f"({path!r}, {_code(text)})" for path, text in sorted(chosen.items()))
     return hashlib.sha256(f"[{code}]".encode()).hexdigest()[:10]
 

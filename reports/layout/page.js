@@ -68,9 +68,10 @@ function showInContents(link) {
 const seen = new IntersectionObserver((entries) => {
   for (const entry of entries.filter((each) => each.isIntersecting)) {
     for (const link of links) {
-      if (link.hash === `#${entry.target.id}`) link.setAttribute("aria-current", "true");
-      else link.removeAttribute("aria-current");
-      if (link.hasAttribute("aria-current") && side.contains(link)) showInContents(link);
+      if (link.hash === `#${entry.target.id}`) {
+        link.setAttribute("aria-current", "true");
+        if (side.contains(link)) showInContents(link);
+      } else link.removeAttribute("aria-current");
     }
   }
 }, { rootMargin: "-10% 0px -80% 0px" });

@@ -48,8 +48,9 @@ def section(material: Material) -> str:
     absent = [
         f"Not timed, {name}: {next(iter(ops.values())).reason}." for name, ops in loops.items() if name not in timed
     ]
+    answers = [_answer(name, timed, floor) for name in ordered if _is_ours(timed[name])]
     return (
-        items(_answer(name, timed, floor) for name in ordered if _is_ours(timed[name]))
+        (items(answers) if answers else "")
         + paragraph(f"{READING} {_origin(run, floor, len(every) - len(run))}")
         + table(HEAD, [_row(name, timed, ordered[0]) for name in ordered])
         + items([*notes, *absent])
@@ -63,17 +64,19 @@ def label(record: Measurement) -> str:
 
 
 def _answer(name: str, timed: Mapping[str, Ops], floor: float) -> str:
-    """Say how many times as fast, by clean steps, this loop is as the fastest of other libraries, by their replays."""
+    """Say how many times as fast, by clean steps, this loop is as the fastest of other libraries."""
     ours = timed[name]["clean"]
     theirs = {other: ops["clean"] for other, ops in timed.items() if not _is_ours(ops)}
     parts = []
-    for how, said in (("prioritized", "samples by priorities"), ("uniform", "samples uniformly")):
-        of = {other: record for other, record in theirs.items() if record.options.get("replay") == how}
-        if of:
-            fastest = min(of, key=lambda other: of[other].seconds)
-            ahead = times([of[fastest]], [ours])
+    for replay, samples in (("prioritized", "samples by priorities"), ("uniform", "samples uniformly")):
+        rivals = {other: record for other, record in theirs.items() if record.options.get("replay") == replay}
+        if rivals:
+            fastest = min(rivals, key=lambda other: rivals[other].seconds)
+            ahead = times([rivals[fastest]], [ours])
             tie = ", a tie within the noise" * (abs(math.log(ahead.middle)) <= floor)
-            parts.append(f"{ahead.said(factor)} as fast as {fastest}, the fastest other loop that {said}{tie}")
+            parts.append(
+                f"{ahead.said(factor)} as fast as {fastest}, the fastest loop of another library that {samples}{tie}"
+            )
     own = f"{name} trains {ours.options.get('workload')} at {rate(ours).said(_count)} clean steps/s (measured)"
     return f"{own}: {'; '.join(parts)}." if parts else f"{own}."
 

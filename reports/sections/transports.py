@@ -93,8 +93,7 @@ def section(material: Material) -> str:
     source = f"Source: measured on {latest.machine.get('cpu')}, at {commit_of(latest, 'with uncommitted changes')}."
     printed, said = _printed(material.printed), answers(rows)
     return (
-        "".join(paragraph(line) for line in said[:1])
-        + items(said[1:])
+        (paragraphs(said[:1]) + items(said[1:]) if said else "")
         + paragraph(f"{READING} {source}")
         + table(HEAD, [*map(_cells, rows), *printed])
         + paragraph(f"Rows of {PAPER} are quoted: {material.printed.where(TABLE_3)}. A dash: not printed.")
@@ -106,7 +105,9 @@ def section(material: Material) -> str:
 
 def answers(rows: Sequence[Row]) -> list[str]:
     """Say what transfer costs the learner by shared memory and by others: first over all settings, then for each."""
-    of_settings = {setting: _of_others(rows, setting) for setting in dict.fromkeys(row.setting for row in rows)}
+    of_settings = {
+        setting: _by_shared_and_others(rows, setting) for setting in dict.fromkeys(row.setting for row in rows)
+    }
     compared = {setting: both for setting, both in of_settings.items() if both}
     if not compared:
         return []
@@ -121,8 +122,8 @@ def answers(rows: Sequence[Row]) -> list[str]:
     return [lead, *(_answer(setting, *both) for setting, both in compared.items())]
 
 
-def _of_others(rows: Sequence[Row], setting: tuple[str, int, int]) -> tuple[Row, dict[str, Row]] | None:
-    """Return a setting's row by shared memory, and those by the others; None where one of the two lacks."""
+def _by_shared_and_others(rows: Sequence[Row], setting: tuple[str, int, int]) -> tuple[Row, dict[str, Row]] | None:
+    """Return a setting's row by shared memory, and those by the others; None without either."""
     others = {row.name: row for row in rows if row.setting == setting}
     shared = others.pop(SHARED, None)
     return (shared, others) if shared and others else None
