@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from dse.published import mappings
-from dse.records import Measurement, Writer
+from dse.records import Measurement, Writer, to_rows
 from reports import __main__ as command
 from reports import building, page, style, tidy
 from reports.chart import Material
@@ -461,6 +461,14 @@ def test_a_package_that_is_not_installed_is_one_sentence(tmp_path):
     remedy = "install all that it needs with: pip install '.[suite]'"
     last = said.stderr.splitlines()[-1]
     assert (said.returncode, last) == (2, f"error: the page needs the package pandas; {remedy}")
+
+
+def test_a_row_of_the_tidy_table_is_that_of_an_export():
+    found = [record(10.0, options={"propagate": "delta", "layout": "plain"}), record(20.0, capacity=20)]
+    table = tidy.tidy(found)
+    assert table["options"].tolist() == ["layout=plain,propagate=delta", ""]
+    for row, exported in zip(table.to_dict("records"), to_rows(found), strict=True):
+        assert {name: row[name] for name in exported} == exported
 
 
 def test_another_machine_is_one_sentence(tmp_path, capsys):

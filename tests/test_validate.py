@@ -251,6 +251,9 @@ def test_an_id_is_blind_to_words_and_sees_code():
     assert named(code) == named("# words\ndef f(x):\n    return 2*x")
     assert named(code) != named(code.replace("2 * x", "3 * x"))
     assert named(code) != named(code.replace("return 2", "return '2'"))
+    assert named(code, path="dse/stats.py") != named(code, path="dse/drift.py")
+    files = {"dse/stats.py": code, "dse/drift.py": "x = 1"}
+    assert predictor.predictor_id("trees", files) == predictor.predictor_id("trees", dict(reversed(files.items())))
     assert named(code, path="dse/cli/text.py") == named("", path="dse/cli/depth.py")  # nobody's code
     assert named(code, "trees", "dse/mapping/answer.py") == named("", "trees", "dse/mapping/answer.py")
     assert named(code, "loops", "dse/mapping/answer.py") != named("", "loops", "dse/mapping/answer.py")
