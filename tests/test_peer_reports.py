@@ -216,6 +216,9 @@ def test_findings_are_shown_with_what_was_seen(tmp_path):
     assert [cell for _, cell in ours] == ["numba", "float64", "", "", "", "", "", "no"]
     assert ours[0][0] == "ours"
     assert theirs[2] == ("fault", "25 of 1,000 (2.5%)")
+    for value, share in ((1_000, "100%"), (1, "0.1%")):
+        finding = dataclasses.replace(next(one for one in checks() if one.value == 25), value=value)
+        assert peer_section._finding(finding).text == f"{value:,} of 1,000 ({share})"
     assert theirs[3] == ("", "0 of 1,000")
     assert theirs[4] == ("fault", "yes<br><small>answered leaf 0</small>")
     assert theirs[5] == ("", "not checked<br><small>takes no masses</small>")

@@ -310,7 +310,7 @@ def _finding(finding: Accuracy | None) -> Cell:
     fault = "fault" if finding.value else ""
     if finding.trials == 1:
         return Cell("yes" if finding.value else "no", fault, note)
-    share = f" ({100 * finding.value / finding.trials:.2g}%)" if finding.value else ""
+    share = f" ({100 * finding.value / finding.trials:.3g}%)" if finding.value else ""
     return Cell(f"{finding.value:,.0f} of {finding.trials:,}{share}", fault, note)
 
 

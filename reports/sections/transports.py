@@ -117,7 +117,7 @@ def answers(rows: Sequence[Row]) -> list[str]:
     lead = (
         f"Transfer takes at most {_percent(most)} of the learner's time by shared memory and up to "
         f"{_percent(worst)} by another ({worst.name}); shared memory takes least in {least} of {len(compared)} "
-        f"settings (measured)."
+        "settings (measured)."
     )
     return [lead, *(_answer(setting, *both) for setting, both in compared.items())]
 
