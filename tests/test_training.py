@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,12 +19,13 @@ from impls.training import TrainingError, load
 torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 from impls.training import __main__ as command  # noqa: E402
-from impls.training import checkpoint  # noqa: E402  # with torch
+from impls.training import checkpoint, summary  # noqa: E402  # with torch
 from impls.training.__main__ import main  # noqa: E402
 from impls.training.folder import Log, check  # noqa: E402
 from impls.training.interrupts import Interrupted, Interrupts  # noqa: E402
 from impls.training.run import Plan  # noqa: E402
 from impls.training.starting import start  # noqa: E402
+from impls.training.throughput import Stopwatch  # noqa: E402
 from impls.training.workload import ALGORITHMS  # noqa: E402
 from tests.parallel_runs import lives  # noqa: E402
 from tests.test_actors import fake  # noqa: E402
@@ -445,7 +447,7 @@ def test_a_run_goes_on_with_as_many_threads_and_is_warned_of_another_device(tmp_
 
 def test_a_checkpoint_of_another_format_is_a_sentence(tmp_path):
     torch.save({"format": 1, "state": {}}, tmp_path / "checkpoint.pt")
-    with pytest.raises(TrainingError, match="is a checkpoint of format 1, this program reads format 3; begin again"):
+    with pytest.raises(TrainingError, match=r"is a checkpoint of format 1, this program reads format 3; .*begin again"):
         run_to_fake(fake(), tmp_path)
 
 
@@ -478,6 +480,15 @@ def test_rates_are_those_of_training_alone(tmp_path, monkeypatch):
     run.close()
     assert clock[0] >= 2060
     assert rates["sampling_hz"] == 1.0
+
+
+def test_where_all_gradient_steps_were_taken_before_a_run_had_settled_there_is_no_rate_since():
+    """As where another learner had taken them all before the parent looked."""
+    loop = SimpleNamespace(step=900, updates=500, workload=fake())
+    given = summary.rates(loop, Stopwatch(time.process_time), (0, 0), (0.0, 900, 500))
+    assert given["settled"] is None
+    assert given["throughput"]["update_hz"] > 0
+    assert summary.rates(loop, Stopwatch(time.process_time), (0, 0), (0.0, 900, 499))["settled"]["updates"] == 1
 
 
 @pytest.mark.parametrize("is_kept", [True, False])

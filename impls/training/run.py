@@ -76,7 +76,7 @@ class Run:
         self._loop, self._plan, self._workload = loop, plan, loop.workload
         self._path = plan.folder / "checkpoint.pt"
         self._seconds, self._due = 0.0, plan.checkpoint_every
-        self._best: dict[str, Any] = {"mean": -float("inf"), "step": 0, "weights": {}}
+        self._best: dict[str, Any] = {"mean": -float("inf"), "step": 0, "weights": loop.learner.weights()}
         self._points: list[list[float]] = []  # step, updates, mean score of each evaluation
         self._recent: list[float] = []
         self._episodes = 0
@@ -143,7 +143,7 @@ class Run:
                 self.save()
             saved = f"the run is saved as of step {loop.step:,}: go on with --resume"
         except TrainingError as other:
-            saved = f"and the run cannot be saved: {other}"
+            saved = f"the run cannot be saved: {other}"
             number = None
         if number is not None:
             return Interrupted(number, "; ".join(filter(None, (sentence or loop.lost, saved))))
@@ -203,19 +203,7 @@ class Run:
             with self._loop.paused():
                 for episode in self._loop.ended():
                     self._ended(episode)
-                state = {
-                    "identity": self._loop.identity(),
-                    "setting": resuming.setting_of(self._loop),
-                    "loop": self._loop.state_dict(),
-                    "best": self._best,
-                    "points": self._points,
-                    "recent": self._recent,
-                    "episodes": self._episodes,
-                    "seconds": self._seconds,
-                    "owed": self._is_owed,
-                    "lengths": [self._curve.saved(), self._log.saved()],
-                }
-                checkpoint.save(state, self._path)
+                checkpoint.save(self._state((self._curve.saved(), self._log.saved())), self._path)
                 self._saved = self._loop.step, self._loop.updates
         except MemoryError:
             raise resuming.too_large(self._path, self._workload, "written", "what was saved before is kept") from None
@@ -224,16 +212,32 @@ class Run:
         """Close files and environments."""
         self._resources.close()
 
+    def _state(self, lengths: tuple[int, int]) -> dict[str, Any]:
+        """All that a resumed run depends on, with the lengths of its files."""
+        return {
+            "identity": self._loop.identity(),
+            "setting": resuming.setting_of(self._loop),
+            "loop": self._loop.state_dict(),
+            "best": self._best,
+            "points": self._points,
+            "recent": self._recent,
+            "episodes": self._episodes,
+            "seconds": self._seconds,
+            "owed": self._is_owed,
+            "lengths": lengths,
+        }
+
     def _resume(self) -> None:
+        form = self._state((0, 0)) | {"points": [(0, 0, 0.0)], "recent": [0.0]}
         try:
             state = checkpoint.load(self._path)
-            resuming.check(self._path, state, self._loop)
-            self._loop.load_state_dict(state["loop"])
+            resuming.check(self._path, state, self._loop, form)
+            with resuming.refusing(self._path):
+                self._loop.load_state_dict(state["loop"])
         except MemoryError:
             raise resuming.too_large(self._path, self._workload, "read", "the file is as it was") from None
         self._best, self._points, self._recent = state["best"], state["points"], state["recent"]
-        self._episodes, self._seconds = state["episodes"], state["seconds"]
-        self._is_owed = state.get("owed", False)
+        self._episodes, self._seconds, self._is_owed = state["episodes"], state["seconds"], state["owed"]
         self._due = self._loop.step + self._plan.checkpoint_every
         self._open(*state["lengths"])
 

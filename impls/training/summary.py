@@ -29,12 +29,12 @@ def rates(
     """Rates of a run, and of it since it has settled, so without its start; both leave evaluations out.
 
     ``began``: steps and gradient steps when the watch was started; ``settled``: seconds, steps and gradient steps when
-    the run had settled, None where it has not.
+    the run had settled, None where it has not; without a gradient step since then there is no rate to tell.
     """
     step, updates = began
     batch = loop.workload.learner.batch
     whole = watch.read(loop.step - step, loop.updates - updates, batch).row() if loop.step > step else None
-    if settled is None:
+    if settled is None or settled[2] == loop.updates:
         return {"throughput": whole, "settled": None}
     before, step, updates = settled
     seconds, steps, updates = watch.seconds() - before, loop.step - step, loop.updates - updates
