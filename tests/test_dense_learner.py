@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from impls.training import TrainingError, load
-from impls.training.learners import default, make, names
+from impls.training.actor import Actor
+from impls.training.learners import default, make, names, prepare
 from impls.training.learners import dense_learner as package
+from impls.training.learners.dense_learner import learner as calling
 from impls.training.loop import SerialLoop
 from impls.training.weights import spans
 
@@ -331,3 +333,35 @@ def test_critics_of_equal_value_share_the_slope_of_sacs_policy():
         learner.step(transitions, np.zeros(len(transitions["reward"]), np.float32))  # which leaves the critics as is
         means.append(learner.state_dict()["mean"][parts["policy"]])
     np.testing.assert_allclose(*means, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["cartpole_dqn", "cartpole_ddpg", "hopper_td3", "hopper_sac"])
+def test_what_actors_and_learners_call_is_compiled_before_they_are_started(name, monkeypatch):
+    """Many processes that start at once would each compile the same; here as in ``Actor`` and in a gradient step."""
+    workload, asked = load(name), set()
+
+    def run(compile_it, signature):
+        asked.add((compile_it.__self__.__name__, signature))
+        return compile_it(signature)
+
+    monkeypatch.setattr(calling.compiler, "run", run)
+    prepare(workload, "dense")
+    prepared, begun = set(asked), Actor(workload, 0, 0)
+    asked.clear()
+    policy, rng = make(workload, "dense"), np.random.default_rng(0)
+    turns = [begun.step(policy, 1.0, False) for _ in range(workload.actors.local_storage * 3)]
+    begun.close()
+    buffer = SerialLoop(workload, contestant="numpy").buffer
+    for turn in turns:
+        if turn.inserted:
+            records, _, drawable = turn.inserted
+            buffer.insert(records, None, drawable)
+    batch = buffer.sample(4, 0.4, rng)
+    policy.priorities(batch.rows)
+    policy.step(batch.rows, batch.weights)
+    rows = policy.rows(batch.rows, batch.weights)
+    for phase in policy.phases():
+        policy.apply(phase, policy.gradient(phase, rows).gradient.copy())
+    policy.move_targets(0.5)
+    assert asked <= prepared
+    assert prepared

@@ -3,6 +3,8 @@
 import contextlib
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -18,14 +20,15 @@ from impls.training.actor import Episode
 from impls.training.parallel import board as words
 from impls.training.parallel import counter, keeper, programs
 from impls.training.parallel.acting import Fetched, claimed
-from impls.training.parallel.arrangement import THREADS_ALONE, Arrangement
+from impls.training.parallel.arrangement import Arrangement
 from impls.training.parallel.board import EPISODES, Board, Stopped
 from impls.training.parallel.loop import ParallelLoop
 from impls.training.parallel.pace import Pace
 from impls.training.parallel.slots import SentBatches, Slots
 from impls.training.parallel.transports.shared_transport import Shared
-from tests.parallel_runs import PATIENCE_SECONDS, small
+from tests.parallel_runs import PATIENCE_SECONDS, lives, small
 
+ROOT = Path(__file__).resolve().parent.parent
 LAYOUT = Layout((3,), "float32", choices=2)
 
 
@@ -425,15 +428,16 @@ def test_a_keeper_samples_the_batches_ahead_that_a_workload_wants_by_the_step_th
     assert [own._sample(), own._sample()] == [True, False]
 
 
-@pytest.mark.parametrize(("name", "is_shared"), [("rwlock", False), ("owner", True)])
-def test_a_strategy_that_processes_cannot_share_is_refused(name, is_shared):
-    arrangement = Arrangement(name="apart", strategy=name)
-    if is_shared:
-        return arrangement.check(small())
-    with pytest.raises(TrainingError, match=r"rwlock is for threads of one process; choose one of banked, .*owner"):
-        arrangement.check(small())
-    assert {name for name in strategies() if not strategy_class(name).processes} == set(THREADS_ALONE)
-    return None
+def test_a_strategy_that_training_does_not_make_is_refused():
+    # Each strategy that training can be told is what it trains by: for processes, and with the one bank that is made.
+    for name in strategies():
+        kind, arrangement = strategy_class(name), Arrangement(name="apart", strategy=name)
+        if kind.processes and not kind.banked:
+            arrangement.check(small())
+            continue
+        with pytest.raises(TrainingError, match=rf"strategy {name} .*; choose one of .*owner") as refused:
+            arrangement.check(small())
+        assert name not in str(refused.value).partition("; choose")[2]
 
 
 def test_actors_that_need_targets_load_the_weights_that_they_fetch(board):
@@ -444,3 +448,33 @@ def test_actors_that_need_targets_load_the_weights_that_they_fetch(board):
     own.turn(board.lines[1])
     own.turn(board.lines[1])
     assert loaded == [3.0]
+
+
+def test_a_child_whose_parent_is_killed_while_it_imports_ends_at_once(tmp_path):
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "import multiprocessing, signal, time\n"
+        "from impls.training.parallel import orphans\n"
+        "class Slow:\n"
+        "    __reduce__ = lambda self: (time.sleep, (600,))\n"  # as long as an import may take
+        "if __name__ == '__main__':\n"
+        "    given = orphans.Watched(), Slow()\n"
+        "    child = multiprocessing.get_context('spawn').Process(target=orphans.enter, args=given)\n"
+        "    child.start()\n"
+        "    print(child.pid, flush=True)\n"
+        "    signal.pause()\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, str(script)], env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True
+    )
+    with parent:
+        child = int(parent.stdout.readline())
+        threads = Path(f"/proc/{child}/task")
+        end = time.monotonic() + PATIENCE_SECONDS
+        while len([*threads.iterdir()]) < 2:  # its watch has not begun
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        parent.kill()
+    while lives(child):
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -167,12 +167,40 @@ def test_without_proc(refused):
         replay.make(8, LAYOUT, **PRIORITIES)
 
 
-def test_a_handle_whose_process_may_not_be_opened(monkeypatch):
-    def refuse(path, *_):
-        raise PermissionError(13, "Permission denied", path)
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(6, "No such device or address")])
+def test_a_handle_whose_process_may_not_be_opened(monkeypatch, error):
+    def refuse(*_):
+        raise error
 
     with replay.make(8, LAYOUT, shared=True, **PRIORITIES) as made:
         handle = pickle.loads(pickle.dumps(made.handle()))
         monkeypatch.setattr(os, "open", refuse)
-        with pytest.raises(PermissionError, match="/proc/"):
+        with pytest.raises(replay.ClosedError, match=f"process {os.getpid()}, .* ask a process that is still attached"):
             replay.attach(handle)
+
+
+def test_a_handle_that_outlives_its_replay_reaches_no_other():
+    with replay.make(8, LAYOUT, shared=True, **PRIORITIES) as made:
+        handle = pickle.dumps(made.handle())
+        number = made.handle().memory._number
+    others = []
+    try:
+        while not others or others[-1].handle().memory._number != number:  # the same process, shape and descriptor
+            assert len(others) < 100
+            others.append(replay.make(8, LAYOUT, shared=True, **PRIORITIES))
+        with pytest.raises(replay.ClosedError, match="has closed the replay that it stands for"):
+            replay.attach(pickle.loads(handle))
+        with replay.attach(pickle.loads(pickle.dumps(others[-1].handle()))) as again:
+            again.insert(LAYOUT.allocate(3))
+        assert others[-1].written == 3
+    finally:
+        for other in others:
+            other.close()
+
+
+def test_no_process_may_cut_the_memory_that_others_have_mapped():
+    with replay.make(8, LAYOUT, shared=True, **PRIORITIES) as made:
+        number, size = made.handle().memory._number, made.handle().memory.attach().nbytes
+        for length in (0, size - 1, size + 1):
+            with pytest.raises(PermissionError):
+                os.ftruncate(number, length)

@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import tempfile
 import threading
 import time
 
@@ -15,6 +16,7 @@ from impls.training.actor import Inserted
 from impls.training.parallel import transports
 from impls.training.parallel.arrangement import WEIGHTS, Arrangement
 from impls.training.parallel.board import PAUSE, WAITED, Board, Stopped
+from impls.training.parallel.transports.file_weights import FileWeights
 from impls.training.parallel.transports.pipe_transport import Pipe
 from impls.training.parallel.transports.queue_transport import Queue
 from tests.parallel_runs import advance, kill, running, small
@@ -217,3 +219,21 @@ def test_a_queue_takes_as_many_hand_overs_as_its_records_make():
         made = transports.make(small(local_storage=rows), Arrangement(transport="queue", queue_size=500))
         assert made._queue._maxsize == size
         made.close()
+
+
+def test_a_folder_of_weights_that_a_killed_run_left_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    held = FileWeights.make()
+    left, fresh = tmp_path / "fanout-weights-left", tmp_path / "fanout-weights-fresh"
+    for folder in (left, fresh, held._path.parent):
+        folder.mkdir(exist_ok=True)
+        (folder / "weights.npy").write_bytes(b"")
+    for folder in (left, held._path.parent):
+        os.utime(folder, (0, 0))  # as if it was made long ago
+    other = FileWeights.make()
+    assert {path.name for path in tmp_path.iterdir()} == {
+        fresh.name, held._path.parent.name, other._path.parent.name
+    }  # fmt: skip
+    held.close()
+    other.close()
+    assert [path.name for path in tmp_path.iterdir()] == [fresh.name]

@@ -47,7 +47,7 @@ class Memory:
         """What another process needs to map it. ValueError for private memory."""
         if self._descriptor is None:
             raise ValueError("private memory cannot be attached to: make the replay with shared=True")
-        return Handle(self._descriptor, os.getpid(), self._descriptor.number, self.nbytes)
+        return Handle(self._descriptor, os.getpid(), self._descriptor.number, _identity(self._descriptor.number))
 
     def view(self, start: int, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         """An array over the bytes from ``start`` on."""
@@ -66,9 +66,13 @@ def allocate(nbytes: int, shared: bool) -> Memory:
         with contextlib.suppress(OSError):  # fewer misses of the address cache when rows are gathered
             mapped.madvise(mmap.MADV_HUGEPAGE)
         return Memory(mapped, None)
-    descriptor = _Descriptor(os.memfd_create("fanout-replay", os.MFD_CLOEXEC))
+    import fcntl  # noqa: PLC0415  # not on every system
+
+    descriptor = _Descriptor(os.memfd_create("fanout-replay", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
     try:
         os.ftruncate(descriptor.number, nbytes)
+        # Nobody may cut off what others have mapped: that would end them by SIGBUS.
+        fcntl.fcntl(descriptor.number, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
     except OSError as error:  # such as a limit on the size of files
         raise MemoryError(f"{nbytes / 1e9:,.3g} GB of shared memory cannot be had ({error.strerror})") from None
     return Memory(mmap.mmap(descriptor.number, nbytes), descriptor)
@@ -80,6 +84,12 @@ class _Descriptor:
     def __init__(self, number: int) -> None:
         self.number = number
         weakref.finalize(self, _close, number, os.getpid())
+
+
+def _identity(number: int) -> tuple[int, int, int]:
+    """(device, inode, bytes) of a descriptor's file: no other memory has them, whatever its process and number."""
+    status = os.fstat(number)
+    return status.st_dev, status.st_ino, status.st_size
 
 
 def _close(number: int, pid: int) -> None:
@@ -95,7 +105,7 @@ class Handle:
     _descriptor: _Descriptor | None
     _pid: int
     _number: int
-    _nbytes: int
+    _identity: tuple[int, int, int]
 
     def attach(self) -> Memory:
         """Map the memory. ClosedError if no process that the handle knows has it any more."""
@@ -103,23 +113,25 @@ class Handle:
         if descriptor is None:
             try:
                 descriptor = _Descriptor(os.open(f"/proc/{self._pid}/fd/{self._number}", os.O_RDWR | os.O_CLOEXEC))
-            except FileNotFoundError:
-                raise ClosedError(
-                    f"process {self._pid}, which made this handle, has ended or closed the replay: ask a process that "
-                    "is still attached for a new handle"
-                ) from None
-        if os.fstat(descriptor.number).st_size != self._nbytes:
-            raise ClosedError(f"process {self._pid} has closed the replay that this handle stands for")
-        return Memory(mmap.mmap(descriptor.number, self._nbytes), descriptor)
+            except OSError:  # gone, or another user's, or a socket by now
+                raise self._closed("has ended or closed the replay, or is another user's") from None
+        if _identity(descriptor.number) != self._identity:
+            raise self._closed("has closed the replay that it stands for")
+        return Memory(mmap.mmap(descriptor.number, self._identity[-1]), descriptor)
+
+    def _closed(self, why: str) -> ClosedError:
+        return ClosedError(
+            f"process {self._pid}, which made this handle, {why}: ask a process that is still attached for a new handle"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         mine = self._descriptor if context.get_spawning_popen() is not None else None
         sent = None if mine is None else reduction.DupFd(mine.number)  # the creator's may be another file here
-        return _received, (sent, self._pid, self._number, self._nbytes)
+        return _received, (sent, self._pid, self._number, self._identity)
 
 
-def _received(sent: Any, pid: int, number: int, nbytes: int) -> Handle:
-    return Handle(None if sent is None else _Descriptor(sent.detach()), pid, number, nbytes)
+def _received(sent: Any, *parts: Any) -> Handle:
+    return Handle(None if sent is None else _Descriptor(sent.detach()), *parts)
 
 
 def _free_bytes() -> float:

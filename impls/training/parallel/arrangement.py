@@ -19,8 +19,11 @@ SYNCS = ("synchronous", "lock", "hogwild")
 TRANSPORTS = ("shared", "queue", "pipe")
 WEIGHTS = ("shared", "file", "torch")
 RATIOS = ("kept", "free")
-THREADS_ALONE = ("rwlock",)
-"""Strategies of the replay that no processes can share."""
+UNUSABLE = {
+    "rwlock": "is for threads of one process",
+    "banked": "has a bank of its own for each learner, and training makes one bank",
+}
+"""Strategies of the replay that processes cannot train by, and why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +78,9 @@ class Arrangement:
         """TrainingError for what this workload cannot be trained by."""
         if self.name == "serial" and self.learners > 1:
             raise TrainingError("a serial loop has one learner; choose --arrangement apart or pipelined for more")
-        if self.is_parallel and self.strategy in THREADS_ALONE:
-            usable = ", ".join(name for name in strategies() if name not in THREADS_ALONE)
-            raise TrainingError(f"the strategy {self.strategy} is for threads of one process; choose one of {usable}")
+        if self.is_parallel and (why := UNUSABLE.get(self.strategy)):
+            usable = ", ".join(name for name in strategies() if name not in UNUSABLE)
+            raise TrainingError(f"the strategy {self.strategy} {why}; choose one of {usable}")
         if self.sync == "synchronous" and workload.learner.batch % self.learners:
             raise TrainingError(
                 f"a batch of {workload.learner.batch} cannot be cut into {self.learners} equal parts; choose a number "

@@ -19,8 +19,9 @@ from typing import Any
 
 from ..errors import ProcessLost, TrainingError
 from . import board as words
+from . import orphans
 from .board import Board
-from .programs import Start, run
+from .programs import Start
 
 SPAWN = multiprocessing.get_context("spawn")
 RESTARTS = 5
@@ -65,7 +66,8 @@ class Crew:
 
     def _begun(self, kind: str, program: Callable[[Start], None], start: Start) -> Child:
         mine, other = SPAWN.Pipe(duplex=False)
-        process = SPAWN.Process(target=run, args=(program, start, other), daemon=True, name=f"{kind}-{start.number}")
+        name, watched = f"{kind}-{start.number}", (orphans.Watched(), program, start, other)
+        process = SPAWN.Process(target=orphans.enter, args=watched, daemon=True, name=name)
         with _few_threads(start.threads), uninterrupted():
             process.start()
         other.close()

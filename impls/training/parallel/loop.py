@@ -107,6 +107,9 @@ class ParallelLoop:
         if self._is_begun:
             return
         self._is_begun, self._began = True, time.perf_counter()
+        others = [self.learner.implementation] * (self.arrangement.learners > 1 and self.device == "cpu")
+        for name in {self.policy_name, *others}:  # else every child would compile the same, all at once
+            learners.prepare(self.workload, name)
         if hasattr(os, "sched_setaffinity"):
             self._cores_before = os.sched_getaffinity(0)
             os.sched_setaffinity(0, self._cores[0])

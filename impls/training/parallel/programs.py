@@ -1,11 +1,9 @@
 """What every child process does around its own work: cores, threads, the board, faults that reach the parent."""
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,7 +57,6 @@ def run(program: Callable[[Start], None], start: Start, faults: connection.Conne
     """Run a child's program until the run is over; what goes wrong is sent to the parent as one sentence."""
     for one in (signal.SIGINT, signal.SIGTERM):  # which are the parent's to answer
         signal.signal(one, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     if start.cores and hasattr(os, "sched_setaffinity"):
         with contextlib.suppress(OSError):  # cores that were taken away meanwhile
             os.sched_setaffinity(0, start.cores)
@@ -75,14 +72,6 @@ def run(program: Callable[[Start], None], start: Start, faults: connection.Conne
     else:
         return
     sys.exit(1)
-
-
-def _end_with_parent() -> None:
-    """End this process at once when its parent ends, whatever it waits for or computes then."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
 
 
 def _where(error: Exception) -> str:

@@ -13,12 +13,15 @@ from numba import typeof, types
 from numpy.typing import NDArray
 
 from ....sumtree.compiling import compiler
+from ....terminal import said_after
 from ...learner import Derived, Learner, Phase, Stepped, Vectors, Weights, rates
 from ...weights import shapes, spans
 from ...workload import Workload
 from . import deterministic, dqn, sac, update
 from .memory import Rows, Scratch, Settings, Sizes, State, scratch_of
 
+_LONG_SECONDS = 2.0
+_COMPILING = "Compiling the learner's kernels once; later starts take them from the cache (up to a minute)"
 KERNELS: dict[str, ModuleType] = {"dqn": dqn, "ddpg": deterministic, "td3": deterministic, "sac": sac}
 
 
@@ -168,7 +171,8 @@ class _Kernel:
     def __call__(self, *arguments: Any) -> None:
         if self._entry is None:
             signature = (*map(typeof, arguments), types.literal(_edition()))
-            compiler.run(self._kernel.compile, signature)
+            with said_after(_LONG_SECONDS, _COMPILING):
+                compiler.run(self._kernel.compile, signature)
             self._entry = self._kernel.overloads[signature].entry_point
         self._entry(*arguments, _edition())
 

@@ -1,14 +1,21 @@
 """Weights by a file that takes the old file's name in one step, so that a reader sees all of one publication."""
 
+import shutil
 import tempfile
+import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import TrainingError
+from ...folder import alone
 from ..route import Route
 
+_PREFIX = "fanout-weights-"
+_OLD_SECONDS = 60.0
 _VERSION = 2  # numbers of float32 that a version takes, before the weights
 
 
@@ -20,9 +27,12 @@ class FileWeights(Route):
 
     @classmethod
     def make(cls) -> "FileWeights":
-        """Make the folder, in the parent."""
-        folder = tempfile.TemporaryDirectory(prefix="fanout-weights-")
-        return cls(Path(folder.name) / "weights.npy", folder)
+        """Make the folder, in the parent; those that killed parents have left are removed."""
+        _remove_abandoned()
+        folder, resources = tempfile.TemporaryDirectory(prefix=_PREFIX), ExitStack()
+        resources.callback(folder.cleanup)
+        resources.enter_context(alone(Path(folder.name)))
+        return cls(Path(folder.name) / "weights.npy", resources)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_folder": None}  # which the parent alone removes
@@ -45,4 +55,13 @@ class FileWeights(Route):
     def close(self) -> None:
         """Remove the folder, in the parent."""
         if self._folder is not None:
-            self._folder.cleanup()
+            self._folder.close()
+
+
+def _remove_abandoned() -> None:
+    """Remove old folders of weights whose lock nobody holds."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError, TrainingError):  # another user's, or held by a run
+            if time.time() - folder.stat().st_mtime > _OLD_SECONDS:  # a younger one may not be locked yet
+                with alone(folder):
+                    shutil.rmtree(folder)
