@@ -17,11 +17,10 @@ from ..errors import TrainingError
 from ..sizes import layout_of
 from ..workload import Workload
 from . import board as words
-from . import transports
+from . import counter, transports
 from .acting import act
 from .arrangement import Arrangement
 from .board import Board, processes_of
-from .counter import looks_of
 from .crew import Crew, cores_here, share_of_cores
 from .handing import Handing
 from .keeper import keep, slots_of
@@ -85,7 +84,7 @@ class ParallelLoop:
             self.arrangement.threads if kind == "learner" else 1 for kind, rows in self._rows.items() for _ in rows
         ]
         cores = self.arrangement.cores or cores_here()
-        looks = looks_of(SPIN_MICROSECONDS if len(cores) >= sum(needs) else 0.0)
+        looks = counter.looks_of(SPIN_MICROSECONDS if len(cores) >= sum(needs) else 0.0)
         board = Board(len(needs), self.workload.actors.count, len(self.learner.parameters), looks=looks)
         board.set(words.LAST_STEP, self.workload.steps)
         board.route = transports.route(self.arrangement, len(self.learner.parameters))
@@ -107,6 +106,7 @@ class ParallelLoop:
         if self._is_begun:
             return
         self._is_begun, self._began = True, time.perf_counter()
+        counter.prepare()
         others = [self.learner.implementation] * (self.arrangement.learners > 1 and self.device == "cpu")
         for name in {self.policy_name, *others}:  # else every child would compile the same, all at once
             learners.prepare(self.workload, name)
