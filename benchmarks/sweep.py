@@ -138,10 +138,9 @@ def _oversubscribed(threads: int, timing: Timing) -> str | None:
 
 
 def _where(prepared: Prepared) -> dict[str, str]:
-    """Return the tree's threading layer, if the case uses threads and the tree states it, and its device if no CPU."""
-    layer = getattr(prepared.tree, "threading_layer", None) if prepared.case.threads > 1 else None
+    """Return the tree's device, if it is no CPU."""
     device = getattr(prepared.tree, "device", "cpu")
-    return ({"threading_layer": layer} if layer else {}) | ({"device": device} if device != "cpu" else {})
+    return {"device": device} if device != "cpu" else {}
 
 
 def _start_threads(cells: Iterable[Iterable[Case]]) -> None:

@@ -19,6 +19,7 @@ import functools
 import math
 import os
 import platform
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 _empty = np.empty  # looking such names up takes a third of the time of a call with B = 1
 _FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
 _THREADS_A_PROCESSOR = 4  # that may be asked for
-_LEAST_PART = 512  # elements below which a part of a batch is not worth a thread
+_LEAST_SHARED = 8192  # elements below which a batch is not worth waking another thread for
 _MOST_LANES = 16  # numbers of a vector
 _LOADS_IN_ORDER = platform.machine() in ("x86_64", "AMD64")  # those of the interpreter, which fences nothing
 
@@ -66,12 +67,13 @@ class NumbaTree(SumTree):
     * ``aligned=False`` shifts every level by one element, so that groups straddle cache lines; None and True align
       them.
 
-    ``threads`` share the search of a batch in parts of at least 512; an update runs on the calling thread, because it
-    is bound by the same cache lines on every thread. The threads are numba's (``numba.threading_layer()`` names them),
-    at most ``numba.config.NUMBA_NUM_THREADS``. They do not survive a fork: RuntimeError in the child.
+    ``threads`` share the search of a batch of at least 8,192, a chunk of 512 at a time: the calling thread, and threads
+    of this process that sleep between two calls. Who is late, because its core is busy, has its chunk taken back; where
+    sharing was slower in the last calls, the calling thread is alone but for one call in 50. An update runs on the
+    calling thread, because it is bound by the same cache lines on every thread.
 
     Python threads: calls that only read run side by side, and an update waits for none of them but ``check``; updates
-    take turns. Batches that ``threads`` share take turns, too, because a process has one pool of such threads.
+    take turns. Of batches that ``threads`` share one at a time is shared, and the others run on their calling threads.
     """
 
     threaded = True
@@ -132,13 +134,12 @@ class NumbaTree(SumTree):
         self._address = int(header.ctypes.data)
         self._words, self._root_word = header.data, self._root.data  # read faster than arrays
         self._minimum_word = self._minima[-1].data if self._minima else None
-        self._kernel_turns = numba_turns.KernelTurns(header)
+        self._kernel_turns, self._sharing = numba_turns.KernelTurns(header), numba_turns.Sharing()
 
     @classmethod
     def _most_threads(cls) -> int:
         """Four a processor: more would be a mistake, up to four may be a measurement of oversubscription."""
-        _load()
-        return _THREADS_A_PROCESSOR * max(os.cpu_count() or 1, int(numba.config.NUMBA_NUM_THREADS))
+        return _THREADS_A_PROCESSOR * (os.cpu_count() or 1)
 
     @classmethod
     def unavailable(cls) -> str | None:
@@ -153,11 +154,6 @@ class NumbaTree(SumTree):
         width = -(-fanout // _lanes(fanout)) * _lanes(fanout)
         copies = 2 if options.get("layout", "prefix") == "prefix" else 1
         return level_bytes(level_sizes(capacity, fanout), fanout, dtype, width, copies)
-
-    @property
-    def threading_layer(self) -> str:
-        """Name of numba's threading layer. ValueError before its threads first run."""
-        return str(numba.threading_layer())
 
     def _options(self) -> dict[str, Any]:
         return {"propagate": self._propagate, "layout": self._layout, "aligned": self._aligned}
@@ -179,8 +175,13 @@ class NumbaTree(SumTree):
         return self._compiled(kernels.search, *self._search_arguments())
 
     @AtFirstUse
-    def _parallel_search_kernel(self) -> Callable[..., int]:
-        return self._compiled(kernels.search_in_parts, numba.types.int64, *self._search_arguments())
+    def _shared_search_kernel(self) -> Callable[..., int]:
+        taken = self._search_arguments()
+        return self._compiled(kernels.search_with_help, numba.types.int64, *taken, *taken[2:])
+
+    @AtFirstUse
+    def _help_kernel(self) -> Callable[..., int]:
+        return self._compiled(kernels.help_search, numba.types.int64, *self._search_arguments())
 
     def _search_arguments(self) -> tuple[Any, ...]:
         types = numba.types
@@ -348,12 +349,10 @@ class NumbaTree(SumTree):
         """Leaves ``[B]`` and their priorities for uniforms or prefix values; None if the kernel refused one of them."""
         batch = values.size
         indices, priorities = _empty(batch, _INT64), _empty(batch, self._dtype)
-        if self._threads == 1 or batch < 2 * _LEAST_PART:
-            status = self._search_kernel(values, uniform, indices, priorities)
+        if self._threads > 1 and batch >= _LEAST_SHARED:
+            status = self._search_shared(values, uniform, indices, priorities)
         else:
-            parts = min(self._threads, batch // _LEAST_PART)
-            with numba_turns.numba_threads(parts):
-                status = self._run(self._parallel_search_kernel, parts, values, uniform, indices, priorities)
+            status = self._search_kernel(values, uniform, indices, priorities)
         if status == kernels.BUSY:
             status = self._wait(self._search_kernel, values, uniform, indices, priorities)
         if status == kernels.DONE:
@@ -364,6 +363,18 @@ class NumbaTree(SumTree):
             # Under "recompute" the sums were 0; what they are by now is of no interest.
             raise RuntimeError(nothing_to_sample(self._total() if self._propagate == "delta" else 0.0))
         return None
+
+    def _search_shared(self, *batch: Any) -> int:
+        """The status of a search that helpers take part in, where the last such calls say that it pays."""
+        search, help_search, sharing, size = self._shared_search_kernel, self._help_kernel, self._sharing, len(batch[0])
+        began, shared, status = time.perf_counter(), sharing.is_worth_it(), kernels.BUSY
+        if shared:
+            count = min(self._threads, size // kernels.CHUNK) - 1
+            status = numba_turns.helpers.search(count, self, search, help_search, *batch)
+        if status == kernels.BUSY:
+            status = self._search_kernel(*batch)
+        sharing.add(shared, (time.perf_counter() - began) / size)
+        return status
 
     def _search_left(self, values: Reals) -> Indices | None:
         """Leaves ``[B]`` by the rule >=; None if the kernel refused a value."""

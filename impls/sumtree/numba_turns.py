@@ -1,24 +1,23 @@
-"""Turns of compiled trees among threads and forks, and the one pool of numba's threads."""
+"""Turns of compiled trees among threads and forks, and the threads that help to search."""
 
 import contextlib
 import functools
 import os
+import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
+from statistics import median
 from typing import Any
 
-import numba
+import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
 from . import kernels
 from .compiling import compiler
 from .turns import survive_forks, waits, within
-
-# numba's workqueue layer aborts the process when two Python threads enter parallel kernels at once: one lock for all.
-_parallel_entry = threading.RLock()
-_parallel_pid: int | None = None
 
 
 class KernelTurns:
@@ -93,21 +92,115 @@ def _turn() -> Callable[..., bool]:
     return entry
 
 
-@contextlib.contextmanager
-def numba_threads(count: int) -> Iterator[None]:
-    """Sole use of numba's thread pool, ``count`` threads of it at most."""
-    global _parallel_pid  # noqa: PLW0603  # the pool, too, is one for the process
-    pid = os.getpid()
-    if _parallel_pid not in (None, pid):  # asked before the lock, which a fork may have copied locked
-        raise RuntimeError(
-            "numba's threads do not survive a fork: start this process by 'spawn' or 'forkserver', or make "
-            "the tree with threads=1"
-        )
-    _parallel_pid = pid
-    with _parallel_entry:
-        before = numba.get_num_threads()
-        numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
+class Helper:
+    """A thread of this process that helps to search large batches, and sleeps between two of them."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self.is_idle = True
+        threading.Thread(target=self._work, name="fanout-helper", daemon=True).start()
+
+    def ask(self, *job: Any) -> None:
+        """Let the thread call a kernel; ``job`` is the owner of its memory, the kernel and its arguments."""
+        self.is_idle = False
+        self._jobs.put(job)
+
+    def _work(self) -> None:
+        with contextlib.suppress(AttributeError, OSError):  # of Linux: else it may take the caller's core as it wakes
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        while True:
+            _, kernel, *arguments = job = self._jobs.get()
+            kernel(*arguments)
+            del kernel, arguments, job  # no tree lives on for its helpers' sake
+            self.is_idle = True
+
+
+class Helpers:
+    """The helpers of a process, which one call at a time has, and what they share with it."""
+
+    def __init__(self) -> None:
+        self._all: list[Helper] = []
+        self._turn = threading.Lock()
+        self._room = np.empty(0, np.int64)
+        self._found: dict[np.dtype[Any], tuple[NDArray[Any], ...]] = {}
+
+    def search(
+        self,
+        count: int,
+        owner: object,
+        search: Any,
+        help_search: Any,
+        values: NDArray[Any],
+        uniform: bool,
+        *answer: Any,
+    ) -> int:
+        """Search a batch of an ``owner`` of kernels together with ``count`` helpers, into arrays for the answer.
+
+        Returns the status: BUSY where the caller is to search by itself, since others have the helpers, one of them is
+        late from the batch before, or the tree was changed meanwhile.
+        """
+        if not self._turn.acquire(blocking=False):
+            return kernels.BUSY
         try:
-            yield
+            while len(self._all) < count:
+                self._all.append(Helper())
+            if not all(helper.is_idle for helper in self._all):
+                return kernels.BUSY
+            # Invariant: no helper uses the room or the arrays, and so they may be written or replaced.
+            room, found = self._prepared(values.size, answer[1].dtype)
+            address = int(room.ctypes.data)
+            for helper in self._all[:count]:
+                helper.ask(owner, help_search, address, values, uniform, *found)
+            status: int = search(address, values, uniform, *answer, *found)
+            return status
         finally:
-            numba.set_num_threads(before)
+            self._turn.release()
+
+    def _prepared(self, batch: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], tuple[NDArray[Any], ...]]:
+        """(the words that callers share, closed; the helpers' arrays), for at least so large a batch."""
+        words = kernels.room_of(batch)
+        if len(self._room) < words:
+            self._room = np.empty(words, np.int64)
+        found = self._found.get(dtype)
+        if found is None or len(found[0]) < batch:
+            found = self._found[dtype] = np.empty(batch, np.int64), np.empty(batch, dtype)
+        self._room[0] = kernels.CLOSED_TICKET
+        return self._room, found
+
+
+class Sharing:
+    """Whether a tree shares its batches with helpers: as the last calls of either kind were faster.
+
+    Where no core is free, a helper costs more than it gives.
+    """
+
+    _LAST, _EVERY = 15, 50  # calls of each kind that are judged; one in so many is of the other kind, to see if it pays
+
+    def __init__(self) -> None:
+        self._seconds = {shared: deque[float](maxlen=self._LAST) for shared in (False, True)}
+        self._calls = 0
+
+    def is_worth_it(self) -> bool:
+        """Whether the next batch is shared."""
+        alone, shared = (self._seconds[kind] for kind in (False, True))
+        if len(shared) < self._LAST or len(alone) < self._LAST:
+            return len(shared) <= len(alone)
+        self._calls += 1
+        return (median(shared) < median(alone)) != (self._calls % self._EVERY == 0)
+
+    def add(self, shared: bool, seconds: float) -> None:
+        """Note the time an element of a batch that was shared, or not."""
+        self._seconds[shared].append(seconds)
+
+
+helpers = Helpers()
+
+
+def _forget_helpers() -> None:
+    """In a forked child, which has no such threads."""
+    global helpers  # noqa: PLW0603  # they are one for the process
+    helpers = Helpers()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_helpers)

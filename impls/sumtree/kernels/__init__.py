@@ -49,7 +49,7 @@ from .header import (
     WRITES,
 )
 from .lending import search_distinct, search_without
-from .searching import gather, search, search_in_parts, search_left
+from .searching import CHUNK, CLOSED_TICKET, gather, help_search, room_of, search, search_left, search_with_help
 from .sums import root, sum_ranges
 from .turns import HOLD, LET_GO, OPEN, turn
 from .updating import update_by_delta, update_by_recompute
@@ -61,7 +61,9 @@ EDITION = zlib.crc32(b"".join(path.read_bytes() for path in _FILES))
 __all__ = [
     "BUSY",
     "CAPACITY",
+    "CHUNK",
     "CLOSED",
+    "CLOSED_TICKET",
     "CRAMPED",
     "DONE",
     "EDITION",
@@ -88,11 +90,13 @@ __all__ = [
     "WRITES",
     "audit",
     "gather",
+    "help_search",
+    "room_of",
     "root",
     "search",
     "search_distinct",
-    "search_in_parts",
     "search_left",
+    "search_with_help",
     "search_without",
     "sum_ranges",
     "turn",

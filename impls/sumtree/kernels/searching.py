@@ -2,15 +2,16 @@
 
 from typing import Any
 
-from numba import prange
-
 from ..arguments import Indices, Priorities, Reals
 from ..lanes import (
     at_most,
+    atomic_add,
+    atomic_swap_if,
     bytes_of,
     count_after_first,
     count_at_most,
     just_below,
+    load_acquire,
     load_i64,
     load_real,
     prefetch_row,
@@ -18,6 +19,7 @@ from ..lanes import (
     stack_words,
     store_i64,
     store_real,
+    store_release,
     unsigned_divide,
 )
 from .header import (
@@ -277,8 +279,20 @@ def search_left(
     return BUSY
 
 
-@kernel(parallel=True)
-def search_in_parts(
+CHUNK = 512  # elements that a thread searches before it looks for more: some microseconds
+_STATES = 8  # first word of the chunks' states, which lie behind the ticket's cache line
+CLOSED_TICKET = -(1 << 40)
+_FREE, _MINE, _FOUND = 0, 1, 2  # states of a chunk: neither, the caller searched it, a helper did (+ status)
+_OPENING_LOOKS, _LAST_LOOKS = 4000, 100
+
+
+def room_of(batch: int) -> int:
+    """Words that the ticket and the states of a batch's chunks take."""
+    return _STATES + -(-batch // CHUNK)
+
+
+@kernel()
+def help_search(
     tree: int,
     head: bool,
     like: Any,
@@ -287,36 +301,118 @@ def search_in_parts(
     chunks: int,
     prefix: int,
     edition: int,
-    parts: int,
+    room: int,
     values: Reals,
     uniform: bool,
     indices: Indices,
     priorities: Priorities,
 ) -> int:
-    """:func:`search` over ``parts`` equal parts of the batch, each on a thread of its own."""
-    batch = values.size
-    attempt, sequence = 1, begin_attempt(tree, head, 1)
-    while sequence != KEPT_OUT:
-        worst = 0
-        for part in prange(parts):
-            low, high = batch * part // parts, batch * (part + 1) // parts
+    """Search chunks of the batch of a :func:`search_with_help` into this thread's arrays, until none is left.
+
+    A chunk counts only where the caller has not taken it back, so a helper that loses its core delays nobody, and what
+    it reads after that call has ended is of no effect.
+    """
+    batch, looks = values.size, 0
+    while load_acquire(room) < 0 and looks < _OPENING_LOOKS:  # the caller is about to begin
+        looks += 1
+    while True:
+        chunk = atomic_add(room, 1)
+        low = chunk * CHUNK
+        if chunk < 0 or low >= batch:
+            return DONE
+        high = min(batch, low + CHUNK)
+        status = descend(
+            tree, like, fanout, lanes, chunks, prefix,
+            values[low:high], uniform, indices[low:high], priorities[low:high],
+        )  # fmt: skip
+        atomic_swap_if(room + WORD * (_STATES + chunk), _FREE, _FOUND + status)
+
+
+@inlined
+def _share(
+    tree: int,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    room: int,
+    values: Reals,
+    uniform: bool,
+    indices: Indices,
+    priorities: Priorities,
+    their_indices: Indices,
+    their_priorities: Priorities,
+) -> int:
+    """:func:`descend` over a batch whose chunks helpers take, too."""
+    batch, worst = values.size, DONE
+    count = (batch + CHUNK - 1) // CHUNK
+    for chunk in range(count):
+        store_i64(room + WORD * (_STATES + chunk), _FREE)
+    store_release(room, 0)
+    while True:
+        # Invariant: each chunk below the ticket is the caller's, and searched, or a helper's.
+        chunk = atomic_add(room, 1)
+        low = chunk * CHUNK
+        if low >= batch:
+            break
+        high = min(batch, low + CHUNK)
+        status = descend(
+            tree, like, fanout, lanes, chunks, prefix,
+            values[low:high], uniform, indices[low:high], priorities[low:high],
+        )  # fmt: skip
+        worst = max(worst, status)
+        store_i64(room + WORD * (_STATES + chunk), _MINE)
+    for chunk in range(count):
+        state, looks = room + WORD * (_STATES + chunk), 0
+        while load_acquire(state) == _FREE and looks < _LAST_LOOKS:
+            looks += 1
+        low = chunk * CHUNK
+        high = min(batch, low + CHUNK)
+        if atomic_swap_if(state, _FREE, _MINE):  # its helper is late: it may have lost its core
             status = descend(
-                tree,
-                like,
-                fanout,
-                lanes,
-                chunks,
-                prefix,
-                values[low:high],
-                uniform,
-                indices[low:high],
-                priorities[low:high],
-            )
+                tree, like, fanout, lanes, chunks, prefix,
+                values[low:high], uniform, indices[low:high], priorities[low:high],
+            )  # fmt: skip
             worst = max(worst, status)
-        if end_attempt(tree, sequence):
-            return worst
-        attempt, sequence = attempt + 1, begin_attempt(tree, head, attempt + 1)
-    return BUSY
+        elif load_acquire(state) != _MINE:
+            worst = max(worst, load_i64(state) - _FOUND)
+            for j in range(low, high):
+                indices[j], priorities[j] = their_indices[j], their_priorities[j]
+    return worst
+
+
+@kernel()
+def search_with_help(
+    tree: int,
+    head: bool,
+    like: Any,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    edition: int,
+    room: int,
+    values: Reals,
+    uniform: bool,
+    indices: Indices,
+    priorities: Priorities,
+    their_indices: Indices,
+    their_priorities: Priorities,
+) -> int:
+    """:func:`search` of a batch together with threads that call :func:`help_search` meanwhile.
+
+    At ``room`` are the words of :func:`room_of`, the first CLOSED_TICKET, so that helpers that are early wait;
+    ``their_*`` are the helpers' arrays.
+    """
+    sequence = begin_attempt(tree, head, 1)
+    if sequence == KEPT_OUT:
+        return BUSY
+    status = _share(
+        tree, like, fanout, lanes, chunks, prefix,
+        room, values, uniform, indices, priorities, their_indices, their_priorities,
+    )  # fmt: skip
+    return status if end_attempt(tree, sequence) else BUSY  # then the caller searches by itself
 
 
 @inlined
