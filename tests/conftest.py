@@ -15,6 +15,7 @@ import dse.records
 import impls
 from impls.sumtree.cuda import device, emulation
 from tests import fake_cupy
+from tests.committed import CHECKOUT
 from tests.grids import without_grids
 from tests.long import is_long
 from tests.plugin_hosts import SkippedDoctests
@@ -28,6 +29,8 @@ for package in (impls, dse):
         f"{package.__name__} is {here}, not this checkout's: an unrelated package shadows it"
     )
 
+os.chdir(CHECKOUT)  # for commands that read results where they are, and processes that run them
+
 collect_ignore = ["warm_replays.py"]  # importing it compiles for a minute, for the server that imports it alone
 
 
@@ -38,7 +41,7 @@ def _once(read_folder):
     @functools.wraps(read_folder)
     def read(folder, *arguments, **options):
         folder = Path(folder)
-        if not folder.resolve().is_relative_to(ROOT / "results"):
+        if not folder.resolve().is_relative_to(CHECKOUT / "results"):
             return read_folder(folder, *arguments, **options)
         files = tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(folder.rglob("*.jsonl")))
         key = files, arguments, tuple(options.items())
@@ -65,7 +68,7 @@ class _Asked:
 
     def __call__(self, question):
         results = Path(question.results).resolve()
-        if self.may_differ or results != ROOT / "results":
+        if self.may_differ or results != CHECKOUT / "results":
             return self._answer(question)
         key = repr(question), Path.cwd()  # every number of the platform, the workload and a user's own times
         if key not in self._kept:

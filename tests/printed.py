@@ -1,9 +1,10 @@
 """What others printed, for tests: as it is, and with other numbers."""
 
 import dataclasses
-from pathlib import Path
 
-QUOTED = Path(__file__).resolve().parent.parent / "results" / "quoted"
+from tests.committed import RESULTS
+
+QUOTED = RESULTS / "quoted"
 
 
 def but(found, **numbers):

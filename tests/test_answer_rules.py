@@ -1,7 +1,6 @@
 """Rules of answers that one case each shows: what is given up, what is listed, and what stated times and laws count."""
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
@@ -29,11 +28,11 @@ from dse.times.own import Own
 from dse.times.parts import Parts
 from impls.training import load
 from impls.training.template import template
+from tests.committed import RESULTS
 from tests.solver_cases import every, option
 from tests.test_options import several
 from tests.test_solution import learners
 
-RESULTS = Path(__file__).resolve().parent.parent / "results"
 HOPPER, PONG = load("hopper_ddpg"), load("pong_dqn")
 U200 = load_platform("u200")
 

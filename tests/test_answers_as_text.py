@@ -5,7 +5,6 @@ import json
 import re
 import shlex
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -28,8 +27,8 @@ from dse.times.tree_variants import Configuration
 from impls.training import names
 from impls.training.__main__ import _parser as training_parser
 from impls.training.__main__ import main as train
+from tests.committed import RESULTS
 
-RESULTS = Path(__file__).resolve().parent.parent / "results"
 MACHINES = ("d7dae63b89", "8fb834d50a")
 PLATFORMS = ("u200", "h200", "edge", *(str(RESULTS / key / "platform.toml") for key in MACHINES))
 NUMBER = r"(\d{1,3}(?:,\d{3})*(?:\.\d+)?)"

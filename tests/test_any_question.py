@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dse import __main__ as cli
+from tests.committed import CHECKOUT
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = "d7dae63b89"  # the machine whose records every checkout has
@@ -117,7 +118,7 @@ def test_every_question_ends_soon_and_in_little_memory(seed):
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         done = subprocess.run(
             [sys.executable, "-m", "dse", *words],
-            cwd=ROOT,
+            cwd=CHECKOUT,
             capture_output=True,
             text=True,
             timeout=SECONDS,

@@ -21,7 +21,7 @@ from dse.recommend import _choose, weighed
 from dse.records import SENTINEL, read_file, read_folder
 from dse.times.tree_times import Question, Table
 from dse.times.tree_variants import Configuration
-from tests.test_house import ROOT
+from tests.committed import RESULTS
 from tests.test_recommend import DEFAULT
 from tests.test_records import measurement
 
@@ -225,7 +225,7 @@ def test_what_is_usual_is_rounded_from_two_sweeps_of_one_machine():
     """Its quick sweep of seven hours earlier and later: how cells timed together changed, and each beside them."""
     groups = defaultdict(list)
     both = defaultdict(dict)
-    for record in read_file(ROOT / "results" / "8fb834d50a" / "quick.jsonl"):
+    for record in read_file(RESULTS / "8fb834d50a" / "quick.jsonl"):
         if record.primitive == "sum_tree" and record.source == "measured" and record.median_seconds:
             both[record.cell][(record.commit or "")[:8]] = record
     for by_commit in both.values():

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +11,7 @@ from dse.solver.problem import ProblemError
 from dse.tuning.core_question import MOST_CORES, WITHIN, platform_split, split_cores
 from dse.tuning.core_split import RateCurve
 from impls.training import load
+from tests.committed import RESULTS
 
 MACHINE = "d7dae63b89"
 HERE = ["--machine", MACHINE, "--workload"]
@@ -45,7 +45,7 @@ def test_the_answer_comes_first_and_the_records_last(capsys):
 def test_rates_are_the_profiles_own():
     """Rates are those of the records: seconds of a call are those of a step of any actor, or of a learner."""
     given = platform_split("this", "hopper_ddpg", machine=MACHINE)
-    path = Path("results") / MACHINE / "profile-hopper_ddpg-quick.jsonl"
+    path = RESULTS / MACHINE / "profile-hopper_ddpg-quick.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
 
     def seconds(contestant, op, batch):

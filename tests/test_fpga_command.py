@@ -11,9 +11,10 @@ from dse.fpga.points import Slice
 from dse.fpga.rmm_search import Space
 from impls.fpga.network import parse
 from impls.fpga.resources import Budget
+from tests.committed import RESULTS
 
 ROOT = Path(__file__).resolve().parent.parent
-QUICK = ["fpga", "--network", "cartpole", "--batch", "32", "--capacity", "1000", "--results", str(ROOT / "results")]
+QUICK = ["fpga", "--network", "cartpole", "--batch", "32", "--capacity", "1000", "--results", str(RESULTS)]
 
 
 def asked(capsys, *options):

@@ -2,7 +2,6 @@
 
 import html as html_text
 import re
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,8 @@ from reports import style
 from reports.markup import safe
 from reports.sections import fpga as fpga_section
 from reports.sections import fpga_figures
+from tests.committed import RESULTS
 
-RESULTS = Path(__file__).resolve().parent.parent / "results"
 CHARTS = {chart.name: chart for chart in fpga_section.CHARTS}
 
 

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-from pathlib import Path
 
 import pytest
 
@@ -11,8 +10,8 @@ from dse.times import analytic
 from dse.times.analytic import AS_FITTED
 from dse.validation import laws
 from dse.validation.laws import Cell
+from tests.committed import RESULTS
 
-RESULTS = Path("results")
 NINE_IN_TEN = 0.9
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from pathlib import Path
 
 import pytest
 
@@ -16,11 +15,12 @@ from dse.records import Measurement, RecordError, Writer, is_evidence, read_file
 from dse.validation import asking, figures, loops, predictor, runs
 from impls.training import load
 from reports.sections import validation
+from tests.committed import RESULTS
 from tests.profiled import write_workload
 from tests.test_profile import NEEDED
 
 BEFORE, COMMIT = "2026-11-21T10:00:00+00:00", "c0ffee00" * 5
-RESULTS, KEY = Path(__file__).parents[1] / "results", "d7dae63b89"
+KEY = "d7dae63b89"
 ACTOR, INSERTION, WRITE = 5e-5, 2e-5, 1e-6
 
 

@@ -7,7 +7,6 @@ import math
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,13 +15,14 @@ from dse import machines
 from dse.__main__ import main
 from dse.platforms import PlatformError
 from dse.records import RecordError, Writer, has_benchmarks, how_to_measure
+from tests.committed import RESULTS
 from tests.profiled import made_up
 from tests.test_recommend import records as swept
 from tests.test_records import measurement
 
 fingerprints = importlib.import_module("dse.platforms.fingerprint")
 
-SHIPPED = Path(__file__).resolve().parent.parent / "results"
+SHIPPED = RESULTS
 OLD = "d7dae63b89"  # a key of name, cores and caches alone
 CPUINFO = """processor\t: 0
 vendor_id\t: AuthenticAMD

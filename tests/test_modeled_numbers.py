@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-from pathlib import Path
 
 import pytest
 
@@ -25,9 +24,9 @@ from dse.times.parts import Parts
 from dse.times.profile import PerformanceTable, over_batch
 from dse.times.trees import FANOUTS, trees
 from impls.training import load
+from tests.committed import RESULTS
 from tests.solver_cases import option, timed
 
-RESULTS = Path("results")
 MACHINES = ("8fb834d50a", "d7dae63b89")
 SERIAL = {"arrangement": "serial", "learner_threads": 1}
 

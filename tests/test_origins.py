@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +11,7 @@ from dse.records import Writer
 from reports import origins, page, readme_tables, tidy
 from reports.chart import Material
 from reports.sections import answer, gpu, peers, training, tree_figures
+from tests.committed import RESULTS
 from tests.test_reports import KEY, NOTHING, everything, on_gpu, record, write
 from tests.test_reports import peers as peer_records
 from tests.test_training_reports import shares_of
@@ -173,7 +173,7 @@ def test_the_table_of_speeds_is_the_latest_run_per_element_with_marks(tmp_path):
 
 
 def test_tables_of_the_readmes_count_what_is_unstable():
-    results = Path(__file__).resolve().parent.parent / "results"
+    results = RESULTS
     records = dse.read_folder(results, readme_tables.SWEPT, skip=("questions.jsonl",))
     cells = [one.status for one in records if (one.primitive, one.source) == ("sum_tree", "measured")]
     timed = len(cells) - cells.count("skipped") - cells.count("failed")

@@ -1,17 +1,16 @@
 """Tests of claims that few of our own runs can answer: the papers' arithmetic, and what is listed as not run."""
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
 from dse.published import claims, dissertation_claims, hou_claims, mappings, quoted, stone_claims, transport_claims
 from dse.published.claims import VERDICTS, Claim
 from dse.records import RecordError, read_folder
+from tests.committed import RESULTS
 from tests.printed import QUOTED, but
 from tests.test_records import measurement
 
-RESULTS = QUOTED.parent
 AVERAGE, SAVED, MAGNITUDE, FRAMES, QUEUE, _, APART = range(7)
 REPLAY, PASSES, POINTS, PARALLEL, HORIZON = range(5)
 
@@ -220,7 +219,7 @@ def test_agreement_counts_pairs_and_mappings_apart(monkeypatch, found):
     monkeypatch.setattr(mappings, "problem_of", lambda *how: (asked.append(how), None))
     monkeypatch.setattr(mappings, "solve", lambda *_, **__: Answer())
     monkeypatch.setattr(mappings, "letters", lambda _: next(answers))
-    counted = mappings.agreement(found, Path("results"), pinned_too=False)
+    counted = mappings.agreement(found, RESULTS, pinned_too=False)
     # Published: F-F-F five times, G-C-G twice, G-F-G, G-C-G twice, G-C-C.
     assert counted == mappings.Agreement(pairs=4, mappings=3, rows=11)
     assert {how[-1] for how in asked} == {False}

@@ -10,6 +10,7 @@ import pytest
 from dse import platforms
 from dse.__main__ import main
 from dse.platforms import probe
+from tests.committed import CHECKOUT
 from tests.test_platforms import GOOD
 from tests.test_probe import FOUND, SAMPLES
 
@@ -120,13 +121,13 @@ def test_probe_writes_a_file_that_passes_check_and_becomes_this(capsys, tmp_path
 
 def test_help_teaches_and_the_command_runs_as_a_module():
     command = [sys.executable, "-m", "dse", "platform", "--help"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True)
     for word in ("list", "show", "check", "diff", "probe", "_gb_per_s", "mine.toml"):
         assert word in done.stdout
 
 
 def test_a_reader_that_stops_early_is_no_error():
     command = f"{sys.executable} -m dse platform show u200 | head -n 1"
-    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(["sh", "-c", command], cwd=CHECKOUT, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("u200")
     assert done.stderr == ""

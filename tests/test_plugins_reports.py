@@ -7,7 +7,6 @@ import pytest
 
 from dse.published import plugin_claims, quoted
 from dse.records import Measurement, Writer
-from tests.test_house import ROOT
 
 pytest.importorskip("pandas", reason="reports need pandas")
 pytest.importorskip("seaborn", reason="reports need seaborn")
@@ -15,6 +14,7 @@ pytest.importorskip("seaborn", reason="reports need seaborn")
 from reports import page, tidy
 from reports.chart import Material
 from reports.sections import plugins, plugins_figures
+from tests.committed import RESULTS
 
 MACHINE = {"key": "made-up", "cpu": "Abacus 9000", "cores": 2, "packages": {"numpy": "2"}}
 TIMES = {  # microseconds of a step, and of the tree's calls in it
@@ -184,7 +184,7 @@ def test_seeds_that_were_solved_have_the_median_of_their_steps_and_none_is_never
     assert ["0 of 1", "never"] in rows
 
 
-PRINTED = quoted.read(ROOT / "results" / "quoted")
+PRINTED = quoted.read(RESULTS / "quoted")
 
 
 def test_the_range_of_the_paper_is_judged_by_rllibs_training_step():

@@ -16,6 +16,7 @@ import pytest
 
 import dse
 from dse import __doc__ as face
+from tests.committed import CHECKOUT, RESULTS
 
 ROOT = Path(__file__).resolve().parent.parent
 MACHINE = "d7dae63b89"
@@ -27,7 +28,7 @@ KEPT = {
 
 
 def run(code):
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
     return done.stdout.split()
 
 
@@ -119,7 +120,7 @@ def test_whole_numbers_of_cores_may_be_floats_and_others_are_refused():
 
 
 def test_results_may_be_named_by_a_string(tmp_path):
-    asked, folder = ("u200", "hopper_ddpg"), str(ROOT / "results")
+    asked, folder = ("u200", "hopper_ddpg"), str(RESULTS)
     mapping = dse.recommend_mapping(*asked, results=folder)
     assert mapping == dse.recommend_mapping(*asked, results=Path(folder))
     assert dse.explain_mapping(*asked, {"learner": "gpu"}, results=folder).best == mapping
@@ -135,7 +136,7 @@ def test_results_may_be_named_by_a_string(tmp_path):
 
 
 def test_a_cost_model_is_fitted_checked_and_held_against_measured_fanouts():
-    found = dse.read_folder(ROOT / "results", MACHINE)
+    found = dse.read_folder(RESULTS, MACHINE)
     assert all(isinstance(one, dse.Measurement) for one in found)
     draws, updates = (dse.family_and_points(found, op) for op in ("draw", "update"))
     family, points = draws
@@ -153,7 +154,7 @@ def test_a_cost_model_is_fitted_checked_and_held_against_measured_fanouts():
 
 
 def test_cells_that_are_not_there_are_no_model():
-    found = dse.read_folder(ROOT / "results", MACHINE)
+    found = dse.read_folder(RESULTS, MACHINE)
     with pytest.raises(dse.RecordError, match="no timed draw of numba as asked; measure with"):
         dse.family_and_points(found, "draw", dtype="float16")
     _, plain = dse.family_and_points(found, "draw", layout="plain")

@@ -18,6 +18,7 @@ import dse
 import dse.__main__ as dse_cli
 import impls
 from reports import readme_tables, readmes
+from tests.committed import RESULTS
 from tests.test_advice import PARSERS, benchmark, parsed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -203,11 +204,11 @@ def test_paper_names_are_those_of_the_references():
 
 
 def test_tables_tell_of_what_is_on_record():
-    trees = readme_tables.trees(ROOT / "results")
+    trees = readme_tables.trees(RESULTS)
     assert all(f"| `{name}` |" in trees for name in ("numba", "numpy", "flat"))
     assert "~" not in next(line for line in trees.splitlines() if "`numba`" in line)
     assert "~" in next(line for line in trees.splitlines() if "`fpga`" in line)
-    ours = next(line for line in readme_tables.peers(ROOT / "results").splitlines() if "numba float32" in line)
+    ours = next(line for line in readme_tables.peers(RESULTS).splitlines() if "numba float32" in line)
     assert "x" not in ours.partition("element")[2]
 
 

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 import random
-from pathlib import Path
 
 import pytest
 
@@ -20,9 +19,10 @@ from dse.times import untimed_trees
 from dse.times.tree_times import Question, Table
 from dse.times.tree_variants import Configuration
 from dse.times.untimed_trees import host_link
+from tests.committed import RESULTS
 from tests.test_records import measurement
 
-SHIPPED = Path(__file__).resolve().parent.parent / "results" / "d7dae63b89"
+SHIPPED = RESULTS / "d7dae63b89"
 CAPACITIES, BATCHES, FANOUTS = (1_000, 30_000, 1_000_000), (32, 512, 8_192), (4, 8, 16, 64)
 MACHINE = {"key": "here", "cpu": "a processor", "cores": 2, "caches": {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}}
 

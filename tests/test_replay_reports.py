@@ -3,7 +3,6 @@
 import dataclasses
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -12,11 +11,12 @@ from dse.records import Measurement, Writer
 from reports import page, readme_tables, tidy
 from reports.chart import Material
 from reports.sections import replay, replay_cells, replay_figures
+from tests.committed import RESULTS
 from tests.test_peer_reports import rows
 
 KEY, CORES, RUN, N = "made-up", 4, "0123456789abcdef", 1_000_000
 MACHINE = {"key": KEY, "cpu": "Abacus 9000", "cores": CORES, "caches": {}, "packages": {"numpy": "2", "cpprb": "11"}}
-QUOTED = Path(__file__).resolve().parent.parent / "results" / "quoted"
+QUOTED = RESULTS / "quoted"
 DEFAULT = "two_lock_checked"
 OPERATIONS = {  # microseconds of insert(1), sample(256), update(256)
     DEFAULT: (4, 20, 8),

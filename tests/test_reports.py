@@ -32,6 +32,7 @@ from reports.sections import (
     tree_figures,
 )
 from reports.sections import peers as peers_section
+from tests.committed import RESULTS
 from tests.grids import without_grids
 
 KEY = "made-up"
@@ -58,7 +59,7 @@ RENDERED = ("fanout", "layout", MODELED[0])  # the others by a long test: render
 SOLVED = [chart.name for chart in mapping.CHARTS if chart.name != "solver_scaling"]  # which needs a profile
 SOLVED += [chart.name for chart in published.CHARTS]
 REPLAY = [chart.name for chart in replay_figures.CHARTS]  # tests/test_replay_reports.py draws them
-QUOTED = Path(__file__).resolve().parent.parent / "results" / "quoted"
+QUOTED = RESULTS / "quoted"
 TRAINING = [chart.name for chart in training.CHARTS]  # tests/test_training_reports.py draws them
 PARALLEL = {"arrangements", "transports", "learning_depths", "learning_arrangements", "adaptation_path"}
 """Figures of training by several processes, which tests of their own draw."""

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections import Counter
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,9 +17,9 @@ from benchmarks.timing import Timing
 from dse import records
 from dse.records import Measurement, RecordError, read_file
 from impls.training import load
+from tests.committed import RESULTS
 from tests.profiled import MACHINE
 
-RESULTS = Path(__file__).parents[1] / "results"
 HERE = "8fb834d50a"
 
 

@@ -18,6 +18,7 @@ from impls.training import load
 from impls.training.__main__ import _parser as training_parser
 from impls.training.__main__ import main as training
 from impls.training.answer import Answer
+from tests.committed import RESULTS
 
 ROOT = Path(__file__).resolve().parent.parent
 MACHINE = "8fb834d50a"
@@ -73,7 +74,7 @@ def test_a_run_prints_the_rate_predicted_and_measured(tmp_path, capfd):
 def test_a_run_of_seconds_is_json_and_leaves_no_folder(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.chdir(tmp_path)
-    given = ["--results", str(ROOT / "results"), "--fix", "arrangement=serial", "--seconds", "1", "--json"]
+    given = ["--results", str(RESULTS), "--fix", "arrangement=serial", "--seconds", "1", "--json"]
     assert main(["run", "cartpole_dqn", *ASKED, *given]) == 0
     told = json.loads(capfd.readouterr().out)
     assert told["measured"]["seconds"] >= 1
@@ -127,7 +128,7 @@ def own_workload(folder):
 
 def test_too_few_cores_are_told_with_what_runs_all_the_same_and_as_json(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    results = ["--results", str(ROOT / "results")]
+    results = ["--results", str(RESULTS)]
     path, given = own_workload(Path()), [*ASKED, *results, "--fix", "arrangement=pipelined"]
     capsys.readouterr()
     line = f"share cores, but no records here say how fast: python -m impls.training {path} --arrangement pipelined\n"
@@ -145,7 +146,7 @@ def test_too_few_cores_are_told_with_what_runs_all_the_same_and_as_json(tmp_path
 def test_a_learner_that_suits_and_that_nothing_has_timed_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     path = own_workload(Path())
-    asked = ["recommend", "--platform", "this", *ASKED, "--results", str(ROOT / "results"), "--workload"]
+    asked = ["recommend", "--platform", "this", *ASKED, "--results", str(RESULTS), "--workload"]
     capsys.readouterr()
     assert main([*asked, path]) == 0
     said = " ".join(capsys.readouterr().out.split())

@@ -1,6 +1,5 @@
 import dataclasses
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,9 +18,9 @@ from dse.solver.sensitivity import Spread, Terms, around, spreads
 from dse.solver.throughput import fits, outcome
 from dse.times.parts import Parts
 from impls.training import load
+from tests.committed import RESULTS
 from tests.solver_cases import every
 
-RESULTS = Path("results")
 HERE = RESULTS / "d7dae63b89" / "platform.toml"
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from dse.__main__ import main
+from tests.committed import RESULTS
 
-HERE = str(Path("results") / "d7dae63b89" / "platform.toml")
+HERE = str(RESULTS / "d7dae63b89" / "platform.toml")
 ASK = ["recommend", "--platform", HERE, "--workload", "hopper_ddpg"]
 
 

@@ -1,6 +1,5 @@
 import dataclasses
 import itertools
-from pathlib import Path
 
 import pytest
 
@@ -25,8 +24,8 @@ from dse.times.trees import trees
 from impls.fpga.resources import Budget
 from impls.training import identity, load, names
 from impls.training.sizes import layout_of, networks
+from tests.committed import RESULTS
 
-RESULTS = Path("results")
 KEY = "d7dae63b89"
 PROFILED = ("cartpole_dqn", "cartpole_ddpg", "hopper_ddpg", "pong_dqn")
 

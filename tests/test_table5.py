@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,8 @@ from dse.published.mappings import Judged, Row
 from dse.records import RecordError
 from reports import style
 from reports.sections import published, validation
+from tests.committed import RESULTS
 
-RESULTS = Path(__file__).parents[1] / "results"
 PUBLISHED = {
     "cartpole_ddpg": {32: "F-F-F", 256: "F-F-F", 2048: "F-F-F", 16384: "F-F-F"},
     "hopper_ddpg": {32: "F-F-F", 256: "G-C-G", 2048: "G-C-G", 16384: "G-F-G"},

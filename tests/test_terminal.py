@@ -18,6 +18,7 @@ from dse.solver.problem import ProblemError
 from impls import quiet, terminal
 from impls.terminal import Progress, answering, count, plural
 from impls.training import __main__ as training
+from tests.committed import CHECKOUT
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -164,7 +165,7 @@ def test_a_reader_that_has_seen_enough_ends_it_in_silence(words):
     os.close(reader)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", *words], cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+            [sys.executable, "-m", *words], cwd=CHECKOUT, stdout=writer, stderr=subprocess.PIPE, text=True, check=False
         )
     finally:
         os.close(writer)
@@ -173,11 +174,11 @@ def test_a_reader_that_has_seen_enough_ends_it_in_silence(words):
 
 def test_head_shows_a_line_and_no_traceback():
     shell = f"set -o pipefail; {sys.executable} -m benchmarks list | head -1"
-    done = subprocess.run(["bash", "-c", shell], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(["bash", "-c", shell], cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("machine ")
     shell = f"{sys.executable} -m impls.training keys >&-"
-    done = subprocess.run(["bash", "-c", shell], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(["bash", "-c", shell], cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -291,7 +292,7 @@ def test_a_full_disk_is_a_sentence():
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "dse", "platform", "list"],
-            cwd=ROOT,
+            cwd=CHECKOUT,
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,
@@ -305,7 +306,9 @@ def test_warnings_are_sentences(tmp_path):
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "quick.jsonl").write_text('{"torn')
     words = ["recommend", "--capacity", "10", "--batch", "1", "--results", str(tmp_path)]
-    done = subprocess.run([sys.executable, "-m", "dse", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "dse", *words], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
     assert done.stderr.startswith("warning: ")
     assert "read_file" not in done.stderr

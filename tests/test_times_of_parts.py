@@ -22,8 +22,8 @@ from dse.times.parts import Parts
 from dse.times.profile import evidence, of_records
 from dse.times.trees import MOST_THREADS, trees
 from impls.training import load
+from tests.committed import RESULTS
 
-RESULTS = Path("results")
 KEY = "d7dae63b89"
 U200, SINGLE = load_platform("u200"), load_platform("h200")
 MACHINE = load_platform(RESULTS / KEY / "platform.toml")

@@ -19,7 +19,7 @@ from impls.training.parallel.handing import Handing
 from reports import tidy
 from reports.chart import Material
 from reports.sections import transports as page
-from tests.test_readmes import ROOT
+from tests.committed import RESULTS
 
 COST = {"shared": 1.0, "ring": 1.1, "pipe": 1.3}  # of a gradient step, in milliseconds at B = 128 and 64 rows
 BLOCKS = 11
@@ -134,7 +134,7 @@ def test_a_hand_over_is_timed_until_its_rows_are_in_the_replay(name, monkeypatch
 
 def test_the_page_says_what_transfer_costs_beside_the_rows_that_were_printed(run, tmp_path):
     measured = read_file(run()[1]["file"])
-    material = Material(measured, tidy.about(measured), ROOT / "results")
+    material = Material(measured, tidy.about(measured), RESULTS)
     html = page.section(material)
     first, second = html.replace("&#x27;", "'").split("<li>")[:2]
     assert first.startswith("<p>Transfer takes at most 0.00 % of the learner's time by shared memory and up to 25.00 %")

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +15,9 @@ from dse.tuning.adapt import MEMORY, PROCESSOR, adapted
 from dse.tuning.learners import learner_scaling, measured_terms
 from dse.tuning.multi_learner import data_parallel_factor, spo_factor, spo_seconds
 from impls.training import load as load_workload
+from tests.committed import RESULTS
 
-HERE = str(Path("results") / "d7dae63b89" / "platform.toml")
+HERE = str(RESULTS / "d7dae63b89" / "platform.toml")
 ASK = ["--platform", HERE, "--workload", "hopper_ddpg"]
 
 

@@ -24,11 +24,12 @@ from dse.validation import asking, figures, predictor, runs
 from dse.validation.runs import Candidate, TreeCheck
 from reports.sections import validation
 from tests.asked import COMMIT, asked, few, measure, run
+from tests.committed import RESULTS
 from tests.test_between_runs import visit
 from tests.test_house import ROOT, imported
 from tests.test_recommend import records, write
 
-RESULTS, HERE = ROOT / "results", str(platforms.fingerprint()["key"])
+HERE = str(platforms.fingerprint()["key"])
 EARLY = "2000-01-01T00:00:00+00:00"
 
 

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,12 +17,12 @@ from dse.platforms import load
 from reports import page, tidy
 from reports.chart import Material
 from reports.sections import what_ifs
+from tests.committed import RESULTS
 from tests.in_browser import assert_sound, shown
 from tests.test_page_browser import WIDTHS
 from tests.test_reports import everything
 
 HEADING = what_ifs.SECTIONS[0].heading
-RESULTS = Path(__file__).resolve().parent.parent / "results"
 MACHINE = "d7dae63b89"
 PROFILED = ("platform.toml", "quick.jsonl", "profile-cartpole_dqn-quick.jsonl")
 PROBE = """
