@@ -117,7 +117,6 @@ def test_lines_are_found_behind_strings_that_look_like_tables():
     assert told(text)[-1].startswith(f"{line('cores') + 3}: unknown key 'coers'")
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -138,13 +137,13 @@ def test_lines_are_found_behind_strings_that_look_like_tables():
 def test_what_is_no_platform_at_all_is_one_sentence(tmp_path, content, words):
     path = tmp_path / "mine.toml"
     path.write_bytes(content)
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(PlatformError) as refusal:
         load(path)
+    assert time.process_time() - began < 5
     assert words in str(refusal.value)
     assert str(path) in str(refusal.value)
     assert "\n" not in str(refusal.value)
-    assert time.perf_counter() - began < 5
 
 
 def test_files_that_cannot_be_read_and_names_that_nothing_has(tmp_path):

@@ -1,7 +1,7 @@
 """The command plugins: hosts take turns with ours, trees are timed inside a step, what is not there is a record."""
 
 import json
-import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ import pytest
 import impls
 from benchmarks import __main__ as cli
 from benchmarks.plugins import command, install, learning, summary, worker
+from benchmarks.plugins import inside as inside_module
 from benchmarks.plugins.cells import BUFFER, STEP, TASKS, TREE, groups
 from benchmarks.plugins.host import OURS, Host, hosts
 from benchmarks.plugins.inside import Inside
@@ -142,37 +143,52 @@ def test_without_an_interpreter_the_command_says_what_makes_one(tmp_path, capsys
     assert "make plugins" in capsys.readouterr().err
 
 
-@pytest.mark.timing
-def test_time_inside_methods_counts_nested_calls_once_and_puts_the_methods_back():
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that each look at it moves on by 1, and ``clock.wait`` by more."""
+    now = [0.0]
+
+    def look():
+        now[0] += 1
+        return now[0]
+
+    monkeypatch.setattr(inside_module.time, "perf_counter", look)
+    inside_module._cost.cache_clear()
+    yield SimpleNamespace(wait=lambda seconds: now.append(now.pop() + seconds))
+    inside_module._cost.cache_clear()
+
+
+def test_time_inside_methods_counts_nested_calls_once_and_puts_the_methods_back(clock):
     class Parent:
         def inner(self):
-            time.sleep(0.1)
+            clock.wait(100)
 
     class Child(Parent):
         def outer(self):
             self.inner()
-            time.sleep(0.1)
+            clock.wait(10)
 
     before = Child.outer
     with Inside([(Child, ["outer", "inner"])]) as inside:
         Child().outer()
-    assert 0.2 <= inside.seconds < 0.3  # 0.1 more if the inner call counted twice
+    assert inside.seconds == 110
     assert Child.outer is before
     assert "inner" not in vars(Child)
     Child().outer()
-    assert inside.seconds < 0.3
+    assert inside.seconds == 110
 
 
-@pytest.mark.timing
-def test_the_cost_of_counting_is_taken_off():
+def test_the_cost_of_counting_is_taken_off(clock):
     class Quick:
         def call(self):
             return None
 
     with Inside([(Quick, ["call"])]) as inside:
-        for _ in range(20_000):
+        for _ in range(200):
             Quick().call()
-    assert inside.seconds < 0.5 * inside.overhead_seconds
+    assert inside._spent == 200
+    assert inside.seconds == 0
+    assert inside.overhead_seconds == pytest.approx(2 * 200, rel=0.01)  # two looks a call
 
 
 def test_every_plug_in_is_a_host_that_can_be_installed_and_timed():
