@@ -172,7 +172,7 @@ class Workload:
 
     name: str = text("its name in results", pattern=NAME, called="of at most 64 letters, digits, _ and -")
     note: str = text("its purpose, and the source of its numbers", default="")
-    environment: str = text("its name in gymnasium")
+    environment: str = text("its name in gymnasium; module:Name imports the module, whose code then runs")
     clip_rewards: bool = flag("learn from the sign of a reward alone", False)
     algorithm: str = text("of the learner", ALGORITHMS)
     steps: int = whole("of the environment")
