@@ -142,6 +142,8 @@ def test_threads_are_bounded_and_a_tie_takes_fewer(folder, tmp_path):
     big = {"capacity": 1_000_000, "batch": 8_192, "updates_per_sample": 0.0}
     assert ask(folder, threads=2, **big).choice.configuration.threads == 2
     assert ask(folder, threads=1, **big).choice.configuration.threads == 1
+    small = ask(folder, threads=2, **(big | {"batch": 8_191}))  # which is the calling thread's alone
+    assert {one.configuration.threads for one in (small.choice, *small.ties)} == {1}
     equal = [dataclasses.replace(r, threads=2) for r in records(threads=(1,)) if r.contestant == "numba"]
     tied = ask(write(tmp_path, [*records(threads=(1,)), *equal]), **big)
     assert tied.choice.configuration.threads == 1
@@ -149,7 +151,7 @@ def test_threads_are_bounded_and_a_tie_takes_fewer(folder, tmp_path):
 
 
 def test_noise_widens_ties_and_regret(folder, tmp_path):
-    sharp, vague = ask(folder), ask(write(tmp_path, records(width=1.2)))
+    sharp, vague = ask(folder, batch=8_192), ask(write(tmp_path, records(width=1.2)), batch=8_192)
     assert len(vague.ties) > len(sharp.ties)
     assert vague.regret_95 > sharp.regret_95
     assert sharp.probability_best > vague.probability_best

@@ -74,9 +74,12 @@ def with_device(platform, device, *links):
 
 
 def test_every_thread_count_of_torch_and_of_modeled_trees_is_an_option():
-    parts, cpu = unmeasured(U200), U200.device("cpu")
+    cpu = U200.device("cpu")
+    parts = unmeasured(U200, with_batch(HOPPER, 8192))
     assert [one.details["threads"] for one in parts.learners(cpu)] == list(range(1, 29))
     assert {tree.threads for tree in trees(parts, cpu, False)} == set(range(1, MOST_THREADS + 1))
+    small = unmeasured(U200, with_batch(HOPPER, 8191))  # whose batches no tree shares among threads
+    assert {tree.threads for tree in trees(small, cpu, False)} == {1}
 
 
 def test_a_second_processor_has_its_own_cores_and_no_records_but_where_it_is_equal():

@@ -138,7 +138,9 @@ def _compiled(device: Device, question: Question) -> Iterator[tuple[Configuratio
     names = [name for name in impls.names() if _is_modeled(name, device)]
     cores = int(device.cores.value) if device.cores else 1
     for name in names:
-        most = min(cores, question.threads) if impls.traits(name).threaded and device.kind == "cpu" else 1
+        kind = impls.traits(name)
+        is_shared = kind.threaded and device.kind == "cpu" and question.batch >= kind.least_shared
+        most = min(cores, question.threads) if is_shared else 1
         for fanout in FANOUTS:
             nbytes = impls.traits(name).nbytes_of(question.capacity, fanout, question.dtype, {}) or 0
             if device.memory and nbytes + BATCH_BYTES * question.batch > device.memory.size_bytes.value:

@@ -87,12 +87,16 @@ class Table:
         return {distribution for *_, leaves, distribution in self._cells if leaves == dtype}
 
     def configurations(self, question: Question) -> list[Configuration]:
-        """Configurations with both a draw and an update of the dtype and distribution asked for."""
+        """Configurations with both a draw and an update of the dtype and distribution asked for.
+
+        Without those of several threads where so small a batch is the calling thread's alone.
+        """
         timed: dict[str, set[Configuration]] = {"draw": set(), "update": set()}
         for (contestant, threads, options, op, *leaves), cells in self._cells.items():
             if leaves == [question.dtype, question.distribution]:
                 timed[op] |= {Configuration(contestant, fanout, threads, options) for fanout in cells}
-        return sorted(timed["draw"] & timed["update"], key=repr)
+        both = sorted(timed["draw"] & timed["update"], key=repr)
+        return [one for one in both if one.threads == 1 or question.batch >= impls.traits(one.contestant).least_shared]
 
     def step(self, configuration: Configuration, question: Question) -> TreeTime | None:
         """Time of one sample and R updates; None where no cell and no model has it."""

@@ -191,7 +191,8 @@ def _modeled(parts: Parts, device: Device) -> Iterator[Tree]:
     replay, evidence_id = parts.workload.replay, f"tree({parts.evidence_name(device)})"
     insertions = parts.inserts, parts.inserted
     for contestant, fanout in _compiled(parts, device):
-        threaded = device.kind == "cpu" and impls.traits(contestant).threaded
+        kind = impls.traits(contestant)
+        threaded = kind.threaded and device.kind == "cpu" and parts.batch >= kind.least_shared
         needs = {f"{device.name}.memory_bytes": _bytes(contestant, parts, fanout)}
         for threads in range(1, (min(parts.cores_of(device), MOST_THREADS) if threaded else 1) + 1):
             laws = analytic.tree(device, replay.capacity, fanout, parts.batch, threads, *insertions)

@@ -18,6 +18,7 @@ by its name and reads the class's **traits** to know how to treat it. Each has a
 literals, because they are read from the file's text where the module cannot be imported (``traits.py``):
 
 * ``threaded``: takes ``threads`` above 1, hence is swept with several.
+* ``least_shared``: elements of a batch from which on threads share it; a smaller one is the calling thread's.
 * ``concurrent``: operations that Python threads may run side by side (no literal: ``READS``).
 * ``optimistic``: operations that keep no update waiting (no literal either): they read without a turn. Where an update
   was under way or came between, they read again, the last time in a turn of their own.
@@ -90,6 +91,7 @@ class SumTree(ABC):
     """
 
     threaded: ClassVar[bool] = False
+    least_shared: ClassVar[int] = 1
     concurrent: ClassVar[frozenset[str]] = frozenset()
     optimistic: ClassVar[frozenset[str]] = frozenset()
     uses_fanout: ClassVar[bool] = True

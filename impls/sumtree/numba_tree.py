@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 _empty = np.empty  # looking such names up takes a third of the time of a call with B = 1
 _FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
 _THREADS_A_PROCESSOR = 4  # that may be asked for
-_LEAST_SHARED = 8192  # elements below which a batch is not worth waking another thread for
 _MOST_LANES = 16  # numbers of a vector
 _LOADS_IN_ORDER = platform.machine() in ("x86_64", "AMD64")  # those of the interpreter, which fences nothing
 
@@ -77,6 +76,7 @@ class NumbaTree(SumTree):
     """
 
     threaded = True
+    least_shared = 8192  # for less it does not pay to wake another thread
     compiled = True
     concurrent = READS
     optimistic = READS - {"check"}
@@ -349,7 +349,7 @@ class NumbaTree(SumTree):
         """Leaves ``[B]`` and their priorities for uniforms or prefix values; None if the kernel refused one of them."""
         batch = values.size
         indices, priorities = _empty(batch, _INT64), _empty(batch, self._dtype)
-        if self._threads > 1 and batch >= _LEAST_SHARED:
+        if self._threads > 1 and batch >= self.least_shared:
             status = self._search_shared(values, uniform, indices, priorities)
         else:
             status = self._search_kernel(values, uniform, indices, priorities)
