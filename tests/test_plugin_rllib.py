@@ -331,7 +331,7 @@ def test_what_rllibs_class_keeps_can_be_read_here_and_not_written():
     assert ours._tree_idx_to_sample_idx == theirs._tree_idx_to_sample_idx
     assert list(ours._free_nodes) == list(theirs._free_nodes)
     assert ours._max_idx == max(theirs._tree_idx_to_sample_idx)
-    for name in ("_sum_segment", "_min_segment", "_tree_idx_to_sample_idx", "_free_nodes"):
+    for name in ("_sum_segment", "_min_segment", "_free_nodes"):
         with pytest.raises((ValueError, TypeError)):
             getattr(ours, name)[0] = 1
 

@@ -3,9 +3,7 @@
 import math
 import os
 from collections import deque
-from collections.abc import Mapping
 from itertools import islice
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -87,7 +85,7 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
     def _indices(self, rows: list[Row]) -> None:
         """RLlib's classes set an empty list when they are made, and another one only in ``set_state``."""
 
-    # What RLlib's class keeps beside these, for callbacks that read it: copies, and none of them can be written to.
+    # What RLlib's class keeps, for callbacks that read it: copies, so that nothing is changed by writing to them.
 
     @property
     def _sum_segment(self) -> NDArray[np.float64]:
@@ -107,8 +105,8 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
         return max(self._tree_idx_to_sample_idx, default=0)
 
     @property
-    def _tree_idx_to_sample_idx(self) -> Mapping[int, int]:
-        return MappingProxyType({leaf: row for row, (_, _, leaf) in enumerate(self._indices)})
+    def _tree_idx_to_sample_idx(self) -> dict[int, int]:
+        return {leaf: row for row, (_, _, leaf) in enumerate(self._indices)}
 
     def get_num_timesteps(self, module_id: Any = None) -> int:
         """Return how many rows are stored."""
