@@ -30,8 +30,8 @@ __all__ = ["FanoutPrioritizedEpisodeReplayBuffer", "install", "uninstall"]
 def install() -> None:
     """Let RLlib make our buffer wherever ``PrioritizedEpisodeReplayBuffer`` is asked for, until :func:`uninstall`.
 
-    ``replay_buffer_config`` takes ``implementation`` and ``fanout`` of the tree, too. It holds for this process: where
-    the algorithm is built in another one, as Tune does, call it there.
+    ``replay_buffer_config`` takes ``implementation`` and ``fanout`` of the tree, too. Only this process is changed:
+    where the algorithm is built in another one, as by Tune, call this there.
     """
     _put(FanoutPrioritizedEpisodeReplayBuffer)
 
