@@ -38,8 +38,6 @@ def main(arguments: list[str] | None = None) -> int:
         plugin = importlib.import_module(f"impls.plugins.{options.host}")
     except ImportError as error:
         parser.error(str(error))
-    if not hasattr(plugin, "install"):
-        parser.error(f"impls.plugins.{options.host} has no install(): its users name the class themselves")
     tests, begin = options.tests.resolve(), time.monotonic()
     with contextlib.ExitStack() as stack:
         if options.broken:

@@ -4,6 +4,7 @@ import copy
 import importlib
 import math
 import pickle
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,8 +17,12 @@ plugin = plugin_hosts.plugin("rllib")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
 import ray  # noqa: E402
+from ray.rllib.algorithms.sac import SACConfig  # noqa: E402
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode  # noqa: E402
 from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer  # noqa: E402
+from ray.rllib.utils import replay_buffers  # noqa: E402
+from ray.rllib.utils.from_config import from_config  # noqa: E402
+from ray.rllib.utils.replay_buffers import ReplayBuffer  # noqa: E402
 from ray.rllib.utils.replay_buffers.prioritized_episode_buffer import PrioritizedEpisodeReplayBuffer  # noqa: E402
 from ray.rllib.utils.replay_buffers.utils import update_priorities_in_episode_replay_buffer  # noqa: E402
 
@@ -316,6 +321,21 @@ def test_a_buffer_goes_on_from_its_state_as_if_it_had_never_stopped(through):
     assert before._indices == after._indices
 
 
+def test_what_rllibs_class_keeps_can_be_read_here_and_not_written():
+    ours, theirs = both(300)
+    walk_together(ours, theirs, 20)
+    leaves = range(len(ours.tree))
+    assert [ours._sum_segment[leaf] for leaf in leaves] == [theirs._sum_segment[leaf] for leaf in leaves]
+    assert [ours._min_segment[leaf] for leaf in leaves] == [theirs._min_segment[leaf] for leaf in leaves]
+    assert (ours._sum_segment.sum(), ours._min_segment.min()) == (theirs._sum_segment.sum(), theirs._min_segment.min())
+    assert ours._tree_idx_to_sample_idx == theirs._tree_idx_to_sample_idx
+    assert list(ours._free_nodes) == list(theirs._free_nodes)
+    assert ours._max_idx == max(theirs._tree_idx_to_sample_idx)
+    for name in ("_sum_segment", "_min_segment", "_free_nodes"):
+        with pytest.raises((ValueError, TypeError)):
+            getattr(ours, name)[0] = 1
+
+
 def test_states_go_to_rllibs_own_buffer_and_come_from_it():
     ours, theirs = both(300)
     walk_together(ours, theirs, 20)
@@ -407,6 +427,66 @@ def test_dqn_learns_with_it_from_the_configuration_alone(in_ray, environments):
         assert result["learners"]["default_policy"]["qf_loss"] > 0
     finally:
         algorithm.stop()
+
+
+@pytest.fixture
+def installed():
+    plugin.install()
+    yield
+    plugin.uninstall()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sac_learns_with_it_under_rllibs_name(in_ray, installed):
+    replay = {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 1000, "alpha": 0.6, "beta": 0.4, "fanout": 4}
+    config = SACConfig().environment("Pendulum-v1").debugging(seed=0)
+    config.training(replay_buffer_config=replay, num_steps_sampled_before_learning_starts=100)
+    config.reporting(min_sample_timesteps_per_iteration=100, min_time_s_per_iteration=0)
+    algorithm = config.build_algo()
+    try:
+        results = [algorithm.train() for _ in range(3)]
+        buffer = algorithm.local_replay_buffer
+        assert type(buffer) is Buffer and buffer.tree.fanout == 4
+        updated = np.unique(buffer.tree.get(np.arange(len(buffer))))
+        assert updated.size > 50  # rows that were learned from have errors of their own
+        assert results[-1]["learners"]["default_policy"]["qf_loss"] > 0
+    finally:
+        algorithm.stop()
+
+
+def test_uninstall_gives_rllib_its_own_buffer_back(installed):
+    config = {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 10}
+    assert type(from_config(ReplayBuffer, config)) is replay_buffers.PrioritizedEpisodeReplayBuffer is Buffer
+    plugin.uninstall()
+    assert type(from_config(ReplayBuffer, config)) is PrioritizedEpisodeReplayBuffer
+    assert replay_buffers.PrioritizedEpisodeReplayBuffer is PrioritizedEpisodeReplayBuffer
+
+
+HOSTS_TESTS = """
+import numpy
+from ray.rllib.utils.replay_buffers import prioritized_episode_buffer as host
+from tests.test_plugin_rllib import episode
+
+def test_the_buffer_is_ours():
+    assert host.PrioritizedEpisodeReplayBuffer.__name__.startswith("Fanout")
+
+def test_draws():
+    buffer = host.PrioritizedEpisodeReplayBuffer(10)
+    buffer.add(episode(numpy.random.default_rng(0), 5))
+    buffer._last_sampled_indices = [0, 1, 2, 3, 4]
+    buffer.update_priorities(numpy.array([1e-9, 1e-9, 1.0, 1e-9, 1e-9]))
+    buffer.sample(4)
+    assert buffer._last_sampled_indices == [2] * 4
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--broken",)])
+def test_rllibs_own_tests_can_run_on_ours(tmp_path, options):
+    """Tests of ours stand in for RLlib's: they take its class by name, and look at draws."""
+    (tmp_path / "test_host.py").write_text(HOSTS_TESTS)
+    command = [sys.executable, "-m", "tests.host_suites", "--host", "rllib", "--tests", str(tmp_path), *options]
+    done = subprocess.run(command, cwd=plugin_hosts.FOLDER.parent.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import pickle
 import re
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -31,8 +32,10 @@ def made(rows, environments=1, *, kind="box", **options):
     options = {"epsilon": 1e-3, "device": "cpu"} | options
     if options.get("optimize_memory_usage"):
         options["handle_timeout_termination"] = False
-    buffer = sb3.PrioritizedReplayBuffer if kind == "box" else sb3.PrioritizedDictReplayBuffer
-    return buffer(rows * environments + environments // 2, OBSERVATIONS[kind], ACTIONS, n_envs=environments, **options)
+    kind, space = sb3.PrioritizedReplayBuffer if kind == "box" else sb3.PrioritizedDictReplayBuffer, OBSERVATIONS[kind]
+    buffer = kind(rows * environments + environments // 2, space, ACTIONS, n_envs=environments, **options)
+    buffer.is_warning = False  # draws are looked at here, and nothing is learned from most of them
+    return buffer
 
 
 def step(number, environments, rng):
@@ -408,6 +411,7 @@ def train_on(learner, seed=7):
     return learner.replay_buffer.last
 
 
+@pytest.mark.filterwarnings("ignore:two batches were sampled")  # by the host, with this buffer
 @pytest.mark.parametrize(("environments", "n_steps"), [(1, 1), (4, 3)])
 @pytest.mark.parametrize("name", NAMES)
 def test_without_priorities_training_is_the_hosts_bit_for_bit(name, environments, n_steps):
@@ -633,6 +637,66 @@ def test_qr_dqn_without_sb3_contrib_is_one_sentence(monkeypatch):
         _ = sb3.PrioritizedQRDQN
     with pytest.raises(AttributeError, match="no attribute 'PrioritizedPPO'"):
         _ = sb3.PrioritizedPPO
+
+
+def told(training):
+    """How many warnings of unheeded priorities a call gives."""
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        training()
+    return sum("PrioritizedDQN" in str(each.message) and each.category is UserWarning for each in given)
+
+
+@pytest.mark.parametrize(("environments", "gradient_steps"), [(1, 1), (1, 3), (4, -1)])
+def test_an_algorithm_that_leaves_priorities_unused_is_told_of_once(environments, gradient_steps):
+    options = {"replay_buffer_class": sb3.PrioritizedReplayBuffer, "gradient_steps": gradient_steps}
+    learner = model(DQN, environments, **options)
+    assert told(lambda: learner.learn(200)) == 1
+    assert told(lambda: learner.learn(100)) == 0
+
+
+@pytest.mark.parametrize("with_buffer", [False, True])
+def test_a_prioritized_model_that_sb3s_class_loads_is_told_of(with_buffer, tmp_path):
+    ours = model("PrioritizedDQN").learn(100)
+    ours.save(tmp_path / "model")
+    ours.save_replay_buffer(tmp_path / "buffer")
+    learner = DQN.load(tmp_path / "model", make_vec_env("CartPole-v1"))
+    if with_buffer:
+        learner.load_replay_buffer(tmp_path / "buffer")
+        assert len(np.unique(learner.replay_buffer.tree.get(np.arange(100)))) > 50
+    assert told(lambda: learner.learn(200)) == 1
+
+
+@pytest.mark.parametrize(("environments", "gradient_steps"), [(1, 1), (1, 3), (4, -1)])
+@pytest.mark.parametrize("name", NAMES)
+def test_algorithms_that_heed_priorities_are_not_warned_of(name, environments, gradient_steps, tmp_path):
+    host_of(name)
+    learner = model(name, environments, gradient_steps=gradient_steps)
+
+    def look(names, _):
+        buffer = names["self"].replay_buffer
+        return all(buffer.sample(4) is not None for _ in range(3) if buffer.size())
+
+    assert told(lambda: learner.learn(100, callback=look)) == 0
+    learner.save_replay_buffer(tmp_path / "buffer")
+    learner.load_replay_buffer(tmp_path / "buffer")
+    assert told(lambda: learner.learn(60)) == 0
+
+
+def test_two_samples_without_an_update_between_are_warned_of_once():
+    buffer = made(20)
+    buffer.is_warning = True
+    fill(buffer, 10)
+    for _ in range(3):
+        batch = buffer.sample(4)
+        buffer.update_priorities(batch.sequence, np.ones(4))
+    buffer.sample(4)
+    with pytest.warns(UserWarning, match="two batches were sampled and no priority was updated in between"):
+        buffer.sample(4)
+    buffer.sample(4)
+    assert told(lambda: [pickle.loads(pickle.dumps(buffer)).sample(4) for _ in range(2)]) == 0
+    again = pickle.loads(pickle.dumps(buffer))
+    assert told(lambda: [again.sample(4) for _ in range(3)]) == 1
 
 
 @pytest.mark.slow

@@ -439,6 +439,16 @@ def test_the_hosts_own_buffers_draw_the_same_once_our_tree_is_installed(kind):
     assert host.SegmentTree is THEIR_TREE and isinstance(buffer(host).weight, THEIR_TREE)
 
 
+@pytest.mark.parametrize("kind", ["plain", "vector"])
+def test_our_buffers_work_under_the_hosts_names(monkeypatch, kind):
+    theirs = buffer(host, kind)
+    for name in ("PrioritizedReplayBuffer", "PrioritizedVectorReplayBuffer"):
+        monkeypatch.setattr(host, name, getattr(ours, name))
+    mine = buffer(host, kind)
+    assert isinstance(mine, ours.PrioritizedReplayBuffer)
+    draws_are_the_hosts(mine, theirs)
+
+
 @pytest.mark.parametrize("again", [pickled, deep, on_disk])
 def test_the_hosts_buffer_on_our_tree_is_saved_and_loaded(installed, again, tmp_path):
     memory = filled(buffer(host))

@@ -19,6 +19,7 @@ from torchrl.data import (  # noqa: E402
     LazyTensorStorage,
     ListStorage,
     PrioritizedReplayBuffer,
+    ReplayBuffer,
     TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
 )
@@ -149,6 +150,47 @@ def test_the_largest_priority_within_the_buffer_follows_what_the_rows_have():
         sampler.update_priority(torch.from_numpy(rows), torch.from_numpy(values))
         now.update(zip(rows.tolist(), values.tolist(), strict=True))
         assert sampler.default_priority == pytest.approx(max(now.values()), rel=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:Changing alpha away from 0")
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("alphas", [(0.5, 0.5), (1.0, 0.5), (0.5, 1.0), (0.0, 0.0), (0.0, 0.5), (0.5, 0.0)])
+@pytest.mark.parametrize("marked", [False, True])
+def test_the_largest_priority_is_the_hosts_after_each_add_and_update(installed, within, alphas, marked):
+    # Priorities are squares, so that leaves are whole numbers and no rounding decides which row has the largest.
+    options = {"alpha": alphas[0], "beta": 0.5, "max_priority_within_buffer": within}
+    ours, theirs = (
+        ReplayBuffer(storage=LazyTensorStorage(11), sampler=kind(11, **options))
+        for kind in (plugin.FanoutSampler, samplers.PrioritizedSampler)
+    )
+    rng = np.random.default_rng(4)
+    for step in range(200):
+        added, rows = int(rng.integers(1, 4)), rng.integers(-1, max(len(ours), 1), rng.integers(1, 5))
+        values = rng.integers(1, 90 if step % 20 == 1 else 40, rows.size).astype(np.float32) ** 2
+        for buffer in (ours, theirs):
+            if step == 100:
+                buffer.sampler.alpha = alphas[1]
+            if step % 2 == 0:
+                index = buffer.extend(torch.arange(added))
+                if marked:  # as buffers of tensordicts do
+                    buffer.sampler.mark_update(index)
+            else:
+                buffer.update_priority(torch.from_numpy(rows), torch.from_numpy(values))
+        assert float(ours.sampler.default_priority) == pytest.approx(float(theirs.sampler.default_priority), rel=1e-6)
+        if step:
+            assert ours.sampler._max_priority[1] == theirs.sampler._max_priority[1]
+        leaves = [np.asarray(buffer.sampler._sum_tree[np.arange(11)]) for buffer in (ours, theirs)]
+        assert leaves[0] == pytest.approx(leaves[1], rel=1e-6)
+
+
+def test_new_rows_get_the_largest_priority_left_after_the_largest_was_overwritten():
+    buffer = ReplayBuffer(
+        storage=LazyTensorStorage(11),
+        sampler=plugin.FanoutSampler(11, alpha=1.0, beta=1.0, max_priority_within_buffer=True),
+    )
+    for row in range(12):
+        buffer.update_priority(buffer.add(torch.tensor(row)), 21.0 - row)
+    assert buffer.sampler.default_priority == pytest.approx(20.0)
 
 
 def test_another_alpha_renews_the_leaves(make_sampler):

@@ -241,8 +241,8 @@ class PrioritizedVectorReplayBuffer(PrioritizedReplayBuffer, host.PrioritizedVec
     ) -> None:
         _check(total_size, alpha, beta)
         integer_at_least("buffer_num", buffer_num, 1)
-        parts = host.PrioritizedVectorReplayBuffer.__init__
-        parts(self, total_size, buffer_num, alpha=alpha, beta=beta, weight_norm=weight_norm, **options)
+        parts = super(PrioritizedReplayBuffer, self).__init__  # the host's; its name there may be that of ours by now
+        parts(total_size, buffer_num, alpha=alpha, beta=beta, weight_norm=weight_norm, **options)
         self._weight_norm = weight_norm  # which the host keeps in the parts alone
         self._plant(implementation, fanout)
 

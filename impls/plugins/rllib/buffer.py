@@ -85,6 +85,29 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
     def _indices(self, rows: list[Row]) -> None:
         """RLlib's classes set an empty list when they are made, and another one only in ``set_state``."""
 
+    # What RLlib's class keeps, for callbacks that read it: copies, so that nothing is changed by writing to them.
+
+    @property
+    def _sum_segment(self) -> NDArray[np.float64]:
+        return _frozen(self._tree.state_dict()["leaves"].astype(np.float64))
+
+    @property
+    def _min_segment(self) -> NDArray[np.float64]:
+        leaves = self._sum_segment
+        return _frozen(np.where(leaves > 0, leaves, math.inf))
+
+    @property
+    def _free_nodes(self) -> tuple[int, ...]:
+        return tuple(self._rows.free())
+
+    @property
+    def _max_idx(self) -> int:
+        return max(self._tree_idx_to_sample_idx, default=0)
+
+    @property
+    def _tree_idx_to_sample_idx(self) -> dict[int, int]:
+        return {leaf: row for row, (_, _, leaf) in enumerate(self._indices)}
+
     def get_num_timesteps(self, module_id: Any = None) -> int:
         """Return how many rows are stored."""
         return len(self._rows)
@@ -259,15 +282,13 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
             state: dict[str, Any] = EpisodeReplayBuffer.get_state(self)
         finally:
             self.episodes = stored
-        leaves = self._tree.state_dict()["leaves"].astype(np.float64)
-        taken = [leaf for _, _, leaf in state["_indices"]]
         return state | {
-            "_sum_segment": binary_nodes(leaves, np.add, 0.0),
-            "_min_segment": binary_nodes(np.where(leaves > 0, leaves, math.inf), np.minimum, math.inf),
-            "_free_nodes": self._rows.free(),
+            "_sum_segment": binary_nodes(self._sum_segment, np.add, 0.0),
+            "_min_segment": binary_nodes(self._min_segment, np.minimum, math.inf),
+            "_free_nodes": list(self._free_nodes),
             "_max_priority": self._max_priority,
-            "_max_idx": max(taken, default=0),
-            "_tree_idx_to_sample_idx": [(leaf, row) for row, leaf in enumerate(taken)],
+            "_max_idx": self._max_idx,
+            "_tree_idx_to_sample_idx": list(self._tree_idx_to_sample_idx.items()),
             "_last_sampled_indices": list(self._last_sampled_indices),
             "rng": self.rng.bit_generator.state,
         }
@@ -291,6 +312,11 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
         self._last_sampled_indices = list(state["_last_sampled_indices"])
         if "rng" in state:
             self.rng.bit_generator.state = state["rng"]
+
+
+def _frozen(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    values.flags.writeable = False
+    return values
 
 
 def _single_agent(episodes: list[Any]) -> list[Any]:

@@ -45,6 +45,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             super()._setup_model()
         finally:
             self.replay_buffer_kwargs, self.n_steps = options, steps
+        self.replay_buffer.is_warning = False  # whoever samples besides, such as a callback, need not answer it
 
     def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
         """As SB3's. TypeError, with the buffer as it was, for the pickle of one that has no priorities."""
@@ -62,6 +63,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         """
         buffer = self.replay_buffer
         _check_kind(type(buffer))
+        buffer.is_warning = False
         buffer.anneal(self._current_progress_remaining)
         losses = _WeightedLosses(buffer, critics=getattr(getattr(self, "critic", None), "n_critics", 1))
         host = super().train.__func__

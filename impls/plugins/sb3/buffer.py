@@ -6,6 +6,7 @@ indexed by leaves. The tree is this file's only state beside SB3's: options of t
 what SB3 itself writes into the arrays go on working.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +25,12 @@ from ...sumtree.arithmetic import stratified_uniforms
 from ...sumtree.registry import make
 
 Leaves = NDArray[np.int64]
+
+UNHEEDED = (
+    "two batches were sampled and no priority was updated in between: an algorithm that knows no priorities leaves all "
+    "of them as they are, and the weights unused; take the class of impls.plugins.sb3 in its place (PrioritizedDQN, "
+    "PrioritizedQRDQN, PrioritizedSAC, PrioritizedTD3, PrioritizedDDPG), or call update_priorities after each sample"
+)
 
 
 class PrioritizedSamples(NamedTuple):
@@ -57,9 +64,13 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     lost its observation: it has priority 0. ``implementation`` and ``fanout`` are those of ``impls.make``.
 
     Draws do not depend on what an algorithm does with them: SB3's own classes take this buffer too, but leave every
-    priority as it is. TypeError or ValueError for options outside their bounds and for dict observations, which
-    ``PrioritizedDictReplayBuffer`` takes.
+    priority as it is and every weight unused. A UserWarning says so, once, when a second batch is sampled and no
+    priority was updated since the first. TypeError or ValueError for options outside their bounds and for dict
+    observations, which ``PrioritizedDictReplayBuffer`` takes.
     """
+
+    is_waiting = False  # for the priorities of the batch sampled last
+    is_warning = True  # if another batch is sampled meanwhile; once, and never where an algorithm of ours trains
 
     def __init__(
         self,
@@ -140,6 +151,10 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         integer_at_least("batch_size", batch_size, 1)
         if not self.size():
             raise RuntimeError("there is nothing to sample: add transitions first")
+        if self.is_waiting and self.is_warning:
+            self.is_warning = False
+            warnings.warn(UNHEEDED, stacklevel=2)
+        self.is_waiting = True
         generator: Any = np.random  # its functions are the methods of a generator: the global one
         leaves, priorities = map(to_numpy, self.tree.sample(stratified_uniforms(generator, batch_size)))
         # w_i / max w = (p_i / min p)^-beta, for N and the total cancel.
@@ -166,6 +181,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         present: NDArray[np.bool_] = (tickets >= oldest * self.n_envs) & (tickets < self._written * self.n_envs)
         self.tree.update(tickets[present] % self.tree.capacity, priorities[present])
         self._largest = max(self._largest, float(priorities.max(initial=0.0)))
+        self.is_waiting = False
         return present
 
     def reset(self) -> None:
@@ -178,7 +194,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the batch sampled last, whose tensors are on a device that a reader may lack."""
-        return self.__dict__ | {"last": None}
+        return self.__dict__ | {"last": None, "is_waiting": False, "is_warning": True}
 
     def _leaves_of(self, row: int) -> Leaves:
         return np.arange(row * self.n_envs, (row + 1) * self.n_envs)

@@ -163,8 +163,9 @@ class FanoutSampler(PrioritizedSampler):
         known = self._max_priority[0]
         if known is None or largest > known:
             self._max_priority = largest, int(rows[at])
-        if self._max_priority_within_buffer and self._alpha != 0:
-            self._follow_max()
+        # The host's rule: once the row of the largest priority is written, only the leaves tell which one is largest.
+        if self._max_priority_within_buffer and self._alpha != 0 and (rows == self._max_priority[1]).any():
+            self._recompute_max_priority_from_tree()
 
     def _write(self, rows: NDArray[np.int64], leaves: NDArray[np.floating[Any]]) -> None:
         try:
@@ -172,13 +173,6 @@ class FanoutSampler(PrioritizedSampler):
         except IndexError as error:
             raise IndexError(f"{error}: give the sampler a max_capacity as large as the storage") from None
         self._end = max(self._end, int(rows.max()) + 1)
-
-    def _follow_max(self) -> None:
-        """Look for the largest priority anew where its row has a lower one by now. It reads every leaf then."""
-        largest, row = self._max_priority
-        leaf = (largest + self._eps) ** float(self._alpha)
-        if self._tree.get(np.array([row]))[0] < self._tree.rounded(leaf):
-            self._recompute_max_priority_from_tree()
 
     def _recompute_max_priority_from_tree(self) -> None:
         super()._recompute_max_priority_from_tree()
