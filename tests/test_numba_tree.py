@@ -106,8 +106,6 @@ def test_python_threads_may_sample_one_tree_together():
 class Silent:
     """A helper that claims chunks and never ends one, as if it had lost its core; or that never comes."""
 
-    is_idle = True
-
     def __init__(self, chunks):
         self._chunks, self._thread = chunks, None
 
@@ -124,9 +122,10 @@ class Silent:
             self._thread = threading.Thread(target=claim)
             self._thread.start()
 
-    def join(self):
+    def end(self, helpers):
         if self._thread:
             self._thread.join()
+        helpers._room[compiled.ENDED] = 1
 
 
 @pytest.mark.parametrize("chunks", [0, 1, 40])
@@ -142,18 +141,12 @@ def test_chunks_of_a_helper_that_is_late_are_taken_back(chunks):
         answer = np.empty(batch, np.int64), np.empty(batch, np.float32)
         kernels = tree._shared_search_kernel, tree._help_kernel
         assert helpers.search(1, tree, *kernels, values, True, *answer) == compiled.DONE
-        silent.join()
+        assert helpers.search(1, tree, *kernels, values, True, *answer) == compiled.BUSY  # the helper is late
+        assert not helpers._turn.locked()
+        silent.end(helpers)
         expected = twin.sample(values)
         np.testing.assert_array_equal(answer[0], expected[0])
         np.testing.assert_array_equal(answer[1], expected[1])
-
-
-def test_a_batch_is_not_shared_with_a_helper_that_is_late_from_the_one_before():
-    helpers, late = numba_turns.Helpers(), Silent(0)
-    late.is_idle = False
-    helpers._all = [late]
-    assert helpers.search(1, None, None, None, np.zeros(9_000), True) == compiled.BUSY
-    assert not helpers._turn.locked()
 
 
 def test_helpers_take_part_and_all_of_a_batch_is_searched_once():
@@ -164,7 +157,7 @@ def test_helpers_take_part_and_all_of_a_batch_is_searched_once():
     helpers, answer = numba_turns.Helpers(), (np.empty(2_000_000, np.int64), np.empty(2_000_000, np.float32))
     kernels, took_part = (tree._shared_search_kernel, tree._help_kernel), False
     for _ in range(50):
-        while not all(helper.is_idle for helper in helpers._all):
+        while helpers._room[compiled.ENDED] < helpers._asked:
             time.sleep(1e-3)
         for found in helpers._found.values():
             found[0][:] = -1

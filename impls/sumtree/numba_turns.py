@@ -97,12 +97,10 @@ class Helper:
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
-        self.is_idle = True
         threading.Thread(target=self._work, name="fanout-helper", daemon=True).start()
 
     def ask(self, *job: Any) -> None:
         """Let the thread call a kernel; ``job`` is the owner of its memory, the kernel and its arguments."""
-        self.is_idle = False
         self._jobs.put(job)
 
     def _work(self) -> None:
@@ -112,7 +110,6 @@ class Helper:
             _, kernel, *arguments = job = self._jobs.get()
             kernel(*arguments)
             del kernel, arguments, job  # no tree lives on for its helpers' sake
-            self.is_idle = True
 
 
 class Helpers:
@@ -120,8 +117,8 @@ class Helpers:
 
     def __init__(self) -> None:
         self._all: list[Helper] = []
-        self._turn = threading.Lock()
-        self._room = np.empty(0, np.int64)
+        self._turn, self._asked = threading.Lock(), 0
+        self._room = np.zeros(kernels.room_of(1), np.int64)
         self._found: dict[np.dtype[Any], tuple[NDArray[Any], ...]] = {}
 
     def search(
@@ -142,13 +139,13 @@ class Helpers:
         if not self._turn.acquire(blocking=False):
             return kernels.BUSY
         try:
-            while len(self._all) < count:
-                self._all.append(Helper())
-            if not all(helper.is_idle for helper in self._all):
+            if self._room[kernels.ENDED] < self._asked:
                 return kernels.BUSY
             # Invariant: no helper uses the room or the arrays, and so they may be written or replaced.
             room, found = self._prepared(values.size, answer[1].dtype)
             address = int(room.ctypes.data)
+            self._all += [Helper() for _ in range(count - len(self._all))]
+            self._asked = count
             for helper in self._all[:count]:
                 helper.ask(owner, help_search, address, values, uniform, *found)
             status: int = search(address, values, uniform, *answer, *found)
@@ -160,11 +157,11 @@ class Helpers:
         """(the words that callers share, closed; the helpers' arrays), for at least so large a batch."""
         words = kernels.room_of(batch)
         if len(self._room) < words:
-            self._room = np.empty(words, np.int64)
+            self._room = np.zeros(words, np.int64)
         found = self._found.get(dtype)
         if found is None or len(found[0]) < batch:
             found = self._found[dtype] = np.empty(batch, np.int64), np.empty(batch, dtype)
-        self._room[0] = kernels.CLOSED_TICKET
+        self._room[[0, kernels.ENDED]] = kernels.CLOSED_TICKET, 0
         return self._room, found
 
 

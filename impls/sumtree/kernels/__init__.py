@@ -49,7 +49,7 @@ from .header import (
     WRITES,
 )
 from .lending import search_distinct, search_without
-from .searching import CHUNK, CLOSED_TICKET, gather, help_search, room_of, search, search_left, search_with_help
+from .searching import CHUNK, CLOSED_TICKET, ENDED, gather, help_search, room_of, search, search_left, search_with_help
 from .sums import root, sum_ranges
 from .turns import HOLD, LET_GO, OPEN, turn
 from .updating import update_by_delta, update_by_recompute
@@ -68,6 +68,7 @@ __all__ = [
     "DONE",
     "EDITION",
     "EMPTY",
+    "ENDED",
     "HAS_MINIMA",
     "HAS_PREFIXES",
     "HEADER_WORDS",

@@ -280,6 +280,7 @@ def search_left(
 
 
 CHUNK = 512  # elements that a thread searches before it looks for more: some microseconds
+ENDED = 1  # word behind the ticket: helpers that have ended
 _STATES = 8  # first word of the chunks' states, which lie behind the ticket's cache line
 CLOSED_TICKET = -(1 << 40)
 _FREE, _MINE, _FOUND = 0, 1, 2  # states of a chunk: neither, the caller searched it, a helper did (+ status)
@@ -310,7 +311,7 @@ def help_search(
     """Search chunks of the batch of a :func:`search_with_help` into this thread's arrays, until none is left.
 
     A chunk counts only where the caller has not taken it back, so a helper that loses its core delays nobody, and what
-    it reads after that call has ended is of no effect.
+    it reads after that call has ended is of no effect. Once it is counted as ended, it touches nothing.
     """
     batch, looks = values.size, 0
     while load_acquire(room) < 0 and looks < _OPENING_LOOKS:  # the caller is about to begin
@@ -319,13 +320,15 @@ def help_search(
         chunk = atomic_add(room, 1)
         low = chunk * CHUNK
         if chunk < 0 or low >= batch:
-            return DONE
+            break
         high = min(batch, low + CHUNK)
         status = descend(
             tree, like, fanout, lanes, chunks, prefix,
             values[low:high], uniform, indices[low:high], priorities[low:high],
         )  # fmt: skip
         atomic_swap_if(room + WORD * (_STATES + chunk), _FREE, _FOUND + status)
+    atomic_add(room + WORD * ENDED, 1)
+    return DONE
 
 
 @inlined
