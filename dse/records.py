@@ -151,7 +151,7 @@ def _kinds(hints: Mapping[str, Any]) -> dict[str, tuple[str, tuple[type, ...]]]:
 
 
 _FIELDS = _kinds(get_type_hints(Measurement))
-_FACTS = _kinds({"key": str, "cores": int, "memory_bytes": int | None, "caches": dict, "packages": dict, "gpus": list})
+_FACTS = _kinds({"key": str, "cores": int, "memory_bytes": float | None, "caches": dict, "packages": dict, "gpus": list})
 """Facts of a machine that answers rest on."""
 
 
