@@ -5,6 +5,7 @@ leaves whole lines and at most one torn line at the end, which readers drop with
 """
 
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -136,8 +137,8 @@ _JSON: dict[Any, tuple[str, tuple[type, ...]]] = {
     NoneType: ("null", (NoneType,)),
 }
 """What JSON makes of a type: in words, and the types of Python that it is read as."""
-_LEAST = {"batch": 1, "fanout": 1, "threads": 1, "calls_per_sample": 1, "cores": 1}
-"""The least of whole numbers that may not be 0."""
+_LEAST = {"capacity": 0, "batch": 1, "fanout": 1, "threads": 1, "calls_per_sample": 1, "cores": 1}
+"""The least of each whole number."""
 
 
 def _kinds(hints: Mapping[str, Any]) -> dict[str, tuple[str, tuple[type, ...]]]:
@@ -151,8 +152,8 @@ def _kinds(hints: Mapping[str, Any]) -> dict[str, tuple[str, tuple[type, ...]]]:
 
 
 _FIELDS = _kinds(get_type_hints(Measurement))
-_FACTS = _kinds({"key": str, "cores": int, "memory_bytes": float | None, "caches": dict, "packages": dict, "gpus": list})
-"""Facts of a machine that answers rest on."""
+_FACTS = {"key": str, "cores": int, "memory_bytes": float | None, "caches": dict, "gpus": list}
+_KINDS = _FIELDS | _kinds(_FACTS)  # of fields, and of facts of a machine that answers rest on
 
 
 def parse(line: str, where: str) -> Measurement:
@@ -174,8 +175,8 @@ def parse(line: str, where: str) -> Measurement:
     missing = [key for key in _FIELDS if key not in fields]
     if missing:
         raise RecordError(f"{where}: lacks {', '.join(missing)}")
-    _check_kinds(fields, _FIELDS, where)
-    _check_kinds(fields["machine"], _FACTS, where)
+    _check_kinds(fields, where)
+    _check_kinds(fields["machine"], where)
     for key, allowed in (("source", SOURCES), ("status", STATUSES)):
         if fields[key] not in allowed:
             raise RecordError(f"{where}: {key} must be one of {', '.join(allowed)}, not {short(fields[key])}")
@@ -208,15 +209,23 @@ def _depth(value: Any) -> int:
     return 1 + max(map(_depth, parts), default=0)
 
 
-def _check_kinds(values: Mapping[str, Any], kinds: Mapping[str, tuple[str, tuple[type, ...]]], where: str) -> None:
+def _check_kinds(values: Mapping[str, Any], where: str) -> None:
     """Check that the values are of their kinds, and whole numbers within bounds."""
-    for name, (words, types) in kinds.items():
-        value, least = values.get(name), _LEAST.get(name, 0)
-        if type(value) not in types and name in values:
-            raise RecordError(f"{where}: {name} must be {words}, not {short(value)}; the file was edited")
-        if type(value) is int and float not in types and not least <= value <= MOST:
+    if name := _of_another_kind(tuple(values), tuple(map(type, values.values()))):
+        kind = _KINDS[name][0]
+        raise RecordError(f"{where}: {name} must be {kind}, not {short(values[name])}; the file was edited")
+    for name, least in _LEAST.items():
+        if (value := values.get(name)) is not None and not least <= value <= MOST:
             bounds = f"from {least} to {MOST:.0e}"
             raise RecordError(f"{where}: {name} must be {bounds}, not {short(value)}; the file was edited")
+
+
+@functools.cache
+def _of_another_kind(names: tuple[str, ...], types: tuple[type, ...]) -> str:
+    """Return the first name whose value is not of its kind, or nothing; most records of a file have the same types."""
+    return next(
+        (name for name, its in zip(names, types, strict=True) if name in _KINDS and its not in _KINDS[name][1]), ""
+    )
 
 
 def _check_times(fields: dict[str, Any], where: str) -> None:
