@@ -84,7 +84,8 @@ def test_mass_zero_skips_a_zero_leaf(name, options):
 def test_a_negative_zero_is_stored_as_zero(name, options):
     tree = impls.make(name, 4, **options)
     tree.update([2, 3], [-0.0, 1.0])
-    tree.update(1, -0.0)
+    tree.update(np.array([0]), np.array([-0.0]))
+    tree.update(np.array([1]), -0.0)
     assert np.signbit(impls.to_numpy(tree.get(range(4)))).tolist() == [False] * 4
 
 
