@@ -4,6 +4,7 @@ A record is one JSON object a line. Files are only ever appended to, line by lin
 leaves whole lines and at most one torn line at the end, which readers drop with a warning and the next writer cuts off.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -16,6 +17,7 @@ from types import NoneType, TracebackType
 from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
 from impls.checks import near, short
+from impls.writing import lock, try_to_write
 
 SCHEMA = 1
 MOST, LONGEST_SECONDS, MOST_NESTED = 10**18, 1e9, 32
@@ -330,23 +332,48 @@ def _run_and_cell(record: Measurement) -> tuple[Any, ...]:
     return record.commit, record.command, dataclasses.replace(record, primitive="").cell
 
 
+@contextlib.contextmanager
+def _refused(path: Path) -> Iterator[None]:
+    """Turn what keeps a writer from a file into RecordError."""
+    try:
+        yield
+    except BlockingIOError:
+        raise RecordError(
+            f"{path}: another command is writing it; wait for its end, or choose another folder"
+        ) from None
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be written ({error.strerror}); choose another folder") from None
+
+
+def check_writable(path: Path) -> None:
+    """RecordError unless a ``Writer`` could open a file now; the file and its folder stay as they are."""
+    with _refused(path):
+        try_to_write(path.parent)
+        if path.exists():
+            with path.open("r+b") as file:
+                lock(file)
+
+
 class Writer:
     """A writer that appends records to a file, each flushed to disk before the next is measured.
 
-    Opening creates the folders and cuts off a torn last line. RecordError if the file cannot be written; what was there
-    stays there.
+    Opening creates the folders, cuts off a torn last line, and keeps other writers out until it is closed or its
+    process ends. RecordError if the file cannot be written, has a writer, or is none of records; what was there stays.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def __enter__(self) -> Self:
-        try:
+        with _refused(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            self._cut_torn_line()
-        except OSError as error:
-            raise RecordError(f"{self.path}: cannot be written ({error.strerror}); choose another folder") from None
+            try:
+                lock(self._file)
+                self._cut_torn_line()
+            except BaseException:
+                os.close(self._file)
+                raise
         return self
 
     def __exit__(
@@ -358,7 +385,7 @@ class Writer:
         content = self.path.read_bytes()
         whole = content.rfind(b"\n") + 1
         if whole != len(content):
-            warnings.warn(f"{self.path}: the last line is torn, its cell is measured again", stacklevel=3)
+            read_file(self.path)  # which warns, and refuses a file that holds something else
             os.ftruncate(self._file, whole)
 
     def append(self, record: Measurement) -> None:
@@ -394,10 +421,8 @@ def export(records: Iterable[Measurement], path: Path) -> None:
     import pandas  # noqa: PLC0415  # heavy, and only here
 
     frame = pandas.DataFrame(list(to_rows(records)))
-    match path.suffix:
-        case ".csv":
-            frame.to_csv(path, index=False)
-        case ".parquet":
-            frame.to_parquet(path, index=False)
-        case other:
-            raise RecordError(f"{path}: export writes .csv or .parquet, not {other or 'a file without an ending'}")
+    write = {".csv": frame.to_csv, ".parquet": frame.to_parquet}.get(path.suffix)
+    if write is None:
+        raise RecordError(f"{path}: export writes .csv or .parquet, not {path.suffix or 'a file without an ending'}")
+    with _refused(path):
+        write(path, index=False)

@@ -5,6 +5,8 @@ import errno
 import json
 import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -223,6 +225,40 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
         pass
 
 
+def test_a_second_writer_is_refused_until_the_first_has_ended(tmp_path):
+    path = tmp_path / "r.jsonl"
+    with Writer(path) as writer:
+        writer.append(measurement())
+        for second in (Writer(path).__enter__, lambda: records.check_writable(path)):
+            with pytest.raises(RecordError, match="another command is writing it"):
+                second()
+        assert read_file(path) == [measurement()]
+        write(tmp_path / "other.jsonl", measurement())
+    records.check_writable(path)
+    write(path, measurement(op="get"))
+    assert [record.op for record in read_file(path)] == ["draw", "get"]
+
+
+def test_the_lock_of_a_killed_writer_is_gone(tmp_path):
+    path = tmp_path / "r.jsonl"
+    code = (
+        f"import pathlib, sys, time; from dse.records import Writer\nwith Writer(pathlib.Path({str(path)!r})):\n"
+        "    print('open', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(RecordError, match="another command"):
+            write(path, measurement())
+        other.kill()
+    write(path, measurement())
+    assert read_file(path) == [measurement()]
+
+
+def test_trying_a_file_leaves_no_trace(tmp_path):
+    records.check_writable(tmp_path / "a" / "b" / "r.jsonl")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_folders_give_the_latest_record_of_each_cell_and_machine(tmp_path):
     old = measurement(median_seconds=2.5e-6, utc="2025-01-01T00:00:00+00:00")
     there = measurement(machine={"key": "there"})
@@ -275,6 +311,12 @@ def test_cells_are_equal_exactly_where_the_same_thing_was_measured():
     assert measurement(utc="later", median_seconds=1.0).cell == measurement().cell
     for field, value in (("op", "get"), ("options", {"aligned": False}), ("threads", 2), ("distribution", "rank0.6")):
         assert measurement(**{field: value}).cell != measurement().cell
+
+
+def test_an_export_that_cannot_be_written_is_one_sentence(tmp_path):
+    pytest.importorskip("pandas", reason="tables need pandas")
+    with pytest.raises(RecordError, match=r"t\.csv: cannot be written"):
+        records.export([measurement()], tmp_path / "nowhere" / "t.csv")
 
 
 def test_export_to_tables(tmp_path):
