@@ -8,9 +8,12 @@ from typing import Any
 
 from impls import names
 from impls.checks import near, short
-from impls.terminal import count
+from impls.terminal import amount, count
 
 DEFAULT = "default: %(default)s"
+DTYPES = ("float32", "float64")
+LEAST = {"capacity": 1, "batch": 1, "fanout": 2, "threads": 1}
+"""The least of options that are whole numbers, where that is not 0."""
 PEERS = Path(__file__).parent / "peers"
 ENVIRONMENT = Path(".venv-peers/bin/python")
 
@@ -25,14 +28,32 @@ def implementation(name: str) -> str:
     return name
 
 
+def dtype(name: str) -> str:
+    """Return the name of a format of leaves. ArgumentTypeError for any other."""
+    if name not in DTYPES:
+        raise argparse.ArgumentTypeError(f"no dtype {short(name)}; there are {', '.join(DTYPES)}{near(name, DTYPES)}")
+    return name
+
+
+def at_least(least: int, what: str) -> Callable[[str], int]:
+    """Return a parser of counts that are no less."""
+
+    def parse(text: str) -> int:
+        if (number := count(text)) < least:
+            raise argparse.ArgumentTypeError(f"{what} is at least {least}, not {number}")
+        return number
+
+    return parse
+
+
 AXES: dict[str, tuple[Callable[[str], Any], str]] = {
     "contestants": (implementation, "names of implementations, see impls.names()"),
     "ops": (str, "operations to time, listed below"),
-    "capacities": (count, "numbers of leaves N"),
-    "batches": (count, "elements of a call B"),
-    "fanouts": (count, "children of a node K"),
-    "threads": (count, "threads that share a batch"),
-    "dtypes": (str, "formats of the leaves: float32, float64"),
+    "capacities": (at_least(1, "N"), "numbers of leaves N"),
+    "batches": (at_least(1, "B"), "elements of a call B"),
+    "fanouts": (at_least(2, "K"), "children of a node K"),
+    "threads": (at_least(1, "threads"), "threads that share a batch"),
+    "dtypes": (dtype, "formats of the leaves: float32, float64"),
     "distributions": (str, "distributions of the priorities, listed below"),
     "duplicates": (float, "fractions of a batch that repeat one leaf"),
 }
@@ -92,7 +113,7 @@ def add_list(parser: argparse.ArgumentParser, name: str, kind: Callable[[str], A
 def add_numbers(parser: argparse.ArgumentParser, **options: tuple[float, str]) -> None:
     """Add options that take a number, by name: the default, whose type is the option's, and the help text."""
     for name, (default, text) in options.items():
-        kind = count if isinstance(default, int) else float
+        kind = at_least(LEAST.get(name, 0), name) if isinstance(default, int) else amount
         parser.add_argument(f"--{name}", type=kind, default=default, help=f"{text} ({DEFAULT})")
 
 

@@ -167,12 +167,10 @@ def parse(line: str, where: str) -> Measurement:
         raise RecordError(f"{where}: not a JSON object ({said}); the file was truncated or edited") from None
     if not isinstance(fields, dict):
         raise RecordError(f"{where}: a record is a JSON object, not {type(fields).__name__}")
-    version = fields.get("schema")
-    if type(version) is not int or version != SCHEMA:
-        raise RecordError(
-            f"{where}: schema {short(version)}, this version reads {SCHEMA}; measure again with this version"
-        )
-    for key in fields.keys() - _FIELDS.keys():
+    if fields.get("schema") != SCHEMA:
+        version = short(fields.get("schema"))
+        raise RecordError(f"{where}: schema {version}, this version reads {SCHEMA}; measure again with this version")
+    for key in sorted(fields.keys() - _FIELDS.keys()):
         raise RecordError(f"{where}: unknown key {short(key)}{near(key, _FIELDS)}")
     missing = [key for key in _FIELDS if key not in fields]
     if missing:

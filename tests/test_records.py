@@ -147,7 +147,7 @@ def test_whatever_is_not_a_record_is_refused_with_its_place(tmp_path, change, wo
         ('"options": {}', '"options": [1]', "options must be an object"),
         ('"options": {}', f'"options": {{"a": {"[" * 400 + "]" * 400}}}', "nested too deeply"),
         ('"options": {}', f'"options": {"[" * 100_000}', "recursion"),
-        ('"schema": 1', '"schema": true', "schema True"),
+        ('"schema": 1', '"schema": true', "schema must be a whole number, not True"),
         ('"samples_seconds": []', '"samples_seconds": null', "samples_seconds must be a list"),
         ('"samples_seconds": []', '"samples_seconds": ["1"]', "samples_seconds must be numbers from 0"),
         ('"samples_seconds": []', '"samples_seconds": [1e999]', "samples_seconds must be numbers from 0"),

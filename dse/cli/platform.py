@@ -81,7 +81,8 @@ def add_to(commands: Any) -> None:
     )
     init = action("init", _init, begun, " --like u200")
     init.add_argument("--like", metavar="NAME", help="copy this platform's file: its name, or a .toml file")
-    init.add_argument("--out", type=Path, metavar="FILE", help="write it there (default: print it)")
+    init.add_argument("file", nargs="?", type=Path, metavar="FILE", help="write it there (default: print it)")
+    init.add_argument("--out", type=Path, metavar="FILE", help="the same")
     asked = "What would a workload take on each device? A rough model, no measurement."
     estimate = action("estimate", platform_estimate.run, asked, " u200 --workload hopper_ddpg", "NAME")
     platform_estimate.add_to(estimate)
@@ -183,7 +184,7 @@ def _check(options: argparse.Namespace) -> int:
 
 def _init(options: argparse.Namespace) -> int:
     """Print a platform file to begin with, or write it where nothing is yet."""
-    path: Path | None = options.out
+    path: Path | None = options.out or options.file
     name = path.stem if path and re.fullmatch(r"\w[\w-]*", path.stem, re.ASCII) else "mine"
     text = copied(options.like, name, options.results) if options.like else template(name)
     if path is None:
