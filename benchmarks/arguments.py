@@ -11,28 +11,28 @@ from impls.checks import near, short
 from impls.terminal import amount, count
 
 DEFAULT = "default: %(default)s"
-DTYPES = ("float32", "float64")
 LEAST = {"capacity": 1, "batch": 1, "fanout": 2, "threads": 1}
 """The least of options that are whole numbers, where that is not 0."""
 PEERS = Path(__file__).parent / "peers"
 ENVIRONMENT = Path(".venv-peers/bin/python")
 
 
-def implementation(name: str) -> str:
-    """Return the name of a tree of ours or of a library. ArgumentTypeError for any other, before anything is made."""
-    known = [*names(), *(path.stem.removesuffix("_peer") for path in sorted(PEERS.glob("*_peer.py")))]
-    if name not in known:
-        raise argparse.ArgumentTypeError(
-            f"no implementation {short(name)}; there are {', '.join(known)}{near(name, known)}"
-        )
-    return name
+def among(what: str, *known: str) -> Callable[[str], str]:
+    """Return a parser of names that are known, and of no others, before anything is made."""
+
+    def parse(name: str) -> str:
+        if name not in known:
+            raise argparse.ArgumentTypeError(
+                f"no {what} {short(name)}; there are {', '.join(known)}{near(name, known)}"
+            )
+        return name
+
+    return parse
 
 
-def dtype(name: str) -> str:
-    """Return the name of a format of leaves. ArgumentTypeError for any other."""
-    if name not in DTYPES:
-        raise argparse.ArgumentTypeError(f"no dtype {short(name)}; there are {', '.join(DTYPES)}{near(name, DTYPES)}")
-    return name
+implementation = among(
+    "implementation", *names(), *(path.stem.removesuffix("_peer") for path in sorted(PEERS.glob("*_peer.py")))
+)
 
 
 def at_least(least: int, what: str) -> Callable[[str], int]:
@@ -53,7 +53,7 @@ AXES: dict[str, tuple[Callable[[str], Any], str]] = {
     "batches": (at_least(1, "B"), "elements of a call B"),
     "fanouts": (at_least(2, "K"), "children of a node K"),
     "threads": (at_least(1, "threads"), "threads that share a batch"),
-    "dtypes": (dtype, "formats of the leaves: float32, float64"),
+    "dtypes": (among("dtype", "float32", "float64"), "formats of the leaves: float32, float64"),
     "distributions": (str, "distributions of the priorities, listed below"),
     "duplicates": (float, "fractions of a batch that repeat one leaf"),
 }

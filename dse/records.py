@@ -4,7 +4,6 @@ A record is one JSON object a line. Files are only ever appended to, line by lin
 leaves whole lines and at most one torn line at the end, which readers drop with a warning and the next writer cuts off.
 """
 
-import contextlib
 import dataclasses
 import functools
 import json
@@ -17,7 +16,7 @@ from types import NoneType, TracebackType
 from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
 from impls.checks import near, short
-from impls.writing import lock, try_to_write
+from impls.writing import lock, refusing, try_to_write
 
 SCHEMA = 1
 MOST, LONGEST_SECONDS, MOST_NESTED = 10**18, 1e9, 32
@@ -34,8 +33,8 @@ SOURCES = ("measured", "modeled", "quoted", "extrapolated")
 TOO_LONG = re.compile(r"one call takes (\d+(?:\.\d+)?(?:e[+-]?\d+)?) s\b")
 """The reason of a cell that was skipped for its length."""
 STATUSES = ("ok", "skipped", "failed", "unstable")
-TIMED = ("ok", "unstable")
 TESTS_OF_ANSWERS = ("question", "loop_question", "answer")  # primitives that no answer rests on
+ANOTHER = "choose another folder"
 OLD_QUESTIONS = "python -m benchmarks questions"
 
 
@@ -134,7 +133,6 @@ _JSON: dict[Any, tuple[str, tuple[type, ...]]] = {
     float: ("a number", (int, float)),
     bool: ("true or false", (bool,)),
     tuple: ("a list", (list,)),
-    list: ("a list", (list,)),
     dict: ("an object", (dict,)),
     NoneType: ("null", (NoneType,)),
 }
@@ -154,7 +152,7 @@ def _kinds(hints: Mapping[str, Any]) -> dict[str, tuple[str, tuple[type, ...]]]:
 
 
 _FIELDS = _kinds(get_type_hints(Measurement))
-_FACTS = {"key": str, "cores": int, "memory_bytes": float | None, "caches": dict, "gpus": list}
+_FACTS = {"key": str, "cores": int, "memory_bytes": float | None, "caches": dict}
 _KINDS = _FIELDS | _kinds(_FACTS)  # of fields, and of facts of a machine that answers rest on
 
 
@@ -216,8 +214,7 @@ def _check_kinds(values: Mapping[str, Any], where: str) -> None:
         raise RecordError(f"{where}: {name} must be {kind}, not {short(values[name])}; the file was edited")
     for name, least in _LEAST.items():
         if (value := values.get(name)) is not None and not least <= value <= MOST:
-            bounds = f"from {least} to {MOST:.0e}"
-            raise RecordError(f"{where}: {name} must be {bounds}, not {short(value)}; the file was edited")
+            raise RecordError(f"{where}: {name} must be from {least} to {MOST:.0e}, not {short(value)}; it was edited")
 
 
 @functools.cache
@@ -232,11 +229,9 @@ def _check_times(fields: dict[str, Any], where: str) -> None:
     """Check times: only a record that says why may be without one, and a time may be without an interval."""
     samples, median = fields["samples_seconds"], fields["median_seconds"]
     if samples and not ({*map(type, samples)} <= {int, float} and 0 <= min(samples) <= max(samples) < LONGEST_SECONDS):
-        raise RecordError(
-            f"{where}: samples_seconds must be numbers from 0 to {LONGEST_SECONDS:.0e}; the file was edited"
-        )
+        raise RecordError(f"{where}: samples_seconds must be numbers from 0 to {LONGEST_SECONDS:.0e}; it was edited")
     if median is None:
-        if fields["status"] in TIMED:
+        if fields["status"] in ("ok", "unstable"):
             raise RecordError(f"{where}: lacks its time, and its status is {fields['status']}; the file was edited")
         return
     low, high = (median if fields[name] is None else fields[name] for name in ("low_seconds", "high_seconds"))
@@ -330,22 +325,9 @@ def _run_and_cell(record: Measurement) -> tuple[Any, ...]:
     return record.commit, record.command, dataclasses.replace(record, primitive="").cell
 
 
-@contextlib.contextmanager
-def _refused(path: Path) -> Iterator[None]:
-    """Turn what keeps a writer from a file into RecordError."""
-    try:
-        yield
-    except BlockingIOError:
-        raise RecordError(
-            f"{path}: another command is writing it; wait for its end, or choose another folder"
-        ) from None
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be written ({error.strerror}); choose another folder") from None
-
-
 def check_writable(path: Path) -> None:
     """RecordError unless a ``Writer`` could open a file now; the file and its folder stay as they are."""
-    with _refused(path):
+    with refusing(path, RecordError, ANOTHER):
         try_to_write(path.parent)
         if path.exists():
             with path.open("r+b") as file:
@@ -363,7 +345,7 @@ class Writer:
         self.path = path
 
     def __enter__(self) -> Self:
-        with _refused(self.path):
+        with refusing(self.path, RecordError, ANOTHER):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             try:
@@ -422,5 +404,5 @@ def export(records: Iterable[Measurement], path: Path) -> None:
     write = {".csv": frame.to_csv, ".parquet": frame.to_parquet}.get(path.suffix)
     if write is None:
         raise RecordError(f"{path}: export writes .csv or .parquet, not {path.suffix or 'a file without an ending'}")
-    with _refused(path):
+    with refusing(path, RecordError, ANOTHER):
         write(path, index=False)

@@ -1,9 +1,23 @@
 """Files and folders that one process writes at a time: tried before anything is begun, and locked."""
 
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+
+@contextmanager
+def refusing(path: Path, kind: type[Exception], remedy: str) -> Iterator[None]:
+    """Turn what keeps a file from being written into a ``kind`` of exception, a sentence that ends in the remedy."""
+    try:
+        yield
+    except BlockingIOError:
+        raise kind(f"{path}: another command is writing it; wait for its end, or {remedy}") from None
+    except FileExistsError:
+        raise kind(f"{path}: is there already; {remedy}") from None
+    except OSError as error:
+        raise kind(f"{path}: cannot be written ({error.strerror}); {remedy}") from None
 
 
 def try_to_write(folder: Path) -> None:

@@ -18,19 +18,17 @@ copy of the nearest one (`init --like u200`), until `check` is content. In a fil
 """
 
 import argparse
-import contextlib
 import dataclasses
 import json
 import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from impls.terminal import plural
-from impls.writing import try_to_write
+from impls.writing import refusing, try_to_write
 
 from ..platforms import Leaf, Platform, PlatformError, Quantity, leaves, load, names
 from ..platforms.fingerprint import command_line, now
@@ -42,6 +40,7 @@ from . import platform_estimate
 from .text import add_command, aligned
 
 WIDTH = 120
+ANOTHER = "name another file with --out"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -190,23 +189,12 @@ def _init(options: argparse.Namespace) -> int:
     if path is None:
         print(text, end="")
         return 0
-    with _refused(path), path.open("x", encoding="utf-8") as file:
+    with refusing(path, PlatformError, ANOTHER), path.open("x", encoding="utf-8") as file:
         file.write(text)
     left = problems(text, str(path))
     print(f"written to {path}, {plural(len(left), 'key') if left else 'nothing'} left to fill in")
     print(f"once it describes your machine: python -m dse platform check {shlex.quote(str(path))}")
     return 0
-
-
-@contextlib.contextmanager
-def _refused(path: Path) -> Iterator[None]:
-    """Turn what keeps a file from being written into PlatformError."""
-    try:
-        yield
-    except FileExistsError:
-        raise PlatformError(f"{path}: is there already; name another file with --out") from None
-    except OSError as error:
-        raise PlatformError(f"{path}: cannot be written ({error.strerror}); name another file with --out") from None
 
 
 def _diff(options: argparse.Namespace) -> int:
@@ -250,7 +238,7 @@ def _probe(options: argparse.Namespace) -> int:
     from ..platforms.probe import probe  # noqa: PLC0415  # with its kernels, of which no other command needs any
 
     path = options.out or here(options.results)
-    with _refused(path):
+    with refusing(path, PlatformError, ANOTHER):
         try_to_write(path.parent)
     shown = sys.stderr.isatty()
     if not shown:
@@ -261,7 +249,7 @@ def _probe(options: argparse.Namespace) -> int:
     if shown:
         print(file=sys.stderr)
     comment = f"# What `{command_line()}` found at {now()}.\n"
-    with _refused(path):
+    with refusing(path, PlatformError, ANOTHER):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(to_toml(platform, comment), encoding="utf-8")
     print(text(platform))

@@ -61,9 +61,10 @@ def run(options: argparse.Namespace) -> int:
             "and --batch"
         )
     if options.capacity is None or options.batch is None:
-        missing = "--batch is missing" if options.batch is None else "--capacity is missing"
-        or_mapping = "" if about_tree else "; or ask with --platform and --workload"
-        raise ValueError(f"a tree needs --capacity and --batch, {missing}{or_mapping}")
+        missing = "--batch" if options.batch is None else "--capacity"
+        raise ValueError(
+            f"a tree needs --capacity and --batch, {missing} is missing; or ask with --platform and --workload"
+        )
     _check(options, MAPPING, "a question about a mapping, with --platform and --workload")
     return _about_a_tree(options)
 
