@@ -14,8 +14,6 @@ def refusing(path: Path, kind: type[Exception], remedy: str) -> Iterator[None]:
         yield
     except BlockingIOError:
         raise kind(f"{path}: another command is writing it; wait for its end, or {remedy}") from None
-    except FileExistsError:
-        raise kind(f"{path}: is there already; {remedy}") from None
     except OSError as error:
         raise kind(f"{path}: cannot be written ({error.strerror}); {remedy}") from None
 

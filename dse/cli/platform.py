@@ -189,6 +189,8 @@ def _init(options: argparse.Namespace) -> int:
     if path is None:
         print(text, end="")
         return 0
+    if path.exists():
+        raise PlatformError(f"{path}: is there already; {ANOTHER}")
     with refusing(path, PlatformError, ANOTHER), path.open("x", encoding="utf-8") as file:
         file.write(text)
     left = problems(text, str(path))
