@@ -30,7 +30,7 @@ from typing import Any
 import impls
 from dse import records
 from dse.records import RecordError
-from impls.terminal import answering
+from impls.terminal import Parser, amount, answering
 
 from . import compare, gpu, questions, speed_table
 from .arguments import DEFAULT, about, add_axes, add_common, listed
@@ -145,7 +145,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m benchmarks",
         description=(__doc__ or "").splitlines()[0],
         epilog=f"every command has a --help of its own\nexample: {FIRST}",
@@ -163,7 +163,7 @@ def _parser() -> argparse.ArgumentParser:
     add_axes(measure)
     settings = {"type": _settings, "action": "append", "metavar": "KEY=VALUE,.."}
     measure.add_argument("--options", **settings, help="options of the implementations; repeatable")
-    measure.add_argument("--budget", type=float, metavar="SECONDS", help="seconds of sampling a cell")
+    measure.add_argument("--budget", type=amount, metavar="SECONDS", help="seconds of sampling a cell")
     measure.add_argument("--name", help="name of the results file (default: the preset)")
     measure.add_argument("--preset", choices=PRESETS, default="quick", help=f"which cells ({DEFAULT})")
     measure.add_argument("--no-floor", dest="floor", action="store_false", help="leave the memory floor out")

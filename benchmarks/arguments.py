@@ -8,31 +8,52 @@ from typing import Any
 
 from impls import names
 from impls.checks import near, short
-from impls.terminal import count
+from impls.terminal import amount, count
 
 DEFAULT = "default: %(default)s"
+LEAST = {"capacity": 1, "batch": 1, "fanout": 2, "threads": 1}
+"""The least of options that are whole numbers, where that is not 0."""
 PEERS = Path(__file__).parent / "peers"
 ENVIRONMENT = Path(".venv-peers/bin/python")
 
 
-def implementation(name: str) -> str:
-    """Return the name of a tree of ours or of a library. ArgumentTypeError for any other, before anything is made."""
-    known = [*names(), *(path.stem.removesuffix("_peer") for path in sorted(PEERS.glob("*_peer.py")))]
-    if name not in known:
-        raise argparse.ArgumentTypeError(
-            f"no implementation {short(name)}; there are {', '.join(known)}{near(name, known)}"
-        )
-    return name
+def among(what: str, *known: str) -> Callable[[str], str]:
+    """Return a parser of names that are known, and of no others, before anything is made."""
+
+    def parse(name: str) -> str:
+        if name not in known:
+            raise argparse.ArgumentTypeError(
+                f"no {what} {short(name)}; there are {', '.join(known)}{near(name, known)}"
+            )
+        return name
+
+    return parse
+
+
+implementation = among(
+    "implementation", *names(), *(path.stem.removesuffix("_peer") for path in sorted(PEERS.glob("*_peer.py")))
+)
+
+
+def at_least(least: int, what: str) -> Callable[[str], int]:
+    """Return a parser of counts that are no less."""
+
+    def parse(text: str) -> int:
+        if (number := count(text)) < least:
+            raise argparse.ArgumentTypeError(f"{what} is at least {least}, not {number}")
+        return number
+
+    return parse
 
 
 AXES: dict[str, tuple[Callable[[str], Any], str]] = {
     "contestants": (implementation, "names of implementations, see impls.names()"),
     "ops": (str, "operations to time, listed below"),
-    "capacities": (count, "numbers of leaves N"),
-    "batches": (count, "elements of a call B"),
-    "fanouts": (count, "children of a node K"),
-    "threads": (count, "threads that share a batch"),
-    "dtypes": (str, "formats of the leaves: float32, float64"),
+    "capacities": (at_least(1, "N"), "numbers of leaves N"),
+    "batches": (at_least(1, "B"), "elements of a call B"),
+    "fanouts": (at_least(2, "K"), "children of a node K"),
+    "threads": (at_least(1, "threads"), "threads that share a batch"),
+    "dtypes": (among("dtype", "float32", "float64"), "formats of the leaves: float32, float64"),
     "distributions": (str, "distributions of the priorities, listed below"),
     "duplicates": (float, "fractions of a batch that repeat one leaf"),
 }
@@ -92,7 +113,7 @@ def add_list(parser: argparse.ArgumentParser, name: str, kind: Callable[[str], A
 def add_numbers(parser: argparse.ArgumentParser, **options: tuple[float, str]) -> None:
     """Add options that take a number, by name: the default, whose type is the option's, and the help text."""
     for name, (default, text) in options.items():
-        kind = count if isinstance(default, int) else float
+        kind = at_least(LEAST.get(name, 0), name) if isinstance(default, int) else amount
         parser.add_argument(f"--{name}", type=kind, default=default, help=f"{text} ({DEFAULT})")
 
 

@@ -138,10 +138,10 @@ def run(
     end; the latest record of a cell counts. RecordError if the file cannot be read or written.
     """
     end, tally = time.monotonic() + most_seconds, Tally(sum(map(len, groups)))
-    known = [record for record in (records.read_file(path) if path.exists() else []) if stamp.covers(record)]
-    done = {record.cell for record in known if is_final(record)}
     looked: list[list[Cell]] = []
     with records.Writer(path) as writer, Progress(tally.cells, unit, bar=bar, shown=bool(unit)) as progress:
+        known = [record for record in records.read_file(path) if stamp.covers(record)]
+        done = {record.cell for record in known if is_final(record)}
 
         def kept(group: list[Cell]) -> Iterator[Measurement]:
             visit = sentinels.visit(stamp.timed) if sentinels else ()
@@ -181,8 +181,10 @@ def _failures(known: Iterable[Measurement], asked: set[str]) -> list[str]:
 
 
 def file_of(results: Path, name: str) -> Path:
-    """Return the path of this machine's file in a folder of results."""
-    return results / str(platforms.fingerprint()["key"]) / name
+    """Return the path of this machine's file in a folder of results. RecordError unless it can be written now."""
+    path = results / str(platforms.fingerprint()["key"]) / name
+    records.check_writable(path)
+    return path
 
 
 def exit_code(tally: Tally, path: Path) -> int:

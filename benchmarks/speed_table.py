@@ -39,7 +39,6 @@ OPS = {"sample": "draw", "update": "update"}  # column: op
 SAMPLE_SECONDS = 0.05  # long enough for each tree to find the cache as its own calls leave it
 PARALLEL_BATCH = 1 << 16
 THREADS = (1, 2)
-LEAST_FANOUT = 2
 FLOOR_MEGABYTES = (0.5, 4, 16, 80)
 FLOOR_READS = 1 << 16
 FLOOR: dict[str, Any] = {"op": "read"}
@@ -50,8 +49,6 @@ Kept = dict[tuple[Any, ...], Measurement]
 def main(arguments: list[str] | None = None) -> int:
     """Measure what has no record yet, print the table of the records, and return the exit code 0."""
     options = _parser().parse_args(arguments)
-    if options.fanout < LEAST_FANOUT:
-        raise ValueError(f"fanout must be at least {LEAST_FANOUT}, not {options.fanout}")
     path, stamp = file_of(options.results, f"{options.name}.jsonl"), Stamp.of_this_run(PRIMITIVE)
     columns, threads, floor = _columns(options), _threads(options), _floor()
     groups = [list(cells.values()) for cells in (*columns.values(), threads) if cells]

@@ -18,7 +18,7 @@ import argparse
 import sys
 
 from impls import __version__
-from impls.terminal import answering
+from impls.terminal import Parser, answering
 from impls.training import WorkloadError
 
 from .cli import cores, depth, fpga, mapping, platform, recommend, run, times, tuning, validate
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     example = "example:\n  python -m dse recommend --platform u200 --workload hopper_ddpg"
-    parser = argparse.ArgumentParser(prog="python -m dse", description=__doc__, epilog=example, formatter_class=raw)
+    parser = Parser(prog="python -m dse", description=__doc__, epilog=example, formatter_class=raw)
     parser.add_argument("--version", action="version", version=f"fanout {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for module in dict.fromkeys(_COMMANDS.values()):

@@ -40,10 +40,10 @@ def off(value: float, low: float, high: float) -> float:
 def written(text: str, factor: float, interval: Interval) -> str:
     """Mark a value's text as right within a factor, where that is what its ends mean.
 
-    >>> written("494 us", 2.0, "factor"), written("494 us", 1.1, "95 %")
-    ('~494 us (x2)', '494 us')
+    >>> written("494 us", 2.0, "factor"), written("494 us", 1.1, "95 %"), written("494 us", 2345.6, "factor")
+    ('~494 us (x2)', '494 us', '~494 us (x2,350)')
     """
-    return f"~{text} (x{factor:.3g})" if interval == "factor" else text
+    return f"~{text} (x{float(f'{factor:.3g}'):,.10g})" if interval == "factor" else text
 
 
 def weakest(sources: Iterable[Source]) -> Source:

@@ -5,18 +5,22 @@ leaves whole lines and at most one torn line at the end, which readers drop with
 """
 
 import dataclasses
-import difflib
+import functools
 import json
-import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from types import NoneType, TracebackType
+from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
+
+from impls.checks import near, short
+from impls.writing import lock, refusing, try_to_write
 
 SCHEMA = 1
+MOST, LONGEST_SECONDS, MOST_NESTED = 10**18, 1e9, 32
+"""Largest whole number, longest time and deepest nesting that a record may hold."""
 _BENCHMARKS = Path(__file__).parent.parent / "benchmarks" / "sweep.py"  # beside this package in a checkout alone
 
 Source = Literal["measured", "interpolated", "extrapolated", "modeled", "quoted"]
@@ -26,10 +30,11 @@ SENTINEL = "sentinel"
 Status = Literal["ok", "skipped", "failed", "unstable"]
 
 SOURCES = ("measured", "modeled", "quoted", "extrapolated")
-TOO_LONG = re.compile(r"one call takes ([\d.e+-]+) s\b")
+TOO_LONG = re.compile(r"one call takes (\d+(?:\.\d+)?(?:e[+-]?\d+)?) s\b")
 """The reason of a cell that was skipped for its length."""
 STATUSES = ("ok", "skipped", "failed", "unstable")
 TESTS_OF_ANSWERS = ("question", "loop_question", "answer")  # primitives that no answer rests on
+ANOTHER = "choose another folder"
 OLD_QUESTIONS = "python -m benchmarks questions"
 
 
@@ -118,49 +123,123 @@ class Measurement:
         return json.dumps(dataclasses.asdict(self), allow_nan=False)
 
 
-_FIELDS = {field.name: field for field in dataclasses.fields(Measurement)}
 _CELL = ("primitive", "contestant", "op", "capacity", "fanout", "batch", "threads", "dtype", "options", "distribution")
+
+
+_JSON: dict[Any, tuple[str, tuple[type, ...]]] = {
+    str: ("text", (str,)),
+    Literal: ("text", (str,)),
+    int: ("a whole number", (int,)),
+    float: ("a number", (int, float)),
+    bool: ("true or false", (bool,)),
+    tuple: ("a list", (list,)),
+    dict: ("an object", (dict,)),
+    NoneType: ("null", (NoneType,)),
+}
+"""What JSON makes of a type: in words, and the types of Python that it is read as."""
+_LEAST = {"capacity": 0, "batch": 1, "fanout": 1, "threads": 1, "calls_per_sample": 1, "cores": 1}
+"""The least of each whole number."""
+
+
+def _kinds(hints: Mapping[str, Any]) -> dict[str, tuple[str, tuple[type, ...]]]:
+    """Return for each name what its value may be: in words, and the types."""
+    kinds = {}
+    for name, hint in hints.items():
+        either = [_JSON[get_origin(one) or one] for one in (get_args(hint) if NoneType in get_args(hint) else (hint,))]
+        words, types = zip(*either, strict=True)
+        kinds[name] = " or ".join(words), sum(types, ())
+    return kinds
+
+
+_FIELDS = _kinds(get_type_hints(Measurement))
+_FACTS = {"key": str, "cores": int, "memory_bytes": float | None, "caches": dict}
+_KINDS = _FIELDS | _kinds(_FACTS)  # of fields, and of facts of a machine that answers rest on
 
 
 def parse(line: str, where: str) -> Measurement:
     """Parse one line as a record. RecordError for anything that is not exactly one of this schema."""
     try:
-        fields = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise RecordError(f"{where}: not a JSON object ({error.msg}); the file was truncated or edited") from None
+        fields = _decode(line)
+    except (ValueError, RecursionError) as error:
+        said = str(getattr(error, "msg", error)).partition(";")[0]
+        raise RecordError(f"{where}: not a JSON object ({said}); the file was truncated or edited") from None
     if not isinstance(fields, dict):
         raise RecordError(f"{where}: a record is a JSON object, not {type(fields).__name__}")
     if fields.get("schema") != SCHEMA:
-        version = fields.get("schema")
-        raise RecordError(f"{where}: schema {version!r}, this version reads {SCHEMA}; measure again with this version")
-    for key in fields:
-        if key not in _FIELDS:
-            near = difflib.get_close_matches(key, list(_FIELDS), n=1)
-            raise RecordError(f"{where}: unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        version = short(fields.get("schema"))
+        raise RecordError(f"{where}: schema {version}, this version reads {SCHEMA}; measure again with this version")
+    for key in sorted(fields.keys() - _FIELDS.keys()):
+        raise RecordError(f"{where}: unknown key {short(key)}{near(key, _FIELDS)}")
     missing = [key for key in _FIELDS if key not in fields]
     if missing:
         raise RecordError(f"{where}: lacks {', '.join(missing)}")
+    _check_kinds(fields, where)
+    _check_kinds(fields["machine"], where)
     for key, allowed in (("source", SOURCES), ("status", STATUSES)):
         if fields[key] not in allowed:
-            raise RecordError(f"{where}: {key} must be one of {', '.join(allowed)}, not {fields[key]!r}")
+            raise RecordError(f"{where}: {key} must be one of {', '.join(allowed)}, not {short(fields[key])}")
     _check_times(fields, where)
     return Measurement(**{**fields, "samples_seconds": tuple(fields["samples_seconds"])})
 
 
+def _decode(line: str) -> Any:
+    """Decode JSON. ValueError or RecursionError for text that Python cannot keep, print and write again."""
+    fields = _DECODER.decode(line)
+    if line.count("[") + line.count("{") > MOST_NESTED and _depth(fields) > MOST_NESTED:
+        raise ValueError("nested too deeply")
+    if "\\u" in line:
+        json.dumps(fields, ensure_ascii=False).encode()
+    return fields
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("a key stands twice")
+    return content
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=int)  # of NaN and Infinity, which int refuses
+
+
+def _depth(value: Any) -> int:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(_depth, parts), default=0)
+
+
+def _check_kinds(values: Mapping[str, Any], where: str) -> None:
+    """Check that the values are of their kinds, and whole numbers within bounds."""
+    if name := _of_another_kind(tuple(values), tuple(map(type, values.values()))):
+        kind = _KINDS[name][0]
+        raise RecordError(f"{where}: {name} must be {kind}, not {short(values[name])}; the file was edited")
+    for name, least in _LEAST.items():
+        if (value := values.get(name)) is not None and not least <= value <= MOST:
+            raise RecordError(f"{where}: {name} must be from {least} to {MOST:.0e}, not {short(value)}; it was edited")
+
+
+@functools.cache
+def _of_another_kind(names: tuple[str, ...], types: tuple[type, ...]) -> str:
+    """Return the first name whose value is not of its kind, or nothing; most records of a file have the same types."""
+    return next(
+        (name for name, its in zip(names, types, strict=True) if name in _KINDS and its not in _KINDS[name][1]), ""
+    )
+
+
 def _check_times(fields: dict[str, Any], where: str) -> None:
-    """Check times: a record may be without one, and a time without an interval."""
-    median = fields["median_seconds"]
+    """Check times: only a record that says why may be without one, and a time may be without an interval."""
+    samples, median = fields["samples_seconds"], fields["median_seconds"]
+    if samples and not ({*map(type, samples)} <= {int, float} and 0 <= min(samples) <= max(samples) < LONGEST_SECONDS):
+        raise RecordError(f"{where}: samples_seconds must be numbers from 0 to {LONGEST_SECONDS:.0e}; it was edited")
     if median is None:
+        if fields["status"] in ("ok", "unstable"):
+            raise RecordError(f"{where}: lacks its time, and its status is {fields['status']}; the file was edited")
         return
     low, high = (median if fields[name] is None else fields[name] for name in ("low_seconds", "high_seconds"))
-    try:
-        sound = 0 < low <= median <= high < math.inf
-    except TypeError:
-        sound = False
-    if not sound:
+    if not 0 < low <= median <= high < LONGEST_SECONDS:
         raise RecordError(
-            f"{where}: median_seconds must be above 0, finite and within [low_seconds, high_seconds], not {median!r} "
-            f"in [{low!r}, {high!r}]; the file was edited, or a clock stood still: measure that cell again"
+            f"{where}: median_seconds must be above 0, finite and within [low_seconds, high_seconds], "
+            f"not {short(median)} in [{short(low)}, {short(high)}]; the file was edited, or a clock stood still: "
+            "measure that cell again"
         )
 
 
@@ -246,23 +325,35 @@ def _run_and_cell(record: Measurement) -> tuple[Any, ...]:
     return record.commit, record.command, dataclasses.replace(record, primitive="").cell
 
 
+def check_writable(path: Path) -> None:
+    """RecordError unless a ``Writer`` could open a file now; the file and its folder stay as they are."""
+    with refusing(path, RecordError, ANOTHER):
+        try_to_write(path.parent)
+        if path.exists():
+            with path.open("r+b") as file:
+                lock(file)
+
+
 class Writer:
     """A writer that appends records to a file, each flushed to disk before the next is measured.
 
-    Opening creates the folders and cuts off a torn last line. RecordError if the file cannot be written; what was there
-    stays there.
+    Opening creates the folders, cuts off a torn last line, and keeps other writers out until it is closed or its
+    process ends. RecordError if the file cannot be written, has a writer, or is none of records; what was there stays.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def __enter__(self) -> Self:
-        try:
+        with refusing(self.path, RecordError, ANOTHER):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            self._cut_torn_line()
-        except OSError as error:
-            raise RecordError(f"{self.path}: cannot be written ({error.strerror}); choose another folder") from None
+            try:
+                lock(self._file)
+                self._cut_torn_line()
+            except BaseException:
+                os.close(self._file)
+                raise
         return self
 
     def __exit__(
@@ -274,7 +365,7 @@ class Writer:
         content = self.path.read_bytes()
         whole = content.rfind(b"\n") + 1
         if whole != len(content):
-            warnings.warn(f"{self.path}: the last line is torn, its cell is measured again", stacklevel=3)
+            read_file(self.path)  # which warns, and refuses a file that holds something else
             os.ftruncate(self._file, whole)
 
     def append(self, record: Measurement) -> None:
@@ -310,10 +401,8 @@ def export(records: Iterable[Measurement], path: Path) -> None:
     import pandas  # noqa: PLC0415  # heavy, and only here
 
     frame = pandas.DataFrame(list(to_rows(records)))
-    match path.suffix:
-        case ".csv":
-            frame.to_csv(path, index=False)
-        case ".parquet":
-            frame.to_parquet(path, index=False)
-        case other:
-            raise RecordError(f"{path}: export writes .csv or .parquet, not {other or 'a file without an ending'}")
+    write = {".csv": frame.to_csv, ".parquet": frame.to_parquet}.get(path.suffix)
+    if write is None:
+        raise RecordError(f"{path}: export writes .csv or .parquet, not {path.suffix or 'a file without an ending'}")
+    with refusing(path, RecordError, ANOTHER):
+        write(path, index=False)

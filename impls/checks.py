@@ -1,11 +1,14 @@
 """Checks of arguments that all of ``impls`` shares, and words for their errors, which name the value and its bound."""
 
 import difflib
+import re
 from collections.abc import Iterable
 from operator import index
 from typing import Any
 
 import numpy as np
+
+_SHORT = 3  # letters of a word, any of which makes another word of it
 
 
 def integer_at_least(what: str, value: int, least: int) -> int:
@@ -32,8 +35,18 @@ def one_of(what: str, value: Any, allowed: tuple[Any, ...]) -> Any:
 
 def near(word: str, known: Iterable[str]) -> str:
     """ "; did you mean ...?" where a known word is near, else nothing."""
-    matches = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {matches[0]!r}?" if matches else ""
+    return "".join(f"; did you mean {match!r}?" for match in closest(word, known))
+
+
+def closest(word: str, known: Iterable[str]) -> list[str]:
+    """The known word that a word may be a misspelling of, or none: digits agree, and in short words the first letter.
+
+    >>> closest("dqm", ["dqn"]), closest("tpu", ["gpu"]), closest("h100", ["h200"]), closest("floot32", ["float32"])
+    (['dqn'], [], [], ['float32'])
+    """
+    digits, first = re.findall(r"\d+", word), word[:1] if len(word) <= _SHORT else ""
+    others = [one for one in known if re.findall(r"\d+", one) == digits and one.startswith(first)]
+    return difflib.get_close_matches(word, others, n=1, cutoff=0.6 if first else 0.7)
 
 
 def short(word: object) -> str:

@@ -17,6 +17,7 @@ MOST_BYTES = 1 << 20
 MOST_TOLD = 100  # problems that are listed
 MOST_TABLES = 100  # of one kind in one table
 
+_ENDLESS = re.compile(r"\b0[box][0-9a-fA-F_]{1000}")
 _KINDS = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "an array", dict: "a table"}
 
 T = TypeVar("T")
@@ -77,6 +78,9 @@ def tables(text: str, kind: str) -> dict[str, Any]:
         raise UnreadableError("holds a NUL byte; it is not a text, or was damaged", text.count("\n", 0, nul) + 1)
     if line := too_deep(text):
         raise UnreadableError(f"a key of more than 16 parts; no key of a {kind} file has so many", line)
+    if number := _ENDLESS.search(text):  # which Python reads, and cannot write as digits
+        line = text.count("\n", 0, number.start()) + 1
+        raise UnreadableError("holds a number that cannot be read (of thousands of digits)", line)
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

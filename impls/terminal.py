@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import errno
+import math
 import os
 import re
 import select
@@ -14,10 +15,10 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from importlib.util import find_spec
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from . import quiet
-from .checks import short
+from .checks import near, short
 
 MOST = 10**18
 """Largest count, so that no sentence about one is longer than a line."""
@@ -25,7 +26,7 @@ EVERY_SECONDS = 30.0
 """Seconds from one line of progress to the next, where there is no terminal for a bar."""
 COMMAND = re.compile(r"(?:python -m [\w.]+|(?<=: )make)(?: (?:'[^']*'|[^\s'`;()|]*[^\s'`;()|.,:]))*")
 """A command in a sentence: make after a colon, python -m anywhere; as far as a comma, semicolon, pipe or bracket."""
-_COUNT = re.compile(r"([+-]?(?:\d[\d_]*(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,3})?)([kKmMgG]?)")
+_COUNT = re.compile(r"([+-]?(?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,3})?)([kKmMgG]?)")
 STDOUT, STDERR = 1, 2
 INTERRUPTED = 130
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -38,18 +39,40 @@ def count(text: str) -> int:
 
     ArgumentTypeError, which argparse shows as it is, for anything else.
 
-    >>> [count(word) for word in ("1e8", "5M", "10k", "1_000_000", "2.5k")]
-    [100000000, 5000000, 10000, 1000000, 2500]
+    >>> [count(word) for word in ("1e8", "5M", "10k", "1_000_000", "300,000", "2.5k")]
+    [100000000, 5000000, 10000, 1000000, 300000, 2500]
     """
     match = _COUNT.fullmatch(text.strip())
     if not match:
         raise argparse.ArgumentTypeError(f"{short(text)} is not a whole number; {_EXAMPLES}")
-    value = Decimal(match[1].replace("_", "")).scaleb(_THOUSANDS[match[2].lower()])
+    value = Decimal(re.sub("[_,]", "", match[1])).scaleb(_THOUSANDS[match[2].lower()])
     if abs(value) > MOST:
         raise argparse.ArgumentTypeError(f"{short(text)} is too large; a count is at most {MOST:.0e}")
     if value != value.to_integral_value():
         raise argparse.ArgumentTypeError(f"{short(text)} is not a whole number; {_EXAMPLES}")
     return int(value)
+
+
+def amount(text: str) -> float:
+    """A number of seconds and the like: at least 0, and finite. ArgumentTypeError for anything else."""
+    if not 0 <= (value := float(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"{short(text)} is not a number from 0 on")
+    return value
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose commands refuse what they do not know themselves, by their own usage, with the nearest word."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
+
+    def error(self, message: str) -> NoReturn:
+        if choice := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message):
+            message += near(choice[1], re.findall(r"[\w-]+", choice[2]))
+        super().error(message)
 
 
 def plural(number: float, noun: str) -> str:

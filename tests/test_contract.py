@@ -80,6 +80,15 @@ def test_mass_zero_skips_a_zero_leaf(name, options):
     assert tree.prefix_sum_index([0.0, 0.999, 1.0, 2.999, 3.0, 44.999]).tolist() == [1, 1, 2, 2, 3, 9]
 
 
+@every_variant
+def test_a_negative_zero_is_stored_as_zero(name, options):
+    tree = impls.make(name, 4, **options)
+    tree.update([2, 3], [-0.0, 1.0])
+    tree.update(np.array([0]), np.array([-0.0]))
+    tree.update(np.array([1]), -0.0)
+    assert np.signbit(impls.to_numpy(tree.get(range(4)))).tolist() == [False] * 4
+
+
 # Rule 2: the fall-off guard
 
 

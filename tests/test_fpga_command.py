@@ -105,7 +105,7 @@ def test_an_option_that_is_set_changes_the_answer(capsys, options, changed):
         (["--dsp-per-mac", "0"], "dsp-per-mac must be at least 1"),
         (["--clock-mhz", "nan"], "clock_hz must be above 0 and at most 1e+12"),
         (["--leaf-bits", "0"], "leaf_bits must be at least 1"),
-        (["--platform", "u250"], "did you mean 'u200'"),
+        (["--platform", "u200x"], "did you mean 'u200'"),
         (["--platform", "h200"], "platform 'h200' has no FPGA"),
         (["--platform", "edge"], "a device of one slice has none to keep for the RMM"),
         (["--platform", "this", "--results", "nowhere"], "this machine has not been probed"),

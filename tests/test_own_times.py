@@ -154,6 +154,16 @@ def test_all_faults_are_told_at_once_with_line_value_bound_and_remedy(tmp_path):
         ("part,part,us\nlearner,gpu,1", "a.csv", ":1: the column 'part' stands twice"),
         ("part,device,us\nlearner,gpu,fast", "a.csv", ":2: us must be a number from 1e-06 to 1e+12, not 'fast'"),
         ("part,device,us\nlearner,gpu,nan", "a.csv", ":2: us must be a number from 1e-06 to 1e+12, not nan"),
+        *(
+            (form.replace("?", digits), name, said.replace("?", key))
+            for digits in ("9" * 310, "9" * 4300, "1e999", "-1")
+            for key in ("us", "factor", "batch")
+            for form, name, said in (
+                (f"part,device,{key}\nlearner,gpu,?", "a.csv", ":2: ? must be a"),
+                (f'[[time]]\npart = "learner"\ndevice = "gpu"\n{key} = ?', "a.toml", ":4: ? must be a"),
+            )
+        ),
+        (f'[[time]]\npart = "learner"\nus = 0x{"f" * 5000}', "a.toml", ":3: holds a number that cannot be read"),
         ("[[time]", "a.toml", "not TOML"),
         ('[[time]]\npart = ["learner"]', "a.toml", ":2: part must be one of actors, "),
         ("device,us\ngpu,1", "a.csv", ":2: part must be one of actors, "),

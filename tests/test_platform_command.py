@@ -94,6 +94,15 @@ def test_diff_lists_what_differs_and_what_is_only_in_one(capsys, mine, tmp_path)
     assert [(row["key"], row["why"]) for row in json.loads(told)][1] == ("link.cpu-card.nominal", "only in A")
 
 
+def test_init_takes_the_file_it_is_to_write(capsys, tmp_path):
+    for name, words in (("a.toml", []), ("b.toml", ["--out"])):
+        assert ask(capsys, "init", *words, tmp_path / name)[0] == 0
+        assert f'name = "{name[0]}"' in (tmp_path / name).read_text()
+        code, told, complaint = ask(capsys, "init", *words, tmp_path / name)
+        assert (code, told) == (2, "")
+        assert "is there already" in complaint
+
+
 @pytest.mark.parametrize("action", ["show", "check"])
 def test_a_mistake_is_a_sentence_and_exit_code_2(capsys, tmp_path, action):
     for name in ("u20", tmp_path, tmp_path / "none.toml", "this"):
@@ -114,6 +123,7 @@ def test_probe_writes_a_file_that_passes_check_and_becomes_this(capsys, tmp_path
     assert "+-" in ask(capsys, "show", "this", "--results", tmp_path)[1]
     assert "as probed" in ask(capsys, "list", "--results", tmp_path)[1]
     (tmp_path / "file").write_text("")
+    monkeypatch.setattr(probe, "probe", lambda tell: pytest.fail("nothing is measured that cannot be kept"))
     code, _, complaint = ask(capsys, "probe", "--out", tmp_path / "file" / "x.toml")
     assert code == 2
     assert "cannot be written" in complaint

@@ -4,6 +4,9 @@ import dataclasses
 import errno
 import json
 import os
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -76,7 +79,7 @@ def test_a_time_that_cannot_be_is_refused_with_its_line(tmp_path, median, low, h
         old = getattr(measurement(), f"{name}_seconds")
         second = second.replace(f'"{name}_seconds": {old}', f'"{name}_seconds": {new}')
     path.write_text(f"{first}\n{second}\n")
-    with pytest.raises(RecordError, match=r"r\.jsonl:2: median_seconds must be above 0, finite and within"):
+    with pytest.raises(RecordError, match=r"r\.jsonl:2: (median_seconds must be |.*NaN)"):
         read_file(path)
 
 
@@ -124,6 +127,51 @@ def test_whatever_is_not_a_record_is_refused_with_its_place(tmp_path, change, wo
         read_file(path)
     for word in words:
         assert word in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"batch": 32', '"batch": 0', "batch must be from 1 to"),
+        ('"batch": 32', '"batch": -3', "batch must be from 1 to"),
+        ('"batch": 32', f'"batch": {"9" * 400}', "batch must be from 1 to"),
+        ('"batch": 32', f'"batch": {"9" * 5000}', "4300 digits"),
+        ('"batch": 32', '"batch": true', "batch must be a whole number, not True"),
+        ('"batch": 32', '"batch": 32, "batch": 64', "stands twice"),
+        ('"fanout": 16', '"fanout": 0', "fanout must be from 1 to"),
+        ('"fanout": 16', '"fanout": 2.5', "fanout must be a whole number, not 2.5"),
+        ('"capacity": 1000', '"capacity": null', "capacity must be a whole number, not None"),
+        ('"capacity": 1000', '"capacity": "many"', "capacity must be a whole number, not 'many'"),
+        ('"contestant": "numba"', '"contestant": 7', "contestant must be text, not 7"),
+        ('"contestant": "numba"', r'"contestant": "\ud800"', "surrogates"),
+        ('"options": {}', '"options": [1]', "options must be an object"),
+        ('"options": {}', f'"options": {{"a": {"[" * 400 + "]" * 400}}}', "nested too deeply"),
+        ('"options": {}', f'"options": {"[" * 100_000}', "recursion"),
+        ('"schema": 1', '"schema": true', "schema must be a whole number, not True"),
+        ('"samples_seconds": []', '"samples_seconds": null', "samples_seconds must be a list"),
+        ('"samples_seconds": []', '"samples_seconds": ["1"]', "samples_seconds must be numbers from 0"),
+        ('"samples_seconds": []', '"samples_seconds": [1e999]', "samples_seconds must be numbers from 0"),
+        ('"samples_seconds": []', f'"samples_seconds": [{"9" * 400}]', "samples_seconds must be numbers from 0"),
+        ('"median_seconds": 2e-06', '"median_seconds": null', "lacks its time"),
+        ('"median_seconds": 2e-06', f'"median_seconds": {"9" * 400}', "median_seconds must be above 0"),
+        ('"machine": {"key": "here", "cpu": "a processor", "cores": 2}', '"machine": [1]', "machine must be an object"),
+        ('"cores": 2', '"cores": "2"', "cores must be a whole number"),
+        ('"utc": ""', '"utc": 5', "utc must be text, not 5"),
+        ('"dirty": null', '"dirty": 1', "dirty must be true or false or null, not 1"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_with_its_line(tmp_path, old, new, said):
+    whole = measurement(samples_seconds=(), utc="").to_json()
+    assert old in whole
+    (tmp_path / "r.jsonl").write_text(f"{whole}\n{whole.replace(old, new)}\n")
+    with pytest.raises(RecordError, match=rf"r\.jsonl:2: .*{re.escape(said)}"):
+        read_file(tmp_path / "r.jsonl")
+
+
+def test_a_reason_that_states_no_number_bounds_no_time():
+    skipped = {"status": "skipped", "median_seconds": None}
+    assert measurement(**skipped, reason="one call takes 2.5e+01 s, too long").seconds_at_least == 25.0
+    assert measurement(**skipped, reason="one call takes 1.2.3 s, too long").seconds_at_least == 0.0
 
 
 def test_a_file_damaged_in_the_middle_is_refused(tmp_path):
@@ -175,6 +223,40 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
         Writer(tmp_path / "file" / "r"),
     ):
         pass
+
+
+def test_a_second_writer_is_refused_until_the_first_has_ended(tmp_path):
+    path = tmp_path / "r.jsonl"
+    with Writer(path) as writer:
+        writer.append(measurement())
+        for second in (Writer(path).__enter__, lambda: records.check_writable(path)):
+            with pytest.raises(RecordError, match="another command is writing it"):
+                second()
+        assert read_file(path) == [measurement()]
+        write(tmp_path / "other.jsonl", measurement())
+    records.check_writable(path)
+    write(path, measurement(op="get"))
+    assert [record.op for record in read_file(path)] == ["draw", "get"]
+
+
+def test_the_lock_of_a_killed_writer_is_gone(tmp_path):
+    path = tmp_path / "r.jsonl"
+    code = (
+        f"import pathlib, sys, time; from dse.records import Writer\nwith Writer(pathlib.Path({str(path)!r})):\n"
+        "    print('open', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(RecordError, match="another command"):
+            write(path, measurement())
+        other.kill()
+    write(path, measurement())
+    assert read_file(path) == [measurement()]
+
+
+def test_trying_a_file_leaves_no_trace(tmp_path):
+    records.check_writable(tmp_path / "a" / "b" / "r.jsonl")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_folders_give_the_latest_record_of_each_cell_and_machine(tmp_path):
@@ -229,6 +311,12 @@ def test_cells_are_equal_exactly_where_the_same_thing_was_measured():
     assert measurement(utc="later", median_seconds=1.0).cell == measurement().cell
     for field, value in (("op", "get"), ("options", {"aligned": False}), ("threads", 2), ("distribution", "rank0.6")):
         assert measurement(**{field: value}).cell != measurement().cell
+
+
+def test_an_export_that_cannot_be_written_is_one_sentence(tmp_path):
+    pytest.importorskip("pandas", reason="tables need pandas")
+    with pytest.raises(RecordError, match=r"t\.csv: cannot be written"):
+        records.export([measurement()], tmp_path / "nowhere" / "t.csv")
 
 
 def test_export_to_tables(tmp_path):

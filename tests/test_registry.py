@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import impls
+from impls.checks import closest, near
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -39,8 +40,27 @@ def test_make_passes_options_and_suggests_the_right_one():
         impls.make("numpy", 10, propogate="delta")
     with pytest.raises(ValueError, match=r"one of 'recompute', 'delta', not 'detla'; did you mean 'delta'\?"):
         impls.make("numpy", 10, propagate="detla")
-    with pytest.raises(ValueError, match="it has none"):
+    with pytest.raises(ValueError, match=r"it has fanout, dtype, threads, validate, minimum\.$"):
         impls.make("flat", 10, layout="prefix")
+    with pytest.raises(ValueError, match=r"it has fanout, .*threads, .*minimum, propagate, .*fanout=\.$"):
+        impls.make("numba", 10, K=4)
+
+
+MISSPELLED = {
+    "memroy_gb": "memory_gb",
+    "dqm": "dqn",
+    "floot32": "float32",
+    "recomend": "recommend",
+    "u200x": "u200",
+    **dict.fromkeys(("h100", "tpu", "float16", "u250", "layout", "cpu"), ""),
+}
+
+
+@pytest.mark.parametrize("word", MISSPELLED)
+def test_only_what_may_be_a_misspelling_has_a_suggestion(word):
+    known = ["h200", "u200", "gpu", "float32", "float64", "memory_gb", "dqn", "recommend", "fanout", "fpga"]
+    assert closest(word, known) == [right for right in [MISSPELLED[word]] if right]
+    assert near(word, known) == (f"; did you mean {MISSPELLED[word]!r}?" if MISSPELLED[word] else "")
 
 
 @pytest.fixture

@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import sys
 from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 
 from benchmarks import compare, sweep
+from benchmarks.__main__ import main
 from benchmarks.cases import Case
 from benchmarks.peers import command as peers
 from benchmarks.profile import share
@@ -248,3 +250,26 @@ def test_a_report_is_words_or_json(tmp_path, capsys):
         "measure again",
         f"records: {tmp_path}",
     ]
+
+
+MEASURING = (
+    *("sweep --preset quick", "speed", "profile --workload cartpole_dqn", "share --workload cartpole_dqn", "replay"),
+    *("transports", "arrangements", "learning", f"peers --python {sys.executable}", "peers --training"),
+    *(f"plugins --python {sys.executable}", f"plugins --learning --python {sys.executable}"),
+)
+
+
+@pytest.mark.parametrize("command", MEASURING)
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_timed(tmp_path, monkeypatch, capsys, command):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(records.Writer, "__enter__", lambda writer: pytest.fail("the command has begun"))
+    assert main([*command.split(), "--results", str(tmp_path / "file" / "results")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_second_run_on_a_file_measures_nothing(tmp_path):
+    path = tmp_path / "a.jsonl"
+    with records.Writer(path), pytest.raises(RecordError, match="another command is writing"):
+        counted(path, [1])
+    assert read_file(path) == []
+    assert counted(path, [1])[1] == [1]

@@ -102,7 +102,7 @@ def test_nothing_fits_is_an_answer_of_its_own(capsys):
         (["--platform", HERE], "--workload is missing"),
         (["--workload", "hopper_ddpg"], "--platform is missing"),
         ([], "ask with --platform and --workload"),
-        (["--capacity", "10"], "ask with --platform and --workload"),
+        (["--capacity", "10"], "a tree needs --capacity and --batch, --batch is missing"),
         ([*ASK[1:], "--fix", "leaner=gpu"], "no key 'leaner' to fix"),
         ([*ASK[1:], "--fix", "leaner=gpu"], "did you mean 'learner'?"),
         ([*ASK[1:], "--fix", "learner=gpu"], "learner: no device 'gpu'; there are cpu"),

@@ -275,8 +275,29 @@ def test_the_table_of_speeds_times_the_cells_of_the_sweep(capsys, monkeypatch, t
     assert all(row["seconds"] > 0 for row in told["medians"])
     assert cli.main(words) == 0
     assert "ns per element, measured" in capsys.readouterr().out
-    assert cli.main(["speed", "--fanout", "1", "--results", str(tmp_path)]) == 2
-    assert "fanout must be at least 2, not 1" in capsys.readouterr().err
+
+
+UNBOUNDED = {
+    "sweep --fanouts 1": "K is at least 2, not 1",
+    "sweep --capacities 10,0": "N is at least 1, not 0",
+    "sweep --batches 0": "B is at least 1",
+    "sweep --threads -1": "threads is at least 1, not -1",
+    "sweep --dtypes float16": "no dtype 'float16'; there are float32, float64",
+    "sweep --budget nan": "from 0 on",
+    "speed --fanout 1": "fanout is at least 2, not 1",
+    "replay --batch 0": "batch is at least 1, not 0",
+    "peers --batches 0": "B is at least 1, not 0",
+    "learning --depths -1": "D is at least 0, not -1",
+    "compare HEAD HEAD --fanouts 1": "K is at least 2, not 1",
+    "speed --budget inf": "from 0 on",
+}
+
+
+@pytest.mark.parametrize("command", UNBOUNDED)
+def test_an_axis_out_of_bounds_is_refused_at_once(capsys, command):
+    with pytest.raises(SystemExit):
+        cli.main(command.split())
+    assert UNBOUNDED[command] in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from dse.__main__ import main as ask
 from dse.mapping.question import ask as question
 from dse.solver.problem import ProblemError
 from impls import quiet, terminal
-from impls.terminal import Progress, answering, count, plural
+from impls.terminal import Parser, Progress, amount, answering, count, plural
 from impls.training import __main__ as training
 from tests.committed import CHECKOUT
 
@@ -39,6 +39,8 @@ ROOT = Path(__file__).resolve().parent.parent
         ("1.5e3", 1500),
         (".5M", 500_000),
         (" 7 ", 7),
+        ("300,000", 300_000),
+        ("1,234,567.0", 1_234_567),
         ("256.0", 256),
         ("0", 0),
         ("-3", -3),
@@ -53,7 +55,25 @@ def test_a_count_is_taken_as_people_write_it(text, number):
 
 
 @pytest.mark.parametrize(
-    "text", ["1.5", "1e-1", "2.5", "1.0001k", "", "k", "1kk", "1 k", "ten", "nan", "inf", "0x10", "1,000"]
+    "text",
+    [
+        "1.5",
+        "1e-1",
+        "2.5",
+        "1.0001k",
+        "",
+        "k",
+        "1kk",
+        "1 k",
+        "ten",
+        "nan",
+        "inf",
+        "0x10",
+        "1,00",
+        "1000,000",
+        ",000",
+        "1,0000",
+    ],
 )
 def test_what_is_no_count_is_refused_with_examples(text):
     with pytest.raises(
@@ -326,3 +346,32 @@ def test_what_was_said_last_is_said_again(capsys):
     now[0] = 40.0
     progress.update()
     assert capsys.readouterr().err.endswith("; here\n")
+
+
+def test_an_amount_is_finite_and_from_0_on():
+    assert [amount(word) for word in ("0", "2.5", "1e3")] == [0.0, 2.5, 1000.0]
+    for word in ("-1", "nan", "inf", "1e999", "9" * 400):
+        with pytest.raises(argparse.ArgumentTypeError, match="from 0 on"):
+            amount(word)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("one.toml", "usage: top sub [-h]\ntop sub: error: unrecognized arguments: one.toml\n"),
+        ("--what", "usage: top sub [-h]\ntop sub: error: unrecognized arguments: --what\n"),
+    ],
+)
+def test_what_a_command_does_not_know_is_refused_by_its_own_usage(capsys, words, said):
+    top = Parser(prog="top")
+    top.add_subparsers().add_parser("sub")
+    with pytest.raises(SystemExit):
+        top.parse_args(["sub", words])
+    assert capsys.readouterr().err == said
+
+
+def test_a_misspelled_command_has_a_suggestion(capsys):
+    for main, word, right in ((ask, "recomend", "recommend"), (bench.main, "sweeep", "sweep")):
+        with pytest.raises(SystemExit):
+            main([word])
+        assert f"did you mean {right!r}?" in capsys.readouterr().err

@@ -84,6 +84,7 @@ def test_a_record_of_pong_is_one_frame():
         ("beta_end = 1.0", "beta_end = nan", "beta_end", "beta_end must be at least 0 and at most 4, not nan"),
         ("beta_end = 1.0", "epsilon = 0", "beta_end", "epsilon must be above 0 and at most"),
         ("beta_end = 1.0", "alpha = -0.5", "beta_end", "alpha must be at least 0 and at most 4, not -0.5"),
+        ("beta_end = 1.0", "alpha = -1" + "0" * 400, "beta_end", "alpha must be at least 0 and at most 4"),
         ("beta_end = 1.0", "alpha = 1" + "0" * 400, "beta_end", "alpha must be at least 0 and at most 4"),
         ("choices = 2", "choices = 2\nsize = 1", "[action]", "[action] has either choices or size"),
         ("choices = 2", "size = 1", "algorithm", "dqn needs an [action] with choices, this one has a size"),

@@ -17,7 +17,7 @@ from typing import Any
 from dse.records import Measurement, read_file
 from impls.training import Workload
 
-from ..arguments import add_common, add_list, add_numbers, one_of, parser_of
+from ..arguments import add_common, add_list, add_numbers, at_least, one_of, parser_of
 from ..profile.command import workload_of
 from ..run import Stamp, exit_code, file_of, run
 from ..sentinels import Sentinels
@@ -96,7 +96,7 @@ def latest(found: Sequence[Measurement], stamp: Stamp) -> list[Measurement]:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("arrangements", __doc__, "--workload cartpole_dqn --intervals 1,8")
     add_list(parser, "workload", str, default=WORKLOADS, help=f"names or files (default: {','.join(WORKLOADS)})")
-    add_list(parser, "intervals", int, default=INTERVALS, help="update intervals u (default: 1,8,64)")
+    add_list(parser, "intervals", at_least(1, "u"), default=INTERVALS, help="update intervals u (default: 1,8,64)")
     add_list(parser, "only", str, default=tuple(DEPTHS), help=f"of {', '.join(DEPTHS)} (default: all)")
     seconds = {"seconds": (2.4, "seconds of timing a run"), "warm": (0.5, "seconds before them")}
     add_numbers(parser, **seconds, steps=(1_000_000, "environment steps of a long run"))

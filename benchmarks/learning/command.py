@@ -30,9 +30,9 @@ from typing import Any
 from dse import records
 from dse.records import Measurement
 from impls import training
-from impls.terminal import count, plural
+from impls.terminal import plural
 
-from ..arguments import DEFAULT, add_common, add_list, one_of, parser_of
+from ..arguments import DEFAULT, add_common, add_list, at_least, one_of, parser_of
 from ..run import Stamp, exit_code, file_of
 from ..run import run as run_cells
 from ..timing import Timing
@@ -165,12 +165,16 @@ def _parser() -> argparse.ArgumentParser:
     parser = parser_of("learning", __doc__, "--only serial,apart --seeds 10,11")
     parser.add_argument("--workload", default="cartpole_dqn", metavar="NAME|FILE", help="default: %(default)s")
     add_list(parser, "only", str, default=NAMES, help=f"of {', '.join(NAMES)} (default: all)")
-    add_list(parser, "depths", count, default=DEPTHS, help="D of the runs named depths (default: 10,50,200)")
+    add_list(parser, "depths", at_least(0, "D"), default=DEPTHS, help="D of the runs named depths (default: 10,50,200)")
     add_list(parser, "seeds", int, default=SEEDS, help="default: 10,11,12,13,14")
     for name, default, text in (
         ("least", LEAST, "environment steps of a solved run"),
         ("test-episodes", TESTS, "fresh episodes that the best weights are tested on"),
     ):
-        parser.add_argument(f"--{name}", type=count, default=default, metavar="COUNT", help=f"{text} ({DEFAULT})")
-    parser.add_argument("--most", type=count, metavar="COUNT", help="of any run (default: the workload's own steps)")
+        parser.add_argument(
+            f"--{name}", type=at_least(0, name), default=default, metavar="COUNT", help=f"{text} ({DEFAULT})"
+        )
+    parser.add_argument(
+        "--most", type=at_least(1, "most"), metavar="COUNT", help="of any run (default: the workload's own steps)"
+    )
     return add_common(parser)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import impls
-from benchmarks.arguments import add_common, add_list, add_numbers, add_python, one_of, parser_of
+from benchmarks.arguments import add_common, add_list, add_numbers, add_python, at_least, one_of, parser_of
 from benchmarks.cases import Case
 from benchmarks.run import Stamp, file_of, run
 from benchmarks.sentinels import Sentinels
@@ -25,7 +25,6 @@ from benchmarks.workers import Untimed, Worker, WorkerClock, WorkerError
 from dse import accuracy, platforms, records
 from dse.accuracy import ACCURACY_FILE, Accuracy
 from dse.records import Measurement, RecordError, Status
-from impls.terminal import count
 
 from . import adapter, names
 
@@ -222,8 +221,8 @@ def _list(as_json: bool) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("peers", __doc__, "--contestants numba,tianshou,torchrl")
     add_list(parser, "contestants", str, help="libraries, or trees of ours")
-    add_list(parser, "batches", count, default=BATCHES, help="elements of a call B, at --capacity")
-    add_list(parser, "capacities", count, default=CAPACITIES, help=f"leaves N, at B = {BATCH}")
+    add_list(parser, "batches", at_least(1, "B"), default=BATCHES, help="elements of a call B, at --capacity")
+    add_list(parser, "capacities", at_least(1, "N"), default=CAPACITIES, help=f"leaves N, at B = {BATCH}")
     seconds = (0.6, "seconds of sampling a cell")
     add_numbers(parser, capacity=(CAPACITY, "leaves N over the batches"), budget=seconds)
     add_python(parser)

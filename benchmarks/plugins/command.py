@@ -20,9 +20,8 @@ from typing import Any
 
 from dse import records
 from dse.records import Measurement, RecordError
-from impls.terminal import count
 
-from ..arguments import add_common, add_list, add_numbers, list_of, listed, one_of, parser_of
+from ..arguments import add_common, add_list, add_numbers, at_least, list_of, listed, one_of, parser_of
 from ..run import Stamp, exit_code, file_of, report
 from ..run import run as run_cells
 from ..sentinels import Sentinels
@@ -146,5 +145,5 @@ def _parser() -> argparse.ArgumentParser:
         help="of --learning (default: 0,1,2,3,4)",
     )
     steps = "environment steps of a run of --learning (default: those of its workload)"
-    parser.add_argument("--steps", type=count, help=steps)
+    parser.add_argument("--steps", type=at_least(1, "steps"), help=steps)
     return add_common(parser, seed_of="rows, priorities, weights and order")

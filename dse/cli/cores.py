@@ -12,7 +12,7 @@ from ..platforms.reading import HERE
 from ..tuning.core_question import EQUAL, CoreSplit, platform_split, split_cores
 from ..tuning.core_split import LEAST_HZ, MOST_HZ, Allocation, RateCurve
 from .mapping import add_system
-from .text import add_command, interval, rests_on, rounded, show, with_ends, wrapped
+from .text import add_command, interval, rests_on, roughly, rounded, show, with_ends, wrapped
 
 ABOUT = """How many of a processor's cores to actors, and how many to learners?
 
@@ -146,7 +146,7 @@ def _first(answer: CoreSplit) -> str:
     if not choice.in_turns:
         split = f"Give {plural(choice.actors, 'core')} to actors and {plural(choice.learners, 'core')} to learners"
     known = choice.interval == "95 %" or choice.low == choice.high
-    within = "" if known else f", right within {off(choice.hz, choice.low, choice.high):.2g}x"
+    within = "" if known else f", right within {roughly(off(choice.hz, choice.low, choice.high))}x"
     rate = rounded(choice.hz, choice.low, choice.high)
     return f"{split}: about {rate} gradient steps a second{within}, {_bound(choice)}."
 

@@ -13,7 +13,7 @@ from ..tuning import presampling
 from ..tuning.presampling import LOSS, STEPS, Busy, DepthAnswer, DepthPoint, Enough
 from .mapping import add_system, pairs
 from .mapping import show as show_mapping
-from .text import add_command, interval, rests_on, rounded, show, with_ends, wrapped
+from .text import add_command, interval, rests_on, roughly, rounded, show, with_ends, wrapped
 
 ABOUT = f"""How many batches should be sampled ahead of the one that is trained on?
 
@@ -129,7 +129,7 @@ def _losses(answer: DepthAnswer, at: int) -> dict[str, Any]:
 def _first(answer: DepthAnswer) -> str:
     """Say the answer in one sentence."""
     most, factor = _most(answer)
-    within = f", right within {factor:.2g}x" if factor else ""
+    within = f", right within {roughly(factor)}x" if factor else ""
     rate = rounded(most, most / (factor or 1.0), most * (factor or 1.0))
     return f"Sample {_batches(answer.depth)} ahead: at most about {rate} gradient steps a second{within}."
 

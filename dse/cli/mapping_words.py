@@ -15,7 +15,7 @@ from ..mapping.step_shares import StepShare
 from ..platforms.reading import HERE
 from ..records import Source
 from ..solver.sensitivity import Robustness
-from .text import in_words, listed, rounded, wrapped
+from .text import in_words, listed, roughly, rounded, wrapped
 
 EVIDENCE = {
     "T_train": "the learner on {0}{1} takes",
@@ -277,7 +277,7 @@ def rate(answer: MappingAnswer) -> str:
         middle = rounded(answer.value, answer.low, answer.high)
         factor = off(answer.value, answer.low, answer.high)
         most = "at most " * answer.upper_bound
-        return f"{most}~{middle} {unit(answer)}, within a factor of {factor:.2g}, not tested here{more}"
+        return f"{most}~{middle} {unit(answer)}, within a factor of {roughly(factor)}, not tested here{more}"
     middle, low, high = (rounded(one, answer.low, answer.high) for one in (answer.value, answer.low, answer.high))
     return f"{'at most ' * answer.upper_bound}{middle} {unit(answer)} [{low}, {high}] at 95 %{more}"
 

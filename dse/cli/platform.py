@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from impls.terminal import plural
+from impls.writing import refusing, try_to_write
 
 from ..platforms import Leaf, Platform, PlatformError, Quantity, leaves, load, names
 from ..platforms.fingerprint import command_line, now
@@ -39,6 +40,7 @@ from . import platform_estimate
 from .text import add_command, aligned
 
 WIDTH = 120
+ANOTHER = "name another file with --out"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -78,7 +80,8 @@ def add_to(commands: Any) -> None:
     )
     init = action("init", _init, begun, " --like u200")
     init.add_argument("--like", metavar="NAME", help="copy this platform's file: its name, or a .toml file")
-    init.add_argument("--out", type=Path, metavar="FILE", help="write it there (default: print it)")
+    init.add_argument("file", nargs="?", type=Path, metavar="FILE", help="write it there (default: print it)")
+    init.add_argument("--out", type=Path, metavar="FILE", help="the same")
     asked = "What would a workload take on each device? A rough model, no measurement."
     estimate = action("estimate", platform_estimate.run, asked, " u200 --workload hopper_ddpg", "NAME")
     platform_estimate.add_to(estimate)
@@ -180,19 +183,16 @@ def _check(options: argparse.Namespace) -> int:
 
 def _init(options: argparse.Namespace) -> int:
     """Print a platform file to begin with, or write it where nothing is yet."""
-    path: Path | None = options.out
+    path: Path | None = options.out or options.file
     name = path.stem if path and re.fullmatch(r"\w[\w-]*", path.stem, re.ASCII) else "mine"
     text = copied(options.like, name, options.results) if options.like else template(name)
     if path is None:
         print(text, end="")
         return 0
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise PlatformError(f"{path}: is there already; name another file with --out") from None
-    except OSError as error:
-        raise PlatformError(f"{path}: cannot be written ({error.strerror}); name another file with --out") from None
+    if path.exists():
+        raise PlatformError(f"{path}: is there already; {ANOTHER}")
+    with refusing(path, PlatformError, ANOTHER), path.open("x", encoding="utf-8") as file:
+        file.write(text)
     left = problems(text, str(path))
     print(f"written to {path}, {plural(len(left), 'key') if left else 'nothing'} left to fill in")
     print(f"once it describes your machine: python -m dse platform check {shlex.quote(str(path))}")
@@ -240,6 +240,8 @@ def _probe(options: argparse.Namespace) -> int:
     from ..platforms.probe import probe  # noqa: PLC0415  # with its kernels, of which no other command needs any
 
     path = options.out or here(options.results)
+    with refusing(path, PlatformError, ANOTHER):
+        try_to_write(path.parent)
     shown = sys.stderr.isatty()
     if not shown:
         print("probing this machine takes half a minute", file=sys.stderr, flush=True)
@@ -249,11 +251,9 @@ def _probe(options: argparse.Namespace) -> int:
     if shown:
         print(file=sys.stderr)
     comment = f"# What `{command_line()}` found at {now()}.\n"
-    try:
+    with refusing(path, PlatformError, ANOTHER):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(to_toml(platform, comment), encoding="utf-8")
-    except OSError as error:
-        raise PlatformError(f"{path}: cannot be written ({error.strerror}); name another file with --out") from None
     print(text(platform))
     print(f"\nwritten to {path}")
     return 0

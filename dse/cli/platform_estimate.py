@@ -57,7 +57,7 @@ def _first(rows: list[Row], asked: Asked, platform: str) -> str:
     if not steps:
         return f"No device of {platform} can be modeled for a gradient step {named}; the notes below say why."
     seconds, row = min(steps, key=lambda step: step[0])
-    within = f", right within {row.factor:.2g}x" if row.factor else ""
+    within = f", right within {roughly(row.factor)}x" if row.factor else ""
     return f"A gradient step {named} is fastest on {row.device}: about {roughly(1e6 * seconds)} us{within}, modeled."
 
 

@@ -61,7 +61,10 @@ def run(options: argparse.Namespace) -> int:
             "and --batch"
         )
     if options.capacity is None or options.batch is None:
-        raise ValueError("ask with --platform and --workload, or about a tree with --capacity and --batch")
+        missing = "--batch" if options.batch is None else "--capacity"
+        raise ValueError(
+            f"a tree needs --capacity and --batch, {missing} is missing; or ask with --platform and --workload"
+        )
     _check(options, MAPPING, "a question about a mapping, with --platform and --workload")
     return _about_a_tree(options)
 

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from impls.terminal import plural
+from impls.terminal import amount, plural
 from impls.training import TrainingError, Workload, identity, learners, load
 
 from .. import platforms, stats
@@ -36,7 +36,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add("--running", action="store_true", help="train, and search by measured rates; the ratio is free meanwhile")
     add("--samplers", type=_numbers, metavar="A,B,..", help="to choose from (default: 1 to 2 a core)")
     add("--batches", type=_numbers, default=BATCHES, metavar="A,B,..", help="(default: 32,64,.. to 2048)")
-    add("--seconds", type=float, default=LOOK_SECONDS, help="of a look, after one to settle (default: %(default)g)")
+    add("--seconds", type=amount, default=LOOK_SECONDS, help="of a look, after one to settle (default: %(default)g)")
     add("--exhaustive", action="store_true", help="then measure every pair, to see what the search lost")
     add("--keep", action="store_true", help=f"append each look as a record to FOLDER/<machine>/{FILE}")
 

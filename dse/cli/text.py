@@ -72,7 +72,7 @@ def in_words(value: float, low: float, high: float, kind: Interval, source: str)
     ('95 % between 4.4 and 14', 'modeled, right within 3x')
     """
     if kind == "factor":
-        return f"{source}, right within {off(value, low, high):.2g}x"
+        return f"{source}, right within {roughly(off(value, low, high))}x"
     return f"95 % between {rounded(low, low, high)} and {rounded(high, low, high)}"
 
 

@@ -13,7 +13,7 @@ from ..times.platform_trees import LINK_FACTOR, ModeledChoice
 from ..times.tree_times import Question
 from ..times.tree_variants import Configuration, TreeTime
 from .emit import Tables, make_line, tree_tables
-from .text import in_words, listed, not_its_own, rounded, several, wrapped
+from .text import in_words, listed, not_its_own, roughly, rounded, several, wrapped
 
 MOST_CELLS_SHOWN = 8
 MICRO, NANO = 1e6, 1e9
@@ -120,8 +120,8 @@ def _evidence(answer: Recommendation) -> Iterator[str]:
     drift = answer.drift
     if model := answer.modeled:
         yield from wrapped(
-            f"modeled, not timed: {model.configuration} would take ~{model.seconds * MICRO:,.2g} us a step, and "
-            f"~{model.transfer_seconds * MICRO:,.2g} us for a host to move its batches; it fits {model.place}"
+            f"modeled, not timed: {model.configuration} would take ~{roughly(model.seconds * MICRO)} us a step, and "
+            f"~{roughly(model.transfer_seconds * MICRO)} us for a host to move its batches; it fits {model.place}"
         )
     yield from (line for note in answer.notes if note not in answer.warnings for line in wrapped(f"note: {note}"))
     yield from wrapped(

@@ -176,7 +176,7 @@ def _adapted_first(answer: Adaptation) -> str:
     """Say in one sentence which pair is the choice, and how much it trains."""
     rate, learner = answer.rates.records_hz(*answer.choice), answer.rates.looks[answer.choice].learner
     factor = learner.factor if learner.interval == "factor" else None
-    within = f", right within {factor:.2g}x" if factor else ""
+    within = f", right within {roughly(factor)}x" if factor else ""
     shown = rounded(rate, rate / (factor or 1.0), rate * (factor or 1.0))
     return f"Take {_pair(answer.choice)}: about {shown} records trained a second{within}."
 

@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from impls.checks import near, short
+from impls.checks import closest, near, short
 
 from ..platforms import Device, Platform, PlatformError, schema
 from ..platforms.quantities import UNITS
@@ -14,6 +14,7 @@ from ..platforms.writing import to_toml
 CORES = ("cores", "multiprocessors")
 TOTALS = ("threads", "peak_fp32_ops_per_s", "peak_int32_ops_per_s", "power_watts")
 """Of a device: how many cores there are, and what is stated of all of them together; watts are its limit."""
+MEMORY = tuple(f"memory{unit.ending}" for unit in UNITS["_bytes"])
 ENDINGS_OF_CORES = tuple(f".{name}" for name in CORES)
 
 
@@ -62,6 +63,8 @@ def _set(data: dict[str, Any], path: str, value: float) -> None:
     key = rest.split(".")[-1]
     if not between and key.startswith("memory_"):
         between, key = ["memory"], f"size_{key.removeprefix('memory_')}"
+    if not between and set(closest(key, [*MEMORY, *table])) & set(MEMORY):
+        raise PlatformError(f"{path}: unknown key {short(key)}{near(key, MEMORY)}")
     for name in between:
         inner = {one["name"]: one for kind in ("slice", "cache") for one in table.get(kind, ())}
         inner |= {part: table[part] for part in ("memory", "shell") if part in table}

@@ -4,12 +4,13 @@ A file is a TOML document, a name is its stem and the tables down to the number:
 ``source``, ``place`` and ``note`` hold for everything in and below their table; every number must have the first two.
 """
 
-import difflib
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from impls.checks import closest
 
 from ..records import RecordError
 
@@ -27,7 +28,7 @@ class Quoted:
         try:
             return self.numbers[name]
         except KeyError:
-            near = difflib.get_close_matches(name, self.numbers, 1)
+            near = closest(name, self.numbers)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise RecordError(f"no number named {name} is quoted{hint}") from None
 

@@ -14,7 +14,6 @@ A CSV file has these keys as columns, a line a time. A table of devices has seve
 
 import csv
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -261,10 +260,8 @@ class _Times(Reader):
     def _number(self, key: str, value: Any, least: float, most: float, path: KeyPath, whole: bool = False) -> float:
         """A number within its bounds, or ``least`` with a fault."""
         kind = "a whole number" if whole else "a number"
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if not is_number or not least <= value <= most or (whole and value != int(value)):
-            shown = short(value) if isinstance(value, str) else value
-            self.fault((*path, key), f"{key} must be {kind} from {least:g} to {most:g}, not {shown}")
+        if type(value) not in (int, float) or not least <= value <= most or (whole and value != int(value)):
+            self.fault((*path, key), f"{key} must be {kind} from {least:g} to {most:g}, not {short(value)}")
             return least
         return float(value)
 

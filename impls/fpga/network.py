@@ -4,12 +4,13 @@ A convolution is a product by im2col: a row for each output position, with the i
 layer is a convolution with one position. An accumulator starts from its bias, so that biases cost no MAC.
 """
 
-import difflib
 import functools
 import math
 import re
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from ..checks import closest
 
 COUNT = r"(\d{1,7})"
 IMAGE = re.compile(f"{COUNT}x{COUNT}x{COUNT}")
@@ -143,7 +144,7 @@ def parse(text: str) -> Network:
     """
     kind, colon, shape = NAMED.get(text, text).partition(":")
     if not colon or kind not in ("mlp", "conv"):
-        near = difflib.get_close_matches(text, NAMED, 1)
+        near = closest(text, NAMED)
         hint = f"did you mean {near[0]}? " if near else ""
         raise ValueError(f"no network named {text!r}: {hint}write {SYNTAX}")
     first, *rest = shape.split("-")

@@ -130,6 +130,7 @@ def priority_batch(values: ArrayLike, batch: int, dtype: np.dtype[Any], highest:
         raise ValueError(f"priorities must be one scalar or [{batch}] like the indices, not [{array.size}]")
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         stored = array.astype(dtype).astype(np.float64)
+    stored += 0.0  # of -0.0 it makes 0.0
     # The sign is the caller's: a negative value must not slip through by rounding to -0.0.
     _refuse_real("priority", array, (array >= 0) & (stored <= highest), f"[0, {highest:.8g}]")
     return np.full(batch, stored[0]) if scalar else stored

@@ -1,7 +1,6 @@
 """The registry is the folder: implementation ``x`` is the one public sum-tree class of ``impls/sumtree/x_tree.py``."""
 
 import contextlib
-import difflib
 import functools
 import importlib
 import inspect
@@ -12,6 +11,7 @@ from typing import Any
 
 from numpy.typing import DTypeLike
 
+from ..checks import closest
 from .contract import SumTree
 from .traits import read
 
@@ -31,7 +31,7 @@ def why_not(name: str) -> str | None:
     try:
         with _needing(name):
             return _class_of(name).unavailable()
-    except _NotHereError as reason:
+    except NotAvailableError as reason:
         return str(reason)
 
 
@@ -63,11 +63,11 @@ def make(
         "validate": validate,
         "minimum": minimum,
     }
-    known = [option for option in inspect.signature(kind).parameters if option != "capacity" and option not in common]
+    known = [option for option in inspect.signature(kind).parameters if option != "capacity"]
     for option in options:
         if option not in known:
-            alternatives = ", ".join(known) or "none"
-            raise ValueError(f"{name!r} has no option {option!r}; it has {alternatives}.{_near(option, known)}")
+            hint = " K is the fanout: write fanout=." if option.upper() == "K" else _near(option, known)
+            raise ValueError(f"{name!r} has no option {option!r}; it has {', '.join(known)}.{hint}")
     with _needing(name):
         return kind(capacity, **common, **options)
 
@@ -81,12 +81,12 @@ def traits(name: str) -> type[SumTree]:
     """
     try:
         return _class_of(name)
-    except _NotHereError:
+    except NotAvailableError:
         stated = vars(read(_FOLDER)[name]) if name in names() else {}
         return type(name, (SumTree,), {**stated, "nbytes_of": classmethod(lambda *shape: None)})
 
 
-class _NotHereError(RuntimeError):
+class NotAvailableError(RuntimeError):
     """The implementation cannot be made on this machine; the message is why_not's sentence."""
 
 
@@ -94,7 +94,7 @@ def _class_of(name: str) -> type[SumTree]:
     """The implementation's class. An ImportError of our own code is a bug and is raised as it is."""
     if name not in names():
         known = ", ".join(names())
-        raise _NotHereError(f"There is no implementation {name!r}; there are {known}.{_near(name, names())}")
+        raise NotAvailableError(f"There is no implementation {name!r}; there are {known}.{_near(name, names())}")
     with _needing(name):
         module = importlib.import_module(f"{_PACKAGE}.{name}_tree")
     kinds: list[Any] = [
@@ -113,16 +113,17 @@ def _class_of(name: str) -> type[SumTree]:
 
 @contextlib.contextmanager
 def _needing(name: str) -> Iterator[None]:
-    """Turn the lack of a third party's module into :class:`_NotHereError`."""
+    """Turn the lack of a third party's module into :class:`NotAvailableError`."""
     try:
         yield
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if not missing or missing.partition(".")[0] == _PACKAGE.partition(".")[0]:
             raise
-        raise _NotHereError(f"Implementation {name!r} needs the module {missing!r}, which is not installed.") from error
+        raise NotAvailableError(
+            f"Implementation {name!r} needs the module {missing!r}, which is not installed."
+        ) from error
 
 
 def _near(word: str, known: Iterable[str]) -> str:
-    match = difflib.get_close_matches(str(word), list(known), n=1)
-    return f" Did you mean {match[0]!r}?" if match else ""
+    return "".join(f" Did you mean {match!r}?" for match in closest(str(word), known))

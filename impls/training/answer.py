@@ -112,7 +112,9 @@ class Answer:
         for part in ("sampling", "updating", "storage"):
             device = self._parts[part]["device"]
             if device != home:
-                raise self._fault(f"has {part} on {short(device)}: a run here keeps the replay on the actors' {home}")
+                raise self._fault(
+                    f"has {part} on {short(device)}: a run here keeps the replay on the actors' {short(home)}"
+                )
         contestant = details.get("contestant")
         if contestant not in trees():
             raise self._fault(

@@ -1,12 +1,12 @@
 """The folder of a run: CSV files that grow by whole lines, and a lock, so that it belongs to one run at a time."""
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..writing import lock, try_to_write
 from .errors import TrainingError
 
 
@@ -74,17 +74,7 @@ def check(folder: Path, resume: bool = False) -> None:
     """TrainingError unless a run can begin in a folder, or go on in it where it is to ``resume``; it stays as it is."""
     try:
         _check_state(folder, resume)
-        made = [one for one in (folder, *folder.parents) if not one.exists()]
-        if folder not in made and not folder.is_dir():
-            raise NotADirectoryError(0, "it is a file")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                pass
-        finally:
-            for one in made:
-                with suppress(OSError):  # another run has begun there meanwhile
-                    one.rmdir()
+        try_to_write(folder)
     except OSError as error:
         raise _unwritable(folder, error) from None
 
@@ -125,17 +115,12 @@ def alone(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise _unwritable(folder, error) from None
     with file:
-        with suppress(ModuleNotFoundError):  # without such locks, no other run is kept out
-            import fcntl  # noqa: PLC0415  # not on every system
-
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise TrainingError(
-                    f"{folder} is held by a run that goes on; wait, or name another with --out"
-                ) from None
-            except OSError as error:
-                raise TrainingError(f"{folder}: cannot be locked ({error.strerror}); name another with --out") from None
+        try:
+            lock(file)
+        except BlockingIOError:
+            raise TrainingError(f"{folder} is held by a run that goes on; wait, or name another with --out") from None
+        except OSError as error:
+            raise TrainingError(f"{folder}: cannot be locked ({error.strerror}); name another with --out") from None
         yield
 
 

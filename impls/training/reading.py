@@ -79,7 +79,7 @@ class _Reader(Reader):
             case "true or false", bool():
                 return value
             case "a number", int() | float() if not isinstance(value, bool):
-                return float(min(self._in_range(rules, value, path), rules["high"]))
+                return float(max(rules["low"], min(self._in_range(rules, value, path), rules["high"])))
             case "a whole number", int() if not isinstance(value, bool):
                 return self._in_range(rules, value, path)
             case "an array of whole numbers", list() if all(type(part) is int for part in value):

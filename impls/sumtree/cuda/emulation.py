@@ -103,7 +103,7 @@ def _compiled(source: str, flags: Sequence[str]) -> Path:
         raise RuntimeError(why_not())
     command = [compiler, *_FLAGS, *flags]
     content = "\n".join([source, (_HERE / "emulator.h").read_text(), _version(compiler), *command])
-    kept = _folder() / f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.so"
+    kept = cache_folder() / f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.so"
     if not kept.exists():
         with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
             text, made = Path(scratch, "kernels.cpp"), Path(scratch, "kernels.so")
@@ -121,7 +121,7 @@ def _version(compiler: str) -> str:
 
 
 @functools.cache
-def _folder() -> Path:
+def cache_folder() -> Path:
     """The folder of compiled libraries: the user's cache, or where that cannot be written one of this process."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fanout"
     try:

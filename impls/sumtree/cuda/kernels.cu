@@ -241,7 +241,7 @@ __device__ double sum_below(const Tile& tile, const Tree& tree, int level, Index
 // Writes the leaf and clears its claim, if this element is the one whose claim stands; change is what the leaf grew by.
 __device__ bool write(const Tree& tree, Index i, Index leaf, double priority, double& change) {
     if (tree.claims[leaf] != int(i) + 1) return false;
-    const LEAF value = LEAF(priority);
+    const LEAF value = LEAF(priority) + LEAF(0);  // which makes 0 of -0
     change = static_cast<double>(value) - static_cast<double>(tree.leaves[leaf]);
     tree.leaves[leaf] = value;
     tree.claims[leaf] = 0;

@@ -61,7 +61,7 @@ def _take(
     bad = 0
     for j in range(indices.size):
         index, priority = indices[j], priorities[j]
-        stored = np.float64(rounded(priority, like))
+        stored = np.float64(rounded(priority, like)) + 0.0  # which makes 0.0 of -0.0
         good = (np.uint64(index) < capacity) & (priority >= 0.0) & (stored <= highest)
         bad += not good
         scratch[j] = index

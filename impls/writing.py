@@ -1,0 +1,44 @@
+"""Files and folders that one process writes at a time: tried before anything is begun, and locked."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def refusing(path: Path, kind: type[Exception], remedy: str) -> Iterator[None]:
+    """Turn what keeps a file from being written into a ``kind`` of exception, a sentence that ends in the remedy."""
+    try:
+        yield
+    except BlockingIOError:
+        raise kind(f"{path}: another command is writing it; wait for its end, or {remedy}") from None
+    except OSError as error:
+        raise kind(f"{path}: cannot be written ({error.strerror}); {remedy}") from None
+
+
+def try_to_write(folder: Path) -> None:
+    """OSError unless a file can be made in the folder; it stays as it is, and is not made where it is not there."""
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    if folder not in made and not folder.is_dir():
+        raise NotADirectoryError(0, "it is a file")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    finally:
+        for one in made:
+            with suppress(OSError):  # another process has begun there meanwhile
+                one.rmdir()
+
+
+def lock(file: Any) -> None:
+    """Lock an open file, or the descriptor of one, until it is closed or its process ends, however that ends.
+
+    BlockingIOError if another process has it; OSError where files cannot be locked. Readers are not kept out.
+    """
+    with suppress(ModuleNotFoundError):  # without such locks, no other process is kept out
+        import fcntl  # noqa: PLC0415  # not on every system
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
