@@ -97,6 +97,18 @@ def test_what_cannot_be_run_is_a_sentence(tmp_path, capsys):
         assert words in capsys.readouterr().err
 
 
+def test_a_best_mapping_that_no_run_has_gives_way_to_the_best_serial_one(monkeypatch, capsys):
+    trained = []
+    monkeypatch.setattr(run, "why_not_run", lambda answer: "" if answer.arrangement == "serial" else "it is on a GPU")
+    monkeypatch.setattr(run, "_trained", lambda command, answer, is_quiet: trained.append(json.loads(answer)) or 3)
+    assert main(["run", "cartpole_dqn", *ASKED, "--seconds", "1"]) == 3
+    assert [answer["arrangement"] for answer in trained] == ["serial"]
+    assert "cannot run the best mapping: it is on a GPU" in capsys.readouterr().out
+    assert main(["run", "cartpole_dqn", *ASKED, "--fix", "arrangement=apart"]) == 2  # what is fixed stays
+    assert "it is on a GPU" in capsys.readouterr().err
+    assert len(trained) == 1
+
+
 def test_the_exit_code_is_that_of_training(tmp_path, capfd):
     given = ["--fix", "arrangement=serial", "--steps", "10", "--out", str(tmp_path / "run")]
     assert main(["run", "cartpole_dqn", *ASKED, *given]) == 2

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from impls.training.interrupts import Interrupted, terminable
 from impls.training.options import check_ranges
 
 from ..mapping.answer import MappingAnswer, Shortage
-from ..mapping.question import answer_question
+from ..mapping.question import MappingQuestion, answer_question
 from ..platforms.reading import HERE
 from .emit import why_not_run
 from .mapping import add_choices, add_records, question_of, to_run, without_fit
@@ -30,6 +31,7 @@ ABOUT = f"""Which mapping of a workload is the best on this machine, and how fas
 
 It asks as `python -m dse recommend --platform {HERE}` does, trains by the answer, and prints the gradient steps a
 second that were predicted beside those that were measured, once training has settled and without evaluations.
+Where a run cannot have the best mapping, it says why and trains by the best serial one.
 With --seconds a run goes on beyond the workload's last step, and without --out it leaves no folder behind."""
 PREDICTED = ("ratio", "fewest_devices")  # objectives whose value is the rate of a run, with its interval
 ANY_STEPS = 1 << 40  # of a run that only its seconds end
@@ -62,17 +64,19 @@ def run(options: argparse.Namespace) -> int:
         )
     question = question_of(options)
     _check(options, question.workload.name)
-    answer = answer_question(question)
+    question, answer, why = _answered(question)
     if isinstance(answer, Shortage):
         if options.json:
             print(json.dumps(answer.to_dict()))
         else:
             print(without_fit(options, answer), file=sys.stderr)
         return 1
-    if why := why_not_run(answer):
-        raise ValueError(f"nothing here runs the answer: {why}; ask for one that runs, with --fix arrangement=serial")
-    if answer.machine_note:
-        print(not_its_own(answer.machine), file=sys.stderr if options.json else sys.stdout, flush=True)
+    if remaining := why_not_run(answer):
+        raise ValueError(f"impls.training cannot run the answer: {remaining}; fix other values, or none")
+    notes = [not_its_own(answer.machine)] if answer.machine_note else []
+    notes += [f"impls.training cannot run the best mapping: {why}; this is the best serial one"] if why else []
+    for note in notes:
+        print(note, file=sys.stderr if options.json else sys.stdout, flush=True)
     if not options.json:
         print(headline(answer), flush=True)
     with _folder(options, answer.workload) as folder:
@@ -84,6 +88,19 @@ def run(options: argparse.Namespace) -> int:
             return code
         _show(answer, json.loads(summary.read_text()), options.json)
     return 0
+
+
+def _answered(question: MappingQuestion) -> tuple[MappingQuestion, MappingAnswer | Shortage, str]:
+    """Ask; where a run cannot have the best mapping, which a machine's GPU may be in, ask for the best serial one.
+
+    Returns the question that is answered, its answer, and why a run cannot have the best mapping, or "".
+    """
+    answer = answer_question(question)
+    why = "" if isinstance(answer, Shortage) else why_not_run(answer)
+    if not why or "arrangement" in question.fix:
+        return question, answer, ""
+    question = replace(question, fix={**question.fix, "arrangement": "serial"})
+    return question, answer_question(question), why
 
 
 def _check(options: argparse.Namespace, workload: str) -> None:
