@@ -21,6 +21,7 @@ from impls.training.options import check_ranges
 
 from ..mapping.answer import MappingAnswer, Shortage
 from ..mapping.question import MappingQuestion, answer_question
+from ..platforms.busy import load_average
 from ..platforms.reading import HERE
 from .emit import why_not_run
 from .mapping import add_choices, add_records, question_of, to_run, without_fit
@@ -32,9 +33,11 @@ ABOUT = f"""Which mapping of a workload is the best on this machine, and how fas
 It asks as `python -m dse recommend --platform {HERE}` does, trains by the answer, and prints the gradient steps a
 second that were predicted beside those that were measured, once training has settled and without evaluations.
 Where a run cannot have the best mapping, it says why and trains by the best serial one.
-With --seconds a run goes on beyond the workload's last step, and without --out it leaves no folder behind."""
+With --seconds a run ends so long after its first step, even beyond the workload's last one, and without --out it leaves
+no folder behind."""
 PREDICTED = ("ratio", "fewest_devices")  # objectives whose value is the rate of a run, with its interval
 ANY_STEPS = 1 << 40  # of a run that only its seconds end
+FAR_BELOW = 0.7  # of the predicted rate, where what else ran may be the reason
 END_SECONDS = 60.0  # that a run has to save itself after Ctrl-C or SIGTERM
 
 
@@ -45,7 +48,7 @@ def add_to(commands: Any) -> None:
     add = parser.add_argument
     add("workload", help="a workload's name or file")
     add("--platform", default=HERE, metavar="NAME", help=f"`{HERE}`: a run is on the machine that asks (the default)")
-    add("--seconds", type=count, metavar="S", help="end after so long from the first gradient steps on")
+    add("--seconds", type=count, metavar="S", help="end so long after the first step of the run")
     add("--steps", type=count, metavar="S", help="of the environment (default: the workload's)")
     add("--seed", type=int, default=0, help="of the run (default: %(default)s)")
     add("--out", type=Path, metavar="FOLDER", help="of the run (default: runs/WORKLOAD/recommended-seedN)")
@@ -81,8 +84,9 @@ def run(options: argparse.Namespace) -> int:
         print(headline(answer), flush=True)
     with _folder(options, answer.workload) as folder:
         command = _command(options, folder)
-        is_quiet = options.json or not _is_kept(options)
-        code = _trained(command, json.dumps(to_run(question, answer)), is_quiet)
+        is_temporary = not _is_kept(options)
+        asked = json.dumps(to_run(question, answer))
+        code = _trained(command, asked, options.json or is_temporary, is_temporary)
         summary = folder / "summary.json"
         if code or not summary.exists():
             return code
@@ -141,8 +145,11 @@ def _command(options: argparse.Namespace, folder: Path) -> list[str]:
     return [sys.executable, "-m", *words]
 
 
-def _trained(command: list[str], answer: str, is_quiet: bool) -> int:
-    """The exit code of a run that reads the answer from its standard input; ``is_quiet`` keeps only its errors."""
+def _trained(command: list[str], answer: str, is_quiet: bool, is_temporary: bool) -> int:
+    """The exit code of a run that reads the answer from its standard input; ``is_quiet`` keeps only its errors.
+
+    ``is_temporary``: its folder is deleted afterwards.
+    """
     out = subprocess.DEVNULL if is_quiet else None
     with terminable(), subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, text=True) as process:
         try:
@@ -156,6 +163,8 @@ def _trained(command: list[str], answer: str, is_quiet: bool) -> int:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(END_SECONDS)
             process.kill()
+            if is_temporary:
+                print("its folder is deleted; name one to keep it with --out", file=sys.stderr)
             return (error if isinstance(error, Interrupted) else Interrupted()).exit_code
 
 
@@ -171,10 +180,14 @@ def _show(answer: MappingAnswer, summary: dict[str, Any], as_json: bool) -> None
         return
     print(f"predicted: {expected(answer)}")
     if hz is None or share is None:
-        print("measured:  nothing, as the run ended before it had settled; give it more --seconds or --steps")
+        done = f"{plural(summary['updates'], 'gradient step')} in {plural(summary['steps'], 'environment step')}"
+        print(f"measured:  {done}: the run ended before it had settled; give it more --seconds or --steps")
         return
     taken = f"{plural(measured['updates'], 'gradient step')} in {measured['seconds']:,.1f} s"
     where = ""
     if ends["low"] is not None:
         where = "; within the interval" if answer.low <= hz <= answer.high else "; outside the interval"
     print(f"measured:  {number(hz)} gradient steps a second ({taken}), {share:.2f} times the predicted{where}")
+    if share < FAR_BELOW:
+        got = summary["throughput"]["cpu_percent"] / 100
+        print(f"  the run had the processor time of {got:.2g} cores{load_average()}")
