@@ -81,16 +81,21 @@ ELSEWHERE = {
     "loop-questions": loop_questions.main,
 }  # commands with a parser of their own
 FIRST, ALL = "python -m benchmarks sweep --preset quick", "python -m benchmarks --help"
-NOISY = "that is a noisy run: measure again at a quieter time with --name, the latest record of a cell counts"
+IDLE = {"-h", "--help", "--list", "--version"}
+"""Words of a command that measures nothing."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; return the exit code: 0 done, 1 cells failed, 2 cannot be done (one sentence says why each), 130
-    interrupted."""
+    """Run a command; return the exit code: 0 done, 1 cells failed, 2 cannot be done (one sentence says why each), 75
+    not measured for the machine is busy, 130 interrupted."""
+    from dse.platforms import busy  # noqa: PLC0415  # asv imports this beside older commits, which lack it
+
     words = sys.argv[1:] if arguments is None else arguments
     if not words:
         print(f"error: name a command, such as {FIRST}; {ALL} says what each is for", file=sys.stderr)
         return 2
+    if _measures(words) and busy.refuses(busy.ANYWAY in words):
+        return busy.EXIT_CODE
     try:
         if words[0] in ELSEWHERE:
             run, rest = command_of(words)
@@ -104,6 +109,12 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted; every finished cell is kept, the same command goes on from there", file=sys.stderr)
         return INTERRUPTED
+
+
+def _measures(words: list[str]) -> bool:
+    """Say whether a command measures, so that load disturbs it; to compare two files is to read them."""
+    is_reading = words[0] == "list" or (words[0] == "compare" and all(Path(word).is_file() for word in words[1:3]))
+    return not is_reading and not IDLE.intersection(words)
 
 
 def _sweep(options: argparse.Namespace) -> int:
@@ -122,7 +133,7 @@ def _sweep(options: argparse.Namespace) -> int:
     tally = sweep(
         cells, path, budget, options.seed, with_floor=options.floor, bar=not options.json, sentinels=Sentinels()
     )
-    return report(tally, path, options.json, NOISY)
+    return report(tally, path, options.json)
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -171,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--machine", metavar="KEY", help="only this machine's")
     show.add_argument("--export", type=Path, metavar="FILE", help="also write the records to a .csv or .parquet file")
     add_common(measure, seed_of="inputs and order")
-    add_common(show)
+    add_common(show, measures=False)
     for name in ELSEWHERE:
         commands.add_parser(name, help=HELP[name], add_help=False)
     return parser

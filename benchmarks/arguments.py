@@ -135,12 +135,17 @@ def add_common(
     seed_of: str = "",
     seed: int = 0,
     json: str = "print JSON instead of text",
+    measures: bool = True,
 ) -> argparse.ArgumentParser:
-    """Return the parser with the folder of results, the seed (where there is something to draw by it) and JSON."""
+    """Return the parser with the folder of results, the seed (where there is something to draw by it), JSON, and
+    measuring under load."""
     if results:
         text = f"where the records are ({DEFAULT})"
         parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help=text)
     if seed_of:
         parser.add_argument("--seed", type=int, default=seed, help=f"seed of {seed_of} ({DEFAULT})")
     parser.add_argument("--json", action="store_true", help=json)
+    if measures:
+        text = "measure although other processes keep the machine busy; the records are marked"
+        parser.add_argument("--anyway", action="store_true", help=text)
     return parser

@@ -92,7 +92,7 @@ PRESETS = {
             Block(ON_DEVICE, capacities=ENDS, batches=(256, 16_384)),
             Block(MODELED, capacities=ENDS, batches=(256, 16_384)),
         ),
-        budget_seconds=0.25,
+        budget_seconds=0.2,
     ),
     "quick": Preset(
         (

@@ -26,9 +26,15 @@ from .sentinels import Sentinels
 from .timing import Timing
 
 SHAPE = ("contestant", "op", "capacity", "batch", "fanout", "threads", "dtype")  # fields of a case and of its record
-NOISY = 0.10  # noise floor from which a run deserves to be repeated
 MOST_REPEATS = 0.15  # of a run's groups, measured again because the machine was disturbed
 Cell = TypeVar("Cell")
+
+
+def _machine() -> dict[str, Any]:
+    """Describe the machine, and the load on it where others disturb."""
+    from dse.platforms import busy  # noqa: PLC0415  # asv imports this beside older commits, which lack it
+
+    return {**platforms.fingerprint(), **({records.LOAD: busy.load()} if busy.load() else {})}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +45,7 @@ class Stamp:
     dirty: bool | None
     command: str
     primitive: str = "sum_tree"
-    machine: dict[str, Any] = dataclasses.field(default_factory=lambda: dict(platforms.fingerprint()))
+    machine: dict[str, Any] = dataclasses.field(default_factory=_machine)
 
     @classmethod
     def of_this_run(cls, primitive: str = "sum_tree") -> Self:
@@ -72,8 +78,12 @@ class Stamp:
         return self.record(case, "skipped", **fields).cell
 
     def covers(self, record: Measurement) -> bool:
-        """Say whether a record was made at this commit, on this machine's GPUs (its key stands for the rest)."""
-        return (record.commit, record.machine.get("gpus", [])) == (self.commit, self.machine["gpus"])
+        """Say whether a record was made at this commit, on this machine's GPUs (its key stands for the rest).
+
+        One that was made under load is not enough where this run is not.
+        """
+        is_as_quiet = records.LOAD in self.machine or records.LOAD not in record.machine
+        return is_as_quiet and (record.commit, record.machine.get("gpus", [])) == (self.commit, self.machine["gpus"])
 
 
 @dataclasses.dataclass
@@ -196,8 +206,8 @@ def exit_code(tally: Tally, path: Path) -> int:
     return 1
 
 
-def report(tally: Tally, path: Path, as_json: bool, if_noisy: str = "") -> int:
-    """Print a run's outcome, in words or as JSON, and the remedy ``if_noisy``; return its ``exit_code``."""
+def report(tally: Tally, path: Path, as_json: bool) -> int:
+    """Print a run's outcome, in words or as JSON, and what a noisy one is worth; return its ``exit_code``."""
     code = exit_code(tally, path)
     if as_json:
         print(json.dumps({"file": str(path), **tally.as_json()}))
@@ -205,7 +215,10 @@ def report(tally: Tally, path: Path, as_json: bool, if_noisy: str = "") -> int:
     print(tally)
     if tally.pairs:
         print(f"the same cell measured twice differs by up to {tally.noise_floor:.1%} ({len(tally.pairs)} A/A pairs)")
-    if if_noisy and tally.noise_floor > NOISY:
-        print(if_noisy)
+    machine = _machine()
+    load = f"load {machine[records.LOAD]:.3g} on {machine['cores']} cores" if records.LOAD in machine else ""
+    if load or tally.noise_floor > records.NOISY:
+        why = load or f"A/A twins differ by more than {records.NOISY:.0%}"
+        print(f"disturbed run ({why}): its records count only for configurations that no quiet run has measured")
     print(f"records: {path}")
     return code

@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     for what, record in latest.items():
         if what not in kept:
             print(f"{record.status}, {' '.join(map(str, what))}: {record.reason}")
-    return report(tally, path, False, "that is a noisy run: measure again at a quieter time with --name")
+    return report(tally, path, False)
 
 
 def _columns(options: argparse.Namespace) -> dict[str, Cells]:

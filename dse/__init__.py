@@ -11,7 +11,7 @@ How many
     ``platform_depth``      batches to sample ahead, of a workload on a platform: a ``DepthAnswer``
 Records
     ``Measurement``         one number with its source, machine, commit and command
-    ``read_folder``         the latest record of each cell below a folder; ``read_file`` those of a file, in order
+    ``read_folder``         of each cell below a folder the latest quiet record; ``read_file`` those of a file, in order
     ``RecordError``         records that cannot be used, in a sentence
 The cost model of a tree
     ``family_and_points``   records of one operation, as the ``Family`` and the ``Point`` of each cell to fit

@@ -18,6 +18,8 @@ from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 from impls.checks import near, short
 from impls.writing import lock, refusing, try_to_write
 
+from . import stats
+
 SCHEMA = 1
 MOST, LONGEST_SECONDS, MOST_NESTED = 10**18, 1e9, 32
 """Largest whole number, longest time and deepest nesting that a record may hold."""
@@ -25,11 +27,17 @@ _BENCHMARKS = Path(__file__).parent.parent / "benchmarks" / "sweep.py"  # beside
 
 Source = Literal["measured", "interpolated", "extrapolated", "modeled", "quoted"]
 """The one vocabulary of where a number comes from; a record of one is never interpolated."""
+AGAIN = "_again"
+"""What the primitive of an A/A twin ends in."""
 SENTINEL = "sentinel"
 """The primitive of records that show how much a machine changes from one run to another."""
 Status = Literal["ok", "skipped", "failed", "unstable"]
 
 SOURCES = ("measured", "modeled", "quoted", "extrapolated")
+LOAD = "load"
+"""The key of a record's machine that says how many processes of others ran; only where they were too many."""
+NOISY = 0.10
+"""Noise floor from which a run is noisy."""
 TOO_LONG = re.compile(r"one call takes (\d+(?:\.\d+)?(?:e[+-]?\d+)?) s\b")
 """The reason of a cell that was skipped for its length."""
 STATUSES = ("ok", "skipped", "failed", "unstable")
@@ -91,7 +99,7 @@ class Measurement:
     utc: str = ""
     command: str = ""
 
-    @property
+    @functools.cached_property
     def cell(self) -> str:
         """The measured cell, whatever the outcome: equal cells are measurements of the same thing.
 
@@ -99,6 +107,11 @@ class Measurement:
         """
         own = [self.utc] if self.primitive == SENTINEL else []
         return json.dumps([*(getattr(self, name) for name in _CELL), *own], sort_keys=True)
+
+    @property
+    def run(self) -> tuple[Any, ...]:
+        """The run that made it: one command at one commit, on one machine, idle or under load."""
+        return self.machine_key, self.commit, self.command, LOAD in self.machine
 
     @property
     def machine_key(self) -> str:
@@ -273,7 +286,7 @@ def read_folder(
     skip: tuple[str, ...] = (),
     only: Callable[[Measurement], bool] = lambda record: True,
 ) -> list[Measurement]:
-    """Read the records of every ``*.jsonl`` below a folder, the latest of each cell and machine.
+    """Read the records of every ``*.jsonl`` below a folder, one of each cell and machine, as ``select`` has it.
 
     ``machine`` keeps those of one machine, ``only`` those that it is true of; files named in ``skip`` are left out.
     RecordError if nothing is left, naming the machines that are there.
@@ -290,8 +303,44 @@ def read_folder(
             f"{folder}: no records of machine {machine}, only of {', '.join(there)}; ask with --machine {there[0]}, or "
             f"on machine {machine} {how_to_measure('sweep --preset quick')}"
         )
-    latest = {(record.machine_key, record.cell): record for record in sorted(kept, key=lambda record: record.utc)}
-    return list(latest.values())
+    return select(kept)
+
+
+def select(records: Iterable[Measurement]) -> list[Measurement]:
+    """Select one record of each cell and machine: the latest, but a disturbed one never replaces a quiet one.
+
+    Of one run the latest record of a cell counts. Of several runs a quiet run's counts before a noisy one's; else the
+    latest, but at one commit never an unstable time in place of a stable one (at another commit it is of other code).
+    A run is noisy where it was measured under load (``LOAD``), where its A/A twins differ by more than ``NOISY``, or
+    where most of its times are unstable. The sentinels of a noisy run count where a cell of it does.
+    """
+    latest = {(one.run, one.cell): one for one in sorted(records, key=lambda one: one.utc)}
+    runs: dict[tuple[Any, ...], dict[str, Measurement]] = {}
+    for (run, cell), one in latest.items():
+        runs.setdefault(run, {})[cell] = one
+    noisy = {run for run, own in runs.items() if _is_noisy(own)}
+    chosen: dict[tuple[str, str], Measurement] = {}
+    for (run, cell), one in sorted(latest.items(), key=lambda pair: pair[1].utc):
+        old = chosen.get((one.machine_key, cell), one)
+        is_louder = one.commit == old.commit and _is_unstable(one) and not _is_unstable(old)
+        if (run not in noisy and old.run in noisy) or ((run in noisy) == (old.run in noisy) and not is_louder):
+            chosen[one.machine_key, cell] = one
+    counting = {one.run for one in chosen.values() if one.primitive != SENTINEL or one.run not in noisy}
+    return [one for one in chosen.values() if one.run in counting]
+
+
+def _is_unstable(record: Measurement) -> bool:
+    """Whether a record has a wide interval, or no time for a call was too long, which load may have caused."""
+    return record.status == "unstable" or bool(record.seconds_at_least)
+
+
+def _is_noisy(run: Mapping[str, Measurement]) -> bool:
+    """Whether a run, its records by cell, was disturbed."""
+    unstable = [one.status == "unstable" for one in run.values() if one.median_seconds is not None]
+    is_loaded = any(LOAD in one.machine for one in run.values())
+    kinds = {one.primitive.removesuffix(AGAIN) for one in run.values() if one.primitive.endswith(AGAIN)}
+    pairs = [pair for kind in kinds for pair in twins(run.values(), kind)]
+    return is_loaded or 2 * sum(unstable) > len(unstable) or stats.noise_floor(pairs) > NOISY
 
 
 def has_benchmarks() -> bool:
@@ -314,15 +363,11 @@ def how_to_measure(command: str) -> str:
 def twins(found: Iterable[Measurement], primitive: str = "sum_tree") -> list[tuple[float, float]]:
     """Pair medians of the cells that one run measured twice: once as ``primitive``, once as its "_again"."""
     timed = [record for record in found if record.median_seconds is not None]
-    first, again = (
-        {_run_and_cell(record): record.seconds for record in timed if record.primitive == name}
-        for name in (primitive, f"{primitive}_again")
+    first, again = (  # a cell's text begins with its primitive
+        {(record.run, record.cell.partition(",")[2]): record.seconds for record in timed if record.primitive == name}
+        for name in (primitive, f"{primitive}{AGAIN}")
     )
     return [(first[key], seconds) for key, seconds in again.items() if key in first]
-
-
-def _run_and_cell(record: Measurement) -> tuple[Any, ...]:
-    return record.commit, record.command, dataclasses.replace(record, primitive="").cell
 
 
 def check_writable(path: Path) -> None:

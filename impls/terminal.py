@@ -148,11 +148,19 @@ def said_after(seconds: float, sentence: str) -> Iterator[None]:
         timer.cancel()
 
 
+def _has_width() -> bool:
+    """Whether the terminal of stderr has columns; one without a size, as under ``script``, says 0."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns > 0
+    except OSError:
+        return True
+
+
 class Progress:
     """Progress of a long command, on stderr: a bar in a terminal, elsewhere a line every ``EVERY_SECONDS``.
 
-    Without a ``bar``, and where there is no tqdm to draw one, it is lines in a terminal too; without ``shown`` it is
-    nothing at all. ``total`` None: it is not known how much there is to do.
+    Without a ``bar``, and where there is no tqdm or no width to draw one, it is lines in a terminal too; without
+    ``shown`` it is nothing at all. ``total`` None: it is not known how much there is to do.
     """
 
     def __init__(
@@ -170,7 +178,7 @@ class Progress:
         self._description: Callable[[], str] | None = None  # the latest one
         self._began = self._printed = clock()
         self._bar: Any = None
-        if bar and not self._is_silent and sys.stderr.isatty() and find_spec("tqdm"):
+        if bar and not self._is_silent and sys.stderr.isatty() and _has_width() and find_spec("tqdm"):
             from tqdm import tqdm  # noqa: PLC0415  # only in a terminal
 
             self._bar = tqdm(total=total, initial=initial, unit=unit, dynamic_ncols=True, smoothing=0.1)
@@ -183,6 +191,11 @@ class Progress:
     ) -> None:
         if self._bar is not None:
             self._bar.close()
+
+    def say(self, sentence: str) -> None:
+        """Say what begins, where no bar shows it."""
+        if self._bar is None and not self._is_silent:
+            print(sentence, file=sys.stderr, flush=True)
 
     def update(self, number: int = 1, told: Callable[[], str] | None = None) -> None:
         """Count ``number`` more as done. ``told`` returns what else to show; it may be called later."""

@@ -88,10 +88,8 @@ def _say(built: dict[str, Any], is_kept: bool, seconds: float) -> None:
         print(built["machine_note"])
     for name, reason in built["left_out"].items():
         print(f"left out {name}: {reason}")
-    for path in built["figures"]:
-        print(f"figure: {path}")
     how = "nothing has changed since it was built" if is_kept else f"built in {plural(round(seconds), 'second')}"
-    print(f"page: {built['page']} ({how})")
+    print(f"page: {built['page']}, {plural(len(built['figures']), 'picture')} beside it ({how})")
 
 
 def _parser() -> argparse.ArgumentParser:

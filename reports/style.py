@@ -23,7 +23,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-from .tidy import About, binary, short
+from .tidy import About, binary, of_one_run, short
 
 COLORS = [sns.color_palette("colorblind")[i] for i in (0, 1, 2, 3, 4, 5, 7, 9)]  # without those too pale for a line
 MARKERS = "osD^vPXp"
@@ -107,13 +107,16 @@ def line(
 
 
 def series(axes: Axes, rows: pd.DataFrame, x: str, label: str, style: Mapping[str, Any]) -> None:
-    """Draw one series with its intervals, in this style."""
+    """Draw one series with its intervals, in this style; a line joins measured points of one run alone."""
     color, marker = style["color"], style["marker"]
     for source, part in rows.sort_values(x).groupby("source"):
         is_measured = source == "measured"
         name, look = (label, style) if is_measured else (f"{label} ({source})", {**style, "linestyle": ":"})
         bars(axes, part[x], part["ns"], part["low_ns"], part["high_ns"], fmt="none", ecolor=color, alpha=0.7)
-        axes.plot(part[x], part["ns"], label=name, **look)
+        joined = of_one_run(part) if is_measured else part
+        axes.plot(joined[x], joined["ns"], label=name, **look)
+        if len(others := part.drop(joined.index)):
+            axes.plot(others[x], others["ns"], **{**look, "linestyle": "none", "alpha": 0.5})
         hollow = part[part["status"] == "unstable"]
         axes.plot(hollow[x], hollow["ns"], marker, color=color, markerfacecolor="white")
 
@@ -177,6 +180,8 @@ def _origin(rows: pd.DataFrame, about: About) -> str:
     measured = rows[rows["source"] == "measured"]
     if measured.empty:
         return dotted.strip()
+    several = "run" in measured and measured["run"].nunique() > 1
+    hollow += " Pale, not joined: points of other runs." if several else ""
     commits = ", ".join(sorted({(commit or "no commit")[:8] for commit in measured["commit"]}))
     days = sorted({utc[:10] for utc in measured["utc"]})
     return (

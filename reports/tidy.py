@@ -1,8 +1,8 @@
 """The records as one tidy table, a row a timed cell; what they say of the machine and its noise; counts as text.
 
 Columns: the fields of a record (options as text), and of each timed cell ``ns``, ``low_ns``, ``high_ns`` (nanoseconds
-per element: median and 95 % interval), ``bytes`` (of the tree, or of the buffer that is read; NaN where unknown) and
-``samples_seconds``.
+per element: median and 95 % interval), ``run`` (which made it), ``bytes`` (of the tree, or of the buffer that is read;
+NaN where unknown) and ``samples_seconds``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -82,6 +82,7 @@ def tidy(measurements: Sequence[Measurement]) -> pd.DataFrame:
     """Make one row of each timed record. ``contestant`` is categorical, so that each keeps its color everywhere."""
     kept = timed(measurements)
     frame = pd.DataFrame({name: _column(kept, name) for name in Measurement.__dataclass_fields__})
+    frame["run"] = [" ".join(map(str, record.run)) for record in kept]
     frame["bytes"] = pd.Series([_bytes(record) for record in kept], dtype=float)
     for name, column in (("ns", "median_seconds"), ("low_ns", "low_seconds"), ("high_ns", "high_seconds")):
         seconds = frame[column].astype(float).fillna(frame["median_seconds"].astype(float))
@@ -110,6 +111,14 @@ def _bytes(record: Measurement) -> float:
         )
     except ValueError:
         return float("nan")
+
+
+def of_one_run(rows: pd.DataFrame) -> pd.DataFrame:
+    """Select the rows of the run that has most of them, of equals the latest: only those may be compared."""
+    if rows["run"].nunique() < 2:
+        return rows
+    runs = rows.groupby("run")["utc"].agg(["size", "max"]).sort_values(["size", "max"])
+    return rows[rows["run"] == runs.index[-1]]
 
 
 def either(status: pd.Series, other: pd.Series) -> Any:

@@ -5,12 +5,15 @@ import functools
 
 import pytest
 
+from benchmarks.cases import Case
 from benchmarks.profile import beside as cells
 from benchmarks.profile.cells import PRESETS
 from benchmarks.timing import Timing
+from dse.cli.emit import why_not_run
 from dse.cli.mapping_text import text
 from dse.mapping.processes import can_run
 from dse.mapping.question import ask, recommend_mapping
+from dse.solver.problem import ProblemError
 from dse.times.beside import Timed, crowded, nearest, timed
 from impls.training import identity, load
 from impls.training.parallel.arrangement import Arrangement
@@ -208,6 +211,40 @@ def test_only_what_runs_is_offered_on_a_machine_with_records(results, tmp_path):
             assert built.problems
 
 
+def tree_records():
+    """Trees of the made-up machine: numba's by default is the slowest of four that a run could name."""
+    shapes = (
+        ({}, 1, "numba", 4.0),
+        ({"propagate": "delta"}, 1, "numba", 1.0),
+        ({}, 2, "numba", 1.0),
+        ({}, 1, "numpy", 8.0),
+    )
+    return [
+        stamp("sum_tree").timed(
+            Case(name, op, capacity, batch, threads=threads, options=options),
+            Timing(tuple(slower * 1e-7 * batch * one for one in NOISE), 10),
+            utc="2030-01-01T00:00:00+00:00",
+        )
+        for options, threads, name, slower in shapes
+        for op in ("draw", "update")
+        for capacity in (10_000, 100_000, 1_000_000)
+        for batch in (1, 64, 256)
+    ]
+
+
+def test_an_answer_runs_where_the_fastest_tree_is_one_that_no_run_has(tmp_path):
+    for name, found in (("alone", []), ("beside", beside_records())):
+        (tmp_path / name).mkdir()
+        there = folder(tmp_path / name, [*records(), *found, *tree_records()])
+        for arrangement in (None, "serial", "apart"):
+            told = answer(there, **({"arrangement": arrangement} if arrangement else {}))
+            (tree,) = (part.details for part in told.parts if part.part == "sampling")
+            assert why_not_run(told) == ""
+            assert (tree["contestant"], tree["threads"], tree.get("options")) == ("numba", 1, None)
+        with pytest.raises(ProblemError):  # what no run has is no answer even where it is asked for
+            answer(there, arrangement="serial", threads=2)
+
+
 def test_modelled_platforms_have_trees_that_nothing_shares():
     question = ask("u200", "hopper_ddpg", fix={"arrangement": "pipelined"})
     (problem,) = question.built().problems.values()
@@ -222,7 +259,9 @@ def test_a_tree_with_options_of_its_own_cannot_be_shared(results):
     parts = ask(results / PLATFORM, "cartpole_dqn", results=results).parts()
     (tree,) = [one for one in trees(parts, parts.cpu, True) if can_run(one)][:1]
     assert not can_run(dataclasses.replace(tree, details={**tree.details, "options": {"layout": "plain"}}))
-    assert not can_run(dataclasses.replace(tree, threads=2))
+    assert not can_run(dataclasses.replace(tree, threads=2), "serial")
+    numpy = dataclasses.replace(tree, details={**tree.details, "contestant": "numpy"})
+    assert (can_run(numpy), can_run(numpy, "serial")) == (False, True)
 
 
 # Timing

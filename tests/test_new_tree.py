@@ -112,10 +112,11 @@ print(json.dumps(rows.groupby("contestant")["bytes"].max().to_dict()))
 QUIET = """
 import sys
 from benchmarks import __main__ as cli
-cli.Sentinels = lambda: None
+from dse.platforms import busy
+cli.Sentinels = busy.load = lambda: None
 sys.exit(cli.main(sys.argv[1:]))
 """
-"""The benchmarks of the copy without sentinels, whose kernels the copy would compile first."""
+"""The benchmarks of the copy, whatever load there is, without sentinels, whose kernels the copy would compile first."""
 
 
 @pytest.fixture(scope="module")

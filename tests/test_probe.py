@@ -117,7 +117,7 @@ def test_a_second_probe_agrees_within_its_stated_spread(tmp_path):
     for number in range(2):
         out = tmp_path / f"{number}.toml"
         began = time.perf_counter()
-        command = [sys.executable, "-m", "dse", "platform", "probe", "--out", str(out)]
+        command = [sys.executable, "-m", "dse", "platform", "probe", "--anyway", "--out", str(out)]
         subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True)
         assert time.perf_counter() - began < 60
         platform, problems = parse(out.read_text(), str(out))

@@ -31,6 +31,7 @@ NEEDED = pytest.mark.skipif(
 )
 SHORT = (
     "import sys; from benchmarks.profile import cells, command; from tests.profiled import TINY; "
+    "from dse.platforms import busy; busy.load = lambda: 0.0; "
     "cells.PRESETS['quick'] = TINY; sys.exit(command.main(sys.argv[1:]))"
 )
 
@@ -55,6 +56,7 @@ def tiny(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "preset", "cores", "learners", "count"),
     [
+        ("cartpole_dqn", "brief", 2, ("torch", "dense"), 58),
         ("cartpole_dqn", "quick", 2, ("torch",), 57),
         ("cartpole_dqn", "quick", 1, ("torch",), 48),
         ("cartpole_dqn", "quick", 2, ("torch", "dense"), 71),

@@ -83,6 +83,25 @@ def ask(folder, **question):
     return dse.recommend(results=folder, machine="here", **({"capacity": 1_000_000, "batch": 512} | question))
 
 
+def test_a_disturbed_run_leaves_answers_as_they_are(tmp_path):
+    quiet = [*records(), *sentinels()]
+    before = ask(write(tmp_path, quiet)).to_dict()
+    rng, later = random.Random(1), {"utc": "2030-01-01T00:00:00+00:00", "command": "make demo"}
+    loud = [taking(one.seconds * rng.uniform(1, 8), one, **later) for one in quiet]
+    loud += [taking(2 * one.seconds, one, primitive="sum_tree_again") for one in loud if one.primitive == "sum_tree"]
+    assert ask(write(tmp_path, loud, "brief.jsonl")).to_dict() == before
+    stable = [dataclasses.replace(one, command="another") for one in loud if not one.primitive.endswith("_again")]
+    write(tmp_path, stable, "more.jsonl")
+    assert ask(tmp_path).to_dict() != before  # which nothing shows to be disturbed
+
+
+def sentinels():
+    """Sentinels of two runs, a little apart."""
+    for command, time in (("first", 1e-3), ("second", 1.1e-3)):
+        one = measurement(primitive="sentinel", machine=MACHINE, commit="0123456789abcdef", command=command)
+        yield taking(time, one, utc=f"2026-01-0{len(command) - 4}T00:00:00+00:00")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return write(tmp_path_factory.mktemp("results"), records())

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from dse import platforms, records
-from dse.records import Measurement, RecordError, Writer, parse, read_file, read_folder
+from dse.records import Measurement, RecordError, Writer, parse, read_file, read_folder, select
 
 
 def measurement(**fields):
@@ -283,6 +283,43 @@ def test_the_latest_record_is_that_of_the_last_time_wherever_its_file_stands(tmp
     assert read_folder(tmp_path) == [new]
     write(tmp_path / f"{names[1]}.jsonl", dataclasses.replace(old, median_seconds=2.9e-6))
     assert read_folder(tmp_path) == [new]  # nor is it the last of its file
+
+
+def test_a_disturbed_record_replaces_no_quiet_one():
+    quiet = measurement(status="ok", median_seconds=1.0, low_seconds=1.0, high_seconds=1.0, utc="2026-01-01T00:00:00")
+    loud = dataclasses.replace(quiet, median_seconds=9.0, high_seconds=9.0, utc="2026-01-02T00:00:00", command="again")
+    twin = dataclasses.replace(loud, median_seconds=7.0, primitive=f"{loud.primitive}_again")
+    watched = [
+        dataclasses.replace(loud, primitive="sentinel", status="unstable", utc=f"2026-01-02T00:0{minute}:00")
+        for minute in range(3)
+    ]
+    too_long = {"status": "skipped", "reason": "one call takes 3 s, too long", "median_seconds": None}
+    for rivals in (
+        [dataclasses.replace(loud, status="unstable")],
+        [dataclasses.replace(loud, **too_long)],
+        [dataclasses.replace(loud, machine={**loud.machine, "load": 5.0})],
+        [loud, twin],
+        [loud, *watched],
+    ):
+        counting = [one for one in select([*rivals, quiet]) if one.cell == quiet.cell]
+        assert counting == [quiet]
+    assert select([quiet, loud]) == [loud]  # of two quiet ones the latest counts
+    steady = [dataclasses.replace(one, capacity=capacity) for one in (quiet, loud) for capacity in (10, 20)]
+    unstable = [dataclasses.replace(one, status="unstable") for one in (quiet, loud)]
+    assert quiet in select([quiet, unstable[1], *steady])  # an unstable time of a run that is quiet
+    other = dataclasses.replace(unstable[1], commit="c0ffee")
+    code = [dataclasses.replace(one, commit="c0ffee") for one in steady]
+    assert other in select([quiet, other, *code])  # of other code
+    assert unstable[0] in select([unstable[0], *steady, loud, twin])  # a quiet run's before any of a noisy one
+    assert select([loud, twin]) == [loud, twin]  # a noisy run counts where there is no other
+    assert len(select([loud, *watched])) == 1 + len(watched)
+    assert select([quiet, loud, *watched]) == [quiet]  # no sentinels of a run none of whose cells counts
+
+
+def test_of_one_run_the_latest_record_of_a_cell_counts():
+    first = measurement(status="ok", utc="2026-01-01T00:00:00+00:00")
+    again = dataclasses.replace(first, status="unstable", utc="2026-01-01T00:00:01+00:00")
+    assert select([again, first]) == [again]
 
 
 def test_twins_are_what_one_run_of_one_commit_measured_twice():

@@ -313,6 +313,21 @@ def test_the_best_fanout_of_each_line_is_ringed(drawn):
     assert [ring.get_xdata()[0] for ring in rings] == [BEST_FANOUT] * 4
 
 
+def test_a_line_joins_points_of_one_run_and_its_ring_is_among_them():
+    own = [record(ns, fanout=k) for k, ns in ((4, 30), (8, 20), (16, 25))]
+    others = [record(1, fanout=k, command="make demo", utc="2027-01-02T03:04:05+00:00") for k in (2, 32)]
+    rows = tree_figures.by_fanout(tidy.tidy([*own, *others]))
+    figure = tree_figures.fanout(rows, tidy.about(own))
+    (axes,) = figure.axes
+    lines = [line for line in axes.lines if line.get_fillstyle() != "none" and len(line.get_xdata())]
+    joined = [list(line.get_xdata()) for line in lines if line.get_linestyle() == "-"]
+    alone = [list(line.get_xdata()) for line in lines if line.get_alpha() == 0.5]
+    assert (joined, alone) == ([[4, 8, 16]], [[2, 32]])
+    (ring,) = [line for line in axes.lines if line.get_fillstyle() == "none"]
+    assert ring.get_xdata()[0] == 8
+    assert "other runs" in figure.subfigs[1].texts[0].get_text().replace("\n", " ")
+
+
 def test_what_is_unstable_is_hollow_and_what_is_modeled_says_so(drawn):
     figure = drawn["capacity"]
     hollow = [line for axes in figure.axes for line in axes.lines if line.get_markerfacecolor() == "white"]

@@ -74,15 +74,32 @@ def test_a_run_prints_the_rate_predicted_and_measured(tmp_path, capfd):
 def test_a_run_of_seconds_is_json_and_leaves_no_folder(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.chdir(tmp_path)
-    given = ["--results", str(RESULTS), "--fix", "arrangement=serial", "--seconds", "1", "--json"]
+    given = ["--results", str(RESULTS), "--fix", "arrangement=serial", "--seconds", "6", "--json"]
     assert main(["run", "cartpole_dqn", *ASKED, *given]) == 0
-    told = json.loads(capfd.readouterr().out)
-    assert told["measured"]["seconds"] >= 1
+    shown = capfd.readouterr()
+    told = json.loads(shown.out)
+    assert "collecting 1,000 steps before learning" in shown.err
+    assert told["measured"]["seconds"] < 6 <= told["run"]["seconds"]
     assert told["measured_of_predicted"] == pytest.approx(
         told["measured"]["update_hz"] / told["predicted"]["update_hz"]
     )
     assert told["predicted"]["low"] < told["predicted"]["update_hz"] < told["predicted"]["high"]
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(("factor", "is_far"), [(0.9, False), (0.3, True)])
+def test_a_rate_far_below_the_predicted_comes_with_the_processor_time_it_had(capsys, factor, is_far):
+    answer = recommend_mapping("this", "cartpole_dqn", machine=MACHINE)
+    settled = {"updates": 1000, "seconds": 5.0, "update_hz": factor * answer.hz}
+    run._show(answer, {"settled": settled, "throughput": {"cpu_percent": 27.0}}, False)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("  the run had the processor time of 0.27 cores") == is_far
+
+
+def test_a_run_that_ended_before_it_settled_tells_what_it_did(capsys):
+    answer = recommend_mapping("this", "cartpole_dqn", machine=MACHINE)
+    run._show(answer, {"settled": None, "updates": 0, "steps": 5000}, False)
+    assert "0 gradient steps in 5,000 environment steps" in capsys.readouterr().out
 
 
 def test_what_cannot_be_run_is_a_sentence(tmp_path, capsys):
@@ -96,6 +113,18 @@ def test_what_cannot_be_run_is_a_sentence(tmp_path, capsys):
     ):
         assert main(["run", "cartpole_dqn", *ASKED, *given, "--out", str(tmp_path / "run")]) in (1, 2)
         assert words in capsys.readouterr().err
+
+
+def test_a_best_mapping_that_no_run_has_gives_way_to_the_best_serial_one(monkeypatch, capsys):
+    trained = []
+    monkeypatch.setattr(run, "why_not_run", lambda answer: "" if answer.arrangement == "serial" else "it is on a GPU")
+    monkeypatch.setattr(run, "_trained", lambda command, answer, *how: trained.append(json.loads(answer)) or 3)
+    assert main(["run", "cartpole_dqn", *ASKED, "--seconds", "1"]) == 3
+    assert [answer["arrangement"] for answer in trained] == ["serial"]
+    assert "cannot run the best mapping: it is on a GPU" in capsys.readouterr().out
+    assert main(["run", "cartpole_dqn", *ASKED, "--fix", "arrangement=apart"]) == 2  # what is fixed stays
+    assert "it is on a GPU" in capsys.readouterr().err
+    assert len(trained) == 1
 
 
 def test_the_exit_code_is_that_of_training(tmp_path, capfd):

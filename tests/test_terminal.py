@@ -287,6 +287,26 @@ def test_without_a_terminal_a_line_is_shown_now_and_then(capsys):
     assert lines[-1] == "390 of 400 cells (98%) after 390 s; at 390"
 
 
+@pytest.mark.parametrize(("columns", "is_bar"), [(0, False), (100, True)])
+def test_a_terminal_without_a_size_has_lines_in_place_of_a_bar(monkeypatch, columns, is_bar):
+    pty, termios = (pytest.importorskip(name, reason="this system has no terminals") for name in ("pty", "termios"))
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (0 if columns == 0 else 24, columns))
+    clock = Ticks()
+    with open(theirs, "w", buffering=1) as screen:  # noqa: PTH123  # a descriptor
+        monkeypatch.setattr(sys, "stderr", screen)
+        with Progress(4, "cell", clock=clock) as progress:
+            progress.say("beginning")
+            clock.now = 31.0
+            progress.update()
+        monkeypatch.undo()
+    shown = os.read(ours, 4096).decode()
+    os.close(ours)
+    assert ("1 of 4 cells (25%) after 31 s" in shown) == (not is_bar)
+    assert ("beginning" in shown) == (not is_bar)
+    assert ("1/4" in shown) == is_bar
+
+
 def test_nobody_is_shown_what_is_not_to_be_shown(capsys, monkeypatch):
     clock = Ticks()
     progress = Progress(2, "cell", clock=clock, shown=False)

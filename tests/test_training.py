@@ -26,7 +26,7 @@ from impls.training.interrupts import Interrupted, Interrupts  # noqa: E402
 from impls.training.run import Plan  # noqa: E402
 from impls.training.starting import start  # noqa: E402
 from impls.training.throughput import Stopwatch  # noqa: E402
-from impls.training.workload import ALGORITHMS  # noqa: E402
+from impls.training.workload import ALGORITHMS, Evaluation  # noqa: E402
 from tests.parallel_runs import lives  # noqa: E402
 from tests.test_actors import fake  # noqa: E402
 
@@ -64,6 +64,9 @@ interval = 150
 episodes = 2
 solved = 20.0
 """
+
+
+SELDOM = Evaluation(interval=10**8, episodes=1, solved=20.0)
 
 
 def small(folder, environment="CartPole-v1", algorithm="dqn", presampled=0, actors=1, sync=1):
@@ -169,10 +172,24 @@ def test_without_a_terminal_a_line_is_shown_now_and_then(tmp_path, capsys):
     finally:
         run.close()
     captured = capsys.readouterr()
-    lines = captured.err.splitlines()
+    first, *lines = captured.err.splitlines()
     assert captured.out == ""
+    assert first == f"collecting {workload.learner.learning_starts} steps before learning"
     assert len(lines) == 3
     assert re.match(r"30 of 100 steps \(30%\) after 30 s; [23] episodes, return 55, .*\d+ updates/s$", lines[0])
+
+
+def test_a_time_box_is_of_the_first_step_on_whether_or_not_a_run_learns_by_then(tmp_path):
+    workload = load(small(tmp_path))
+    late = dataclasses.replace(workload.learner, learning_starts=10**9)
+    for name, learner in (("learns", workload.learner), ("collects", late)):
+        endless = dataclasses.replace(workload, learner=learner, steps=10**9, evaluation=SELDOM)
+        run = start(endless, Plan(tmp_path / name, 10**9, 0, live=False, seconds=1), contestant="numpy")
+        summary = run.run()
+        run.close()
+        assert 1 <= summary["seconds"]
+        assert (summary["updates"] > 0) == (name == "learns")
+        assert summary["steps"] > 0
 
 
 def test_a_return_of_minus_nothing_is_nothing():
@@ -333,7 +350,8 @@ def test_a_run_that_is_asked_to_end_is_saved_and_resumed_bit_for_bit(tmp_path, n
         return plain(*given)
 
     setattr(target, name, asked)
-    with pytest.raises(Interrupted, match=rf"the run is saved as of step {317 if where == 'training' else 300}: go on"):
+    saved = rf"the run is saved as of step {317 if where == 'training' else 300}: go on"
+    with pytest.raises(Interrupted, match=rf"; \d+ gradient steps at [\d,.]+/s so far; {saved}"):
         run.run()
     run.close()
     parts = run_to(workload, tmp_path / "parts", resume=True)

@@ -135,8 +135,9 @@ def _opened(stack: ExitStack, python: Path, fields: dict[str, Any]) -> _Member:
     """Start a process for an implementation."""
     worker, name = stack.enter_context(Worker(python)), fields["contestant"]
     packages = ["numpy", "numba", *([adapter(name).package] if name in names() else [])]
-    machine = {**platforms.fingerprint(), "packages": worker.ask("versions", packages=packages)}
-    return _Member(fields, worker, dataclasses.replace(Stamp.of_this_run(PEER), machine=machine))
+    stamp = Stamp.of_this_run(PEER)
+    machine = {**stamp.machine, "packages": worker.ask("versions", packages=packages)}
+    return _Member(fields, worker, dataclasses.replace(stamp, machine=machine))
 
 
 def _run(members: Sequence[_Member], twin: _Member, path: Path, options: argparse.Namespace) -> None:

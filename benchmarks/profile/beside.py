@@ -46,7 +46,7 @@ def groups(workload: Workload, preset: Preset, cores: int, learners: list[str]) 
     counts = sorted({1, *preset.environments[:1], workload.actors.environments})
     shapes = [(name, best, 1, count) for name in ARRANGEMENTS for count in counts]
     shapes.append(("apart", best, cores, 1))  # more processes than cores
-    if best != REFERENCE:
+    if best != REFERENCE and not preset.is_brief:
         shapes += [(name, REFERENCE, 1, 1) for name in ARRANGEMENTS]
     return [list(_group(workload, *shape, ratio)) for shape in shapes for ratio in ("free", "kept")]
 

@@ -30,7 +30,7 @@ from typing import Any
 from impls.terminal import plural
 from impls.writing import refusing, try_to_write
 
-from ..platforms import Leaf, Platform, PlatformError, Quantity, leaves, load, names
+from ..platforms import Leaf, Platform, PlatformError, Quantity, busy, leaves, load, names
 from ..platforms.fingerprint import command_line, now
 from ..platforms.quantities import ORIGINS, readable, split
 from ..platforms.reading import HERE, RESULTS, here, path_of, problems, read, warnings
@@ -86,6 +86,7 @@ def add_to(commands: Any) -> None:
     estimate = action("estimate", platform_estimate.run, asked, " u200 --workload hopper_ddpg", "NAME")
     platform_estimate.add_to(estimate)
     probe = action("probe", _probe, "What is this machine? It takes half a minute, best while nothing else runs.", "")
+    probe.add_argument("--anyway", action="store_true", help="measure although other processes keep the machine busy")
     probe.add_argument("--out", type=Path, metavar="FILE", help="default: results/<machine>/platform.toml")
 
 
@@ -239,6 +240,8 @@ def _difference(first: Leaf | None, second: Leaf | None) -> str:
 def _probe(options: argparse.Namespace) -> int:
     from ..platforms.probe import probe  # noqa: PLC0415  # with its kernels, of which no other command needs any
 
+    if busy.refuses(options.anyway):
+        return busy.EXIT_CODE
     path = options.out or here(options.results)
     with refusing(path, PlatformError, ANOTHER):
         try_to_write(path.parent)
@@ -250,7 +253,8 @@ def _probe(options: argparse.Namespace) -> int:
     )
     if shown:
         print(file=sys.stderr)
-    comment = f"# What `{command_line()}` found at {now()}.\n"
+    beside = f", under load from {busy.load():.3g} other processes" if busy.load() else ""
+    comment = f"# What `{command_line()}` found at {now()}{beside}.\n"
     with refusing(path, PlatformError, ANOTHER):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(to_toml(platform, comment), encoding="utf-8")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from impls.training.interrupts import Interrupted, terminable
 from impls.training.options import check_ranges
 
 from ..mapping.answer import MappingAnswer, Shortage
-from ..mapping.question import answer_question
+from ..mapping.question import MappingQuestion, answer_question
+from ..platforms.busy import load_average
 from ..platforms.reading import HERE
 from .emit import why_not_run
 from .mapping import add_choices, add_records, question_of, to_run, without_fit
@@ -30,9 +32,12 @@ ABOUT = f"""Which mapping of a workload is the best on this machine, and how fas
 
 It asks as `python -m dse recommend --platform {HERE}` does, trains by the answer, and prints the gradient steps a
 second that were predicted beside those that were measured, once training has settled and without evaluations.
-With --seconds a run goes on beyond the workload's last step, and without --out it leaves no folder behind."""
+Where a run cannot have the best mapping, it says why and trains by the best serial one.
+With --seconds a run ends so long after its first step, even beyond the workload's last one, and without --out it leaves
+no folder behind."""
 PREDICTED = ("ratio", "fewest_devices")  # objectives whose value is the rate of a run, with its interval
 ANY_STEPS = 1 << 40  # of a run that only its seconds end
+FAR_BELOW = 0.7  # of the predicted rate, where what else ran may be the reason
 END_SECONDS = 60.0  # that a run has to save itself after Ctrl-C or SIGTERM
 
 
@@ -43,7 +48,7 @@ def add_to(commands: Any) -> None:
     add = parser.add_argument
     add("workload", help="a workload's name or file")
     add("--platform", default=HERE, metavar="NAME", help=f"`{HERE}`: a run is on the machine that asks (the default)")
-    add("--seconds", type=count, metavar="S", help="end after so long from the first gradient steps on")
+    add("--seconds", type=count, metavar="S", help="end so long after the first step of the run")
     add("--steps", type=count, metavar="S", help="of the environment (default: the workload's)")
     add("--seed", type=int, default=0, help="of the run (default: %(default)s)")
     add("--out", type=Path, metavar="FOLDER", help="of the run (default: runs/WORKLOAD/recommended-seedN)")
@@ -62,28 +67,44 @@ def run(options: argparse.Namespace) -> int:
         )
     question = question_of(options)
     _check(options, question.workload.name)
-    answer = answer_question(question)
+    question, answer, why = _answered(question)
     if isinstance(answer, Shortage):
         if options.json:
             print(json.dumps(answer.to_dict()))
         else:
             print(without_fit(options, answer), file=sys.stderr)
         return 1
-    if why := why_not_run(answer):
-        raise ValueError(f"nothing here runs the answer: {why}; ask for one that runs, with --fix arrangement=serial")
-    if answer.machine_note:
-        print(not_its_own(answer.machine), file=sys.stderr if options.json else sys.stdout, flush=True)
+    if remaining := why_not_run(answer):
+        raise ValueError(f"impls.training cannot run the answer: {remaining}; fix other values, or none")
+    notes = [not_its_own(answer.machine)] if answer.machine_note else []
+    notes += [f"impls.training cannot run the best mapping: {why}; this is the best serial one"] if why else []
+    for note in notes:
+        print(note, file=sys.stderr if options.json else sys.stdout, flush=True)
     if not options.json:
         print(headline(answer), flush=True)
     with _folder(options, answer.workload) as folder:
         command = _command(options, folder)
-        is_quiet = options.json or not _is_kept(options)
-        code = _trained(command, json.dumps(to_run(question, answer)), is_quiet)
+        is_temporary = not _is_kept(options)
+        asked = json.dumps(to_run(question, answer))
+        code = _trained(command, asked, options.json or is_temporary, is_temporary)
         summary = folder / "summary.json"
         if code or not summary.exists():
             return code
         _show(answer, json.loads(summary.read_text()), options.json)
     return 0
+
+
+def _answered(question: MappingQuestion) -> tuple[MappingQuestion, MappingAnswer | Shortage, str]:
+    """Ask; where a run cannot have the best mapping, which a machine's GPU may be in, ask for the best serial one.
+
+    Returns the question that is answered, its answer, and why a run cannot have the best mapping, or "".
+    """
+    answer = answer_question(question)
+    why = "" if isinstance(answer, Shortage) else why_not_run(answer)
+    if not why or "arrangement" in question.fix:
+        return question, answer, ""
+    question = replace(question, fix={**question.fix, "arrangement": "serial"})
+    return question, answer_question(question), why
 
 
 def _check(options: argparse.Namespace, workload: str) -> None:
@@ -124,8 +145,11 @@ def _command(options: argparse.Namespace, folder: Path) -> list[str]:
     return [sys.executable, "-m", *words]
 
 
-def _trained(command: list[str], answer: str, is_quiet: bool) -> int:
-    """The exit code of a run that reads the answer from its standard input; ``is_quiet`` keeps only its errors."""
+def _trained(command: list[str], answer: str, is_quiet: bool, is_temporary: bool) -> int:
+    """The exit code of a run that reads the answer from its standard input; ``is_quiet`` keeps only its errors.
+
+    ``is_temporary``: its folder is deleted afterwards.
+    """
     out = subprocess.DEVNULL if is_quiet else None
     with terminable(), subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, text=True) as process:
         try:
@@ -139,6 +163,8 @@ def _trained(command: list[str], answer: str, is_quiet: bool) -> int:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(END_SECONDS)
             process.kill()
+            if is_temporary:
+                print("its folder is deleted; name one to keep it with --out", file=sys.stderr)
             return (error if isinstance(error, Interrupted) else Interrupted()).exit_code
 
 
@@ -154,10 +180,14 @@ def _show(answer: MappingAnswer, summary: dict[str, Any], as_json: bool) -> None
         return
     print(f"predicted: {expected(answer)}")
     if hz is None or share is None:
-        print("measured:  nothing, as the run ended before it had settled; give it more --seconds or --steps")
+        done = f"{plural(summary['updates'], 'gradient step')} in {plural(summary['steps'], 'environment step')}"
+        print(f"measured:  {done}: the run ended before it had settled; give it more --seconds or --steps")
         return
     taken = f"{plural(measured['updates'], 'gradient step')} in {measured['seconds']:,.1f} s"
     where = ""
     if ends["low"] is not None:
         where = "; within the interval" if answer.low <= hz <= answer.high else "; outside the interval"
     print(f"measured:  {number(hz)} gradient steps a second ({taken}), {share:.2f} times the predicted{where}")
+    if share < FAR_BELOW:
+        got = summary["throughput"]["cpu_percent"] / 100
+        print(f"  the run had the processor time of {got:.2g} cores{load_average()}")

@@ -93,8 +93,8 @@ class OptionBuilder:
 
     @property
     def must_run(self) -> bool:
-        """Whether there are programs for what is offered: several processes of a machine with records of its own."""
-        return self.place != "serial" and is_here(self.parts)
+        """Whether there are programs for what is offered: one process, or several of a machine with its own records."""
+        return self.place == "serial" or is_here(self.parts)
 
     def build(self) -> "OptionBuilder":
         """Returns the builder itself, with all options."""
@@ -230,7 +230,7 @@ class OptionBuilder:
         """Trees whose threads have cores. In turns they have one: that process' cores are its learner's to ask for."""
         most = 1 if self.place.in_turns else cores(device)
         for tree in self.equal.trees(device, self.place.in_turns or self.beside is not None):
-            if self.must_run and not can_run(tree):
+            if self.must_run and not can_run(tree, self.place.arrangement):
                 continue
             if tree.threads <= most:
                 yield replace(tree, draw=self._beside(tree.draw), update=self._beside(tree.update))

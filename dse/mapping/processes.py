@@ -38,9 +38,10 @@ def strategy_of(arrangement: str) -> str:
     return Arrangement(name=arrangement).strategy
 
 
-def can_run(tree: Tree) -> bool:
-    """Whether a tree is one that processes share: numba's, on one thread, as it comes."""
-    return tree.details.get("contestant") == TREE and tree.threads == 1 and not tree.details.get("options")
+def can_run(tree: Tree, arrangement: str = "apart") -> bool:
+    """Whether a run may have a tree: on one thread, with its default options; several processes share numba's alone."""
+    is_able = arrangement == "serial" or tree.details.get("contestant") == TREE
+    return is_able and tree.threads == 1 and not tree.details.get("options")
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ def _add_processes(add: Any) -> None:
 
 def _add_folder(add: Any) -> None:
     add("--steps", type=count, metavar="S", help="of the environment (default: the workload's)")
-    add("--seconds", type=count, metavar="S", help="end after so long from the first gradient steps on")
+    add("--seconds", type=count, metavar="S", help="end so long after the first step")
     add(
         "--out",
         type=Path,

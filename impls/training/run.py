@@ -46,14 +46,14 @@ CURVE = (
 EPISODES = ("step", "score", "length")
 RECENT = 20  # training episodes whose mean the live line shows
 SETTLED = 100
-"""Gradient steps after which ``Plan.seconds`` and the summary's rate ``settled`` begin: start-up is over by then."""
+"""Gradient steps after which the summary's rate ``settled`` begins: start-up is over by then."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """Folder, checkpoints, tests and progress of a run; none of it changes what is learned.
 
-    ``seconds``: the run ends when so many seconds were trained, evaluations aside, since ``SETTLED`` gradient steps.
+    ``seconds``: the run ends so many seconds after its first step, or once the evaluation or save under way then ends.
     ``test_process``: a process of its own evaluates while training goes on, as in [Hou2023].
     """
 
@@ -110,6 +110,7 @@ class Run:
         loop = self._loop
         self._watch, self._from = Stopwatch(loop.cpu_seconds), (loop.step, loop.updates)
         self._settled, self._began = None, time.perf_counter() - self._seconds
+        self._first: float | None = None  # when the first turn had ended
         with self._interrupts:
             try:
                 return self._trained(min(self._workload.steps, until or self._workload.steps))
@@ -119,7 +120,10 @@ class Run:
     def _trained(self, end: int) -> dict[str, Any] | None:
         loop, plan, last = self._loop, self._plan, self._workload.steps
         total = None if plan.seconds else last
+        starts = self._workload.learner.learning_starts
         with Progress(total, "step", initial=loop.step, shown=plan.live, clock=plan.clock) as progress:
+            if loop.step < starts:
+                progress.say(f"collecting {plural(starts - loop.step, 'step')} before learning")
             self._seen = loop.step
             loop.until(end)
             if self._is_owed:
@@ -146,7 +150,7 @@ class Run:
             saved = f"the run cannot be saved: {other}"
             number = None
         if number is not None:
-            return Interrupted(number, "; ".join(filter(None, (sentence or loop.lost, saved))))
+            return Interrupted(number, "; ".join(filter(None, (sentence or loop.lost, self._rate(), saved))))
         return TrainingError("\n".join(["; ".join(filter(None, (sentence, saved))), *more]))
 
     def _turn(self, progress: Progress) -> None:
@@ -154,6 +158,7 @@ class Run:
         # Invariant: the files have a line for every episode that ended and every evaluation due up to step ``_seen``.
         loop, before, turn, interval = self._loop, self._seen, self._loop.turns, self._workload.evaluation.interval
         episodes = loop.advance()
+        self._first = self._first or time.perf_counter()
         self._seen, self._seconds = loop.step, time.perf_counter() - self._began
         for episode in episodes:
             self._ended(episode)
@@ -173,8 +178,8 @@ class Run:
 
     def _is_over(self) -> bool:
         """Whether the run has trained for as long as its plan says."""
-        seconds, settled = self._plan.seconds, self._settled
-        return seconds is not None and settled is not None and self._watch.seconds() - settled[0] >= seconds
+        seconds, first = self._plan.seconds, self._first
+        return seconds is not None and first is not None and time.perf_counter() - first >= seconds
 
     def _finish(self) -> dict[str, Any]:
         """Wait for the evaluation under way, save, end all processes, test the best weights; returns the summary."""
@@ -301,6 +306,14 @@ class Run:
             self._best = {"mean": mean, "step": tested.step, "weights": tested.weights}
             with self._watch.paused():
                 checkpoint.save(self._best, self._plan.folder / "best.pt")
+
+    def _rate(self) -> str:
+        """The rate of this run so far, once it had settled if that is long ago; "" before any gradient step."""
+        seconds, _, updates = self._settled or (0.0, *self._from)
+        if self._loop.updates < updates + SETTLED:
+            seconds, updates = 0.0, self._from[1]
+        done, taken = self._loop.updates - updates, self._watch.seconds() - seconds
+        return f"{plural(done, 'gradient step')} at {done / max(taken, 1e-9):,.1f}/s so far" if done else ""
 
     def _shown(self) -> str:
         best = f", best {self._best['mean']:z.0f}" if self._points else ""

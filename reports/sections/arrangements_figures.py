@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from .. import style
 from ..chart import Chart, Material
-from ..tidy import About, tidy
+from ..tidy import About, of_one_run, tidy
 from .arrangements_points import best_of_each, points, predictions
 
 COMMAND = "python -m benchmarks arrangements"
@@ -46,8 +46,9 @@ def draw(rows: pd.DataFrame, about: About) -> Figure:
         for (place, arrangement), part in own.sort_values("update_interval").groupby(["place", "arrangement"]):
             style.line(axes, part, "update_interval", str(arrangement), place)
             color = style.COLORS[place]
-            if part["bound"].notna().any():
-                axes.plot(part["update_interval"], part["bound"], "--", color=color, label=f"{arrangement}, bound")
+            bound = of_one_run(part)
+            if bound["bound"].notna().any():
+                axes.plot(bound["update_interval"], bound["bound"], "--", color=color, label=f"{arrangement}, bound")
             told = part[part["hz"].notna()]
             if not told.empty:
                 x = told["update_interval"] * (1 + APART * (1 + place))

@@ -16,7 +16,7 @@ from dse.times.batch_law import FlatThenLinear, flat_then_linear
 from dse.tuning.core_split import RateCurve, allocate
 
 from .. import style
-from ..tidy import About, either, short, where
+from ..tidy import About, either, of_one_run, short, where
 
 PRIMITIVE = "training"
 SHARE = "serial_step"  # the primitive of the parts of a step
@@ -179,6 +179,8 @@ def cores(rows: pd.DataFrame, about: About) -> Figure:
 
 def _ring_split(axes: Axes, lines: Sequence[pd.DataFrame], cores: int) -> None:
     """Draw rings around the rates of actors and learners (environment steps a second) on the cores chosen for them."""
+    run = of_one_run(pd.concat(lines))["run"].unique()
+    lines = [line[line["run"].isin(run)] for line in lines]
     if any(line.empty for line in lines) or sum(line["threads"].min() for line in lines) > cores:
         return
     f_a, f_l = map(_rate_curve, lines)
@@ -208,7 +210,7 @@ def batch(rows: pd.DataFrame, about: About) -> Figure:
             label = f"{name}, {by}, {'1 thread' if threads else 'a thread a core'}"
             style.line(axes, line, "batch", label, position, dashes)
             if dashes == "-":
-                _knee(axes, line, style.COLORS[position])
+                _knee(axes, of_one_run(line), style.COLORS[position])
         _batch_axis(axes, part)
         axes.set(ylabel="time of a call (ms)")
     note = "Thin: fixed + each x B, fitted; its knee, where both parts are equal, as a dotted line."
@@ -256,7 +258,7 @@ def averages(rows: pd.DataFrame, about: About) -> Figure:
     for position, (name, line) in enumerate(rows.groupby("workload")):
         label = f"{name} ({line['parameters'].iloc[0]:,.0f} parameters act)"
         style.line(axes, line, "models", label, position, "none")
-        _fitted(axes, line, "models", color=style.COLORS[position])
+        _fitted(axes, of_one_run(line), "models", color=style.COLORS[position])
     style.x_axis(axes, rows["models"], "models k")
     axes.set(ylabel="time (ms)")
     return style.finish(figure, rows, about, "Lines: fixed + each x k, fitted.")

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from dse import stats
 
 from .. import style
-from ..tidy import OPS, PREFERRED_CAPACITY, About, binary, either, short, where
+from ..tidy import OPS, PREFERRED_CAPACITY, About, binary, either, of_one_run, short, where
 
 PREFERRED_FANOUT = 16
 PREFERRED_BATCH = 256
@@ -109,7 +109,7 @@ def fanout(rows: pd.DataFrame, about: About) -> Figure:
             position, plain = capacities.index(capacity), options != ""
             name = f"N = {short(capacity)}" + (", plain layout" if plain else "")
             style.line(axes, line, "fanout", name, position, "--" if plain else "-")
-            timed = line[line["source"] == "measured"]
+            timed = of_one_run(line[line["source"] == "measured"])
             if not plain and len(timed) > 1:
                 best = timed.loc[timed["ns"].idxmin()]
                 style.ring(axes, best["fanout"], best["ns"])
@@ -224,7 +224,7 @@ def tree_bytes(rows: pd.DataFrame, about: About) -> Figure:
     colors = dict(zip(fanouts, sns.color_palette("viridis", len(fanouts)), strict=True))
     for axes, part in zip(panels, parts.values(), strict=True):
         for other in ("options", "fanout"):
-            for _, same in part.sort_values("fanout").groupby(["capacity", other]):
+            for _, same in part.sort_values("fanout").groupby(["capacity", other, "run"]):
                 axes.plot(same["bytes"], same["ns"], color="0.6", linewidth=1, zorder=1)
         for row in part.itertuples():
             _numbered(axes, row, colors[row.fanout])
