@@ -15,7 +15,7 @@ from ..times.platform_trees import ModeledChoice
 from . import mapping
 from .emit import emitted
 from .text import add_command
-from .tree_text import made, tables, text
+from .tree_text import made, tables, taken, text
 
 ABOUT = f"""Which mapping of a workload is the best on a platform; or which tree for N leaves and batches of B?
 
@@ -77,6 +77,7 @@ def _about_a_tree(options: argparse.Namespace) -> int:
         answer = recommend_modeled(options.platform, **asked)
     tree, question = answer.choice.configuration, answer.question
     if options.emit:
+        tree = taken(answer).configuration if isinstance(answer, Recommendation) else tree
         print(emitted(options.emit, tables(tree, question), "", made(tree, question), mapping.words_of(options)))
     elif options.json:
         print(json.dumps(answer.to_dict() | tables(tree, question) | {"make": made(tree, question)}))
