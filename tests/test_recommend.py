@@ -314,7 +314,6 @@ def test_the_command_answers_a_reader_and_a_program(folder, capsys):
         "regret at most",
         "least expected time: K = 8, 1 thread: about ",
         "01234567",
-        "ns an element",
     ):
         assert part in shown
     assert cli.main([*words, "--json"]) == 0
@@ -327,7 +326,7 @@ def test_the_command_answers_a_reader_and_a_program(folder, capsys):
     assert "Traceback" not in error
 
 
-def test_of_tied_trees_the_default_is_taken_and_json_keeps_the_choice(tmp_path, capsys):
+def test_of_tied_trees_the_default_is_taken_and_the_choice_stands_below(tmp_path, capsys):
     """A choice with 2 threads, hardly faster than 1: where the noise hides it, nobody is told to use it."""
     asked = ["recommend", "--capacity", "1000000", "--batch", "512", "--machine", "here", "--results"]
 
@@ -348,6 +347,7 @@ def test_of_tied_trees_the_default_is_taken_and_json_keeps_the_choice(tmp_path, 
     assert f"tree = {line}" in told("tied", 1.1, "--emit", "python")
     plain = json.loads(told("tied", 1.1, "--json"))
     assert (plain["choice"]["configuration"]["threads"], plain["ties"][0]["configuration"]["threads"]) == (2, 1)
+    assert (plain["make"], plain["tree"]["threads"]) == (line, 1)
     apart = told("apart", 9.0)
     assert apart.startswith("Use numba, K = 16, 2 threads: ")
     assert "regret at most" in apart

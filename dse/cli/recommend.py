@@ -75,9 +75,9 @@ def _about_a_tree(options: argparse.Namespace) -> int:
         raise ValueError(f"--machine {options.machine} goes with --platform {HERE}, not with {options.platform}")
     else:
         answer = recommend_modeled(options.platform, **asked)
-    tree, question = answer.choice.configuration, answer.question
+    tree = (taken(answer) if isinstance(answer, Recommendation) else answer.choice).configuration
+    question = answer.question
     if options.emit:
-        tree = taken(answer).configuration if isinstance(answer, Recommendation) else tree
         print(emitted(options.emit, tables(tree, question), "", made(tree, question), mapping.words_of(options)))
     elif options.json:
         print(json.dumps(answer.to_dict() | tables(tree, question) | {"make": made(tree, question)}))

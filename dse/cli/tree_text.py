@@ -34,8 +34,9 @@ def taken(answer: Recommendation) -> TreeTime:
 def advice(answer: Recommendation) -> str:
     """Write what to take in one sentence."""
     tree = taken(answer)
-    said = headline(tree.configuration, tree.time, answer.question)
-    return said if tree is answer.choice else f"Statistically tied, take the default: {said.removeprefix('Use ')}"
+    if tree is answer.choice:
+        return headline(tree.configuration, tree.time, answer.question)
+    return f"Statistically tied, take the default: {named(tree.configuration)}: {_step(tree.time)}."
 
 
 def headline(tree: Configuration, time: Estimate, question: Question, where: str = "") -> str:
