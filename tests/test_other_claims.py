@@ -1,13 +1,25 @@
 """Tests of claims that few of our own runs can answer: the papers' arithmetic, and what is listed as not run."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
 
-from dse.published import claims, dissertation_claims, hou_claims, mappings, quoted, stone_claims, transport_claims
+from dse.published import (
+    claims,
+    dissertation_claims,
+    hou_claims,
+    learning_runs,
+    mappings,
+    quoted,
+    stone_claims,
+    transport_claims,
+)
 from dse.published.claims import VERDICTS, Claim
 from dse.records import RecordError, read_folder
+from impls.training.parallel import arrangement
+from impls.training.reading import load
 from tests.printed import QUOTED, but
 from tests.test_records import measurement
 
@@ -38,9 +50,14 @@ def twins(primitive, factor=1.01, count=12):
 
 
 @pytest.fixture(scope="module")
-def everything():
-    timed = read_folder(RESULTS / "d7dae63b89", "d7dae63b89")
-    return {paper: claims.judged(paper, timed, RESULTS) for paper in claims.papers()}
+def shipped():
+    """The records of the machine with the most kinds of them."""
+    return read_folder(RESULTS / "8fb834d50a", "8fb834d50a")
+
+
+@pytest.fixture(scope="module")
+def everything(shipped):
+    return {paper: claims.judged(paper, shipped, RESULTS) for paper in claims.papers()}
 
 
 def test_all_five_papers_have_claims_with_rule_and_power(everything):
@@ -66,6 +83,67 @@ def test_what_was_not_run_says_what_would_run_it(everything):
         assert claim.verdict == "not testable here"
         assert "; it would take " in claim.evidence
         assert claim.power == "none: nothing was run"
+
+
+def words_held(records):
+    """The words for what the records hold runs of to a return: registered names, and whether there were several."""
+    runs = [one.options for one in records if one.primitive == learning_runs.PRIMITIVE and one.median_seconds]
+    named = {str(run[kind]) for run in runs for kind in ("arrangement", "sync", "transport")}
+    held = named & {*arrangement.NAMES, *arrangement.SYNCS, *arrangement.TRANSPORTS}
+    held |= {load(run["workload"]).algorithm for run in runs}
+    held |= {"learners"} if any(run["learners"] > 1 for run in runs) else set()
+    return held | ({"process", "processes"} if any(run["arrangement"] != "serial" for run in runs) else set())
+
+
+def denied(claim, held):
+    """The words of ``held`` in what a claim says was not run, or what it would take."""
+    said, _, _ = claim.evidence.partition(claims.BESIDE)
+    return {*re.findall(r"[\w-]+", said.lower())} & held if said.startswith("not run: ") else set()
+
+
+def test_no_claim_denies_what_the_records_hold(shipped, everything):
+    held = words_held(shipped)
+    assert {*arrangement.SYNCS, "apart", "pipelined", "shared", "dqn", "learners", "processes"} <= held
+    for claim in (claim for judged in everything.values() for claim in judged):
+        assert not denied(claim, held), claim.evidence
+
+
+@pytest.mark.parametrize(
+    ("evidence", "would", "words"),
+    [
+        ("one process trains here", "several seeds", {"process"}),
+        ("nothing trained", "processes that train one network, which nothing here has", {"processes"}),
+        ("no learners were trained beside each other to a return", "hours", {"learners"}),
+        ("no run updates without locks", "hogwild", {"hogwild"}),
+        ("no queue carried a run to its return", "a parameter server, and actor-learners", set()),
+    ],
+)
+def test_a_claim_that_denies_them_would_be_found(shipped, evidence, would, words):
+    claim = claims.not_run("It is so.", evidence, would, beside="two learners by hogwild")
+    assert denied(claim, words_held(shipped)) == words
+    assert claim.evidence.endswith("beside it: two learners by hogwild")
+
+
+def test_a_figure_is_judged_once(everything):
+    for paper, judged in everything.items():
+        texts = [claim.text for claim in judged]
+        assert len(texts) == len(set(texts)), paper
+    assert sum("Fig. 11)" in claim.text for claim in everything["[Zhang2021]"]) == 1
+
+
+def test_claims_about_several_learners_tell_what_ran(everything):
+    for paper in ("[StoneSachdev]", "[Zhang2022]"):
+        told = [claim.evidence for claim in everything[paper] if claims.BESIDE in claim.evidence]
+        assert told
+        for factor in ("synchronous: 5 of 5 solved", "scaling factor 0.17", "lock: 4 of 5", "hogwild: 5 of 5"):
+            assert all(factor in one for one in told)
+    assert "python -m benchmarks learning" in learning_runs.told([])
+
+
+def test_growth_with_the_batch_is_judged_by_the_series_with_the_most_batches(everything):
+    replay = everything["[Zhang2022]"][REPLAY]
+    assert replay.verdict != "not testable here"
+    assert "2 series from B = 1 to 32,768" in replay.evidence
 
 
 def test_the_chance_of_a_number_that_has_nothing_to_do_with_ours():
@@ -198,6 +276,28 @@ def test_times_over_the_batch(law, verdict):
     assert dissertation_claims.verdicts(passes)[PASSES].verdict == verdict
     tree = [one for op in ("draw", "update") for one in over_batches(law, op=op, capacity=1_000_000)]
     assert dissertation_claims.verdicts([*tree, *twins("sum_tree", 1.1)])[REPLAY].verdict == verdict
+
+
+def test_a_series_of_which_a_later_run_replaced_cells_is_judged_with_drift():
+    """Linear growth whose last times are of another run of a faster hour: alone they look slower than they are."""
+    replay = {"primitive": "replay_batches", "contestant": "replay", "capacity": 1_000_000}
+
+    def series(factor, **fields):
+        cells = [
+            one for op in ("sample", "update") for one in over_batches(lambda batch: 1e-7 * batch, op=op, **replay)
+        ]
+        return [
+            dataclasses.replace(one, median_seconds=one.seconds / factor, **fields) if one.batch > 2_000 else one
+            for one in cells
+        ]
+
+    def judged(found):
+        return dissertation_claims.verdicts([*found, *twins("replay_batches", 1.02)])[REPLAY]
+
+    assert judged(series(1.0)).verdict == "confirmed"
+    assert judged(series(1.3)).verdict == "refuted"  # in one run it is slower growth
+    assert judged(series(1.3, commit="another")).verdict != "refuted"
+    assert judged([one for one in series(1.0) if one.op == "sample"]).verdict == "not testable here"
 
 
 def test_scaling_factors_are_arithmetic(found):

@@ -22,6 +22,7 @@ VERDICTS: tuple[Verdict, ...] = ("confirmed", "refuted", "consistent", UNTESTED)
 
 EXACT = "exact: arithmetic"
 NOT_RUN = "none: nothing was run"
+BESIDE = ". What was run beside it: "
 ELSEWHERE = 2.0
 """Factor, up and down, within which the numbers lie that a paper might as well have printed."""
 
@@ -52,10 +53,14 @@ def consistent_if(holds: bool) -> Verdict:
     return "consistent" if holds else "refuted"
 
 
-def not_run(text: str, evidence: str, would: str) -> Claim:
-    """Make the claim of what nothing here has run; ``would`` says what would run it."""
+def not_run(text: str, evidence: str, would: str, beside: str = "") -> Claim:
+    """Make the claim of what nothing here has run; ``would`` says what would run it.
+
+    ``beside``: what was run that comes near. Neither ``evidence`` nor ``would`` may name a thing that records hold.
+    """
     rule = "none is applied: what would confirm or refute it was not run"
-    return Claim(text, "not testable here", f"not run: {evidence}; it would take {would}", rule, NOT_RUN)
+    near = f"{BESIDE}{beside}" if beside else ""
+    return Claim(text, "not testable here", f"not run: {evidence}; it would take {would}{near}", rule, NOT_RUN)
 
 
 def within(tolerance: float) -> str:

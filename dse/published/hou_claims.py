@@ -149,8 +149,8 @@ def _not_run(records: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
     return [
         not_run(
             "A queue of any size trains worse than shared memory (4.2.3, Fig. 6a).",
-            "transports were timed here, and trained to no return by each",
-            "runs to a return by shared memory and by queues of several sizes, five seeds each",
+            "no queue carried a run to its return; transports were timed alone",
+            "runs to a return by queues of several sizes, five seeds each",
         ),
         not_run(
             "Samplers and batch may be searched apart, for the rate of either is unimodal (3.4.2).",

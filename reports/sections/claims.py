@@ -92,7 +92,10 @@ def _html(paper: str, material: Material) -> str:
 
 
 PRIMITIVES, FILES = (
-    ("sum_tree", "memory", "peer", "replay_threads", "replay_processes", "training transport"),
+    (
+        *("sum_tree", "memory", "peer", "replay_threads", "replay_processes", "replay_batches", "training"),
+        *("training transport", "training run", "plugin"),
+    ),
     ("quoted/*.toml",),
 )
 SECTIONS = (
