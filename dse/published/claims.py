@@ -16,9 +16,9 @@ from typing import Literal
 from ..records import Measurement, RecordError
 from . import quoted
 
-Verdict = Literal["confirmed", "refuted", "consistent", "not testable here"]
+Verdict = Literal["confirmed", "refuted", "adds up", "consistent", "not testable here"]
 UNTESTED: Verdict = "not testable here"
-VERDICTS: tuple[Verdict, ...] = ("confirmed", "refuted", "consistent", UNTESTED)
+VERDICTS: tuple[Verdict, ...] = ("confirmed", "refuted", "adds up", "consistent", UNTESTED)
 
 EXACT = "exact: arithmetic"
 NOT_RUN = "none: nothing was run"
@@ -31,9 +31,10 @@ ELSEWHERE = 2.0
 class Claim:
     """A claim in the paper's words, the verdict, and what it rests on.
 
-    "consistent": the numbers agree, but a parameter that is not printed was chosen so that they do. ``rule``: what
-    confirms and what refutes, in one sentence. ``power``: how likely that rule refutes a true claim and misses a false
-    one, or ``EXACT``.
+    "confirmed": what was run agrees; "adds up": nothing was run, and arithmetic on printed numbers, a count or a law of
+    ours agrees. "consistent": the numbers agree, but a parameter that is not printed was chosen so that they do.
+    ``rule``: what confirms and what refutes, in one sentence. ``power``: how likely that rule refutes a true claim and
+    misses a false one, or ``EXACT``.
     """
 
     text: str
@@ -43,9 +44,9 @@ class Claim:
     power: str
 
 
-def verdict_of(holds: bool) -> Verdict:
-    """Return the verdict of a claim that can be tested."""
-    return "confirmed" if holds else "refuted"
+def adds_up_if(holds: bool) -> Verdict:
+    """Return the verdict of a claim that is tested by arithmetic alone."""
+    return "adds up" if holds else "refuted"
 
 
 def consistent_if(holds: bool) -> Verdict:

@@ -15,7 +15,7 @@ from ..records import Measurement, how_to_measure
 from ..times.batch_law import FlatThenLinear
 from ..tuning.multi_learner import Terms, data_parallel_factor, printed_data_parallel_factor, printed_spo_factor
 from . import fanout_curves, growth, learning_runs
-from .claims import EXACT, Claim, not_run, verdict_of
+from .claims import EXACT, Claim, adds_up_if, not_run
 from .noise import Noise, noise_of, own_sigma
 from .quoted import NOTHING, Quoted
 
@@ -120,9 +120,9 @@ def _worked_points(quoted: Quoted) -> Claim:
         said.append(f"{speed_ups[learners]:g} / {learners} = {exact:.4g}, printed {printed:g}")
     return Claim(
         text,
-        verdict_of(right) if factors else "not testable here",
+        adds_up_if(right) if factors else "not testable here",
         f"arithmetic: {'; '.join(said)}. That they are so fast was not run: it takes {SEVERAL_GPUS}",
-        "of the pairs alone: confirmed if each factor is its speed-up over the learners as printed, refuted otherwise",
+        "of the pairs alone: adds up if each factor is its speed-up over the learners as printed, refuted otherwise",
         EXACT,
     )
 
@@ -131,11 +131,11 @@ def _factor_of_data_parallel() -> Claim:
     exact, printed = data_parallel_factor(EXAMPLE, 2), printed_data_parallel_factor(EXAMPLE, 2)
     return Claim(
         "The scaling factor of data parallel learners is Eq. 5.3.",
-        verdict_of(math.isclose(exact, printed)),
+        adds_up_if(math.isclose(exact, printed)),
         f"arithmetic: with replay 1 s, passes of 4 s and transfers of 0.1 s, Eqs. 5.1 and 5.2 give {exact:.3f} for two "
         f"learners, Eq. 5.3 gives {printed:.3f}: it leaves out the replay of the one learner that it is held against",
         "refuted if one case has another value by Eqs. 5.1 and 5.2 and the text's own speed-up over learners, "
-        "confirmed otherwise",
+        "adds up otherwise",
         EXACT,
     )
 
@@ -146,11 +146,11 @@ def _factor_grows_with_horizon() -> Claim:
     falling = all(list(column) == sorted(set(column), reverse=True) for column in zip(*factors, strict=True))
     return Claim(
         "By Eq. 5.6 the scaling factor of SPO grows with H and falls with L (5.2.3, 5.3.2.2).",
-        verdict_of(rising and falling),
+        adds_up_if(rising and falling),
         f"arithmetic: from {factors[-1][0]:.2f} (L = {LEARNERS[-1]}, H = {HORIZONS[0]}) to {factors[0][-1]:.2f} "
         f"(L = {LEARNERS[0]}, H = {HORIZONS[-1]}) in one example; H only divides, and L only multiplies, a positive "
         "term",
-        "confirmed if the formula rises with H at every L and falls with L at every H, refuted otherwise",
+        "adds up if the formula rises with H at every L and falls with L at every H, refuted otherwise",
         EXACT,
     )
 
