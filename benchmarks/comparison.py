@@ -2,11 +2,11 @@
 
 import dataclasses
 import math
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from dse import stats
+from impls.terminal import plural
 
 from .cases import Case
 
@@ -27,7 +27,11 @@ class Cell:
 
     @property
     def changes(self) -> list[float]:
-        """``ln(new / base)`` of each round."""
+        """``ln(new / base)`` of each round; their mean is the change that is judged and shown.
+
+        What a machine does in a round is in both times and cancels, and the geometric means of both times over the
+        rounds have that very ratio, which their medians need not have.
+        """
         return [math.log(new / base) for base, new in zip(self.base, self.new, strict=True)]
 
     @property
@@ -83,7 +87,7 @@ def as_markdown(comparison: Comparison) -> str:
         if cell.untimed or not cell.difference:
             rows.append((label(cell.case), "", "", "", "", f"not timed, {cell.untimed or 'the run ended before'}"))
             continue
-        base, new = (f"{1e6 * statistics.median(values):,.2f} us" for values in (cell.base, cell.new))
+        base, new = (f"{1e6 * stats.geometric_mean(values):,.2f} us" for values in (cell.base, cell.new))
         change, low, high = (math.expm1(getattr(cell.difference, name)) for name in ("log_ratio", "low", "high"))
         interval = f"{low:+.0%} to {high:+.0%}" if math.isfinite(high) else "unknown"
         verdict = f"**{cell.difference.verdict}**" if cell.difference.verdict == "slower" else cell.difference.verdict
@@ -102,14 +106,16 @@ def _summary(comparison: Comparison) -> str:
         if cell.difference:
             counts[cell.difference.verdict] += 1
     verdicts = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing was timed"
-    how = f"{comparison.rounds} rounds" if comparison.rounds else "records as they are"
+    how = "records as they are"
+    if comparison.rounds:
+        how = f"times are geometric means over {plural(comparison.rounds, 'round')}, the change is their ratio"
     floor = f"A/A noise floor {math.expm1(comparison.floor):.1%}"
     remedy = {
         OK: f"nothing is slower, and a slow-down of {comparison.detect:.0%} would have been seen in every cell",
         REGRESSION: f"slower by more than the noise floor and {comparison.threshold:.0%}",
         INCONCLUSIVE: f"cannot exclude a slow-down of {comparison.detect:.0%} in every cell; try a larger --budget",
     }[comparison.code]
-    return f"{OUTCOMES[comparison.code]}: {verdicts} ({how}, {floor}, 95 % confidence for all cells together); {remedy}"
+    return f"{OUTCOMES[comparison.code]}: {verdicts} ({how}; {floor}, 95 % confidence for all cells together); {remedy}"
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:

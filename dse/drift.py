@@ -17,6 +17,7 @@ from . import stats
 from .records import SENTINEL, Measurement
 
 WORTH = 4  # runs of this machine that USUAL counts as much as
+LEAST_VISITS = 5  # of a sentinel in a run: one visit in seven meets a neighbor, which the median of a few follows
 _Name = tuple[str, str]
 _Run = tuple[str | None, str]
 
@@ -46,8 +47,9 @@ def drift(found: Iterable[Measurement]) -> Drift:
     """Estimate one machine's drift from pairs of runs, with ``USUAL`` as worth a few more runs.
 
     A visit is over in moments, which a neighbor may disturb, and a cell's timing is not: so a sentinel counts with its
-    median over a run's visits. The median over the sentinels is what two runs share; what each differs by beyond is its
-    own, of which the median sentinel counts, for a brief call may have two speeds.
+    median over a run's visits, and not at all where it has fewer than ``LEAST_VISITS``. The median over the sentinels
+    is what two runs share; what each differs by beyond is its own, of which the median sentinel counts, for a brief
+    call may have two speeds.
     """
     runs = list(_runs(found).values())
     common, own = list[float](), defaultdict[_Name, list[float]](list)
@@ -85,9 +87,13 @@ def between(found: Iterable[Measurement], before: str, after: str) -> float | No
 
 
 def _runs(found: Iterable[Measurement]) -> dict[_Run, dict[_Name, float]]:
-    """Collect the median of each sentinel over the visits of each run, which a commit and a command name."""
+    """Collect the median of each sentinel over a run's visits, where they are enough; commit and command name a run."""
     seconds: dict[_Run, dict[_Name, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in found:
         if record.primitive == SENTINEL and record.median_seconds:
             seconds[record.commit, record.command][record.contestant, record.op].append(record.seconds)
-    return {run: {name: float(np.median(times)) for name, times in of.items()} for run, of in seconds.items()}
+    medians = {
+        run: {name: float(np.median(times)) for name, times in visits.items() if len(times) >= LEAST_VISITS}
+        for run, visits in seconds.items()
+    }
+    return {run: times for run, times in medians.items() if times}

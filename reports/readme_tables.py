@@ -227,13 +227,17 @@ def files(results: Path) -> str:
 
 
 def training(results: Path) -> str:
-    """What the recorded training runs returned, and how fast they were; a row a workload, alpha and learner."""
-    runs = defaultdict(list)
-    for path in sorted(results.glob("*/training/*/*/summary.json")):
-        run = json.loads(path.read_text(encoding="utf-8"))
-        runs[run["workload"], run["alpha"], run.get("learner", "torch")].append(run)
+    """What the recorded training runs returned, and how fast they were; a row a workload, alpha and learner.
+
+    A seed counts once in a row, by its first run: to run a seed again, elsewhere or later, tells of no other seed.
+    """
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in results.glob("*/training/*/*/summary.json")]
+    runs: dict[tuple[str, float, str], dict[int, Any]] = defaultdict(dict)
+    for run in sorted(found, key=lambda one: str(one["utc"])):
+        runs[run["workload"], run["alpha"], run.get("learner", "torch")].setdefault(run["seed"], run)
     rows = []
-    for (workload, alpha, learner), group in sorted(runs.items()):
+    for (workload, alpha, learner), by_seed in sorted(runs.items()):
+        group = [run for _, run in sorted(by_seed.items())]
         means = [run["test_mean"] for run in group if run.get("test_mean") is not None]
         steps = [run["sample_efficiency"] for run in group if run.get("sample_efficiency")]
         solved = f"{len(steps)} of {len(group)}" if steps else ""
@@ -244,10 +248,10 @@ def training(results: Path) -> str:
         shape = [f"`{workload}`", f"{alpha:g}", learner, f"{group[0]['steps']:,}"]
         rows.append([*shape, trained, solved, first, f"{hz:,.1f}", took])
     head = ["workload", "alpha", "learner", "steps", "test return of each seed", "solved", "median steps to that"]
-    dates = origins.span(run["utc"] for group in runs.values() for run in group)
+    dates = origins.span(run["utc"] for by_seed in runs.values() for run in by_seed.values())
     note = (
-        f"Source: measured {dates}, one thread; `summary.json` of each run in `results/*/training`. Where no return is "
-        "shown, the run was one of minutes, for its rates."
+        f"Source: measured {dates}, one thread; `summary.json` of each run in `results/*/training`; a seed run "
+        "again counts once, by its first run. Where no return is shown, the run was one of minutes, for its rates."
     )
     return _table([*head, "gradient steps a second", "seconds"], rows) + f"\n{note}\n"
 

@@ -293,10 +293,11 @@ def test_what_does_not_fit_is_no_file(capsys):
 def test_the_line_of_a_tree_makes_that_tree_and_so_do_its_files(capsys, asked):
     first, make, *_ = said(capsys, "recommend", *asked)[1].splitlines()
     whole = json.loads(said(capsys, "recommend", *asked, "--json")[1])
-    shape, question = whole["choice"]["configuration"], whole["question"]
+    shape, question = whole["tree"], whole["question"]
     assert re.fullmatch(
-        rf"Use numba, K = {shape['fanout']}(, \w+ = \w+)*, \d+ threads?( on the cpu of u200)?: about {NUMBER} us a "
-        rf"step \((95 % between {NUMBER} and {NUMBER}|modeled, right within [\d.]+x)\), {NUMBER} ns an element\.",
+        rf"(Use|Statistically tied, take the default:) numba, K = {shape['fanout']}(, \w+ = \w+)*, "
+        rf"{shape['threads']} threads?( on the cpu of u200)?: about {NUMBER} us a step "
+        rf"\((95 % between {NUMBER} and {NUMBER}|modeled, right within [\d.]+x)\)(, {NUMBER} ns an element)?\.",
         first,
     )
     space = {"impls": impls}
@@ -308,14 +309,17 @@ def test_the_line_of_a_tree_makes_that_tree_and_so_do_its_files(capsys, asked):
     assert make == whole["make"]
     files = {kind: said(capsys, "recommend", *asked, "--emit", kind)[1] for kind in emit.FORMATS}
     table = {
-        "implementation": shape["contestant"],
+        "implementation": "numba",
         "capacity": question["capacity"],
         "fanout": shape["fanout"],
         "threads": shape["threads"],
         "dtype": question["dtype"],
-        "options": dict(shape["options"]),
+        "options": shape["options"],
     }
     assert json.loads(files["json"]) == tomllib.loads(files["toml"]) == {"tree": table} == {"tree": whole["tree"]}
+    chosen = whole["choice"]["configuration"]
+    is_chosen = all(table[name] == chosen[name] for name in ("fanout", "threads"))
+    assert first.startswith("Use ") == (is_chosen and table["options"] == dict(chosen["options"]))
     assert files["python"].splitlines()[1:] == ["import impls", "", f"tree = {make}"]
 
 

@@ -16,7 +16,7 @@ from benchmarks.cases import Case
 from benchmarks.run import Stamp
 from benchmarks.timing import Timing
 from dse import stats
-from dse.drift import USUAL, WORTH, Drift, between, drift
+from dse.drift import LEAST_VISITS, USUAL, WORTH, Drift, between, drift
 from dse.recommend import _choose, weighed
 from dse.records import SENTINEL, read_file, read_folder
 from dse.times.tree_times import Question, Table
@@ -45,27 +45,32 @@ def visit(factors, minute, command="sweep"):
     ]
 
 
+def several(factors, minute, command="sweep", visits=LEAST_VISITS):
+    """Records of a run's visits, a minute apart."""
+    return [record for n in range(visits) for record in visit(factors, minute + n, command)]
+
+
 def pooled(runs_seen, seen, usual):
     return pytest.approx(math.sqrt((runs_seen * seen**2 + WORTH * usual**2) / (runs_seen + WORTH)))
 
 
 def test_without_two_runs_drift_is_the_usual_one():
     assert drift([]) == Drift(pytest.approx(USUAL.common), pytest.approx(USUAL.own), 0)
-    within_a_run = [*visit((1, 1, 1), 0), *visit((2, 2, 2), 1)]
+    within_a_run = [*several((1, 1, 1), 0), *several((2, 2, 2), 10)]
     assert drift(within_a_run) == Drift(pytest.approx(USUAL.common), pytest.approx(USUAL.own), 0)
 
 
 def test_what_all_sentinels_share_is_common_and_the_rest_each_ones_own():
-    alike = drift([*visit((1, 1, 1), 0), *visit((1.5, 1.5, 1.5), 90, "profile")])
+    alike = drift([*several((1, 1, 1), 0), *several((1.5, 1.5, 1.5), 90, "profile")])
     assert (alike.common, alike.own, alike.runs) == (pooled(2, math.log(1.5), USUAL.common), pooled(2, 0, USUAL.own), 2)
-    apart = drift([*visit((1, 1, 1), 0), *visit((1, 1.5, 1 / 1.5), 90, "profile")])
+    apart = drift([*several((1, 1, 1), 0), *several((1, 1.5, 1 / 1.5), 90, "profile")])
     assert (apart.common, apart.own) == (pooled(2, 0, USUAL.common), pooled(2, math.log(1.5), USUAL.own))
-    one_of_three = drift([*visit((1, 1, 1), 0), *visit((1, 1, 1.9), 90, "profile")])  # a call that has two speeds
+    one_of_three = drift([*several((1, 1, 1), 0), *several((1, 1, 1.9), 90, "profile")])  # a call that has two speeds
     assert one_of_three.own == pooled(2, 0, USUAL.own)
 
 
 def test_of_many_pairs_of_runs_nearly_the_largest_change_counts():
-    runs_seen = [visit((factor,) * 3, 30 * n, f"run {n}") for n, factor in enumerate([1.0] * 19 + [2.0])]
+    runs_seen = [several((factor,) * 3, 30 * n, f"run {n}") for n, factor in enumerate([1.0] * 19 + [2.0])]
     pairs = [0.0] * 171 + [math.log(2)] * 19
     expected = float(np.quantile(pairs, 0.95))
     assert expected == pytest.approx(math.log(2))
@@ -73,13 +78,21 @@ def test_of_many_pairs_of_runs_nearly_the_largest_change_counts():
 
 
 def test_a_disturbed_visit_of_several_changes_nothing():
-    calm = [*visit((1, 1, 1), 0), *visit((1, 1, 1), 1), *visit((1, 1, 1), 2), *visit((1, 1, 1), 90, "profile")]
-    disturbed = [*calm, *visit((1.8, 1.8, 1.8), 3)]
+    calm = [*several((1, 1, 1), 0), *several((1, 1, 1), 90, "profile")]
+    disturbed = [*calm, *visit((1.8, 1.8, 1.8), 30)]
     assert drift(disturbed) == drift(calm)
 
 
+def test_a_run_of_fewer_than_five_visits_is_no_evidence():
+    quiet = [*several((1, 1, 1), 0), *several((1, 1, 1), 90, "profile")]
+    glimpse = several((1.7, 1.7, 1.7), 200, "share", visits=4)
+    assert drift([*quiet, *glimpse]) == drift(quiet)
+    assert drift([*quiet, *glimpse, *visit((1.7, 1.7, 1.7), 210, "share")]).runs == 3
+    assert drift([*glimpse, *several((1, 1, 1), 0)]).runs == 0  # one run is compared with none
+
+
 def test_many_quiet_runs_outweigh_what_is_usual():
-    quiet = drift(itertools.chain.from_iterable(visit((1, 1, 1), 30 * n, f"run {n}") for n in range(40)))
+    quiet = drift(itertools.chain.from_iterable(several((1, 1, 1), 30 * n, f"run {n}") for n in range(40)))
     assert quiet.common < USUAL.common / 3
     assert quiet.own < USUAL.own / 3
 

@@ -8,7 +8,7 @@ from dse.published import peer_claims
 from tests.test_records import measurement
 
 CAPACITIES = (1 << 10, 1 << 14, 1 << 17, 1 << 20)
-FOUR, HUNDRED, LINEAR, GAIN = range(4)
+FOUR, HUNDRED, LINEAR = range(3)
 
 
 def timed(implementation, seconds, dtype="float32", **fields):
@@ -118,29 +118,13 @@ def test_linear_growth_whatever_a_call_costs_at_any_n(exponent, verdict, fixed):
     assert f"p = {exponent:.2f}" in claim.evidence
 
 
-def share(workload, op, seconds):
-    options = {"workload": workload, "update_interval": 1}
-    return measurement(primitive="serial_step", contestant="rllib", op=op, median_seconds=seconds, options=options)
-
-
-def test_a_share_of_a_step_bounds_what_another_tree_can_gain():
-    found = [share("hopper_ddpg", "tree", 0.32), share("hopper_ddpg", "learning", 1.0)]
-    claim = peer_claims.verdicts(found)[GAIN]
-    assert claim.verdict == "not testable here"
-    assert "32.0% of a step of hopper_ddpg, at most 1.47x" in claim.evidence
-    assert "less than the 1.75x of the figure" in claim.evidence
-    larger = peer_claims.verdicts([*found, share("pong_dqn", "tree", 0.5), share("pong_dqn", "learning", 1.0)])[GAIN]
-    assert "no tree can gain more than 2.00x there, not less than the 1.75x" in larger.evidence
-
-
 def test_what_was_not_measured_is_not_testable_and_says_why():
     without = [one for one in a_run() if one.contestant not in ("tianshou", "rllib")]
     absent = measurement(primitive="peer", contestant="rllib", status="skipped", reason="no ray", median_seconds=None)
     claims = peer_claims.verdicts([*without, dataclasses.replace(absent, samples_seconds=())])
     assert {claim.verdict for claim in claims} == {"not testable here"}
-    assert all("make peers" in claim.evidence for claim in claims[:GAIN])
-    assert ["no ray" in claim.evidence for claim in claims[:GAIN]] == [False, True, True]
-    assert "python -m benchmarks share" in claims[GAIN].evidence
+    assert all("make peers" in claim.evidence for claim in claims)
+    assert ["no ray" in claim.evidence for claim in claims] == [False, True, True]
     assert {claim.verdict for claim in peer_claims.verdicts([])} == {"not testable here"}
 
 

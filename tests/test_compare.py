@@ -14,7 +14,7 @@ from benchmarks import __main__ as command
 from benchmarks import commits, compare
 from benchmarks.cases import Case
 from benchmarks.commits import BrokenCommitError, Installed
-from benchmarks.comparison import BROKEN, INCONCLUSIVE, OK, REGRESSION, Cell, Comparison
+from benchmarks.comparison import BROKEN, INCONCLUSIVE, OK, REGRESSION, Cell, Comparison, as_markdown
 from benchmarks.workers import Untimed, Worker, WorkerClock, WorkerError
 from dse.records import Writer
 from tests.repositories import Repository
@@ -193,6 +193,21 @@ def judged(*timed):
     comparison = Comparison("old", "new", list(timed), 0.05, 0.20, rounds=len(timed[0].base))
     compare._undecided(comparison)
     return comparison
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_change_is_the_ratio_of_the_two_times_shown(seed):
+    """Rounds that a neighbor disturbed, one in three, on either side: their medians have another ratio."""
+    rng = np.random.default_rng(seed)
+    cells = [in_rounds(1.0, again=1.0, spread=0.05, rounds=9, seed=seed + n) for n in range(4)]
+    for cell in cells:
+        for values in (cell.base, cell.new):
+            values[:] = [1e-5 * value * (9 if rng.random() < 1 / 3 else 1) for value in values]
+    shown = as_markdown(judged(*cells)).splitlines()[2:6]
+    for base, new, change in ([column.strip() for column in line.split("|")[2:5]] for line in shown):
+        earlier, later = (float(time.removesuffix(" us")) for time in (base, new))
+        rounding = 0.005 * (1 + later / earlier) / earlier + 0.0005
+        assert float(change.rstrip("%")) / 100 == pytest.approx(later / earlier - 1, abs=rounding)
 
 
 def test_what_base_differs_from_itself_by_is_no_slow_down():

@@ -77,8 +77,7 @@ def recommended(results, question):
         answer = dse.recommend(*shape, results=results, machine=KEY)
     except RecordError as error:
         return f"No answer: {error}.", "", None
-    chosen = answer.choice.configuration, answer.choice.time, answer.question
-    return tree_text.headline(*chosen), tree_text.made(chosen[0], chosen[2]), answer
+    return *tree_text.text(answer).splitlines()[:2], answer
 
 
 def some(points, count):

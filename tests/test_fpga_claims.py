@@ -88,13 +88,13 @@ def test_the_printed_formula_and_the_law_at_a_small_batch():
         (DSPS, "refuted", {"seed3__table_vi__rmm__dsp": 960}),
         (BOUND, "refuted", {"seed3__table_vi__rmm__dsp": 2 * 1280}),
         (BOUND, "refuted", {"alveo_u200__shell_202110__slr1__dsp": 1_279}),
-        (PERCENT, "confirmed", {"seed3__table_vi__ddpg_percent__lut": 61}),
+        (PERCENT, "adds up", {"seed3__table_vi__ddpg_percent__lut": 61}),
         (PERCENT, "refuted", {"seed3__table_vi__ddpg_percent__lut": 61, "seed3__table_vi__rmm_percent__ff": 13}),
-        (ON_CHIP, "confirmed", {"seed3__table_iv__sram_mb": 43.2}),
+        (ON_CHIP, "adds up", {"seed3__table_iv__sram_mb": 43.2}),
         (CLOCK, "refuted", {"seed3__table_iv__peak_tops": 1.02}),
-        (SPAN, "confirmed", {"seed3__fig_12__sampling_speed_up": 13.9}),
+        (SPAN, "adds up", {"seed3__fig_12__sampling_speed_up": 13.9}),
         (GAIN, "refuted", {"seed3__fig_12__update_speed_up_most": 1e6}),
-        (LINK, "confirmed", {"seed3__link__gb_per_second": 12}),
+        (LINK, "adds up", {"seed3__link__gb_per_second": 12}),
     ],
 )
 def test_another_number_printed_turns_the_verdict(found, place, verdict, numbers):
@@ -127,7 +127,7 @@ def test_numbers_that_pass_by_a_chosen_width_are_as_many_as_said(found):
 
 @pytest.mark.parametrize(
     ("first", "second", "verdict"),
-    [(True, True, "confirmed"), (False, False, "refuted"), (True, False, "not testable here")],
+    [(True, True, "adds up"), (False, False, "refuted"), (True, False, "not testable here")],
 )
 def test_what_hangs_on_a_width_that_is_not_printed_is_not_testable(first, second, verdict):
     assert rmm_claims._of_readings(first, second) == verdict

@@ -5,8 +5,11 @@ import re
 
 import pytest
 
-from dse.records import Measurement
+from dse.mapping.question import ask
+from dse.published.learning_runs import latest, scaling_factors
+from dse.records import Measurement, read_folder
 from dse.solver.problem import ProblemError
+from dse.tuning.learners import learner_scaling
 from reports import tidy
 from reports.chart import Material
 from reports.sections import adaptation, learning_runs, training
@@ -115,14 +118,35 @@ def test_the_table_has_every_kind_beside_the_serial_loop_of_its_seed(asked):
     assert next(iter(rows)) == "cartpole_dqn, serial"
     apart = rows["cartpole_dqn, apart"]
     assert apart[:4] == ["2 of 2", "7,503", "1.4", "4,525 [4,505, 4,545]"]
-    assert apart[4:6] == ["2.00", "480, 480"]
+    assert apart[4:7] == ["2.00", "", "480, 480"]
     assert rows["cartpole_dqn, pipelined, D = 200"][0] == "1 of 2"
-    assert rows["cartpole_dqn, pipelined, D = 200"][6:8] == ["1.5", "200.0"]
+    assert rows["cartpole_dqn, pipelined, D = 200"][7:9] == ["1.5", "200.0"]
     assert rows["cartpole_dqn, serial"][4] == ""
 
 
+def test_two_learners_have_the_scaling_factor_of_their_seeds_beside_that_of_the_formulas(asked):
+    """Their step takes 500 us, that of one apart 200, of the same seed: 200 / 500 / 2."""
+    ((key, factors),) = scaling_factors(latest(asked.measurements)).items()
+    assert key == ("cartpole_dqn", "apart, 2 learners, lock")
+    assert factors == pytest.approx([0.2, 0.2])
+    html = learning_runs.section(asked)
+    assert table(html)["cartpole_dqn, apart, 2 learners, lock"][5] == "0.20"
+    assert "python -m dse learners gives no scaling factor of cartpole_dqn here" in html  # of no known machine
+    one = [run for run in asked.measurements if run.options.get("seed") != 11 or run.options["learners"] == 2]
+    assert len(scaling_factors(latest(one))[key]) == 1  # seed 11 has no twin
+
+
+def test_the_formulas_stand_beside_what_ran_on_a_machine_that_is_known():
+    shipped = read_folder(RESULTS, "8fb834d50a", only=lambda one: one.primitive == "training run")
+    html = learning_runs.section(material(shipped, RESULTS))
+    said = re.search(r"a scaling factor of ([\d.]+) in data parallel training.* and ([\d.]+) by SPO", html)
+    scaled = learner_scaling(ask(RESULTS / "8fb834d50a" / "platform.toml", "cartpole_dqn", results=RESULTS), most=2)
+    assert said.groups()[0] == f"{next(p.exact for p in scaled.points if (p.learners, p.horizon) == (2, None)):.2f}"
+    assert table(html)["cartpole_dqn, apart, 2 learners, synchronous"][5].startswith("0.17 [")
+
+
 def test_the_depth_figure_has_one_learner_only_and_gains_by_seed(asked):
-    rows = figures.of_depths(figures.latest(asked.measurements))
+    rows = figures.of_depths(latest(asked.measurements))
     assert set(rows["kind"]) == {"apart", "pipelined, D = 1", "pipelined, D = 200"}
     assert set(rows["step"]) == {2500, 5000, 7500}
     gains = figures.gains(rows).groupby("presampled")["gain"]
@@ -133,7 +157,7 @@ def test_the_depth_figure_has_one_learner_only_and_gains_by_seed(asked):
 
 
 def test_the_figure_of_arrangements_has_each_at_its_least_depth(asked):
-    rows = figures.of_arrangements(figures.latest(asked.measurements))
+    rows = figures.of_arrangements(latest(asked.measurements))
     assert set(rows["kind"]) == {"serial", "apart", "pipelined, D = 1", "apart, 2 learners, lock"}
     figure = figures.arrangements(rows, asked.about)
     shown = {line.get_label(): line for line in figure.axes[1].get_lines()}
@@ -143,14 +167,14 @@ def test_the_figure_of_arrangements_has_each_at_its_least_depth(asked):
 
 def test_the_latest_run_of_a_seed_counts(asked):
     newer = run("apart", 10, (1.0, 2.0, 3.0), utc="2026-03-03T00:00:00+00:00")
-    kept = figures.latest([newer, *asked.measurements])
+    kept = latest([newer, *asked.measurements])
     (one,) = (one for one in kept if one.options["kind"] == "apart" and one.options["seed"] == 10)
     assert one is newer
 
 
 def test_the_predicted_gain_stands_beside_the_measured_one_or_why_there_is_none(asked, monkeypatch):
     monkeypatch.setattr(learning_runs, "predicted", lambda material, workload: {0: 100.0, 1: 130.0, 32: 150.0})
-    sentence = learning_runs._predicted(asked, figures.latest(asked.measurements))
+    sentence = learning_runs._predicted(asked, latest(asked.measurements))
     assert "D = 1: 1.30 predicted, 1.25 measured; D = 200: 1.50 predicted, 2.00 measured" in sentence
 
     def none(material, workload):

@@ -1,6 +1,7 @@
 """What records rest on, and what is unstable, stands beside them: on the page, in READMEs, in the list of files."""
 
 import dataclasses
+import json
 import re
 from types import SimpleNamespace
 
@@ -185,3 +186,18 @@ def test_tables_of_the_readmes_count_what_is_unstable():
     assert share.count("%]*") == sum(one.is_unstable for one in kept)
     rows = [line for line in readme_tables.peers(results).splitlines() if line.startswith("| ")]
     assert any("*" in re.sub(r"\*\*", "", line) for line in rows)
+
+
+def test_a_seed_that_was_run_again_counts_once_by_its_first_run(tmp_path):
+    def kept(machine, name, seed, utc, solved):
+        folder = tmp_path / machine / "training" / "cartpole_dqn" / name
+        folder.mkdir(parents=True)
+        run = {"workload": "cartpole_dqn", "alpha": 0.6, "seed": seed, "utc": utc, "steps": 50_000, "seconds": 10.0}
+        run |= {"test_mean": 500.0 if solved else 9.0, "sample_efficiency": solved, "throughput": {"update_hz": 100.0}}
+        (folder / "summary.json").write_text(json.dumps(run))
+
+    kept("b", "seed0", 0, "2026-01-01T00:00:00+00:00", None)  # did not get there
+    kept("b", "seed1", 1, "2026-01-01T00:01:00+00:00", 20_000)
+    kept("a", "torch-seed0", 0, "2026-01-02T00:00:00+00:00", 10_000)
+    (row,) = (line for line in readme_tables.training(tmp_path).splitlines() if line.startswith("| `cartpole_dqn`"))
+    assert [cell.strip() for cell in row.split("|")[5:8]] == ["9.0 500.0", "1 of 2", "20,000"]

@@ -241,6 +241,13 @@ def test_the_commit_that_changed_the_predictor_is_named(repository, monkeypatch)
     predictor.changed_at.cache_clear()
     assert predictor.changed_at("trees", first, known["trees"]) == changed[:8]
     assert predictor.changed_at("loops", first, known["loops"]) == ""
+    (repository / "dse" / "recommend.py").unlink()
+    commit(repository, dse__cli__text="z = 2")
+    predictor.changed_at.cache_clear()
+    assert predictor.changed_at("trees", first, known["trees"]) == ""  # it was taken back
+    again = commit(repository, dse__recommend="z = 2")
+    predictor.changed_at.cache_clear()
+    assert predictor.changed_at("trees", first, known["trees"]) == again[:8]
     predictor.changed_at.cache_clear()
 
 

@@ -15,7 +15,7 @@ from ..times.platform_trees import ModeledChoice
 from . import mapping
 from .emit import emitted
 from .text import add_command
-from .tree_text import made, tables, text
+from .tree_text import made, tables, taken, text
 
 ABOUT = f"""Which mapping of a workload is the best on a platform; or which tree for N leaves and batches of B?
 
@@ -78,7 +78,8 @@ def _about_a_tree(options: argparse.Namespace) -> int:
         raise ValueError(f"--machine {options.machine} goes with --platform {HERE}, not with {options.platform}")
     else:
         answer = recommend_modeled(options.platform, **asked)
-    tree, question = answer.choice.configuration, answer.question
+    tree = (taken(answer) if isinstance(answer, Recommendation) else answer.choice).configuration
+    question = answer.question
     if options.emit:
         print(emitted(options.emit, tables(tree, question), "", made(tree, question), mapping.words_of(options)))
     elif options.json:

@@ -25,6 +25,20 @@ def text(answer: Recommendation | ModeledChoice, verbose: bool = False) -> str:
     return "\n".join(lines)
 
 
+def taken(answer: Recommendation) -> TreeTime:
+    """Return what to take: the default configuration where it is tied with the choice, else the choice."""
+    default = Configuration(answer.choice.configuration.contestant, DEFAULT, 1)
+    return next((tie for tie in answer.ties if tie.configuration == default), answer.choice)
+
+
+def advice(answer: Recommendation) -> str:
+    """Write what to take in one sentence."""
+    tree = taken(answer)
+    if tree is answer.choice:
+        return headline(tree.configuration, tree.time, answer.question)
+    return f"Statistically tied, take the default: {named(tree.configuration)}: {_step(tree.time)}."
+
+
 def headline(tree: Configuration, time: Estimate, question: Question, where: str = "") -> str:
     """Write the choice in one sentence, with its time as far as that is known."""
     return f"Use {named(tree)}{where}: {_step(time)}, {_each(time, question)} an element."
@@ -55,9 +69,9 @@ def tables(tree: Configuration, question: Question) -> Tables:
 
 
 def _answer(answer: Recommendation, verbose: bool) -> Iterator[str]:
-    question, choice = answer.question, answer.choice
-    yield headline(choice.configuration, choice.time, question)
-    yield made(choice.configuration, question)
+    question, choice, tree = answer.question, answer.choice, taken(answer)
+    yield advice(answer)
+    yield made(tree.configuration, question)
     if answer.machine_note and not verbose:
         yield not_its_own(answer.machine)
     yield from (line for warning in answer.warnings for line in wrapped(f"warning: {warning}", ""))
@@ -67,16 +81,20 @@ def _answer(answer: Recommendation, verbose: bool) -> Iterator[str]:
     source = choice.time.source
     where = "on" if source == "measured" else "from records of"
     yield from wrapped(f"{_asked(question)}; {source} {where} machine {answer.machine}")
-    ties = [_besides(tie.configuration, choice.configuration) for tie in answer.ties]
+    tied = [one for one in (choice, *answer.ties) if one is not tree]
+    ties = [_besides(tie.configuration, choice.configuration) for tie in tied]
     if ties and verbose:
         yield from wrapped(f"cannot be told apart from: {'; '.join(ties)}")
     elif ties:
         yield several("  cannot be told apart from:", ties)
-    yield from wrapped(
-        f"regret at most {answer.regret_95:.0%}: so much longer than the truly best it may take, at 95 %; it is the "
-        f"best with probability {answer.probability_best:.0%}"
-    )
-    if answer.runner_up:
+    if tree is not choice:
+        yield from wrapped(f"least expected time: {_runner_up(choice, choice)}")
+    if tree is choice or verbose:
+        yield from wrapped(
+            f"regret at most {answer.regret_95:.0%}: so much longer than the truly best it may take, at 95 %; it is "
+            f"the best with probability {answer.probability_best:.0%}"
+        )
+    if answer.runner_up and tree is choice:
         yield from wrapped(f"runner-up: {_runner_up(answer.runner_up, choice)}")
     if verbose:
         yield from _evidence(answer)
@@ -125,7 +143,8 @@ def _evidence(answer: Recommendation) -> Iterator[str]:
         )
     yield from (line for note in answer.notes if note not in answer.warnings for line in wrapped(f"note: {note}"))
     yield from wrapped(
-        f"rests on {plural(len(answer.rests_on), 'cell')} of that configuration, measured on machine {answer.machine}"
+        f"rests on {plural(len(answer.rests_on), 'cell')} of {named(answer.choice.configuration)}, measured on machine "
+        f"{answer.machine}"
         f"{f' (records in {answer.results})' if answer.results else ''}, where the same cell measured twice differs by "
         f"up to {answer.noise_floor:.0%} within a run, and between runs all times together by {drift.common:.0%} and "
         f"each one by {drift.own:.0%} more ({_known(drift)}); the interval counts both:"

@@ -16,12 +16,13 @@ from typing import Literal
 from ..records import Measurement, RecordError
 from . import quoted
 
-Verdict = Literal["confirmed", "refuted", "consistent", "not testable here"]
+Verdict = Literal["confirmed", "refuted", "adds up", "consistent", "not testable here"]
 UNTESTED: Verdict = "not testable here"
-VERDICTS: tuple[Verdict, ...] = ("confirmed", "refuted", "consistent", UNTESTED)
+VERDICTS: tuple[Verdict, ...] = ("confirmed", "refuted", "adds up", "consistent", UNTESTED)
 
 EXACT = "exact: arithmetic"
 NOT_RUN = "none: nothing was run"
+BESIDE = ". What was run beside it: "
 ELSEWHERE = 2.0
 """Factor, up and down, within which the numbers lie that a paper might as well have printed."""
 
@@ -30,9 +31,10 @@ ELSEWHERE = 2.0
 class Claim:
     """A claim in the paper's words, the verdict, and what it rests on.
 
-    "consistent": the numbers agree, but a parameter that is not printed was chosen so that they do. ``rule``: what
-    confirms and what refutes, in one sentence. ``power``: how likely that rule refutes a true claim and misses a false
-    one, or ``EXACT``.
+    "confirmed": what was run agrees; "adds up": nothing was run, and arithmetic on printed numbers, a count or a law of
+    ours agrees. "consistent": the numbers agree, but a parameter that is not printed was chosen so that they do.
+    ``rule``: what confirms and what refutes, in one sentence. ``power``: how likely that rule refutes a true claim and
+    misses a false one, or ``EXACT``.
     """
 
     text: str
@@ -42,9 +44,9 @@ class Claim:
     power: str
 
 
-def verdict_of(holds: bool) -> Verdict:
-    """Return the verdict of a claim that can be tested."""
-    return "confirmed" if holds else "refuted"
+def adds_up_if(holds: bool) -> Verdict:
+    """Return the verdict of a claim that is tested by arithmetic alone."""
+    return "adds up" if holds else "refuted"
 
 
 def consistent_if(holds: bool) -> Verdict:
@@ -52,10 +54,14 @@ def consistent_if(holds: bool) -> Verdict:
     return "consistent" if holds else "refuted"
 
 
-def not_run(text: str, evidence: str, would: str) -> Claim:
-    """Make the claim of what nothing here has run; ``would`` says what would run it."""
+def not_run(text: str, evidence: str, would: str, beside: str = "") -> Claim:
+    """Make the claim of what nothing here has run; ``would`` says what would run it.
+
+    ``beside``: what was run that comes near. Neither ``evidence`` nor ``would`` may name a thing that records hold.
+    """
     rule = "none is applied: what would confirm or refute it was not run"
-    return Claim(text, "not testable here", f"not run: {evidence}; it would take {would}", rule, NOT_RUN)
+    near = f"{BESIDE}{beside}" if beside else ""
+    return Claim(text, "not testable here", f"not run: {evidence}; it would take {would}{near}", rule, NOT_RUN)
 
 
 def within(tolerance: float) -> str:

@@ -4,10 +4,12 @@ They took a GPU, six robots' environments and three other frameworks. What is pr
 else is printed.
 """
 
+import itertools
+import statistics
 from collections.abc import Mapping, Sequence
 
 from ..records import Measurement
-from .claims import EXACT, Claim, consistent_if, not_run, verdict_of, within
+from .claims import EXACT, Claim, adds_up_if, consistent_if, not_run, within
 from .quoted import Quoted
 
 PAPER, ORDER = "[Hou2023]", 1
@@ -48,9 +50,9 @@ def _average(quoted: Quoted) -> Claim:
     return Claim(
         f"It solves a task in {quoted[f'hou2023.table_1.{OURS}.{AVERAGE}']:g} s on average, RLlib in "
         f"{quoted[f'hou2023.table_1.rllib.{AVERAGE}']:g} s (Table 1).",
-        verdict_of(right),
+        adds_up_if(right),
         f"arithmetic: {'; '.join(said)}",
-        "confirmed if both are the means of their columns as printed, refuted otherwise",
+        "adds up if both are the means of their columns as printed, refuted otherwise",
         EXACT,
     )
 
@@ -60,17 +62,20 @@ def _time_saved(quoted: Quoted) -> Claim:
     others = [_times(quoted, framework) for framework in ("rllib", "acme", "rlpyt")]
     best = {name: min(times[name] for times in others if name in times) for name in ours}
     saved = {name: 100 * (1 - time / best[name]) for name, time in ours.items()}
-    mean = sum(saved.values()) / len(saved)
+    count, total = int(quoted["hou2023.time_save.over.environments"]), sum(saved.values())
+    means = [statistics.fmean(chosen) for chosen in itertools.combinations(saved.values(), count)]
+    near = sum(abs(mean - printed) <= PERCENT for mean in means)
     in_all = 100 * (1 - sum(ours.values()) / sum(best.values()))
     said = ", ".join(f"{name} {percent:.1f}" for name, percent in saved.items())
     return Claim(
         f"Training time is reduced by {printed:g} % on average against the best of three frameworks (4.2.1, Table 1).",
-        verdict_of(abs(mean - printed) <= PERCENT),
-        f"arithmetic on its own Table 1, nothing was run: in percent, {said}; mean of all {len(saved)} {mean:.1f}, "
-        f"though the table says five environments. By total time it would be {in_all:.0f} %",
-        f"confirmed if the mean of the savings that Table 1's times have is within {PERCENT:g} of the number, refuted "
-        "otherwise",
-        within(PERCENT / printed),
+        consistent_if(near > 0),
+        f"arithmetic on its own Table 1, nothing was run: in percent, {said}. The table says {count} environments and "
+        f"has {len(saved)}: means of {count} go from {min(means):.1f} to {max(means):.1f}, that of all is "
+        f"{total / len(saved):.1f}. By total time it would be {in_all:.0f} %",
+        f"consistent if {count} of Table 1's environments have a mean within {PERCENT:g} of the number, refuted if no "
+        f"{count} have: which are meant is not printed, so they were chosen",
+        f"of {len(means)} choices of {count} environments {near} passes; one of other numbers seldom would",
     )
 
 
@@ -92,10 +97,10 @@ def _order_of_magnitude(quoted: Quoted) -> Claim:
     return Claim(
         "Sampling and update rates are an order of magnitude higher than those of other frameworks (abstract, Table "
         "2).",
-        verdict_of(min(ratios.values()) >= MAGNITUDE),
+        adds_up_if(min(ratios.values()) >= MAGNITUDE),
         "arithmetic on its own Table 2, nothing was run: its best row over the best of others, "
         + ", ".join(f"{what} {ratio:.2f}x" for what, ratio in ratios.items()),
-        f"confirmed if both ratios are at least {MAGNITUDE:.2f}, which rounds to an order of magnitude, refuted "
+        f"adds up if both ratios are at least {MAGNITUDE:.2f}, which rounds to an order of magnitude, refuted "
         "otherwise",
         EXACT,
     )
@@ -107,10 +112,10 @@ def _frames(quoted: Quoted) -> Claim:
     said = ", ".join(f"{name} {ratio:.3g}x" for name, ratio in wrong.items()) or "none"
     return Claim(
         "The network update frame rate is the update frequency times the batch (4.2.2, Table 2).",
-        verdict_of(not wrong),
+        adds_up_if(not wrong),
         f"arithmetic on its own Table 2: {len(off) - len(wrong)} of {len(off)} rows agree; not so: "
         f"{said}{_swapped(quoted)}",
-        f"confirmed if the product is within {IDENTITY:.0%} of the rate in every row, refuted otherwise",
+        f"adds up if the product is within {IDENTITY:.0%} of the rate in every row, refuted otherwise",
         within(IDENTITY),
     )
 
@@ -149,8 +154,8 @@ def _not_run(records: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
     return [
         not_run(
             "A queue of any size trains worse than shared memory (4.2.3, Fig. 6a).",
-            "transports were timed here, and trained to no return by each",
-            "runs to a return by shared memory and by queues of several sizes, five seeds each",
+            "no queue carried a run to its return; transports were timed alone",
+            "runs to a return by queues of several sizes, five seeds each",
         ),
         not_run(
             "Samplers and batch may be searched apart, for the rate of either is unimodal (3.4.2).",

@@ -12,7 +12,7 @@ from impls.fpga.network import NAMED, Network, parse
 
 from ..records import Measurement
 from . import learner_curves, learner_points
-from .claims import ELSEWHERE, EXACT, Claim, Verdict, consistent_if, verdict_of, within
+from .claims import ELSEWHERE, EXACT, Claim, Verdict, adds_up_if, consistent_if, within
 from .quoted import Quoted
 
 PAPER, ORDER = "[Zhang2023]", 2
@@ -36,7 +36,7 @@ def verdicts(_: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
 
 
 def _near(value: float, printed: float, tolerance: float) -> Verdict:
-    return verdict_of(abs(value / printed - 1) <= tolerance)
+    return adds_up_if(abs(value / printed - 1) <= tolerance)
 
 
 def _critic_macs(quoted: Quoted, name: str) -> Claim:
@@ -49,7 +49,7 @@ def _critic_macs(quoted: Quoted, name: str) -> Claim:
         f"computed: a critic of three layers with |S| + |A| + 1 = {inputs} inputs has {network.parameters:,} weights "
         f"and biases, which is the number printed. Its MACs are {network.macs:,} forward, and "
         f"{_all_macs(network):,} with backward pass and weight gradients",
-        f"confirmed if the network's forward MACs are within {ROUNDING:.1%} of the number, refuted otherwise",
+        f"adds up if the network's forward MACs are within {ROUNDING:.1%} of the number, refuted otherwise",
         within(ROUNDING),
     )
 
@@ -70,7 +70,7 @@ def _pong_macs(quoted: Quoted) -> Claim:
         f"Table 5.1 of [Zhang2022] pads that one: {padded.macs / 1e6:.2f}M with {row['actions']:g} actions, "
         f"{_with_biases(padded) / 1e6:.3f}M if each bias counts, {_with_biases(full) / 1e6:.3f}M so with all "
         f"{ALL_ACTIONS} actions, which rounds to the number printed",
-        f"confirmed if the forward MACs of the network of [14] are within {ROUNDING:.1%} of the number, refuted "
+        f"adds up if the forward MACs of the network of [14] are within {ROUNDING:.1%} of the number, refuted "
         "otherwise",
         within(ROUNDING),
     )
@@ -87,10 +87,10 @@ def _stages(_: Quoted) -> Claim:
     counted = " + ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
     return Claim(
         "A pipeline for L layers has n = 3 L stages (IV-B); n = 3 (L - 1) in [Zhang2022].",
-        verdict_of(len(kinds) == 3 * layers),
+        adds_up_if(len(kinds) == 3 * layers),
         f"computed for L = {layers}: {counted} = {len(kinds)}. L of [Zhang2023] counts layers of weights, that of "
         f"[Zhang2022] layers of neurons, {layers + 1} here, input included: the same stages",
-        "confirmed if the stages of a learner, counted, are 3 L, refuted otherwise",
+        "adds up if the stages of a learner, counted, are 3 L, refuted otherwise",
         EXACT,
     )
 
@@ -110,10 +110,10 @@ def _data_parallel(quoted: Quoted) -> Claim:
         )
     return Claim(
         f"The exploration returns DP = {pipelines} pipelines of PI = BS/{pipelines} samples (Table VI).",
-        verdict_of(slower <= TOLERANCE),
+        adds_up_if(slower <= TOLERANCE),
         f"computed: BS is the batch size B (B/{pipelines} in [Zhang2022]), not S, and DP x PI = B. By the "
         f"paper's own formula, within two SLRs, the best number depends on network and batch: {'; '.join(compared)}",
-        f"confirmed if so many pipelines take at most {TOLERANCE:.0%} longer than the best number in every case, "
+        f"adds up if so many pipelines take at most {TOLERANCE:.0%} longer than the best number in every case, "
         "refuted if not in one",
         learner_curves.MODEL,
     )
@@ -144,11 +144,11 @@ def _integer_factor(quoted: Quoted) -> Claim:
     needed = pipelines * units * FP32.dsp
     return Claim(
         "A stage has r_i f units: r_i its MACs over those of the smallest layer, f = 1, 2, ... (VI-A2).",
-        verdict_of(needed <= printed),
+        adds_up_if(needed <= printed),
         f"computed for Hopper, whose smallest layer has {smallest} MACs: f = 1 is {units} units a pipeline, "
         f"{units * FP32.dsp:,} DSP, and DP = {pipelines} is {needed:,}, where two SLRs have {have:,} and "
         f"{printed:,.0f} are printed. Ours takes ceil(MACs / T) units for whatever T fits",
-        "confirmed if the fewest units that the rule allows fit the printed DSP, refuted otherwise",
+        "adds up if the fewest units that the rule allows fit the printed DSP, refuted otherwise",
         EXACT,
     )
 
@@ -171,7 +171,7 @@ def _dqn_memory(quoted: Quoted) -> Claim:
         f"({_megabytes(padded, pipelines):.0f} MB in all). That of Nature would take "
         f"{_megabytes(nature, pipelines):.0f} MB, that of [14] {have[0]:.1f} MB with one pipeline and {have[1]:.1f} "
         f"with {pipelines}: Tables III and VI cannot be of the same network",
-        "refuted if the weights of Table III's network alone are larger; else confirmed if buffers of that of [14] are "
+        "refuted if the weights of Table III's network alone are larger; else adds up if buffers of that of [14] are "
         f"within {TOLERANCE:.0%}",
         within(TOLERANCE),
     )
@@ -187,7 +187,7 @@ def _ddpg_memory(quoted: Quoted) -> Claim:
         f"computed: weights, gradients and activations of Hopper's critic with DP = {pipelines} are {critic:.1f} MB. "
         f"Actor and target networks, which are not modeled, have as many parameters each: four times that are "
         f"{4 * critic:.1f}. What else is stored is not printed; blocks that are not full count in whole",
-        f"confirmed if the buffers of Hopper's critic are within {TOLERANCE:.0%} of the number, refuted if they are "
+        f"adds up if the buffers of Hopper's critic are within {TOLERANCE:.0%} of the number, refuted if they are "
         "larger; smaller ones leave room for what else is stored, which is not printed",
         within(TOLERANCE),
     )
@@ -206,7 +206,7 @@ def _luts(quoted: Quoted) -> Claim:
         f"{by_percent / 1e3:.0f}K. With fewer DSP than the DQN learner it has more LUT: {each['ddpg']:,.0f} a MAC, or "
         f"{by_percent / (rows['ddpg']['dsp'] / FP32.dsp):,.0f} by the percentage, against {each['dqn']:,.0f}; which of "
         f"them is a slip cannot be told",
-        f"confirmed if number and percentage of the device agree within {TOLERANCE:.0%}, refuted otherwise",
+        f"adds up if number and percentage of the device agree within {TOLERANCE:.0%}, refuted otherwise",
         within(TOLERANCE),
     )
 
@@ -257,11 +257,11 @@ def _hopper_throughput(quoted: Quoted) -> Claim:
     most = units * best.design.clock_hz / (batch * sum(stage.gemm.macs for stage in stages(network)))
     return Claim(
         f"Hopper's learner on the FPGA (F-C-F) is {slower:g}x slower than G-F-G at B = {batch:,} (Table V).",
-        verdict_of(printed <= most),
+        adds_up_if(printed <= most),
         f"computed: with Table VII's rate for G-F-G it makes at least {printed:.1f} steps a second. {units} MAC units "
         f"at {best.design.clock_hz / 1e6:g} MHz, those of the printed {budget.dsp:,} DSP, make {most:.1f} if none is "
         f"ever idle, and {1 / learner_points.seconds(best, batch):.1f} in the best pipelines: "
         f"{printed / most - 1:+.0%} is more than there is, so one of the numbers is of another build, clock or network",
-        "confirmed if the printed DSP, never idle at that clock, make so many steps, refuted if they cannot",
+        "adds up if the printed DSP, never idle at that clock, make so many steps, refuted if they cannot",
         f"{EXACT}, an upper bound; the clock is that of the build notes",
     )

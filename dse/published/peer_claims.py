@@ -1,4 +1,4 @@
-"""Judge the claims of [Zhang2021] about other libraries (Figs. 8 and 11) by runs that timed them and ours in turns.
+"""Judge the claims of [Zhang2021] about other libraries (Fig. 8) by runs that timed them and ours in turns.
 
 The paper's figure is the latency of insertion + sampling at B = 128; here it is that of a sample and an update. It
 compared a C++ tree; ours beside the libraries are the compiled numba tree and, where the language should be the same,
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import impls
 
-from ..records import Measurement, how_to_measure
+from ..records import Measurement
 from . import fanout_curves, growth
 from .claims import Claim
 from .noise import LEVEL, Noise, noise_of, own_sigma, two_sided
@@ -25,8 +25,6 @@ CAPACITIES = (1 << 10, 1 << 20)  # the least and the most of the figure
 FIGURE = f"VI-D, Fig. 8: insertion + sampling, B = {BATCH}"
 ABOUT = 1.25
 """Factor, up and down, that "about" allows."""
-GAINS = (1.19, 1.75)
-"""What Fig. 11 gains, least and most."""
 OPS = ("draw", "update")
 
 
@@ -61,14 +59,13 @@ def one_run(records: Sequence[Measurement], primitive: str = PEER) -> list[Measu
 
 
 def verdicts(records: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
-    """Judge the claims of section VI-D about tianshou and RLlib, and that of VI-E about a whole step of RLlib's."""
+    """Judge the claims of section VI-D about tianshou and RLlib."""
     run = one_run(records)
     noise = noise_of(run, PEER)
     return [
         _times_as_fast(run, noise, 4, "tianshou", _compiled_too),
         _times_as_fast(run, noise, 100, "RLlib", _in_python_too),
         _rllib_grows_linearly(run, noise),
-        _gains_a_step(records),
     ]
 
 
@@ -202,38 +199,3 @@ def _untestable(text: str, rule: str, run: Sequence[Measurement], implementation
         f"twins{where}{reason}; to measure it: make peers"
     )
     return Claim(text, "not testable here", evidence, rule, "none: it takes a noise that was not measured")
-
-
-def _gains_a_step(records: Sequence[Measurement]) -> Claim:
-    """Judge what another tree can gain a training step by the share that RLlib's tree has of ours."""
-    least, most = GAINS
-    text = f"In place of RLlib's tree, a training step is {least:g}x to {most:g}x as fast (VI-E, Fig. 11)."
-    rule = (
-        "a tree that takes the share s of a step leaves at most 1 / (1 - s) to gain, which bounds our own loop and not "
-        "RLlib's: neither confirms nor refutes"
-    )
-    shares = _rllib_shares(records)
-    if not shares:
-        evidence = f"no step with RLlib's tree was timed; {how_to_measure('share --workload cartpole_dqn')}"
-        return Claim(text, "not testable here", evidence, rule, "none: the rule decides nothing")
-    said = ", ".join(
-        f"{share:.1%} of a step of {name}, at most {1 / (1 - share):.2f}x" for name, share in shares.items()
-    )
-    bound = 1 / (1 - max(shares.values()))
-    return Claim(
-        text,
-        "not testable here",
-        f"RLlib's own loop, a C++ tree in it, was not run. In our loop its tree takes {said}: no tree can gain more "
-        f"than {bound:.2f}x there, {'less than' if bound < most else 'not less than'} the {most:g}x of the figure",
-        rule,
-        "none: the rule decides nothing",
-    )
-
-
-def _rllib_shares(records: Sequence[Measurement]) -> dict[str, float]:
-    """Compute the share of RLlib's tree of a training step, by workload."""
-    times: dict[str, dict[str, float]] = defaultdict(dict)
-    for record in records:
-        if (record.primitive, record.contestant) == ("serial_step", "rllib") and record.median_seconds is not None:
-            times[str(record.options.get("workload"))][record.op] = record.seconds
-    return {name: each["tree"] / each["learning"] for name, each in sorted(times.items()) if len(each) > 1}

@@ -13,7 +13,7 @@ from impls.fpga.design import Design
 
 from ..records import Measurement
 from . import fixed_point, rmm_device, rmm_points
-from .claims import EXACT, Claim, Verdict, verdict_of
+from .claims import EXACT, Claim, Verdict, adds_up_if
 from .quoted import Quoted
 
 PAPER, ORDER = "[Zhang2023]", 1
@@ -64,11 +64,11 @@ def _cycles(quoted: Quoted, text: str, law: str, printed: Formula, true: Law) ->
     levels = _shrunk(1).levels
     return Claim(
         text,
-        verdict_of(max(off) <= TOLERANCE),
+        adds_up_if(max(off) <= TOLERANCE),
         f"modeled, K = {PUBLISHED.fanout}, {levels} levels: {'; '.join(compared)}. The law {law} is that of "
         "simulated hardware: it counts the fill of the pipeline, which the formula leaves out; b is the load of the "
         "busiest bank, here B/S",
-        f"confirmed if formula and law differ by at most {TOLERANCE:.0%} at both ends of Fig. 12, refuted otherwise",
+        f"adds up if formula and law differ by at most {TOLERANCE:.0%} at both ends of Fig. 12, refuted otherwise",
         LAW,
     )
 
@@ -83,13 +83,13 @@ def _even_banks() -> Claim:
     batches = ", ".join(f"{batch:,}" for batch in rmm_points.BANKED)
     return Claim(
         text,
-        verdict_of(max(load.over_even for load in even) <= 1 + TOLERANCE),
+        adds_up_if(max(load.over_even for load in even) <= 1 + TOLERANCE),
         f"modeled, {PUBLISHED.banks} banks that each hold a sub-tree, B = {batches}: the busiest bank has "
         f"{_shares(even)} times its even share with uniform priorities, {_shares(full)} in a buffer filled to 10 %, "
         f"{_shares(fresh)} where the newest 5 % have the maximum and the rest are rank^-0.6, {_shares(new)} when B new "
         f"leaves are inserted. With leaf i in bank i mod S it is never more than "
         f"{max(load.over_even for load in spread):.2f}",
-        f"confirmed if with uniform priorities, which favor it most, the busiest bank has at most {TOLERANCE:.0%} more "
+        f"adds up if with uniform priorities, which favor it most, the busiest bank has at most {TOLERANCE:.0%} more "
         "than its share at every batch, refuted otherwise",
         f"{EXACT}, of expected loads",
     )
@@ -122,7 +122,7 @@ def _fixed_point() -> Claim:
         f"{second} bits, the second reading of Table VI, {'pass' if sound else 'do not pass'} everywhere. Samples that "
         f"would tell {wide} bits from float64: {needed}. At N = {PUBLISHED.capacity:,} and {bits} bits, leaves of "
         f"positive priority stored as 0 and so never sampled: {never or 'none'}",
-        f"confirmed if samples pass with every skew by both widths that Table VI may mean, {bits} and {second} bits, "
+        f"adds up if samples pass with every skew by both widths that Table VI may mean, {bits} and {second} bits, "
         "refuted if by neither; where the two disagree it hangs on a width that is not printed",
         f"chi-square refutes leaves that are exact in {fixed_point.LEVEL:.1%} of cases a skew; how many samples it "
         "takes to miss no difference in half of the cases stands beside",
@@ -131,7 +131,7 @@ def _fixed_point() -> Claim:
 
 def _of_readings(first: bool, second: bool) -> Verdict:
     """Return the verdict of a claim that was tested by both readings of a number that is not printed."""
-    return verdict_of(first) if first == second else "not testable here"
+    return adds_up_if(first) if first == second else "not testable here"
 
 
 def _failures(failing: list[fixed_point.Fit], bits: int) -> str:
@@ -164,13 +164,13 @@ def _sampling_span(quoted: Quoted) -> Claim:
     sooner = math.ceil(needed / formula)
     return Claim(
         text,
-        verdict_of(reached >= needed),
+        adds_up_if(reached >= needed),
         f"{'reproduced' if reached >= needed else 'not reproduced'}: the FPGA's own time would have to grow "
         f"{needed:,.1f} times from B = {first:,} to {last:,}, more if the GPU's grows at all. B/S x K with S from 1 to "
         f"{most} grows {formula:,.0f} times, the law with fill {filled[1]:,.1f} times, and {max(filled.values()):,.1f} "
         f"with whatever S at B = {first:,}; the clock cancels. The formula would need S >= {sooner} at B = {first:,}, "
         f"but S is said to grow with B up to B = {fig['linear_above']:,.0f}. None of this has a host's transfers",
-        "confirmed if by the formula, or by the law with any S at the smallest batch, the FPGA's time grows so many "
+        "adds up if by the formula, or by the law with any S at the smallest batch, the FPGA's time grows so many "
         "times, refuted if by none",
         LAW,
     )
@@ -211,12 +211,12 @@ def _link(quoted: Quoted) -> Claim:
     reached = max(*log.values(), back)
     return Claim(
         text,
-        verdict_of(reached >= (1 - TOLERANCE) * printed * 1e9),
+        adds_up_if(reached >= (1 - TOLERANCE) * printed * 1e9),
         f"quoted log of a U200: at most {max(log.values()) / 1e9:.1f} GB/s to the device and {back / 1e9:.1f} from it, "
         f"and {1e6 * smallest / log[smallest]:.1f} us for {smallest} bytes. A batch of {batch} there and back at 8 "
         f"bytes an element is then {1e6 * rmm_points.link_seconds(batch):.1f} us (a fit of that log, {off:.0%} off at "
         f"worst), not {2e6 * batch * ELEMENT_BYTES / (printed * 1e9):.2f}, beside {1e6 * sampled:.2f} us to sample it "
         f"(modeled)",
-        f"confirmed if the fastest transfer of the log reaches {1 - TOLERANCE:.0%} of the rate, refuted otherwise",
+        f"adds up if the fastest transfer of the log reaches {1 - TOLERANCE:.0%} of the rate, refuted otherwise",
         "one log of another machine with the same device: a faster host is not excluded",
     )

@@ -6,7 +6,7 @@ from impls.fpga.design import Design
 from impls.fpga.resources import resources
 
 from . import rmm_points
-from .claims import ELSEWHERE, EXACT, Claim, consistent_if, verdict_of
+from .claims import ELSEWHERE, EXACT, Claim, adds_up_if, consistent_if
 from .quoted import Quoted
 
 PUBLISHED = rmm_points.PUBLISHED.design
@@ -125,11 +125,11 @@ def _percentages(quoted: Quoted) -> Claim:
     off = f"; not so: {'; '.join(wrong)}" if wrong else ""
     return Claim(
         text,
-        verdict_of(not wrong),
+        adds_up_if(not wrong),
         f"computed against the whole device, SRAM against Table IV's {whole['sram_mb']:g} MB: {close} of "
         f"{close + len(wrong)} agree within rounding up or down{off}. They say little of a module that must stay in "
         "one SLR of three",
-        f"confirmed if every printed percentage is within {A_PERCENT:g} of the share, as rounding is, refuted if one "
+        f"adds up if every printed percentage is within {A_PERCENT:g} of the share, as rounding is, refuted if one "
         "is not",
         EXACT,
     )
@@ -143,10 +143,10 @@ def _on_chip(quoted: Quoted) -> Claim:
     ultra = whole["uram"] * kinds["uram_rows"] * kinds["uram_row_bits"] / MIB
     return Claim(
         text,
-        verdict_of(abs(block + ultra - printed) < 1),
+        adds_up_if(abs(block + ultra - printed) < 1),
         f"computed: {whole['bram36']:,.0f} block RAMs are {block:.2f} MiB, {whole['uram']:,.0f} UltraRAMs "
         f"{ultra:.2f} MiB, together {block + ultra:.1f} MiB; UltraRAM alone is {ultra * MIB / 8e6:.1f} million bytes",
-        "confirmed if block RAM and UltraRAM together are within 1 MiB of the number, refuted otherwise",
+        "adds up if block RAM and UltraRAM together are within 1 MiB of the number, refuted otherwise",
         EXACT,
     )
 

@@ -271,7 +271,7 @@ def _fits_ten_kilobytes() -> Claim:
         text,
         "refuted",
         f"arithmetic: a million float32 leaves alone are 4,000,000 bytes, at K = 256 {smallest:,} in all",
-        "confirmed if the bytes of some tree with that many leaves are below 10,000, refuted if of none",
+        "adds up if the bytes of some tree with that many leaves are below 10,000, refuted if of none",
         EXACT,
     )
 

@@ -11,6 +11,7 @@ import fnmatch
 import functools
 import hashlib
 import io
+import itertools
 import subprocess
 import tarfile
 from collections.abc import Mapping
@@ -60,12 +61,21 @@ def present(side: Side) -> str:
 
 @functools.cache
 def changed_at(side: Side, commit: str, known: str) -> str:
-    """Find the first commit after ``commit`` whose predictor is not the ``known`` one; "" where git tells none."""
+    """Find the commit after ``commit`` since which no predictor is the ``known`` one; "" where git tells none.
+
+    A predictor that changes and is as before again answers as before.
+    """
     try:
-        later = _git("log", "--format=%H", "--reverse", f"{commit}..HEAD", "--", *FILES[side]).decode().split()
-        return next((one[:8] for one in later if predictor_id(side, _at(one)) != known), "")
+        later = _git("log", "--format=%H", f"{commit}..HEAD", "--", *FILES[side]).decode().split()
+        others = list(itertools.takewhile(lambda one: _id_at(side, one) != known, later))
+        return others[-1][:8] if others else ""
     except (OSError, subprocess.CalledProcessError):
         return ""
+
+
+@functools.cache
+def _id_at(side: Side, commit: str) -> str:
+    return predictor_id(side, _at(commit))
 
 
 @functools.cache

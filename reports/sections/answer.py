@@ -22,10 +22,6 @@ SHOWN = 3
 COMPARISON = "compare.md"
 COMPARE = "python -m benchmarks compare HEAD~1 HEAD"
 MEASURE_SHARE = "python -m benchmarks share --workload cartpole_dqn"
-PAIRED = (
-    "The change is the mean of the changes of all rounds, in which both commits take turns; the two times are medians "
-    "of all rounds, and their ratio may differ from it."
-)
 WORDS = {
     "sum tree, N, K, B": "a tree whose leaves are N priorities and whose nodes are sums of K children; a batch of B "
     "leaves is sampled or updated at once",
@@ -184,17 +180,17 @@ def _which_commit(material: Material) -> str:
     path = material.results / COMPARISON
     if not path.is_file():
         return _question("Is my commit slower?", COMPARE, "", "Left out: no comparison is on record.")
-    example = re.search(r"```console\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
-    shown = paragraph(f"{PAIRED} An example on record: {example[1].splitlines()[0][2:]}") if example else ""
-    return _question("Is my commit slower?", COMPARE, "", "") + shown + (_compared(example[1]) if example else "")
+    example = re.search(r"```console\n(.*?)```\s*(.*)", path.read_text(encoding="utf-8"), re.DOTALL)
+    shown = "" if example is None else paragraph(re.sub("[*`]", "", example[2])) + _compared(example[1])
+    return _question("Is my commit slower?", COMPARE, "", "") + shown
 
 
 def _compared(said: str) -> str:
-    """Return what ``compare`` said, a table in Markdown and a verdict, as HTML."""
-    lines = said.splitlines()[1:]
+    """Return what ``compare`` was asked and said, a table in Markdown and a verdict, as HTML."""
+    asked, *lines = said.splitlines()
     head, _, *body = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     verdict = " ".join(line for line in lines if line and not line.startswith("|"))
-    return table(head, body) + paragraph(f"{verdict}.")
+    return paragraph(asked.removeprefix("$ ")) + table(head, body) + paragraph(f"{verdict}.")
 
 
 def _first_lines(answer: str) -> str:

@@ -14,7 +14,8 @@ from ..chart import Material, Section
 from ..markup import Cell, paragraph, paragraphs, slug, table
 
 MEANING = (
-    "Confirmed and refuted are judged by the rule beside each claim. Consistent: the numbers agree, but a parameter "
+    "Confirmed and refuted are judged by the rule beside each claim. Adds up: nothing was run, and arithmetic on "
+    "printed numbers, a count or a law of ours agrees. Consistent: the numbers agree, but a parameter "
     "that is not printed was chosen so that they do. Power: how likely it refutes a true claim and misses a false "
     "one at the noise of the run, computed. Where this machine has no records to judge by, another's do, named."
 )
@@ -92,7 +93,10 @@ def _html(paper: str, material: Material) -> str:
 
 
 PRIMITIVES, FILES = (
-    ("sum_tree", "memory", "peer", "replay_threads", "replay_processes", "training transport"),
+    (
+        *("sum_tree", "memory", "peer", "replay_threads", "replay_processes", "replay_batches", "training"),
+        *("training transport", "training run", "plugin"),
+    ),
     ("quoted/*.toml",),
 )
 SECTIONS = (

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dse.cli.tree_text import headline, made, named
+from dse.cli.tree_text import advice, made, named, taken
 from dse.recommend import SWEEP, Recommendation, answer, probed_memory_bytes
 from dse.records import Measurement, RecordError, how_to_measure
 from dse.times.tree_times import Question, Table
@@ -83,13 +83,14 @@ class Point:
         """The choice with its time, how sure that is, warnings, and the line to paste."""
         if self.answer is None:
             return self.reason, "", "", ""
-        tree, time = self.answer.choice.configuration, self.answer.choice.time
+        tree, choice = taken(self.answer), self.answer.choice
+        which = "It" if tree is choice else named(choice.configuration)
         sure = (
-            f"It is the best with probability {self.answer.probability_best:.0%}, and takes at most "
-            f"{self.answer.regret_95:.0%} longer than the truly best (95 %); {time.source}."
+            f"{which} is the best with probability {self.answer.probability_best:.0%}, and takes at most "
+            f"{self.answer.regret_95:.0%} longer than the truly best (95 %); {choice.time.source}."
         )
         warnings = "; ".join(self.answer.warnings)
-        return headline(tree, time, self.question), sure, warnings, made(tree, self.question)
+        return advice(self.answer), sure, warnings, made(tree.configuration, self.question)
 
 
 def axes(measured: Table) -> tuple[Axis, ...]:
@@ -186,7 +187,7 @@ def _rows(points: Sequence[Point]) -> Iterator[tuple[str | Cell, ...]]:
 def _cell(point: Point) -> str | Cell:
     if point.answer is None:
         return "no answer"
-    name = named(point.answer.choice.configuration)
+    name = named(taken(point.answer).configuration)
     return Cell(name, note=point.lines[0].removeprefix(f"Use {name}: "))
 
 

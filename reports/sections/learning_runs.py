@@ -4,9 +4,12 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from dse.mapping.question import ask
 from dse.platforms import PlatformError
+from dse.published.learning_runs import PRIMITIVE, SERIAL, Groups, by_kind, is_solved, latest, scaling_factors
 from dse.records import Measurement, RecordError, how_to_measure
 from dse.solver.problem import ProblemError
+from dse.tuning.learners import learner_scaling
 from dse.tuning.presampling import platform_depth
 
 from ..chart import Chart, Material, Section
@@ -14,18 +17,18 @@ from ..markup import items, paragraph, paragraphs, table
 from ..tidy import commit_of, untimed
 from . import learning_runs_figures as figures
 
-PRIMITIVE = figures.PRIMITIVE
 COMMAND = "python -m benchmarks learning"
 HEAD = (
     "run", "seeds solved", "steps until then", "seconds until then", "env steps/s", "times serial, each seed",
-    "tests of the best weights", "weights behind", "batches behind", "restarts",
+    "scaling factor", "tests of the best weights", "weights behind", "batches behind", "restarts",
 )  # fmt: skip
 READING = (
     "Runs of a workload as it is shipped, by several seeds, one gradient step in update_interval environment steps "
     "(measured). A run is solved at the first evaluation whose mean reaches the workload's threshold. Its seconds "
     "begin with the first gradient step and leave evaluations out. Medians over seeds, in brackets the least and the "
-    "most. Behind: gradient steps, mean over a run, by which actors' weights and learners' batches were behind. All "
-    "runs are in the table, those that did not get there too."
+    "most. Behind: gradient steps, mean over a run, by which actors' weights and learners' batches were behind. The "
+    "scaling factor of several learners is how many times as fast as one apart they are, seed by seed, over their "
+    "number: 1 is perfect. All runs are in the table, those that did not get there too."
 )
 READINGS = {
     "learning_depths": (
@@ -40,29 +43,31 @@ READINGS = {
 
 def section(material: Material) -> str:
     """Return everything known about learning by several processes, as HTML."""
-    runs = figures.latest(material.measurements)
+    runs = latest(material.measurements)
     failed = untimed(material.measurements, PRIMITIVE)
     if not runs and not failed:
         why = paragraph(f"Left out: no run was kept; {how_to_measure('learning')}.")
         return why + paragraphs(material.missing(CHARTS))
-    groups = figures.by_kind(runs)
+    groups = by_kind(runs)
     body = "".join(paragraph(sentence) for sentence in _answers(groups))
     body += paragraph(f"{READING} {_origin(runs)}") if runs else ""
-    body += table(HEAD, [_row(*group, groups) for group in groups.items()]) if runs else ""
+    factors = scaling_factors(runs)
+    body += table(HEAD, [_row(*group, groups, factors.get(group[0], ())) for group in groups.items()]) if runs else ""
+    body += "".join(paragraph(_formulas(material, workload)) for workload in dict.fromkeys(task for task, _ in factors))
     body += material.pictures(CHARTS) + paragraph(_predicted(material, runs)) if runs else ""
     lost = [f"Failed, {one.options.get('kind')}, seed {one.options.get('seed')}: {one.reason}" for one in failed]
     return body + paragraphs(material.missing(CHARTS)) + items(lost) * bool(lost)
 
 
-def _answers(groups: figures.Groups) -> Iterator[str]:
+def _answers(groups: Groups) -> Iterator[str]:
     """Say for each workload which kinds of run every seed solved, and which seeds of others did not."""
     for workload in dict.fromkeys(task for task, _ in groups):
         kinds = {kind: runs for (task, kind), runs in groups.items() if task == workload}
-        every = [kind for kind, runs in kinds.items() if all(map(figures.solved, runs))]
+        every = [kind for kind, runs in kinds.items() if all(map(is_solved, runs))]
         if every:
             yield f"{workload} was solved by every seed: {'; '.join(every)}."
         for kind, runs in kinds.items():
-            lost = [str(one.options["seed"]) for one in runs if not figures.solved(one)]
+            lost = [str(one.options["seed"]) for one in runs if not is_solved(one)]
             if lost:
                 seeds = f"seed{'s' * (len(lost) > 1)} {', '.join(lost)}"
                 yield f"{workload}, {kind}: {len(runs) - len(lost)} of {len(runs)} solved, not {seeds}."
@@ -73,14 +78,32 @@ def _origin(runs: Sequence[Measurement]) -> str:
     return f"Source: measured on {runs[-1].machine.get('cpu')}, {runs[-1].machine.get('cores')} cores, at {commits}."
 
 
-def _row(key: tuple[str, str], runs: Sequence[Measurement], groups: figures.Groups) -> tuple[str, ...]:
+def _formulas(material: Material, workload: str) -> str:
+    """Say what the formulas of [Zhang2022] give for two learners, from this machine's times of the parts."""
+    try:
+        question = ask(material.folder / "platform.toml", workload, results=material.results)
+        answer = learner_scaling(question, most=2)
+    except (ProblemError, RecordError, PlatformError) as error:
+        return f"python -m dse learners gives no scaling factor of {workload} here: {error}."
+    exact = {one.horizon: one.exact for one in answer.points if one.learners == 2}
+    return (
+        f"The formulas of [Zhang2022] give two learners of {workload} a scaling factor of {exact[None]:.2f} in data "
+        f"parallel training, which synchronous learners do, and {exact[answer.choice[1]]:.2f} by SPO with weights "
+        f"averaged every {answer.choice[1]} steps (modeled, a core each, where a step by one takes "
+        f"{1e6 * answer.single_seconds:,.0f} us)."
+    )
+
+
+def _row(
+    key: tuple[str, str], runs: Sequence[Measurement], groups: Groups, factors: Sequence[float]
+) -> tuple[str, ...]:
     workload, kind = key
-    serial = {one.options["seed"]: one for one in groups.get((workload, figures.SERIAL), ())}
-    solved = [one.machine for one in runs if figures.solved(one)]
+    serial = {one.options["seed"]: one for one in groups.get((workload, SERIAL), ())}
+    solved = [one.machine for one in runs if is_solved(one)]
     beside = [
         serial[one.options["seed"]].seconds / one.seconds
         for one in runs
-        if one.options["seed"] in serial and kind != figures.SERIAL
+        if one.options["seed"] in serial and kind != SERIAL
     ]
     tests = [one.machine["test_mean"] for one in runs]
     reports = [one.machine.get("report") or {} for one in runs]
@@ -91,6 +114,7 @@ def _row(key: tuple[str, str], runs: Sequence[Measurement], groups: figures.Grou
         _said([one["solved_seconds"] for one in solved], ",.1f"),
         _said([one.options["update_interval"] / one.seconds for one in runs]),
         _said(beside, ",.2f"),
+        _said(factors, ",.2f"),
         ", ".join("none" if mean is None else f"{mean:.0f}" for mean in tests),
         _said([one["stale_weights"]["mean"] for one in reports if "stale_weights" in one], ",.1f"),
         _said([one["stale_batches"]["mean"] for one in reports if "stale_batches" in one], ",.1f"),
@@ -135,7 +159,7 @@ def predicted(material: Material, workload: str) -> dict[int, float]:
 
 
 def _rows(select: Any) -> Any:
-    return lambda material: select(figures.latest(material.measurements))
+    return lambda material: select(latest(material.measurements))
 
 
 CHARTS = (

@@ -1,48 +1,23 @@
 """The figures of learning by several processes: the selection of runs, and the drawing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from dse.published.learning_runs import SERIAL
 from dse.records import Measurement
 
 from .. import style
 from ..tidy import About, commit_of, short
 
-PRIMITIVE = "training run"
-SERIAL = "serial"
 STEPS = "environment steps"
-Groups = Mapping[tuple[str, str], Sequence[Measurement]]
 COLUMNS = (
     "workload", "kind", "arrangement", "learners", "presampled", "seed", "step", "seconds", "mean", "solved_at",
     "step_seconds", "commit",
 )  # fmt: skip
-
-
-def latest(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """Return the runs that ended, of each workload, kind and seed the latest, in the order of kinds and seeds."""
-    kept = {}
-    for record in sorted(measurements, key=lambda record: record.utc):
-        if record.primitive == PRIMITIVE and record.median_seconds is not None:
-            kept[tuple(record.options[name] for name in ("workload", "kind", "seed"))] = record
-    first = {key[1]: at for at, key in reversed(list(enumerate(kept)))}
-    return [kept[key] for key in sorted(kept, key=lambda key: (key[0], key[1] != SERIAL, first[key[1]], key[2]))]
-
-
-def by_kind(runs: Sequence[Measurement]) -> dict[tuple[str, str], list[Measurement]]:
-    """Return the runs of each workload and kind."""
-    groups: dict[tuple[str, str], list[Measurement]] = {}
-    for record in runs:
-        groups.setdefault((record.options["workload"], record.options["kind"]), []).append(record)
-    return groups
-
-
-def solved(run: Measurement) -> bool:
-    """Say whether a run was solved."""
-    return run.machine.get("solved_steps") is not None
 
 
 def points(runs: Sequence[Measurement]) -> pd.DataFrame:
