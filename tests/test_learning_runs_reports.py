@@ -14,6 +14,7 @@ from reports import tidy
 from reports.chart import Material
 from reports.sections import adaptation, learning_runs, training
 from reports.sections import learning_runs_figures as figures
+from tests.committed import RESULTS
 
 MACHINE = {"key": "made-up", "cpu": "Abacus 9000", "cores": 2, "packages": {}}
 KINDS = {  # arrangement, learners, D: seconds of a gradient step

@@ -349,7 +349,7 @@ def test_the_command_answers_a_reader_and_a_program(folder, capsys):
 
 def test_of_tied_trees_the_default_is_taken_and_the_choice_stands_below(tmp_path, capsys):
     """A choice with 2 threads, hardly faster than 1: where the noise hides it, nobody is told to use it."""
-    asked = ["recommend", "--capacity", "1000000", "--batch", "512", "--machine", "here", "--results"]
+    asked = ["recommend", "--capacity", "1000000", "--batch", "8192", "--machine", "here", "--results"]
 
     def told(name, gain, *more):
         there = tmp_path / name

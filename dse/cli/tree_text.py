@@ -34,9 +34,15 @@ def taken(answer: Recommendation) -> TreeTime:
 def advice(answer: Recommendation) -> str:
     """Write what to take in one sentence."""
     tree = taken(answer)
-    if tree is answer.choice:
-        return headline(tree.configuration, tree.time, answer.question)
-    return f"Statistically tied, take the default: {named(tree.configuration)}: {_step(tree.time)}."
+    if _is_tied_default(answer):
+        return f"Statistically tied, take the default: {named(tree.configuration)}: {_step(tree.time)}."
+    return headline(tree.configuration, tree.time, answer.question)
+
+
+def _is_tied_default(answer: Recommendation) -> bool:
+    """Whether the default configuration is what to take because others are no faster for certain."""
+    tree = taken(answer).configuration
+    return bool(answer.ties) and tree == Configuration(tree.contestant, DEFAULT, 1)
 
 
 def headline(tree: Configuration, time: Estimate, question: Question, where: str = "") -> str:
@@ -89,7 +95,7 @@ def _answer(answer: Recommendation, verbose: bool) -> Iterator[str]:
         yield several("  cannot be told apart from:", ties)
     if tree is not choice:
         yield from wrapped(f"least expected time: {_runner_up(choice, choice)}")
-    if tree is choice or verbose:
+    if verbose or not _is_tied_default(answer):
         yield from wrapped(
             f"regret at most {answer.regret_95:.0%}: so much longer than the truly best it may take, at 95 %; it is "
             f"the best with probability {answer.probability_best:.0%}"
