@@ -120,10 +120,9 @@ class Run:
     def _trained(self, end: int) -> dict[str, Any] | None:
         loop, plan, last = self._loop, self._plan, self._workload.steps
         total = None if plan.seconds else last
-        starts = self._workload.learner.learning_starts
         with Progress(total, "step", initial=loop.step, shown=plan.live, clock=plan.clock) as progress:
-            if loop.step < starts:
-                progress.say(f"collecting {plural(starts - loop.step, 'step')} before learning")
+            if (rest := self._workload.learner.learning_starts - loop.step) > 0:
+                progress.say(f"collecting {plural(rest, 'step')} before learning")
             self._seen = loop.step
             loop.until(end)
             if self._is_owed:
@@ -304,10 +303,8 @@ class Run:
                 checkpoint.save(self._best, self._plan.folder / "best.pt")
 
     def _rate(self) -> str:
-        """The rate of this run so far, once it had settled if that is long ago; "" before any gradient step."""
+        """The rate of this run so far, since it had settled if it had; "" before any gradient step."""
         seconds, _, updates = self._settled or (0.0, *self._from)
-        if self._loop.updates < updates + SETTLED:
-            seconds, updates = 0.0, self._from[1]
         done, taken = self._loop.updates - updates, self._watch.seconds() - seconds
         return f"{plural(done, 'gradient step')} at {done / max(taken, 1e-9):,.1f}/s so far" if done else ""
 
