@@ -110,7 +110,7 @@ class Run:
         loop = self._loop
         self._watch, self._from = Stopwatch(loop.cpu_seconds), (loop.step, loop.updates)
         self._settled, self._began = None, time.perf_counter() - self._seconds
-        self._first: float | None = None  # when the first turn had ended
+        self._first: float | None = None  # when the first step was made
         with self._interrupts:
             try:
                 return self._trained(min(self._workload.steps, until or self._workload.steps))
@@ -157,7 +157,7 @@ class Run:
         # Invariant: the files have a line for every episode that ended and every evaluation due up to step ``_seen``.
         loop, before, turn, interval = self._loop, self._seen, self._loop.turns, self._workload.evaluation.interval
         episodes = loop.advance()
-        self._first = self._first or time.perf_counter()
+        self._first = self._first or (time.perf_counter() if loop.step > self._from[0] else None)
         self._seen, self._seconds = loop.step, time.perf_counter() - self._began
         for episode in episodes:
             self._ended(episode)
