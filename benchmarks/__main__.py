@@ -81,8 +81,6 @@ ELSEWHERE = {
     "loop-questions": loop_questions.main,
 }  # commands with a parser of their own
 FIRST, ALL = "python -m benchmarks sweep --preset quick", "python -m benchmarks --help"
-IDLE = {"-h", "--help", "--list", "--version"}
-"""Words of a command that measures nothing."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -94,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not words:
         print(f"error: name a command, such as {FIRST}; {ALL} says what each is for", file=sys.stderr)
         return 2
-    if _measures(words) and busy.refuses(busy.ANYWAY in words):
+    if _measures(words) and busy.refuses("--anyway" in words):
         return busy.EXIT_CODE
     try:
         if words[0] in ELSEWHERE:
@@ -114,7 +112,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _measures(words: list[str]) -> bool:
     """Say whether a command measures, so that load disturbs it; to compare two files is to read them."""
     is_reading = words[0] == "list" or (words[0] == "compare" and all(Path(word).is_file() for word in words[1:3]))
-    return not is_reading and not IDLE.intersection(words)
+    return not is_reading and not {"-h", "--help", "--list", "--version"}.intersection(words)
 
 
 def _sweep(options: argparse.Namespace) -> int:

@@ -146,6 +146,5 @@ def add_common(
         parser.add_argument("--seed", type=int, default=seed, help=f"seed of {seed_of} ({DEFAULT})")
     parser.add_argument("--json", action="store_true", help=json)
     if measures:
-        text = "measure although other processes keep the machine busy; the records are marked"
-        parser.add_argument("--anyway", action="store_true", help=text)
+        parser.add_argument("--anyway", action="store_true", help="measure under load too; the records are marked")
     return parser

@@ -215,10 +215,7 @@ def report(tally: Tally, path: Path, as_json: bool) -> int:
     print(tally)
     if tally.pairs:
         print(f"the same cell measured twice differs by up to {tally.noise_floor:.1%} ({len(tally.pairs)} A/A pairs)")
-    machine = _machine()
-    load = f"load {machine[records.LOAD]:.3g} on {machine['cores']} cores" if records.LOAD in machine else ""
-    if load or tally.noise_floor > records.NOISY:
-        why = load or f"A/A twins differ by more than {records.NOISY:.0%}"
-        print(f"disturbed run ({why}): its records count only for configurations that no quiet run has measured")
+    if records.LOAD in _machine() or tally.noise_floor > records.NOISY:
+        print("disturbed run: its records count only for configurations that no quiet run has measured")
     print(f"records: {path}")
     return code

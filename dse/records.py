@@ -10,7 +10,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import NoneType, TracebackType
 from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
@@ -315,32 +315,31 @@ def select(records: Iterable[Measurement]) -> list[Measurement]:
     where most of its times are unstable. The sentinels of a noisy run count where a cell of it does.
     """
     latest = {(one.run, one.cell): one for one in sorted(records, key=lambda one: one.utc)}
-    runs: dict[tuple[Any, ...], dict[str, Measurement]] = {}
-    for (run, cell), one in latest.items():
-        runs.setdefault(run, {})[cell] = one
+    runs: dict[tuple[Any, ...], list[Measurement]] = {}
+    for one in latest.values():
+        runs.setdefault(one.run, []).append(one)
     noisy = {run for run, own in runs.items() if _is_noisy(own)}
     chosen: dict[tuple[str, str], Measurement] = {}
-    for (run, cell), one in sorted(latest.items(), key=lambda pair: pair[1].utc):
-        old = chosen.get((one.machine_key, cell), one)
+    for one in sorted(latest.values(), key=lambda one: one.utc):
+        old = chosen.get((one.machine_key, one.cell), one)
         is_louder = one.commit == old.commit and _is_unstable(one) and not _is_unstable(old)
-        if (run not in noisy and old.run in noisy) or ((run in noisy) == (old.run in noisy) and not is_louder):
-            chosen[one.machine_key, cell] = one
+        if (old.run in noisy, not is_louder) >= (one.run in noisy, True):
+            chosen[one.machine_key, one.cell] = one
     counting = {one.run for one in chosen.values() if one.primitive != SENTINEL or one.run not in noisy}
     return [one for one in chosen.values() if one.run in counting]
 
 
 def _is_unstable(record: Measurement) -> bool:
     """Whether a record has a wide interval, or no time for a call was too long, which load may have caused."""
-    return record.status == "unstable" or bool(record.seconds_at_least)
+    return record.status == "unstable" or record.seconds_at_least > 0
 
 
-def _is_noisy(run: Mapping[str, Measurement]) -> bool:
-    """Whether a run, its records by cell, was disturbed."""
-    unstable = [one.status == "unstable" for one in run.values() if one.median_seconds is not None]
-    is_loaded = any(LOAD in one.machine for one in run.values())
-    kinds = {one.primitive.removesuffix(AGAIN) for one in run.values() if one.primitive.endswith(AGAIN)}
-    pairs = [pair for kind in kinds for pair in twins(run.values(), kind)]
-    return is_loaded or 2 * sum(unstable) > len(unstable) or stats.noise_floor(pairs) > NOISY
+def _is_noisy(run: Sequence[Measurement]) -> bool:
+    """Whether the records of a run were disturbed."""
+    unstable = [one.status == "unstable" for one in run if one.median_seconds is not None]
+    kinds = {one.primitive.removesuffix(AGAIN) for one in run if one.primitive.endswith(AGAIN)}
+    floor = stats.noise_floor(pair for kind in kinds for pair in twins(run, kind))
+    return LOAD in run[0].machine or 2 * sum(unstable) > len(unstable) or floor > NOISY
 
 
 def has_benchmarks() -> bool:

@@ -148,14 +148,6 @@ def said_after(seconds: float, sentence: str) -> Iterator[None]:
         timer.cancel()
 
 
-def _has_width() -> bool:
-    """Whether the terminal of stderr has columns; one without a size, as under ``script``, says 0."""
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns > 0
-    except OSError:
-        return True
-
-
 class Progress:
     """Progress of a long command, on stderr: a bar in a terminal, elsewhere a line every ``EVERY_SECONDS``.
 
@@ -178,7 +170,9 @@ class Progress:
         self._description: Callable[[], str] | None = None  # the latest one
         self._began = self._printed = clock()
         self._bar: Any = None
-        if bar and not self._is_silent and sys.stderr.isatty() and _has_width() and find_spec("tqdm"):
+        with contextlib.suppress(OSError, AttributeError):  # no terminal; one without a size has 0 columns
+            bar = bar and os.get_terminal_size(sys.stderr.fileno()).columns > 0
+        if bar and not self._is_silent and sys.stderr.isatty() and find_spec("tqdm"):
             from tqdm import tqdm  # noqa: PLC0415  # only in a terminal
 
             self._bar = tqdm(total=total, initial=initial, unit=unit, dynamic_ncols=True, smoothing=0.1)

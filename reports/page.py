@@ -175,12 +175,10 @@ def section_html(section: Section, material: Material) -> str:
     own = material.of(section.borrowed)
     try:
         body = (paragraph(own.note) if own is not material else "") + section.html(own)
-    except RecordError as error:
-        body = paragraph(f"Left out: {error}.")
-    except ModuleNotFoundError as error:  # which the smallest environment that draws is without
-        if error.name != "scipy":
+    except (RecordError, ModuleNotFoundError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name != "scipy":  # which `make demo` does without
             raise
-        body = paragraph(f"Left out: {error}; install the package with: pip install '.[suite]'.")
+        body = paragraph(f"Left out: {error}.")
     rests_on = section.rests_on(own)
     origin = f"<details><summary>Rests on</summary>{items(rests_on)}</details>\n" if rests_on else ""
     body = _anchored(section, body)

@@ -115,10 +115,8 @@ def _bytes(record: Measurement) -> float:
 
 def of_one_run(rows: pd.DataFrame) -> pd.DataFrame:
     """Select the rows of the run that has most of them, of equals the latest: only those may be compared."""
-    if rows["run"].nunique() < 2:
-        return rows
     runs = rows.groupby("run")["utc"].agg(["size", "max"]).sort_values(["size", "max"])
-    return rows[rows["run"] == runs.index[-1]]
+    return rows[rows["run"].isin(runs.index[-1:])]
 
 
 def either(status: pd.Series, other: pd.Series) -> Any:

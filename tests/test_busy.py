@@ -88,14 +88,14 @@ def test_what_is_measured_anyway_is_marked_and_measured_again_without_load(loade
     marked = read_file(path)
     assert {one.machine[LOAD] for one in marked} == {40.0}
     told = capsys.readouterr()
-    assert "load is 40 on 2 cores: measuring anyway" in told.err
-    assert "disturbed run (load 40 on 2 cores)" in told.out
+    assert "load is 40 on 2 cores: measuring all the same" in told.err
+    assert "disturbed run" in told.out
     assert main(command) == 0  # under load still, all is there
     assert read_file(path) == marked
     loaded(0.0)
     capsys.readouterr()
     assert main(command) == 0
-    assert "disturbed run (load" not in capsys.readouterr().out
+    assert "measuring all the same" not in capsys.readouterr().err
     counting = [one for one in read_folder(tmp_path) if not one.primitive.endswith("_again")]
     assert counting
     assert not any(LOAD in one.machine for one in counting)

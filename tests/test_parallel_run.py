@@ -213,11 +213,13 @@ def test_a_dead_test_process_is_a_warning_and_evaluations_go_on(tmp_path, capfd)
     assert [int(row["step"]) // 100 for row in rows(tmp_path / "run")][-1] == 3
 
 
-def test_seconds_end_a_run_that_has_settled(tmp_path):
+def test_seconds_are_a_time_box_whether_or_not_the_run_has_settled_by_then(tmp_path):
     plan = {"seconds": 1, "test_episodes": 0}
     summary = ended(begun(tmp_path / "run", of=workload(steps=10**9), plan=plan))
-    assert summary["settled"]["seconds"] >= 1
-    assert summary["settled"]["updates"] == summary["updates"] - 100 > 0
+    assert summary["seconds"] >= 1
+    if settled := summary["settled"]:
+        assert settled["seconds"] < summary["seconds"]
+        assert settled["updates"] <= summary["updates"] - 100
     assert summary["steps"] < 10**9
     assert (tmp_path / "run" / "checkpoint.pt").exists()
 

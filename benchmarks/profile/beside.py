@@ -17,7 +17,7 @@ import numpy as np
 from impls.training import Workload
 from impls.training.sizes import layout_of
 
-from .cells import REFERENCE, Cell, Preset, options_of
+from .cells import PRESETS, REFERENCE, Cell, Preset, options_of
 from .parts import World
 
 PRIMITIVE = "training arrangement"
@@ -46,7 +46,7 @@ def groups(workload: Workload, preset: Preset, cores: int, learners: list[str]) 
     counts = sorted({1, *preset.environments[:1], workload.actors.environments})
     shapes = [(name, best, 1, count) for name in ARRANGEMENTS for count in counts]
     shapes.append(("apart", best, cores, 1))  # more processes than cores
-    if best != REFERENCE and not preset.is_brief:
+    if best != REFERENCE and preset != PRESETS["brief"]:
         shapes += [(name, REFERENCE, 1, 1) for name in ARRANGEMENTS]
     return [list(_group(workload, *shape, ratio)) for shape in shapes for ratio in ("free", "kept")]
 

@@ -36,8 +36,7 @@ PARTS = {
 @dataclass(frozen=True)
 class Preset:
     """The batches, the numbers of models, and the seconds of a sample, of the longest cell, and within which cells are
-    begun; the numbers E of environments that an actor steps at once, beside 1. A brief one times arrangements by the
-    fastest learner alone."""
+    begun; the numbers E of environments that an actor steps at once, beside 1."""
 
     batches: tuple[int, ...]
     convolution_batches: tuple[int, ...]
@@ -48,11 +47,10 @@ class Preset:
     storage_bytes: int
     environments: tuple[int, ...] = (8,)
     is_full: bool = False
-    is_brief: bool = False
 
 
 PRESETS = {
-    "brief": Preset((32, 512), (8, 64), (2, 8), 0.02, 3.0, 45.0, 1 << 28, is_brief=True),  # what `make demo` measures
+    "brief": Preset((32, 512), (8, 64), (2, 8), 0.02, 3.0, 45.0, 1 << 28),  # what `make demo` measures
     "quick": Preset((32, 128, 512, 2_048), (8, 32, 64), (2, 4, 8), 0.03, 3.0, 90.0, 1 << 28),
     "full": Preset(
         (32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384),

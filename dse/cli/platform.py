@@ -253,8 +253,7 @@ def _probe(options: argparse.Namespace) -> int:
     )
     if shown:
         print(file=sys.stderr)
-    beside = f", under load from {busy.load():.3g} other processes" if busy.load() else ""
-    comment = f"# What `{command_line()}` found at {now()}{beside}.\n"
+    comment = f"# What `{command_line()}` found at {now()}.\n"
     with refusing(path, PlatformError, ANOTHER):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(to_toml(platform, comment), encoding="utf-8")

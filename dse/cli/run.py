@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ from impls.training.interrupts import Interrupted, terminable
 from impls.training.options import check_ranges
 
 from ..mapping.answer import MappingAnswer, Shortage
-from ..mapping.question import MappingQuestion, answer_question
-from ..platforms.busy import load_average
+from ..mapping.question import answer_question
+from ..platforms.busy import average
 from ..platforms.reading import HERE
 from .emit import why_not_run
 from .mapping import add_choices, add_records, question_of, to_run, without_fit
@@ -32,7 +31,6 @@ ABOUT = f"""Which mapping of a workload is the best on this machine, and how fas
 
 It asks as `python -m dse recommend --platform {HERE}` does, trains by the answer, and prints the gradient steps a
 second that were predicted beside those that were measured, once training has settled and without evaluations.
-Where a run cannot have the best mapping, it says why and trains by the best serial one.
 With --seconds a run ends so long after its first step, even beyond the workload's last one, and without --out it leaves
 no folder behind."""
 PREDICTED = ("ratio", "fewest_devices")  # objectives whose value is the rate of a run, with its interval
@@ -67,44 +65,29 @@ def run(options: argparse.Namespace) -> int:
         )
     question = question_of(options)
     _check(options, question.workload.name)
-    question, answer, why = _answered(question)
+    answer = answer_question(question)
     if isinstance(answer, Shortage):
         if options.json:
             print(json.dumps(answer.to_dict()))
         else:
             print(without_fit(options, answer), file=sys.stderr)
         return 1
-    if remaining := why_not_run(answer):
-        raise ValueError(f"impls.training cannot run the answer: {remaining}; fix other values, or none")
-    notes = [not_its_own(answer.machine)] if answer.machine_note else []
-    notes += [f"impls.training cannot run the best mapping: {why}; this is the best serial one"] if why else []
-    for note in notes:
-        print(note, file=sys.stderr if options.json else sys.stdout, flush=True)
+    if why := why_not_run(answer):
+        hint = "" if "arrangement" in question.fix else "; ask for one that runs, with --fix arrangement=serial"
+        raise ValueError(f"impls.training cannot run the answer: {why}{hint}")
+    if answer.machine_note:
+        print(not_its_own(answer.machine), file=sys.stderr if options.json else sys.stdout, flush=True)
     if not options.json:
         print(headline(answer), flush=True)
     with _folder(options, answer.workload) as folder:
         command = _command(options, folder)
-        is_temporary = not _is_kept(options)
-        asked = json.dumps(to_run(question, answer))
-        code = _trained(command, asked, options.json or is_temporary, is_temporary)
+        is_quiet = options.json or not _is_kept(options)
+        code = _trained(command, json.dumps(to_run(question, answer)), is_quiet)
         summary = folder / "summary.json"
         if code or not summary.exists():
             return code
         _show(answer, json.loads(summary.read_text()), options.json)
     return 0
-
-
-def _answered(question: MappingQuestion) -> tuple[MappingQuestion, MappingAnswer | Shortage, str]:
-    """Ask; where a run cannot have the best mapping, which a machine's GPU may be in, ask for the best serial one.
-
-    Returns the question that is answered, its answer, and why a run cannot have the best mapping, or "".
-    """
-    answer = answer_question(question)
-    why = "" if isinstance(answer, Shortage) else why_not_run(answer)
-    if not why or "arrangement" in question.fix:
-        return question, answer, ""
-    question = replace(question, fix={**question.fix, "arrangement": "serial"})
-    return question, answer_question(question), why
 
 
 def _check(options: argparse.Namespace, workload: str) -> None:
@@ -145,11 +128,8 @@ def _command(options: argparse.Namespace, folder: Path) -> list[str]:
     return [sys.executable, "-m", *words]
 
 
-def _trained(command: list[str], answer: str, is_quiet: bool, is_temporary: bool) -> int:
-    """The exit code of a run that reads the answer from its standard input; ``is_quiet`` keeps only its errors.
-
-    ``is_temporary``: its folder is deleted afterwards.
-    """
+def _trained(command: list[str], answer: str, is_quiet: bool) -> int:
+    """The exit code of a run that reads the answer from its standard input; ``is_quiet`` keeps only its errors."""
     out = subprocess.DEVNULL if is_quiet else None
     with terminable(), subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, text=True) as process:
         try:
@@ -163,8 +143,6 @@ def _trained(command: list[str], answer: str, is_quiet: bool, is_temporary: bool
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(END_SECONDS)
             process.kill()
-            if is_temporary:
-                print("its folder is deleted; name one to keep it with --out", file=sys.stderr)
             return (error if isinstance(error, Interrupted) else Interrupted()).exit_code
 
 
@@ -189,5 +167,5 @@ def _show(answer: MappingAnswer, summary: dict[str, Any], as_json: bool) -> None
         where = "; within the interval" if answer.low <= hz <= answer.high else "; outside the interval"
     print(f"measured:  {number(hz)} gradient steps a second ({taken}), {share:.2f} times the predicted{where}")
     if share < FAR_BELOW:
-        got = summary["throughput"]["cpu_percent"] / 100
-        print(f"  the run had the processor time of {got:.2g} cores{load_average()}")
+        percent = f"{summary['throughput']['cpu_percent']:.0f} %"
+        print(f"  the run had {percent} of one core's time; load average {average():.3g} on {os.cpu_count()} cores")

@@ -15,9 +15,8 @@ from impls.terminal import amount, plural
 from impls.training import TrainingError, Workload, identity, learners, load
 
 from .. import platforms, stats
-from ..platforms import busy
 from ..platforms.reading import HERE
-from ..records import LOAD, Measurement, Writer
+from ..records import Measurement, Writer
 from ..solver.problem import ProblemError
 from ..tuning.adapt import MEMORY, PROCESSOR
 from ..tuning.running import BATCH, SAMPLERS, Run, Step, adapt_running
@@ -39,7 +38,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add("--batches", type=_numbers, default=BATCHES, metavar="A,B,..", help="(default: 32,64,.. to 2048)")
     add("--seconds", type=amount, default=LOOK_SECONDS, help="of a look, after one to settle (default: %(default)g)")
     add("--exhaustive", action="store_true", help="then measure every pair, to see what the search lost")
-    add("--anyway", action="store_true", help="search although other processes keep the machine busy")
     add("--keep", action="store_true", help=f"append each look as a record to FOLDER/<machine>/{FILE}")
 
 
@@ -51,8 +49,6 @@ def run(options: argparse.Namespace) -> int:
     """Train and search; returns the exit code 0. ProblemError for options that do not go together."""
     if options.platform != HERE:
         raise ProblemError(f"--running measures the machine that runs it: ask with --platform {HERE}")
-    if busy.refuses(options.anyway):
-        return busy.EXIT_CODE
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     samplers = options.samplers or tuple(range(1, 2 * cores + 1))
     workload = _workload(options.workload, max(samplers))
@@ -148,7 +144,7 @@ def record_of(step: Step, workload: Workload, utc: str, look: int) -> Measuremen
         capacity=workload.replay.capacity, batch=batch, fanout=workload.replay.fanout, options=options,
         samples_seconds=rates.seconds, calls_per_sample=1, median_seconds=interval.median,
         low_seconds=interval.low, high_seconds=interval.high,
-        machine={**platforms.fingerprint(), **measured, **({LOAD: busy.load()} if busy.load() else {})},
+        machine={**platforms.fingerprint(), **measured},
         commit=commit, dirty=dirty, utc=platforms.now(), command=platforms.command_line(),
     )  # fmt: skip
 

@@ -110,7 +110,7 @@ class Run:
         loop = self._loop
         self._watch, self._from = Stopwatch(loop.cpu_seconds), (loop.step, loop.updates)
         self._settled, self._began = None, time.perf_counter() - self._seconds
-        self._first: float | None = None  # when the first turn had ended
+        self._first: float | None = None  # when the first step was made
         with self._interrupts:
             try:
                 return self._trained(min(self._workload.steps, until or self._workload.steps))
@@ -120,10 +120,9 @@ class Run:
     def _trained(self, end: int) -> dict[str, Any] | None:
         loop, plan, last = self._loop, self._plan, self._workload.steps
         total = None if plan.seconds else last
-        starts = self._workload.learner.learning_starts
         with Progress(total, "step", initial=loop.step, shown=plan.live, clock=plan.clock) as progress:
-            if loop.step < starts:
-                progress.say(f"collecting {plural(starts - loop.step, 'step')} before learning")
+            if (rest := self._workload.learner.learning_starts - loop.step) > 0:
+                progress.say(f"collecting {plural(rest, 'step')} before learning")
             self._seen = loop.step
             loop.until(end)
             if self._is_owed:
@@ -158,7 +157,7 @@ class Run:
         # Invariant: the files have a line for every episode that ended and every evaluation due up to step ``_seen``.
         loop, before, turn, interval = self._loop, self._seen, self._loop.turns, self._workload.evaluation.interval
         episodes = loop.advance()
-        self._first = self._first or time.perf_counter()
+        self._first = self._first or (time.perf_counter() if loop.step > self._from[0] else None)
         self._seen, self._seconds = loop.step, time.perf_counter() - self._began
         for episode in episodes:
             self._ended(episode)
@@ -308,10 +307,8 @@ class Run:
                 checkpoint.save(self._best, self._plan.folder / "best.pt")
 
     def _rate(self) -> str:
-        """The rate of this run so far, once it had settled if that is long ago; "" before any gradient step."""
+        """The rate of this run so far, since it had settled if it had; "" before any gradient step."""
         seconds, _, updates = self._settled or (0.0, *self._from)
-        if self._loop.updates < updates + SETTLED:
-            seconds, updates = 0.0, self._from[1]
         done, taken = self._loop.updates - updates, self._watch.seconds() - seconds
         return f"{plural(done, 'gradient step')} at {done / max(taken, 1e-9):,.1f}/s so far" if done else ""
 
