@@ -160,14 +160,14 @@ def test_without_scripts_a_table_shows_a_part_of_the_grid(written, found):
     plain = re.sub(r"<script.*?</script>", "", written, flags=re.DOTALL)
     assert '<form id="explorer" class="explorer" hidden>' in plain
     one = next(one for one in found[2] if (one.question.capacity, one.question.batch) == (1_000_000, 256))
-    line = next(
-        point.lines[0]
+    tree = next(
+        tree_text.taken(point.answer)
         for point in found[2]
         if (point.question.capacity, point.question.batch) == (1_000_000, 256)
         and (point.question.updates_per_sample, point.question.threads, point.question.dtype)
         == (1, one.question.threads, one.question.dtype)
     )
-    name, _, time = line.removeprefix("Use ").partition(": ")
+    name, time = tree_text.named(tree.configuration), tree_text.step_text(tree.time)
     assert f"<td>{html.escape(name)}<br><small>{html.escape(time)}</small></td>" in plain
 
 

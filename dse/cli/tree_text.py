@@ -35,7 +35,7 @@ def advice(answer: Recommendation) -> str:
     """Write what to take in one sentence."""
     tree = taken(answer)
     if _is_tied_default(answer):
-        return f"Statistically tied, take the default: {named(tree.configuration)}: {_step(tree.time)}."
+        return f"Statistically tied, take the default: {named(tree.configuration)}: {step_text(tree.time)}."
     return headline(tree.configuration, tree.time, answer.question)
 
 
@@ -47,7 +47,7 @@ def _is_tied_default(answer: Recommendation) -> bool:
 
 def headline(tree: Configuration, time: Estimate, question: Question, where: str = "") -> str:
     """Write the choice in one sentence, with its time as far as that is known."""
-    return f"Use {named(tree)}{where}: {_step(time)}, {_each(time, question)} an element."
+    return f"Use {named(tree)}{where}: {step_text(time)}, {_each(time, question)} an element."
 
 
 def named(tree: Configuration) -> str:
@@ -107,7 +107,7 @@ def _answer(answer: Recommendation, verbose: bool) -> Iterator[str]:
 
 
 def _runner_up(other: TreeTime, choice: TreeTime) -> str:
-    return f"{_besides(other.configuration, choice.configuration)}: {_step(other.time)}"
+    return f"{_besides(other.configuration, choice.configuration)}: {step_text(other.time)}"
 
 
 def _ends(time: Estimate) -> tuple[float, float, float]:
@@ -126,7 +126,8 @@ def _asked(question: Question) -> str:
     )
 
 
-def _step(time: Estimate) -> str:
+def step_text(time: Estimate) -> str:
+    """Write the time of a step, and how far it is known."""
     value, low, high = (MICRO * one for one in _ends(time))
     return f"{_took(time)} a step ({in_words(value, low, high, time.interval, time.source)})"
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dse.cli.tree_text import advice, made, named, taken
+from dse.cli.tree_text import advice, made, named, step_text, taken
 from dse.recommend import SWEEP, Recommendation, answer, probed_memory_bytes
 from dse.records import Measurement, RecordError, how_to_measure
 from dse.times.tree_times import Question, Table
@@ -187,8 +187,8 @@ def _rows(points: Sequence[Point]) -> Iterator[tuple[str | Cell, ...]]:
 def _cell(point: Point) -> str | Cell:
     if point.answer is None:
         return "no answer"
-    name = named(taken(point.answer).configuration)
-    return Cell(name, note=point.lines[0].removeprefix(f"Use {name}: "))
+    tree = taken(point.answer)
+    return Cell(named(tree.configuration), note=step_text(tree.time))
 
 
 SECTIONS = (Section(25, "Ask for another tree", _html, TREES, ("KEY/platform.toml",)),)
