@@ -231,9 +231,9 @@ def select(records: Iterable[Measurement]) -> list[Measurement]:
 
     What was measured under load (``LOAD``) counts only where no other run of the machine measured its primitive, of its
     workload. Of one run the latest record of a cell counts. Of several runs a quiet run's counts before a noisy one's;
-    else the latest, but at one commit never an unstable time, or none, in place of a stable one (at another commit it is of
-    other code). A run is noisy where its A/A twins differ by more than ``NOISY``, or where most of its times are unstable.
-    The sentinels of a noisy run count where a cell of it does.
+    else the latest, but at one commit never an unstable time, or none, in place of a stable one (at another commit it
+    is of other code). A run is noisy where its A/A twins differ by more than ``NOISY``, or where most of its times are
+    unstable. The sentinels of a noisy run count where a cell of it does.
     """
     known = sorted(records, key=lambda one: one.utc)
     quiet = {_kind(one) for one in known if LOAD not in one.machine}
