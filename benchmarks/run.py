@@ -216,6 +216,6 @@ def report(tally: Tally, path: Path, as_json: bool) -> int:
     if tally.pairs:
         print(f"the same cell measured twice differs by up to {tally.noise_floor:.1%} ({len(tally.pairs)} A/A pairs)")
     if records.LOAD in _machine() or tally.noise_floor > records.NOISY:
-        print("disturbed run: its records count only for configurations that no quiet run has measured")
+        print("disturbed run: its records replace none of a quiet run")
     print(f"records: {path}")
     return code

@@ -27,8 +27,6 @@ _BENCHMARKS = Path(__file__).parent.parent / "benchmarks" / "sweep.py"  # beside
 
 Source = Literal["measured", "interpolated", "extrapolated", "modeled", "quoted"]
 """The one vocabulary of where a number comes from; a record of one is never interpolated."""
-AGAIN = "_again"
-"""What the primitive of an A/A twin ends in."""
 SENTINEL = "sentinel"
 """The primitive of records that show how much a machine changes from one run to another."""
 Status = Literal["ok", "skipped", "failed", "unstable"]
@@ -309,12 +307,15 @@ def read_folder(
 def select(records: Iterable[Measurement]) -> list[Measurement]:
     """Select one record of each cell and machine: the latest, but a disturbed one never replaces a quiet one.
 
-    Of one run the latest record of a cell counts. Of several runs a quiet run's counts before a noisy one's; else the
-    latest, but at one commit never an unstable time in place of a stable one (at another commit it is of other code).
-    A run is noisy where it was measured under load (``LOAD``), where its A/A twins differ by more than ``NOISY``, or
-    where most of its times are unstable. The sentinels of a noisy run count where a cell of it does.
+    What was measured under load (``LOAD``) counts only where no other run of the machine measured its primitive, of its
+    workload. Of one run the latest record of a cell counts. Of several runs a quiet run's counts before a noisy one's;
+    else the latest, but at one commit never an unstable time, or none, in place of a stable one (at another commit it
+    is of other code). A run is noisy where its A/A twins differ by more than ``NOISY``, or where most of its times are
+    unstable. The sentinels of a noisy run count where a cell of it does.
     """
-    latest = {(one.run, one.cell): one for one in sorted(records, key=lambda one: one.utc)}
+    known = sorted(records, key=lambda one: one.utc)
+    quiet = {_kind(one) for one in known if LOAD not in one.machine}
+    latest = {(one.run, one.cell): one for one in known if LOAD not in one.machine or _kind(one) not in quiet}
     runs: dict[tuple[Any, ...], list[Measurement]] = {}
     for one in latest.values():
         runs.setdefault(one.run, []).append(one)
@@ -322,24 +323,24 @@ def select(records: Iterable[Measurement]) -> list[Measurement]:
     chosen: dict[tuple[str, str], Measurement] = {}
     for one in sorted(latest.values(), key=lambda one: one.utc):
         old = chosen.get((one.machine_key, one.cell), one)
-        is_louder = one.commit == old.commit and _is_unstable(one) and not _is_unstable(old)
+        is_louder = one.commit == old.commit and old.status == "ok" and one.status in ("unstable", "skipped")
         if (old.run in noisy, not is_louder) >= (one.run in noisy, True):
             chosen[one.machine_key, one.cell] = one
     counting = {one.run for one in chosen.values() if one.primitive != SENTINEL or one.run not in noisy}
     return [one for one in chosen.values() if one.run in counting]
 
 
-def _is_unstable(record: Measurement) -> bool:
-    """Whether a record has a wide interval, or no time for a call was too long, which load may have caused."""
-    return record.status == "unstable" or record.seconds_at_least > 0
+def _kind(record: Measurement) -> tuple[Any, ...]:
+    """What is measured with a record in one run, whatever its shape."""
+    return record.machine_key, record.primitive.removesuffix("_again"), record.options.get("workload")
 
 
 def _is_noisy(run: Sequence[Measurement]) -> bool:
     """Whether the records of a run were disturbed."""
     unstable = [one.status == "unstable" for one in run if one.median_seconds is not None]
-    kinds = {one.primitive.removesuffix(AGAIN) for one in run if one.primitive.endswith(AGAIN)}
+    kinds = {one.primitive.removesuffix("_again") for one in run if one.primitive.endswith("_again")}
     floor = stats.noise_floor(pair for kind in kinds for pair in twins(run, kind))
-    return LOAD in run[0].machine or 2 * sum(unstable) > len(unstable) or floor > NOISY
+    return 2 * sum(unstable) > len(unstable) or floor > NOISY
 
 
 def has_benchmarks() -> bool:
@@ -364,7 +365,7 @@ def twins(found: Iterable[Measurement], primitive: str = "sum_tree") -> list[tup
     timed = [record for record in found if record.median_seconds is not None]
     first, again = (  # a cell's text begins with its primitive
         {(record.run, record.cell.partition(",")[2]): record.seconds for record in timed if record.primitive == name}
-        for name in (primitive, f"{primitive}{AGAIN}")
+        for name in (primitive, f"{primitive}_again")
     )
     return [(first[key], seconds) for key, seconds in again.items() if key in first]
 

@@ -361,3 +361,16 @@ def test_a_damaged_file_of_what_is_kept_counts_as_none(tmp_path):
 def test_examples_in_docstrings_run():
     for module in (markup, chart, answer):
         assert doctest.testmod(module).failed == 0
+
+
+def test_a_section_that_needs_scipy_is_left_out_where_it_is_not_installed(tmp_path):
+    def html(material, missing="scipy"):
+        raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+
+    found = list(everything())
+    material = Material(found, tidy.about(found), tmp_path)
+    text = page.section_html(Section(1, "Any", html), material)
+    assert "<p>Left out: No module named " in text
+    assert "scipy" in text
+    with pytest.raises(ModuleNotFoundError):  # a fault of ours
+        page.section_html(Section(1, "Any", lambda material: html(material, "dse.nothing")), material)

@@ -311,6 +311,9 @@ def test_a_disturbed_record_replaces_no_quiet_one():
     code = [dataclasses.replace(one, commit="c0ffee") for one in steady]
     assert other in select([quiet, other, *code])  # of other code
     assert unstable[0] in select([unstable[0], *steady, loud, twin])  # a quiet run's before any of a noisy one
+    under = dataclasses.replace(loud, capacity=7, machine={**loud.machine, "load": 5.0})
+    assert select([quiet, under]) == [quiet]  # a shape that no other run has, but of what another has
+    assert select([under]) == [under]
     assert select([loud, twin]) == [loud, twin]  # a noisy run counts where there is no other
     assert len(select([loud, *watched])) == 1 + len(watched)
     assert select([quiet, loud, *watched]) == [quiet]  # no sentinels of a run none of whose cells counts

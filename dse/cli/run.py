@@ -167,5 +167,7 @@ def _show(answer: MappingAnswer, summary: dict[str, Any], as_json: bool) -> None
         where = "; within the interval" if answer.low <= hz <= answer.high else "; outside the interval"
     print(f"measured:  {number(hz)} gradient steps a second ({taken}), {share:.2f} times the predicted{where}")
     if share < FAR_BELOW:
-        percent = f"{summary['throughput']['cpu_percent']:.0f} %"
-        print(f"  the run had {percent} of one core's time; load average {average():.3g} on {os.cpu_count()} cores")
+        percent = summary["throughput"]["cpu_percent"]
+        print(
+            f"  the run had {percent:.0f} % of one core's time; load average {average():.3g} on {os.cpu_count()} cores"
+        )

@@ -11,7 +11,6 @@ from pathlib import Path
 
 EXIT_CODE = 75
 """The exit code of a command that does not measure for load: that of sysexits.h for what may succeed later."""
-SHARE = 0.5  # of the cores, that others may keep busy
 LOOKS, EVERY_SECONDS = 11, 0.05
 PROCESSES = Path("/proc/loadavg")  # three averages, then running/all
 
@@ -25,11 +24,11 @@ def load() -> float:
     process on each core is taken for ours.
     """
     cores = os.cpu_count() or 1
-    if average() <= SHARE * cores:
+    if average() <= cores / 2:
         return 0.0
     now = sorted(_running() for _ in range(LOOKS))[LOOKS // 2] if PROCESSES.exists() else average() - cores
     least = float(min(average(), now))
-    return least if least > SHARE * cores else 0.0
+    return least if least > cores / 2 else 0.0
 
 
 def average() -> float:
