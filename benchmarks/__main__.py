@@ -3,7 +3,6 @@
 sweep      how fast is every sum tree, over N, B, K and threads? Records go to results/<machine>/; resumable
 questions  were recommendations right? Measure every candidate of a file of questions
 list       which results are there?
-speed      how fast are the CPU trees, beside random reads of memory? One table, from records
 compare    is the newer of two commits, or of two files of records, slower?
 peers      how fast and how exact are other libraries' trees beside ours? With --training: their training loops
 gpu        how fast is the GPU tree on a CUDA device, checked and beside its rivals?
@@ -32,7 +31,7 @@ from dse import records
 from dse.records import RecordError
 from impls.terminal import Parser, amount, answering
 
-from . import compare, gpu, questions, speed_table
+from . import compare, gpu, questions
 from .arguments import DEFAULT, about, add_axes, add_common, listed
 from .arrangements import command as arrangements_command
 from .arrangements import questions as loop_questions
@@ -67,7 +66,6 @@ def command_of(words: list[str]) -> tuple[Callable[[list[str]], int], list[str]]
 TRAINING = "--training"
 ELSEWHERE = {
     "questions": questions.main,
-    "speed": speed_table.main,
     "compare": compare.main,
     "peers": peers_command.main,
     "gpu": gpu.main,

@@ -60,16 +60,15 @@ class Measurement:
     (the serial loop at a shape that predictions are tested with), "question" (a tree at N and B that answers are tested
     with), each of them also with "_again" (the A/A twin that gives a run its noise floor), "answer" (a recommended
     configuration alone, in files from before "question"), "training arrangement" (a run of several processes, or one of
-    its parts beside the others), "peer_shared" (one tree, so many Python threads), "gpu"
-    (trees on a device beside each other), "memory" (the floor), "speed" (a cell of the table that the command speed
-    prints), one of "replay_operations", "replay_parts", "replay_batches", "replay_pairs", "replay_threads",
-    "replay_processes" and "replay_flush" (whole buffers, alone or shared by so many ``threads``, which may be
-    processes), "loop_peer" (an environment step of a whole training loop with its gradient step, of ours or of a
-    library, by the clock that ``op`` names), "training run" (a gradient step of a whole run by ``options``' seed, with
-    its curve in ``machine``), "plugin" (a step of another library's replay or training, on its own replay or on ours,
-    and the time of the tree's calls in it), "plugin run" (a step of a run of such a library), "training adaptation"
-    (one of a running loop at a look of a search), or "sentinel" (timed in every run, to tell by how much the machine
-    changes). ``contestant`` is the implementation that was timed.
+    its parts beside the others), "peer_shared" (one tree, so many Python threads), "gpu" (trees on a device beside each
+    other), "memory" (the floor), one of "replay_operations", "replay_parts", "replay_batches", "replay_pairs",
+    "replay_threads", "replay_processes" and "replay_flush" (whole buffers, alone or shared by so many ``threads``,
+    which may be processes), "loop_peer" (an environment step of a whole training loop with its gradient step, of ours
+    or of a library, by the clock that ``op`` names), "training run" (a gradient step of a whole run by ``options``'
+    seed, with its curve in ``machine``), "plugin" (a step of another library's replay or training, on its own replay
+    or on ours, and the time of the tree's calls in it), "plugin run" (a step of a run of such a library), "training
+    adaptation" (one of a running loop at a look of a search), or "sentinel" (timed in every run, to tell by how much
+    the machine changes). ``contestant`` is the implementation that was timed.
     """
 
     schema: int = SCHEMA

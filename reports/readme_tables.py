@@ -33,7 +33,6 @@ CELLS = {
     "loop_peer": "whole training loops, beside other libraries'",
     "loop_question": "whole training steps",
     "memory": "random reads of memory",
-    "speed": "the table of speeds",
     "peer": "trees beside other libraries",
     "serial_step": "whole training steps",
     "training": "parts of training systems",
@@ -134,25 +133,6 @@ def share(results: Path) -> str:
     )
     counted = f"{unstable} of the {len(kept)} shares are unstable (*: an interval they rest on is wide)"
     return _table(["share of a step", *LIBRARIES], rows.values()) + f"\n{gain}. {counted}. {note}.\n"
-
-
-def speed(results: Path) -> str:
-    """Tabulate the latest run of ``benchmarks speed`` at its usual N and B, or name the command where there is none."""
-    usual = {"capacity": 10**6, "batch": 1_024, "fanout": 16, "threads": 1, "dtype": "float32"}
-    cells = [one for one in dse.read_folder(results) if one.primitive.startswith("speed")]
-    cells = [one for one in cells if all(getattr(one, key) == value for key, value in usual.items())]
-    if not cells:
-        return "Not on record yet; measured by `python -m benchmarks speed`.\n"
-    last = max(cells, key=lambda one: one.utc)
-    cells = [one for one in cells if (one.machine_key, one.commit) == (last.machine_key, last.commit)]
-    rows: dict[str, dict[str, Measurement]] = defaultdict(dict)
-    for one in cells:
-        options = "".join(f", {key}={value}" for key, value in sorted(one.options.items()))
-        if one.median_seconds is not None:
-            rows[f"{one.contestant}{options}{', again' * one.primitive.endswith('again')}"][one.op] = one
-    lines = [[f"`{name}`", *(_interval(ops.get(op)) for op in OPS)] for name, ops in sorted(rows.items())]
-    note = f"N = 1,000,000, K = 16, B = 1,024, float32, one thread. {_origin(cells)}{_noise(cells)}{UNSTABLE}."
-    return _table(["ns per element", *(f"{op} [95 % interval]" for op in OPS)], lines) + f"\n{note}\n"
 
 
 def noise(results: Path) -> str:
@@ -301,12 +281,3 @@ def _noise(records: Sequence[Measurement]) -> str:
     """Say how much the twins among the records of one primitive differ, as a clause."""
     pairs = twins(records, min(one.primitive for one in records))
     return f"; noise floor {stats.noise_floor(pairs):.1%} over {len(pairs)} A/A pairs"
-
-
-def _interval(one: Measurement | None) -> str:
-    """Nanoseconds per element with their interval, marked as ``_ns`` marks them."""
-    if one is None:
-        return ""
-    low, high = (1e9 * (end or one.seconds) / one.batch for end in (one.low_seconds, one.high_seconds))
-    middle, star, _ = _ns(one).partition("*")
-    return f"{middle} [{low:,.1f}, {high:,.1f}]{star}"

@@ -100,9 +100,10 @@ class SkippedDoctests:
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Leave out the files of plug-ins whose host is missing."""
-        if not collection_path.is_relative_to(FOLDER) or collection_path.suffix != ".py":
+        path = collection_path.resolve()  # by whatever link it is reached
+        if not path.is_relative_to(FOLDER) or path.suffix != ".py":
             return None
-        name = collection_path.relative_to(FOLDER).parts[0].removesuffix(".py")
+        name = path.relative_to(FOLDER).parts[0].removesuffix(".py")
         if name not in PLUGINS:
             return None
         try:

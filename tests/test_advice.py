@@ -248,7 +248,6 @@ def test_what_predictions_of_loops_lack():
         ["peers", "--python", "no"],
         ["peers", "--help"],
         ["gpu", "--help"],
-        ["speed", "--help"],
     ],
 )
 def test_benchmarks(capsys, tmp_path, words):

@@ -18,16 +18,19 @@ from dse.times.parts import Learner, Parts
 from impls.training import load, names
 
 SHIPPED = ("edge", "h200", "u200")
+SHARED = 8192  # records of a batch from which on the threads of a tree share it
 
 
-def parts_of(platform, name="hopper_ddpg", **fixed):
+def parts_of(platform, name="hopper_ddpg", batch=None, **fixed):
     platform = load_platform(platform) if isinstance(platform, str) else platform
     workload = load(name)
+    if batch:
+        workload = dataclasses.replace(workload, learner=dataclasses.replace(workload.learner, batch=batch))
     return Parts(platform, workload, *tables(platform, workload, RESULTS), fixed)
 
 
-def pipelined(platform, name="hopper_ddpg", **fixed):
-    return build(parts_of(platform, name, **fixed)).problems["pipelined"]
+def pipelined(platform, name="hopper_ddpg", batch=None, **fixed):
+    return build(parts_of(platform, name, batch, **fixed)).problems["pipelined"]
 
 
 def several(platform, name, count, cores=None):
@@ -87,7 +90,7 @@ def test_the_modes_are_those_of_processes():
 )
 def test_cores_of_processes(threads, tree, storage, learner, cores):
     """One of actors; replay takes a core once and a tree's further threads theirs; a core drives an accelerator."""
-    problem = pipelined("h200", threads=threads)
+    problem = pipelined("h200", batch=SHARED, threads=threads)
     assert needed(problem, first_of(problem, tree=tree, storage=storage, learner=learner))["cpu.cores"] == cores
 
 
@@ -101,7 +104,7 @@ def test_the_loop_of_apart_takes_its_learners_threads():
 
 
 def test_a_tree_may_have_every_number_of_threads_that_its_times_have_up_to_the_cores():
-    parts = parts_of("u200", "pong_dqn")
+    parts = parts_of("u200", "pong_dqn", SHARED)
     problem = build(parts).problems["pipelined"]
     threads = {int(pair[0].needs.get("cpu.cores", 0)) + 1 for pair in problem.trees if pair[1].device == "cpu"}
     assert {1, 2, 4, 8} <= threads

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 import dse
-from dse.records import Writer
 from reports import origins, page, readme_tables, tidy
 from reports.chart import Material
 from reports.sections import answer, gpu, peers, training, tree_figures
@@ -150,27 +149,11 @@ def test_the_page_says_how_many_cells_of_the_sweep_are_unstable():
     assert f"{cells.count('unstable')} of {len(cells)} cells of the sweeps are unstable" in text
 
 
-def speeds(utc, nanoseconds, **fields):
-    """A draw and an update of the table of speeds and their twins, at its usual N and B."""
-    for op, primitive in ((op, primitive) for primitive in ("speed", "speed_again") for op in ("draw", "update")):
-        shape = {"capacity": 10**6, "batch": 1_024, "machine": {"key": KEY, "cpu": "Abacus", "cores": 4}}
-        yield record(nanoseconds, op=op, primitive=primitive, utc=utc, **(shape | fields))
-
-
-def test_the_table_of_speeds_is_the_latest_run_per_element_with_marks(tmp_path):
-    assert "`python -m benchmarks speed`" in readme_tables.speed(write(tmp_path / "none", [record(1.0)]))
-    old, new = "2026-01-01T00:00:00+00:00", "2026-02-02T00:00:00+00:00"
-    write(tmp_path, [*speeds(new, 12.5, commit="b" * 40), record(3.0, primitive="speed", utc=new, batch=64)])
-    with Writer(tmp_path / KEY / "z.jsonl") as writer:  # the last file by name has the oldest run
-        for one in speeds(old, 99.0, commit="a" * 40, contestant="numpy"):
-            writer.append(one)
-    table = readme_tables.speed(tmp_path)
-    assert "| `numba` | 12.5 [12.5, 12.5] | 12.5 [12.5, 12.5] |" in table
-    assert "numpy" not in table
-    assert "at bbbbbbbb, 2026-02-02" in table
-    assert "over 2 A/A pairs" in table
-    unstable = list(speeds("2026-03-03T00:00:00+00:00", 2.5, commit="c" * 40, **UNSTABLE))
-    assert "| 2.5 [2.5, 2.5]* |" in readme_tables.speed(write(tmp_path / "unstable", unstable))
+def test_times_of_the_readmes_trees_are_of_an_element_and_marked_where_unstable(tmp_path, monkeypatch):
+    monkeypatch.setattr(readme_tables, "SWEPT", KEY)
+    shape = {"capacity": 10_000, "batch": 256, "fanout": 16, "threads": 1}
+    write(tmp_path, [record(12.5, op="draw", **shape), record(7.5, op="update", **shape, **UNSTABLE)])
+    assert "| `numba` | 12.5 | 7.5* |" in readme_tables.trees(tmp_path)
 
 
 def test_tables_of_the_readmes_count_what_is_unstable():

@@ -254,7 +254,7 @@ def test_a_report_is_words_or_json(tmp_path, capsys):
 
 
 MEASURING = (
-    *("sweep --preset quick", "speed", "profile --workload cartpole_dqn", "share --workload cartpole_dqn", "replay"),
+    *("sweep --preset quick", "profile --workload cartpole_dqn", "share --workload cartpole_dqn", "replay"),
     *("transports", "arrangements", "learning", f"peers --python {sys.executable}", "peers --training"),
     *(f"plugins --python {sys.executable}", f"plugins --learning --python {sys.executable}"),
 )

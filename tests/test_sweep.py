@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import __main__ as cli
-from benchmarks import speed_table, sweep
+from benchmarks import sweep
 from benchmarks.cases import Case, Prepared, WrongAnswerError
 from benchmarks.run import Stamp
 from benchmarks.timing import Timing
@@ -264,20 +264,6 @@ def test_a_results_folder_that_is_a_file_is_one_sentence(tmp_path, capsys):
     assert capsys.readouterr().err.count("cannot be written") == 1
 
 
-def test_the_table_of_speeds_times_the_cells_of_the_sweep(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(speed_table, "ROWS", {"numpy": ("numpy", {}), "cumsum": ("cumsum", {})})
-    monkeypatch.setattr(speed_table, "SAMPLE_SECONDS", 1e-3)
-    monkeypatch.setattr(speed_table, "FLOOR_MEGABYTES", (0.1,))
-    words = ["speed", "--capacity", "500", "--batch", "16", "--budget", "0.05", "--results", str(tmp_path)]
-    assert cli.main([*words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["source"] == "measured"
-    assert [row["what"] for row in told["medians"][:2]] == [["numpy", "sample"], ["numpy", "update"]]
-    assert all(row["seconds"] > 0 for row in told["medians"])
-    assert cli.main(words) == 0
-    assert "ns per element, measured" in capsys.readouterr().out
-
-
 UNBOUNDED = {
     "sweep --fanouts 1": "K is at least 2, not 1",
     "sweep --capacities 10,0": "N is at least 1, not 0",
@@ -285,12 +271,11 @@ UNBOUNDED = {
     "sweep --threads -1": "threads is at least 1, not -1",
     "sweep --dtypes float16": "no dtype 'float16'; there are float32, float64",
     "sweep --budget nan": "from 0 on",
-    "speed --fanout 1": "fanout is at least 2, not 1",
     "replay --batch 0": "batch is at least 1, not 0",
     "peers --batches 0": "B is at least 1, not 0",
     "learning --depths -1": "D is at least 0, not -1",
     "compare HEAD HEAD --fanouts 1": "K is at least 2, not 1",
-    "speed --budget inf": "from 0 on",
+    "sweep --budget inf": "from 0 on",
 }
 
 

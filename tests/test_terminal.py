@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks.__main__ as bench
-from benchmarks import compare, speed_table
+from benchmarks import compare
 from benchmarks.peers import command as peers
 from dse.__main__ import main as ask
 from dse.mapping.question import ask as question
@@ -144,8 +144,6 @@ def test_the_commands_that_measure_and_train_take_them():
         peers._parser().parse_args([*axes[:4], "--capacity", "1e6"]),
     ):
         assert (given.capacities, given.batches) == ((10**6, 5 * 10**6), (1000,))
-    given = speed_table._parser().parse_args(["--capacity", "5M", "--batch", "1k"])
-    assert (given.capacity, given.batch) == (5 * 10**6, 1000)
     given = training._parser().parse_args(["cartpole_dqn", "--steps", "50k", "--checkpoint-every", "1e4"])
     assert (given.steps, given.checkpoint_every) == (50_000, 10_000)
 
