@@ -90,13 +90,13 @@ def main(arguments: list[str] | None = None) -> int:
     if not words:
         print(f"error: name a command, such as {FIRST}; {ALL} says what each is for", file=sys.stderr)
         return 2
+    options = None if words[0] in ELSEWHERE else _parser().parse_args(words)
     if _measures(words) and busy.refuses("--anyway" in words):
         return busy.EXIT_CODE
     try:
-        if words[0] in ELSEWHERE:
+        if options is None:
             run, rest = command_of(words)
             return run(rest)
-        options = _parser().parse_args(words)
         return int(options.run(options))
     except (RecordError, ValueError, WorkerError) as error:
         remedy = "; what is measured is kept: run it again to go on" if isinstance(error, WorkerError) else ""
@@ -109,7 +109,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _measures(words: list[str]) -> bool:
     """Say whether a command measures, so that load disturbs it; to compare two files is to read them."""
-    is_reading = words[0] == "list" or (words[0] == "compare" and all(Path(word).is_file() for word in words[1:3]))
+    given = [word for word in words[1:] if not word.startswith("-")]
+    is_reading = words[0] == "list" or (words[0] == "compare" and all(Path(word).is_file() for word in given[:2]))
     return not is_reading and not {"-h", "--help", "--list", "--version"}.intersection(words)
 
 

@@ -147,7 +147,7 @@ _JSON: dict[Any, tuple[str, tuple[type, ...]]] = {
     NoneType: ("null", (NoneType,)),
 }
 """What JSON makes of a type: in words, and the types of Python that it is read as."""
-_LEAST = {"capacity": 0, "batch": 1, "fanout": 1, "threads": 1, "calls_per_sample": 1, "cores": 1}
+_LEAST = {"capacity": 0, "batch": 1, "fanout": 1, "threads": 1, "calls_per_sample": 1, "cores": 1, "memory_bytes": 0}
 """The least of each whole number."""
 
 
@@ -322,7 +322,7 @@ def select(records: Iterable[Measurement]) -> list[Measurement]:
     chosen: dict[tuple[str, str], Measurement] = {}
     for one in sorted(latest.values(), key=lambda one: one.utc):
         old = chosen.get((one.machine_key, one.cell), one)
-        is_louder = one.commit == old.commit and old.status == "ok" and one.status in ("unstable", "skipped")
+        is_louder = one.commit == old.commit and old.status == "ok" and one.status != "ok"
         if (old.run in noisy, not is_louder) >= (one.run in noisy, True):
             chosen[one.machine_key, one.cell] = one
     counting = {one.run for one in chosen.values() if one.primitive != SENTINEL or one.run not in noisy}
@@ -331,7 +331,7 @@ def select(records: Iterable[Measurement]) -> list[Measurement]:
 
 def _kind(record: Measurement) -> tuple[Any, ...]:
     """What is measured with a record in one run, whatever its shape."""
-    return record.machine_key, record.primitive.removesuffix("_again"), record.options.get("workload")
+    return record.machine_key, record.primitive.removesuffix("_again"), repr(record.options.get("workload"))
 
 
 def _is_noisy(run: Sequence[Measurement]) -> bool:

@@ -15,7 +15,7 @@ def refusing(path: Path, kind: type[Exception], remedy: str) -> Iterator[None]:
     except BlockingIOError:
         raise kind(f"{path}: another command is writing it; wait for its end, or {remedy}") from None
     except OSError as error:
-        raise kind(f"{path}: cannot be written ({error.strerror}); {remedy}") from None
+        raise kind(f"{path}: cannot be written ({error.strerror or error}); {remedy}") from None
 
 
 def try_to_write(folder: Path) -> None:

@@ -120,3 +120,8 @@ def test_numbers_that_are_not_finite_are_refused(saved, tmp_path, vector):
     workload = dataclasses.replace(fake(), evaluation=dataclasses.replace(fake().evaluation, interval=30))
     with pytest.raises(TrainingError, match=f"{vector} has not the form"):
         begin(tmp_path, workload, resume=True)
+
+
+def test_a_checkpoint_whose_folder_is_gone_is_a_sentence(tmp_path):
+    with pytest.raises(TrainingError, match="cannot be written"):
+        checkpoint.save({"step": 1}, tmp_path / "gone" / "checkpoint.pt")

@@ -167,6 +167,41 @@ def test_helpers_take_part_and_all_of_a_batch_is_searched_once():
     assert took_part
 
 
+def test_a_call_that_is_interrupted_leaves_helpers_to_the_next(monkeypatch):
+    tree = impls.make("numba", 1_000, threads=2)
+    tree.update(np.arange(1_000), 1.0)
+    values = np.full(20_000, 0.5)
+    tree.sample(values)
+    before = numba_turns.helpers
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(numba_turns.Helper, "ask", lambda self, *job: interrupt() if job else None)
+        numba_turns.helpers._asked = 0
+        before.search(1, tree, tree._shared_search_kernel, tree._help_kernel, values, True, *tree.sample(values[:1]))
+    assert numba_turns.helpers is not before
+    answer = np.empty(20_000, np.int64), np.empty(20_000, np.float32)
+    kernels = tree._shared_search_kernel, tree._help_kernel
+    assert numba_turns.helpers.search(1, tree, *kernels, values, True, *answer) == compiled.DONE
+    assert (answer[0] == 500).all()
+
+
+def test_where_no_thread_can_be_started_the_caller_searches_alone(monkeypatch):
+    tree = impls.make("numba", 1_000, threads=2)
+    tree.update(np.arange(1_000), 1.0)
+
+    def refuse(*_):
+        raise RuntimeError("can't start new thread")
+
+    tree.sample(np.full(20_000, 0.5))  # compiled, which takes a thread
+    monkeypatch.setattr(numba_turns, "helpers", numba_turns.Helpers())
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for _ in range(3):
+        assert (tree.sample(np.full(20_000, 0.5))[0] == 500).all()
+
+
 def test_sharing_stops_where_it_is_slower_and_is_tried_again_now_and_then():
     sharing, shared = numba_turns.Sharing(), []
     for seconds in (3.0, 1.0):  # of an element of a shared batch; alone it takes 2

@@ -468,13 +468,15 @@ def test_a_child_whose_parent_is_killed_while_it_imports_ends_at_once(tmp_path):
         [sys.executable, str(script)], env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True
     )
     with parent:
-        child = int(parent.stdout.readline())
-        threads = Path(f"/proc/{child}/task")
-        end = time.monotonic() + PATIENCE_SECONDS
-        while len([*threads.iterdir()]) < 2:  # its watch has not begun
-            assert time.monotonic() < end
-            time.sleep(0.01)
-        parent.kill()
+        try:
+            child = int(parent.stdout.readline())
+            threads = Path(f"/proc/{child}/task")
+            end = time.monotonic() + PATIENCE_SECONDS
+            while len([*threads.iterdir()]) < 2:  # its watch has not begun
+                assert time.monotonic() < end
+                time.sleep(0.01)
+        finally:
+            parent.kill()
     while lives(child):
         assert time.monotonic() < end
         time.sleep(0.01)

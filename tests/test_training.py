@@ -465,7 +465,7 @@ def test_a_run_goes_on_with_as_many_threads_and_is_warned_of_another_device(tmp_
 
 def test_a_checkpoint_of_another_format_is_a_sentence(tmp_path):
     torch.save({"format": 1, "state": {}}, tmp_path / "checkpoint.pt")
-    with pytest.raises(TrainingError, match=r"is a checkpoint of format 1, this program reads format 3; .*begin again"):
+    with pytest.raises(TrainingError, match=r"is a checkpoint of format 1, this program reads format 4; .*begin again"):
         run_to_fake(fake(), tmp_path)
 
 

@@ -228,12 +228,16 @@ def test_a_folder_of_weights_that_a_killed_run_left_is_removed(tmp_path, monkeyp
     for folder in (left, fresh, held._path.parent):
         folder.mkdir(exist_ok=True)
         (folder / "weights.npy").write_bytes(b"")
-    for folder in (left, held._path.parent):
+    stranger = tmp_path / "fanout-weights-of-a-paper"
+    stranger.mkdir()
+    (stranger / "thesis.txt").write_text("all of it")
+    for folder in (left, held._path.parent, stranger):
         os.utime(folder, (0, 0))  # as if it was made long ago
     other = FileWeights.make()
     assert {path.name for path in tmp_path.iterdir()} == {
-        fresh.name, held._path.parent.name, other._path.parent.name
+        fresh.name, held._path.parent.name, other._path.parent.name, stranger.name
     }  # fmt: skip
+    assert (stranger / "thesis.txt").read_text() == "all of it"
     held.close()
     other.close()
-    assert [path.name for path in tmp_path.iterdir()] == [fresh.name]
+    assert {path.name for path in tmp_path.iterdir()} == {fresh.name, stranger.name}

@@ -6,6 +6,7 @@ Arrays over the block keep it mapped, so that closing it never pulls memory away
 """
 
 import contextlib
+import errno
 import mmap
 import os
 import weakref
@@ -113,7 +114,14 @@ class Handle:
         if descriptor is None:
             try:
                 descriptor = _Descriptor(os.open(f"/proc/{self._pid}/fd/{self._number}", os.O_RDWR | os.O_CLOEXEC))
-            except OSError:  # gone, or another user's, or a socket by now
+            except OSError as error:
+                if error.errno not in (
+                    errno.ENOENT,
+                    errno.EACCES,
+                    errno.EPERM,
+                    errno.ENXIO,
+                ):  # gone, or a socket by now
+                    raise
                 raise self._closed("has ended or closed the replay, or is another user's") from None
         if _identity(descriptor.number) != self._identity:
             raise self._closed("has closed the replay that it stands for")

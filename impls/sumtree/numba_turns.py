@@ -19,6 +19,8 @@ from . import kernels
 from .compiling import compiler
 from .turns import survive_forks, waits, within
 
+_MOST_SHARED = 1 << 22  # elements of a batch, whose arrays the helpers keep
+
 
 class KernelTurns:
     """Turns of a tree whose kernels take them by themselves; a call whose kernel was BUSY waits here."""
@@ -100,14 +102,14 @@ class Helper:
         threading.Thread(target=self._work, name="fanout-helper", daemon=True).start()
 
     def ask(self, *job: Any) -> None:
-        """Let the thread call a kernel; ``job`` is the owner of its memory, the kernel and its arguments."""
+        """Let the thread call a kernel; ``job`` is who owns its memory, the kernel and its arguments; none ends it."""
         self._jobs.put(job)
 
     def _work(self) -> None:
         with contextlib.suppress(AttributeError, OSError):  # of Linux: else it may take the caller's core as it wakes
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-        while True:
-            _, kernel, *arguments = job = self._jobs.get()
+        while job := self._jobs.get():
+            _, kernel, *arguments = job
             kernel(*arguments)
             del kernel, arguments, job  # no tree lives on for its helpers' sake
 
@@ -134,24 +136,37 @@ class Helpers:
         """Search a batch of an ``owner`` of kernels together with ``count`` helpers, into arrays for the answer.
 
         Returns the status: BUSY where the caller is to search by itself, since others have the helpers, one of them is
-        late from the batch before, or the tree was changed meanwhile.
+        late from the batch before, no thread can be started, the batch is huge, or the tree was changed meanwhile.
         """
-        if not self._turn.acquire(blocking=False):
+        if values.size > _MOST_SHARED or not self._turn.acquire(blocking=False):
             return kernels.BUSY
         try:
-            if self._room[kernels.ENDED] < self._asked:
+            if self._room[kernels.ENDED] < self._asked or not self._has(count):
                 return kernels.BUSY
             # Invariant: no helper uses the room or the arrays, and so they may be written or replaced.
             room, found = self._prepared(values.size, answer[1].dtype)
-            address = int(room.ctypes.data)
-            self._all += [Helper() for _ in range(count - len(self._all))]
-            self._asked = count
+            address, self._asked = int(room.ctypes.data), count
             for helper in self._all[:count]:
-                helper.ask(owner, help_search, address, values, uniform, *found)
+                helper.ask((owner, room), help_search, address, values, uniform, *found)
             status: int = search(address, values, uniform, *answer, *found)
             return status
+        except BaseException:  # such as Ctrl-C before all were asked, for whom the next call would wait
+            _forget_helpers()
+            raise
         finally:
             self._turn.release()
+
+    def _has(self, count: int) -> bool:
+        """Whether there are so many helpers, or can be."""
+        with contextlib.suppress(RuntimeError):  # no thread can be started
+            while len(self._all) < count:
+                self._all.append(Helper())
+        return len(self._all) >= count
+
+    def end(self) -> None:
+        """Let each helper end once it has no job."""
+        for helper in self._all:
+            helper.ask()
 
     def _prepared(self, batch: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], tuple[NDArray[Any], ...]]:
         """(the words that callers share, closed; the helpers' arrays), for at least so large a batch."""
@@ -194,8 +209,9 @@ helpers = Helpers()
 
 
 def _forget_helpers() -> None:
-    """In a forked child, which has no such threads."""
+    """Begin with none, as in a forked child, which has no such threads."""
     global helpers  # noqa: PLW0603  # they are one for the process
+    helpers.end()
     helpers = Helpers()
 
 

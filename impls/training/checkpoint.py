@@ -1,5 +1,6 @@
 """Checkpoints: a state in one file, which is written as a whole or not at all."""
 
+import contextlib
 import errno
 import os
 import pickle
@@ -14,7 +15,7 @@ import torch
 
 from .errors import TrainingError
 
-FORMAT = 3
+FORMAT = 4
 _LITTLE = 1 << 16  # bytes: a disk with less is full
 BEGIN_AGAIN = "restore it from a copy, or begin again in another folder with --out"
 """The remedy for a checkpoint that cannot be resumed from."""
@@ -34,8 +35,9 @@ def save(state: Any, path: Path) -> None:
         beside.replace(path)
     except (OSError, RuntimeError) as error:  # torch raises either where a write fails
         why = error.strerror if isinstance(error, OSError) and error.strerror else _first_line(error)
-        if shutil.disk_usage(path.parent).free < _LITTLE:  # of which torch tells only where it stood
-            why = os.strerror(errno.ENOSPC)
+        with contextlib.suppress(OSError):  # a folder that is gone
+            if isinstance(error, RuntimeError) and shutil.disk_usage(path.parent).free < _LITTLE:
+                why = os.strerror(errno.ENOSPC)  # of which torch tells only where it stood
         beside.unlink(missing_ok=True)
         raise TrainingError(f"{path}: cannot be written ({why}); what was saved before is kept") from error
 

@@ -57,7 +57,7 @@ def refusing(path: Path) -> Iterator[None]:
     """Turn whatever a loop raises while it takes the state of a checkpoint into a TrainingError."""
     try:
         yield
-    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise _refused(path, str(error).splitlines()[0] if str(error) else type(error).__name__) from error
 
 

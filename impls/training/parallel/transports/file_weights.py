@@ -1,6 +1,5 @@
 """Weights by a file that takes the old file's name in one step, so that a reader sees all of one publication."""
 
-import shutil
 import tempfile
 import time
 from contextlib import ExitStack, suppress
@@ -64,4 +63,6 @@ def _remove_abandoned() -> None:
         with suppress(OSError, TrainingError):  # another user's, or held by a run
             if time.time() - folder.stat().st_mtime > _OLD_SECONDS:  # a younger one may not be locked yet
                 with alone(folder):
-                    shutil.rmtree(folder)
+                    for name in ("weights.npy", "weights.new.npy", ".lock"):
+                        (folder / name).unlink(missing_ok=True)
+                    folder.rmdir()  # which it is not if it holds anything else
