@@ -195,7 +195,8 @@ def test_where_no_thread_can_be_started_the_caller_searches_alone(monkeypatch):
     def refuse(*_):
         raise RuntimeError("can't start new thread")
 
-    tree.sample(np.full(20_000, 0.5))  # compiled, which takes a thread
+    for batch in (1, 20_000):  # compiled, which takes a thread
+        tree.sample(np.full(batch, 0.5))
     monkeypatch.setattr(numba_turns, "helpers", numba_turns.Helpers())
     monkeypatch.setattr(threading.Thread, "start", refuse)
     for _ in range(3):
