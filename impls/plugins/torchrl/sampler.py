@@ -67,7 +67,7 @@ class FanoutSampler(PrioritizedSampler):
         self._init()
 
     def _init(self) -> None:
-        """Forget every priority."""
+        """Forget every priority, as if nothing had been written."""
         self._tree = impls.make(
             self._implementation,
             leaves_of(self._max_capacity),

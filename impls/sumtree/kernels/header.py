@@ -33,14 +33,14 @@ inner = njit(nogil=True, error_model="numpy")
 inlined = njit(nogil=True, error_model="numpy", inline="always")  # a call with so many arguments would take 60 ns
 
 
-def kernel(parallel: bool = False) -> Callable[[Callable[..., Any]], Any]:
+def kernel() -> Callable[[Callable[..., Any]], Any]:
     """Compile a kernel, on disk if there is a folder for it; what it calls is compiled into it."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         try:
-            return njit(nogil=True, cache=True, error_model="numpy", parallel=parallel)(function)
+            return njit(nogil=True, cache=True, error_model="numpy")(function)
         except RuntimeError:  # neither this folder nor the user's cache can be written: every process compiles anew
-            return njit(nogil=True, error_model="numpy", parallel=parallel)(function)
+            return njit(nogil=True, error_model="numpy")(function)
 
     return decorate
 
